@@ -1,0 +1,1 @@
+"""autorl: tune reinforcement-learning and RLHF training, cheaply, honestly, and keep every run."""

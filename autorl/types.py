@@ -1,0 +1,374 @@
+"""The frozen value types every room speaks in. Imports nothing of `autorl`; every room may import it.
+
+Words are the field's: see `docs/design.md`, section "Words". One unit of work is the *segment*: train one configuration
+with one seed from step `start` to step `until`. Everything a study does is a sequence of segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+
+ProposalId: TypeAlias = int
+SegmentId: TypeAlias = str
+SeedRole: TypeAlias = Literal["tuning", "test"]
+
+
+class AutorlError(Exception):
+    """Root of the errors a caller may want to catch: `InputError`, `StudyError`."""
+
+
+class InputError(AutorlError):
+    """The user's input is wrong. One line: file, key (and line), what is wrong, what is allowed. Exit code 2."""
+
+    def __init__(
+        self, message: str, *, file: str | None = None, key: str | None = None, line: int | None = None
+    ) -> None:
+        self.message, self.file, self.key, self.line = message, file, key, line
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = self.file or ""
+        if self.line is not None:
+            where += f":{self.line}" if where else f"line {self.line}"
+        parts = [part for part in (where, self.key, self.message) if part]
+        return ": ".join(parts)
+
+
+class StudyError(AutorlError):
+    """The study ended without a usable result, or its folder cannot be used. Exit code 1."""
+
+
+class FrozenMap(Mapping[str, Any]):
+    """An immutable, hashable, picklable mapping from names to JSON values; nested lists and mappings are frozen too.
+
+    A configuration shared by reference cannot be changed under its owner: the cause of every lost PBT lineage in
+    published tools.
+    """
+
+    __slots__ = ("_hash", "_values")
+    _values: dict[str, Any]
+    _hash: int | None
+
+    def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any) -> None:
+        merged = {**dict(values), **more}
+        object.__setattr__(self, "_values", {str(name): freeze(value) for name, value in merged.items()})
+        object.__setattr__(self, "_hash", None)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            object.__setattr__(self, "_hash", hash(frozenset(self._values.items())))
+        assert self._hash is not None
+        return self._hash
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __reduce__(self) -> tuple[type[FrozenMap], tuple[dict[str, Any]]]:
+        return type(self), (self._values,)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._values!r})"
+
+
+class Config(FrozenMap):
+    """A configuration: the active hyperparameters by name. Inactive ones are absent."""
+
+    __slots__ = ()
+
+
+def freeze(value: Any) -> Any:
+    """`value` with every list turned into a tuple and every mapping into a `FrozenMap`."""
+    if isinstance(value, FrozenMap):
+        return value
+    if isinstance(value, Mapping):
+        return FrozenMap(value)
+    if isinstance(value, list | tuple):
+        return tuple(freeze(item) for item in value)
+    return value
+
+
+@dataclass(frozen=True)
+class TrainerSpec:
+    """Which trainer runs a segment: its name (`sb3/ppo`, `command`, `python:module:function`) and its own options."""
+
+    name: str
+    kwargs: FrozenMap = field(default_factory=FrozenMap)
+
+
+@dataclass(frozen=True)
+class EnvironmentSpec:
+    """The task: a Gymnasium id or `"module:Env-v0"`, and how it is built. `id` is None for tasks inside a trainer.
+
+    Attributes:
+        wrappers: `"module:Class"` or `{"module:Class": {kwargs}}`, applied in order to each environment.
+        normalize: False, True, or the keyword arguments of SB3's `VecNormalize`.
+        vec_env: `dummy` (all environments in the training process) or `subproc`.
+    """
+
+    id: str | None = None
+    kwargs: FrozenMap = field(default_factory=FrozenMap)
+    wrappers: tuple[Any, ...] = ()
+    n_envs: int = 1
+    normalize: bool | FrozenMap = False
+    vec_env: Literal["dummy", "subproc"] = "dummy"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Saved training state: the segment that wrote it and the folder (or the caller's own reference) it lies in."""
+
+    segment: SegmentId
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """Train `config` with `seed` from step `start` to step `until` of a run meant to have `horizon` steps.
+
+    Attributes:
+        seed, role: every random stream of the segment is a function of them (`autorl.seeds`), never of the configuration.
+        parent: the checkpoint to continue from; None = from scratch, and then `start` is 0.
+        start: the step the parent really reached (a multiple of the rollout size may lie past the nominal cut).
+        until: the nominal last step; the trainer goes to `align(config, until)` and says so in `Outcome.reached`.
+        evaluate_at: nominal steps in (start, until] at which the agent is evaluated, ascending.
+        episodes: evaluation episodes at each of them.
+        fork: set when the parent belongs to another run (exploit): the random streams are re-derived from it.
+        save: whether a checkpoint is wanted at the end, in `folder`.
+        folder: where the checkpoint goes. It does not exist yet; see `autorl.store.checkpoints.writing`.
+        log: file that receives what the training prints; None = leave standard output alone.
+    """
+
+    id: SegmentId
+    trainer: TrainerSpec
+    environment: EnvironmentSpec = field(default_factory=EnvironmentSpec)
+    config: Config
+    seed: int
+    role: SeedRole
+    parent: Checkpoint | None = None
+    start: int = 0
+    until: int
+    horizon: int
+    evaluate_at: tuple[int, ...] = ()
+    episodes: int = 1
+    fork: int | None = None
+    save: bool = False
+    folder: str = ""
+    log: str | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """One evaluation of a running segment: metrics by name at a nominal step."""
+
+    segment: SegmentId
+    step: int
+    metrics: Mapping[str, float]
+
+
+class Status(StrEnum):
+    """How a segment ended. `DONE` and `STOPPED` are scored; the rest are failures."""
+
+    DONE = "done"
+    STOPPED = "stopped"  # by a rule on the run's own reports: `reached < until`, scored normally
+    CRASH = "crash"  # the trainer raised
+    TIMEOUT = "timeout"  # over limits.segment_seconds
+    OUT_OF_MEMORY = "out_of_memory"  # over limits.memory_gb, or MemoryError
+    DIVERGED = "diverged"  # NaN or infinite weights, loss or score
+    LOST = "lost"  # the worker vanished; retried below the optimizer
+
+    @property
+    def failed(self) -> bool:
+        return self not in (Status.DONE, Status.STOPPED)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one segment brought.
+
+    Attributes:
+        reached: the counted environment (or optimizer) step training stopped at; >= `until` when done.
+        reports: the evaluations of this segment, in step order.
+        cost: `environment_steps` and `wall_seconds` at least.
+        applied: the value each hyperparameter really had in the trainer after restore, read back.
+        notes: what a reader of the record must know, e.g. "environment state not restorable: new episodes".
+        message: for failures, the last line of the error; the whole traceback is in the segment's log.
+    """
+
+    segment: SegmentId
+    status: Status
+    reached: int
+    reports: tuple[Report, ...] = ()
+    cost: Mapping[str, float] = field(default_factory=dict)
+    checkpoint: Checkpoint | None = None
+    applied: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What an optimizer asks for: bring `config` to step `until`.
+
+    Attributes:
+        resume_from: None = from scratch; an earlier proposal of the same chain = continue it; another's = exploit it.
+        member: slot of a population, bracket or arm; opaque to the driver.
+        origin: why, for people ("default", "explore learning_rate x 1.2").
+        meta: JSON: everything a later `observe(Proposed)` needs to rebuild the optimizer's state.
+    """
+
+    config: Config
+    until: int
+    resume_from: ProposalId | None = None
+    member: str | None = None
+    origin: str = ""
+    meta: FrozenMap = field(default_factory=FrozenMap)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing can be proposed before another outcome is observed (a rung or generation barrier)."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """The optimizer has nothing left to propose."""
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A proposal was durably recorded; its work starts after this event."""
+
+    id: ProposalId
+    proposal: Proposal
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A proposal was evaluated. A later `Scored` of the same proposal (more seeds) supersedes an earlier one.
+
+    Attributes:
+        values: one per objective, aggregated over seeds; larger is better whatever the study's direction.
+        spread: standard deviation over seeds (ddof=1), one per objective; 0 with one seed.
+        reached: the nominal step, `proposal.until`, unless every seed stopped itself earlier.
+        constraints: infeasible where > 0.
+        resumable: False when a seed failed: never a donor, never continued.
+    """
+
+    proposal: ProposalId
+    values: tuple[float, ...]
+    spread: tuple[float, ...] = ()
+    n_seeds: int = 1
+    reached: int = 0
+    constraints: tuple[float, ...] = ()
+    resumable: bool = True
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Every seed of a proposal failed. `values` is the penalty; empty while no score at all is known to derive one."""
+
+    proposal: ProposalId
+    kind: Status
+    values: tuple[float, ...]
+    message: str = ""
+
+
+Event: TypeAlias = Proposed | Scored | Failed
+
+
+@dataclass(frozen=True)
+class Incumbent:
+    """The best known way to train: configurations by the step they start at (one entry unless PBT changed them)."""
+
+    schedule: tuple[tuple[int, Config], ...]
+    until: int
+    proposal: ProposalId
+
+    @property
+    def config(self) -> Config:
+        """The configuration at the end of the schedule."""
+        return self.schedule[-1][1]
+
+
+class Optimizer(Protocol):
+    """Proposes configurations. Its state is a fold over `observe`; resume = replay of the stored events.
+
+    The driver calls, for proposal numbers 0, 1, 2, ...: `ask(rng)`, then (once the proposal is durable)
+    `observe(Proposed)`. Outcomes are observed in an order that depends on the study file alone, never on timing. `rng` is
+    a function of (study seed, proposal number) and the same again when `ask` is repeated after `Wait`.
+    """
+
+    def ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
+        """The next proposal. No durable side effect: what `ask` computes may be cached, never remembered."""
+        ...
+
+    def observe(self, event: Event) -> None:
+        """Take note of an event: the only state change."""
+        ...
+
+    def keeps(self) -> Collection[ProposalId]:
+        """Proposals that may still be resumed: their checkpoints are not collected."""
+        ...
+
+
+class Trainer(Protocol):
+    """Runs segments. Stateless between calls and safe to build in any process.
+
+    Attributes:
+        changes: hyperparameters a continued segment may change, and how: `apply` (set on the restored state) or
+            `rebuild` (the model is built anew around the restored weights). Others must equal the parent's.
+        preload: modules worth importing once in a fork server before segments are started.
+    """
+
+    @property
+    def changes(self) -> Mapping[str, Literal["apply", "rebuild"]]: ...
+
+    @property
+    def preload(self) -> Sequence[str]: ...
+
+    def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
+        """Raise `InputError` if the environment or a hyperparameter name cannot be used. Cheap: called before a study."""
+        ...
+
+    def align(self, config: Config, step: int) -> int:
+        """First step >= `step` at which training can be cut (a multiple of the rollout size, say)."""
+        ...
+
+    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
+        """Run one segment. Failures of the training itself may be raised: the executor turns them into an `Outcome`."""
+        ...
+
+
+class Executor(Protocol):
+    """Runs segments somewhere. `submit` never blocks; results come from `poll`, in any order."""
+
+    slots: int
+
+    def submit(self, segments: Sequence[Segment]) -> None: ...
+
+    def poll(self, timeout: float) -> list[Report | Outcome]:
+        """What has happened since the last call; waits at most `timeout` seconds for the first of it."""
+        ...
+
+    def cancel(self, segment: SegmentId) -> None:
+        """Stop a segment for good (shutdown only); it yields no outcome."""
+        ...
+
+    def close(self) -> None:
+        """Stop everything and release processes. Idempotent."""
+        ...
