@@ -1,7 +1,7 @@
 """Seed plans and random streams: which seeds tune, which seeds test, and every generator derived from them.
 
-A stream is a function of (seed, purpose, keys) through a cryptographic hash, so it never depends on the order of draws, on
-the configuration, or on how many workers run. Two configurations with the same seed see the same streams (paired
+A stream is a function of (seed, purpose, keys) through a cryptographic hash, so it never depends on the order of draws,
+on the configuration, or on how many workers run. Two configurations with the same seed see the same streams (paired
 comparisons, common random numbers).
 """
 

@@ -141,7 +141,7 @@ class Segment:
     """Train `config` with `seed` from step `start` to step `until` of a run meant to have `horizon` steps.
 
     Attributes:
-        seed, role: every random stream of the segment is a function of them (`autorl.seeds`), never of the configuration.
+        seed, role: every random stream is a function of them (`autorl.seeds`), never of the configuration.
         parent: the checkpoint to continue from; None = from scratch, and then `start` is 0.
         start: the step the parent really reached (a multiple of the rollout size may lie past the nominal cut).
         until: the nominal last step; the trainer goes to `align(config, until)` and says so in `Outcome.reached`.
@@ -309,8 +309,8 @@ class Optimizer(Protocol):
     """Proposes configurations. Its state is a fold over `observe`; resume = replay of the stored events.
 
     The driver calls, for proposal numbers 0, 1, 2, ...: `ask(rng)`, then (once the proposal is durable)
-    `observe(Proposed)`. Outcomes are observed in an order that depends on the study file alone, never on timing. `rng` is
-    a function of (study seed, proposal number) and the same again when `ask` is repeated after `Wait`.
+    `observe(Proposed)`. Outcomes are observed in an order that depends on the study file alone, never on timing. `rng`
+    is a function of (study seed, proposal number) and the same again when `ask` is repeated after `Wait`.
     """
 
     def ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
@@ -342,7 +342,7 @@ class Trainer(Protocol):
     def preload(self) -> Sequence[str]: ...
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
-        """Raise `InputError` if the environment or a hyperparameter name cannot be used. Cheap: called before a study."""
+        """Raise `InputError` if the environment or a hyperparameter name cannot be used. Called before a study."""
         ...
 
     def align(self, config: Config, step: int) -> int:

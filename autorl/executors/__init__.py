@@ -1,0 +1,45 @@
+"""Where segments run: in this process, in the threads of one child, or each in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autorl.executors.in_process import InProcess
+from autorl.executors.processes import Limits, Processes
+from autorl.executors.threads import Threads
+from autorl.executors.worker import Load
+from autorl.types import Executor, InputError
+
+__all__ = ["InProcess", "Limits", "Load", "Processes", "Threads", "make", "names"]
+
+
+def names() -> tuple[str, ...]:
+    return ("in_process", "threads", "processes")
+
+
+def make(
+    name: str,
+    load: Load,
+    workers: int,
+    *,
+    preload: Sequence[str] = (),
+    limits: Limits | None = None,
+    devices: Sequence[str] = (),
+) -> Executor:
+    """The executor called `name` with `workers` slots.
+
+    Raises:
+        InputError: there is no such executor, or it cannot enforce the limits or devices asked for.
+    """
+    limits = limits or Limits()
+    if name == "processes":
+        return Processes(load, workers, preload=preload, limits=limits, devices=devices)
+    if devices:
+        raise InputError(f"only the `processes` executor assigns devices, not {name!r}", key="executor.devices")
+    if name == "threads":
+        return Threads(load, workers, preload=preload, limits=limits)
+    if name == "in_process":
+        if limits != Limits():
+            raise InputError("the `in_process` executor cannot enforce limits: use `processes`", key="limits")
+        return InProcess(load)
+    raise InputError(f"unknown executor {name!r}; known: {', '.join(names())}", key="executor.name")

@@ -1,0 +1,151 @@
+"""One process per segment, forked from a server that has imported the heavy libraries once."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+from autorl.executors.children import adopt, fork_server, kill_group, resident_bytes, start
+from autorl.executors.worker import Load, failure, run_segment
+from autorl.types import Outcome, Report, Segment, SegmentId, Status
+
+_CHECK_SECONDS = 0.2  # how often limits are looked at while nothing else happens
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one segment may take. None = no limit."""
+
+    seconds: float | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass
+class _Running:
+    segment: Segment
+    process: BaseProcess
+    connection: Connection
+    slot: int
+    begun: float = field(default_factory=time.monotonic)
+    outcome: Outcome | None = None
+
+
+class Processes:
+    """Runs up to `slots` segments at once, each in a process of its own that dies with its group.
+
+    Args:
+        load: top-level function that builds a trainer from its spec in the child.
+        slots: how many segments run at once.
+        preload: modules the fork server imports once.
+        limits: wall-clock seconds and resident memory of a segment (with its children).
+        devices: CUDA device per slot: `["0", "1"]`, or `["0", "0"]` for two on one; empty = leave it alone.
+    """
+
+    def __init__(
+        self,
+        load: Load,
+        slots: int,
+        *,
+        preload: Sequence[str] = (),
+        limits: Limits | None = None,
+        devices: Sequence[str] = (),
+    ) -> None:
+        self.slots = slots
+        self._load = load
+        self._limits = limits or Limits()
+        self._devices = tuple(devices)
+        self._context = fork_server(preload)
+        self._waiting: deque[Segment] = deque()
+        self._running: list[_Running] = []
+
+    def submit(self, segments: Sequence[Segment]) -> None:
+        self._waiting.extend(segments)
+        self._fill()
+
+    def poll(self, timeout: float) -> list[Report | Outcome]:
+        deadline = time.monotonic() + timeout
+        while True:
+            self._fill()
+            results = self._collect(min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))
+            if results or not self._running or time.monotonic() >= deadline:
+                self._fill()
+                return results
+
+    def cancel(self, segment: SegmentId) -> None:
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.id != segment)
+        for running in [entry for entry in self._running if entry.segment.id == segment]:
+            self._end(running)
+
+    def close(self) -> None:
+        self._waiting.clear()
+        for running in list(self._running):
+            self._end(running)
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < self.slots:
+            segment = self._waiting.popleft()
+            taken = {running.slot for running in self._running}
+            slot = next(number for number in range(self.slots) if number not in taken)
+            device = {"CUDA_VISIBLE_DEVICES": self._devices[slot % len(self._devices)]} if self._devices else {}
+            ours, theirs = self._context.Pipe(duplex=False)
+            process = start(self._context, _child, (theirs, self._load, segment, device))
+            theirs.close()
+            self._running.append(_Running(segment, process, ours, slot))
+
+    def _collect(self, timeout: float) -> list[Report | Outcome]:
+        results: list[Report | Outcome] = []
+        ready = wait([running.connection for running in self._running], timeout) if self._running else []
+        for running in list(self._running):
+            if running.connection in ready:
+                results.extend(self._read(running))
+            if running in self._running:
+                late = self._over_limit(running)
+                if late is not None:
+                    results.append(late)
+        return results
+
+    def _read(self, running: _Running) -> list[Report | Outcome]:
+        """Everything the child has sent; an end of file without an outcome means the child is gone."""
+        results: list[Report | Outcome] = []
+        try:
+            while running.connection.poll():
+                message = running.connection.recv()
+                if isinstance(message, Outcome):
+                    results.append(message)
+                    self._end(running)
+                    break
+                results.append(message)
+        except (EOFError, OSError):
+            running.process.join()
+            message = f"worker process ended with exit code {running.process.exitcode}"
+            seconds = time.monotonic() - running.begun
+            self._end(running)
+            results.append(failure(running.segment, Status.LOST, message, seconds))
+        return results
+
+    def _over_limit(self, running: _Running) -> Outcome | None:
+        seconds = time.monotonic() - running.begun
+        limits = self._limits
+        if limits.seconds is not None and seconds > limits.seconds:
+            kind, message = Status.TIMEOUT, f"over limits.segment_seconds = {limits.seconds:g}"
+        elif limits.memory_bytes is not None and resident_bytes(running.process.pid or 0) > limits.memory_bytes:
+            kind, message = Status.OUT_OF_MEMORY, f"over limits.memory_gb = {limits.memory_bytes / 2**30:g}"
+        else:
+            return None
+        self._end(running)
+        return failure(running.segment, kind, message, seconds)
+
+    def _end(self, running: _Running) -> None:
+        self._running.remove(running)
+        kill_group(running.process)
+        running.connection.close()
+
+
+def _child(connection: Connection, load: Load, segment: Segment, environment: dict[str, str]) -> None:
+    adopt(environment, segment.log)
+    connection.send(run_segment(load, segment, connection.send))
+    connection.close()

@@ -1,0 +1,165 @@
+"""One child process, one segment per thread: for trainers that train without the GIL (`population/*`).
+
+A compiled kernel is loaded once, and a segment starts in microseconds. What kills the child (a limit, a crash of native
+code) costs the segments beside it too: they are reported lost, which the driver retries.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+from autorl.executors.children import adopt, fork_server, kill_group, resident_bytes, start
+from autorl.executors.processes import Limits
+from autorl.executors.worker import Load, failure, run_segment
+from autorl.types import Outcome, Report, Segment, SegmentId, Status
+
+_CHECK_SECONDS = 0.2
+
+
+class Threads:
+    """Runs up to `slots` segments at once in the threads of one child process.
+
+    Args:
+        load: top-level function that builds a trainer from its spec in the child.
+        slots: threads.
+        preload: modules the fork server imports once.
+        limits: seconds per segment; resident memory of the child is limited to `slots` times `memory_bytes`.
+    """
+
+    def __init__(self, load: Load, slots: int, *, preload: Sequence[str] = (), limits: Limits | None = None) -> None:
+        self.slots = slots
+        self._load = load
+        self._limits = limits or Limits()
+        self._context = fork_server(preload)
+        self._waiting: deque[Segment] = deque()
+        self._running: dict[SegmentId, tuple[Segment, float]] = {}
+        self._cancelled: set[SegmentId] = set()
+        self._process: BaseProcess | None = None
+        self._connection: Connection | None = None
+
+    def submit(self, segments: Sequence[Segment]) -> None:
+        self._waiting.extend(segments)
+        self._fill()
+
+    def poll(self, timeout: float) -> list[Report | Outcome]:
+        deadline = time.monotonic() + timeout
+        while True:
+            self._fill()
+            results = self._collect(min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))
+            if results or not self._running or time.monotonic() >= deadline:
+                self._fill()
+                return results
+
+    def cancel(self, segment: SegmentId) -> None:
+        """A running thread cannot be stopped: its result is dropped when it comes."""
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.id != segment)
+        if segment in self._running:
+            self._cancelled.add(segment)
+
+    def close(self) -> None:
+        self._waiting.clear()
+        self._running.clear()
+        self._stop_child()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < self.slots:
+            segment = self._waiting.popleft()
+            if self._connection is None:
+                self._start_child()
+            assert self._connection is not None
+            self._running[segment.id] = (segment, time.monotonic())
+            try:
+                self._connection.send(segment)
+            except OSError:  # the child is gone; `_collect` sees the end of file and reports what it ran
+                return
+
+    def _start_child(self) -> None:
+        self._connection, theirs = self._context.Pipe(duplex=True)
+        self._process = start(self._context, _child, (theirs, self._load, self.slots))
+        theirs.close()
+
+    def _stop_child(self) -> None:
+        if self._process is not None and self._connection is not None:
+            kill_group(self._process)
+            self._connection.close()
+        self._process, self._connection = None, None
+
+    def _collect(self, timeout: float) -> list[Report | Outcome]:
+        if self._connection is None:
+            return []
+        results: list[Report | Outcome] = []
+        try:
+            pause = timeout
+            while self._connection.poll(pause):
+                self._take(self._connection.recv(), results)
+                pause = 0.0
+        except (EOFError, OSError):
+            assert self._process is not None
+            self._process.join()
+            results.extend(self._abandon(Status.LOST, f"worker process ended with exit code {self._process.exitcode}"))
+            return results
+        results.extend(self._over_limit())
+        return results
+
+    def _take(self, message: Report | Outcome, results: list[Report | Outcome]) -> None:
+        if isinstance(message, Outcome):
+            self._running.pop(message.segment, None)
+            if message.segment in self._cancelled:
+                self._cancelled.discard(message.segment)
+                return
+        if message.segment not in self._cancelled:
+            results.append(message)
+
+    def _over_limit(self) -> list[Report | Outcome]:
+        limits, now = self._limits, time.monotonic()
+        if limits.seconds is not None:
+            late = [segment for segment, begun in self._running.values() if now - begun > limits.seconds]
+            if late:
+                message = f"over limits.segment_seconds = {limits.seconds:g}"
+                return self._abandon(Status.TIMEOUT, message, culprits=late)
+        if limits.memory_bytes is not None and self._process is not None and self._running:
+            budget = limits.memory_bytes * self.slots
+            if resident_bytes(self._process.pid or 0) > budget:
+                return self._abandon(Status.OUT_OF_MEMORY, f"over limits.memory_gb = {limits.memory_bytes / 2**30:g}")
+        return []
+
+    def _abandon(self, kind: Status, message: str, culprits: Sequence[Segment] | None = None) -> list[Report | Outcome]:
+        """Kill the child. The culprits (all, when unknown) end with `kind`; innocent neighbours start again."""
+        now = time.monotonic()
+        guilty = {segment.id for segment in culprits} if culprits is not None else set(self._running)
+        if kind is Status.OUT_OF_MEMORY and len(guilty) > 1:
+            kind, message = Status.LOST, f"{message} for {len(guilty)} segments together"
+        results: list[Report | Outcome] = []
+        for segment, begun in self._running.values():
+            if segment.id in self._cancelled:
+                continue
+            if segment.id in guilty:
+                results.append(failure(segment, kind, message, now - begun))
+            else:
+                self._waiting.appendleft(segment)
+        self._running.clear()
+        self._cancelled.clear()
+        self._stop_child()
+        return results
+
+
+def _child(connection: Connection, load: Load, slots: int) -> None:
+    adopt({})
+    guard = threading.Lock()
+
+    def send(message: Report | Outcome) -> None:
+        with guard:
+            connection.send(message)
+
+    def run(segment: Segment) -> None:
+        send(run_segment(load, segment, send))
+
+    with ThreadPoolExecutor(slots) as pool:
+        while True:
+            pool.submit(run, connection.recv())

@@ -1,0 +1,122 @@
+"""Value types to and from plain JSON, for the event log.
+
+Tuples become lists and come back as tuples; floats keep every bit (`repr`); NaN and infinities are written as Python's
+`json` writes them, and only this module reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from autorl.types import (
+    Checkpoint,
+    Config,
+    Failed,
+    FrozenMap,
+    Outcome,
+    Proposal,
+    Proposed,
+    Report,
+    Scored,
+    Status,
+    freeze,
+)
+
+
+def dumps(body: Mapping[str, Any]) -> str:
+    """One line of canonical JSON: sorted keys, no spaces."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), default=_plain)
+
+
+def loads(text: str) -> dict[str, Any]:
+    return {name: freeze(value) for name, value in json.loads(text).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "item"):  # a NumPy scalar that slipped through a trainer's metrics
+        return value.item()
+    raise TypeError(f"{type(value).__name__} {value!r} cannot be stored: use numbers, strings, lists and mappings")
+
+
+def proposed_body(event: Proposed) -> dict[str, Any]:
+    proposal = event.proposal
+    return {
+        "id": event.id,
+        "config": proposal.config,
+        "until": proposal.until,
+        "resume_from": proposal.resume_from,
+        "member": proposal.member,
+        "origin": proposal.origin,
+        "meta": proposal.meta,
+    }
+
+
+def read_proposed(body: Mapping[str, Any]) -> Proposed:
+    proposal = Proposal(
+        config=Config(body["config"]),
+        until=body["until"],
+        resume_from=body["resume_from"],
+        member=body["member"],
+        origin=body["origin"],
+        meta=FrozenMap(body["meta"]),
+    )
+    return Proposed(body["id"], proposal)
+
+
+def scored_body(event: Scored) -> dict[str, Any]:
+    return {
+        "proposal": event.proposal,
+        "values": event.values,
+        "spread": event.spread,
+        "n_seeds": event.n_seeds,
+        "reached": event.reached,
+        "constraints": event.constraints,
+        "resumable": event.resumable,
+    }
+
+
+def read_scored(body: Mapping[str, Any]) -> Scored:
+    names = ("proposal", "values", "spread", "n_seeds", "reached", "constraints", "resumable")
+    return Scored(**{name: body[name] for name in names})
+
+
+def failed_body(event: Failed) -> dict[str, Any]:
+    return {"proposal": event.proposal, "kind": event.kind.value, "values": event.values, "message": event.message}
+
+
+def read_failed(body: Mapping[str, Any]) -> Failed:
+    return Failed(body["proposal"], Status(body["kind"]), body["values"], body["message"])
+
+
+def outcome_body(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "segment": outcome.segment,
+        "status": outcome.status.value,
+        "reached": outcome.reached,
+        "reports": [[report.step, report.metrics] for report in outcome.reports],
+        "cost": outcome.cost,
+        "checkpoint": outcome.checkpoint.path if outcome.checkpoint else None,
+        "applied": outcome.applied,
+        "notes": outcome.notes,
+        "message": outcome.message,
+    }
+
+
+def read_outcome(body: Mapping[str, Any]) -> Outcome:
+    segment = body["segment"]
+    path = body["checkpoint"]
+    return Outcome(
+        segment=segment,
+        status=Status(body["status"]),
+        reached=body["reached"],
+        reports=tuple(Report(segment, step, metrics) for step, metrics in body["reports"]),
+        cost=body["cost"],
+        checkpoint=Checkpoint(segment, path) if path is not None else None,
+        applied=body["applied"],
+        notes=body["notes"],
+        message=body["message"],
+    )

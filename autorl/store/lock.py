@@ -1,0 +1,45 @@
+"""One driver per study folder: a lock the operating system releases when its holder dies, kill -9 included."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from pathlib import Path
+
+from autorl.types import InputError
+
+
+class FolderLock:
+    """Holds `study.lock` in `folder`; the file names the holder for the one who is refused.
+
+    Raises:
+        InputError: another driver holds the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "study.lock"
+        self._file = open(self._path, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the lock
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = _holder(self._path)
+            self._file.close()
+            raise InputError(
+                f"another driver works on this study ({holder}): wait for it or stop it first", file=str(folder)
+            ) from error
+        self._file.truncate(0)
+        self._file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+        self._file.flush()
+
+    def release(self) -> None:
+        self._file.close()
+
+
+def _holder(path: Path) -> str:
+    try:
+        who = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return "unknown process"
+    return f"process {who.get('pid')} on {who.get('host')}"

@@ -1,0 +1,188 @@
+"""The tables of `study.sqlite` and how each event changes them.
+
+`event` is the truth: append-only, one row per durable fact. The other tables are a fold over it, updated in the same
+transaction, and carry the names of the landscape schema so that a live study can be queried like a data set.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autorl.store.codec import dumps
+
+SCHEMA_VERSION = 1
+
+TABLES = """
+CREATE TABLE event (
+    seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, time REAL NOT NULL
+);
+CREATE TABLE configs (
+    config_id INTEGER PRIMARY KEY, config_hash TEXT NOT NULL UNIQUE, origin TEXT NOT NULL, config TEXT NOT NULL
+);
+CREATE TABLE proposals (
+    proposal INTEGER PRIMARY KEY, config_id INTEGER NOT NULL, until INTEGER NOT NULL, resume_from INTEGER, member TEXT,
+    origin TEXT NOT NULL, meta TEXT NOT NULL, status TEXT NOT NULL DEFAULT 'pending', score TEXT, spread TEXT,
+    n_seeds INTEGER, reached INTEGER, constraints TEXT, resumable INTEGER, message TEXT NOT NULL DEFAULT ''
+);
+CREATE TABLE runs (
+    run_id INTEGER PRIMARY KEY, config_id INTEGER NOT NULL, seed INTEGER NOT NULL, seed_role TEXT NOT NULL,
+    algorithm TEXT NOT NULL, environment TEXT, parent_run INTEGER, start_step INTEGER NOT NULL, member TEXT,
+    status TEXT NOT NULL, environment_steps REAL NOT NULL, wall_seconds REAL NOT NULL
+);
+CREATE TABLE evals (
+    run_id INTEGER NOT NULL, step INTEGER NOT NULL, metric TEXT NOT NULL, value REAL,
+    PRIMARY KEY (run_id, step, metric)
+) WITHOUT ROWID;
+CREATE TABLE segments (
+    segment TEXT PRIMARY KEY, proposal INTEGER NOT NULL, run_id INTEGER NOT NULL, seed INTEGER NOT NULL, parent TEXT,
+    member TEXT, from_step INTEGER NOT NULL, to_step INTEGER NOT NULL, config_id INTEGER NOT NULL, status TEXT NOT NULL,
+    applied TEXT NOT NULL, notes TEXT NOT NULL, message TEXT NOT NULL, checkpoint TEXT
+);
+CREATE TABLE scores (
+    run_id INTEGER NOT NULL, metric TEXT NOT NULL, until INTEGER NOT NULL, last REAL, best REAL, best_step INTEGER,
+    mean_last REAL, auc REAL, PRIMARY KEY (run_id, metric, until)
+) WITHOUT ROWID;
+CREATE TABLE tests (
+    proposal INTEGER NOT NULL, label TEXT NOT NULL, objective INTEGER NOT NULL, seed INTEGER NOT NULL, value REAL,
+    status TEXT NOT NULL, PRIMARY KEY (proposal, objective, seed)
+) WITHOUT ROWID;
+"""
+
+Body = Mapping[str, Any]
+
+
+def create(connection: sqlite3.Connection) -> None:
+    connection.executescript("BEGIN IMMEDIATE;" + TABLES + f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+
+
+def apply(connection: sqlite3.Connection, kind: str, body: Body) -> None:
+    """Bring the derived tables up to date with one event. Kinds that touch no table (a session's start) are ignored."""
+    change = _CHANGES.get(kind)
+    if change is not None:
+        change(connection, body)
+
+
+def _proposed(connection: sqlite3.Connection, body: Body) -> None:
+    connection.execute(
+        "INSERT OR IGNORE INTO configs (config_hash, origin, config) VALUES (?, ?, ?)",
+        (body["config_hash"], body["origin"], dumps(body["config"])),
+    )
+    connection.execute(
+        "INSERT INTO proposals (proposal, config_id, until, resume_from, member, origin, meta) VALUES "
+        "(?, (SELECT config_id FROM configs WHERE config_hash = ?), ?, ?, ?, ?, ?)",
+        (
+            body["id"],
+            body["config_hash"],
+            body["until"],
+            body["resume_from"],
+            body["member"],
+            body["origin"],
+            dumps(body["meta"]),
+        ),
+    )
+
+
+def _outcome(connection: sqlite3.Connection, body: Body) -> None:
+    run = body["run"]
+    (config_id,) = connection.execute(
+        "SELECT config_id FROM proposals WHERE proposal = ?", (run["proposal"],)
+    ).fetchone()
+    cost = body["cost"]
+    connection.execute(
+        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET "
+        "status = excluded.status, environment_steps = environment_steps + excluded.environment_steps, "
+        "wall_seconds = wall_seconds + excluded.wall_seconds",
+        (
+            run["run_id"],
+            config_id,
+            run["seed"],
+            run["role"],
+            run["algorithm"],
+            run["environment"],
+            run["parent_run"],
+            run["start_step"],
+            run["member"],
+            body["status"],
+            cost.get("environment_steps", 0.0),
+            cost.get("wall_seconds", 0.0),
+        ),
+    )
+    connection.execute(
+        "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            body["segment"],
+            run["proposal"],
+            run["run_id"],
+            run["seed"],
+            run["parent"],
+            run["member"],
+            run["from_step"],
+            body["reached"],
+            config_id,
+            body["status"],
+            dumps(body["applied"]),
+            "; ".join(body["notes"]),
+            body["message"],
+            body["checkpoint"],
+        ),
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO evals VALUES (?, ?, ?, ?)",
+        [
+            (run["run_id"], step, metric, value)
+            for step, metrics in body["reports"]
+            for metric, value in metrics.items()
+        ],
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [(run["run_id"], *row) for row in body.get("reductions", ())],
+    )
+
+
+def _scored(connection: sqlite3.Connection, body: Body) -> None:
+    connection.execute(
+        "UPDATE proposals SET status = 'scored', score = ?, spread = ?, n_seeds = ?, reached = ?, constraints = ?, "
+        "resumable = ? WHERE proposal = ?",
+        (
+            dumps({"values": body["values"]}),
+            dumps({"values": body["spread"]}),
+            body["n_seeds"],
+            body["reached"],
+            dumps({"values": body["constraints"]}),
+            int(body["resumable"]),
+            body["proposal"],
+        ),
+    )
+
+
+def _failed(connection: sqlite3.Connection, body: Body) -> None:
+    connection.execute(
+        "UPDATE proposals SET status = ?, score = ?, n_seeds = 0, resumable = 0, message = ? WHERE proposal = ?",
+        (body["kind"], dumps({"values": body["values"]}), body["message"], body["proposal"]),
+    )
+
+
+def _tested(connection: sqlite3.Connection, body: Body) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO tests VALUES (?, ?, ?, ?, ?, ?)",
+        [(body["proposal"], body["label"], *row) for row in body["rows"]],
+    )
+
+
+def _collected(connection: sqlite3.Connection, body: Body) -> None:
+    connection.executemany(
+        "UPDATE segments SET checkpoint = NULL WHERE segment = ?", [(segment,) for segment in body["segments"]]
+    )
+
+
+_CHANGES: dict[str, Callable[[sqlite3.Connection, Body], None]] = {
+    "proposed": _proposed,
+    "outcome": _outcome,
+    "scored": _scored,
+    "failed": _failed,
+    "tested": _tested,
+    "collected": _collected,
+}

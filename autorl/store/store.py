@@ -1,0 +1,175 @@
+"""The store of one study: a folder with the frozen study file, the event log, checkpoints and logs.
+
+    study.yaml      the study file as it was when the study began; never rewritten
+    study.sqlite    WAL, one writer; `event` is append-only, the other tables are derived from it (`schema.py`)
+    checkpoints/    one folder per saved segment
+    logs/           what each segment printed
+
+The driver is the only writer. A `Store` without a folder lives in memory (the embedded `Tuner`).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autorl.store import schema
+from autorl.store.codec import dumps, loads
+from autorl.store.lock import FolderLock
+from autorl.types import FrozenMap, InputError, StudyError
+
+DATABASE = "study.sqlite"
+STUDY_FILE = "study.yaml"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One stored event: its place in the log, kind, body and the wall-clock time it was written."""
+
+    seq: int
+    kind: str
+    body: FrozenMap
+    time: float
+
+
+class Store:
+    """Append-only record of one study. Use `create`, `open` or `in_memory`; close it when done.
+
+    `on_append` is called with (kind, body) after every durable event.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, folder: Path | None, lock: FolderLock | None) -> None:
+        self.folder = folder
+        self.on_append: Callable[[str, Mapping[str, Any]], None] | None = None
+        self._connection = connection
+        self._lock = lock
+
+    @classmethod
+    def create(cls, folder: Path, study_file: str) -> Store:
+        """Start a study in `folder`, which must not hold one yet.
+
+        Raises:
+            InputError: the folder already holds a study, holds other files, or cannot be written.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            strangers = [entry.name for entry in folder.iterdir() if not _is_ours(entry.name)]
+            if (folder / STUDY_FILE).exists():
+                raise InputError("already holds a study: use `autorl resume` to go on with it", file=str(folder))
+            if strangers:
+                raise InputError(
+                    f"is not empty ({sorted(strangers)[0]}): a study needs a folder of its own", file=str(folder)
+                )
+            lock = FolderLock(folder)
+            _write_atomically(folder / STUDY_FILE, study_file)
+        except OSError as error:
+            raise InputError(f"cannot be written ({error.strerror})", file=str(folder)) from error
+        return cls(_connect(folder / DATABASE), folder, lock)
+
+    @classmethod
+    def open(cls, folder: Path) -> Store:
+        """Take up the study in `folder`.
+
+        Raises:
+            InputError: there is no study, another driver works on it, or its files cannot be read or written.
+        """
+        if not (folder / STUDY_FILE).is_file():
+            raise InputError(f"holds no study ({STUDY_FILE} is missing)", file=str(folder))
+        try:
+            lock = FolderLock(folder)
+        except OSError as error:
+            raise InputError(f"cannot be written ({error.strerror})", file=str(folder)) from error
+        try:
+            return cls(_connect(folder / DATABASE), folder, lock)
+        except InputError:
+            lock.release()
+            raise
+
+    @classmethod
+    def in_memory(cls) -> Store:
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        schema.create(connection)
+        return cls(connection, None, None)
+
+    def append(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Record one event durably, with the tables derived from it, in one transaction.
+
+        Raises:
+            StudyError: the disk is full or the folder has become unwritable. Nothing of the event is kept, everything
+                before it is.
+        """
+        text = dumps(body)
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("INSERT INTO event (kind, body, time) VALUES (?, ?, ?)", (kind, text, time.time()))
+            schema.apply(self._connection, kind, body)
+            self._connection.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            raise StudyError(
+                f"{self.folder}: the study cannot be written ({error}); what was recorded is kept"
+            ) from error
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        if self.on_append is not None:
+            self.on_append(kind, body)
+
+    def events(self) -> Iterator[Recorded]:
+        """Every event in the order it was recorded."""
+        rows = self._connection.execute("SELECT seq, kind, body, time FROM event ORDER BY seq").fetchall()
+        for seq, kind, body, when in rows:
+            yield Recorded(seq, kind, FrozenMap(loads(body)), when)
+
+    def query(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Read-only SQL over the event log and the derived tables."""
+        return self._connection.execute(sql, parameters).fetchall()
+
+    def close(self) -> None:
+        self._connection.close()
+        if self._lock is not None:
+            self._lock.release()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    fresh = not path.exists() or path.stat().st_size == 0
+    try:
+        connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == 0 and (fresh or not _has_tables(connection)):
+            schema.create(connection)
+            version = schema.SCHEMA_VERSION
+    except sqlite3.Error as error:
+        raise InputError(f"cannot be used ({error})", file=str(path)) from error
+    if version > schema.SCHEMA_VERSION:
+        connection.close()
+        raise InputError(
+            f"was written by a newer autorl (schema {version}; this one reads up to {schema.SCHEMA_VERSION})",
+            file=str(path),
+        )
+    return connection
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone() is not None
+
+
+def _is_ours(name: str) -> bool:
+    ours = (DATABASE, STUDY_FILE, "study.lock", "checkpoints", "logs")
+    return name in ours or name.startswith((f"{DATABASE}-", ".tmp"))
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)

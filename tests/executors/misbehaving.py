@@ -1,0 +1,59 @@
+"""A trainer whose configuration says how to misbehave; imported by name in worker processes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from autorl.types import InputError, Outcome, Report, Status
+
+
+class Misbehaving:
+    def check(self, environment, hyperparameters):
+        pass
+
+    def align(self, config, step):
+        return step
+
+    def train(self, segment, report):
+        config = segment.config
+        print("training", segment.id, flush=True)
+        act = config.get("act", "train")
+        if act == "raise":
+            raise ValueError("first line\nsecond line")
+        if act == "input":
+            raise InputError("no such option", key="trainer.kwargs.x")
+        if act == "hang":
+            time.sleep(60)
+        if act == "hang-with-child":
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+            Path(config["pid_file"]).write_text(str(child.pid))
+            time.sleep(60)
+        if act == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if act == "hog":
+            hog = bytearray(400 * 2**20)
+            time.sleep(60)
+            del hog
+        if act == "memory-error":
+            raise MemoryError
+        if act == "no-space":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if act == "float":
+            raise FloatingPointError("NaN in the weights")
+        time.sleep(config.get("seconds", 0.0))
+        reports = tuple(Report(segment.id, step, {"eval_return": float(step)}) for step in segment.evaluate_at)
+        for one in reports:
+            report(one)
+        cost = {"wall_seconds": 0.0, "pid": float(os.getpid())}
+        environment = {"cuda": os.environ.get("CUDA_VISIBLE_DEVICES", ""), "omp": os.environ.get("OMP_NUM_THREADS", "")}
+        return Outcome(segment.id, Status.DONE, segment.until, reports, cost, applied=environment)
+
+
+def load(spec):
+    return Misbehaving()

@@ -1,0 +1,220 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import misbehaving
+import pytest
+
+from autorl import executors
+from autorl.executors import Limits
+from autorl.types import Config, InputError, Outcome, Report, Segment, Status, TrainerSpec
+
+
+def segment(name, act="train", log=None, **values):
+    return Segment(
+        id=name,
+        trainer=TrainerSpec("misbehaving"),
+        config=Config(act=act, **values),
+        seed=0,
+        role="tuning",
+        until=10,
+        horizon=10,
+        evaluate_at=(5, 10),
+        log=log,
+    )
+
+
+def drain(executor, n, seconds=30.0):
+    outcomes, reports = {}, []
+    deadline = time.monotonic() + seconds
+    while len(outcomes) < n and time.monotonic() < deadline:
+        for message in executor.poll(0.5):
+            if isinstance(message, Outcome):
+                outcomes[message.segment] = message
+            else:
+                reports.append(message)
+    return outcomes, reports
+
+
+@pytest.fixture(params=["in_process", "threads", "processes"])
+def executor(request):
+    made = executors.make(request.param, misbehaving.load, 1 if request.param == "in_process" else 2)
+    yield made
+    made.close()
+
+
+def test_every_segment_gives_its_reports_and_one_outcome(executor):
+    executor.submit([segment(f"s{number}") for number in range(5)])
+    outcomes, reports = drain(executor, 5)
+    assert sorted(outcomes) == [f"s{number}" for number in range(5)]
+    assert all(outcome.status is Status.DONE and outcome.reached == 10 for outcome in outcomes.values())
+    assert sorted((report.segment, report.step) for report in reports if isinstance(report, Report)) == sorted(
+        (f"s{number}", step) for number in range(5) for step in (5, 10)
+    )
+    assert executor.poll(0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("act", "status", "message"),
+    [
+        ("raise", Status.CRASH, "ValueError: first line"),
+        ("input", Status.CRASH, "trainer.kwargs.x: no such option"),
+        ("memory-error", Status.OUT_OF_MEMORY, "MemoryError"),
+        ("no-space", Status.LOST, "no space left for a checkpoint"),
+        ("float", Status.DIVERGED, "NaN in the weights"),
+    ],
+)
+def test_what_a_trainer_raises_is_an_outcome_and_its_traceback_is_in_the_log(executor, tmp_path, act, status, message):
+    log = tmp_path / "logs" / "s.log"
+    executor.submit([segment("bad", act, str(log)), segment("good")])
+    outcomes, _ = drain(executor, 2)
+    assert outcomes["bad"].status is status
+    assert outcomes["bad"].message.startswith(message)
+    assert "\n" not in outcomes["bad"].message
+    assert "Traceback" in log.read_text()
+    assert outcomes["good"].status is Status.DONE
+
+
+@pytest.mark.parametrize("name", ["threads", "processes"])
+def test_a_killed_worker_is_lost_and_the_executor_goes_on(name):
+    executor = executors.make(name, misbehaving.load, 1)
+    executor.submit([segment("dies", "die"), segment("good")])
+    outcomes, _ = drain(executor, 2)
+    executor.close()
+    assert outcomes["dies"].status is Status.LOST
+    assert "-9" in outcomes["dies"].message
+    assert outcomes["good"].status is Status.DONE
+
+
+@pytest.mark.parametrize("name", ["threads", "processes"])
+def test_time_limit_ends_the_slow_segment_and_spares_the_other(name):
+    executor = executors.make(name, misbehaving.load, 2, limits=Limits(seconds=1.5))
+    executor.submit([segment("slow", "hang"), segment("good", seconds=0.2), segment("late", seconds=0.2)])
+    outcomes, _ = drain(executor, 3)
+    executor.close()
+    assert outcomes["slow"].status is Status.TIMEOUT
+    assert "limits.segment_seconds = 1.5" in outcomes["slow"].message
+    assert outcomes["good"].status is outcomes["late"].status is Status.DONE
+
+
+def test_memory_limit_names_the_limit():
+    executor = executors.make("processes", misbehaving.load, 1, limits=Limits(memory_bytes=300 * 2**20))
+    executor.submit([segment("hog", "hog"), segment("good")])
+    outcomes, _ = drain(executor, 2)
+    executor.close()
+    assert outcomes["hog"].status is Status.OUT_OF_MEMORY
+    assert "limits.memory_gb" in outcomes["hog"].message
+    assert outcomes["good"].status is Status.DONE
+
+
+def test_a_timeout_kills_the_whole_process_group(tmp_path):
+    pid_file = tmp_path / "pid"
+    executor = executors.make("processes", misbehaving.load, 1, limits=Limits(seconds=2.0))
+    executor.submit([segment("slow", "hang-with-child", pid_file=str(pid_file))])
+    outcomes, _ = drain(executor, 1)
+    executor.close()
+    assert outcomes["slow"].status is Status.TIMEOUT
+    assert _gone(int(pid_file.read_text()))
+
+
+def test_processes_have_one_thread_and_their_device():
+    executor = executors.make("processes", misbehaving.load, 2, devices=["3", "5"])
+    executor.submit([segment("a", seconds=0.5), segment("b", seconds=0.5)])
+    outcomes, _ = drain(executor, 2)
+    executor.close()
+    assert sorted(outcome.applied["cuda"] for outcome in outcomes.values()) == ["3", "5"]
+    assert {outcome.applied["omp"] for outcome in outcomes.values()} == {"1"}
+    assert len({outcome.cost["pid"] for outcome in outcomes.values()}) == 2
+
+
+def test_threads_share_one_child_and_processes_do_not_print_here(tmp_path, capfd):
+    executor = executors.make("threads", misbehaving.load, 2)
+    executor.submit([segment("a"), segment("b")])
+    outcomes, _ = drain(executor, 2)
+    executor.close()
+    assert len({outcome.cost["pid"] for outcome in outcomes.values()}) == 1
+    executor = executors.make("processes", misbehaving.load, 1)
+    executor.submit([segment("c", log=str(tmp_path / "c.log"))])
+    drain(executor, 1)
+    executor.close()
+    assert (tmp_path / "c.log").read_text() == "training c\n"
+    assert "training c" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["threads", "processes"])
+def test_children_die_with_a_driver_that_is_killed(name, tmp_path):
+    pid_file = tmp_path / "pid"
+    script = textwrap.dedent(
+        f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import test_executors as t
+        executor = t.executors.make({name!r}, t.misbehaving.load, 1)
+        executor.submit([t.segment("slow", "hang-with-child", pid_file={str(pid_file)!r})])
+        while True:
+            executor.poll(1.0)
+        """
+    )
+    driver = subprocess.Popen([sys.executable, "-c", script])
+    deadline = time.monotonic() + 30
+    while not (pid_file.exists() and pid_file.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    assert _gone(int(pid_file.read_text()))
+
+
+def test_a_script_without_a_main_guard_can_start_processes(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import sys
+            sys.path.insert(0, {str(Path(__file__).parent)!r})
+            import test_executors as t
+            executor = t.executors.make("processes", t.misbehaving.load, 1)
+            executor.submit([t.segment("a")])
+            outcomes, _ = t.drain(executor, 1)
+            executor.close()
+            print(outcomes["a"].status)
+            """
+        )
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "training a\ndone\n", done.stderr
+
+
+def test_cancelled_segments_give_no_outcome():
+    executor = executors.make("processes", misbehaving.load, 1)
+    executor.submit([segment("slow", "hang"), segment("waiting"), segment("good")])
+    executor.cancel("slow")
+    executor.cancel("waiting")
+    outcomes, _ = drain(executor, 1)
+    executor.close()
+    assert list(outcomes) == ["good"]
+
+
+def test_unknown_names_and_limits_that_cannot_be_kept_are_input_errors():
+    with pytest.raises(InputError, match="known: in_process, threads, processes"):
+        executors.make("celery", misbehaving.load, 1)
+    with pytest.raises(InputError, match="cannot enforce limits"):
+        executors.make("in_process", misbehaving.load, 1, limits=Limits(seconds=1))
+    with pytest.raises(InputError, match="devices"):
+        executors.make("threads", misbehaving.load, 1, devices=["0"])
+
+
+def _gone(pid, seconds=5.0):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        if Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z":
+            return True
+        time.sleep(0.05)
+    return False
