@@ -1,0 +1,52 @@
+"""Canonical JSON: one text for one value, whatever library the value came from. Hashes are taken over it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from autorl.types import InputError, freeze
+
+
+def plain(value: Any) -> Any:
+    """`value` as a frozen Python value: NumPy scalars and arrays unwrapped, lists as tuples, mappings frozen."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return freeze(value.tolist())
+    if isinstance(value, list | tuple):
+        return tuple(plain(item) for item in value)
+    if isinstance(value, Mapping):
+        return freeze({name: plain(item) for name, item in value.items()})
+    return value
+
+
+def jsonable(value: Any) -> Any:
+    """`value` in the types JSON and YAML know: tuples as lists, frozen mappings as dicts."""
+    value = plain(value)
+    if isinstance(value, tuple):
+        return [jsonable(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): jsonable(item) for name, item in value.items()}
+    return value
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys, no spaces and shortest floats.
+
+    Raises:
+        InputError: `value` holds NaN, an infinity, or something JSON cannot say.
+    """
+    try:
+        return json.dumps(jsonable(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"not a JSON value: {value!r} ({error})") from None
+
+
+def sha256(value: Any) -> str:
+    """Hexadecimal SHA-256 of the canonical JSON of `value`."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()

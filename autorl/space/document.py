@@ -1,0 +1,150 @@
+"""Reading YAML (and JSON, which is YAML) the way a person expects: numbers such as `1e-3`, no key twice, lines for errors.
+
+Shared by search-space files and study files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from autorl.space.expressions import nearest
+from autorl.types import InputError
+
+_FLOAT = re.compile(
+    r"""^[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+    |\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?
+    |[0-9][0-9_]*[eE][-+]?[0-9]+
+    |\.(?:inf|Inf|INF))$|^\.(?:nan|NaN|NAN)$""",
+    re.VERBOSE,
+)
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that reads `1e-3` as a number and refuses a key given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: dict[Any, int] = {}
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            line = key_node.start_mark.line + 1
+            if not isinstance(key, Hashable):
+                raise InputError("a key cannot be a list or a mapping", line=line)
+            if key in seen and key_node.tag != "tag:yaml.org,2002:merge":
+                raise InputError(f"the key {key!r} is given twice, first in line {seen[key]}", line=line)
+            seen[key] = line
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:float"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file says, and where.
+
+    Attributes:
+        data: the content in Python types; None if the file is empty.
+        lines: line number (from 1) of every key path: `fidelity.steps`, `constraints[0]`.
+        file: for messages.
+    """
+
+    data: Any
+    lines: Mapping[str, int]
+    file: str | None = None
+
+    def line(self, key: str | None) -> int | None:
+        """The line of `key`, or of the nearest key above it that the file has."""
+        while key:
+            if key in self.lines:
+                return self.lines[key]
+            key = re.sub(r"(\.[^.\[]*|\[\d+\]|^[^.\[]+)$", "", key)
+        return None
+
+    def error(self, message: str, key: str | None = None) -> InputError:
+        """An `InputError` that says where."""
+        return InputError(message, file=self.file, key=key or None, line=self.line(key))
+
+    def located(self, error: InputError, prefix: str = "") -> InputError:
+        """`error` with the file and line of its key; `prefix` is where the checked part stands in this document."""
+        key = ".".join(part for part in (prefix, error.key) if part)
+        return self.error(error.message, key)
+
+
+def read_document(path: str | Path) -> Document:
+    """Read a YAML or JSON file.
+
+    Raises:
+        InputError: the file is missing, unreadable, not text, not YAML, or has a key twice.
+    """
+    file = str(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError("file not found", file=file) from None
+    except IsADirectoryError:
+        raise InputError("expected a file, this is a folder", file=file) from None
+    except UnicodeDecodeError:
+        raise InputError("not a text file in UTF-8", file=file) from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=file) from None
+    return parse_document(text, file)
+
+
+def parse_document(text: str, file: str | None = None) -> Document:
+    """Read YAML or JSON text.
+
+    Raises:
+        InputError: not YAML, or a key twice.
+    """
+    loader = None
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        data = None if node is None else loader.construct_document(node)  # type: ignore[no-untyped-call]
+    except InputError as error:
+        raise InputError(error.message, file=file, line=error.line) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = None if mark is None else mark.line + 1
+        raise InputError(f"not valid YAML: {error.problem or error.context}", file=file, line=line) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"not valid YAML: {str(error).splitlines()[0]}", file=file) from None
+    except RecursionError:
+        raise InputError("nested too deeply", file=file) from None
+    finally:
+        if loader is not None:
+            loader.dispose()  # type: ignore[no-untyped-call]
+    lines: dict[str, int] = {}
+    if node is not None:
+        _collect_lines(node, "", lines, set())
+    return Document(data, lines, file)
+
+
+def _collect_lines(node: yaml.Node, path: str, lines: dict[str, int], open_nodes: set[int]) -> None:
+    if id(node) in open_nodes:
+        raise InputError("an anchor may not contain itself", line=node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        for key_node, value_node in node.value:
+            key = f"{path}.{key_node.value}" if path else str(key_node.value)
+            lines[key] = key_node.start_mark.line + 1
+            _collect_lines(value_node, key, lines, open_nodes | {id(node)})
+    elif isinstance(node, yaml.SequenceNode):
+        for position, item in enumerate(node.value):
+            key = f"{path}[{position}]"
+            lines[key] = item.start_mark.line + 1
+            _collect_lines(item, key, lines, open_nodes | {id(node)})
+
+
+def unknown_key(key: object, known: Collection[str]) -> str:
+    """The message for a key nobody knows: the nearest known one, and all of them."""
+    return f"unknown key {str(key)!r}{nearest(str(key), known) or ';'} known keys: {', '.join(sorted(known))}"

@@ -1,0 +1,316 @@
+"""One hyperparameter: its domain, its scale, and the one pair of functions between values and the unit interval.
+
+The unit interval is what every optimizer works in. The scales are those of the AutoRL landscape paper (Mohan et al.,
+2023, arXiv 2304.02396): `flipped_log` spreads values close to 1, such as discount factors, on the logarithm of 1 - x.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeAlias, get_args
+
+from autorl.space.canonical import canonical_json, plain
+from autorl.types import InputError
+
+Kind: TypeAlias = Literal["float", "int", "categorical", "ordinal", "constant"]
+Scale: TypeAlias = Literal["linear", "log", "flipped_log"]
+KINDS: tuple[str, ...] = get_args(Kind)
+SCALES: tuple[str, ...] = get_args(Scale)
+UNSET: Any = object()
+RESERVED = frozenset({"and", "or", "not", "in", "true", "false", "null", "none"})
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_/-]*(\.[A-Za-z0-9_/-]+)*")
+_DIGITS = 12  # decimals kept relative to the largest bound: far above rounding errors, far below what matters
+_LARGEST_INT = 2**53  # beyond it a float64 cannot tell integers apart
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """A named domain. Build it with `real`, `integer`, `categorical`, `ordinal` or `constant`.
+
+    Attributes:
+        name: letters, digits, `_`, `-`, `/` and dots.
+        type: float, int, categorical, ordinal (ordered choices) or constant (one value, never varied).
+        lower, upper: inclusive bounds of float and int; None otherwise.
+        choices: values of categorical and ordinal, in order; the one value of a constant; empty otherwise.
+        scale: where numeric values are uniform: on x, on log x, or (float only) on log(1 - x).
+        default: value of the default configuration. If not given: the middle of the unit interval for float, int and
+            ordinal, the first choice for categorical.
+        changeable: whether population-based training may alter it while a run goes on.
+
+    Raises:
+        InputError: a bound, scale, choice or default is wrong; `key` names the field.
+    """
+
+    name: str
+    type: Kind
+    lower: float | None
+    upper: float | None
+    choices: tuple[Any, ...]
+    scale: Scale
+    default: Any
+    changeable: bool = False
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.type not in KINDS:
+            raise self._wrong("type", f"expected one of {', '.join(KINDS)}, got {self.type!r}")
+        if self.numeric:
+            self._check_bounds()
+        elif not self.choices:
+            raise self._wrong("choices", "at least one choice is needed")
+        elif len(self._positions) < len(self.choices):
+            raise self._wrong("choices", f"a choice is listed twice in {_shown(self.choices)}")
+        else:
+            self._check_choices()
+        problem = self.problem(self.default)
+        if problem:
+            raise self._wrong("default", problem)
+
+    @classmethod
+    def real(
+        cls,
+        name: str,
+        lower: float,
+        upper: float,
+        *,
+        scale: Scale = "linear",
+        default: Any = UNSET,
+        changeable: bool = False,
+    ) -> Hyperparameter:
+        """A float in [lower, upper]."""
+        return cls._numeric(name, "float", (lower, upper), scale, default, changeable)
+
+    @classmethod
+    def integer(
+        cls,
+        name: str,
+        lower: int,
+        upper: int,
+        *,
+        scale: Scale = "linear",
+        default: Any = UNSET,
+        changeable: bool = False,
+    ) -> Hyperparameter:
+        """An integer in lower..upper, both included. On the log scale each has the share of [v - 0.5, v + 0.5]."""
+        return cls._numeric(name, "int", (lower, upper), scale, default, changeable)
+
+    @classmethod
+    def categorical(
+        cls, name: str, choices: Iterable[Any], *, default: Any = UNSET, changeable: bool = False
+    ) -> Hyperparameter:
+        """One of unordered choices: strings, numbers, booleans, None, or (nested) lists and mappings of those."""
+        values = tuple(plain(choice) for choice in choices)
+        first = values[0] if values else None
+        picked = first if default is UNSET else plain(default)
+        return cls(name, "categorical", None, None, values, "linear", picked, changeable)
+
+    @classmethod
+    def ordinal(
+        cls, name: str, choices: Iterable[Any], *, default: Any = UNSET, changeable: bool = False
+    ) -> Hyperparameter:
+        """One of choices given in their order, smallest first."""
+        values = tuple(plain(choice) for choice in choices)
+        middle = values[len(values) // 2] if values else None
+        picked = middle if default is UNSET else plain(default)
+        return cls(name, "ordinal", None, None, values, "linear", picked, changeable)
+
+    @classmethod
+    def constant(cls, name: str, value: Any) -> Hyperparameter:
+        """A value every configuration has."""
+        fixed = plain(value)
+        return cls(name, "constant", None, None, (fixed,), "linear", fixed)
+
+    @classmethod
+    def _numeric(
+        cls, name: str, kind: Kind, bounds: tuple[Any, Any], scale: Scale, default: Any, changeable: bool
+    ) -> Hyperparameter:
+        lower, upper = (_number(name, key, kind, value) for key, value in zip(("lower", "upper"), bounds, strict=True))
+        picked = plain(default)
+        if default is UNSET:
+            picked = cls(name, kind, lower, upper, (), scale, lower, changeable).from_unit(0.5)
+        elif kind == "float" and isinstance(picked, int) and not isinstance(picked, bool):
+            picked = float(picked)
+        return cls(name, kind, lower, upper, (), scale, picked, changeable)
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it has bounds rather than choices."""
+        return self.type in ("float", "int")
+
+    @property
+    def n_choices(self) -> int:
+        """Number of choices; 0 for float and int, 1 for a constant."""
+        return len(self.choices)
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is in the domain and of its type. An integer is accepted for a float, never a boolean."""
+        return self.problem(value) is None
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with `value`, in words; None if nothing is."""
+        if not self.numeric:
+            if _key(value) in self._positions:
+                return None
+            return f"{_shown(value)} is not among the choices {_shown(self.choices)}"
+        allowed = int if self.type == "int" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, allowed):
+            return f"expected {'an integer' if self.type == 'int' else 'a number'}, got {_shown(value)}"
+        lower, upper = self.bounds
+        if not lower <= value <= upper:
+            return f"{value} is outside [{lower}, {upper}]"
+        return None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """(lower, upper) of a float or int."""
+        assert self.lower is not None and self.upper is not None, f"{self.name} has no bounds"
+        return self.lower, self.upper
+
+    def index(self, value: Any) -> int:
+        """Position of `value` among the choices.
+
+        Raises:
+            InputError: it is not among them.
+        """
+        try:
+            return self._positions[_key(value)]
+        except KeyError:
+            raise InputError(str(self.problem(value)), key=self.name) from None
+
+    def to_unit(self, value: Any) -> float:
+        """Where `value` lies in [0, 1]: the centre of its bin unless it is a float. Constants are at 0.5."""
+        if not self.numeric:
+            return (self.index(value) + 0.5) / len(self.choices)
+        if self.type == "int" and self.scale == "linear":
+            lower, upper = self.bounds
+            return float((value - lower + 0.5) / (upper - lower + 1))
+        start, width = self._scaled
+        return min(1.0, max(0.0, (_forward(self.scale, value) - start) / width))
+
+    def from_unit(self, unit: float) -> Any:
+        """The value at `unit` (clipped to [0, 1]); the inverse of `to_unit` for every value it returns.
+
+        Floats are rounded to 12 decimals relative to the largest bound (linear, flipped_log) or 10 significant digits
+        (log), so that value -> unit -> value is exact and records stay readable.
+        """
+        assert not math.isnan(unit), f"{self.name}: NaN has no value"
+        unit = min(1.0, max(0.0, float(unit)))
+        if not self.numeric:
+            return self.choices[min(len(self.choices) - 1, int(unit * len(self.choices)))]
+        lower, upper = self.bounds
+        if self.type == "int" and self.scale == "linear":
+            return int(min(upper, lower + int(unit * (upper - lower + 1))))
+        start, width = self._scaled
+        value = _backward(self.scale, start + unit * width)
+        if self.type == "int":
+            return int(min(upper, max(lower, math.floor(value + 0.5))))
+        if unit in (0.0, 1.0):
+            return upper if unit else lower
+        value = float(f"{value:.10g}") if self.scale == "log" else round(value, self._decimals)
+        return min(upper, max(lower, value))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry of this hyperparameter in a search-space file."""
+        if self.type == "constant":
+            return {"type": self.type, "value": self.default}
+        entry: dict[str, Any] = {"type": self.type}
+        if self.numeric:
+            entry |= {"lower": self.lower, "upper": self.upper, "scale": self.scale}
+        else:
+            entry["choices"] = list(self.choices)
+        return entry | {"default": self.default} | ({"changeable": True} if self.changeable else {})
+
+    @cached_property
+    def _positions(self) -> Mapping[Any, int]:
+        return {_key(choice): position for position, choice in enumerate(self.choices)}
+
+    @cached_property
+    def _scaled(self) -> tuple[float, float]:
+        """Start and width of the range on the scale; half a bin wider on both sides for integers."""
+        lower, upper = self.bounds
+        half = 0.5 if self.type == "int" else 0.0
+        start, end = _forward(self.scale, lower - half), _forward(self.scale, upper + half)
+        return start, end - start
+
+    @cached_property
+    def _decimals(self) -> int:
+        lower, upper = self.bounds
+        largest = max(abs(lower), abs(upper), 1.0 if self.scale == "flipped_log" else 0.0)
+        return _DIGITS - math.ceil(math.log10(largest))
+
+    def _check_choices(self) -> None:
+        try:
+            canonical_json(self.choices)
+        except InputError as error:
+            raise self._wrong("value" if self.type == "constant" else "choices", error.message) from None
+
+    def _check_bounds(self) -> None:
+        lower, upper = self.bounds
+        if self.scale not in SCALES:
+            raise self._wrong("scale", f"expected one of {', '.join(SCALES)}, got {self.scale!r}")
+        if not lower < upper:
+            raise self._wrong("upper", f"upper must be greater than lower, got lower {lower} and upper {upper}")
+        if self.type == "int" and max(abs(lower), abs(upper)) > _LARGEST_INT:
+            raise self._wrong("upper", f"integers beyond 2**53 are not supported, got {lower}..{upper}")
+        if self.type == "int" and self.scale == "flipped_log":
+            raise self._wrong("scale", "flipped_log is for float hyperparameters; int takes linear or log")
+        if self.scale == "log" and lower <= 0:
+            raise self._wrong("lower", f"the log scale needs lower > 0, got {lower}")
+        if self.scale == "flipped_log" and upper >= 1:
+            raise self._wrong("upper", f"the flipped_log scale (log of 1 - x) needs upper < 1, got {upper}")
+        if not math.isfinite(self._scaled[1]) or self._scaled[1] <= 0:
+            raise self._wrong("upper", f"the range [{lower}, {upper}] is too narrow or too wide for 64-bit floats")
+
+    def _wrong(self, field: str, message: str) -> InputError:
+        return InputError(message, key=f"hyperparameters.{self.name}.{field}")
+
+
+def check_name(name: Any) -> None:
+    """Raise `InputError` unless `name` can name a hyperparameter."""
+    if not isinstance(name, str):
+        raise InputError(f"the name of a hyperparameter is a string, got {name!r}", key=f"hyperparameters.{name}")
+    if not _NAME.fullmatch(name) or name.lower() in RESERVED:
+        allowed = "letters, digits and _ - / . are allowed, beginning with a letter or _"
+        raise InputError(f"{name!r} cannot name a hyperparameter: {allowed}", key=f"hyperparameters.{name}")
+
+
+def _number(name: str, field: str, kind: Kind, value: Any) -> float:
+    value = plain(value)
+    key = f"hyperparameters.{name}.{field}"
+    if kind == "int" and isinstance(value, float) and value.is_integer():
+        value = int(value)  # 1e5 is how people write a hundred thousand
+    allowed = int if kind == "int" else (int, float)
+    if isinstance(value, bool) or not isinstance(value, allowed):
+        raise InputError(f"expected {'an integer' if kind == 'int' else 'a number'}, got {_shown(value)}", key=key)
+    if not math.isfinite(value):
+        raise InputError(f"expected a finite number, got {value}", key=key)
+    return value if kind == "int" else float(value)
+
+
+def _forward(scale: Scale, value: float) -> float:
+    if scale == "log":
+        return math.log(value)
+    return -math.log1p(-value) if scale == "flipped_log" else float(value)
+
+
+def _backward(scale: Scale, position: float) -> float:
+    if scale == "log":
+        return math.exp(position)
+    return -math.expm1(-position) if scale == "flipped_log" else position
+
+
+def _key(value: Any) -> Any:
+    """Dictionary key that tells True from 1, which Python's equality does not."""
+    if isinstance(value, bool | str | int | float) or value is None:
+        return (isinstance(value, bool), value)
+    return canonical_json(value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_shown(item) for item in value) + "]"
+    return repr(value)

@@ -1,0 +1,242 @@
+"""Moves inside a space: the nearest valid configuration, and the perturbation of population-based training.
+
+Perturbing in the unit cube keeps bounds, scale and integer type by construction; multiplying values by 0.8 or 1.2 as in
+Jaderberg et al. (2017, arXiv 1711.09846) keeps none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autorl.space.conditions import ancestors
+from autorl.space.hyperparameter import Hyperparameter
+from autorl.types import Config
+
+if TYPE_CHECKING:
+    from autorl.space.space import Space
+
+ANCHORS = 8  # valid configurations a repair starts from
+ANCHOR_TRIES = 200
+GRID = 65  # values of a numeric hyperparameter a repair looks at
+BISECTIONS = 20
+ATTEMPTS = 16  # joint perturbations tried before moving one hyperparameter at a time
+
+
+def repair(space: Space, config: Mapping[str, Any], rng: np.random.Generator, keep: Collection[str] = ()) -> Config:
+    """A valid configuration near `config`.
+
+    Values outside their domain go to the nearest one inside, inactive hyperparameters are dropped, active ones that are
+    missing are drawn. If a rule is broken, each single hyperparameter is tried first, those in `keep` last; if none
+    mends it, the result is reached from valid configurations by restoring as many of the wanted values as possible. Of
+    several results the one with fewest kept values lost, then fewest moves, then least distance is taken.
+    """
+    wanted = complete(space, config, rng)
+    current = activate(space, wanted)
+    broken = space.violated(current)
+    if not broken:
+        return current
+    involved = [name for name in space.names if any(name in rule.names for rule in broken)]
+    above = _with_ancestors(space, involved)
+    for group in ([name for name in above if name not in keep], [name for name in above if name in keep]):
+        found = _single_move(space, wanted, group)
+        if found is not None:
+            return found
+    anchors = [space.default()]
+    anchors += [found for _ in range(ANCHORS) if (found := space.try_sample(rng, ANCHOR_TRIES)) is not None]
+    restored = [_restore(space, wanted, anchor, keep, rng) for anchor in anchors]
+    return min(restored, key=lambda result: _cost(space, wanted, result, keep))
+
+
+def complete(space: Space, config: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """A value in its domain for every hyperparameter, inactive ones included: given, else drawn. Draws n numbers always."""
+    units = rng.random(len(space.names))
+    return {
+        name: _inside(hyperparameter, config[name], unit) if name in config else hyperparameter.from_unit(unit)
+        for (name, hyperparameter), unit in zip(space.hyperparameters.items(), units, strict=True)
+    }
+
+
+def activate(space: Space, values: Mapping[str, Any]) -> Config:
+    """The active part of a complete assignment."""
+    kept: dict[str, Any] = {}
+    for name in space.names:
+        condition = space.conditions.get(name)
+        if condition is None or condition.holds(kept):
+            kept[name] = values[name]
+    return Config(kept)
+
+
+def perturb(
+    space: Space,
+    config: Mapping[str, Any],
+    rng: np.random.Generator,
+    names: Collection[str],
+    *,
+    step: float,
+    resample: float,
+) -> Config:
+    """A valid neighbour of `config`: `names` that are active move, everything else keeps its value.
+
+    Numeric: with probability `resample` drawn anew, otherwise `step` up or down in the unit interval, clipped at the
+    bounds (away from a bound it already sits on); an integer moves by at least one. Ordinal: one choice up or down, or
+    drawn anew among the others. Categorical: another choice with probability `resample`, otherwise unchanged. At least
+    one hyperparameter moves if any can. Children that become active are drawn.
+    """
+    start = space.config(config) if space.is_valid(config) else repair(space, config, rng)
+    movable = [name for name in space.names if name in names and name in start and _can_move(space, name)]
+    if not movable:
+        return start
+    for _ in range(ATTEMPTS):
+        moved = {name: _neighbour(space.hyperparameters[name], start[name], rng, step, resample) for name in movable}
+        if all(moved[name] == start[name] for name in movable):
+            forced = movable[int(rng.integers(len(movable)))]
+            moved[forced] = _neighbour(space.hyperparameters[forced], start[forced], rng, step, 1.0)
+        result = activate(space, complete(space, {**start, **moved}, rng))
+        if not space.violated(result):
+            return result
+    return _move_one(space, start, movable, rng)
+
+
+def _move_one(space: Space, start: Config, movable: list[str], rng: np.random.Generator) -> Config:
+    """The nearest valid move of one hyperparameter, in random order of hyperparameters; `start` if there is none."""
+    for position in rng.permutation(len(movable)):
+        name = movable[int(position)]
+        values = complete(space, start, rng)
+        for value in _by_distance(space.hyperparameters[name], start[name]):
+            result = activate(space, {**values, name: value})
+            if not space.violated(result):
+                return result
+    return start
+
+
+def _neighbour(
+    hyperparameter: Hyperparameter, value: Any, rng: np.random.Generator, step: float, resample: float
+) -> Any:
+    anew, unit, up = rng.random() < resample, rng.random(), rng.random() < 0.5
+    if hyperparameter.numeric:
+        return _numeric_neighbour(hyperparameter, value, unit if anew else None, step if up else -step)
+    position, n = hyperparameter.index(value), hyperparameter.n_choices
+    if anew:
+        other = min(n - 2, int(unit * (n - 1)))
+        return hyperparameter.choices[other + (other >= position)]
+    if hyperparameter.type == "ordinal":
+        shift = 1 if up else -1
+        return hyperparameter.choices[position + shift if 0 <= position + shift < n else position - shift]
+    return value
+
+
+def _numeric_neighbour(hyperparameter: Hyperparameter, value: Any, unit: float | None, step: float) -> Any:
+    here = hyperparameter.to_unit(value)
+    moved = hyperparameter.from_unit(here + step if unit is None else unit)
+    if moved == value:
+        moved = hyperparameter.from_unit(here - step)
+    if moved == value and hyperparameter.type == "int":
+        lower, upper = hyperparameter.bounds
+        moved = value + 1 if (step > 0 and value < upper) or value == lower else value - 1
+    return moved
+
+
+def _can_move(space: Space, name: str) -> bool:
+    hyperparameter = space.hyperparameters[name]
+    return hyperparameter.numeric or hyperparameter.n_choices > 1
+
+
+def _inside(hyperparameter: Hyperparameter, value: Any, unit: float) -> Any:
+    """`value` if it is in the domain, else the nearest number inside, else the value at `unit`."""
+    if hyperparameter.accepts(value):
+        return float(value) if hyperparameter.type == "float" else value
+    number = isinstance(value, int | float) and not isinstance(value, bool) and value == value
+    if not number or not (hyperparameter.numeric or all(_real(choice) for choice in hyperparameter.choices)):
+        return hyperparameter.from_unit(unit)
+    if not hyperparameter.numeric:
+        return min(hyperparameter.choices, key=lambda choice: abs(choice - value))
+    lower, upper = hyperparameter.bounds
+    clipped = min(upper, max(lower, value))
+    return round(clipped) if hyperparameter.type == "int" else float(clipped)
+
+
+def _real(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _by_distance(hyperparameter: Hyperparameter, value: Any) -> Iterator[Any]:
+    """Other values, nearest first: every choice, or a grid over the unit interval and the neighbours of an integer."""
+    if hyperparameter.numeric:
+        here = hyperparameter.to_unit(value)
+        found = [hyperparameter.from_unit(unit) for unit in np.linspace(0.0, 1.0, GRID)]
+        if hyperparameter.type == "int":
+            found += [near for near in (value - 1, value + 1) if hyperparameter.accepts(near)]
+    else:
+        here = hyperparameter.to_unit(value)
+        found = list(hyperparameter.choices)
+    distances = {hyperparameter.to_unit(item): item for item in found}
+    for unit in sorted(distances, key=lambda unit: (abs(unit - here), unit)):
+        if distances[unit] != value:
+            yield distances[unit]
+
+
+def _single_move(space: Space, wanted: dict[str, Any], names: list[str]) -> Config | None:
+    """The smallest valid move of one of `names`, or None."""
+    best: tuple[float, Config] | None = None
+    for name in names:
+        hyperparameter = space.hyperparameters[name]
+        for value in _by_distance(hyperparameter, wanted[name]):
+            result = activate(space, {**wanted, name: value})
+            if not space.violated(result):
+                nearer = _bisect(space, {**wanted, name: value}, name, wanted[name])
+                distance = _distance(hyperparameter, wanted[name], nearer[name])
+                if best is None or distance < best[0]:
+                    best = (distance, activate(space, nearer))
+                break
+    return None if best is None else best[1]
+
+
+def _bisect(space: Space, valid: dict[str, Any], name: str, target: Any) -> dict[str, Any]:
+    """`valid` with the value of `name` moved as near to `target` as bisection can while staying valid."""
+    hyperparameter = space.hyperparameters[name]
+    if not hyperparameter.numeric:
+        return valid
+    good, bad = hyperparameter.to_unit(valid[name]), hyperparameter.to_unit(target)
+    for _ in range(BISECTIONS):
+        middle = {**valid, name: hyperparameter.from_unit((good + bad) / 2)}
+        if space.violated(activate(space, middle)):
+            bad = (good + bad) / 2
+        else:
+            valid, good = middle, (good + bad) / 2
+    return valid
+
+
+def _restore(
+    space: Space, wanted: dict[str, Any], anchor: Config, keep: Collection[str], rng: np.random.Generator
+) -> Config:
+    """From the valid `anchor`, set one hyperparameter after another (`keep` first) to its wanted value where possible."""
+    values = {**wanted, **anchor}
+    shuffled = [space.names[int(position)] for position in rng.permutation(len(space.names))]
+    names = sorted(shuffled, key=lambda name: name not in keep)
+    for name in names:
+        attempt = {**values, name: wanted[name]}
+        if not space.violated(activate(space, attempt)):
+            values = attempt
+    for name in names:
+        values = _bisect(space, values, name, wanted[name]) if values[name] != wanted[name] else values
+    return activate(space, values)
+
+
+def _with_ancestors(space: Space, names: list[str]) -> list[str]:
+    found = set(names).union(*(ancestors(name, space.conditions) for name in names))
+    return [name for name in space.names if name in found]
+
+
+def _cost(space: Space, wanted: Mapping[str, Any], result: Config, keep: Collection[str]) -> tuple[int, int, float]:
+    moved = [name for name in result if result[name] != wanted[name]]
+    distance = sum(_distance(space.hyperparameters[name], wanted[name], result[name]) for name in moved)
+    return sum(name in keep for name in moved), len(moved), distance
+
+
+def _distance(hyperparameter: Hyperparameter, one: Any, other: Any) -> float:
+    if hyperparameter.type in ("categorical", "constant"):
+        return float(one != other)
+    return abs(hyperparameter.to_unit(one) - hyperparameter.to_unit(other))

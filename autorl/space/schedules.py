@@ -1,0 +1,80 @@
+"""Schedules of a hyperparameter over training: functions of step / horizon, never of where a run was cut.
+
+`schedule: [constant, linear, cosine]` on a float hyperparameter x adds a categorical `x.shape` and, active only when the
+shape is not constant, a float `x.end` with the bounds and scale of x. `x` itself is the value at step 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from autorl.space.hyperparameter import Hyperparameter
+from autorl.types import InputError
+
+SHAPES: Mapping[str, Callable[[float], float]] = {
+    "constant": lambda progress: 0.0,
+    "linear": lambda progress: progress,
+    "cosine": lambda progress: 0.5 * (1.0 - math.cos(math.pi * progress)),
+}
+
+
+def expand(hyperparameter: Hyperparameter, shapes: Sequence[Any]) -> tuple[list[Hyperparameter], dict[str, str]]:
+    """`x` with `x.shape` and `x.end`, and the condition of `x.end`. The default shape is the first one listed.
+
+    `x.end` has the lower bound of x as its default, the usual end of a decay, and is changeable if x is. A single shape
+    is a constant.
+
+    Raises:
+        InputError: not a float, an unknown or repeated shape, no shape.
+    """
+    name, key = hyperparameter.name, f"hyperparameters.{hyperparameter.name}.schedule"
+    if hyperparameter.type != "float":
+        raise InputError(f"only float hyperparameters can have a schedule, {name!r} is {hyperparameter.type}", key=key)
+    unknown = [shape for shape in shapes if shape not in SHAPES]
+    if unknown or not shapes or len(set(shapes)) < len(shapes):
+        raise InputError(f"expected distinct shapes among {', '.join(SHAPES)}, got {list(shapes)}", key=key)
+    if list(shapes) == ["constant"]:
+        return [hyperparameter], {}
+    lower, upper = hyperparameter.bounds
+    end = Hyperparameter.real(
+        f"{name}.end", lower, upper, scale=hyperparameter.scale, default=lower, changeable=hyperparameter.changeable
+    )
+    if len(shapes) == 1:
+        return [hyperparameter, Hyperparameter.constant(f"{name}.shape", shapes[0]), end], {}
+    condition = {f"{name}.end": f"{name}.shape != constant"} if "constant" in shapes else {}
+    return [hyperparameter, Hyperparameter.categorical(f"{name}.shape", shapes), end], condition
+
+
+def schedule_function(config: Mapping[str, Any], name: str) -> Callable[[float], float]:
+    """The value of hyperparameter `name` as a function of progress = step / horizon, clipped to [0, 1].
+
+    Raises:
+        InputError: an unknown shape, or no `.end` for one that needs it.
+    """
+    start = config[name]
+    shape = config.get(f"{name}.shape", "constant")
+    if shape not in SHAPES:
+        raise InputError(f"expected one of {', '.join(SHAPES)}, got {shape!r}", key=f"{name}.shape")
+    if shape == "constant":
+        return lambda progress: float(start)
+    if f"{name}.end" not in config:
+        raise InputError(f"the shape {shape} needs a final value", key=f"{name}.end")
+    end, fraction = config[f"{name}.end"], SHAPES[shape]
+
+    def value(progress: float) -> float:
+        done = fraction(min(1.0, max(0.0, progress)))
+        return float((1.0 - done) * start + done * end)
+
+    return value
+
+
+def resolve_schedules(config: Mapping[str, Any], step: int, horizon: int) -> dict[str, Any]:
+    """The hyperparameters at `step` of `horizon`: scheduled ones at their value there, `.shape` and `.end` dropped."""
+    if horizon <= 0:
+        raise InputError(f"the horizon of a schedule is positive, got {horizon}", key="horizon")
+    scheduled = [name for name in config if f"{name}.shape" in config]
+    helpers = {f"{name}{suffix}" for name in scheduled for suffix in (".shape", ".end")}
+    resolved = {name: value for name, value in config.items() if name not in helpers}
+    return resolved | {name: schedule_function(config, name)(step / horizon) for name in scheduled}

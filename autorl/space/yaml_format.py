@@ -1,0 +1,196 @@
+"""The search-space file: reading it with errors that say file, key and line, and writing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from autorl.space.document import read_document, unknown_key
+from autorl.space.hyperparameter import KINDS, Hyperparameter, check_name
+from autorl.space.schedules import expand
+from autorl.space.space import Space
+from autorl.types import InputError
+
+_TOP = ("hyperparameters", "conditions", "forbidden", "constraints", "constants")
+_NUMERIC = ("type", "lower", "upper", "scale", "default", "changeable", "schedule")
+_DISCRETE = ("type", "choices", "default", "changeable")
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "float": _NUMERIC,
+    "int": _NUMERIC,
+    "categorical": _DISCRETE,
+    "ordinal": _DISCRETE,
+    "constant": ("type", "value"),
+}
+
+
+def load_space(
+    source: str | Path | Mapping[str, Any],
+    folder: str | Path | None = None,
+    constants: Mapping[str, float] | None = None,
+) -> Space:
+    """A space from a shipped name, a file or an inline mapping.
+
+    Args:
+        source: `sb3/ppo` (looked up in `search_spaces/` of the working folder, then among those shipped with the
+            package), the path of a YAML or JSON file, or a mapping as such a file holds. An inline mapping may also be
+            just `{name: hyperparameter}`.
+        folder: where a relative path begins, if not in the working folder.
+        constants: numbers for names that constraints use, such as `{"n_envs": 8}`.
+
+    Raises:
+        InputError: no such space, or a wrong definition: file, key, line, what is wrong, what is allowed.
+    """
+    if isinstance(source, Mapping):
+        space = read_space(source if _looks_complete(source) else {"hyperparameters": source})
+    elif isinstance(source, str | Path):
+        document = read_document(find_space(source, folder))
+        try:
+            space = read_space(document.data)
+        except InputError as error:
+            raise document.located(error) from None
+    else:
+        raise InputError(f"expected the name or file of a search space or a mapping, got {source!r}")
+    return space.with_constants(constants) if constants else space
+
+
+def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
+    """The file of a space: a path, or a name under `search_spaces/` (working folder first, then the package)."""
+    base = Path(folder) if folder is not None else Path()
+    package = Path(__file__).resolve().parents[1]
+    shipped = [Path("search_spaces"), package / "_shipped" / "search_spaces", package.parent / "search_spaces"]
+    name = Path(source)
+    if name.suffix in (".yaml", ".yml", ".json"):
+        candidates = [base / name, *(root / name for root in shipped)]
+    else:
+        candidates = [root / f"{source}.yaml" for root in shipped] + [base / name]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    found = sorted(
+        {path.relative_to(root).with_suffix("").as_posix() for root in shipped for path in root.glob("**/*.yaml")}
+    )
+    known = f"; shipped: {', '.join(found)}" if found else ""
+    raise InputError(f"no search space of this name and no such file{known}", file=str(source))
+
+
+def read_space(definition: Any) -> Space:
+    """Build the space a definition (the content of a file) describes.
+
+    Raises:
+        InputError: `key` is the path inside the definition.
+    """
+    if definition is None:
+        raise InputError("the search space is empty: expected `hyperparameters:` and at least one of them")
+    _require_mapping(definition, None)
+    for key in definition:
+        if key not in _TOP:
+            raise InputError(unknown_key(key, _TOP), key=str(key))
+    if "hyperparameters" not in definition:
+        raise InputError("a search space needs `hyperparameters:`")
+    entries = definition["hyperparameters"]
+    _require_mapping(entries, "hyperparameters")
+    own = _optional(definition, "conditions", Mapping)
+    hyperparameters: list[Hyperparameter] = []
+    conditions: dict[str, Any] = {}
+    for name, entry in entries.items():
+        (first, *helpers), extra = read_hyperparameter(name, entry)
+        hyperparameters += [first, *helpers]
+        inherited = {helper.name: own[name] for helper in helpers if name in own}
+        conditions |= {**inherited, **extra}
+    for name, text in own.items():
+        conditions[name] = f"({conditions[name]}) and ({text})" if name in conditions else text
+    return Space(
+        hyperparameters,
+        conditions=conditions,
+        forbidden=_optional(definition, "forbidden", list),
+        constraints=_optional(definition, "constraints", list),
+        constants=_optional(definition, "constants", Mapping),
+    )
+
+
+def read_hyperparameter(name: Any, entry: Any) -> tuple[list[Hyperparameter], dict[str, str]]:
+    """One entry under `hyperparameters:`; a schedule adds `.shape`, `.end` and a condition.
+
+    The type may be left out where `choices` (categorical) or `value` (constant) say it.
+
+    Raises:
+        InputError: `key` names the field.
+    """
+    check_name(name)
+    path = f"hyperparameters.{name}"
+    _require_mapping(entry, path)
+    kind = entry.get("type") or _inferred(entry, path)
+    if kind not in KINDS:
+        raise InputError(f"expected one of {', '.join(KINDS)}, got {kind!r}", key=f"{path}.type")
+    for key in entry:
+        if key not in _KEYS[kind]:
+            raise InputError(f"a hyperparameter of type {kind}: {unknown_key(key, _KEYS[kind])}", key=f"{path}.{key}")
+    if kind == "constant":
+        return [Hyperparameter.constant(name, _required(entry, "value", path))], {}
+    options = {key: entry[key] for key in ("default", "changeable") if key in entry}
+    if not isinstance(options.get("changeable", False), bool):
+        raise InputError(f"expected true or false, got {options['changeable']!r}", key=f"{path}.changeable")
+    if kind in ("categorical", "ordinal"):
+        choices = _required(entry, "choices", path)
+        if not isinstance(choices, list | tuple):
+            raise InputError(f"expected a list, got {choices!r}", key=f"{path}.choices")
+        build = Hyperparameter.categorical if kind == "categorical" else Hyperparameter.ordinal
+        return [build(name, choices, **options)], {}
+    bounds = _required(entry, "lower", path), _required(entry, "upper", path)
+    construct = Hyperparameter.real if kind == "float" else Hyperparameter.integer
+    built = construct(name, *bounds, scale=entry.get("scale", "linear"), **options)
+    if "schedule" not in entry:
+        return [built], {}
+    shapes = entry["schedule"]
+    return expand(built, shapes if isinstance(shapes, list | tuple) else [shapes])
+
+
+def write_space(space: Space) -> str:
+    """The YAML of a space; `read_space` of it is the same space."""
+    text: str = yaml.dump(space.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Innermost mappings and lists on one line."""
+
+    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+        nested = any(isinstance(value, Mapping) for value in mapping.values())
+        return super().represent_mapping(tag, mapping, flow_style=not nested)
+
+
+def _inferred(entry: Mapping[str, Any], path: str) -> str:
+    if "choices" in entry and "value" not in entry:
+        return "categorical"
+    if "value" in entry and "choices" not in entry:
+        return "constant"
+    raise InputError(f"a type is needed: one of {', '.join(KINDS)}", key=f"{path}.type")
+
+
+def _required(entry: Mapping[str, Any], key: str, path: str) -> Any:
+    if key not in entry:
+        raise InputError(f"{key!r} is missing", key=f"{path}.{key}")
+    return entry[key]
+
+
+def _optional(definition: Mapping[str, Any], key: str, kind: type) -> Any:
+    value = definition.get(key)
+    if value is None:
+        return {} if kind is Mapping else []
+    if not isinstance(value, (list, tuple) if kind is list else kind):
+        raise InputError(f"expected a {'list' if kind is list else 'mapping'}, got {value!r}", key=key)
+    return value
+
+
+def _require_mapping(value: Any, key: str | None) -> None:
+    if not isinstance(value, Mapping):
+        raise InputError(f"expected a mapping, got {value!r}", key=key)
+
+
+def _looks_complete(source: Mapping[str, Any]) -> bool:
+    """Whether a mapping is meant as the content of a file rather than as bare hyperparameters."""
+    return not source or any(get_close_matches(str(key), _TOP, n=1, cutoff=0.8) for key in source)
