@@ -1,0 +1,80 @@
+"""The trainers: what runs a segment. `load` builds one from its spec; a new trainer registers one line in `_TRAINERS`.
+
+Importing this module imports no trainer: modules and their heavy libraries are loaded by name, when first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from autorl.types import InputError, Trainer, TrainerSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["load", "names"]
+
+FUNCTION_PREFIX = "python:"
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Where a trainer lives (`module:factory`, called with the spec), and the extra that brings its libraries."""
+
+    target: str
+    description: str
+    extra: str | None = None
+    needs: tuple[str, ...] = ()
+
+
+def _sb3(description: str) -> _Entry:
+    return _Entry("autorl.trainers.sb3:make", description, "sb3", ("torch", "stable_baselines3"))
+
+
+_TRAINERS: dict[str, _Entry] = {
+    "sb3/ppo": _sb3("Stable-Baselines3 PPO on any Gymnasium environment"),
+    "sb3/a2c": _sb3("Stable-Baselines3 A2C on any Gymnasium environment"),
+    "sb3/dqn": _sb3("Stable-Baselines3 DQN on discrete actions"),
+    "sb3/sac": _sb3("Stable-Baselines3 SAC on continuous actions"),
+    "sb3/td3": _sb3("Stable-Baselines3 TD3 on continuous actions"),
+    "sb3/ddpg": _sb3("Stable-Baselines3 DDPG on continuous actions"),
+    "command": _Entry("autorl.trainers.command:make", "any script: flags or a config file in, metrics out"),
+    "python": _Entry("autorl.trainers.function:make", "a Python function: python:module:function"),
+    "synthetic": _Entry("autorl.trainers.synthetic:make", "analytic learning curves with a known optimum, for tests"),
+}
+
+
+def names() -> dict[str, str]:
+    """One-line description of every trainer, by the name a study file uses."""
+    return {
+        f"{FUNCTION_PREFIX}module:function" if name == "python" else name: entry.description
+        for name, entry in _TRAINERS.items()
+    }
+
+
+@lru_cache(maxsize=64)
+def load(spec: TrainerSpec) -> Trainer:
+    """The trainer `spec` names; built once per process and spec. Picklable by reference, for worker processes.
+
+    Raises:
+        InputError: the name is unknown, its libraries are not installed, or its options are wrong.
+    """
+    entry = _TRAINERS.get("python" if spec.name.startswith(FUNCTION_PREFIX) else spec.name)
+    if entry is None:
+        from autorl.trainers._shared import nearest
+
+        raise InputError(
+            f"unknown trainer {spec.name!r}{nearest(spec.name, names())}; `autorl trainers` lists all", key="trainer"
+        )
+    missing = [module for module in entry.needs if importlib.util.find_spec(module) is None]
+    if missing:
+        raise InputError(
+            f'trainer {spec.name!r} needs {", ".join(missing)}: pip install "autorl[{entry.extra}]"', key="trainer"
+        )
+    module, _, factory = entry.target.partition(":")
+    make: Callable[[TrainerSpec], Trainer] = getattr(importlib.import_module(module), factory)
+    return make(spec)

@@ -1,0 +1,125 @@
+"""What several trainers need: option checking, module look-up, costs, and the rules of a continued segment."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import sys
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from autorl.types import Config, FrozenMap, InputError, Report, Segment
+
+Change = Literal["apply", "rebuild"]
+
+
+class AnyChange(Mapping[str, Change]):
+    """The `changes` of a trainer that hands the whole configuration on at each segment: every name may change.
+
+    It cannot be listed (the names are the user's), so ask `name in changes`; iteration yields nothing.
+    """
+
+    def __getitem__(self, name: str) -> Change:
+        return "apply"
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing if no allowed name is close."""
+    close = difflib.get_close_matches(name, list(allowed), n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
+
+
+def check_names(given: Iterable[str], allowed: Collection[str], what: str, key: str) -> None:
+    """Raise `InputError` for the first of `given` that is not in `allowed`."""
+    for name in given:
+        if name not in allowed:
+            hint = nearest(name, allowed) or f"; allowed: {', '.join(sorted(allowed))}"
+            raise InputError(f"unknown {what} {name!r}{hint}", key=key)
+
+
+def plain(value: Any) -> Any:
+    """`value` with frozen mappings as `dict` and tuples as `list`, for libraries and for JSON."""
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def base_name(name: str) -> str:
+    """The hyperparameter a schedule part belongs to: `learning_rate` for `learning_rate.end`."""
+    for suffix in (".shape", ".end"):
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return name
+
+
+def check_continuation(parent: Mapping[str, Any], config: Config, changes: Mapping[str, Change]) -> None:
+    """Raise `InputError` if `config` differs from its parent's in a hyperparameter that cannot change in training."""
+    for name in sorted({*parent, *config}):
+        same = FrozenMap(x=parent.get(name)) == FrozenMap(x=config.get(name)) and (name in parent) == (name in config)
+        if not same and base_name(name) not in changes:
+            raise InputError(
+                f"cannot change during training (from {parent.get(name)!r} to {config.get(name)!r}); it is fixed "
+                "when the run starts",
+                key=name,
+            )
+
+
+def check_start(segment: Segment, resumable: bool = True) -> None:
+    """Raise `InputError` if the segment asks to start where this trainer cannot: past 0 without a checkpoint."""
+    if segment.parent is not None and not resumable:
+        raise InputError(
+            f"trainer {segment.trainer.name!r} cannot continue from a checkpoint as configured; train from step 0"
+        )
+    if segment.parent is None and segment.start:
+        raise InputError(f"segment {segment.id!r} starts at step {segment.start} without a checkpoint")
+
+
+class Clock:
+    """Wall-clock seconds since it was made, and the cost of a segment."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def cost(self, environment_steps: int) -> dict[str, float]:
+        return {"environment_steps": environment_steps, "wall_seconds": time.perf_counter() - self._began}
+
+
+def not_finite(report: Report) -> str:
+    """Names and values of the metrics of `report` that are NaN or infinite; empty if all are finite."""
+    return ", ".join(f"{name} = {value}" for name, value in report.metrics.items() if not math.isfinite(value))
+
+
+@contextmanager
+def module_path(*folders: str) -> Iterator[None]:
+    """`folders` (default: the working folder) at the head of the module search path while the block runs."""
+    added = [str(Path(folder).resolve()) for folder in folders or (".",)]
+    sys.path[:0] = added
+    try:
+        yield
+    finally:
+        for folder in added:
+            if folder in sys.path:
+                sys.path.remove(folder)
+
+
+def search_folders(kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+    """The option `path`: the folder or folders a trainer looks for the user's modules in; empty = working folder."""
+    path = kwargs.get("path", ())
+    return (path,) if isinstance(path, str) else tuple(path)

@@ -1,0 +1,106 @@
+"""The Stable-Baselines3 algorithms: hyperparameters, what may change during training, where training can be cut."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from autorl.trainers._shared import Change
+from autorl.types import InputError
+
+_RESERVED = {"self", "policy", "env", "seed", "verbose", "tensorboard_log", "device", "policy_kwargs", "action_noise"}
+_NOT_NAMES = {"self", "args", "kwargs", "observation_space", "action_space", "lr_schedule", "_init_setup_model"}
+# Hyperparameters that are not arguments of SB3's constructors; noise_* have the names of RL Baselines3 Zoo.
+_ADDED = ("n_envs", "activation")
+_NOISE = ("noise_type", "noise_std")
+
+_ANY = ("learning_rate", "gamma")
+_ON_POLICY = (*_ANY, "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "normalize_advantage")
+_PPO = (*_ON_POLICY, "clip_range", "clip_range_vf", "n_epochs", "batch_size", "target_kl")
+_OFF_POLICY = (*_ANY, "batch_size", "tau", "train_freq", "gradient_steps", "learning_starts")
+_DQN = ("target_update_interval", "exploration_fraction", "exploration_initial_eps", "exploration_final_eps")
+_TD3 = (*_OFF_POLICY, "policy_delay", "target_policy_noise", "target_noise_clip", "noise_std")
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One algorithm.
+
+    Attributes:
+        class_name: its class in `stable_baselines3`.
+        on_policy: whether training alternates whole rollouts and updates (PPO, A2C) or single steps and updates.
+        actions: kinds of action space it supports (names of `gymnasium.spaces`).
+        apply: hyperparameters that change during training by setting them; the model is otherwise untouched.
+        rebuild: those that change by building buffers anew around the restored weights.
+    """
+
+    class_name: str
+    on_policy: bool
+    actions: tuple[str, ...]
+    apply: tuple[str, ...]
+    rebuild: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> dict[str, Change]:
+        changes: dict[str, Change] = dict.fromkeys(self.apply, "apply")
+        return {**changes, **dict.fromkeys(self.rebuild, "rebuild")}
+
+    def load_class(self) -> Any:
+        import stable_baselines3
+
+        return getattr(stable_baselines3, self.class_name)
+
+
+_ACTIONS_ANY = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
+ALGORITHMS: dict[str, Algorithm] = {
+    "ppo": Algorithm("PPO", True, _ACTIONS_ANY, _PPO, ("n_steps",)),
+    "a2c": Algorithm("A2C", True, _ACTIONS_ANY, _ON_POLICY, ("n_steps",)),
+    "dqn": Algorithm("DQN", False, ("Discrete",), (*_OFF_POLICY, *_DQN, "max_grad_norm")),
+    "sac": Algorithm("SAC", False, ("Box",), (*_OFF_POLICY, "target_update_interval"), ("ent_coef",)),
+    "td3": Algorithm("TD3", False, ("Box",), _TD3),
+    "ddpg": Algorithm("DDPG", False, ("Box",), (*_OFF_POLICY, "noise_std")),
+}
+
+
+@cache
+def constructor_names(name: str) -> frozenset[str]:
+    """Hyperparameters of algorithm `name` that its constructor takes."""
+    signature = inspect.signature(ALGORITHMS[name].load_class().__init__)
+    return frozenset(signature.parameters) - _RESERVED - _NOT_NAMES
+
+
+@cache
+def policy_names(name: str) -> frozenset[str]:
+    """Hyperparameters of algorithm `name` that its networks take (`net_arch`, `ortho_init`, `n_critics`, ...)."""
+    policy = ALGORITHMS[name].load_class().policy_aliases["MlpPolicy"]
+    return frozenset(inspect.signature(policy.__init__).parameters) - _NOT_NAMES - constructor_names(name)
+
+
+@cache
+def hyperparameter_names(name: str) -> frozenset[str]:
+    """Every hyperparameter a configuration of algorithm `name` may hold."""
+    noise = _NOISE if name in ("td3", "ddpg") else ()
+    return constructor_names(name) | policy_names(name) | {*_ADDED, *noise}
+
+
+@cache
+def constructor_default(name: str, hyperparameter: str) -> Any:
+    """SB3's own default."""
+    return inspect.signature(ALGORITHMS[name].load_class().__init__).parameters[hyperparameter].default
+
+
+def steps_per_cut(name: str, values: dict[str, Any], n_envs: int) -> int:
+    """Environment steps between two points at which training can be cut: one rollout."""
+    length = "n_steps" if ALGORITHMS[name].on_policy else "train_freq"
+    value = values.get(length)
+    if value is None:
+        value = constructor_default(name, length)
+    if isinstance(value, list | tuple):
+        if value[1] != "step":
+            raise InputError(
+                "training in whole episodes cannot be cut at a known step; give a number of steps", key="train_freq"
+            )
+        value = value[0]
+    return int(value) * n_envs

@@ -1,0 +1,146 @@
+"""Training and evaluation environments: any Gymnasium id or `module:Env-v0`, wrapped, vectorised, freezable."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import gymnasium as gym
+from gymnasium.utils import EzPickle, seeding
+
+from autorl.trainers._shared import module_path, nearest, plain
+from autorl.types import EnvironmentSpec, InputError
+
+# What pickling may raise on an environment that holds a window, a simulator handle, a socket or a local function.
+_UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, NotImplementedError, ValueError, OSError, RuntimeError)
+
+
+class Freezable(gym.Wrapper[Any, Any, Any, Any]):
+    """Outermost wrapper of a training environment: its state as bytes, to and from any process it lives in."""
+
+    def freeze(self) -> bytes | None:
+        """The whole environment with its random state, or None where it cannot be pickled.
+
+        Environments built on `EzPickle` (Box2D, MuJoCo, Atari) pickle only their constructor arguments: the copy has
+        lost the episode, so they count as not picklable.
+        """
+        env: Any = self.env
+        while True:
+            if isinstance(env, EzPickle):
+                return None
+            if not isinstance(env, gym.Wrapper):
+                break
+            env = env.env
+        try:
+            frozen = cloudpickle.dumps(self.env)
+            pickle.loads(frozen)
+        except _UNPICKLABLE:
+            return None
+        return bytes(frozen)
+
+    def thaw(self, frozen: bytes) -> None:
+        """Become the environment `freeze` saved."""
+        self.env.close()
+        self.env = pickle.loads(frozen)
+
+    def reseed(self, seed: int) -> None:
+        """Start new random streams without starting a new episode."""
+        self.unwrapped.np_random = seeding.np_random(seed)[0]
+        self.action_space.seed(seed)
+
+
+def make_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> gym.Env[Any, Any]:
+    """One environment: `gym.make`, an episode monitor (it sees the task's own rewards), then the wrappers in order.
+
+    Raises:
+        InputError: the id, its module, a library it needs or a wrapper is missing, or its arguments are wrong.
+    """
+    from stable_baselines3.common.monitor import Monitor
+
+    if spec.id is None:
+        raise InputError("the trainer needs an environment, e.g. {id: CartPole-v1}", key="environment.id")
+    with module_path(*folders):
+        env: gym.Env[Any, Any] = Monitor(_make(spec))
+        for wrapper, kwargs in _wrappers(spec.wrappers):
+            env = wrapper(env, **kwargs)
+    return env
+
+
+def make_training_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> Freezable:
+    return Freezable(make_environment(spec, folders))
+
+
+def vectorise(spec: EnvironmentSpec, n_envs: int, folders: tuple[str, ...]) -> Any:
+    """`n_envs` training environments as SB3's `DummyVecEnv` or `SubprocVecEnv`."""
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+
+    makers: list[Callable[[], gym.Env[Any, Any]]] = [partial(make_training_environment, spec, folders)] * n_envs
+    if spec.vec_env not in ("dummy", "subproc"):
+        raise InputError(f"expected dummy or subproc, got {spec.vec_env!r}", key="environment.vec_env")
+    return DummyVecEnv(makers) if spec.vec_env == "dummy" else SubprocVecEnv(makers)
+
+
+def freeze_all(venv: Any) -> list[bytes] | None:
+    """The state of every environment, or None if one of them cannot be saved."""
+    frozen = venv.env_method("freeze")
+    return None if any(state is None for state in frozen) else frozen
+
+
+def thaw_all(venv: Any, frozen: Iterable[bytes]) -> None:
+    """Put saved states back; the spaces of a `DummyVecEnv` are its first environment's, random state included."""
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    for index, state in enumerate(frozen):
+        venv.env_method("thaw", state, indices=index)
+    if isinstance(venv, DummyVecEnv):
+        venv.action_space = venv.envs[0].action_space
+        venv.observation_space = venv.envs[0].observation_space
+
+
+def normaliser(spec: EnvironmentSpec, gamma: float) -> dict[str, Any] | None:
+    """Arguments of SB3's `VecNormalize`, or None. Rewards are discounted by the agent's gamma unless the file says."""
+    if spec.normalize is False:
+        return None
+    options = plain(spec.normalize) if isinstance(spec.normalize, Mapping) else {}
+    return {"gamma": gamma, **options}
+
+
+def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
+    assert spec.id is not None
+    name = spec.id.rpartition(":")[2]
+    try:
+        return gym.make(spec.id, **plain(spec.kwargs))
+    except ModuleNotFoundError as error:
+        raise InputError(f"the module of {spec.id!r} cannot be imported: {error}", key="environment.id") from error
+    except gym.error.DependencyNotInstalled as error:
+        raise InputError(f"{spec.id!r} needs a library that is missing: {error}", key="environment.id") from error
+    except gym.error.Error as error:
+        hint = nearest(name, gym.registry) or "; `module:Env-v0` imports a module that registers it"
+        raise InputError(f"no environment {spec.id!r}{hint}", key="environment.id") from error
+    except TypeError as error:
+        if not spec.kwargs:
+            raise
+        raise InputError(f"{spec.id!r} does not take these arguments: {error}", key="environment.kwargs") from error
+
+
+def _wrappers(wrappers: Iterable[Any]) -> Iterable[tuple[Any, dict[str, Any]]]:
+    for entry in wrappers:
+        for target, kwargs in (entry if isinstance(entry, Mapping) else {entry: {}}).items():
+            yield _wrapper_class(target), plain(kwargs or {})
+
+
+def _wrapper_class(target: str) -> Any:
+    module, _, name = str(target).partition(":")
+    if not name:
+        raise InputError(f"expected module:Class, got {target!r}", key="environment.wrappers")
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise InputError(f"module of {target!r} cannot be imported: {error}", key="environment.wrappers") from error
+    if not hasattr(found, name):
+        raise InputError(f"{module!r} has no {name!r}{nearest(name, vars(found))}", key="environment.wrappers")
+    return getattr(found, name)

@@ -1,0 +1,98 @@
+"""Evaluation episodes: fresh environments, one reset seed per episode, the training's normaliser only read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from autorl.trainers.sb3.environments import make_environment
+from autorl.trainers.sb3.streams import preserved, seed_global
+from autorl.types import EnvironmentSpec
+
+
+def evaluate(
+    model: Any,
+    environment: EnvironmentSpec,
+    seeds: Sequence[int],
+    *,
+    deterministic: bool = True,
+    n_envs: int = 16,
+    folders: tuple[str, ...] = (),
+) -> dict[str, float]:
+    """Metrics of one episode per seed, at most `n_envs` side by side.
+
+    Environments are new at each call and no random stream of the training is touched, so when a run is evaluated, how
+    often and on how many episodes has no effect on it.
+
+    Returns:
+        `eval_return`, `eval_return_std` (ddof 0, as SB3 prints it), `eval_length`; `eval_success_rate` where episodes
+        end with `is_success` or `success` in their info; `train_return`: mean of the latest training episodes, if any.
+    """
+    with preserved():
+        seed_global(seeds[0])
+        episodes = sorted(_episodes(model, environment, list(seeds), deterministic, n_envs, folders))
+    returns = np.array([episode[1] for episode in episodes])
+    metrics = {
+        "eval_return": float(returns.mean()),
+        "eval_return_std": float(returns.std()),
+        "eval_length": float(np.mean([episode[2] for episode in episodes])),
+    }
+    successes = [episode[3] for episode in episodes if episode[3] is not None]
+    if successes:
+        metrics["eval_success_rate"] = float(np.mean(successes))
+    if model.ep_info_buffer:
+        metrics["train_return"] = float(np.mean([info["r"] for info in model.ep_info_buffer]))
+    return metrics
+
+
+def _episodes(
+    model: Any,
+    environment: EnvironmentSpec,
+    seeds: list[int],
+    deterministic: bool,
+    n_envs: int,
+    folders: tuple[str, ...],
+) -> Iterator[tuple[int, float, int, float | None]]:
+    """(index, return, length, success) of each episode, as they end. A free environment takes the next seed."""
+    envs = [make_environment(environment, folders) for _ in range(min(n_envs, len(seeds)))]
+    try:
+        running = {slot: slot for slot in range(len(envs))}  # environment -> episode
+        observations = {slot: envs[slot].reset(seed=seeds[slot])[0] for slot in running}
+        pending = iter(range(len(envs), len(seeds)))
+        while running:
+            slots = sorted(running)
+            stacked = _stack([observations[slot] for slot in slots], envs[0].observation_space)
+            if model.get_vec_normalize_env() is not None:
+                stacked = model.get_vec_normalize_env().normalize_obs(stacked)
+            actions, _ = model.predict(stacked, deterministic=deterministic)
+            for slot, action in zip(slots, actions, strict=True):
+                observations[slot], _, terminated, truncated, info = envs[slot].step(action)
+                if not (terminated or truncated):
+                    continue
+                if "episode" not in info:  # a wrapper ended it (a life lost), the task goes on
+                    observations[slot] = envs[slot].reset()[0]
+                    continue
+                yield running.pop(slot), *_result(envs[slot], info)
+                following = next(pending, None)
+                if following is not None:
+                    running[slot] = following
+                    observations[slot] = envs[slot].reset(seed=seeds[following])[0]
+    finally:
+        for env in envs:
+            env.close()
+
+
+def _result(env: Any, info: dict[str, Any]) -> tuple[float, int, float | None]:
+    """Return (as the monitor summed it, before its rounding), length and success of the episode that just ended."""
+    success = info.get("is_success", info.get("success"))
+    returned = float(env.get_wrapper_attr("get_episode_rewards")()[-1])
+    return returned, int(info["episode"]["l"]), None if success is None else float(success)
+
+
+def _stack(observations: list[Any], space: Any) -> Any:
+    """A batch of observations as SB3's vectorised environments give it."""
+    if isinstance(observations[0], dict):
+        return {key: _stack([item[key] for item in observations], space[key]) for key in observations[0]}
+    return np.stack([np.asarray(item) for item in observations]).astype(space.dtype)

@@ -1,0 +1,285 @@
+"""From a configuration to the arguments of an SB3 constructor, and the same values read back from the live model."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autorl.trainers._shared import base_name, check_names, nearest, plain
+from autorl.trainers.sb3.algorithms import constructor_names, hyperparameter_names, policy_names
+from autorl.types import Config, FrozenMap, InputError
+
+OPTIONS = ("policy", "policy_kwargs", "deterministic", "device", "evaluation_envs", "path")
+_CALLABLES = ("learning_rate", "clip_range", "clip_range_vf")  # SB3 takes these as functions of the progress
+# Plain numbers that training reads anew at every update, so a schedule can set them between two rollouts.
+_NUMBERS = ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "tau", "noise_std", "target_policy_noise")
+_ACTIVATIONS = ("tanh", "relu", "elu", "selu", "gelu", "silu", "mish", "leaky_relu", "softplus", "sigmoid")
+_ON_BUFFERS = ("gamma", "gae_lambda")  # buffers keep their own copy
+
+
+@dataclass(frozen=True)
+class ProgressSchedule:
+    """A hyperparameter as SB3 calls it: a function of the progress remaining (1 at step 0, 0 at the horizon)."""
+
+    of_progress: Callable[[float], float]
+
+    def __call__(self, remaining: float) -> float:
+        return float(self.of_progress(min(max(1.0 - remaining, 0.0), 1.0)))
+
+
+class Settings:
+    """The hyperparameters of one run: its configuration over the trainer's own, schedules still unresolved.
+
+    Raises:
+        InputError: a name is unknown, or a schedule is asked of a hyperparameter that cannot follow one.
+    """
+
+    def __init__(self, algorithm: str, kwargs: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        self.algorithm = algorithm
+        self.options = {name: value for name, value in kwargs.items() if name in OPTIONS}
+        self.values: dict[str, Any] = {n: v for n, v in kwargs.items() if n not in OPTIONS} | dict(config)
+        check_hyperparameters(algorithm, self.values)
+        self.scheduled = tuple(
+            sorted(base_name(n) for n, v in self.values.items() if n.endswith(".shape") and v != "constant")
+        )
+
+    def at(self, step: int, horizon: int) -> dict[str, Any]:
+        """Every hyperparameter's value at `step`, schedules resolved."""
+        if not self.scheduled:
+            return {name: value for name, value in self.values.items() if base_name(name) == name}
+        from autorl.space import resolve_schedules
+
+        return dict(resolve_schedules(Config(self.values), min(step, horizon), horizon))
+
+    def constructor(self, observation_space: Any, action_space: Any) -> dict[str, Any]:
+        """Keyword arguments of the algorithm's constructor, `env` and `seed` apart."""
+        start = self.at(0, 1)
+        arguments = {name: _argument(name, start[name]) for name in constructor_names(self.algorithm) & set(start)}
+        for name in set(self.scheduled) & set(_CALLABLES):
+            from autorl.space import schedule_function
+
+            arguments[name] = ProgressSchedule(schedule_function(Config(self.values), name))
+        noise = _action_noise(start, action_space)
+        return {
+            **arguments,
+            **({"action_noise": noise} if noise is not None else {}),
+            "policy": self.options.get("policy") or default_policy(observation_space),
+            "policy_kwargs": self._policy_kwargs(start),
+            "device": self.options.get("device", "cpu"),
+        }
+
+    def set_scheduled(self, model: Any, horizon: int) -> None:
+        """Set the scheduled numbers of `model` for its current step."""
+        for name in self.scheduled:
+            if name not in _CALLABLES:
+                _set(model, name, self.at(model.num_timesteps, horizon)[name])
+
+    def read_back(self, model: Any, n_envs: int, horizon: int) -> dict[str, Any]:
+        """The value every hyperparameter really has in `model` at its current step.
+
+        Raises:
+            RuntimeError: one of them is not what was asked for.
+        """
+        asked = self.at(model.num_timesteps, horizon)
+        applied: dict[str, Any] = {}
+        for name, value in sorted(asked.items()):
+            found = _read(model, name, n_envs)
+            wanted = _comparable(name, value)
+            if not _same(found, wanted):
+                raise RuntimeError(f"hyperparameter {name}: {wanted!r} was asked for, the model has {found!r}")
+            applied[name] = value if wanted is not value else found
+        return applied
+
+    def _policy_kwargs(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        kwargs: dict[str, Any] = plain(self.options.get("policy_kwargs", FrozenMap()))
+        kwargs |= {name: plain(values[name]) for name in policy_names(self.algorithm) & set(values)}
+        if "activation" in values:
+            kwargs["activation_fn"] = values["activation"]
+        if "net_arch" in kwargs:
+            kwargs["net_arch"] = layers(kwargs["net_arch"])
+        if isinstance(kwargs.get("activation_fn"), str):
+            kwargs["activation_fn"] = activation(kwargs["activation_fn"])
+        return kwargs
+
+
+def check_hyperparameters(algorithm: str, names: Mapping[str, Any] | set[str] | frozenset[str]) -> None:
+    """Raise `InputError` for a hyperparameter (or a schedule) the algorithm does not have."""
+    allowed = hyperparameter_names(algorithm)
+    for name in names:
+        base = base_name(name)
+        check_names([base], allowed, f"hyperparameter of sb3/{algorithm}", "space")
+        if base != name and base not in _CALLABLES + _NUMBERS:
+            raise InputError(
+                f"sb3/{algorithm} cannot follow a schedule of {base!r}; it can for {', '.join(_CALLABLES + _NUMBERS)}",
+                key=base,
+            )
+
+
+def default_policy(observation_space: Any) -> str:
+    """The SB3 policy for an observation space: dictionaries, images, and the rest."""
+    from gymnasium import spaces
+    from stable_baselines3.common.preprocessing import is_image_space
+
+    if isinstance(observation_space, spaces.Dict):
+        return "MultiInputPolicy"
+    return "CnnPolicy" if is_image_space(observation_space) else "MlpPolicy"
+
+
+def layers(value: Any) -> Any:
+    """Hidden layers from `[64, 64]`, `{pi: [64], vf: [64]}`, or text such as `"[64, 64]"`, `"64,64"` and `"64x64"`."""
+    if isinstance(value, str):
+        text = value.strip().replace("x", ",")
+        try:
+            value = ast.literal_eval(text if text[:1] in "[({" else f"[{text}]")
+        except (SyntaxError, ValueError) as error:
+            raise InputError(f"expected layer sizes such as [64, 64], got {value!r}", key="net_arch") from error
+    value = plain(value)
+    for sizes in value.values() if isinstance(value, dict) else [value]:
+        if not isinstance(sizes, list) or not all(isinstance(size, int) and size > 0 for size in sizes):
+            raise InputError(f"expected layer sizes such as [64, 64], got {value!r}", key="net_arch")
+    return value
+
+
+def activation(name: str) -> Any:
+    """The torch module of an activation function, by its lower-case name."""
+    from torch import nn
+
+    modules = {known: known for known in _ACTIVATIONS}
+    if name.lower() not in modules:
+        allowed = ", ".join(_ACTIVATIONS)
+        raise InputError(f"unknown activation {name!r}{nearest(name, modules)}; allowed: {allowed}", key="activation")
+    by_lower = {attribute.lower(): attribute for attribute in vars(nn)}
+    return getattr(nn, by_lower[name.lower().replace("_", "")])
+
+
+def _argument(name: str, value: Any) -> Any:
+    if name == "train_freq" and isinstance(value, list | tuple):
+        return tuple(value)
+    return plain(value)
+
+
+def _action_noise(values: Mapping[str, Any], action_space: Any) -> Any:
+    kind, scale = values.get("noise_type"), float(values.get("noise_std", 0.0))
+    if kind is None and not scale:
+        return None
+    from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
+
+    classes = {"normal": NormalActionNoise, "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise, "none": None}
+    check_names([kind or "normal"], classes, "noise_type", "noise_type")
+    noise = classes[kind or "normal"]
+    size = int(np.prod(action_space.shape))
+    return noise(mean=np.zeros(size), sigma=np.full(size, scale)) if noise is not None else None
+
+
+def _noises(model: Any) -> list[Any]:
+    return list(getattr(model.action_noise, "noises", [model.action_noise]))
+
+
+def _holders(model: Any, name: str) -> list[Any]:
+    """Every object that keeps its own copy of a number."""
+    buffers = [getattr(model, "rollout_buffer", None), getattr(model, "replay_buffer", None)]
+    copies = [buffer for buffer in buffers if name in _ON_BUFFERS and hasattr(buffer, name)]
+    return [model, *copies]
+
+
+def _set(model: Any, name: str, value: float) -> None:
+    if name == "noise_std":
+        for noise in _noises(model):
+            noise._sigma = np.full_like(noise._sigma, value)
+    elif name == "ent_coef" and hasattr(model, "ent_coef_optimizer"):
+        model.ent_coef_tensor.fill_(value)
+    else:
+        for holder in _holders(model, name):
+            setattr(holder, name, value)
+
+
+def optimizers(model: Any) -> list[Any]:
+    """Every torch optimizer of the model."""
+    from torch.optim import Optimizer
+
+    owners = [model, *(getattr(model, part, None) for part in ("policy", "actor", "critic"))]
+    found = [getattr(owner, name, None) for owner in owners for name in ("optimizer", "ent_coef_optimizer")]
+    return [optimizer for optimizer in found if isinstance(optimizer, Optimizer)]
+
+
+def _read(model: Any, name: str, n_envs: int) -> Any:  # noqa: C901 - one line a hyperparameter
+    """The value `name` has in the live model, in the form a configuration gives it."""
+    first = optimizers(model)[0].param_groups[0]
+    match name:
+        case "learning_rate":
+            return _agreed(name, [group["lr"] for optimizer in optimizers(model) for group in optimizer.param_groups])
+        case "clip_range" | "clip_range_vf":
+            schedule = getattr(model, name)
+            return None if schedule is None else schedule(model._current_progress_remaining)
+        case "gamma" | "gae_lambda":
+            return _agreed(name, [getattr(holder, name) for holder in _holders(model, name)])
+        case "n_steps" if hasattr(model, "rollout_buffer"):
+            return _agreed(name, [model.n_steps, model.rollout_buffer.buffer_size])
+        case "ent_coef" if hasattr(model, "ent_coef_optimizer"):
+            return model.ent_coef if model.ent_coef_optimizer is not None else float(model.ent_coef_tensor)
+        case "target_entropy":
+            auto = -float(np.prod(model.action_space.shape))
+            return "auto" if model.target_entropy == auto else model.target_entropy
+        case "train_freq":
+            return model.train_freq.frequency
+        case "exploration_initial_eps":
+            return model.exploration_schedule.start
+        case "exploration_final_eps":
+            return model.exploration_schedule.end
+        case "exploration_fraction":
+            return model.exploration_schedule.end_fraction
+        case "n_envs":
+            return _agreed(name, [model.n_envs, n_envs])
+        case "noise_std":
+            return 0.0 if model.action_noise is None else float(_noises(model)[0]._sigma[0])
+        case "noise_type":
+            return "none" if model.action_noise is None else type(_noises(model)[0]).__name__
+        case "rms_prop_eps":
+            return first["eps"]
+        case "use_rms_prop":
+            return type(optimizers(model)[0]).__name__ == "RMSprop"
+        case "activation":
+            return model.policy_kwargs["activation_fn"].__name__.lower()
+        case "stats_window_size":
+            return model._stats_window_size
+    if name in model.policy_kwargs:
+        return model.policy_kwargs[name]
+    if not hasattr(model, name):
+        raise RuntimeError(f"hyperparameter {name} cannot be read back from {type(model).__name__}")
+    return getattr(model, name)
+
+
+def _comparable(name: str, value: Any) -> Any:
+    """The value of a configuration in the form `_read` returns it."""
+    match name:
+        case "activation":
+            return activation(value).__name__.lower()
+        case "activation_fn":
+            return activation(value)
+        case "net_arch":
+            return layers(value)
+        case "noise_type":
+            return {"normal": "NormalActionNoise", "ornstein-uhlenbeck": "OrnsteinUhlenbeckActionNoise"}.get(
+                value, "none"
+            )
+        case "train_freq" if isinstance(value, list | tuple):
+            return value[0]
+    return plain(value) if isinstance(value, tuple | Mapping) else value
+
+
+def _agreed(name: str, values: list[Any]) -> Any:
+    if any(value != values[0] for value in values):
+        raise RuntimeError(f"hyperparameter {name}: parts of the model disagree: {values}")
+    return values[0]
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    numbers = (int, float, np.integer, np.floating)
+    if isinstance(found, numbers) and isinstance(wanted, numbers):
+        return math.isclose(float(found), float(wanted), rel_tol=1e-6, abs_tol=1e-12)  # SAC's is a float32 tensor
+    return bool(found == wanted)

@@ -1,0 +1,279 @@
+"""Trainers for Stable-Baselines3: `sb3/ppo`, `sb3/a2c`, `sb3/dqn`, `sb3/sac`, `sb3/td3`, `sb3/ddpg`.
+
+SB3's own `learn` ties schedules to the length of one call and restarts counters, so the loop here is ours: SB3 collects
+and updates, the horizon decides the progress, and a run cut anywhere equals the uncut run to the last bit.
+
+Reference: Raffin et al. (2021), Stable-Baselines3: Reliable Reinforcement Learning Implementations, JMLR 22(268).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autorl.seeds import evaluation_seeds, integer_seed
+from autorl.trainers._shared import (
+    Change,
+    Clock,
+    check_continuation,
+    check_names,
+    check_start,
+    not_finite,
+    search_folders,
+)
+from autorl.trainers.sb3 import checkpoint, streams
+from autorl.trainers.sb3.algorithms import ALGORITHMS, steps_per_cut
+from autorl.trainers.sb3.environments import make_environment, normaliser, thaw_all, vectorise
+from autorl.trainers.sb3.evaluation import evaluate
+from autorl.trainers.sb3.settings import Settings, check_hyperparameters, optimizers
+from autorl.types import Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
+
+_NEW_EPISODES = "environment state not restorable: new episodes at step {step}"
+
+
+class SB3Trainer:
+    """Runs segments of one SB3 algorithm.
+
+    Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), `policy` (MlpPolicy, CnnPolicy,
+    MultiInputPolicy; by default what the observations need), `policy_kwargs`, `deterministic` (evaluate the mode of the
+    policy; default true), `device` (default cpu), `evaluation_envs` (episodes side by side; default 16), `path` (where
+    the user's modules are; default the working folder).
+    """
+
+    def __init__(self, spec: TrainerSpec) -> None:
+        self.name = spec.name.partition("/")[2]
+        self.algorithm = ALGORITHMS[self.name]
+        self.kwargs = spec.kwargs
+        Settings(self.name, self.kwargs, {})
+        self.folders = search_folders(spec.kwargs)
+
+    @property
+    def changes(self) -> Mapping[str, Change]:
+        return self.algorithm.changes
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        return ("torch", "stable_baselines3", "autorl.trainers.sb3.trainer")
+
+    def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
+        """Build the environment once and compare its actions, and every name, with what the algorithm takes."""
+        check_hyperparameters(self.name, frozenset(hyperparameters))
+        env = make_environment(environment, self.folders)
+        actions = type(env.action_space).__name__
+        env.close()
+        if actions not in self.algorithm.actions:
+            fitting = [f"sb3/{name}" for name, other in ALGORITHMS.items() if actions in other.actions]
+            raise InputError(
+                f"sb3/{self.name} needs {' or '.join(self.algorithm.actions)} actions, {environment.id} has {actions}"
+                + (f"; try {', '.join(fitting)}" if fitting else ""),
+                key="trainer",
+            )
+
+    def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
+        """The end of the rollout that reaches `step`; `n_envs` comes from the configuration, trainer or environment."""
+        rollout = self._rollout(config, environment or EnvironmentSpec())
+        return -(-step // rollout) * rollout
+
+    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
+        clock = Clock()
+        check_start(segment)
+        settings = Settings(self.name, self.kwargs, segment.config)
+        with streams.preserved(), warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", message="You have specified a mini-batch size of"
+            )  # allowed, and searched
+            run = _Run(self, segment, settings)
+            try:
+                run.begin()
+                return run.finish(clock, *run.advance(report))
+            finally:
+                run.close()
+
+    def n_envs(self, config: Mapping[str, Any], environment: EnvironmentSpec) -> int:
+        return int(config.get("n_envs", self.kwargs.get("n_envs", environment.n_envs)))
+
+    def _rollout(self, config: Mapping[str, Any], environment: EnvironmentSpec) -> int:
+        return steps_per_cut(self.name, {**self.kwargs, **config}, self.n_envs(config, environment))
+
+
+@dataclass
+class _Run:
+    """One segment in progress: the model, its environments, and what was found out on the way."""
+
+    trainer: SB3Trainer
+    segment: Segment
+    settings: Settings
+    venv: Any = None
+    model: Any = None
+    callback: Any = None
+    applied: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def begin(self) -> None:
+        """Build everything from the configuration, restore the parent, set the streams, read the values back."""
+        segment, seed = self.segment, self.segment.seed
+        steps_per_cut(self.trainer.name, self.settings.values, 1)
+        keys = () if segment.fork is None else (segment.fork,)
+        state = self._load_parent()
+        n_envs = self.trainer.n_envs(segment.config, segment.environment)
+        self.venv = vectorise(segment.environment, n_envs, self.trainer.folders)
+        frozen = state["environments"] if state else None
+        if frozen:
+            thaw_all(self.venv, frozen)
+        algorithm_seed = integer_seed(seed, "algorithm", *keys)
+        streams.seed_global(algorithm_seed)
+        self.model = self._build()
+        if state:
+            checkpoint.restore_model(self.model, segment.parent, state)  # type: ignore[arg-type]
+            reached = self.model.num_timesteps
+            if reached != segment.start:
+                raise InputError(f"checkpoint is at step {reached}, segment {segment.id!r} starts at {segment.start}")
+        if frozen and state:
+            self.model._last_obs = state["latest"]["_last_obs"]
+        else:
+            self.venv.seed(integer_seed(seed, "training", *keys, *([segment.start] if state else [])))
+            self.notes = (_NEW_EPISODES.format(step=segment.start),) if state else ()
+        self._start_learning()
+        if state:
+            checkpoint.restore_latest(self.model, state)
+        if state and segment.fork is None:
+            checkpoint.restore_streams(self.model, state)
+        else:
+            self._reseed(algorithm_seed, integer_seed(seed, "training", *keys), forked=bool(frozen))
+        self.applied = self.settings.read_back(self.model, n_envs, segment.horizon)
+
+    def advance(self, report: Callable[[Report], None]) -> tuple[list[Report], str]:
+        """Train to `until`, evaluating on the way. Returns the reports and, if training diverged, how."""
+        pending, reports = list(self.segment.evaluate_at), list[Report]()
+        while True:
+            while pending and self.model.num_timesteps >= pending[0]:
+                point = self._evaluate(pending.pop(0))
+                problem = not_finite(point) or self._diverged()
+                if problem:
+                    return reports, problem
+                reports.append(point)
+                report(point)
+            if self.model.num_timesteps >= self.segment.until:
+                return reports, self._diverged()
+            try:
+                self._rollout_and_update()
+            except ValueError:  # torch refuses a distribution with NaN parameters
+                problem = self._diverged()
+                if problem:
+                    return reports, problem
+                raise
+
+    def finish(self, clock: Clock, reports: list[Report], problem: str) -> Outcome:
+        reached, segment = int(self.model.num_timesteps), self.segment
+        saved = None
+        if segment.save and not problem:
+            saved = checkpoint.save(self.model, self.venv, segment, self.settings.values)
+        return Outcome(
+            segment=segment.id,
+            status=Status.DIVERGED if problem else Status.DONE,
+            reached=reached,
+            reports=tuple(reports),
+            cost=clock.cost(reached - segment.start),
+            checkpoint=saved,
+            applied=self.applied,
+            notes=self.notes,
+            message=f"{problem} at step {reached}" if problem else "",
+        )
+
+    def close(self) -> None:
+        if self.venv is not None:
+            self.venv.close()
+
+    def _load_parent(self) -> dict[str, Any] | None:
+        if self.segment.parent is None:
+            return None
+        state = checkpoint.load_state(self.segment.parent)
+        state["asked"] = self.settings.values
+        check_continuation(state["values"], Config(self.settings.values), self.trainer.changes)
+        return state
+
+    def _build(self) -> Any:
+        from stable_baselines3.common.logger import Logger
+        from stable_baselines3.common.vec_env import VecNormalize
+
+        env = self.venv
+        arguments = self.settings.constructor(env.observation_space, env.action_space)
+        gamma = self.settings.at(self.segment.start, self.segment.horizon).get("gamma", 0.99)
+        options = normaliser(self.segment.environment, gamma)
+        if options is not None:
+            env = VecNormalize(env, **options)
+        try:
+            model = self.trainer.algorithm.load_class()(env=env, **arguments)
+        except AssertionError as error:  # SB3 checks its arguments with assertions
+            raise InputError(f"sb3/{self.trainer.name}: {error}", key="space") from error
+        model.set_logger(Logger(folder=None, output_formats=[]))
+        return model
+
+    def _start_learning(self) -> None:
+        """What SB3's `learn` does before its loop, with progress counted to the horizon and learning rates set."""
+        from stable_baselines3.common.utils import update_learning_rate
+
+        model, horizon = self.model, self.segment.horizon
+        _, self.callback = model._setup_learn(horizon, reset_num_timesteps=False)
+        model._total_timesteps = horizon
+        model._update_current_progress_remaining(model.num_timesteps, horizon)
+        self.settings.set_scheduled(model, horizon)
+        for optimizer in optimizers(model):
+            update_learning_rate(optimizer, model.lr_schedule(model._current_progress_remaining))
+        if hasattr(model, "exploration_schedule") and model.num_timesteps:
+            model.exploration_rate = model.exploration_schedule(model._current_progress_remaining)
+
+    def _reseed(self, algorithm_seed: int, training_seed: int, forked: bool) -> None:
+        if forked:
+            streams.seed_global(algorithm_seed)
+            for index in range(self.venv.num_envs):
+                self.venv.env_method("reseed", training_seed + index, indices=index)
+        self.model.action_space.seed(algorithm_seed)
+
+    def _rollout_and_update(self) -> None:
+        model = self.model
+        if self.trainer.algorithm.on_policy:
+            model.collect_rollouts(model.env, self.callback, model.rollout_buffer, n_rollout_steps=model.n_steps)
+            model._update_current_progress_remaining(model.num_timesteps, self.segment.horizon)
+            self.settings.set_scheduled(model, self.segment.horizon)
+            model.train()
+            return
+        rollout = model.collect_rollouts(
+            model.env,
+            train_freq=model.train_freq,
+            action_noise=model.action_noise,
+            callback=self.callback,
+            learning_starts=model.learning_starts,
+            replay_buffer=model.replay_buffer,
+            log_interval=None,
+        )
+        self.settings.set_scheduled(model, self.segment.horizon)
+        updates = model.gradient_steps if model.gradient_steps >= 0 else rollout.episode_timesteps
+        if model.num_timesteps > model.learning_starts and updates > 0:
+            model.train(batch_size=model.batch_size, gradient_steps=updates)
+
+    def _evaluate(self, step: int) -> Report:
+        segment, kwargs = self.segment, self.trainer.kwargs
+        metrics = evaluate(
+            self.model,
+            segment.environment,
+            evaluation_seeds(segment.seed, segment.role, step, segment.episodes),
+            deterministic=bool(kwargs.get("deterministic", True)),
+            n_envs=int(kwargs.get("evaluation_envs", 16)),
+            folders=self.trainer.folders,
+        )
+        return Report(segment.id, step, metrics)
+
+    def _diverged(self) -> str:
+        import torch
+
+        finite = all(bool(torch.isfinite(parameter).all()) for parameter in self.model.policy.parameters())
+        return "" if finite else "policy parameters are not finite"
+
+
+def make(spec: TrainerSpec) -> SB3Trainer:
+    """The trainer `sb3/<algorithm>`."""
+    check_names([spec.name.partition("/")[2]], ALGORITHMS, "sb3 algorithm", "trainer")
+    return SB3Trainer(spec)

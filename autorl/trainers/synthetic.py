@@ -1,0 +1,251 @@
+"""Analytic learning curves with a known optimum: the trainer of tests, CI and dry measurements.
+
+The skill of a run is the exact sum over its steps of the quality of the configuration it had there, so a chain of
+segments equals one long segment to the last bit, a change of configuration matters from the step it is made at, and a
+moving optimum rewards a schedule:
+
+    quality(config, t) = 1 - sum_i w_i (u_i - u*_i(t))^2 / sum_i w_i,         u*_i(t) = u*_i + drift t / horizon
+    score(step) = height * mean quality so far * (1 - exp(-rate step / horizon)) / (1 - exp(-rate)) + noise
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autorl.seeds import digest, generator
+from autorl.store.checkpoints import writing
+from autorl.trainers._shared import AnyChange, Change, Clock, check_names, check_start, plain
+from autorl.types import (
+    Checkpoint,
+    Config,
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    Status,
+    TrainerSpec,
+)
+
+_UNIT = 2**32  # quality is summed in integers of this size: exact in any order, so cuts change nothing
+_STATE = "state.json"
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """A trainer without training. Its fields are the options of `trainer: {name: synthetic, kwargs: {...}}`.
+
+    Attributes:
+        optimum: best value of each hyperparameter named; a number = the best of every numeric hyperparameter.
+        weights: importance of each hyperparameter (default 1).
+        bounds: (lower, upper) of each hyperparameter, to bring it to the unit interval (default 0 to 1).
+        log: hyperparameters on a logarithmic scale.
+        drift: how far the optimum moves (in the unit interval) from the first step to the horizon.
+        height: score of the optimum at the horizon, without noise.
+        rate: how fast the curve saturates.
+        noise: standard deviation over seeds, the same for every configuration.
+        interaction: standard deviation over (seed, configuration) pairs.
+        rollout: steps between two points at which training can be cut.
+        seconds: how long each segment sleeps.
+        crash, nan, hang, memory, stop: when a run fails (or stops itself): a fraction of configurations, or a mapping
+            with `above` and `below` (limits by hyperparameter), `fraction`, `seeds` (only these).
+        fails_at: when in the run that happens, as a fraction of the horizon.
+        lost_once: path of a marker file; the first segment that does not find it writes it and kills its own process.
+    """
+
+    optimum: float | Mapping[str, float] = 0.3
+    weights: Mapping[str, float] = FrozenMap()
+    bounds: Mapping[str, tuple[float, float]] = FrozenMap()
+    log: tuple[str, ...] = ()
+    drift: float = 0.0
+    height: float = 1.0
+    rate: float = 3.0
+    noise: float = 0.0
+    interaction: float = 0.0
+    rollout: int = 1
+    seconds: float = 0.0
+    crash: float | Mapping[str, Any] | None = None
+    nan: float | Mapping[str, Any] | None = None
+    hang: float | Mapping[str, Any] | None = None
+    memory: float | Mapping[str, Any] | None = None
+    stop: float | Mapping[str, Any] | None = None
+    fails_at: float = 0.5
+    lost_once: str | None = None
+
+    @property
+    def changes(self) -> Mapping[str, Change]:
+        return AnyChange()
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        return ("autorl.trainers.synthetic",)
+
+    def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
+        if isinstance(self.optimum, Mapping):
+            check_names(self.optimum, set(hyperparameters), "hyperparameter", "trainer.kwargs.optimum")
+
+    def align(self, config: Config, step: int) -> int:
+        return -(-step // self.rollout) * self.rollout
+
+    def known_optimum(self, names: Collection[str] = ()) -> dict[str, float]:
+        """The best value of each hyperparameter (at the start of the run, if the optimum moves); `names` if it is one
+        number for all.
+        """
+        return dict(self.optimum) if isinstance(self.optimum, Mapping) else dict.fromkeys(names, self.optimum)
+
+    def score(self, config: Mapping[str, Any], seed: int, step: int, horizon: int) -> float:
+        """The score at `step` of a run that had `config` from the start: what training reports, in closed form."""
+        return self._score(config, seed, step, horizon, self._skill(config, 0, step, horizon))
+
+    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
+        clock = Clock()
+        check_start(segment)
+        skill = self._restore(segment)
+        if self.lost_once is not None and not Path(self.lost_once).exists():
+            Path(self.lost_once).write_text(segment.id)
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(self.seconds)
+        failure = self._failure(segment)
+        until, step = self.align(segment.config, segment.until), segment.start
+        reports: list[Report] = []
+        status = Status.DONE
+        for point in [*segment.evaluate_at, None]:
+            target = until if point is None else max(step, self.align(segment.config, point))
+            failing = failure is not None and target >= failure[1]
+            target = failure[1] if failure is not None and failing else target
+            skill += self._skill(segment.config, step, target, segment.horizon)
+            step = target
+            if failure is not None and failing:
+                status = _fail(*failure)
+                break
+            if point is not None:
+                reports.append(self._report(segment, point, skill, step))
+                report(reports[-1])
+        return Outcome(
+            segment=segment.id,
+            status=status,
+            reached=step,
+            reports=tuple(reports),
+            cost=clock.cost(step - segment.start),
+            checkpoint=self._save(segment, step, skill) if segment.save and not status.failed else None,
+            applied=dict(segment.config),
+            message="score is not finite" if status is Status.DIVERGED else "",
+        )
+
+    def _report(self, segment: Segment, point: int, skill: int, step: int) -> Report:
+        score = self._score(segment.config, segment.seed, step, segment.horizon, skill)
+        return Report(segment.id, point, {"eval_return": score, "eval_return_std": self.noise, "eval_length": 1.0})
+
+    def _restore(self, segment: Segment) -> int:
+        if segment.parent is None:
+            return 0
+        state = json.loads((Path(segment.parent.path) / _STATE).read_text())
+        if state["step"] != segment.start:
+            raise InputError(f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at {segment.start}")
+        return int(state["skill"])
+
+    def _save(self, segment: Segment, step: int, skill: int) -> Checkpoint:
+        state = {"step": step, "skill": skill, "seed": segment.seed, "config": plain(segment.config)}
+        with writing(segment) as folder:
+            (folder / _STATE).write_text(json.dumps(state, sort_keys=True))
+        return Checkpoint(segment.id, segment.folder)
+
+    def _skill(self, config: Mapping[str, Any], start: int, until: int, horizon: int) -> int:
+        """Sum of `quality * 2^32`, rounded step by step, over steps start+1..until."""
+        steps = until - start
+        progress = (
+            np.arange(start + 1, start + 1 + (steps if self.drift else min(steps, 1)), dtype=np.float64) / horizon
+        )
+        distance, total = np.zeros_like(progress), 0.0
+        for name, best in self._targets(config).items():
+            weight = float(self.weights.get(name, 1.0))
+            total += weight
+            target = self._to_unit(name, best) + self.drift * progress
+            distance += weight * (self._to_unit(name, float(config[name])) - target) ** 2
+        quality = 1.0 - distance / total if total else np.ones_like(progress)
+        units = np.rint(quality * _UNIT).astype(np.int64)
+        return int(np.sum(units)) if self.drift else int(units.sum()) * steps
+
+    def _targets(self, config: Mapping[str, Any]) -> dict[str, float]:
+        """Optimum of the active numeric hyperparameters of `config`."""
+        numeric = [
+            name
+            for name, value in config.items()
+            if isinstance(value, int | float) and value is not True and value is not False
+        ]
+        if isinstance(self.optimum, Mapping):
+            return {name: float(self.optimum[name]) for name in sorted(numeric) if name in self.optimum}
+        return {name: float(self.optimum) for name in sorted(numeric)}
+
+    def _to_unit(self, name: str, value: float) -> float:
+        lower, upper = self.bounds.get(name, (0.0, 1.0))
+        if name in self.log:
+            return (math.log(value) - math.log(lower)) / (math.log(upper) - math.log(lower))
+        return (value - lower) / (upper - lower)
+
+    def _score(self, config: Mapping[str, Any], seed: int, step: int, horizon: int, skill: int) -> float:
+        saturation = math.expm1(-self.rate * step / horizon) / math.expm1(-self.rate)
+        noise = self.noise * generator(seed, "noise").standard_normal()
+        mixed = self.interaction * generator(seed, "noise", _config_key(config)).standard_normal()
+        return float(self.height * skill / (_UNIT * max(step, 1)) * saturation + noise + mixed)
+
+    def _failure(self, segment: Segment) -> tuple[str, int] | None:
+        """Kind and step of the failure that falls into this segment, if one does."""
+        step = math.ceil(self.fails_at * segment.horizon)
+        if not segment.start < step <= self.align(segment.config, segment.until):
+            return None
+        for kind in ("crash", "nan", "hang", "memory", "stop"):
+            rule = getattr(self, kind)
+            if rule is not None and _applies(rule, kind, segment):
+                return kind, self.align(segment.config, step)
+        return None
+
+
+def make(spec: TrainerSpec) -> Synthetic:
+    """Build the trainer from its options."""
+    check_names(spec.kwargs, {item.name for item in fields(Synthetic)}, "option of synthetic", "trainer.kwargs")
+    return Synthetic(**spec.kwargs)
+
+
+def _config_key(config: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(plain(config), sort_keys=True).encode()).hexdigest()
+
+
+def _applies(rule: float | Mapping[str, Any], kind: str, segment: Segment) -> bool:
+    if not isinstance(rule, Mapping):
+        rule = {"fraction": rule}
+    check_names(rule, ("above", "below", "fraction", "seeds"), f"condition of {kind}", f"trainer.kwargs.{kind}")
+    config = segment.config
+    hit = [name in config and config[name] > limit for name, limit in rule.get("above", {}).items()]
+    hit += [name in config and config[name] < limit for name, limit in rule.get("below", {}).items()]
+    if "fraction" in rule:
+        hit.append(digest(0, "noise", kind, _config_key(config)) / 2**128 < rule["fraction"])
+    if "seeds" in rule:
+        hit.append(segment.seed in rule["seeds"])
+    return bool(hit) and all(hit)
+
+
+def _fail(kind: str, step: int) -> Status:
+    """Make the failure happen; `nan` and `stop` are reported, the rest never return."""
+    if kind == "crash":
+        raise RuntimeError(f"synthetic crash at step {step}")
+    if kind == "hang":
+        while True:
+            time.sleep(60)
+    if kind == "memory":
+        hoard: list[np.ndarray[Any, Any]] = []
+        while True:
+            hoard.append(np.ones(2**21))  # 16 MB at a time, touched, until a limit is met
+    return Status.DIVERGED if kind == "nan" else Status.STOPPED
