@@ -1,4 +1,4 @@
-"""When a hyperparameter is active: conditions on its parents, as a tree of comparisons that ConfigSpace can express too.
+"""When a hyperparameter is active: conditions on its parents, as trees of comparisons, which ConfigSpace has too.
 
 `target_update_interval: "use_target_network == true"`, `momentum: "optimizer in [sgd, rmsprop] and depth > 2"`. A
 comparison with an inactive parent is false.
@@ -12,6 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from autorl.space.expressions import Syntax, Values, literal, nearest, parse
@@ -57,10 +58,13 @@ class Comparison:
                 return _ORDER[self.operator](value, self.values[0])
             return (value in self.values) is (self.operator != "!=")
         position = self.parent.index(value)
-        positions = [self.parent.index(item) for item in self.values]
         if self.operator in _ORDER:
-            return _ORDER[self.operator](position, positions[0])
-        return (position in positions) is (self.operator != "!=")
+            return _ORDER[self.operator](position, self._positions[0])
+        return (position in self._positions) is (self.operator != "!=")
+
+    @cached_property
+    def _positions(self) -> tuple[int, ...]:
+        return tuple(self.parent.index(item) for item in self.values)
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ def _checked(parent: Hyperparameter, sign: Operator, value: Any, syntax: Syntax)
     problem = parent.problem(value)
     if problem:
         raise InputError(f"{parent.name}: {problem}, in {syntax.text!r}")
-    return value if parent.numeric else parent.choices[parent.index(value)]
+    return parent.canonical(value)
 
 
 def order(names: list[str], conditions: Mapping[str, Condition]) -> tuple[str, ...]:

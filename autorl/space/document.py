@@ -1,4 +1,4 @@
-"""Reading YAML (and JSON, which is YAML) the way a person expects: numbers such as `1e-3`, no key twice, lines for errors.
+"""Reading YAML (and JSON, which is YAML) the way people expect: `1e-3` is a number, no key twice, lines for errors.
 
 Shared by search-space files and study files.
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from autorl.space.expressions import nearest
 from autorl.types import InputError
 
+_BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
+_INT = re.compile(r"^[-+]?(?:[0-9][0-9_]*|0x[0-9a-fA-F_]+)$")
 _FLOAT = re.compile(
     r"""^[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
     |\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?
@@ -26,12 +28,12 @@ _FLOAT = re.compile(
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads `1e-3` as a number and refuses a key given twice."""
+    """SafeLoader with the scalars of YAML 1.2: `1e-3` is a number; `yes`, `1:30` and dates are text. No key twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: dict[Any, int] = {}
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             line = key_node.start_mark.line + 1
             if not isinstance(key, Hashable):
                 raise InputError("a key cannot be a list or a mapping", line=line)
@@ -40,12 +42,20 @@ class _Loader(yaml.SafeLoader):
             seen[key] = line
         return super().construct_mapping(node, deep)
 
+    def construct_whole(self, node: yaml.ScalarNode) -> int:
+        text = self.construct_scalar(node).replace("_", "")
+        return int(text, 16 if "x" in text else 10)
 
+
+_REPLACED = {f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float", "timestamp")}
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:float"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))  # type: ignore[no-untyped-call]
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("tTfF"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_whole)
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,8 @@ def read_document(path: str | Path) -> Document:
     file = str(path)
     try:
         text = Path(path).read_text(encoding="utf-8")
+        if Path(path).suffix == ".json":
+            text = text.replace("\t", "  ")  # JSON may be indented with tabs, YAML may not
     except FileNotFoundError:
         raise InputError("file not found", file=file) from None
     except IsADirectoryError:
@@ -106,11 +118,16 @@ def parse_document(text: str, file: str | None = None) -> Document:
     Raises:
         InputError: not YAML, or a key twice.
     """
-    loader = None
+    lines: dict[str, int] = {}
     try:
         loader = _Loader(text)
-        node = loader.get_single_node()
-        data = None if node is None else loader.construct_document(node)  # type: ignore[no-untyped-call]
+        try:
+            node = loader.get_single_node()
+            if node is not None:
+                _collect_lines(node, "", lines, set(), set())
+            data = None if node is None else loader.construct_document(node)
+        finally:
+            loader.dispose()
     except InputError as error:
         raise InputError(error.message, file=file, line=error.line) from None
     except yaml.MarkedYAMLError as error:
@@ -121,30 +138,30 @@ def parse_document(text: str, file: str | None = None) -> Document:
         raise InputError(f"not valid YAML: {str(error).splitlines()[0]}", file=file) from None
     except RecursionError:
         raise InputError("nested too deeply", file=file) from None
-    finally:
-        if loader is not None:
-            loader.dispose()  # type: ignore[no-untyped-call]
-    lines: dict[str, int] = {}
-    if node is not None:
-        _collect_lines(node, "", lines, set())
     return Document(data, lines, file)
 
 
-def _collect_lines(node: yaml.Node, path: str, lines: dict[str, int], open_nodes: set[int]) -> None:
-    if id(node) in open_nodes:
+def _collect_lines(node: yaml.Node, path: str, lines: dict[str, int], above: set[int], done: set[int]) -> None:
+    """Note the line of every key and item under `node`; what an alias repeats is not walked again."""
+    if id(node) in above:
         raise InputError("an anchor may not contain itself", line=node.start_mark.line + 1)
+    if id(node) in done:
+        return
+    done.add(id(node))
     if isinstance(node, yaml.MappingNode):
         for key_node, value_node in node.value:
             key = f"{path}.{key_node.value}" if path else str(key_node.value)
             lines[key] = key_node.start_mark.line + 1
-            _collect_lines(value_node, key, lines, open_nodes | {id(node)})
+            _collect_lines(value_node, key, lines, above | {id(node)}, done)
     elif isinstance(node, yaml.SequenceNode):
         for position, item in enumerate(node.value):
             key = f"{path}[{position}]"
             lines[key] = item.start_mark.line + 1
-            _collect_lines(item, key, lines, open_nodes | {id(node)})
+            _collect_lines(item, key, lines, above | {id(node)}, done)
 
 
 def unknown_key(key: object, known: Collection[str]) -> str:
     """The message for a key nobody knows: the nearest known one, and all of them."""
-    return f"unknown key {str(key)!r}{nearest(str(key), known) or ';'} known keys: {', '.join(sorted(known))}"
+    close = get_close_matches(str(key), sorted(known), n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"unknown key {str(key)!r}; {hint}known keys: {', '.join(sorted(known))}"

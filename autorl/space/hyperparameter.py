@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -129,12 +129,9 @@ class Hyperparameter:
         cls, name: str, kind: Kind, bounds: tuple[Any, Any], scale: Scale, default: Any, changeable: bool
     ) -> Hyperparameter:
         lower, upper = (_number(name, key, kind, value) for key, value in zip(("lower", "upper"), bounds, strict=True))
-        picked = plain(default)
-        if default is UNSET:
-            picked = cls(name, kind, lower, upper, (), scale, lower, changeable).from_unit(0.5)
-        elif kind == "float" and isinstance(picked, int) and not isinstance(picked, bool):
-            picked = float(picked)
-        return cls(name, kind, lower, upper, (), scale, picked, changeable)
+        domain = cls(name, kind, lower, upper, (), scale, lower, changeable)
+        picked = domain.from_unit(0.5) if default is UNSET else domain.canonical(default)
+        return replace(domain, default=picked)
 
     @property
     def numeric(self) -> bool:
@@ -167,7 +164,8 @@ class Hyperparameter:
     @property
     def bounds(self) -> tuple[float, float]:
         """(lower, upper) of a float or int."""
-        assert self.lower is not None and self.upper is not None, f"{self.name} has no bounds"
+        assert self.lower is not None, f"{self.name} has no bounds"
+        assert self.upper is not None, f"{self.name} has no bounds"
         return self.lower, self.upper
 
     def index(self, value: Any) -> int:
@@ -180,6 +178,18 @@ class Hyperparameter:
             return self._positions[_key(value)]
         except KeyError:
             raise InputError(str(self.problem(value)), key=self.name) from None
+
+    def canonical(self, value: Any) -> Any:
+        """`value` as this hyperparameter holds it: unwrapped, integers of a float as floats and whole floats of an int
+        as integers, a choice as it was listed. What does not fit is returned unchanged, for `problem` to name.
+        """
+        value = plain(value)
+        if self.type == "float" and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if self.type == "int" and isinstance(value, float) and value.is_integer():
+            return int(value)
+        position = None if self.numeric else self._positions.get(_key(value))
+        return value if position is None else self.choices[position]
 
     def to_unit(self, value: Any) -> float:
         """Where `value` lies in [0, 1]: the centre of its bin unless it is a float. Constants are at 0.5."""
@@ -210,8 +220,13 @@ class Hyperparameter:
             return int(min(upper, max(lower, math.floor(value + 0.5))))
         if unit in (0.0, 1.0):
             return upper if unit else lower
-        value = float(f"{value:.10g}") if self.scale == "log" else round(value, self._decimals)
-        return min(upper, max(lower, value))
+        return self.tidy(value)
+
+    def tidy(self, value: float) -> float:
+        """A float near `value`, rounded as `from_unit` rounds and within the bounds."""
+        lower, upper = self.bounds
+        rounded = float(f"{value:.10g}") if self.scale == "log" else round(value, self._decimals)
+        return min(upper, max(lower, rounded))
 
     def to_dict(self) -> dict[str, Any]:
         """The entry of this hyperparameter in a search-space file."""

@@ -51,7 +51,7 @@ def repair(space: Space, config: Mapping[str, Any], rng: np.random.Generator, ke
 
 
 def complete(space: Space, config: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    """A value in its domain for every hyperparameter, inactive ones included: given, else drawn. Draws n numbers always."""
+    """A value in its domain for every hyperparameter, inactive ones included: given, else drawn. Always n draws."""
     units = rng.random(len(space.names))
     return {
         name: _inside(hyperparameter, config[name], unit) if name in config else hyperparameter.from_unit(unit)
@@ -212,7 +212,7 @@ def _bisect(space: Space, valid: dict[str, Any], name: str, target: Any) -> dict
 def _restore(
     space: Space, wanted: dict[str, Any], anchor: Config, keep: Collection[str], rng: np.random.Generator
 ) -> Config:
-    """From the valid `anchor`, set one hyperparameter after another (`keep` first) to its wanted value where possible."""
+    """The valid `anchor` with each hyperparameter in turn (`keep` first) set to its wanted value where possible."""
     values = {**wanted, **anchor}
     shuffled = [space.names[int(position)] for position in rng.permutation(len(space.names))]
     names = sorted(shuffled, key=lambda name: name not in keep)

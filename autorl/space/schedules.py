@@ -1,7 +1,7 @@
 """Schedules of a hyperparameter over training: functions of step / horizon, never of where a run was cut.
 
-`schedule: [constant, linear, cosine]` on a float hyperparameter x adds a categorical `x.shape` and, active only when the
-shape is not constant, a float `x.end` with the bounds and scale of x. `x` itself is the value at step 0.
+`schedule: [constant, linear, cosine]` on a float hyperparameter x adds a categorical `x.shape` and, active only when
+the shape is not constant, a float `x.end` with the bounds and scale of x. `x` itself is the value at step 0.
 """
 
 from __future__ import annotations

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autorl.space import moves
-from autorl.space.canonical import canonical_json, jsonable, plain, sha256
+from autorl.space.canonical import canonical_json, jsonable, sha256
 from autorl.space.conditions import Condition, check_satisfiable, order, read_condition
-from autorl.space.expressions import Constraint, ConstraintCompiler, Forbidden, nearest
+from autorl.space.constraints import Compiler, Constraint
+from autorl.space.expressions import nearest
+from autorl.space.forbidden import Forbidden, read_forbidden
 from autorl.space.hyperparameter import Hyperparameter, check_name
 from autorl.types import Config, InputError
 
@@ -61,9 +63,9 @@ class Space:
         )
         self.constants: Mapping[str, float] = MappingProxyType(_read_constants(constants or {}, given))
         self.forbidden: tuple[Forbidden, ...] = tuple(
-            _keyed(f"forbidden[{i}]", Forbidden.read, clause, given) for i, clause in enumerate(forbidden)
+            _keyed(f"forbidden[{i}]", read_forbidden, clause, given) for i, clause in enumerate(forbidden)
         )
-        compiler = ConstraintCompiler(given, self.constants, DEFERRED)
+        compiler = Compiler(given, self.constants, DEFERRED)
         self.constraints: tuple[Constraint, ...] = tuple(
             _keyed(f"constraints[{i}]", compiler.compile, text) for i, text in enumerate(constraints)
         )
@@ -122,7 +124,7 @@ class Space:
         """
         self._require_known(values)
         merged = {name: hyperparameter.default for name, hyperparameter in self.hyperparameters.items()}
-        merged |= {name: _typed(self.hyperparameters[name], value) for name, value in values.items()}
+        merged |= {name: self.hyperparameters[name].canonical(value) for name, value in values.items()}
         config = self._active_part(merged)
         inactive = [name for name in values if name not in config]
         if inactive:
@@ -162,8 +164,10 @@ class Space:
         return vector
 
     def from_unit(self, vector: Sequence[float] | NDArray[np.float64]) -> Config:
-        """The configuration at `vector`, shape (n,), clipped to the cube. Inactive hyperparameters are dropped; an active
-        one at NaN has its default. In bounds, of its type and on its scale; it may break a forbidden clause or constraint.
+        """The configuration at `vector`, shape (n,), clipped to the cube.
+
+        Inactive hyperparameters are dropped; an active one at NaN has its default. Every value is in bounds, of its
+        type and on its scale; together they may break a forbidden clause or constraint.
         """
         units = np.asarray(vector, dtype=np.float64).tolist()
         assert len(units) == len(self.names), f"expected {len(self.names)} units, got {len(units)}"
@@ -229,10 +233,14 @@ class Space:
     def with_constants(self, constants: Mapping[str, float]) -> Space:
         """The same space with these numbers for the names that constraints use, such as `{"n_envs": 8}`.
 
+        Names that no constraint uses are ignored.
+
         Raises:
             InputError: the default configuration breaks a constraint with these numbers.
         """
-        return Space.from_dict({**self.to_dict(), "constants": {**self.constants, **constants}})
+        used = frozenset[str]().union(*(constraint.constants for constraint in self.constraints))
+        new = {name: value for name, value in constants.items() if name in used}
+        return Space.from_dict({**self.to_dict(), "constants": {**self.constants, **new}})
 
     @cached_property
     def hash(self) -> str:
@@ -241,14 +249,14 @@ class Space:
 
     def config_hash(self, config: Mapping[str, Any]) -> str:
         """SHA-256 of a configuration; 1 and 1.0 are the same value of a float."""
-        return sha256({name: _typed(self.hyperparameters[name], value) for name, value in config.items()})
+        return sha256({name: self.hyperparameters[name].canonical(value) for name, value in config.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """The definition in JSON types, as in a search-space file, schedules expanded."""
         definition: dict[str, Any] = {
             "hyperparameters": {name: jsonable(item.to_dict()) for name, item in self.hyperparameters.items()},
             "conditions": dict(self._condition_texts),
-            "forbidden": [jsonable({n: _clause(v) for n, v in item.clause.items()}) for item in self.forbidden],
+            "forbidden": [jsonable(clause.to_dict()) for clause in self.forbidden],
             "constraints": [constraint.text for constraint in self.constraints],
             "constants": dict(self.constants),
         }
@@ -336,8 +344,8 @@ class Space:
         if self._missing:
             users = [rule.text for rule in self.constraints if rule.missing]
             raise InputError(
-                f"the constraint {users[0]!r} uses {self._missing[0]!r}, which is not a hyperparameter: give it a value "
-                f"under `constants`, or let the study give it",
+                f"the constraint {users[0]!r} uses {self._missing[0]!r}, which is not a hyperparameter: "
+                f"give it a value under `constants`",
                 key="constraints",
             )
 
@@ -396,19 +404,3 @@ def _keyed(key: str, function: Any, *arguments: Any) -> Any:
         return function(*arguments)
     except InputError as error:
         raise InputError(error.message, key=key) from None
-
-
-def _clause(values: tuple[Any, ...]) -> Any:
-    return values[0] if len(values) == 1 else values
-
-
-def _typed(hyperparameter: Hyperparameter, value: Any) -> Any:
-    """`value` as the hyperparameter holds it: an integer of a float as a float, a choice as it was listed."""
-    value = plain(value)
-    if hyperparameter.type == "float" and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if hyperparameter.type == "int" and isinstance(value, float) and value.is_integer():
-        return int(value)
-    if not hyperparameter.numeric and hyperparameter.accepts(value):
-        return hyperparameter.choices[hyperparameter.index(value)]
-    return value

@@ -45,16 +45,14 @@ def load_space(
         InputError: no such space, or a wrong definition: file, key, line, what is wrong, what is allowed.
     """
     if isinstance(source, Mapping):
-        space = read_space(source if _looks_complete(source) else {"hyperparameters": source})
-    elif isinstance(source, str | Path):
+        return read_space(source if _looks_complete(source) else {"hyperparameters": source}, constants)
+    if isinstance(source, str | Path):
         document = read_document(find_space(source, folder))
         try:
-            space = read_space(document.data)
+            return read_space(document.data, constants)
         except InputError as error:
             raise document.located(error) from None
-    else:
-        raise InputError(f"expected the name or file of a search space or a mapping, got {source!r}")
-    return space.with_constants(constants) if constants else space
+    raise InputError(f"expected the name or file of a search space or a mapping, got {source!r}")
 
 
 def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
@@ -77,8 +75,8 @@ def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
     raise InputError(f"no search space of this name and no such file{known}", file=str(source))
 
 
-def read_space(definition: Any) -> Space:
-    """Build the space a definition (the content of a file) describes.
+def read_space(definition: Any, constants: Mapping[str, float] | None = None) -> Space:
+    """Build the space a definition (the content of a file) describes; `constants` take precedence over its own.
 
     Raises:
         InputError: `key` is the path inside the definition.
@@ -103,12 +101,14 @@ def read_space(definition: Any) -> Space:
         conditions |= {**inherited, **extra}
     for name, text in own.items():
         conditions[name] = f"({conditions[name]}) and ({text})" if name in conditions else text
+    names = {item.name for item in hyperparameters}
+    outer = {name: value for name, value in (constants or {}).items() if name not in names}
     return Space(
         hyperparameters,
         conditions=conditions,
         forbidden=_optional(definition, "forbidden", list),
         constraints=_optional(definition, "constraints", list),
-        constants=_optional(definition, "constants", Mapping),
+        constants={**_optional(definition, "constants", Mapping), **outer},
     )
 
 
@@ -159,8 +159,9 @@ class _Dumper(yaml.SafeDumper):
     """Innermost mappings and lists on one line."""
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
-        nested = any(isinstance(value, Mapping) for value in mapping.values())
-        return super().represent_mapping(tag, mapping, flow_style=not nested)
+        long = "type" not in mapping and any(len(str(value)) > 20 for value in mapping.values())
+        block = long or any(isinstance(value, Mapping) for value in mapping.values())
+        return super().represent_mapping(tag, mapping, flow_style=not block)
 
 
 def _inferred(entry: Mapping[str, Any], path: str) -> str:

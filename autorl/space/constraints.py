@@ -1,0 +1,239 @@
+"""Constraints between hyperparameters, compiled from text to functions of the values.
+
+A constraint is a truth such as `batch_size <= n_steps * n_envs` or `not (optimizer == sgd and momentum > 0.9)`: names,
+numbers, `+ - * / // % **`, comparisons, `in [...]`, and/or/not, parentheses.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from autorl.space.expressions import Syntax, Values, literal, nearest, parse
+from autorl.space.hyperparameter import Hyperparameter
+from autorl.types import InputError
+
+
+def _power(base: float, exponent: float) -> float:
+    if base < 0 and not float(exponent).is_integer():
+        raise ArithmeticError("root of a negative number")
+    return math.pow(base, exponent)
+
+
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
+_ORDER: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_FLIPPED: Mapping[type[ast.cmpop], ast.cmpop] = {
+    ast.Lt: ast.Gt(),
+    ast.LtE: ast.GtE(),
+    ast.Gt: ast.Lt(),
+    ast.GtE: ast.LtE(),
+    ast.Eq: ast.Eq(),
+    ast.NotEq: ast.NotEq(),
+}
+
+
+@dataclass(frozen=True)
+class Term:
+    """A compiled part: a function of the values, and whether it yields a number or a truth."""
+
+    kind: Literal["number", "truth"]
+    evaluate: Callable[[Values], Any]
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A truth every valid configuration satisfies, unless one of its hyperparameters is inactive.
+
+    Attributes:
+        names: the hyperparameters it is about.
+        constants: the other names it uses.
+        missing: those of them that have no value yet.
+    """
+
+    text: str
+    names: frozenset[str]
+    constants: frozenset[str]
+    missing: frozenset[str]
+    evaluate: Callable[[Values], bool]
+
+    def violated(self, config: Values) -> bool:
+        """Whether `config` breaks it. Division by zero, overflow and roots of negative numbers count as broken."""
+        if not all(name in config for name in self.names):
+            return False
+        try:
+            return not self.evaluate(config)
+        except ArithmeticError:
+            return True
+
+    def describe(self) -> str:
+        return f"constraint {self.text!r}"
+
+
+class Compiler:
+    """Turns the text of a constraint into a function of the values, checking names and types on the way.
+
+    Attributes:
+        hyperparameters: the names a constraint may use.
+        constants: numbers known by name (`n_envs`).
+        deferred: names whose values a study gives later.
+    """
+
+    def __init__(
+        self,
+        hyperparameters: Mapping[str, Hyperparameter],
+        constants: Mapping[str, float],
+        deferred: Collection[str],
+    ) -> None:
+        self.hyperparameters, self.constants, self.deferred = hyperparameters, constants, deferred
+
+    def compile(self, text: Any) -> Constraint:
+        """Compile one constraint.
+
+        Raises:
+            InputError: syntax, an unknown name, a word compared with a number, a value that is not a choice.
+        """
+        syntax = parse(text, self.hyperparameters)
+        term = self._term(syntax, syntax.tree)
+        if term.kind != "truth":
+            raise InputError(f"a constraint is a comparison such as `x <= 2 * y`, got {text!r}")
+        names = frozenset(word for word in syntax.words if word in self.hyperparameters)
+        if not names:
+            raise InputError(f"the constraint {text!r} names no hyperparameter")
+        others = frozenset(word for word in syntax.words if word in self.constants or word in self.deferred) - names
+        return Constraint(syntax.text, names, others, others - set(self.constants), term.evaluate)
+
+    def _term(self, syntax: Syntax, node: ast.AST) -> Term:
+        if isinstance(node, ast.BoolOp):
+            return self._all_or_any(syntax, node)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self._of_kind("truth", syntax, node.operand)
+            return Term("truth", lambda values: not inner(values))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            inner = self._of_kind("number", syntax, node.operand)
+            return Term("number", lambda values: -inner(values))
+        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+            return self._arithmetic(syntax, node, _ARITHMETIC[type(node.op)])
+        if isinstance(node, ast.Compare):
+            return self._comparison(syntax, node)
+        if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and math.isfinite(node.value):
+            number = node.value
+            return Term("number", lambda values: number)
+        word = syntax.word(node)
+        if word is not None:
+            return self._name(syntax, word)
+        raise InputError(f"{ast.unparse(node)!r} is not allowed in the constraint {syntax.text!r}")
+
+    def _name(self, syntax: Syntax, word: str) -> Term:
+        hyperparameter = self.hyperparameters.get(word)
+        if hyperparameter is not None:
+            if not _is_number(hyperparameter):
+                raise InputError(
+                    f"{word!r} is not a number: in {syntax.text!r} it can only be compared with its choices"
+                )
+            return Term("number", operator.itemgetter(word))
+        if word in self.constants:
+            number = self.constants[word]
+            return Term("number", lambda values: number)
+        if word in self.deferred:
+            return Term("number", operator.itemgetter(word))
+        raise InputError(f"unknown name {word!r} in {syntax.text!r}{nearest(word, self._known)}")
+
+    @property
+    def _known(self) -> list[str]:
+        return [*self.hyperparameters, *self.constants, *self.deferred]
+
+    def _of_kind(self, kind: Literal["number", "truth"], syntax: Syntax, node: ast.AST) -> Callable[[Values], Any]:
+        term = self._term(syntax, node)
+        if term.kind != kind:
+            wanted = "a comparison" if kind == "truth" else "a number"
+            raise InputError(f"expected {wanted} on each side of an operator in {syntax.text!r}")
+        return term.evaluate
+
+    def _all_or_any(self, syntax: Syntax, node: ast.BoolOp) -> Term:
+        parts = [self._of_kind("truth", syntax, value) for value in node.values]
+        if isinstance(node.op, ast.And):
+            return Term("truth", lambda values: all(part(values) for part in parts))
+        return Term("truth", lambda values: any(part(values) for part in parts))
+
+    def _arithmetic(self, syntax: Syntax, node: ast.BinOp, function: Callable[[Any, Any], Any]) -> Term:
+        left, right = (self._of_kind("number", syntax, side) for side in (node.left, node.right))
+        return Term("number", lambda values: function(left(values), right(values)))
+
+    def _comparison(self, syntax: Syntax, node: ast.Compare) -> Term:
+        sides = [node.left, *node.comparators]
+        parts = [
+            self._pair(syntax, left, compare, right)
+            for left, compare, right in zip(sides[:-1], node.ops, sides[1:], strict=True)
+        ]
+        return Term("truth", lambda values: all(part(values) for part in parts))
+
+    def _pair(self, syntax: Syntax, left: ast.AST, compare: ast.cmpop, right: ast.AST) -> Callable[[Values], bool]:
+        chosen, other = self._choice(syntax, left), self._choice(syntax, right)
+        if isinstance(compare, ast.In | ast.NotIn):
+            return self._membership(syntax, left, right, negate=isinstance(compare, ast.NotIn))
+        if type(compare) not in _ORDER:
+            raise InputError(f"`is` is not allowed in {syntax.text!r}: use == or !=")
+        if chosen is None and other is not None:
+            chosen, left, right, compare = other, right, left, _FLIPPED[type(compare)]
+        if chosen is None:
+            first, second = (self._of_kind("number", syntax, side) for side in (left, right))
+            function = _ORDER[type(compare)]
+            return lambda values: function(first(values), second(values))
+        position = self._position(syntax, chosen, literal(syntax, right, self.hyperparameters))
+        return _choice_test(chosen, compare, position, syntax)
+
+    def _choice(self, syntax: Syntax, node: ast.AST) -> Hyperparameter | None:
+        """The hyperparameter `node` names, if its choices are not all numbers."""
+        found = self.hyperparameters.get(syntax.word(node) or "")
+        return None if found is None or _is_number(found) else found
+
+    def _position(self, syntax: Syntax, chosen: Hyperparameter, value: Any) -> int:
+        try:
+            return chosen.index(value)
+        except InputError as error:
+            raise InputError(f"{error.message} of {chosen.name!r}, in {syntax.text!r}") from None
+
+    def _membership(self, syntax: Syntax, left: ast.AST, right: ast.AST, negate: bool) -> Callable[[Values], bool]:
+        if not isinstance(right, ast.List | ast.Tuple):
+            raise InputError(f"`in` needs a list such as [1, 2] in {syntax.text!r}")
+        chosen = self._choice(syntax, left)
+        if chosen is None:
+            number = self._of_kind("number", syntax, left)
+            allowed = [self._of_kind("number", syntax, item) for item in right.elts]
+            return lambda values: (number(values) in [item(values) for item in allowed]) is not negate
+        picked = frozenset(
+            self._position(syntax, chosen, literal(syntax, item, self.hyperparameters)) for item in right.elts
+        )
+        return lambda values: (chosen.index(values[chosen.name]) in picked) is not negate
+
+
+def _choice_test(chosen: Hyperparameter, compare: ast.cmpop, position: int, syntax: Syntax) -> Callable[[Values], bool]:
+    if chosen.type != "ordinal" and not isinstance(compare, ast.Eq | ast.NotEq):
+        raise InputError(f"{chosen.name!r} has no order: in {syntax.text!r} only ==, != and in can be used")
+    function, name = _ORDER[type(compare)], chosen.name
+    return lambda values: function(chosen.index(values[name]), position)
+
+
+def _is_number(hyperparameter: Hyperparameter) -> bool:
+    return hyperparameter.numeric or all(
+        isinstance(choice, int | float) and not isinstance(choice, bool) for choice in hyperparameter.choices
+    )

@@ -1,0 +1,61 @@
+"""Forbidden combinations of values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autorl.space.canonical import canonical_json
+from autorl.space.conditions import Comparison
+from autorl.space.expressions import Values, nearest
+from autorl.space.hyperparameter import Hyperparameter
+from autorl.types import InputError
+
+
+@dataclass(frozen=True)
+class Forbidden:
+    """A combination no valid configuration has: all of its comparisons (`in`) hold, so all their parents are active."""
+
+    parts: tuple[Comparison, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The hyperparameters it is about."""
+        return frozenset(part.parent.name for part in self.parts)
+
+    def violated(self, config: Values) -> bool:
+        """Whether `config` is such a combination."""
+        return all(part.holds(config) for part in self.parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry in a search-space file: one value as itself, several as a list."""
+        return {part.parent.name: part.values[0] if len(part.values) == 1 else list(part.values) for part in self.parts}
+
+    def describe(self) -> str:
+        return f"forbidden combination {canonical_json(self.to_dict())}"
+
+
+def read_forbidden(clause: Any, hyperparameters: Mapping[str, Hyperparameter]) -> Forbidden:
+    """Read `{name: value, other: [value, value]}`. A list that is itself a choice is one value.
+
+    Raises:
+        InputError: not a mapping, an unknown name, a value outside the domain.
+    """
+    if not isinstance(clause, Mapping) or not clause:
+        raise InputError(f"expected a mapping such as {{batch_size: 128, n_epochs: [19, 20]}}, got {clause!r}")
+    parts: list[Comparison] = []
+    for name, values in clause.items():
+        if name not in hyperparameters:
+            raise InputError(f"unknown hyperparameter {name!r}{nearest(str(name), hyperparameters)}")
+        parent = hyperparameters[name]
+        several = isinstance(values, list | tuple) and not parent.accepts(values)
+        listed = list(values) if several else [values]
+        if not listed:
+            raise InputError(f"{name}: an empty list forbids nothing")
+        for value in listed:
+            problem = parent.problem(value)
+            if problem:
+                raise InputError(f"{name}: {problem}")
+        parts.append(Comparison(parent, "in", tuple(parent.canonical(value) for value in listed)))
+    return Forbidden(tuple(parts))
