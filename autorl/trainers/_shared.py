@@ -16,6 +16,10 @@ from autorl.types import Config, FrozenMap, InputError, Report, Segment
 Change = Literal["apply", "rebuild"]
 
 
+class Diverged(BaseException):
+    """Leaves the training of a user at the first metric that is not finite; no `except Exception` may swallow it."""
+
+
 class AnyChange(Mapping[str, Change]):
     """The `changes` of a trainer that hands the whole configuration on at each segment: every name may change.
 

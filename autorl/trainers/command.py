@@ -1,0 +1,370 @@
+"""Any training script as a trainer: the configuration goes in as flags or a file, metrics come out of what it writes.
+
+    trainer:
+      name: command
+      kwargs:
+        command: "{python} ppo.py --env-id {environment}"
+        seed_flag: --seed
+        steps_flag: --total-timesteps
+        metrics: {from: tensorboard, step: step, map: {eval_return: charts/episodic_return}}
+        reduce_last: 20
+
+Each segment runs in a fresh folder that is removed afterwards; files the command names are looked for in the working
+folder of the study. A script that takes `{checkpoint}` and `{save_to}` is resumable; any other trains from scratch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from autorl.store.checkpoints import writing
+from autorl.trainers._process import die_with_parent, stop
+from autorl.trainers._shared import (
+    AnyChange,
+    Change,
+    Clock,
+    Diverged,
+    check_names,
+    check_start,
+    nearest,
+    not_finite,
+    plain,
+    search_folders,
+)
+from autorl.trainers.metrics import Collector, MetricSource, parse_line
+from autorl.types import (
+    Checkpoint,
+    Config,
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    Status,
+    TrainerSpec,
+)
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.\-/]*)\}")
+_OWN = ("python", "config_file", "seed", "until", "start", "horizon", "checkpoint", "save_to", "output", "environment")
+_STYLES = ("kebab", "snake", "equals", "hydra")
+_OPTIONS = (
+    *("command", "arguments", "style", "booleans", "config_file", "seed_flag", "steps_flag", "checkpoint_flag"),
+    *("save_flag", "metrics", "reduce_last", "environment_variables", "path", "changes"),
+)
+
+
+@dataclass(frozen=True)
+class CommandTrainer:
+    """Runs segments by running a command. The fields are the options of `trainer: {name: command, kwargs: {...}}`.
+
+    Attributes:
+        command: the command, as a list or as one line split like a shell would (no shell runs it). Placeholders:
+            `{python}` (this interpreter), `{seed}`, `{until}`, `{start}`, `{horizon}`, `{environment}` (its id),
+            `{output}` (the segment's folder), `{config_file}`, `{checkpoint}` (empty from scratch), `{save_to}`,
+            and `{name}` of any hyperparameter.
+        arguments: `flags` appends every hyperparameter the command does not name; `none` does not.
+        style: `kebab` --learning-rate 0.1 · `snake` --learning_rate 0.1 · `equals` --learning_rate=0.1 · `hydra`
+            learning_rate=0.1. A list is one flag with several values (kebab, snake) or JSON (equals, hydra).
+        booleans: `value` --flag True · `flag` --flag or --no-flag.
+        config_file: `yaml` or `json`: write the hyperparameters to `{config_file}` instead of passing flags.
+        seed_flag, steps_flag: flags that get the seed and `until`, if the command does not name `{seed}` and `{until}`.
+        checkpoint_flag, save_flag: flags that get the folder to continue from and the one to save in, if there is one.
+        metrics: where the metrics are; see `MetricSource`.
+        environment_variables: added to those of this process.
+        path: folder the command's files and modules are in; default the working folder of the study.
+        changes: hyperparameters a continued segment may change; default all, for a resumable script.
+    """
+
+    command: tuple[str, ...]
+    metrics: MetricSource
+    arguments: str = "flags"
+    style: str = "kebab"
+    booleans: str = "value"
+    config_file: str | None = None
+    seed_flag: str | None = None
+    steps_flag: str | None = None
+    checkpoint_flag: str | None = None
+    save_flag: str | None = None
+    environment_variables: Mapping[str, str] = field(default_factory=FrozenMap)
+    folders: tuple[str, ...] = ()
+    changeable: tuple[str, ...] | None = None
+
+    @property
+    def resumable(self) -> bool:
+        used = self._placeholders()
+        loads = "checkpoint" in used or self.checkpoint_flag is not None
+        return loads and ("save_to" in used or self.save_flag is not None)
+
+    @property
+    def changes(self) -> Mapping[str, Change]:
+        if not self.resumable:
+            return {}
+        return AnyChange() if self.changeable is None else dict.fromkeys(self.changeable, "apply")
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        return ("autorl.trainers.command",)
+
+    def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
+        """Every placeholder must be known, and every hyperparameter must reach the command."""
+        used = self._placeholders()
+        check_names(sorted(used), {*_OWN, *hyperparameters}, "placeholder", "trainer.kwargs.command")
+        for name in sorted(set(hyperparameters) & set(_OWN)):
+            raise InputError(f"{{{name}}} has a meaning of its own in a command; rename the hyperparameter", key=name)
+        lost = sorted(set(hyperparameters) - used)
+        if lost and self.config_file is None and self.arguments == "none":
+            raise InputError(
+                f"{lost[0]!r} never reaches the command: name it, or set arguments: flags", key="trainer.kwargs"
+            )
+        if "environment" in used and environment.id is None:
+            raise InputError("the command names {environment}, the study has none", key="environment.id")
+
+    def align(self, config: Config, step: int) -> int:
+        return step
+
+    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
+        clock = Clock()
+        check_start(segment, self.resumable)
+        points = sorted({*segment.evaluate_at, segment.until})
+        collector = Collector(self.metrics, points, segment.start, segment.until)
+        reports: list[Report] = []
+        diverged, saved = "", None
+
+        def tell(done: list[tuple[int, dict[str, float]]]) -> None:
+            nonlocal diverged
+            for step, metrics in done:
+                point = Report(segment.id, step, metrics)
+                diverged = not_finite(point)
+                if diverged:
+                    raise Diverged
+                reports.append(point)
+                report(point)
+
+        saving = writing(segment) if segment.save and self.resumable else nullcontext()
+        try:
+            with tempfile.TemporaryDirectory(prefix="autorl-") as output, saving as folder:
+                arguments = self._command_line(segment, Path(output), folder)
+                self._run(segment, arguments, Path(output), lambda record: tell(collector.add(record)))
+                for record in self.metrics.records(Path(output), segment.until):
+                    tell(collector.add(record))
+                tell(collector.finish())
+                if folder is not None and not any(folder.iterdir()):
+                    raise RuntimeError("the command saved nothing in the folder it was given")
+            saved = Checkpoint(segment.id, segment.folder) if folder is not None else None
+        except Diverged:
+            pass
+        reached = segment.until if not diverged else max([segment.start, *(point.step for point in reports)])
+        return Outcome(
+            segment=segment.id,
+            status=Status.DIVERGED if diverged else Status.DONE,
+            reached=reached,
+            reports=tuple(reports),
+            cost=clock.cost(reached - segment.start),
+            checkpoint=saved,
+            applied=dict(segment.config),
+            message=diverged,
+        )
+
+    def _placeholders(self) -> set[str]:
+        return {name for token in self.command for name in _PLACEHOLDER.findall(token)}
+
+    def _command_line(self, segment: Segment, output: Path, folder: Path | None) -> list[str]:
+        config, parent = segment.config, segment.parent.path if segment.parent else ""
+        file = output / f"config.{self.config_file}" if self.config_file else None
+        if file is not None:
+            file.write_text(_document(self.config_file, config))
+        values = {
+            "python": sys.executable,
+            "seed": segment.seed,
+            "until": segment.until,
+            "start": segment.start,
+            "horizon": segment.horizon,
+            "environment": segment.environment.id,
+            "output": output,
+            "config_file": file,
+            "checkpoint": parent,
+            "save_to": folder if folder is not None else "",
+        }
+        tokens = [_filled(token, {**config, **values}) for token in self.command]
+        if self.arguments == "flags" and file is None:
+            for name in sorted(set(config) - self._placeholders()):
+                tokens += self._flags(name, config[name])
+        own = ((self.seed_flag, segment.seed), (self.steps_flag, segment.until))
+        for flag, value in (*own, (self.checkpoint_flag, parent), (self.save_flag, folder)):
+            if flag is not None and value not in ("", None):
+                tokens += _joined(flag, value)
+        return [self._located(token) for token in tokens]
+
+    def _flags(self, name: str, value: Any) -> list[str]:
+        if value is None:
+            return []
+        if self.style == "hydra":
+            return [f"{name}={_text(value)}"]
+        flag = "--" + (name.replace("_", "-") if self.style == "kebab" else name)
+        if isinstance(value, bool) and self.booleans == "flag":
+            return [flag if value else f"--no-{flag[2:]}"]
+        if self.style == "equals":
+            return [f"{flag}={_text(value)}"]
+        return [flag, *([_text(item) for item in value] if isinstance(value, tuple) else [_text(value)])]
+
+    def _located(self, token: str) -> str:
+        """A file of the user's as an absolute path, since the command runs in its own folder."""
+        for folder in self.folders or (".",):
+            path = Path(folder) / token
+            if token and not token.startswith("-") and path.is_file():
+                return str(path.resolve())
+        return token
+
+    def _run(
+        self, segment: Segment, arguments: list[str], output: Path, take: Callable[[dict[str, Any]], None]
+    ) -> None:
+        """Run the command to its end; its output goes to the log, and to `take` where it is read for metrics."""
+        modules = os.pathsep.join(str(Path(folder).resolve()) for folder in self.folders or (".",))
+        inherited = os.environ.get("PYTHONPATH")
+        variables = {
+            **os.environ,
+            "PYTHONPATH": modules + (os.pathsep + inherited if inherited else ""),
+            "PYTHONUNBUFFERED": "1",
+            **{name: str(value) for name, value in self.environment_variables.items()},
+        }
+        try:
+            process = subprocess.Popen(
+                arguments,
+                cwd=output,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                preexec_fn=die_with_parent,
+            )
+        except FileNotFoundError as error:
+            raise InputError(f"no program {arguments[0]!r} to run", key="trainer.kwargs.command") from error
+        last: deque[str] = deque(maxlen=1)
+        with _log(segment) as log, stop(process):
+            assert process.stdout is not None
+            assert process.stderr is not None
+            errors = threading.Thread(target=_copy, args=(process.stderr, log, last), daemon=True)
+            errors.start()
+            for line in process.stdout:
+                log.write(line)
+                record = parse_line(line) if self.metrics.source == "stdout" else None
+                if record is not None:
+                    take(record)
+            errors.join()
+            code = process.wait()
+        if code:
+            raise RuntimeError(f"the command ended with {_exit(code)}: {last[0] if last else 'no error output'}")
+
+
+def make(spec: TrainerSpec) -> CommandTrainer:
+    """The trainer `command` from its options; `InputError` for an unknown option or value."""
+    options = spec.kwargs
+    check_names(options, _OPTIONS, "option of command", "trainer.kwargs")
+    command = options.get("command")
+    if not command or not isinstance(command, str | tuple):
+        raise InputError("expected a command line or a list of its words", key="trainer.kwargs.command")
+    allowed = {"arguments": ("flags", "none"), "style": _STYLES, "booleans": ("value", "flag")}
+    for name, choices in {**allowed, "config_file": ("yaml", "json")}.items():
+        if name in options and options[name] not in choices:
+            hint = nearest(str(options[name]), choices)
+            raise InputError(
+                f"got {options[name]!r}{hint}; allowed: {', '.join(choices)}", key=f"trainer.kwargs.{name}"
+            )
+    trainer = CommandTrainer(
+        command=tuple(shlex.split(command)) if isinstance(command, str) else tuple(str(word) for word in command),
+        metrics=MetricSource.parse(options.get("metrics", {}), int(options.get("reduce_last", 1))),
+        folders=search_folders(options),
+        environment_variables=options.get("environment_variables", FrozenMap()),
+        changeable=options.get("changes"),
+        **{name: options[name] for name in options if name in _PLAIN},
+    )
+    _check_reach(trainer)
+    return trainer
+
+
+_PLAIN = (
+    *("arguments", "style", "booleans", "config_file"),
+    *("seed_flag", "steps_flag", "checkpoint_flag", "save_flag"),
+)
+
+
+def _check_reach(trainer: CommandTrainer) -> None:
+    used = trainer._placeholders()
+    for name, flag in (("seed", "seed_flag"), ("until", "steps_flag")):
+        if name not in used and getattr(trainer, flag) is None:
+            raise InputError(
+                f"nothing tells the command its {'seed' if name == 'seed' else 'number of steps'}: name {{{name}}} or "
+                f"set {flag}",
+                key="trainer.kwargs",
+            )
+    if (trainer.config_file is None) != ("config_file" not in used):
+        raise InputError("config_file: yaml (or json) and {config_file} go together", key="trainer.kwargs.config_file")
+
+
+def _filled(token: str, values: Mapping[str, Any]) -> str:
+    """`token` with its placeholders replaced; other braces stay as they are."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in values:
+            raise InputError(
+                f"the command names {{{name}}}, which this configuration does not have (inactive?); pass it as a flag",
+                key="trainer.kwargs.command",
+            )
+        return _text(values[name])
+
+    return _PLACEHOLDER.sub(value, token)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(plain(value)) if isinstance(value, tuple | Mapping) else str(value)
+
+
+def _joined(flag: str, value: Any) -> list[str]:
+    """`--seed 3`; a flag that ends in `=` takes its value in the same word (Hydra's `seed=`)."""
+    return [f"{flag}{value}"] if flag.endswith("=") else [flag, str(value)]
+
+
+def _document(form: str | None, config: Config) -> str:
+    if form == "json":
+        return json.dumps(plain(config), indent=2)
+    import yaml
+
+    return str(yaml.safe_dump(plain(config), sort_keys=True))
+
+
+@contextmanager
+def _log(segment: Segment) -> Iterator[IO[str]]:
+    if segment.log is None:
+        yield sys.stdout
+        return
+    Path(segment.log).parent.mkdir(parents=True, exist_ok=True)
+    with Path(segment.log).open("a", buffering=1) as file:
+        yield file
+
+
+def _copy(source: IO[str], log: IO[str], last: deque[str]) -> None:
+    for line in source:
+        log.write(line)
+        if line.strip():
+            last.append(line.strip())
+
+
+def _exit(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,255 @@
+"""Conformance kit of trainers: inherit `TrainerConformance` in a test module and say what to train.
+
+    class TestMyTrainer(TrainerConformance):
+        case = Case(TrainerSpec("python:mine:train"), EnvironmentSpec("CartPole-v1"),
+                    configs=(Config(lr=1e-3), Config(lr=1e-2)), horizon=256)
+
+Every trainer that passes can be cut, continued, exploited and replayed by any optimizer: the properties are those of
+the design's sections 3 and 5. Needs pytest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import math
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autorl.store import checkpoints
+from autorl.trainers import load
+from autorl.types import (
+    Checkpoint,
+    Config,
+    EnvironmentSpec,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    Status,
+    Trainer,
+    TrainerSpec,
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What to train.
+
+    Attributes:
+        configs: two valid configurations; they differ in hyperparameters a continued segment may change only.
+        horizon: nominal steps of a whole run; half of it must be a step the trainer can be cut at.
+        fixed: a hyperparameter and a new value that a continued segment may not take; None if all may change.
+        resumable: whether the trainer continues from checkpoints.
+        stochastic: whether different seeds must give different results.
+    """
+
+    trainer: TrainerSpec
+    environment: EnvironmentSpec = field(default_factory=EnvironmentSpec)
+    configs: tuple[Config, Config] = (Config(), Config())
+    horizon: int = 256
+    episodes: int = 2
+    fixed: tuple[str, Any] | None = None
+    resumable: bool = True
+    stochastic: bool = True
+
+
+class Runner:
+    """Runs segments of a case, remembering those it has run: trainings are the kit's whole cost."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        self.case, self.folder = case, folder
+        self.trainer: Trainer = load(case.trainer)
+        self._runs: dict[str, Outcome] = {}
+
+    def segment(self, name: str, **changes: Any) -> Segment:
+        """A whole run of the first configuration, saved, with `changes`."""
+        case = self.case
+        values: dict[str, Any] = {
+            "trainer": case.trainer,
+            "environment": case.environment,
+            "config": case.configs[0],
+            "seed": 3,
+            "role": "tuning",
+            "until": case.horizon,
+            "horizon": case.horizon,
+            "evaluate_at": (case.horizon // 2, case.horizon),
+            "episodes": case.episodes,
+            "save": case.resumable,
+            "folder": str(self.folder / name),
+        }
+        return Segment(id=name, **(values | changes))
+
+    def run(self, name: str, **changes: Any) -> Outcome:
+        """Train a segment, once per name."""
+        if name not in self._runs:
+            self._runs[name] = self.train(self.segment(name, **changes))
+        return self._runs[name]
+
+    def train(self, segment: Segment, report: Callable[[Report], None] = lambda report: None) -> Outcome:
+        return self.trainer.train(segment, report)
+
+    def first_half(self) -> Outcome:
+        half = self.case.horizon // 2
+        return self.run("first-half", until=half, evaluate_at=(half,))
+
+    def second_half(self, name: str = "second-half", **changes: Any) -> Outcome:
+        """Continue the first half to the horizon."""
+        first = self.first_half()
+        assert first.checkpoint is not None, "a resumable trainer returned no checkpoint for save=True"
+        rest = {"parent": first.checkpoint, "start": first.reached, "evaluate_at": (self.case.horizon,)}
+        return self.run(name, **(rest | changes))
+
+
+def metrics(outcome: Outcome) -> list[tuple[int, dict[str, float]]]:
+    return [(report.step, dict(report.metrics)) for report in outcome.reports]
+
+
+def fingerprint(folder: str | Path) -> dict[str, str]:
+    """Hash of every file below a folder."""
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _changed(case: Case) -> dict[str, Any]:
+    return {name: value for name, value in case.configs[1].items() if case.configs[0].get(name) != value}
+
+
+class TrainerConformance:
+    """Inherit, set `case`; pytest collects the properties below."""
+
+    case: Case
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runner(cls, tmp_path_factory: pytest.TempPathFactory) -> Runner:
+        return Runner(cls.case, tmp_path_factory.mktemp("conformance"))
+
+    def test_the_trainer_loads_by_reference_and_names_real_modules_to_preload(self, runner: Runner) -> None:
+        assert load(pickle.loads(pickle.dumps(self.case.trainer))) is runner.trainer
+        assert all(importlib.util.find_spec(module) is not None for module in runner.trainer.preload)
+
+    def test_check_accepts_the_case(self, runner: Runner) -> None:
+        for config in self.case.configs:
+            runner.trainer.check(self.case.environment, frozenset(config))
+
+    def test_align_is_the_first_reachable_step(self, runner: Runner) -> None:
+        config, steps = self.case.configs[0], range(0, self.case.horizon + 1, max(1, self.case.horizon // 16))
+        aligned = [runner.trainer.align(config, step) for step in steps]
+        assert all(reached >= step for step, reached in zip(steps, aligned, strict=True))
+        assert aligned == sorted(aligned)
+        assert [runner.trainer.align(config, step) for step in aligned] == aligned
+
+    def test_reports_come_at_the_nominal_steps_while_it_trains(self, runner: Runner) -> None:
+        heard: list[Report] = []
+        segment = runner.segment("heard", save=False)
+        outcome = runner.train(segment, heard.append)
+        assert outcome.status is Status.DONE
+        assert tuple(report.step for report in outcome.reports) == segment.evaluate_at
+        assert [report.step for report in heard] == [report.step for report in outcome.reports]
+        assert all(report.segment == segment.id and report.metrics for report in outcome.reports)
+        assert all(math.isfinite(value) for report in outcome.reports for value in report.metrics.values())
+
+    def test_it_reaches_until_and_charges_its_own_steps(self, runner: Runner) -> None:
+        whole = runner.run("whole")
+        assert whole.reached >= self.case.horizon
+        assert whole.cost["environment_steps"] == whole.reached
+        assert whole.cost["wall_seconds"] > 0
+        if self.case.resumable:
+            first, second = runner.first_half(), runner.second_half()
+            assert second.cost["environment_steps"] == second.reached - first.reached
+
+    def test_the_same_segment_gives_the_same_outcome_whatever_ran_between(self, runner: Runner) -> None:
+        whole = runner.run("whole")
+        runner.run("other-seed", seed=4, save=False)
+        again = runner.train(runner.segment("again", save=False))
+        assert metrics(again) == metrics(whole)
+        assert (again.status, again.reached, again.applied) == (whole.status, whole.reached, whole.applied)
+
+    def test_another_seed_gives_another_outcome(self, runner: Runner) -> None:
+        if not self.case.stochastic:
+            pytest.skip("the case says its results do not depend on the seed")
+        assert metrics(runner.run("other-seed", seed=4, save=False)) != metrics(runner.run("whole"))
+
+    def test_where_a_run_is_cut_changes_nothing(self, runner: Runner) -> None:
+        assert metrics(runner.run("whole"))[: len(runner.first_half().reports)] == metrics(runner.first_half())
+
+    def test_n_plus_n_steps_equal_2n(self, runner: Runner) -> None:
+        if not self.case.resumable:
+            pytest.skip("the case says it does not continue from checkpoints")
+        assert metrics(runner.first_half()) + metrics(runner.second_half()) == metrics(runner.run("whole"))
+        assert runner.second_half().reached == runner.run("whole").reached
+
+    def test_when_it_is_evaluated_changes_nothing(self, runner: Runner) -> None:
+        sparse = runner.run("sparse", evaluate_at=(self.case.horizon,), save=False)
+        assert metrics(sparse) == metrics(runner.run("whole"))[-1:]
+
+    def test_a_change_of_configuration_is_applied_and_read_back(self, runner: Runner) -> None:
+        changed = _changed(self.case)
+        if not (self.case.resumable and changed):
+            pytest.skip("nothing can change")
+        assert all(name in runner.trainer.changes for name in changed)
+        outcome = runner.second_half("changed", config=self.case.configs[1])
+        assert {name: outcome.applied[name] for name in changed} == changed
+        assert metrics(outcome) != metrics(runner.second_half())
+
+    def test_a_change_of_anything_else_is_refused(self, runner: Runner) -> None:
+        if not (self.case.resumable and self.case.fixed):
+            pytest.skip("the case names nothing that is fixed")
+        name, value = self.case.fixed
+        assert name not in runner.trainer.changes
+        with pytest.raises(InputError, match=name):
+            runner.second_half("refused", config=Config({**self.case.configs[0], name: value}))
+
+    def test_exploit_draws_new_random_streams(self, runner: Runner) -> None:
+        if not (self.case.resumable and self.case.stochastic):
+            pytest.skip("nothing to fork")
+        forked = runner.second_half("forked", fork=11)
+        assert forked.status is Status.DONE
+        assert metrics(runner.second_half("forked-again", fork=11)) == metrics(forked)
+
+    def test_a_checkpoint_is_never_written_again(self, runner: Runner) -> None:
+        if not self.case.resumable:
+            pytest.skip("no checkpoints")
+        saved = runner.first_half().checkpoint
+        assert saved is not None
+        assert saved == Checkpoint("first-half", str(runner.folder / "first-half"))
+        before = fingerprint(saved.path)
+        runner.second_half("reader", save=False)
+        assert before
+        assert fingerprint(saved.path) == before
+
+    def test_an_interrupted_save_leaves_nothing(self, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+        if not self.case.resumable:
+            pytest.skip("no checkpoints")
+
+        def full(folder: Path) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(checkpoints, "_sync_tree", full)
+        with pytest.raises(OSError, match="No space left"):
+            runner.train(runner.segment("interrupted"))
+        assert not [path.name for path in runner.folder.iterdir() if "interrupted" in path.name]
+
+    def test_nothing_is_saved_unless_asked(self, runner: Runner) -> None:
+        outcome = runner.run("unsaved", save=False)
+        assert outcome.checkpoint is None
+        assert not (runner.folder / "unsaved").exists()
+
+    def test_a_segment_cannot_start_late_without_a_checkpoint(self, runner: Runner) -> None:
+        half = self.case.horizon // 2
+        with pytest.raises(InputError):
+            runner.train(runner.segment("late", start=half, evaluate_at=(self.case.horizon,)))
+
+    def test_a_trainer_that_cannot_continue_says_so(self, runner: Runner) -> None:
+        if self.case.resumable:
+            pytest.skip("it can")
+        parent, half = Checkpoint("x", str(runner.folder)), self.case.horizon // 2
+        changes: Mapping[str, Any] = {"parent": parent, "start": half, "evaluate_at": (self.case.horizon,)}
+        with pytest.raises(InputError, match="cannot continue"):
+            runner.train(runner.segment("continued", **changes))

@@ -1,0 +1,248 @@
+"""A Python function as a trainer: `python:module:function`, `python:path/to/file.py:function`, or a callable.
+
+    def f(config, *, seed, until, checkpoint=None, report=None) -> float | dict
+
+`config` is a plain dict. Only the keyword arguments the function accepts are passed:
+
+=============  ====================================================================================================
+`seed`         seed of the run: the only source of randomness it should use (required: a study over seeds needs it)
+`until`        train up to this step
+`start`        step the checkpoint was saved at; 0 from scratch
+`horizon`      the length the run is meant to have, for schedules
+`checkpoint`   folder a former segment of the run was saved in, or None to train from scratch
+`folder`       folder to save the training state in, or None if nobody needs it (`save_to` is the same)
+`report`       `report(step, value)` or `report(step, {metric: value})`: an evaluation on the way
+`evaluate_at`  the steps the study wants evaluations at
+`episodes`     evaluation episodes it wants at each
+`role`         "tuning" or "test"
+`fork`         an integer if the checkpoint is another run's: derive the random streams from (seed, fork)
+`environment`  `{id, kwargs, ...}` of the study file
+=============  ====================================================================================================
+
+A returned number is the metric `value` and the metric named by the option `metric` (default `eval_return`) at `until`;
+a returned dict holds metrics by name; None means that `report` said it all. A function that accepts `checkpoint` and
+`folder` is resumable; one that does not trains every segment from scratch. A NaN or infinite metric ends the run as
+diverged; an exception passes through.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from autorl.store.checkpoints import writing
+from autorl.trainers._shared import (
+    AnyChange,
+    Change,
+    Clock,
+    Diverged,
+    check_names,
+    check_start,
+    module_path,
+    nearest,
+    not_finite,
+    plain,
+    search_folders,
+)
+from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
+
+_KEYWORDS = (
+    *("seed", "until", "start", "horizon", "checkpoint", "folder", "save_to", "report"),
+    *("evaluate_at", "episodes", "role", "fork", "environment"),
+)
+_OPTIONS = ("metric", "path", "changes", "function")
+
+
+class FunctionTrainer:
+    """Runs segments by calling a function of the user.
+
+    Options (`trainer.kwargs`): `metric` (name of a returned number), `path` (folders to find the module in; default the
+    working folder), `changes` (hyperparameters a continued segment may change; default all, for a resumable function).
+    """
+
+    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        self.function = function
+        self.metric = str(options.get("metric", "eval_return"))
+        self.folders = search_folders(options)
+        self.accepted = _accepted(function)
+        self.resumable = "checkpoint" in self.accepted and bool(self.accepted & {"folder", "save_to"})
+        self._changes: tuple[str, ...] | None = options.get("changes")
+
+    @property
+    def changes(self) -> Mapping[str, Change]:
+        if not self.resumable:
+            return {}
+        return AnyChange() if self._changes is None else dict.fromkeys(self._changes, "apply")
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        return ("autorl.trainers.function",)
+
+    def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
+        """Any name is a hyperparameter of a function; nothing is run."""
+
+    def align(self, config: Config, step: int) -> int:
+        return step
+
+    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
+        clock = Clock()
+        check_start(segment, self.resumable)
+        reports: list[Report] = []
+        diverged = ""
+
+        def tell(step: int, value: float | Mapping[str, float] | None) -> None:
+            nonlocal diverged
+            point = self._report(segment, step, value)
+            diverged = diverged or not_finite(point)
+            if diverged:
+                raise Diverged
+            if any(step < earlier.step for earlier in reports):
+                raise ValueError(f"report at step {step} after one at step {reports[-1].step}")
+            reports.append(point)
+            report(point)
+
+        saved = None
+        try:
+            with module_path(*self.folders), self._folder(segment) as folder:
+                arguments = self._arguments(segment, folder, tell)
+                value = self.function(plain(segment.config), **arguments)
+                if value is not None:
+                    self._final(segment, value, reports, tell)
+                elif not reports:
+                    raise ValueError("the function returned nothing and reported nothing")
+            saved = Checkpoint(segment.id, segment.folder) if folder is not None else None
+        except Diverged:
+            pass
+        reached = segment.until if not diverged else max([segment.start, *(point.step for point in reports)])
+        return Outcome(
+            segment=segment.id,
+            status=Status.DIVERGED if diverged else Status.DONE,
+            reached=reached,
+            reports=tuple(reports),
+            cost=clock.cost(reached - segment.start),
+            checkpoint=saved,
+            applied=dict(segment.config),
+            message=diverged,
+        )
+
+    def _final(self, segment: Segment, value: Any, reports: list[Report], tell: Callable[[int, Any], None]) -> None:
+        """Record what the function returned; metrics it had reported at `until` already are completed, not repeated."""
+        if not reports or reports[-1].step < segment.until:
+            tell(segment.until, value)
+            return
+        final = self._report(segment, segment.until, value)
+        if not_finite(final):
+            tell(segment.until, value)
+        reports[-1] = Report(segment.id, segment.until, {**reports[-1].metrics, **final.metrics})
+
+    def _report(self, segment: Segment, step: int, value: Any) -> Report:
+        if isinstance(value, Mapping):
+            metrics = {str(name): _number(name, item) for name, item in value.items()}
+        else:
+            metrics = {"value": _number("value", value), self.metric: _number("value", value)}
+        return Report(segment.id, int(step), metrics)
+
+    @contextmanager
+    def _folder(self, segment: Segment) -> Iterator[Path | None]:
+        if not (segment.save and self.resumable):
+            yield None
+            return
+        with writing(segment) as folder:
+            yield folder
+
+    def _arguments(self, segment: Segment, folder: Path | None, report: Callable[..., None]) -> dict[str, Any]:
+        environment = segment.environment
+        offered = {
+            "seed": segment.seed,
+            "until": segment.until,
+            "start": segment.start,
+            "horizon": segment.horizon,
+            "checkpoint": segment.parent.path if segment.parent else None,
+            "folder": folder,
+            "save_to": folder,
+            "report": report,
+            "evaluate_at": segment.evaluate_at,
+            "episodes": segment.episodes,
+            "role": segment.role,
+            "fork": segment.fork,
+            "environment": {"id": environment.id, "kwargs": plain(environment.kwargs), "n_envs": environment.n_envs},
+        }
+        return {name: value for name, value in offered.items() if name in self.accepted}
+
+
+def make(spec: TrainerSpec) -> FunctionTrainer:
+    """The trainer of `python:module:function`, or of the callable in the option `function`."""
+    check_names(spec.kwargs, _OPTIONS, "option of python", "trainer.kwargs")
+    function = spec.kwargs.get("function")
+    if function is None:
+        function = _import(spec.name, search_folders(spec.kwargs))
+    if not callable(function):
+        raise InputError(f"{spec.name!r} is not a function", key="trainer")
+    return FunctionTrainer(function, spec.kwargs)
+
+
+def _import(name: str, folders: tuple[str, ...]) -> Any:
+    module_name, _, attribute = name.removeprefix("python:").rpartition(":")
+    if not module_name or not attribute:
+        raise InputError(f"expected python:module:function, got {name!r}", key="trainer")
+    with module_path(*folders):
+        module = _import_file(module_name, folders) if module_name.endswith(".py") else _import_module(module_name)
+    if not hasattr(module, attribute):
+        raise InputError(f"{module_name!r} has no {attribute!r}{nearest(attribute, vars(module))}", key="trainer")
+    return getattr(module, attribute)
+
+
+def _import_module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not (name == error.name or name.startswith(error.name + ".")):
+            raise  # a library the module itself needs
+        raise InputError(
+            f"no module {name!r} in the working folder or the option `path` (a file: python:file.py:f)", key="trainer"
+        ) from error
+
+
+def _import_file(name: str, folders: tuple[str, ...]) -> Any:
+    candidates = [Path(folder) / name for folder in folders or (".",)]
+    path = next((candidate.resolve() for candidate in candidates if candidate.is_file()), None)
+    if path is None:
+        raise InputError(f"no file {name!r} in {', '.join(folders) or 'the working folder'}", key="trainer")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)  # so that what it defines can be pickled
+    spec.loader.exec_module(module)
+    return module
+
+
+def _accepted(function: Callable[..., Any]) -> frozenset[str]:
+    """The keyword arguments to pass, of those the protocol offers."""
+    parameters = inspect.signature(function).parameters
+    if not parameters:
+        raise InputError("the function takes no configuration; expected f(config, *, seed, until, ...)", key="trainer")
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return frozenset(_KEYWORDS)
+    rest = list(parameters.values())[1:]
+    for parameter in rest:
+        if parameter.name not in _KEYWORDS and parameter.default is inspect.Parameter.empty:
+            raise InputError(
+                f"the function needs an argument {parameter.name!r} nobody gives"
+                f"{nearest(parameter.name, _KEYWORDS)}; offered: {', '.join(_KEYWORDS)}",
+                key="trainer",
+            )
+    return frozenset(parameter.name for parameter in rest) & frozenset(_KEYWORDS)
+
+
+def _number(name: Any, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"metric {name!r} is not a number: {value!r}") from error
