@@ -2,8 +2,8 @@
 
 Two things ConfigSpace lacks are mapped. A `flipped_log` float x becomes the log-scaled float `x.one_minus` = 1 - x.
 Choices that are not all strings, all integers, all floats or all booleans (tuples, mixtures) become their JSON text.
-Constraints it cannot say are listed by `unexpressed` and remain the caller's to check. ConfigSpace rounds floats, to nine
-digits or so: a configuration that passes through it may come back with a float changed in the last of them.
+Constraints it cannot say are listed by `unexpressed` and remain the caller's to check. It rounds floats to nine digits
+or so: a configuration that passes through it may come back with a float changed in the last of them.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _SIGN_OF = {name: sign for sign, name in _FORBIDDEN.items()}
 def export_constraint(space: Space, constraint: Constraint, exported: ConfigSpace.ConfigurationSpace) -> Any | None:
     """The forbidden clause that says the same as a constraint, or None if ConfigSpace has none.
 
-    It has one for `a <= b` and `a <= 3` (any of == < <= > >=, and != between names) and for `not (... and ...)` of such.
+    It has one for `a <= b`, for `a <= 3` (any of != < <= > >=) and for `not (... and ...)` of such and of ==.
     """
     import ConfigSpace
 
@@ -44,8 +44,9 @@ def export_constraint(space: Space, constraint: Constraint, exported: ConfigSpac
         return _forbid(space, exported, syntax, tree, negate=True)
     inner = tree.operand
     parts = inner.values if isinstance(inner, ast.BoolOp) and isinstance(inner.op, ast.And) else [inner]
-    forbidden = [_forbid(space, exported, syntax, part, negate=False) for part in parts]
-    if any(part is None for part in forbidden):
+    found = [_forbid(space, exported, syntax, part, negate=False) for part in parts]
+    forbidden = [part for part in found if part is not None]
+    if len(forbidden) < len(found):
         return None
     return forbidden[0] if len(forbidden) == 1 else ConfigSpace.ForbiddenAndConjunction(*forbidden)
 
@@ -69,13 +70,13 @@ def _forbid(
     if other is not None:
         if other.scale == "flipped_log":
             return None
-        return getattr(cs, f"Forbidden{name}Relation")(exported[one.name], exported[other.name])
+        return getattr(ConfigSpace, f"Forbidden{name}Relation")(exported[one.name], exported[other.name])
     if not isinstance(node.comparators[0], ast.Constant) and right is None:
         return None
     value = literal(syntax, node.comparators[0], space.hyperparameters)
     if not one.accepts(value) or not isinstance(value, str | bool | int | float):
         return None
-    return getattr(cs, f"Forbidden{name}Clause")(exported[one.name], value)
+    return getattr(ConfigSpace, f"Forbidden{name}Clause")(exported[one.name], value)
 
 
 def _ordered(item: Hyperparameter, sign: str) -> bool:

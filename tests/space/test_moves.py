@@ -1,0 +1,236 @@
+"""Sampling, perturbing and repairing: bounds, scale and type always hold, and something always moves."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from autorl.space import Space, canonical_json
+from autorl.types import InputError
+
+FALSE_ALARM = 1e-6
+
+MIXED = {
+    "hyperparameters": {
+        "learning_rate": {"type": "float", "lower": 1e-5, "upper": 1e-2, "scale": "log", "changeable": True},
+        "gamma": {"type": "float", "lower": 0.9, "upper": 0.9999, "scale": "flipped_log", "changeable": True},
+        "clip": {"type": "float", "lower": 0, "upper": 0.5, "changeable": True},
+        "epochs": {"type": "int", "lower": 1, "upper": 20, "default": 10, "changeable": True},
+        "n_steps": {"type": "int", "lower": 16, "upper": 4096, "scale": "log", "default": 1024, "changeable": True},
+        "batch_size": {"type": "ordinal", "choices": [32, 64, 128, 256], "default": 64, "changeable": True},
+        "optimizer": {"choices": ["adam", "sgd"], "changeable": True},
+        "momentum": {"type": "float", "lower": 0, "upper": 0.99, "changeable": True},
+        "net": {"type": "categorical", "choices": [[64], [64, 64]]},
+    },
+    "conditions": {"momentum": "optimizer == sgd"},
+    "forbidden": [{"optimizer": "sgd", "epochs": [19, 20]}],
+    "constraints": ["batch_size <= n_steps"],
+}
+SCRIPT = """
+import sys, numpy as np
+from autorl.space import Space, canonical_json, load_space
+space = load_space(sys.argv[1])
+rng = np.random.default_rng(7)
+config = space.sample(rng)
+for _ in range(30):
+    config = space.perturb(config, rng)
+    print(canonical_json(config))
+    print(canonical_json(space.decode(rng.random(len(space.names)), rng)))
+print(space.hash, space.config_hash(config))
+"""
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    return Space.from_dict(MIXED)
+
+
+def perturb_many(space, n):
+    rng = np.random.default_rng(0)
+    config = space.default()
+    for step in range(n):
+        new = space.perturb(config, rng)
+        problem = None if space.is_valid(new) else new
+        assert problem is None
+        assert new != config
+        assert new["net"] == config["net"]
+        for name in ("epochs", "n_steps", "batch_size"):
+            assert type(new[name]) is int
+        config = new if step % 50 else space.sample(rng)
+
+
+def test_perturbations_never_leave_the_space(mixed):
+    perturb_many(mixed, 3_000)
+
+
+@pytest.mark.slow
+def test_hundred_thousand_perturbations_never_leave_the_space(mixed):
+    perturb_many(mixed, 100_000)
+
+
+@pytest.mark.parametrize("start", [1, 2, 3])
+def test_an_integer_always_moves(start):
+    """Multiplying by 0.8 or 1.2 and truncating leaves 1 at 1 for ever."""
+    space = Space.from_dict({"hyperparameters": {"x": {"type": "int", "lower": 1, "upper": 3, "changeable": True}}})
+    rng = np.random.default_rng(0)
+    moved = {space.perturb({"x": start}, rng, step=0.01, resample=0)["x"] for _ in range(50)}
+    assert moved == {max(1, start - 1), min(3, start + 1)} - {start}
+
+
+def test_perturbation_is_symmetric_on_the_scale_of_the_hyperparameter():
+    """u +- 0.2 on the log scale of 1e-6..1e-1 is a factor of 10 up or down."""
+    space = Space.from_dict(
+        {"hyperparameters": {"x": {"type": "float", "lower": 1e-6, "upper": 0.1, "scale": "log", "changeable": True}}}
+    )
+    rng = np.random.default_rng(0)
+    found = {space.perturb({"x": 1e-3}, rng, step=0.2, resample=0)["x"] for _ in range(50)}
+    assert found == {1e-2, 1e-4}
+    assert {space.perturb({"x": 5e-2}, rng, step=0.2, resample=0)["x"] for _ in range(50)} == {0.1, 5e-3}
+    assert {space.perturb({"x": 0.1}, rng, step=0.2, resample=0)["x"] for _ in range(50)} == {1e-2}
+
+
+def test_choices_of_words_are_resampled_and_ordinals_step():
+    space = Space.from_dict(
+        {
+            "hyperparameters": {
+                "a": {"choices": ["x", "y", "z"], "changeable": True},
+                "b": {"type": "ordinal", "choices": ["s", "m", "l", "xl"], "changeable": True},
+            }
+        }
+    )
+    rng = np.random.default_rng(0)
+    start = {"a": "x", "b": "m"}
+    moved = [space.perturb(start, rng, resample=0.25) for _ in range(4000)]
+    counts = [sum(config["a"] == value for config in moved) for value in "xyz"]
+    assert stats.chisquare(counts, [3000, 500, 500]).pvalue > FALSE_ALARM
+    assert {config["b"] for config in (space.perturb(start, rng, resample=0) for _ in range(50))} == {"s", "l"}
+    only = [space.perturb({"a": "x", "b": "m"}, rng, names=["a"], resample=0.0) for _ in range(20)]
+    assert {config["a"] for config in only} == {"y", "z"}
+    assert {config["b"] for config in only} == {"m"}
+
+
+def test_children_follow_their_parent():
+    space = Space.from_dict(MIXED)
+    rng = np.random.default_rng(0)
+    start = space.default()
+    assert "momentum" not in start
+    for _ in range(200):
+        moved = space.perturb(start, rng, names=["optimizer"], resample=1)
+        assert moved["optimizer"] == "sgd"
+        assert 0 <= moved["momentum"] <= 0.99
+        assert "momentum" not in space.perturb(moved, rng, names=["optimizer"], resample=1)
+
+
+def test_nothing_changeable_means_no_move():
+    space = Space.from_dict({"hyperparameters": {"x": {"type": "float", "lower": 0, "upper": 1}}})
+    assert space.perturb({"x": 0.3}, np.random.default_rng(0)) == {"x": 0.3}
+    with pytest.raises(InputError, match="unknown hyperparameter"):
+        space.perturb({"x": 0.3}, np.random.default_rng(0), names=["y"])
+
+
+def test_tight_constraint_still_moves():
+    """Only 1 pair in 1000 is valid: joint moves fail, the single move that is left is found."""
+    space = Space.from_dict(
+        {
+            "hyperparameters": {
+                "x": {"type": "int", "lower": 0, "upper": 999, "default": 0, "changeable": True},
+                "y": {"type": "int", "lower": 0, "upper": 999, "default": 0},
+                "on": {"choices": [True, False], "changeable": True},
+            },
+            "constraints": ["x == y"],
+        }
+    )
+    moved = space.perturb({"x": 5, "y": 5, "on": True}, np.random.default_rng(0), resample=0)
+    assert moved == {"x": 5, "y": 5, "on": False}
+
+
+def test_repair_moves_as_little_as_possible(mixed):
+    rng = np.random.default_rng(0)
+    wanted = dict(mixed.default()) | {"batch_size": 256, "n_steps": 100}
+    assert changes(wanted, mixed.repair(wanted, rng)) in ({"n_steps": 256}, {"batch_size": 64})
+    assert changes(wanted, mixed.repair(wanted, rng, keep=["n_steps"])) == {"batch_size": 64}
+    assert changes(wanted, mixed.repair(wanted, rng, keep=["batch_size"])) == {"n_steps": 256}
+    wanted |= {"n_steps": 20}
+    assert changes(wanted, mixed.repair(wanted, rng, keep=["n_steps"])) == {"n_steps": 256}, "no batch of 20 exists"
+
+
+def test_repair_of_two_rules_at_once(mixed):
+    rng = np.random.default_rng(0)
+    wanted = dict(mixed.default()) | {
+        "batch_size": 256, "n_steps": 100, "optimizer": "sgd", "momentum": 0.5, "epochs": 20
+    }  # fmt: skip
+    repaired = mixed.repair(wanted, rng)
+    assert mixed.is_valid(repaired)
+    changed = {name for name in wanted if repaired.get(name) != wanted[name]}
+    assert changed & {"batch_size", "n_steps"}
+    assert changed & {"optimizer", "epochs"}
+    assert changed <= {"batch_size", "n_steps", "optimizer", "epochs", "momentum"}
+    assert len(changed - {"momentum"}) == 2
+
+
+def test_repair_of_foreign_values(mixed):
+    rng = np.random.default_rng(0)
+    wanted = {"learning_rate": 5.0, "clip": -1, "epochs": 7.6, "batch_size": 100, "optimizer": "lion", "momentum": 3}
+    repaired = mixed.repair(wanted, rng)
+    assert mixed.is_valid(repaired)
+    assert (repaired["learning_rate"], repaired["clip"], repaired["epochs"], repaired["batch_size"]) == (
+        0.01,
+        0,
+        8,
+        128,
+    )
+    with pytest.raises(InputError, match="unknown hyperparameter"):
+        mixed.repair({"lr": 1}, rng)
+
+
+def test_samples_are_uniform_among_the_valid():
+    """Rejection: with x + y <= 1 on an 11 x 11 grid, all 66 pairs are equally frequent."""
+    space = Space.from_dict(
+        {
+            "hyperparameters": {name: {"type": "int", "lower": 0, "upper": 10, "default": 0} for name in "xy"},
+            "constraints": ["x + y <= 10"],
+        }
+    )
+    rng = np.random.default_rng(0)
+    counts = {(x, y): 0 for x in range(11) for y in range(11 - x)}
+    for _ in range(6600):
+        config = space.sample(rng)
+        counts[config["x"], config["y"]] += 1
+    assert stats.chisquare(list(counts.values())).pvalue > FALSE_ALARM
+
+
+def test_a_space_that_looks_empty_says_so():
+    space = Space.from_dict(
+        {
+            "hyperparameters": {name: {"type": "float", "lower": 0, "upper": 1, "default": 0.5} for name in "xy"},
+            "constraints": ["x == y"],
+        }
+    )
+    with pytest.raises(InputError, match=r"looks empty.*constraint 'x == y'"):
+        space.sample(np.random.default_rng(0))
+    decoded = space.decode([0.2, 0.7], np.random.default_rng(0))
+    assert space.is_valid(decoded)
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "1234"])
+def test_same_generator_same_result_in_another_process(mixed, tmp_path, hash_seed):
+    path = tmp_path / "space.yaml"
+    path.write_text(mixed.to_yaml())
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(path)], env=environment, capture_output=True, text=True, check=True
+    )
+    rng = np.random.default_rng(7)
+    config = mixed.sample(rng)
+    expected = []
+    for _ in range(30):
+        config = mixed.perturb(config, rng)
+        expected += [canonical_json(config), canonical_json(mixed.decode(rng.random(len(mixed.names)), rng))]
+    assert done.stdout.split("\n")[:-1] == [*expected, f"{mixed.hash} {mixed.config_hash(config)}"]
+
+
+def changes(before, after):
+    return {name: after[name] for name in before if after[name] != before[name]}
