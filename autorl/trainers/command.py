@@ -226,7 +226,7 @@ class CommandTrainer:
         for folder in self.folders or (".",):
             path = Path(folder) / token
             if token and not token.startswith("-") and path.is_file():
-                return str(path.resolve())
+                return str(path.absolute())  # not resolved: the link of a virtual environment is what makes it one
         return token
 
     def _run(

@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autorl.trainers import load
+from autorl.trainers.conformance import Case, TrainerConformance
+from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Outcome, Segment, Status, TrainerSpec
+
+# A training script of the usual kind: flags in, one record per "episode" of 10 steps out, in the form asked for.
+_SCRIPT = """
+    import argparse, csv, json, pathlib, random, sys
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--learning-rate", "--learning_rate", type=float, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--total-timesteps", type=int, required=True)
+    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--resume", default="")
+    parser.add_argument("--save", default="")
+    parser.add_argument("--form", default="json")
+    parser.add_argument("--nan-at", type=int, default=-1)
+    args = parser.parse_args()
+    value = float(pathlib.Path(args.resume, "value").read_text()) if args.resume else 0.0
+    rows = []
+    for step in range(args.start + 10, args.total_timesteps + 10, 10):
+        value += args.learning_rate * random.Random(args.seed * 100003 + step).random()
+        score = float("nan") if step == args.nan_at else value
+        rows.append({"global_step": step, "charts": {"episodic_return": score}})
+        if args.form == "json":
+            print(json.dumps(rows[-1]))
+        if args.form == "dict":
+            print("some text", {"not": "a record"})
+            print({"global_step": step, "charts/episodic_return": score, "text": "x"})
+    if args.form == "jsonlines":
+        pathlib.Path("runs").mkdir()
+        pathlib.Path("runs/log.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
+    if args.form == "csv":
+        with open("progress.csv", "w") as file:
+            file.write("#{\\"comment\\": 1}\\nglobal_step,charts/episodic_return,note\\n")
+            for row in rows:
+                file.write(f"{row['global_step']},{row['charts']['episodic_return']},text\\n")
+    if args.form == "tensorboard":
+        from torch.utils.tensorboard import SummaryWriter
+        with SummaryWriter("runs/x") as writer:
+            for row in rows:
+                writer.add_scalar("charts/episodic_return", row["charts"]["episodic_return"], row["global_step"])
+    if args.save:
+        pathlib.Path(args.save, "value").write_text(repr(value))
+"""
+_COMMAND = "{python} train.py --form json --seed {seed} --total-timesteps {until} --start {start}"
+_METRICS = {"step": "global_step", "map": {"eval_return": "charts.episodic_return"}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("scripts")
+    (folder / "train.py").write_text(textwrap.dedent(_SCRIPT))
+    return folder
+
+
+def command(scripts: Path, **options: Any) -> TrainerSpec:
+    defaults = {"command": _COMMAND, "metrics": _METRICS, "path": str(scripts)}
+    return TrainerSpec("command", FrozenMap({**defaults, **options}))
+
+
+def segment(spec: TrainerSpec, config: dict[str, Any] | None = None, **changes: Any) -> Segment:
+    values: dict[str, Any] = {"id": "s", "trainer": spec, "config": Config(config or {"learning_rate": 0.5}), "seed": 3}
+    values |= {"role": "tuning", "until": 100, "horizon": 100, "evaluate_at": (50, 100)}
+    return Segment(**(values | changes))
+
+
+def train(spec: TrainerSpec, config: dict[str, Any] | None = None, **changes: Any) -> Outcome:
+    return load(spec).train(segment(spec, config, **changes), lambda report: None)
+
+
+def returns(outcome: Outcome) -> list[tuple[int, float]]:
+    return [(report.step, report.metrics["eval_return"]) for report in outcome.reports]
+
+
+@pytest.fixture(scope="module")
+def expected(scripts: Path) -> list[tuple[int, float]]:
+    """What the script logs at steps 50 and 100, by its own formula."""
+    import random
+
+    values, total = {}, 0.0
+    for step in range(10, 110, 10):
+        total += 0.5 * random.Random(3 * 100003 + step).random()
+        values[step] = total
+    return [(50, values[50]), (100, values[100])]
+
+
+class TestCommand(TrainerConformance):
+    """The script from scratch only: it is not given a checkpoint."""
+
+    case = Case(TrainerSpec("command"), configs=(Config(learning_rate=0.5), Config(learning_rate=0.6)), resumable=False)
+    case_horizon = 100
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _in_the_scripts_folder(cls, scripts: Path) -> None:
+        cls.case = Case(command(scripts), configs=cls.case.configs, horizon=cls.case_horizon, resumable=False)
+
+
+class TestResumableCommand(TestCommand):
+    """The same script with `{checkpoint}` and `{save_to}`."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _in_the_scripts_folder(cls, scripts: Path) -> None:
+        spec = command(scripts, checkpoint_flag="--resume", command=_COMMAND + " --save={save_to}")
+        cls.case = Case(spec, configs=cls.case.configs, horizon=cls.case_horizon)
+
+    def test_exploit_draws_new_random_streams(self, runner: Any) -> None:  # type: ignore[override]
+        pytest.skip("the script derives its draws from the seed and the step alone")
+
+
+@pytest.mark.parametrize(
+    ("form", "metrics"),
+    [
+        ("json", {}),
+        ("dict", {"map": {"eval_return": "charts/episodic_return"}}),
+        ("jsonlines", {"from": "jsonlines", "path": "runs/*.jsonl"}),
+        ("csv", {"from": "csv", "path": "progress.csv", "map": {"eval_return": "charts/episodic_return"}}),
+    ],
+)
+def test_metrics_come_from_wherever_the_script_writes_them(
+    scripts: Path, form: str, metrics: dict[str, Any], expected: list[tuple[int, float]]
+) -> None:
+    spec = command(scripts, command=_COMMAND.replace("json", form), metrics={**_METRICS, **metrics})
+    outcome = train(spec)
+    assert returns(outcome) == expected
+    assert (outcome.status, outcome.reached, outcome.cost["environment_steps"]) == (Status.DONE, 100, 100)
+
+
+def test_metrics_come_from_tensorboard(scripts: Path, expected: list[tuple[int, float]]) -> None:
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("torch")
+    metrics = {"from": "tensorboard", "map": {"eval_return": "charts/episodic_return"}}
+    outcome = train(command(scripts, command=_COMMAND.replace("json", "tensorboard"), metrics=metrics))
+    assert returns(outcome) == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected]  # float32
+
+
+def test_the_last_logged_values_are_averaged(scripts: Path, expected: list[tuple[int, float]]) -> None:
+    single = returns(train(command(scripts), evaluate_at=tuple(range(10, 110, 10))))
+    averaged = returns(train(command(scripts, reduce_last=3)))
+    values = dict(single)
+    means = {50: sum(values[step] for step in (30, 40, 50)) / 3, 100: sum(values[step] for step in (80, 90, 100)) / 3}
+    assert averaged == [(step, pytest.approx(mean)) for step, mean in means.items()]
+
+
+def test_values_logged_past_the_end_count_at_the_end(scripts: Path) -> None:
+    outcome = train(command(scripts), until=95, evaluate_at=(45, 95))  # the script logs at 40, 50, ..., 100
+    whole = dict(returns(train(command(scripts), evaluate_at=tuple(range(10, 110, 10)))))
+    assert returns(outcome) == [(45, whole[40]), (95, whole[100])]
+
+
+@pytest.mark.parametrize(
+    ("style", "booleans", "words"),
+    [
+        ("kebab", "value", ["--deep", "True", "--learning-rate", "0.5", "--net-arch", "64", "64"]),
+        ("kebab", "flag", ["--deep", "--learning-rate", "0.5", "--net-arch", "64", "64"]),
+        ("snake", "value", ["--deep", "True", "--learning_rate", "0.5", "--net_arch", "64", "64"]),
+        ("equals", "value", ["--deep=True", "--learning_rate=0.5", "--net_arch=[64, 64]"]),
+        ("hydra", "value", ["deep=True", "learning_rate=0.5", "net_arch=[64, 64]"]),
+    ],
+)
+def test_hyperparameters_become_flags(tmp_path: Path, style: str, booleans: str, words: list[str]) -> None:
+    (tmp_path / "echo.py").write_text(
+        "import json, sys\nprint(json.dumps({'x': 1}))\nopen(sys.argv[1], 'w').write(json.dumps(sys.argv[2:]))"
+    )
+    line = ["{python}", "echo.py", str(tmp_path / "argv.json"), "{seed}", "{until}", "--env={environment}"]
+    spec = command(tmp_path, command=line, style=style, booleans=booleans, metrics={})
+    config = {"learning_rate": 0.5, "net_arch": [64, 64], "deep": True, "absent": None}
+    load(spec).check(EnvironmentSpec("CartPole-v1"), set(config))
+    train(spec, config, environment=EnvironmentSpec("CartPole-v1"))
+    assert json.loads((tmp_path / "argv.json").read_text()) == ["3", "100", "--env=CartPole-v1", *words]
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_hyperparameters_go_into_a_file(tmp_path: Path, form: str) -> None:
+    parse = "json.load(file)" if form == "json" else "yaml.safe_load(file)"
+    body = f"import json, sys, yaml\nfile = open(sys.argv[1])\nconfig = {parse}\n"
+    body += "print(json.dumps({'x': config['lr'], 'n': len(config['arch'])}))"
+    (tmp_path / "reads.py").write_text(body)
+    spec = command(tmp_path, command="{python} reads.py {config_file} {seed} {until}", config_file=form, metrics={})
+    assert train(spec, {"lr": 0.001, "arch": [1, 2]}).reports[-1].metrics == {"x": 0.001, "n": 2.0}
+
+
+def test_a_hyperparameter_named_in_the_command_is_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "echo.py").write_text("import json, sys\nprint({'count': len(sys.argv), 'lr': float(sys.argv[1])})")
+    spec = command(tmp_path, command="{python} echo.py {lr} {seed} {until}", metrics={})
+    assert train(spec, {"lr": 0.25}).reports[-1].metrics == {"count": 4.0, "lr": 0.25}
+
+
+def test_each_segment_has_its_own_folder_and_the_variables_asked_for(tmp_path: Path) -> None:
+    body = "import os, json\nopen('left_over', 'x').close()\nprint(json.dumps({'x': float(os.environ['SCALE'])}))"
+    (tmp_path / "one.py").write_text(body)
+    spec = command(tmp_path, command="{python} one.py {seed} {until}", metrics={}, environment_variables={"SCALE": 4})
+    assert train(spec).reports[-1].metrics == {"x": 4.0}
+    assert train(spec).reports[-1].metrics == {"x": 4.0}  # open(..., "x") would fail on a folder used before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.py"]
+
+
+def test_a_nan_metric_is_a_divergence(scripts: Path, tmp_path: Path) -> None:
+    outcome = train(command(scripts, command=_COMMAND + " --nan-at 70"))
+    assert outcome.status is Status.DONE  # neither 50 nor 100 sees the value at 70
+    options = {
+        "command": _COMMAND.replace("json", "dict") + " --nan-at 100 --save={save_to}",
+        "checkpoint_flag": "--resume",
+    }
+    metrics = {**_METRICS, "map": {"eval_return": "charts/episodic_return"}}
+    diverged = train(command(scripts, **options, metrics=metrics), save=True, folder=str(tmp_path / "saved"))
+    assert diverged.status is Status.DIVERGED
+    assert (diverged.reached, len(diverged.reports), diverged.checkpoint) == (50, 1, None)
+    assert "eval_return = nan" in diverged.message
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_failing_script_raises_with_its_last_line_and_everything_is_in_the_log(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("print('so far so good')\nraise SystemError('the simulator is gone')\n")
+    log = tmp_path / "logs" / "s.log"
+    with pytest.raises(RuntimeError, match="exit code 1: SystemError: the simulator is gone"):
+        train(command(tmp_path, command="{python} fails.py {seed} {until}"), log=str(log))
+    assert "so far so good" in log.read_text()
+    assert "Traceback" in log.read_text()
+
+
+def test_a_script_that_says_nothing_or_something_else_names_what_was_missed(scripts: Path, tmp_path: Path) -> None:
+    (tmp_path / "silent.py").write_text("pass")
+    with pytest.raises(RuntimeError, match="never logged any metric"):
+        train(command(tmp_path, command="{python} silent.py {seed} {until}", metrics={}))
+    metrics = {**_METRICS, "map": {"eval_return": "charts/episodic_retrun"}}
+    with pytest.raises(RuntimeError, match="did you mean 'charts/episodic_return'"):
+        train(command(scripts, command=_COMMAND.replace("json", "dict"), metrics=metrics))
+    with pytest.raises(FileNotFoundError, match=r"wrote no log\.csv"):
+        train(command(scripts, metrics={"from": "csv", "path": "log.csv"}))
+
+
+def test_nothing_printed_is_ever_executed(tmp_path: Path) -> None:
+    line = "{'x': __import__('os').getpid()}"
+    (tmp_path / "evil.py").write_text(f'print("""{line}""")\nprint({{"x": 1.5}})\n')
+    assert train(command(tmp_path, command="{python} evil.py {seed} {until}", metrics={})).reports[-1].metrics == {
+        "x": 1.5
+    }
+
+
+def test_the_script_dies_with_the_worker(tmp_path: Path) -> None:
+    (tmp_path / "sleeps.py").write_text(
+        "import os, pathlib, time\npathlib.Path(__file__).with_name('pid').write_text(str(os.getpid()))\ntime.sleep(60)"
+    )
+    worker = textwrap.dedent(f"""
+        from autorl.trainers import load
+        from autorl.types import *
+        command = "{{python}} sleeps.py {{seed}} {{until}}"
+        spec = TrainerSpec("command", FrozenMap(command=command, path={str(tmp_path)!r}))
+        segment = Segment(id="s", trainer=spec, config=Config(), seed=0, role="tuning", until=1, horizon=1)
+        load(spec).train(segment, print)
+    """)
+    process = subprocess.Popen([sys.executable, "-c", worker])
+    pid = _eventually(lambda: int((tmp_path / "pid").read_text()))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert _eventually(lambda: not _alive(pid))
+
+
+def _eventually(look: Any) -> Any:
+    for _ in range(200):
+        try:
+            found = look()
+        except (FileNotFoundError, ValueError):
+            found = None
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("nothing happened in 10 seconds")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"command": ""}, "expected a command line"),
+        ({"command": "{python} train.py {until}"}, "nothing tells the command its seed"),
+        ({"command": "{python} train.py {seed}"}, "nothing tells the command its number of steps"),
+        ({"style": "kebap"}, "did you mean 'kebab'"),
+        ({"config_file": "toml"}, "allowed: yaml, json"),
+        ({"config_file": "yaml"}, "go together"),
+        ({"metrics": {"from": "tensorbord"}}, "did you mean 'tensorboard'"),
+        ({"metrics": {"form": "csv"}}, "unknown key 'form'"),
+        ({"metrics": {"from": "csv"}}, "need the path of the file"),
+        ({"reduce_last": 0}, "at least 1"),
+        ({"comand": "x"}, "did you mean 'command'"),
+    ],
+)
+def test_wrong_options_say_what_is_allowed(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load(command(tmp_path, **options))
+
+
+def test_check_sees_what_cannot_reach_the_command(tmp_path: Path) -> None:
+    spec = command(tmp_path, command="{python} train.py {seed} {until} {learning_rat}")
+    with pytest.raises(InputError, match="did you mean 'learning_rate'"):
+        load(spec).check(EnvironmentSpec(), {"learning_rate"})
+    silent = command(tmp_path, arguments="none")
+    with pytest.raises(InputError, match="'gamma' never reaches the command"):
+        load(silent).check(EnvironmentSpec(), {"gamma"})
+    with pytest.raises(InputError, match="rename the hyperparameter"):
+        load(command(tmp_path)).check(EnvironmentSpec(), {"seed"})
+    with pytest.raises(InputError, match="the study has none"):
+        load(command(tmp_path, command=_COMMAND + " {environment}")).check(EnvironmentSpec(), set())
+
+
+def test_a_program_that_does_not_exist_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no program 'no-such-program'"):
+        train(command(tmp_path, command="no-such-program {seed} {until}"))
