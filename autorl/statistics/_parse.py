@@ -1,0 +1,35 @@
+"""Reads `name` or `name(number)`, the grammar of aggregates and reductions in study files."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from autorl.types import InputError
+
+_FORM = re.compile(r"\s*([a-z_]+)\s*(?:\(\s*([^()]*?)\s*\))?\s*\Z")
+
+
+def name_and_number(text: str, plain: Sequence[str], with_number: Sequence[str], key: str) -> tuple[str, float | None]:
+    """The name in `text` and its number, None for the names in `plain`.
+
+    Raises:
+        InputError: unknown name (the nearest known one is given), a number missing, unreadable or not wanted.
+    """
+    forms = [*plain, *(f"{name}(number)" for name in with_number)]
+    match = _FORM.match(text) if isinstance(text, str) else None
+    name = match.group(1) if match else str(text)
+    if match is None or name not in (*plain, *with_number):
+        close = difflib.get_close_matches(name.split("(")[0], [*plain, *with_number], n=1)
+        hint = f"did you mean '{close[0]}'? " if close else ""
+        raise InputError(f"unknown name {text!r}; {hint}allowed: {', '.join(forms)}", key=key)
+    argument = match.group(2)
+    if name in plain:
+        if argument is not None:
+            raise InputError(f"'{name}' takes no number, got {text!r}", key=key)
+        return name, None
+    try:
+        return name, float(argument or "")
+    except ValueError as error:
+        raise InputError(f"'{name}' needs one number, e.g. '{name}(0.2)', got {text!r}", key=key) from error

@@ -1,0 +1,166 @@
+"""Aggregates: one number for an array of scores.
+
+Scores are an (n runs, m tasks) array, or n values of one task; larger is better. An `Aggregate` is called with such an
+array and returns a float. Its docstring is its definition.
+
+References:
+    [Agarwal2021] Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS 2021.
+    [Rockafellar2002] Rockafellar and Uryasev, "Conditional value-at-risk for general loss distributions", 2002.
+    [Hyndman1996] Hyndman and Fan, "Sample quantiles in statistical packages", 1996.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.statistics._check import Array, as_scores, as_table
+from autorl.statistics._parse import name_and_number
+from autorl.types import InputError
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A function of an array of scores, by name.
+
+    Attributes:
+        name: as written in a study file, e.g. `cvar(0.2)`; `parse_aggregate(name)` gives the same aggregate.
+        stacked: the same function of a stack of arrays (..., n, m), giving (...); inputs are not checked.
+    """
+
+    name: str
+    stacked: Callable[[Array], Array]
+
+    def __post_init__(self) -> None:
+        definition = self.stacked.func if isinstance(self.stacked, partial) else self.stacked
+        object.__setattr__(self, "__doc__", definition.__doc__)
+
+    def __call__(self, scores: npt.ArrayLike) -> float:
+        """The aggregate of scores of shape (n,) or (n runs, m tasks); ValueError if empty or not finite."""
+        return float(self.stacked(as_scores(scores)))
+
+
+def _pooled_sorted(scores: Array) -> Array:
+    """(..., n, m) -> (..., n * m), ascending."""
+    return np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)
+
+
+def _mean(scores: Array) -> Array:
+    """Mean of all n * m values."""
+    return np.asarray(scores.mean(axis=(-2, -1)))
+
+
+def _median(scores: Array) -> Array:
+    """Middle of all n * m values sorted; the mean of the two middle ones if their number is even."""
+    return np.asarray(np.median(scores, axis=(-2, -1)))
+
+
+def _median_of_task_means(scores: Array) -> Array:
+    """Median over the m tasks of the mean over the n runs; with one task, its mean. [Agarwal2021] calls it median."""
+    return np.asarray(np.median(scores.mean(axis=-2), axis=-1))
+
+
+def _iqm(scores: Array) -> Array:
+    """Interquartile mean: sort all n * m values, drop floor(n * m / 4) from each end, mean of the rest [Agarwal2021].
+
+    With fewer than 4 values nothing is dropped: the mean.
+    """
+    ordered = _pooled_sorted(scores)
+    count = ordered.shape[-1]
+    drop = count // 4
+    return np.asarray(ordered[..., drop : count - drop].mean(axis=-1))
+
+
+def _quantile(scores: Array, q: float) -> Array:
+    """The q-quantile of all n * m values, linear between order statistics (type 7 of [Hyndman1996])."""
+    pooled = scores.reshape(*scores.shape[:-2], -1)
+    return np.asarray(np.quantile(pooled, q, axis=-1))
+
+
+def _cvar(scores: Array, alpha: float) -> Array:
+    """Conditional value at risk: mean of the worst (lowest) alpha share of the N = n * m values [Rockafellar2002].
+
+    With x_1 <= ... <= x_N it is sum_i w_i x_i / (alpha N), w_i = min(1, max(0, alpha N - (i - 1))): the value at the
+    edge of the share counts by the fraction of it that lies inside. cvar(1) is the mean; alpha <= 1/N gives the
+    minimum.
+    """
+    ordered = _pooled_sorted(scores)
+    share = alpha * ordered.shape[-1]
+    weights = np.clip(share - np.arange(ordered.shape[-1]), 0.0, 1.0)
+    return np.asarray(ordered @ (weights / weights.sum()))
+
+
+def _optimality_gap(scores: Array, target: float) -> Array:
+    """Mean over all n * m values of target - min(score, target); 0 if every run reaches the target; lower is better."""
+    return np.asarray(target - np.minimum(scores, target).mean(axis=(-2, -1)))
+
+
+mean = Aggregate("mean", _mean)
+median = Aggregate("median", _median)
+median_of_task_means = Aggregate("median_of_task_means", _median_of_task_means)
+iqm = Aggregate("iqm", _iqm)
+
+
+def quantile(q: float) -> Aggregate:
+    """The q-quantile, 0 <= q <= 1, as an aggregate: `quantile(0.25)(scores)`."""
+    if not 0 <= q <= 1:
+        raise ValueError(f"q of a quantile must lie in [0, 1], got {q!r}")
+    return Aggregate(f"quantile({float(q)})", partial(_quantile, q=float(q)))
+
+
+def cvar(alpha: float) -> Aggregate:
+    """Mean of the worst alpha share of the values, 0 < alpha <= 1, as an aggregate: `cvar(0.2)(scores)`."""
+    if not 0 < alpha <= 1:
+        raise ValueError(f"alpha of cvar must lie in (0, 1], got {alpha!r}")
+    return Aggregate(f"cvar({float(alpha)})", partial(_cvar, alpha=float(alpha)))
+
+
+def optimality_gap(target: float = 1.0) -> Aggregate:
+    """The mean shortfall from `target`, as an aggregate: `optimality_gap(1.0)(normalised_scores)`. Lower is better."""
+    return Aggregate(f"optimality_gap({float(target)})", partial(_optimality_gap, target=float(target)))
+
+
+_PLAIN = {each.name: each for each in (mean, median, iqm)}
+_WITH_NUMBER: dict[str, Callable[[float], Aggregate]] = {"cvar": cvar, "quantile": quantile}
+
+
+def aggregate_names() -> tuple[str, ...]:
+    """The forms `parse_aggregate` accepts."""
+    return (*_PLAIN, "cvar(alpha)", "quantile(q)")
+
+
+def parse_aggregate(text: str | Aggregate, key: str = "aggregate") -> Aggregate:
+    """`mean`, `median`, `iqm`, `cvar(0.2)` or `quantile(0.25)` as a function; larger must be better, so no gaps.
+
+    Args:
+        text: the name; an `Aggregate` is returned as it is.
+        key: of the study file, for the error message.
+
+    Raises:
+        InputError: unknown name or a number out of range.
+    """
+    if isinstance(text, Aggregate):
+        return text
+    name, number = name_and_number(text, tuple(_PLAIN), tuple(_WITH_NUMBER), key)
+    if number is None:
+        return _PLAIN[name]
+    try:
+        return _WITH_NUMBER[name](number)
+    except ValueError as error:
+        raise InputError(str(error), key=key) from error
+
+
+def select(scores: npt.ArrayLike, aggregate: str | Aggregate = "mean") -> int:
+    """Row of the best configuration in a (configurations, seeds) array.
+
+    Largest aggregate over the seeds; ties: larger mean, then lower standard deviation, then the earlier row. An IQM or
+    a median saturates at a capped return, so ties are common and must not be left to chance.
+    """
+    table = as_table(scores, "scores")
+    values = parse_aggregate(aggregate).stacked(table[:, :, None])
+    spread = table.std(axis=1, ddof=1) if table.shape[1] > 1 else np.zeros(len(table))
+    return int(np.lexsort((spread, -table.mean(axis=1), -values))[0])

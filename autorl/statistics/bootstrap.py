@@ -1,0 +1,196 @@
+"""Bootstrap confidence intervals. Every draw comes from the Generator the caller passes.
+
+Resampling is stratified: within each task (column) runs are drawn with replacement, independently of the other tasks,
+so every resample has n runs of each of the m tasks [Agarwal2021]. With few runs the percentile interval is too short:
+for the IQM of one task a nominal 95 % interval covers about 74 % with 3 runs, 91 % with 5 and 95 % with 10.
+
+References:
+    [Agarwal2021] Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS 2021.
+    [Efron1987] Efron, "Better bootstrap confidence intervals", 1987.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.statistics._check import Array, as_scores, in_range, same_shape
+from autorl.statistics.aggregates import Aggregate, iqm, parse_aggregate
+
+Method: TypeAlias = Literal["percentile", "bca"]
+Stacked: TypeAlias = Callable[[Array, Array], Array]
+FEW_RUNS = 5  # below this many runs a report warns: see the coverage above
+RESAMPLES = 10_000
+_CHUNK = 2_000_000  # drawn values held in memory at once
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval [low, high] of nominal coverage `level`, and the method that made it."""
+
+    low: float
+    high: float
+    level: float
+    method: str
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
+
+
+def bootstrap_distribution(
+    scores: npt.ArrayLike,
+    aggregate: str | Aggregate = iqm,
+    *,
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+) -> Array:
+    """The aggregate of `resamples` stratified resamples of scores (n runs, m tasks): shape (resamples,).
+
+    Raises:
+        ValueError: fewer than 2 runs (one run says nothing about the spread), scores not finite, resamples < 1.
+    """
+    table = _resampleable(scores, "scores")
+    reduce = parse_aggregate(aggregate).stacked
+    parts = [reduce(_draw(table, size, rng)) for size in _chunks(resamples, table.size)]
+    return np.concatenate(parts)
+
+
+def bootstrap_interval(
+    scores: npt.ArrayLike,
+    aggregate: str | Aggregate = iqm,
+    *,
+    rng: np.random.Generator,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    method: Method = "percentile",
+) -> Interval:
+    """Stratified bootstrap confidence interval of an aggregate of scores (n runs, m tasks).
+
+    `percentile`: the (1 - level) / 2 and (1 + level) / 2 quantiles of the bootstrap distribution. `bca`: the same with
+    quantiles moved for bias and skewness, the acceleration from the jackknife over runs [Efron1987]; one task only.
+
+    Raises:
+        ValueError: fewer than 2 runs, scores not finite, level outside (0, 1), bca with several tasks.
+    """
+    in_range(level, "level", 0.0, 1.0)
+    function = parse_aggregate(aggregate)
+    draws = bootstrap_distribution(scores, function, rng=rng, resamples=resamples)
+    tails = np.array([(1 - level) / 2, (1 + level) / 2])
+    if method == "bca":
+        tails = _bca_tails(as_scores(scores), function, draws, tails)
+    elif method != "percentile":
+        raise ValueError(f"method must be 'percentile' or 'bca', got {method!r}")
+    low, high = np.quantile(draws, tails)
+    return Interval(float(low), float(high), level, method)
+
+
+def difference_interval(
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    aggregate: str | Aggregate = iqm,
+    *,
+    rng: np.random.Generator,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    paired: bool = False,
+) -> Interval:
+    """Percentile interval of aggregate(first) - aggregate(second).
+
+    paired=False: both are resampled on their own; they may have different numbers of runs. paired=True: row i of both
+        is the same seed (common random numbers) and is drawn together, so what the seeds share cancels.
+
+    Raises:
+        ValueError: fewer than 2 runs, different numbers of tasks, or paired with different numbers of runs.
+    """
+    reduce = parse_aggregate(aggregate).stacked
+    return two_sample_interval(
+        first,
+        second,
+        lambda a, b: reduce(a) - reduce(b),
+        rng=rng,
+        level=level,
+        resamples=resamples,
+        paired=paired,
+    )
+
+
+def two_sample_interval(
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    statistic: Stacked,
+    *,
+    rng: np.random.Generator,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    paired: bool = False,
+) -> Interval:
+    """Percentile interval of a `statistic` of two samples, called with stacks (b, n, m), (b, k, m) and giving (b,)."""
+    in_range(level, "level", 0.0, 1.0)
+    a, b = _resampleable(first, "first"), _resampleable(second, "second")
+    if a.shape[1] != b.shape[1]:
+        raise ValueError(f"first and second must have the same tasks, got {a.shape[1]} and {b.shape[1]} columns")
+    if paired:
+        same_shape(a, b, "paired samples")
+    parts = []
+    for size in _chunks(resamples, max(a.size, b.size)):
+        chosen = _indices(a.shape, size, rng)
+        other = chosen if paired else _indices(b.shape, size, rng)
+        parts.append(statistic(_take(a, chosen), _take(b, other)))
+    low, high = np.quantile(np.concatenate(parts), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high), level, "paired percentile" if paired else "percentile")
+
+
+def _resampleable(scores: npt.ArrayLike, name: str) -> Array:
+    table = as_scores(scores, name)
+    if len(table) < 2:
+        raise ValueError(f"a bootstrap interval needs at least 2 runs, {name} has {len(table)}")
+    return table
+
+
+def _chunks(resamples: int, values: int) -> Iterator[int]:
+    if resamples < 1:
+        raise ValueError(f"resamples must be at least 1, got {resamples}")
+    size = max(1, _CHUNK // values)
+    yield from [size] * (resamples // size)
+    if resamples % size:
+        yield resamples % size
+
+
+def _indices(shape: tuple[int, ...], size: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    return rng.integers(0, shape[0], size=(size, *shape))
+
+
+def _take(table: Array, chosen: npt.NDArray[np.int64]) -> Array:
+    return table[chosen, np.arange(table.shape[1])]
+
+
+def _draw(table: Array, size: int, rng: np.random.Generator) -> Array:
+    return _take(table, _indices(table.shape, size, rng))
+
+
+def _bca_tails(scores: Array, aggregate: Aggregate, draws: Array, tails: Array) -> Array:
+    """Tail probabilities corrected for bias z0 and acceleration a: Phi(z0 + (z0 + z) / (1 - a (z0 + z)))."""
+    if scores.shape[1] != 1:
+        raise ValueError(f"method 'bca' is defined here for one task, got {scores.shape[1]}; use 'percentile'")
+    from scipy.special import ndtr, ndtri
+
+    runs = len(scores)
+    others = ~np.eye(runs, dtype=bool)
+    jackknife = aggregate.stacked(np.stack([scores[row] for row in others]))
+    pull = jackknife.mean() - jackknife
+    scale = float((pull**2).sum()) ** 1.5
+    acceleration = float((pull**3).sum()) / (6 * scale) if scale > 0 else 0.0
+    estimate = aggregate(scores)
+    below = np.mean(draws < estimate) + 0.5 * np.mean(draws == estimate)
+    half = 0.5 / len(draws)
+    bias = ndtri(np.clip(below, half, 1 - half))
+    z = bias + ndtri(tails)
+    return np.asarray(ndtr(bias + z / (1 - acceleration * z)))

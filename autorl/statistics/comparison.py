@@ -1,0 +1,216 @@
+"""Comparing methods: probability of improvement, profiles, ranks and rank tests.
+
+References:
+    [Agarwal2021] Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS 2021.
+    [Demsar2006] Demsar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006.
+    [Pratt1959] Pratt, "Remarks on zeros and ties in the Wilcoxon signed rank procedures", JASA 1959.
+    [Holm1979] Holm, "A simple sequentially rejective multiple test procedure", 1979.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.statistics._check import Array, as_scores, as_table, as_vector, finite, in_range, same_shape
+from autorl.statistics.bootstrap import Interval, two_sample_interval
+
+_EXACT_UP_TO = 200  # pairs for which the signed-rank distribution is computed exactly
+_PROFILE_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """A test statistic and its p-value."""
+
+    __test__ = False  # not a pytest class
+
+    statistic: float
+    p_value: float
+
+
+def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
+    """Probability that a run of X beats a run of Y, averaged over tasks [Agarwal2021].
+
+    mean over tasks j of mean over pairs (i, k) of [x_ij > y_kj] + 0.5 [x_ij = y_kj], i.e. the Mann-Whitney U over
+    n_x n_y. Shapes (n_x, m) and (n_y, m); 0.5 when X and Y are the same.
+    """
+    a, b = as_scores(x, "x"), as_scores(y, "y")
+    if a.shape[1] != b.shape[1]:
+        raise ValueError(f"x and y must have the same tasks, got {a.shape[1]} and {b.shape[1]} columns")
+    return float(_improvement(a, b))
+
+
+def improvement_interval(
+    x: npt.ArrayLike, y: npt.ArrayLike, *, rng: np.random.Generator, level: float = 0.95, resamples: int = 2000
+) -> Interval:
+    """Stratified bootstrap percentile interval of the probability of improvement, X and Y resampled on their own."""
+    return two_sample_interval(x, y, _improvement, rng=rng, level=level, resamples=resamples)
+
+
+def _improvement(a: Array, b: Array) -> Array:
+    """(..., n, m), (..., k, m) -> (...)."""
+    left, right = a[..., :, None, :], b[..., None, :, :]
+    return np.asarray(((left > right) + 0.5 * (left == right)).mean(axis=(-3, -2, -1)))
+
+
+def paired_differences(first: npt.ArrayLike, second: npt.ArrayLike) -> Array:
+    """Differences first - second, run by run: (n runs, m tasks), row i of both being the same seed."""
+    a, b = as_scores(first, "first"), as_scores(second, "second")
+    same_shape(a, b, "paired samples")
+    return a - b
+
+
+def performance_profile(scores: npt.ArrayLike, thresholds: npt.ArrayLike) -> Array:
+    """Share of the n * m scores strictly above each threshold [Agarwal2021]: thresholds (t,) -> (t,)."""
+    pooled = np.sort(as_scores(scores).ravel())
+    above = len(pooled) - np.searchsorted(pooled, as_vector(thresholds, "thresholds"), side="right")
+    return np.asarray(above / len(pooled))
+
+
+def profile_band(
+    scores: npt.ArrayLike,
+    thresholds: npt.ArrayLike,
+    *,
+    rng: np.random.Generator,
+    level: float = 0.95,
+    resamples: int = _PROFILE_RESAMPLES,
+) -> tuple[Array, Array]:
+    """Pointwise stratified bootstrap percentile band (low, high) of the performance profile, each (t,)."""
+    table, at = as_scores(scores), as_vector(thresholds, "thresholds")
+    in_range(level, "level", 0.0, 1.0)
+    profiles = np.empty((resamples, len(at)))
+    columns = np.arange(table.shape[1])
+    for row in profiles:
+        row[:] = performance_profile(table[rng.integers(0, len(table), size=table.shape), columns], at)
+    low, high = np.quantile(profiles, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return low, high
+
+
+def ecdf(values: npt.ArrayLike, at: npt.ArrayLike) -> Array:
+    """Empirical distribution function: share of `values` <= each point of `at` (t,)."""
+    ordered = np.sort(as_vector(values, "values"))
+    return np.asarray(np.searchsorted(ordered, as_vector(at, "at"), side="right") / len(ordered))
+
+
+def ranks(values: npt.ArrayLike, ties: Literal["average", "min"] = "average") -> Array:
+    """Rank of each value along the last axis, 1 = largest; equal values share the mean (or the smallest) rank."""
+    table = finite(values, "values")
+    larger = (table[..., None, :] > table[..., :, None]).sum(axis=-1)
+    if ties == "min":
+        return np.asarray(larger + 1.0)
+    if ties != "average":
+        raise ValueError(f"ties must be 'average' or 'min', got {ties!r}")
+    equal = (table[..., None, :] == table[..., :, None]).sum(axis=-1)
+    return np.asarray(larger + (equal + 1) / 2)
+
+
+def average_ranks(scores: npt.ArrayLike) -> Array:
+    """Mean rank of each of k methods over N cases, 1 = best, ties averaged: (N cases, k methods) -> (k,)."""
+    return np.asarray(ranks(as_table(scores, "scores", columns=2)).mean(axis=0))
+
+
+def friedman(scores: npt.ArrayLike) -> TestResult:
+    """Friedman test that k methods rank alike over N cases, scores (N, k), with the correction for ties [Demsar2006].
+
+    chi2 = 12 N / (k (k + 1)) (sum_j R_j^2 - k (k + 1)^2 / 4) / (1 - sum of (t^3 - t) over ties / (N k (k^2 - 1))), R_j
+    the average ranks, compared with the chi-squared distribution of k - 1 degrees of freedom. 0 and p = 1 if every case
+    is one tie.
+
+    Raises:
+        ValueError: fewer than 3 methods (use `wilcoxon` for two).
+    """
+    table = as_table(scores, "scores", columns=3)
+    cases, methods = table.shape
+    mean_ranks = average_ranks(table)
+    tied = 0
+    for row in table:
+        sizes = np.unique(row, return_counts=True)[1]
+        tied += int((sizes**3 - sizes).sum())
+    correction = 1 - tied / (cases * methods * (methods**2 - 1))
+    if correction <= 0:
+        return TestResult(0.0, 1.0)
+    from scipy.special import chdtrc
+
+    spread = float((mean_ranks**2).sum()) - methods * (methods + 1) ** 2 / 4
+    statistic = 12 * cases / (methods * (methods + 1)) * spread / correction
+    return TestResult(statistic, float(chdtrc(methods - 1, max(statistic, 0.0))))
+
+
+def wilcoxon(first: npt.ArrayLike, second: npt.ArrayLike) -> TestResult:
+    """Two-sided Wilcoxon signed-rank test of paired samples (N,), zeros treated as Pratt did [Pratt1959].
+
+    All |differences| are ranked, zeros included (ties averaged); then zeros are left out. The statistic is the smaller
+    of the rank sums of positive and negative differences. The p-value is that of the exact distribution in which each
+    sign is a fair coin, given the ranks; beyond 200 pairs its normal approximation. All differences zero: p = 1.
+    """
+    a, b = as_vector(first, "first"), as_vector(second, "second")
+    same_shape(a, b, "paired samples")
+    difference = a - b
+    size = np.abs(difference)
+    rank = len(size) + 1 - ranks(size)
+    doubled = np.rint(2 * rank[difference != 0]).astype(np.int64)  # midranks are multiples of one half
+    positive = int(np.rint(2 * rank[difference > 0].sum()))
+    total = int(doubled.sum())
+    statistic = min(positive, total - positive)
+    p_value = _sign_flip_p(doubled, statistic) if len(doubled) <= _EXACT_UP_TO else _normal_p(doubled, statistic)
+    return TestResult(statistic / 2, p_value)
+
+
+def _sign_flip_p(weights: npt.NDArray[np.int64], statistic: int) -> float:
+    """P(min(S, total - S) <= statistic), S the sum of the weights whose fair coin fell heads."""
+    total = int(weights.sum())
+    probability = np.zeros(total + 1)
+    probability[0] = 1.0
+    for weight in weights:
+        shifted = np.zeros_like(probability)
+        shifted[weight:] = probability[: total + 1 - weight]
+        probability = 0.5 * (probability + shifted)
+    return float(min(1.0, probability[: statistic + 1].sum() + probability[total - statistic :].sum()))
+
+
+def _normal_p(weights: npt.NDArray[np.int64], statistic: int) -> float:
+    from scipy.special import ndtr
+
+    deviation = (statistic - weights.sum() / 2) / (np.sqrt(float((weights.astype(float) ** 2).sum())) / 2)
+    return float(min(1.0, 2 * ndtr(deviation)))
+
+
+def holm(p_values: npt.ArrayLike) -> Array:
+    """Holm's adjusted p-values [Holm1979]: sorted ascending, max over i <= j of min(1, (m - i + 1) p_(i)), i from 1."""
+    raw = as_vector(p_values, "p_values")
+    if np.any((raw < 0) | (raw > 1)):
+        raise ValueError("p_values must lie in [0, 1]")
+    order = np.argsort(raw, kind="stable")
+    stepped = np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1))
+    adjusted = np.empty_like(raw)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return adjusted
+
+
+def pairwise_wilcoxon(scores: npt.ArrayLike) -> Array:
+    """Holm-adjusted Wilcoxon p-values of all pairs of k methods, scores (N cases, k): symmetric (k, k), diagonal 1."""
+    table = as_table(scores, "scores", columns=2)
+    rows, columns = np.triu_indices(table.shape[1], k=1)
+    adjusted = holm([wilcoxon(table[:, i], table[:, j]).p_value for i, j in zip(rows, columns, strict=True)])
+    matrix = np.ones((table.shape[1], table.shape[1]))
+    matrix[rows, columns] = matrix[columns, rows] = adjusted
+    return matrix
+
+
+def critical_difference(methods: int, cases: int, alpha: float = 0.05) -> float:
+    """Nemenyi's critical difference of average ranks [Demsar2006]: q sqrt(k (k + 1) / (6 N)).
+
+    q is the 1 - alpha quantile of the studentized range of k groups and infinite degrees of freedom, over sqrt 2. Two
+    methods differ if their average ranks differ by at least this much.
+    """
+    if methods < 2 or cases < 1:
+        raise ValueError(f"methods must be at least 2 and cases at least 1, got {methods} and {cases}")
+    in_range(alpha, "alpha", 0.0, 1.0)
+    from scipy.stats import studentized_range
+
+    q = float(studentized_range.ppf(1 - alpha, methods, np.inf)) / np.sqrt(2)
+    return float(q * np.sqrt(methods * (methods + 1) / (6 * cases)))

@@ -1,0 +1,112 @@
+"""Reductions: one number for a learning curve, the evaluations of one run in step order. Larger is better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.statistics._check import Array, as_vector
+from autorl.statistics._parse import name_and_number
+from autorl.types import InputError
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A function of a learning curve, by name.
+
+    Attributes:
+        name: as written in a study file, e.g. `mean_last(5)`; `parse_reduction(name)` gives the same reduction.
+        stacked: the same function of a stack of curves (..., e), giving (...); inputs are not checked.
+        chooses_step: whether the value is read at a step that depends on the curve; it must be chosen on tuning seeds.
+    """
+
+    name: str
+    stacked: Callable[[Array], Array]
+    chooses_step: bool = False
+
+    def __post_init__(self) -> None:
+        definition = self.stacked.func if isinstance(self.stacked, partial) else self.stacked
+        object.__setattr__(self, "__doc__", definition.__doc__)
+
+    def __call__(self, curve: npt.ArrayLike) -> float:
+        """The reduction of a curve of shape (evaluations,); ValueError if empty, not finite, or of other rank."""
+        return float(self.stacked(as_vector(curve, "curve")))
+
+    def position(self, curve: npt.ArrayLike) -> int:
+        """Index of the evaluation the value is read at: the first maximum for `best`, else the last evaluation."""
+        values = as_vector(curve, "curve")
+        return int(np.argmax(values)) if self.chooses_step else len(values) - 1
+
+    def read(self, curve: npt.ArrayLike, position: int) -> float:
+        """The value of another curve when the evaluation was chosen elsewhere.
+
+        `best` is read at `position` (chosen on tuning seeds, so a test score is not a maximum over noise); every other
+        reduction chooses nothing and is computed as usual.
+
+        Raises:
+            ValueError: `position` lies outside the curve.
+        """
+        values = as_vector(curve, "curve")
+        if not 0 <= position < len(values):
+            raise ValueError(f"position must lie in 0..{len(values) - 1}, got {position}")
+        return float(values[position]) if self.chooses_step else self(values)
+
+
+def _last(curves: Array) -> Array:
+    """The last evaluation."""
+    return np.asarray(curves[..., -1])
+
+
+def _best(curves: Array) -> Array:
+    """The largest evaluation. A maximum over noise is biased upwards: read tests at a step chosen in tuning."""
+    return np.asarray(curves.max(axis=-1))
+
+
+def _auc(curves: Array) -> Array:
+    """Area under the curve over the number of evaluations: their plain mean."""
+    return np.asarray(curves.mean(axis=-1))
+
+
+def _mean_last(curves: Array, k: int) -> Array:
+    """Mean of the last k evaluations; of all of them while there are fewer than k."""
+    return np.asarray(curves[..., -k:].mean(axis=-1))
+
+
+last = Reduction("last", _last)
+best = Reduction("best", _best, chooses_step=True)
+auc = Reduction("auc", _auc)
+
+
+def mean_last(k: int) -> Reduction:
+    """Mean of the last k >= 1 evaluations, as a reduction: `mean_last(5)(curve)`."""
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise ValueError(f"k of mean_last must be a whole number >= 1, got {k!r}")
+    return Reduction(f"mean_last({k})", partial(_mean_last, k=k))
+
+
+_PLAIN = {each.name: each for each in (last, best, auc)}
+
+
+def reduction_names() -> tuple[str, ...]:
+    """The forms `parse_reduction` accepts."""
+    return (*_PLAIN, "mean_last(k)")
+
+
+def parse_reduction(text: str | Reduction, key: str = "reduce") -> Reduction:
+    """`last`, `best`, `auc` or `mean_last(5)` as a function.
+
+    Raises:
+        InputError: unknown name, or k is not a whole number >= 1.
+    """
+    if isinstance(text, Reduction):
+        return text
+    name, number = name_and_number(text, tuple(_PLAIN), ("mean_last",), key)
+    if number is None:
+        return _PLAIN[name]
+    if not number.is_integer() or number < 1:
+        raise InputError(f"k of mean_last must be a whole number >= 1, got {text!r}", key=key)
+    return mean_last(int(number))
