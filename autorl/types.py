@@ -267,6 +267,7 @@ class Scored:
         reached: the nominal step, `proposal.until`, unless every seed stopped itself earlier.
         constraints: infeasible where > 0.
         resumable: False when a seed failed: never a donor, never continued.
+        mean: plain mean over seeds, the first tie-breaker between equal values (an IQM saturates).
     """
 
     proposal: ProposalId
@@ -276,6 +277,7 @@ class Scored:
     reached: int = 0
     constraints: tuple[float, ...] = ()
     resumable: bool = True
+    mean: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

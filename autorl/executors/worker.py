@@ -24,6 +24,13 @@ ONE_THREAD = {
 }
 
 
+def from_folder(load: Load, folder: str | None, spec: TrainerSpec) -> Trainer:
+    """`load(spec)`, with the user's modules in `folder` importable (after everything installed)."""
+    if folder is not None and folder not in sys.path:
+        sys.path.append(folder)
+    return load(spec)
+
+
 def run_segment(load: Load, segment: Segment, report: Callable[[Report], None]) -> Outcome:
     """Train one segment. What the trainer raises becomes an outcome with its kind; the traceback goes to the log."""
     begun = time.monotonic()

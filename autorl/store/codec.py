@@ -25,7 +25,7 @@ from autorl.types import (
 )
 
 
-def dumps(body: Mapping[str, Any]) -> str:
+def dumps(body: Any) -> str:
     """One line of canonical JSON: sorted keys, no spaces."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), default=_plain)
 
@@ -76,11 +76,12 @@ def scored_body(event: Scored) -> dict[str, Any]:
         "reached": event.reached,
         "constraints": event.constraints,
         "resumable": event.resumable,
+        "mean": event.mean,
     }
 
 
 def read_scored(body: Mapping[str, Any]) -> Scored:
-    names = ("proposal", "values", "spread", "n_seeds", "reached", "constraints", "resumable")
+    names = ("proposal", "values", "spread", "n_seeds", "reached", "constraints", "resumable", "mean")
     return Scored(**{name: body[name] for name in names})
 
 

@@ -147,11 +147,11 @@ def _scored(connection: sqlite3.Connection, body: Body) -> None:
         "UPDATE proposals SET status = 'scored', score = ?, spread = ?, n_seeds = ?, reached = ?, constraints = ?, "
         "resumable = ? WHERE proposal = ?",
         (
-            dumps({"values": body["values"]}),
-            dumps({"values": body["spread"]}),
+            dumps(body["score"]),
+            dumps(body["spread"]),
             body["n_seeds"],
             body["reached"],
-            dumps({"values": body["constraints"]}),
+            dumps(body["constraints"]),
             int(body["resumable"]),
             body["proposal"],
         ),
@@ -161,7 +161,7 @@ def _scored(connection: sqlite3.Connection, body: Body) -> None:
 def _failed(connection: sqlite3.Connection, body: Body) -> None:
     connection.execute(
         "UPDATE proposals SET status = ?, score = ?, n_seeds = 0, resumable = 0, message = ? WHERE proposal = ?",
-        (body["kind"], dumps({"values": body["values"]}), body["message"], body["proposal"]),
+        (body["kind"], dumps(body["score"]), body["message"], body["proposal"]),
     )
 
 

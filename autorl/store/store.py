@@ -130,6 +130,21 @@ class Store:
         """Read-only SQL over the event log and the derived tables."""
         return self._connection.execute(sql, parameters).fetchall()
 
+    def relative(self, path: str) -> str:
+        """`path` as it is stored: relative to the folder if inside, so that a study can be moved."""
+        if self.owns(Path(path)):
+            assert self.folder is not None
+            return Path(path).relative_to(self.folder).as_posix()
+        return path
+
+    def locate(self, stored: str) -> str:
+        """The inverse of `relative`."""
+        return stored if self.folder is None or Path(stored).is_absolute() else str(self.folder / stored)
+
+    def owns(self, path: Path) -> bool:
+        """Whether `path` lies inside the study folder (other checkpoints belong to the caller)."""
+        return self.folder is not None and path.is_relative_to(self.folder)
+
     def close(self) -> None:
         self._connection.close()
         if self._lock is not None:

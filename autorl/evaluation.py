@@ -1,0 +1,379 @@
+"""The seed layer: from learning curves to one score per proposal.
+
+    curve of a run  --reduce-->  value per seed  --aggregate-->  value per proposal  --rank-->  incumbent
+
+Inside, larger is better: minimised metrics change sign on the way in (`Objective.sign`) and back on the way out. Nothing
+here does I/O or knows time: every function depends on recorded outcomes alone, so a resumed study decides the same again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.statistics.aggregates import parse_aggregate
+from autorl.statistics.reductions import parse_reduction
+from autorl.types import Failed, Outcome, ProposalId, Scored, Status
+
+COST_METRICS = ("wall_seconds", "environment_steps")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One thing to optimise: a metric, how its curve becomes a number, and the direction."""
+
+    metric: str
+    reduce: str = "last"
+    direction: str = "maximize"
+
+    @property
+    def sign(self) -> float:
+        return 1.0 if self.direction == "maximize" else -1.0
+
+    @property
+    def label(self) -> str:
+        return f"{self.reduce} {self.metric}"
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """`metric` of the last evaluation (or a cost) must stay within `max` or `min`."""
+
+    metric: str
+    max: float | None = None
+    min: float | None = None
+
+    def violation(self, value: float) -> float:
+        """How far `value` is outside; infeasible where > 0."""
+        if self.max is not None:
+            return value - self.max
+        assert self.min is not None
+        return self.min - value
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What one run has shown so far: evaluations at ascending nominal steps, cost, and how it ended.
+
+    Chains of segments are joined: a continued run has one curve from step 0.
+    """
+
+    steps: tuple[int, ...]
+    metrics: tuple[Mapping[str, float], ...]
+    cost: Mapping[str, float]
+    status: Status
+
+    def series(self, metric: str) -> np.ndarray:
+        """Values of `metric`, one per evaluation; a metric some evaluation lacks is an error.
+
+        Raises:
+            KeyError: the trainer never reported it.
+        """
+        return np.array([values[metric] for values in self.metrics], dtype=float)
+
+
+def join(outcomes: Sequence[Outcome]) -> Curve:
+    """The curve of a chain of segments, oldest first."""
+    points = {report.step: report.metrics for outcome in outcomes for report in outcome.reports}
+    cost: dict[str, float] = {}
+    for outcome in outcomes:
+        for name, value in outcome.cost.items():
+            cost[name] = cost.get(name, 0.0) + value
+    steps = tuple(sorted(points))
+    return Curve(steps, tuple(points[step] for step in steps), cost, outcomes[-1].status)
+
+
+@dataclass(frozen=True)
+class SeedValue:
+    """One seed of one proposal: its objective values (empty when the seed failed), constraints and status."""
+
+    seed: int
+    status: Status
+    values: tuple[float, ...] = ()
+    constraints: tuple[float, ...] = ()
+    message: str = ""
+
+
+class Judge:
+    """Scores runs and proposals by the study's objectives, constraints, aggregate and penalty rule.
+
+    Args:
+        objectives, constraints: as in the study file.
+        aggregate: over seeds, by name.
+        penalty: a number in the first objective's own direction, or None for "the worst score told so far".
+    """
+
+    def __init__(
+        self,
+        objectives: Sequence[Objective],
+        constraints: Sequence[Constraint] = (),
+        aggregate: str = "mean",
+        penalty: float | None = None,
+    ) -> None:
+        self.objectives = tuple(objectives)
+        self.constraints = tuple(constraints)
+        self.aggregate = aggregate
+        self._aggregate = parse_aggregate(aggregate)
+        self._reduce = [parse_reduction(objective.reduce) for objective in objectives]
+        self._penalty = penalty
+
+    def value(self, seed: int, curve: Curve, message: str = "") -> SeedValue:
+        """The objective values of one run. A metric that is NaN or infinite makes the run `diverged`.
+
+        Raises:
+            KeyError: the trainer did not report a metric the study needs.
+        """
+        if curve.status.failed:
+            return SeedValue(seed, curve.status, message=message)
+        curves = [objective.sign * self._curve_of(curve, objective.metric) for objective in self.objectives]
+        constraints = tuple(rule.violation(self._last(curve, rule.metric)) for rule in self.constraints)
+        if not (all(np.isfinite(series).all() for series in curves) and all(map(math.isfinite, constraints))):
+            return SeedValue(seed, Status.DIVERGED, message="a metric of the objective is NaN or infinite")
+        values = tuple(reduce(series) for reduce, series in zip(self._reduce, curves, strict=True))
+        return SeedValue(seed, curve.status, values, constraints)
+
+    def reductions(self, curve: Curve) -> list[tuple[str, int, float, float, int, float, float]]:
+        """Every reduction of every objective metric, whichever the study uses, to look at the choice again later.
+
+        Rows (metric, until, last, best, step of the best, mean of the last 5, area under the curve) in the metric's own
+        direction; metrics that are costs have no curve and no row.
+        """
+        rows = []
+        for objective in self.objectives:
+            if objective.metric in COST_METRICS or not curve.steps:
+                continue
+            series = objective.sign * curve.series(objective.metric)
+            if not np.isfinite(series).all():
+                continue
+            values = [
+                objective.sign * float(value) for value in (series[-1], series.max(), series[-5:].mean(), series.mean())
+            ]
+            best_step = curve.steps[int(np.argmax(series))]
+            rows.append((objective.metric, curve.steps[-1], values[0], values[1], best_step, values[2], values[3]))
+        return rows
+
+    def at_step(self, seed: int, curve: Curve, step: int | None) -> SeedValue:
+        """Like `value`, but `reduce: best` is read at `step`, which was chosen on tuning seeds."""
+        found = self.value(seed, curve)
+        if found.status.failed or step is None:
+            return found
+        position = curve.steps.index(step)
+        values = tuple(
+            reduce.read(objective.sign * self._curve_of(curve, objective.metric), position)
+            if objective.metric not in COST_METRICS
+            else value
+            for reduce, objective, value in zip(self._reduce, self.objectives, found.values, strict=True)
+        )
+        return SeedValue(seed, found.status, values, found.constraints)
+
+    def score(self, proposal: ProposalId, reached: int, seeds: Sequence[SeedValue], worst: Worst) -> Scored | Failed:
+        """One event for a proposal whose seeds are all in.
+
+        A failed seed scores the penalty; when every seed failed the proposal did. `worst` knows what was told before.
+        """
+        good = [seed for seed in seeds if not seed.status.failed]
+        penalty = self.penalty(reached, good, worst)
+        if not good:
+            return Failed(proposal, seeds[0].status, penalty, seeds[0].message)
+        table = np.array([seed.values or penalty for seed in seeds])
+        spread = table.std(axis=0, ddof=1) if len(seeds) > 1 else np.zeros(table.shape[1])
+        limits = np.array([seed.constraints for seed in good])
+        return Scored(
+            proposal,
+            values=tuple(float(self._aggregate(column)) for column in table.T),
+            spread=tuple(float(value) for value in spread),
+            n_seeds=len(seeds),
+            reached=reached,
+            constraints=tuple(float(value) for value in limits.mean(axis=0)) if self.constraints else (),
+            resumable=all(seed.status is Status.DONE for seed in seeds),
+            mean=tuple(float(value) for value in table.mean(axis=0)),
+        )
+
+    def best_step(self, curves: Sequence[Curve]) -> int | None:
+        """For `reduce: best`: the step at which the aggregate over tuning seeds is best. None for other reductions."""
+        objective = self.objectives[0]
+        if not self._reduce[0].chooses_step or objective.metric in COST_METRICS:
+            return None
+        shared = set(curves[0].steps).intersection(*(curve.steps for curve in curves[1:]))
+        steps = sorted(shared)
+        columns = [[curve.metrics[curve.steps.index(step)][objective.metric] for curve in curves] for step in steps]
+        scores = [objective.sign * float(self._aggregate(np.array(column))) for column in columns]
+        return steps[int(np.argmax(scores))]
+
+    def combine(self, values: npt.ArrayLike) -> float:
+        """The study's aggregate of raw values, one per seed."""
+        return float(self._aggregate(np.asarray(values, dtype=float)))
+
+    def _curve_of(self, curve: Curve, metric: str) -> np.ndarray:
+        if metric in COST_METRICS:
+            return np.array([curve.cost.get(metric, math.nan)])
+        return curve.series(metric)
+
+    def _last(self, curve: Curve, metric: str) -> float:
+        return float(self._curve_of(curve, metric)[-1])
+
+    def penalty(self, reached: int, good: Sequence[SeedValue], worst: Worst) -> tuple[float, ...]:
+        """What a failed seed scores: the number the study file gives, else the worst told so far at that fidelity.
+
+        Before anything was told, the worst of the proposal's own good seeds; empty when there is none either.
+        """
+        if self._penalty is not None:
+            return tuple(objective.sign * self._penalty for objective in self.objectives)
+        told = worst.at(reached)
+        if told:
+            return told
+        if good:
+            return tuple(min(seed.values[index] for seed in good) for index in range(len(self.objectives)))
+        return ()
+
+
+class Worst:
+    """The worst values told so far, per fidelity: a fold over `Scored`."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, tuple[float, ...]] = {}
+
+    def observe(self, event: Scored) -> None:
+        before = self._values.get(event.reached, event.values)
+        self._values[event.reached] = tuple(map(min, before, event.values))
+
+    def at(self, reached: int) -> tuple[float, ...]:
+        """At this fidelity; failing that at the nearest one; empty before anything was scored."""
+        if not self._values:
+            return ()
+        return self._values[min(self._values, key=lambda step: (abs(step - reached), step))]
+
+
+class Ranking:
+    """Who is best: highest fidelity, then most seeds, then score; ties by mean, spread, earliest. A fold over events.
+
+    Feasible proposals come before infeasible ones, the least infeasible first. With several objectives the first decides
+    here; `front` gives the Pareto set.
+    """
+
+    def __init__(self) -> None:
+        self._scored: dict[ProposalId, Scored] = {}
+        self._best: ProposalId | None = None
+
+    def observe(self, event: Scored | Failed) -> None:
+        """A `Scored` replaces an earlier one of its proposal; a `Failed` leaves the ranking as it is."""
+        if isinstance(event, Failed):
+            return
+        superseded = event.proposal in self._scored
+        self._scored[event.proposal] = event
+        if superseded or self._best is None:
+            self._best = min(self._scored, key=self._key)
+        elif self._key(event.proposal) < self._key(self._best):
+            self._best = event.proposal
+
+    def __getitem__(self, proposal: ProposalId) -> Scored:
+        return self._scored[proposal]
+
+    def __contains__(self, proposal: ProposalId) -> bool:
+        return proposal in self._scored
+
+    def __len__(self) -> int:
+        return len(self._scored)
+
+    def best(self) -> ProposalId | None:
+        """The incumbent's proposal; None before anything was scored."""
+        return self._best
+
+    def ordered(self) -> list[ProposalId]:
+        """Every scored proposal, best first."""
+        return sorted(self._scored, key=self._key)
+
+    def front(self) -> list[ProposalId]:
+        """The feasible proposals of the highest fidelity that no other dominates, in the order they were proposed."""
+        feasible = [scored for scored in self._scored.values() if _infeasibility(scored) == 0]
+        top = max((scored.reached for scored in feasible), default=0)
+        points = [scored for scored in feasible if scored.reached == top]
+        kept = [one for one in points if not any(_dominates(other.values, one.values) for other in points)]
+        return sorted(scored.proposal for scored in kept)
+
+    def _key(self, proposal: ProposalId) -> tuple[float, ...]:
+        scored = self._scored[proposal]
+        spread = scored.spread[0] if scored.spread else 0.0
+        mean = scored.mean[0] if scored.mean else scored.values[0]
+        return (_infeasibility(scored), -scored.reached, -scored.n_seeds, -scored.values[0], -mean, spread, proposal)
+
+
+def _infeasibility(scored: Scored) -> float:
+    return sum(max(0.0, violation) for violation in scored.constraints)
+
+
+def _dominates(a: Iterable[float], b: Iterable[float]) -> bool:
+    pairs = list(zip(a, b, strict=True))
+    return all(x >= y for x, y in pairs) and any(x > y for x, y in pairs)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Every proposal is trained with every tuning seed."""
+
+    seeds: tuple[int, ...]
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        return self.seeds
+
+    @property
+    def full(self) -> tuple[int, ...]:
+        return self.seeds
+
+    def more(self, mine: Sequence[SeedValue], reference: Sequence[SeedValue]) -> tuple[int, ...]:
+        """Never any more seeds."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Racing:
+    """Seeds in fixed order, doubled only while a proposal holds against the incumbent on the seeds both have.
+
+    The incumbent always has the most seeds. SMAC's intensification (Hutter, Hoos and Leyton-Brown 2011) with paired
+    seeds; `rule: t` keeps a proposal until a one-sided paired t-test at 0.1 rejects it.
+    """
+
+    seeds: tuple[int, ...]
+    minimum: int = 1
+    maximum: int | None = None
+    rule: str = "mean"
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        return self.seeds[: self.minimum]
+
+    @property
+    def full(self) -> tuple[int, ...]:
+        return self.seeds[: self.maximum]
+
+    def more(self, mine: Sequence[SeedValue], reference: Sequence[SeedValue]) -> tuple[int, ...]:
+        """The next seeds for a proposal whose seeds `mine` are in, raced against the incumbent's `reference`.
+
+        Empty when it is settled: it lost, a seed of it failed, or it has as many seeds as the incumbent. Without a
+        reference (nothing was scored yet) a proposal stays at the first seeds; once incumbent it is brought to the most.
+        """
+        known = {seed.seed: seed for seed in reference}
+        shared = [(seed, known[seed.seed]) for seed in mine if seed.seed in known]
+        target = [seed for seed in self.full if seed in known]
+        if not shared or len(mine) >= len(target) or any(seed.status.failed for seed in mine):
+            return ()
+        pairs = [(ours.values[0], theirs.values[0]) for ours, theirs in shared if theirs.values]
+        if pairs and self._clearly_worse(np.array([ours - theirs for ours, theirs in pairs])):
+            return ()
+        have = {seed.seed for seed in mine}
+        count = min(2 * len(mine), len(target))
+        return tuple(seed for seed in target[:count] if seed not in have)
+
+    def _clearly_worse(self, differences: np.ndarray) -> bool:
+        if self.rule == "mean":
+            return bool(differences.mean() < 0)
+        if len(differences) < 2 or np.allclose(differences, differences[0]):
+            return bool(differences.mean() < 0) and len(differences) >= 2
+        from scipy.stats import ttest_1samp
+
+        return bool(ttest_1samp(differences, 0.0, alternative="less").pvalue < 0.1)

@@ -1,0 +1,539 @@
+"""The study file: every key, its default and what it allows.
+
+`load_spec` reads YAML (or a mapping), applies `--set` overrides, checks everything that can be checked without training,
+and returns a frozen `Spec`. `Spec.freeze` gives the self-contained YAML that is stored with the study: the search space is
+written out, seed counts become lists, paths become absolute, so the study never depends on a file that may change later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
+from autorl.seeds import SeedPlan
+from autorl.space import (
+    Document,
+    Space,
+    compile_algorithms,
+    load_space,
+    parse_document,
+    read_document,
+    split_algorithm,
+    unknown_key,
+)
+from autorl.statistics.aggregates import parse_aggregate
+from autorl.statistics.reductions import parse_reduction
+from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
+
+
+def _integral(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("expected a whole number")
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool | str):
+        raise ValueError("expected a number")
+    return value
+
+
+Count = Annotated[int, BeforeValidator(_integral), Field(ge=1)]
+Whole = Annotated[int, BeforeValidator(_integral), Field(ge=0)]
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Positive = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """One mapping of the study file: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TrainerSection(Section):
+    name: str
+    """`sb3/ppo`, `population/ppo`, `command`, `python:module:function`, ...; `autorl trainers` lists them."""
+    kwargs: dict[str, Any] = {}
+    """The trainer's own options."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    def resolve(self) -> TrainerSpec:
+        return TrainerSpec(self.name, FrozenMap(self.kwargs))
+
+
+class EnvironmentSection(Section):
+    id: str | None = None
+    """Any Gymnasium id, or `module:Env-v0` to import the module first."""
+    kwargs: dict[str, Any] = {}
+    """Arguments of the environment's constructor."""
+    wrappers: list[Any] = []
+    """`module:Class` or `{"module:Class": {arguments}}`, applied in order."""
+    n_envs: Count = 1
+    """Copies stepped together."""
+    normalize: bool | dict[str, Any] = False
+    """Running normalisation of observations and rewards; arguments of SB3's VecNormalize."""
+    vec_env: Literal["dummy", "subproc"] = "dummy"
+    """All copies in the training process, or a process each."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_id(cls, value: Any) -> Any:
+        return {"id": value} if isinstance(value, str) else value
+
+    def resolve(self) -> EnvironmentSpec:
+        normalize = FrozenMap(self.normalize) if isinstance(self.normalize, dict) else self.normalize
+        wrappers = FrozenMap(wrappers=self.wrappers)["wrappers"]
+        return EnvironmentSpec(self.id, FrozenMap(self.kwargs), wrappers, self.n_envs, normalize, self.vec_env)
+
+
+class AlgorithmSection(Section):
+    trainer: TrainerSection
+    """The trainer of this algorithm."""
+    space: str | dict[str, Any]
+    """Its search space; names are prefixed with the algorithm's."""
+
+
+class ObjectiveSection(Section):
+    metric: str = "eval_return"
+    """A metric the trainer reports, or `wall_seconds` or `environment_steps`."""
+    reduce: str = "last"
+    """How a learning curve becomes a number: last, best, mean_last(k), auc."""
+    direction: Literal["maximize", "minimize"] = "maximize"
+
+    @field_validator("reduce")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        parse_reduction(value, "objective.reduce")
+        return value
+
+
+class ConstraintSection(Section):
+    metric: str
+    max: Number | None = None
+    min: Number | None = None
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Self:
+        if (self.max is None) == (self.min is None):
+            raise ValueError("needs exactly one of `max` and `min`")
+        return self
+
+
+class FidelitySection(Section):
+    steps: Count
+    """Length of a full run in counted environment steps (optimizer steps for RLHF); also the horizon of schedules."""
+    evaluations: Count = 10
+    """Equally spaced evaluations of a full run."""
+    episodes: Count = 32
+    """Episodes of each evaluation."""
+
+
+class OptimizerSection(Section):
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str = "tpe"
+    """`autorl optimizers` lists them with their options, which are further keys of this mapping."""
+    stop: Literal["median"] | None = None
+    """Cut runs that are below the median of their peers at a rung."""
+    rungs: Annotated[int, BeforeValidator(_integral), Field(ge=2)] = 5
+    """How many rungs `stop` compares at."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+class BudgetSection(Section):
+    """Exactly one of these. The test phase is apart."""
+
+    runs: Positive | None = None
+    """Full-run equivalents: tuning steps / fidelity.steps, over all seeds and rungs, charged when proposed."""
+    configurations: Count | None = None
+    """Proposals that start from scratch."""
+    environment_steps: Count | None = None
+    """Tuning steps, charged when proposed."""
+    hours: Positive | None = None
+    """Wall-clock hours of the driver, over all its sessions; gives up the same-table guarantee."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"needs exactly one of runs, configurations, environment_steps, hours; got {given or 'none'}"
+            )
+        return self
+
+
+class SeedsSection(Section):
+    tuning: Count | list[Any] = 3
+    """A count n (seeds 0..n-1) or a list."""
+    test: Whole | list[Any] = 10
+    """A count m (seeds 100..100+m-1) or a list; disjoint from `tuning`."""
+
+    def resolve(self) -> SeedPlan:
+        return SeedPlan(self.tuning, self.test)
+
+
+class EvaluationSection(Section):
+    seeds: Literal["fixed", "racing"] = "fixed"
+    """Every tuning seed for every proposal, or more seeds only for those that hold against the incumbent."""
+    min: Count = 1
+    """Racing: seeds of every proposal."""
+    max: Count | None = None
+    """Racing: seeds of an incumbent; default all tuning seeds."""
+    rule: Literal["mean", "t"] = "mean"
+    """Racing: a proposal is dropped when its paired mean is below the incumbent's (mean), or significantly so (t)."""
+    aggregate: str = "mean"
+    """Over seeds: mean, median, iqm, cvar(0.2), quantile(0.25)."""
+
+    @field_validator("aggregate")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        parse_aggregate(value, "evaluation.aggregate")
+        return value
+
+
+class ExecutorSection(Section):
+    name: Literal["in_process", "threads", "processes"] | None = None
+    """Default: threads for `population/*`, processes for the rest."""
+    workers: Count | None = None
+    """Segments at once; default the machine's cores. Never changes a result."""
+    devices: list[str | int] = []
+    """CUDA devices the slots take in turn, for the processes executor."""
+
+
+class FailuresSection(Section):
+    penalty: Literal["worst"] | Number = "worst"
+    """Score of a failed seed: the worst told so far at that fidelity, or a number (in the metric's own direction)."""
+    retries: Whole = 3
+    """How often a segment whose worker was lost is tried again."""
+
+
+class LimitsSection(Section):
+    segment_seconds: Positive | None = None
+    """Wall-clock limit of one segment; gives up the same-table guarantee."""
+    memory_gb: Positive | None = None
+    """Resident memory of one segment, in GiB."""
+    disk_gb: Positive | None = 20
+    """Checkpoints of the study together, in GiB; checked before each segment that saves one."""
+
+
+class TestSection(Section):
+    __test__ = False  # not a test class, whatever its name suggests to pytest
+    top: Whole = 3
+    """How many of the best proposals are trained on test seeds besides the incumbent; they never re-rank it."""
+
+
+class KeepSection(Section):
+    checkpoints: Literal["incumbent", "top", "lineage", "none"] = "incumbent"
+    """Which checkpoints outlive the study: the incumbent's test runs, also the top k's, every one, or none."""
+
+
+class Spec(Section):
+    """A study file, checked. `space`, `plan` and the specs of trainers are resolved on it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    name: str = "study"
+    seed: Whole = 0
+    trainer: TrainerSection | None = None
+    environment: EnvironmentSection = EnvironmentSection()
+    space: str | dict[str, Any] | None = None
+    algorithms: dict[str, AlgorithmSection] | None = None
+    objective: list[ObjectiveSection] = [ObjectiveSection()]
+    constraints: list[ConstraintSection] = []
+    fidelity: FidelitySection
+    optimizer: OptimizerSection = OptimizerSection()
+    budget: BudgetSection
+    seeds: SeedsSection = SeedsSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    parallelism: Count = 8
+    asynchronous: bool = False
+    executor: ExecutorSection = ExecutorSection()
+    failures: FailuresSection = FailuresSection()
+    limits: LimitsSection = LimitsSection()
+    warm_start: list[dict[str, Any]] = []
+    test: TestSection = TestSection()
+    keep: KeepSection = KeepSection()
+    path: str | None = None
+    """Folder modules are imported from; default the study file's."""
+
+    @field_validator("objective", mode="before")
+    @classmethod
+    def _one_objective(cls, value: Any) -> Any:
+        return value if isinstance(value, list) else [value]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.algorithms is None) == (self.trainer is None):
+            raise ValueError("needs either `trainer` and `space`, or `algorithms`")
+        if (self.algorithms is None) == (self.space is None):
+            raise ValueError("needs `space` beside `trainer`; `algorithms` bring their own")
+        if not self.objective:
+            raise ValueError("`objective` needs at least one entry")
+        if self.evaluation.seeds == "racing" and self.evaluation.max is not None:
+            if self.evaluation.max < self.evaluation.min:
+                raise ValueError("`evaluation.max` is below `evaluation.min`")
+        return self
+
+    # -- resolved: what the rest of the package asks for -----------------------------------------------------------
+
+    @cached_property
+    def plan(self) -> SeedPlan:
+        return self.seeds.resolve()
+
+    @cached_property
+    def search_space(self) -> Space:
+        """The space all optimizers see; with `algorithms`, one conditional space over all of them."""
+        if self.algorithms is not None:
+            return compile_algorithms({name: self._load(part.space) for name, part in self.algorithms.items()})
+        assert self.space is not None
+        return self._load(self.space)
+
+    def _load(self, source: str | dict[str, Any]) -> Space:
+        space = load_space(source, self._folder)
+        return space.with_constants({"n_envs": self.environment.n_envs}) if "n_envs" in space.missing else space
+
+    @cached_property
+    def evaluation_steps(self) -> tuple[int, ...]:
+        """Nominal steps of a full run's evaluations, equally spaced, the last at the end."""
+        steps, n = self.fidelity.steps, self.fidelity.evaluations
+        return tuple(sorted({steps * k // n for k in range(1, n + 1)} - {0}))
+
+    @property
+    def trainers(self) -> dict[str, TrainerSpec]:
+        """Every trainer the study may use, by algorithm ("" when there is one)."""
+        if self.algorithms is not None:
+            return {name: section.trainer.resolve() for name, section in self.algorithms.items()}
+        assert self.trainer is not None
+        return {"": self.trainer.resolve()}
+
+    def trainer_for(self, config: Config) -> tuple[TrainerSpec, Config]:
+        """The trainer of a configuration and the configuration as that trainer knows it (no algorithm prefix)."""
+        if self.algorithms is None:
+            return self.trainers[""], config
+        algorithm, own = split_algorithm(config)
+        return self.trainers[algorithm], own
+
+    def objectives(self) -> tuple[Objective, ...]:
+        return tuple(Objective(section.metric, section.reduce, section.direction) for section in self.objective)
+
+    def judge(self) -> Judge:
+        constraints = [Constraint(section.metric, section.max, section.min) for section in self.constraints]
+        penalty = None if self.failures.penalty == "worst" else self.failures.penalty
+        return Judge(self.objectives(), constraints, self.evaluation.aggregate, penalty)
+
+    def policy(self) -> Fixed | Racing:
+        if self.evaluation.seeds == "fixed":
+            return Fixed(self.plan.tuning)
+        maximum = self.evaluation.max or len(self.plan.tuning)
+        return Racing(self.plan.tuning, self.evaluation.min, maximum, self.evaluation.rule)
+
+    @property
+    def full_runs(self) -> float:
+        """Full-length proposals the budget pays for at the first seeds: what an optimizer may plan with."""
+        per_proposal = len(self.policy().first)
+        budget = self.budget
+        if budget.configurations is not None:
+            return float(budget.configurations)
+        if budget.environment_steps is not None:
+            return budget.environment_steps / (self.fidelity.steps * per_proposal)
+        return budget.runs / per_proposal if budget.runs is not None else float("inf")
+
+    @property
+    def indeterminate(self) -> str | None:
+        """Why the same file may give another table, or None when it cannot."""
+        reasons = [
+            ("asynchronous: true", self.asynchronous),
+            ("a budget in hours", self.budget.hours is not None),
+            ("limits.segment_seconds", self.limits.segment_seconds is not None),
+            ("limits.memory_gb", self.limits.memory_gb is not None),
+            ("an objective in wall-clock seconds", any(o.metric == "wall_seconds" for o in self.objective)),
+            ("a constraint in wall-clock seconds", any(c.metric == "wall_seconds" for c in self.constraints)),
+        ]
+        found = [text for text, holds in reasons if holds]
+        return ", ".join(found) if found else None
+
+    @property
+    def _folder(self) -> Path | None:
+        return Path(self.path) if self.path else None
+
+    def freeze(self) -> str:
+        """The study file as stored: self-contained YAML with every default written out."""
+        data = self.model_dump(mode="json")
+        if self.space is not None:
+            data["space"] = load_space(self.space, self._folder).to_dict()
+        for name, section in (self.algorithms or {}).items():
+            data["algorithms"][name]["space"] = load_space(section.space, self._folder).to_dict()
+        data["seeds"] = {"tuning": list(self.plan.tuning), "test": list(self.plan.test)}
+        data["optimizer"] = {**self.optimizer.model_dump(), **self.optimizer.options}
+        return yaml.safe_dump({key: value for key, value in data.items() if value is not None}, sort_keys=False)
+
+
+def load_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Spec:
+    """Read a study file, or take a mapping; `overrides` are values by dotted key, as given to `--set`.
+
+    Raises:
+        InputError: naming file, key, line, what is wrong and what is allowed.
+    """
+    if isinstance(source, Mapping):
+        document, folder = Document(dict(source), {}), Path.cwd()
+    else:
+        document, folder = read_document(source), Path(source).resolve().parent
+    if not isinstance(document.data, Mapping):
+        raise document.error("expected a mapping of keys such as `trainer`, `space`, `budget`")
+    data = _copied(document.data)
+    data.setdefault("path", str(folder))
+    if not isinstance(source, Mapping):
+        data.setdefault("name", Path(source).stem)
+    for key, value in (overrides or {}).items():
+        _override(data, key, value)
+    _fill_defaults(data)
+    spec = _validated(data, document)
+    _check_resolved(spec, document)
+    return spec
+
+
+def thaw(text: str, file: str) -> Spec:
+    """The spec of a frozen study file, as `Spec.freeze` wrote it.
+
+    Raises:
+        InputError: the file was changed by hand into something that is no study, or is torn.
+    """
+    document = parse_document(text, file)
+    return _validated(document.data, document)
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """`fidelity.steps=5e4` as (key, value); the value is read as YAML.
+
+    Raises:
+        InputError: there is no `=`.
+    """
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise InputError(f"expected key=value, got {text!r}", file="--set")
+    return key.strip(), parse_document(value, "--set").data
+
+
+def _validated(data: Any, document: Document) -> Spec:
+    try:
+        return Spec.model_validate(data)
+    except InputError as error:
+        raise document.located(error) from None
+    except ValidationError as error:
+        raise _first_problem(error, document) from None
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    return value
+
+
+def _override(data: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    place: Any = data
+    for depth, name in enumerate(parents):
+        if name in ("trainer", "optimizer", "environment") and isinstance(place.get(name), str):
+            place[name] = {"id" if name == "environment" else "name": place[name]}
+        place = place.setdefault(name, {})
+        if not isinstance(place, dict):
+            raise InputError(f"{'.'.join(parents[: depth + 1])} is not a mapping", file="--set", key=key)
+    place[last] = value
+
+
+def _fill_defaults(data: dict[str, Any]) -> None:
+    """Defaults that depend on the trainer: a Python function has no environment steps and returns one value."""
+    trainer = data.get("trainer")
+    name = trainer.get("name") if isinstance(trainer, Mapping) else trainer
+    if isinstance(name, str) and name.startswith("python:"):
+        data.setdefault("fidelity", {"steps": 1, "evaluations": 1, "episodes": 1})
+        data.setdefault("objective", {"metric": "value"})
+
+
+def _check_resolved(spec: Spec, document: Document) -> None:
+    """What a model cannot check: seeds and space, so that their errors come before any training."""
+    try:
+        plan = spec.plan
+        if spec.evaluation.seeds == "racing" and max(spec.evaluation.max or 1, spec.evaluation.min) > len(plan.tuning):
+            message = f"racing up to more seeds than the {len(plan.tuning)} in seeds.tuning"
+            raise InputError(message, key="evaluation")
+        space = _space_located(spec, document)
+        for number, config in enumerate(spec.warm_start):
+            _check_start(space, config, f"warm_start[{number}]")
+    except InputError as error:
+        raise (document.located(error) if error.file is None else error) from None
+
+
+def _space_located(spec: Spec, document: Document) -> Space:
+    """The resolved space; an inline definition's errors name the line of the study file."""
+    try:
+        return spec.search_space
+    except InputError as error:
+        inline = isinstance(spec.space, dict) and error.file is None
+        raise (document.located(error, "space") if inline else error) from None
+
+
+def _check_start(space: Space, config: Mapping[str, Any], key: str) -> None:
+    try:
+        space.check(space.config(config))
+    except InputError as error:
+        raise InputError(error.message, key=f"{key}.{error.key}" if error.key else key) from None
+
+
+def _first_problem(error: ValidationError, document: Document) -> InputError:
+    """The first problem pydantic found, as one line."""
+    first = error.errors()[0]
+    path = [part for part in first["loc"] if _is_key(part)]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+    if first["type"] == "extra_forbidden":
+        return document.error(unknown_key(path[-1], _known_keys(path[:-1])), key)
+    if first["type"] == "missing":
+        return document.error("is missing", key)
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if first["type"] != "value_error":
+        message += f", got {first['input']!r}"
+    return document.error(message, key)
+
+
+def _is_key(part: str | int) -> bool:
+    """False for what pydantic adds to a location: the branch of a union it tried, such as `list[any]` or `int`."""
+    return isinstance(part, int) or (re.fullmatch(r"[\w.-]+", part) is not None and part not in _TYPES)
+
+
+_TYPES = frozenset({"int", "float", "str", "bool", "constrained-int", "constrained-float"})
+
+
+def _known_keys(path: Sequence[str | int]) -> list[str]:
+    """The keys allowed at a place of the study file."""
+    model: type[BaseModel] = Spec
+    for part in path:
+        if isinstance(part, str) and part in model.model_fields:
+            model = _sections(model.model_fields[part].annotation)[0]
+    return list(model.model_fields)
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """The sections a field's annotation mentions."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [section for part in get_args(annotation) for section in _sections(part)]

@@ -1,0 +1,290 @@
+"""The driver: decides what is trained next from the recorded outcomes alone.
+
+`advance` does everything that can be done with the outcomes known and returns the segments that became ready; `record`
+takes an outcome. Neither waits, so a study file, the embedded `Tuner` and a resumed study all run through the same door.
+
+Deterministic mode (the default). With `parallelism` p, the outcome of proposal i-p is observed immediately before
+proposal i is asked for, never earlier; when the optimizer says `Wait`, the next outcome in proposal order is observed and
+it is asked again with the same generator. Neither the number of workers nor a kill changes what is asked. With
+`asynchronous: true` outcomes are observed as they come.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autorl import seeds as streams
+from autorl.evaluation import Racing, Ranking, SeedValue, Worst
+from autorl.spec import Spec
+from autorl.store import Recorded, Store, codec
+from autorl.study.lineage import Lineage
+from autorl.study.work import Work
+from autorl.types import (
+    Done,
+    Failed,
+    Optimizer,
+    Outcome,
+    Proposal,
+    ProposalId,
+    Proposed,
+    Scored,
+    Segment,
+    Status,
+    StudyError,
+    Wait,
+)
+
+_FIRST_CRASHES = 3  # so many crashes before any success mean that the study itself is wrong
+
+
+@dataclass
+class Item:
+    """A proposal under evaluation.
+
+    Attributes:
+        due: number of the ask before which its outcome is observed.
+        seeds: those it is trained with; racing adds to them.
+        reference: the seeds of the incumbent at this proposal's own ask, which it races against.
+        upgrade: an incumbent that is brought to all seeds, without a race.
+    """
+
+    proposal: ProposalId
+    due: int
+    seeds: list[int]
+    reference: tuple[SeedValue, ...] = ()
+    upgrade: bool = False
+
+
+class Driver:
+    """The search of one study: a fold over its stored events, plus the decisions that follow from them.
+
+    Args:
+        spec: the study file.
+        store: receives every event before anything depends on it.
+        optimizer: proposes; sees events only.
+        elapsed: hours the study has used so far, for `budget.hours`.
+    """
+
+    def __init__(self, spec: Spec, store: Store, optimizer: Optimizer, elapsed: Callable[[], float]) -> None:
+        self.spec = spec
+        self.judge = spec.judge()
+        self.policy = spec.policy()
+        self.ranking = Ranking()
+        self.lineage = Lineage(spec.plan)
+        self.work = Work(spec, store, self.lineage, self.judge)
+        self.ended = False
+        self.extra_runs = 0.0
+        self.charged_steps = 0
+        self._store = store
+        self._optimizer = optimizer
+        self._elapsed = elapsed
+        self._worst = Worst()
+        self._queue: deque[Item] = deque()
+        self._seeds_of: dict[ProposalId, tuple[int, ...]] = {}
+        self._charged: set[tuple[ProposalId, int]] = set()
+        self._begun = 0
+        self._waiting = False
+        self._crashes = 0
+
+    def replay(self, recorded: Recorded) -> None:
+        """Take one stored event. Segments without an outcome are handed out again by `advance`."""
+        body = recorded.body
+        match recorded.kind:
+            case "proposed":
+                self._note_proposed(codec.read_proposed(body))
+            case "scored":
+                self._note_settled(codec.read_scored(body), list(body["seeds"]))
+            case "failed":
+                self._note_settled(codec.read_failed(body), list(body["seeds"]))
+            case "budget":
+                self.extra_runs += body["runs"]
+            case kind:
+                self.work.replay(kind, body)
+
+    def advance(self) -> list[Segment]:
+        """Decide all that can be decided; the segments that can start now and were not handed out in this session."""
+        while self._turn():
+            pass
+        for item in self._queue:
+            for seed in item.seeds:
+                self.work.request(item.proposal, seed, "tuning")
+        return self.work.drain()
+
+    def record(self, outcome: Outcome) -> None:
+        """Take note of how a segment ended; a lost one is handed out again, `failures.retries` times."""
+        self.work.record(outcome)
+
+    @property
+    def finished(self) -> bool:
+        """Nothing more will be proposed and nothing is unsettled."""
+        return self.ended and not self._queue
+
+    @property
+    def unsettled(self) -> int:
+        """Proposals whose outcome was not observed yet."""
+        return len(self._queue)
+
+    def tuning_seeds(self, proposal: ProposalId) -> tuple[int, ...]:
+        """The tuning seeds a scored proposal was last scored with."""
+        return self._seeds_of[proposal]
+
+    def penalty(self, proposal: ProposalId, good: Sequence[SeedValue]) -> tuple[float, ...]:
+        """What a failed seed of the proposal scores; larger is better."""
+        return self.judge.penalty(self.lineage[proposal].until, good, self._worst)
+
+    def raw(self, values: Sequence[float]) -> tuple[float, ...]:
+        """Internal values in each metric's own direction."""
+        return tuple(objective.sign * value for objective, value in zip(self.judge.objectives, values, strict=False))
+
+    def collect(self) -> None:
+        """Delete the checkpoints nobody can need any more."""
+        keep = self.spec.keep.checkpoints
+        if keep == "lineage" or not self.work.saved:
+            return
+        wanted: set[ProposalId] = set() if self.finished else set(self._optimizer.keeps())
+        for item in self._queue:
+            wanted.update(self.lineage.chain(item.proposal))
+        if keep != "none":
+            wanted.update(self.ranking.ordered()[: max(1, self.spec.test.top if keep == "top" else 1)])
+        self.work.collect(wanted)
+
+    # -- one decision ----------------------------------------------------------------------------------------------
+
+    def _turn(self) -> bool:
+        """Make one decision. False when an outcome is needed first, or all is decided."""
+        item = self._next_item()
+        if item is not None:
+            if not self._complete(item):
+                return False
+            self._settle(item)
+            return True
+        if self.ended or self._waiting:
+            return False
+        self._ask(len(self.lineage))
+        return True
+
+    def _next_item(self) -> Item | None:
+        """The item to be observed before anything else happens; None when it is time to ask."""
+        if not self._queue:
+            return None
+        if self.spec.asynchronous:
+            complete = next((item for item in self._queue if self._complete(item)), None)
+            crowded = len(self._queue) >= self.spec.parallelism or self.ended or self._waiting
+            return complete or (self._queue[0] if crowded else None)
+        due = self._queue[0].due <= len(self.lineage)
+        return self._queue[0] if due or self.ended or self._waiting else None
+
+    def _ask(self, number: int) -> None:
+        if self._out_of_budget():
+            self.ended = True
+            return
+        answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", number))
+        if isinstance(answer, Wait):
+            if not self._queue:
+                raise StudyError("the optimizer waits although nothing is running")
+            self._waiting = True
+        elif isinstance(answer, Done) or not self._affordable(answer):
+            self.ended = True
+        else:
+            event = Proposed(number, answer)
+            config_hash = self.spec.search_space.config_hash(answer.config)
+            self._store.append("proposed", codec.proposed_body(event) | {"config_hash": config_hash})
+            self._note_proposed(event)
+
+    def _note_proposed(self, event: Proposed) -> None:
+        self.lineage.observe(event)
+        self._optimizer.observe(event)
+        self._begun += event.proposal.resume_from is None
+        best = self.ranking.best()
+        reference: tuple[SeedValue, ...] = ()
+        if best is not None and isinstance(self.policy, Racing):
+            reference = tuple(self.work.value(best, seed) for seed in self._seeds_of[best])
+        first = list(self.policy.first)
+        self._queue.append(Item(event.id, event.id + self.spec.parallelism, first, reference))
+        self._charge([event.id], first)
+
+    def _settle(self, item: Item) -> None:
+        """Every seed of the item is in: turn them into one durable event."""
+        values = [self.work.value(item.proposal, seed) for seed in item.seeds]
+        event = self.judge.score(item.proposal, self.lineage[item.proposal].until, values, self._worst)
+        more = {"seeds": item.seeds, "score": self.raw(event.values)}
+        if isinstance(event, Scored):
+            self._store.append("scored", codec.scored_body(event) | more)
+        else:
+            self._store.append("failed", codec.failed_body(event) | more)
+        self._note_settled(event, item.seeds)
+        if isinstance(event, Failed) and event.kind is Status.CRASH and not self.ranking:
+            self._crashes += 1
+            if self._crashes == _FIRST_CRASHES:
+                raise StudyError(f"the first {_FIRST_CRASHES} proposals crashed, the last with: {event.message}")
+
+    def _note_settled(self, event: Scored | Failed, seeds: Sequence[int]) -> None:
+        self._queue.remove(next(item for item in self._queue if item.proposal == event.proposal))
+        self._waiting = False
+        self._seeds_of[event.proposal] = tuple(seeds)
+        self._charge(self.lineage.chain(event.proposal), seeds)
+        if isinstance(event, Scored):
+            self._worst.observe(event)
+        self.ranking.observe(event)
+        self._optimizer.observe(event)
+        self._upgrade_incumbent()
+
+    def _complete(self, item: Item) -> bool:
+        """Whether every seed of the item is in and the race wants no more."""
+        while all(self.work.known(item.proposal, seed) for seed in item.seeds):
+            if item.upgrade:
+                return True
+            more = self.policy.more([self.work.value(item.proposal, seed) for seed in item.seeds], item.reference)
+            if not more:
+                return True
+            item.seeds.extend(more)
+        return False
+
+    def _upgrade_incumbent(self) -> None:
+        """Racing: the incumbent has all seeds. Those it lacks are trained now and observed at the usual lag."""
+        best = self.ranking.best()
+        if best is None or self.ranking[best].n_seeds >= len(self.policy.full):
+            return
+        if not any(item.proposal == best for item in self._queue):
+            due = len(self.lineage) + self.spec.parallelism
+            self._queue.append(Item(best, due, list(self.policy.full), upgrade=True))
+
+    # -- budget ----------------------------------------------------------------------------------------------------
+
+    @property
+    def budget_steps(self) -> float:
+        """The budget in nominal tuning steps; infinite when it is not counted in steps."""
+        budget = self.spec.budget
+        if budget.environment_steps is not None:
+            return float(budget.environment_steps)
+        if budget.runs is not None:
+            return (budget.runs + self.extra_runs) * self.spec.fidelity.steps
+        return float("inf")
+
+    @property
+    def budget_used(self) -> float:
+        """Share of the budget used, in [0, 1] (racing may end a little above)."""
+        budget = self.spec.budget
+        if budget.hours is not None:
+            return self._elapsed() / budget.hours
+        if budget.configurations is not None:
+            return self._begun / (budget.configurations + self.extra_runs)
+        return self.charged_steps / self.budget_steps
+
+    def _charge(self, proposals: Sequence[ProposalId], seeds: Sequence[int]) -> None:
+        """Charge the nominal length of (proposal, seed), once each."""
+        for proposal in proposals:
+            for seed in seeds:
+                if (proposal, seed) not in self._charged:
+                    self._charged.add((proposal, seed))
+                    self.charged_steps += self.lineage.length(proposal)
+
+    def _affordable(self, proposal: Proposal) -> bool:
+        begin = 0 if proposal.resume_from is None else self.lineage[proposal.resume_from].until
+        cost = (proposal.until - begin) * len(self.policy.first)
+        return self.charged_steps + cost <= self.budget_steps
+
+    def _out_of_budget(self) -> bool:
+        return self.budget_used >= 1.0

@@ -1,0 +1,99 @@
+"""Which run a proposal belongs to, and the segments it takes: pure bookkeeping over `Proposed` events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autorl.seeds import SeedPlan, digest
+from autorl.types import Config, Proposal, ProposalId, Proposed, SeedRole, SegmentId
+
+_ROLE_OFFSET = {"tuning": 0, "test": 5_000}
+_RUNS_PER_ROOT = 10_000
+
+
+def segment_id(proposal: ProposalId, seed: int) -> SegmentId:
+    """`12.3`: the segment that brings seed 3 from where proposal 12 starts to where it ends. Seeds of roles differ."""
+    return f"{proposal}.{seed}"
+
+
+@dataclass(frozen=True)
+class RunOf:
+    """A proposal's place among runs: the first proposal of its run, the run before it, and the step its run starts at."""
+
+    root: ProposalId
+    parent_root: ProposalId | None
+    start_step: int
+
+
+class Lineage:
+    """Proposals and their chains. A run is a maximal chain with one configuration; exploit or a change starts another."""
+
+    def __init__(self, plan: SeedPlan) -> None:
+        self._plan = plan
+        self._proposals: dict[ProposalId, Proposal] = {}
+        self._runs: dict[ProposalId, RunOf] = {}
+
+    def observe(self, event: Proposed) -> None:
+        proposal = event.proposal
+        self._proposals[event.id] = proposal
+        if proposal.resume_from is None:
+            self._runs[event.id] = RunOf(event.id, None, 0)
+            return
+        before = self._proposals[proposal.resume_from]
+        if before.config == proposal.config and before.member == proposal.member:
+            self._runs[event.id] = self._runs[proposal.resume_from]
+        else:
+            self._runs[event.id] = RunOf(event.id, self._runs[proposal.resume_from].root, before.until)
+
+    def __len__(self) -> int:
+        return len(self._proposals)
+
+    def __getitem__(self, proposal: ProposalId) -> Proposal:
+        return self._proposals[proposal]
+
+    @property
+    def proposals(self) -> Mapping[ProposalId, Proposal]:
+        return self._proposals
+
+    def chain(self, proposal: ProposalId) -> list[ProposalId]:
+        """The proposals trained one after another to reach this one, from scratch to itself."""
+        chain = [proposal]
+        while (before := self._proposals[chain[-1]].resume_from) is not None:
+            chain.append(before)
+        return chain[::-1]
+
+    def start(self, proposal: ProposalId) -> int:
+        """Nominal step the proposal starts from."""
+        before = self._proposals[proposal].resume_from
+        return 0 if before is None else self._proposals[before].until
+
+    def length(self, proposal: ProposalId) -> int:
+        """Nominal steps one seed of the proposal trains."""
+        return self._proposals[proposal].until - self.start(proposal)
+
+    def root(self, proposal: ProposalId) -> ProposalId:
+        return self._runs[proposal].root
+
+    def run(self, proposal: ProposalId) -> RunOf:
+        return self._runs[proposal]
+
+    def run_id(self, root: ProposalId, role: SeedRole, seed: int) -> int:
+        """A number for (run, seed) that does not depend on the order runs finish in."""
+        return root * _RUNS_PER_ROOT + _ROLE_OFFSET[role] + self._plan.of(role).index(seed)
+
+    def fork(self, proposal: ProposalId, seed: int) -> int | None:
+        """For exploit (the parent belongs to another member): the key the random streams are derived from anew."""
+        mine = self._proposals[proposal]
+        if mine.resume_from is None or self._proposals[mine.resume_from].member == mine.member:
+            return None
+        return digest(seed, "fork", str(mine.member), self.start(proposal)) % 2**63
+
+    def schedule(self, proposal: ProposalId) -> tuple[tuple[int, Config], ...]:
+        """Configurations by the step they start at, equal neighbours merged."""
+        steps: list[tuple[int, Config]] = []
+        for link in self.chain(proposal):
+            config = self._proposals[link].config
+            if not steps or steps[-1][1] != config:
+                steps.append((self.start(link), config))
+        return tuple(steps)

@@ -1,0 +1,212 @@
+"""The result of a study: a held-out number with an interval, the tuning score beside it, and the gap between them.
+
+Read from the study's tables, so a finished, a running and a killed study give it the same way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autorl import seeds as streams
+from autorl.statistics.bootstrap import FEW_RUNS, Interval, bootstrap_interval, difference_interval
+from autorl.types import Config, Incumbent, StudyError
+
+if TYPE_CHECKING:
+    from autorl.spec import Spec
+
+Query = Callable[..., list[tuple[Any, ...]]]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One proposal's score on one role of seeds, in the metric's own direction.
+
+    Attributes:
+        value: the study's aggregate over seeds.
+        interval: 95 % bootstrap interval of it; None with fewer than two seeds.
+        seeds: the value of each seed; a failed one has the penalty.
+        failed: how many seeds failed.
+    """
+
+    value: float
+    interval: Interval | None
+    seeds: Mapping[int, float]
+    failed: int = 0
+
+    @property
+    def few(self) -> bool:
+        """Too few seeds for the interval to cover what it says."""
+        return len(self.seeds) < FEW_RUNS
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A proposal that was trained on test seeds: why it was chosen, its tuning score and its test score."""
+
+    label: str
+    proposal: int
+    schedule: tuple[tuple[int, Config], ...]
+    tuning: float
+    test: Estimate
+
+    @property
+    def config(self) -> Config:
+        return self.schedule[-1][1]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a study found.
+
+    Attributes:
+        objective: what the numbers are, e.g. "last eval_return (mean over seeds), maximize".
+        incumbent: the best proposal by tuning score; test scores never change which it is.
+        tuning: its score on tuning seeds: optimistic, because it was chosen by it.
+        entries: everything that was tested, the incumbent first; empty without test seeds.
+        difference: 95 % interval of incumbent minus default on the same test seeds; None when either was not tested.
+        front: proposals no other dominates, for several objectives.
+        counts: proposals by status.
+        folder: the study's folder; None in memory.
+        caveats: what a reader must know.
+    """
+
+    objective: str
+    direction: str
+    incumbent: Incumbent
+    tuning: float
+    entries: tuple[Entry, ...]
+    difference: Interval | None
+    front: tuple[int, ...]
+    counts: Mapping[str, int]
+    folder: Path | None
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def test(self) -> Estimate | None:
+        """The held-out score of the incumbent: the number to report."""
+        return self.entries[0].test if self.entries else None
+
+    @property
+    def default(self) -> Entry | None:
+        """The default configuration's entry, when it was tested."""
+        return next((entry for entry in self.entries if entry.label == "default"), None)
+
+    @property
+    def gap(self) -> float | None:
+        """By how much the tuning score was better than the test score (larger = more over-tuned)."""
+        if self.test is None:
+            return None
+        return self.tuning - self.test.value if self.direction == "maximize" else self.test.value - self.tuning
+
+
+def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[int], incumbent: Incumbent) -> Result:
+    """The result, from a study's tables.
+
+    Args:
+        query: SQL over the study's tables.
+        incumbent: as frozen before the test phase, or the best so far.
+
+    Raises:
+        StudyError: nothing was scored.
+    """
+    objective = spec.objectives()[0]
+    rows = query("SELECT proposal, label, seed, value, status FROM tests WHERE objective = 0 ORDER BY proposal, seed")
+    labels: dict[int, str] = {proposal: label for proposal, label, *_ in rows}
+    entries = []
+    for proposal, label in sorted(labels.items(), key=lambda item: (_order(item[1]), item[0])):
+        values = {seed: (value, status) for number, _, seed, value, status in rows if number == proposal}
+        schedule = read_schedule(query, proposal)
+        entries.append(Entry(label, proposal, schedule, _tuning(query, proposal), _estimate(spec, proposal, values)))
+    by_label = {entry.label: entry for entry in entries}
+    difference = _difference(spec, by_label.get("incumbent"), by_label.get("default"))
+    counts: dict[str, int] = dict(query("SELECT status, COUNT(*) FROM proposals GROUP BY status ORDER BY status"))
+    return Result(
+        objective=f"{objective.label} ({spec.evaluation.aggregate} over seeds), {objective.direction}",
+        direction=objective.direction,
+        incumbent=incumbent,
+        tuning=_tuning(query, incumbent.proposal),
+        entries=tuple(entries),
+        difference=difference,
+        front=tuple(front),
+        counts=counts,
+        folder=folder,
+        caveats=_caveats(spec, entries),
+    )
+
+
+def read_schedule(query: Query, proposal: int) -> tuple[tuple[int, Config], ...]:
+    """Configurations of a proposal's chain by the step they start at, equal neighbours merged."""
+    steps: list[tuple[int, Config]] = []
+    chain: list[tuple[Config, int]] = []
+    number: int | None = proposal
+    while number is not None:
+        row = query(
+            "SELECT c.config, p.until, p.resume_from FROM proposals p JOIN configs c USING (config_id) WHERE proposal = ?",
+            (number,),
+        )
+        if not row:
+            raise StudyError(f"proposal {number} is not in this study")
+        config, until, number = row[0]
+        chain.append((Config(json.loads(config)), until))
+    start = 0
+    for one, until in reversed(chain):
+        if not steps or steps[-1][1] != one:
+            steps.append((start, one))
+        start = until
+    return tuple(steps)
+
+
+def _order(label: str) -> tuple[int, str]:
+    return ({"incumbent": 0, "default": 1}.get(label, 2), label)
+
+
+def _tuning(query: Query, proposal: int) -> float:
+    (score,) = query("SELECT score FROM proposals WHERE proposal = ?", (proposal,))[0]
+    return float(json.loads(score)[0]) if score else float("nan")
+
+
+def _estimate(spec: Spec, proposal: int, values: Mapping[int, tuple[float, str]]) -> Estimate:
+    seeds = {seed: value for seed, (value, _) in values.items()}
+    failed = sum(status not in ("done", "stopped") for _, status in values.values())
+    scores = np.array(list(seeds.values()))
+    judge, sign = spec.judge(), spec.objectives()[0].sign
+    interval = None
+    if len(scores) > 1:
+        rng = streams.generator(spec.seed, "test", proposal)
+        interval = _signed(bootstrap_interval(sign * scores, spec.evaluation.aggregate, rng=rng), sign)
+    return Estimate(sign * judge.combine(sign * scores), interval, seeds, failed)
+
+
+def _difference(spec: Spec, incumbent: Entry | None, default: Entry | None) -> Interval | None:
+    if incumbent is None or default is None or len(incumbent.test.seeds) < 2:
+        return None
+    shared = sorted(set(incumbent.test.seeds) & set(default.test.seeds))
+    sign = spec.objectives()[0].sign
+    ours, theirs = (sign * np.array([entry.test.seeds[seed] for seed in shared]) for entry in (incumbent, default))
+    rng = streams.generator(spec.seed, "test", "difference")
+    return _signed(difference_interval(ours, theirs, spec.evaluation.aggregate, rng=rng, paired=True), sign)
+
+
+def _signed(interval: Interval, sign: float) -> Interval:
+    low, high = sorted((sign * interval.low, sign * interval.high))
+    return Interval(low, high, interval.level, interval.method)
+
+
+def _caveats(spec: Spec, entries: Sequence[Entry]) -> tuple[str, ...]:
+    found = []
+    if not entries:
+        found.append("no test seeds: the tuning score is optimistic and is not a result")
+    elif entries[0].test.few:
+        found.append(f"fewer than {FEW_RUNS} test seeds: the interval is too short")
+    failed = sum(entry.test.failed for entry in entries)
+    if failed:
+        found.append(f"{failed} test runs failed and count with the penalty")
+    if spec.indeterminate:
+        found.append(f"another run of this file may give another table: {spec.indeterminate}")
+    return tuple(found)

@@ -1,0 +1,349 @@
+"""A study: a study file, a folder that keeps everything, and the loop that runs it to a result.
+
+    study = Study.create(load_spec("ppo.yaml"), Path("studies/ppo"))
+    result = study.run()
+
+Kill it at any moment; `Study.open(folder).run()` goes on and ends with the same table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autorl import executors, optimizers, trainers
+from autorl.executors.worker import NO_SPACE, Load, from_folder
+from autorl.seeds import FIRST_TEST_SEED, SeedPlan
+from autorl.spec import Spec, thaw
+from autorl.store import Store
+from autorl.study.driver import Driver
+from autorl.study.result import Result, read_result
+from autorl.study.test_phase import TestPhase
+from autorl.types import (
+    Executor,
+    FrozenMap,
+    Incumbent,
+    InputError,
+    Optimizer,
+    Outcome,
+    Segment,
+    Status,
+    StudyError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a running study stands, for people.
+
+    Attributes:
+        phase: `search` or `test`.
+        budget_used: share of the budget, in [0, 1].
+        best: tuning score of the incumbent in the metric's own direction; None before anything was scored.
+        seconds: of this session.
+    """
+
+    phase: str
+    proposals: int
+    settled: int
+    running: int
+    finished_segments: int
+    budget_used: float
+    best: float | None
+    best_proposal: int | None
+    seconds: float
+
+
+class Study:
+    """One study and its folder. Use `create`, `open` or `in_memory`; `run` it; `close` it.
+
+    Args:
+        load: builds trainers; must be picklable by reference unless everything runs in this process.
+    """
+
+    def __init__(self, spec: Spec, store: Store, load: Load | None = None) -> None:
+        self.store = store
+        self.spec = _with_more_test_seeds(spec, store)
+        self.load: Load = load or trainer_loader(spec)
+        self._begun = time.monotonic()
+        self._hours_before = _hours_used(store)
+        self.optimizer: Optimizer = make_optimizer(self.spec, self.load)
+        self.driver = Driver(self.spec, store, self.optimizer, self.hours)
+        self.tests = TestPhase(self.spec, store, self.driver)
+        for recorded in store.events():
+            self.driver.replay(recorded)
+            self.tests.replay(recorded.kind, recorded.body)
+
+    @classmethod
+    def create(cls, spec: Spec, folder: Path, load: Load | None = None) -> Study:
+        """A new study in `folder`; everything that can be checked is checked before the folder is made.
+
+        Raises:
+            InputError: the folder is in use, or the trainer cannot train this environment or these hyperparameters.
+        """
+        check(spec, load or trainer_loader(spec))
+        return cls(spec, Store.create(folder, spec.freeze()), load)
+
+    @classmethod
+    def open(cls, folder: Path, load: Load | None = None) -> Study:
+        """The study in `folder`, as its stored events left it.
+
+        Raises:
+            InputError: there is none, another driver works on it, or a file of it is torn.
+        """
+        store = Store.open(folder)
+        try:
+            text = (folder / "study.yaml").read_text(encoding="utf-8")
+            return cls(thaw(text, str(folder / "study.yaml")), store, load)
+        except BaseException:
+            store.close()
+            raise
+
+    @classmethod
+    def in_memory(cls, spec: Spec, load: Load | None = None) -> Study:
+        """A study without a folder: nothing survives the process."""
+        check(spec, load or trainer_loader(spec))
+        return cls(spec, Store.in_memory(), load)
+
+    def extend(self, runs: float) -> None:
+        """Add to the budget (`runs`, or configurations where the budget counts those); the search opens again.
+
+        Raises:
+            InputError: the budget is counted in something else, or `runs` is not positive.
+        """
+        if runs <= 0:
+            raise InputError(f"expected more runs, got {runs:g}", key="--runs")
+        if self.spec.budget.runs is None and self.spec.budget.configurations is None:
+            raise InputError("only a budget in runs or configurations can be extended", key="--runs")
+        self.store.append("budget", {"runs": runs})
+        self.driver.extra_runs += runs
+        self.driver.ended = False
+        self.tests.replay("budget", FrozenMap())
+
+    def add_test_seeds(self, count: int) -> None:
+        """Bring the number of test seeds to `count`; the candidates are trained on the new ones by the next `run`.
+
+        Raises:
+            InputError: there are as many already.
+        """
+        have = self.spec.plan.test
+        if count <= len(have):
+            raise InputError(f"the study has {len(have)} test seeds already: ask for more", key="--seeds")
+        fresh = itertools.count(max((*have, FIRST_TEST_SEED - 1)) + 1)
+        more = [next(fresh) for _ in range(count - len(have))]
+        SeedPlan(self.spec.plan.tuning, [*have, *more])
+        self.store.append("test_seeds", {"seeds": more})
+
+    def advance(self) -> list[Segment]:
+        """Every segment that can start now: of the search, and once that is over of the test phase."""
+        segments = self.driver.advance()
+        if self.driver.finished and self.spec.plan.test:
+            segments += self.tests.advance()
+        return segments
+
+    def record(self, outcome: Outcome) -> None:
+        """Take note of how a segment ended.
+
+        Raises:
+            StudyError: the disk is full: the study stops here and can be resumed when there is room.
+        """
+        if outcome.status is Status.LOST and outcome.message.startswith(NO_SPACE):
+            raise StudyError(f"{self.store.folder}: {outcome.message}; what was recorded is kept")
+        self.driver.record(outcome)
+
+    def run(
+        self,
+        progress: Callable[[Progress], None] | None = None,
+        executor: Executor | None = None,
+        *,
+        search: bool = True,
+    ) -> Result:
+        """Search, then test; returns when both are done. `search=False` tests the incumbent so far.
+
+        Raises:
+            StudyError: no usable result: everything crashed, the disk is full, nothing was scored. All is kept.
+        """
+        if not search:
+            self.driver.ended = True
+        self.store.append("session", _session())
+        pool = executor or make_executor(self.spec, self.load)
+        finished = 0
+        try:
+            while True:
+                segments = self.advance()
+                self._check_disk(segments)
+                pool.submit(segments)
+                if not self.driver.work.in_flight:
+                    break
+                for message in pool.poll(_POLL_SECONDS):
+                    if isinstance(message, Outcome):
+                        self.record(message)
+                        finished += 1
+                self.driver.collect()
+                if progress is not None:
+                    progress(self.progress(finished))
+        finally:
+            pool.close()
+        self.driver.collect()
+        self.store.append("finished", {})
+        return self.result()
+
+    def result(self) -> Result:
+        """The result as it stands.
+
+        Raises:
+            StudyError: nothing was scored yet.
+        """
+        candidates = self.tests.candidates
+        best = candidates[0].proposal if candidates else self.driver.ranking.best()
+        if best is None:
+            raise StudyError("no proposal was scored: there is no result")
+        lineage = self.driver.lineage
+        incumbent = Incumbent(lineage.schedule(best), lineage[best].until, best)
+        front = self.driver.ranking.front() if len(self.spec.objective) > 1 else []
+        return read_result(self.store.query, self.spec, self.store.folder, front, incumbent)
+
+    def progress(self, finished: int = 0) -> Progress:
+        driver = self.driver
+        best = driver.ranking.best()
+        return Progress(
+            phase="test" if driver.finished else "search",
+            proposals=len(driver.lineage),
+            settled=len(driver.lineage) - driver.unsettled,
+            running=len(driver.work.in_flight),
+            finished_segments=finished,
+            budget_used=min(1.0, driver.budget_used),
+            best=None if best is None else driver.raw(driver.ranking[best].values)[0],
+            best_proposal=best,
+            seconds=time.monotonic() - self._begun,
+        )
+
+    def hours(self) -> float:
+        """Hours of driver time used by this study, earlier sessions included."""
+        return self._hours_before + (time.monotonic() - self._begun) / 3600
+
+    def close(self) -> None:
+        self.store.close()
+
+    def _check_disk(self, segments: Iterable[Segment]) -> None:
+        limit = self.spec.limits.disk_gb
+        used = self.driver.work.bytes_saved
+        if limit is not None and used > limit * 2**30 and any(segment.save for segment in segments):
+            raise StudyError(
+                f"{self.store.folder}: checkpoints take {used / 2**30:.2f} GiB, over limits.disk_gb = {limit:g}; "
+                "what was recorded is kept"
+            )
+
+
+def trainer_loader(spec: Spec) -> Load:
+    """Builds trainers in any process, user modules beside the study file included."""
+    return functools.partial(from_folder, trainers.load, spec.path)
+
+
+def check(spec: Spec, load: Load) -> None:
+    """Everything that can be checked without training: trainers, environment, hyperparameter names, the optimizer.
+
+    Raises:
+        InputError: naming the key of the study file.
+    """
+    names = spec.search_space.names
+    for algorithm, trainer in spec.trainers.items():
+        prefix = f"{algorithm}." if algorithm else ""
+        own = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+        own = {name for name in own if not name.endswith((".shape", ".end"))}
+        load(trainer).check(spec.environment.resolve(), own)
+    optimizer = make_optimizer(spec, load)
+    if spec.evaluation.seeds == "racing" and getattr(optimizer, "partial", False):
+        raise InputError(
+            "racing needs an optimizer of full-length runs; populations train every tuning seed", key="evaluation.seeds"
+        )
+
+
+def make_optimizer(spec: Spec, load: Load) -> Optimizer:
+    """The study's optimizer before it has observed anything."""
+    space = spec.search_space
+    options = spec.optimizer.options
+    if spec.optimizer.stop is not None:
+        options |= {"stop": spec.optimizer.stop, "rungs": spec.optimizer.rungs}
+    kind = optimizers.find(spec.optimizer.name)
+    if "seed" in {field.name for field in dataclasses.fields(kind.Options)}:
+        options.setdefault("seed", spec.seed)  # a scrambled sequence is a function of the study's seed
+    return optimizers.make(
+        spec.optimizer.name,
+        space,
+        horizon=spec.fidelity.steps,
+        budget=spec.full_runs,
+        n_objectives=len(spec.objective),
+        changeable=changeable(spec, load),
+        initial=[space.config(config) for config in spec.warm_start],
+        **options,
+    )
+
+
+def changeable(spec: Spec, load: Load) -> frozenset[str]:
+    """Hyperparameters a continued run may change: marked so in the space, and supported by their trainer."""
+    allowed: set[str] = set()
+    for algorithm, trainer in spec.trainers.items():
+        prefix = f"{algorithm}." if algorithm else ""
+        changes = load(trainer).changes
+        marked = (name for name in spec.search_space.changeable if name.startswith(prefix))
+        allowed.update(name for name in marked if name.removeprefix(prefix) in changes)
+    return frozenset(allowed)
+
+
+def make_executor(spec: Spec, load: Load) -> Executor:
+    """The executor the study file names; by default threads for `population/*` and processes for everything else."""
+    names = [trainer.name for trainer in spec.trainers.values()]
+    native = all(name.startswith("population/") for name in names)
+    name = "threads" if native and spec.executor.name != "in_process" else spec.executor.name or "processes"
+    memory = spec.limits.memory_gb
+    limits = executors.Limits(spec.limits.segment_seconds, None if memory is None else int(memory * 2**30))
+    preload = sorted({module for trainer in spec.trainers.values() for module in load(trainer).preload})
+    return executors.make(
+        name,
+        load,
+        spec.executor.workers or os.cpu_count() or 1,
+        preload=preload,
+        limits=limits,
+        devices=[str(device) for device in spec.executor.devices],
+    )
+
+
+def _with_more_test_seeds(spec: Spec, store: Store) -> Spec:
+    """The spec with the test seeds that were added to the study later."""
+    added = [seed for recorded in store.events() if recorded.kind == "test_seeds" for seed in recorded.body["seeds"]]
+    if not added:
+        return spec
+    seeds = spec.seeds.model_copy(update={"test": [*spec.plan.test, *added]})
+    return spec.model_copy(update={"seeds": seeds})
+
+
+def _session() -> dict[str, object]:
+    from autorl import __version__
+
+    return {"version": __version__, "python": platform.python_version(), "platform": sys.platform, "pid": os.getpid()}
+
+
+def _hours_used(store: Store) -> float:
+    """Driver hours of earlier sessions: from each session's start to its last event."""
+    total, begun, last = 0.0, None, 0.0
+    for recorded in store.events():
+        if recorded.kind == "session":
+            total += last - begun if begun is not None else 0.0
+            begun = recorded.time
+        last = recorded.time
+    return (total + (last - begun if begun is not None else 0.0)) / 3600

@@ -1,0 +1,143 @@
+"""The test phase: after the search is over, the frozen incumbent is trained on seeds no optimizer has seen.
+
+The incumbent, the default configuration and the top k are trained from scratch on the test seeds, same chain, same cuts.
+Test scores never re-rank anything; with `reduce: best` they are read at the step chosen on tuning seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autorl.evaluation import SeedValue
+from autorl.spec import Spec
+from autorl.store import Store
+from autorl.study.driver import Driver
+from autorl.types import FrozenMap, ProposalId, Segment, StudyError
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A proposal to be tested, why, and the step its test score is read at (None: by the study's reduction)."""
+
+    label: str
+    proposal: ProposalId
+    step: int | None
+
+
+class TestPhase:
+    """Trains the frozen candidates on the test seeds; knows which are tested. Created from the search's final state."""
+
+    __test__ = False  # for pytest: not a test class
+
+    def __init__(self, spec: Spec, store: Store, driver: Driver) -> None:
+        self._spec = spec
+        self._store = store
+        self._driver = driver
+        self._frozen: tuple[Candidate, ...] | None = None
+        self._tested: dict[ProposalId, set[int]] = {}
+
+    def replay(self, kind: str, body: FrozenMap) -> None:
+        """Take a stored event: `frozen`, `tested`, or `budget`, which opens the search again."""
+        if kind == "frozen":
+            self._frozen = tuple(Candidate(*entry) for entry in body["candidates"])
+        elif kind == "tested":
+            self._tested.setdefault(body["proposal"], set()).update(row[1] for row in body["rows"])
+        elif kind == "budget":
+            self._frozen = None
+
+    def advance(self) -> list[Segment]:
+        """Freeze the candidates if that was not done, and hand out every test segment that can start.
+
+        Raises:
+            StudyError: nothing was scored, so there is nothing to test.
+        """
+        work = self._driver.work
+        for candidate in self._candidates():
+            for seed in self._spec.plan.test:
+                work.request(candidate.proposal, seed, "test")
+        self._settle()
+        return work.drain()
+
+    @property
+    def finished(self) -> bool:
+        """Every candidate is tested on every test seed."""
+        if self._frozen is None:
+            return False
+        wanted = set(self._spec.plan.test)
+        return all(wanted <= self._tested.get(candidate.proposal, set()) for candidate in self._frozen)
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        return self._frozen or ()
+
+    def _candidates(self) -> tuple[Candidate, ...]:
+        if self._frozen is None:
+            chosen = tuple(Candidate(label, number, self._step(number)) for label, number in self._choose())
+            rows = [[one.label, one.proposal, one.step] for one in chosen]
+            self._store.append("frozen", {"candidates": rows, "seeds": self._spec.plan.test})
+            self._frozen = chosen
+        return self._frozen
+
+    def _choose(self) -> list[tuple[str, ProposalId]]:
+        ranking, lineage = self._driver.ranking, self._driver.lineage
+        best = ranking.best()
+        if best is None:
+            raise StudyError("no proposal was scored: there is no incumbent (see `logs/` for the failures)")
+        chosen = [("incumbent", best)]
+        default = self._longest_of_default()
+        if default is not None and lineage.root(default) != lineage.root(best):
+            chosen.append(("default", default))
+        roots = {lineage.root(number) for _, number in chosen}
+        rank = 1
+        for number in ranking.ordered():
+            if rank >= self._spec.test.top:
+                break
+            if number == best:
+                continue
+            rank += 1
+            if lineage.root(number) not in roots:
+                roots.add(lineage.root(number))
+                chosen.append((f"rank {rank}", number))
+        return chosen
+
+    def _longest_of_default(self) -> ProposalId | None:
+        """The default configuration trained the furthest without a change; None when the optimizer never tried it."""
+        lineage, default = self._driver.lineage, self._spec.search_space.default()
+        same = [
+            number
+            for number in lineage.proposals
+            if len(lineage.schedule(number)) == 1 and lineage[number].config == default
+        ]
+        return max(same, key=lambda number: (lineage[number].until, -number), default=None)
+
+    def _step(self, proposal: ProposalId) -> int | None:
+        seeds = self._driver.tuning_seeds(proposal)
+        return self._driver.judge.best_step([self._driver.work.curve(proposal, seed) for seed in seeds])
+
+    def _settle(self) -> None:
+        """Record the candidates whose test runs are all in."""
+        work = self._driver.work
+        for candidate in self._candidates():
+            done = self._tested.get(candidate.proposal, set())
+            seeds = [seed for seed in self._spec.plan.test if seed not in done]
+            if seeds and all(work.known(candidate.proposal, seed) for seed in seeds):
+                rows = [row for seed in seeds for row in self._rows(candidate, seed)]
+                self._store.append("tested", {"proposal": candidate.proposal, "label": candidate.label, "rows": rows})
+                self._tested.setdefault(candidate.proposal, set()).update(seeds)
+
+    def _rows(self, candidate: Candidate, seed: int) -> list[list[object]]:
+        """(objective, seed, value in the metric's own direction, status), one per objective."""
+        work, judge = self._driver.work, self._driver.judge
+        found = work.value(candidate.proposal, seed)
+        if not found.status.failed:
+            found = judge.at_step(seed, work.curve(candidate.proposal, seed), candidate.step)
+        values = found.values or self._driver.penalty(candidate.proposal, self._good(candidate))
+        return [
+            [index, seed, objective.sign * value, found.status.value]
+            for index, (objective, value) in enumerate(zip(judge.objectives, values, strict=True))
+        ]
+
+    def _good(self, candidate: Candidate) -> list[SeedValue]:
+        values = [self._driver.work.value(candidate.proposal, seed) for seed in self._spec.plan.test]
+        return [value for value in values if not value.status.failed]

@@ -1,0 +1,264 @@
+"""The work of one study: segments handed out, outcomes that came back, checkpoints that lie on disk.
+
+Knows nothing of budgets or optimizers: it turns (proposal, seed) into the segments of its chain, one after another, and
+outcomes back into the values of a seed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from autorl.evaluation import Curve, Judge, SeedValue, join
+from autorl.spec import Spec
+from autorl.store import Store, codec
+from autorl.study.lineage import Lineage, segment_id
+from autorl.types import Checkpoint, FrozenMap, Outcome, ProposalId, SeedRole, Segment, SegmentId, Status, StudyError
+
+
+class Work:
+    """Segments by (proposal, seed). Every outcome is durable before anything depends on it.
+
+    Attributes:
+        in_flight: handed out, no outcome yet.
+        saved: checkpoints on disk, by the segment that wrote them.
+    """
+
+    def __init__(self, spec: Spec, store: Store, lineage: Lineage, judge: Judge) -> None:
+        self.in_flight: dict[SegmentId, Segment] = {}
+        self.saved: dict[SegmentId, Checkpoint] = {}
+        self._sizes: dict[SegmentId, int] = {}
+        self._spec = spec
+        self._store = store
+        self._lineage = lineage
+        self._judge = judge
+        self._environment = spec.environment.resolve()
+        self._outcomes: dict[SegmentId, Outcome] = {}
+        self._attempts: dict[SegmentId, int] = {}
+        self._ready: list[Segment] = []
+
+    # -- in: outcomes ----------------------------------------------------------------------------------------------
+
+    def record(self, outcome: Outcome) -> bool:
+        """Make an outcome durable. False when the worker was lost and the segment is handed out again instead."""
+        segment = self.in_flight.pop(outcome.segment)
+        if outcome.status is Status.LOST:
+            tries = self._attempts.get(outcome.segment, 0) + 1
+            self._store.append("attempt", {"segment": outcome.segment, "message": outcome.message})
+            self._attempts[outcome.segment] = tries
+            if tries <= self._spec.failures.retries:
+                self._hand_out(segment)
+                return False
+        outcome = self._judged(segment, outcome)
+        self._store.append("outcome", self._body(segment, outcome))
+        self._take(outcome)
+        return True
+
+    def replay(self, kind: str, body: FrozenMap) -> None:
+        """Take a stored event: `outcome`, `attempt` or `collected`."""
+        if kind == "outcome":
+            outcome = codec.read_outcome(body)
+            if outcome.checkpoint is not None:
+                path = self._store.locate(outcome.checkpoint.path)
+                outcome = dataclasses.replace(outcome, checkpoint=Checkpoint(outcome.segment, path))
+            self._take(outcome)
+        elif kind == "attempt":
+            self._attempts[body["segment"]] = self._attempts.get(body["segment"], 0) + 1
+        elif kind == "collected":
+            for segment in body["segments"]:
+                self._forget(segment)
+
+    def _take(self, outcome: Outcome) -> None:
+        self._outcomes[outcome.segment] = outcome
+        if outcome.checkpoint is not None:
+            self.saved[outcome.segment] = outcome.checkpoint
+            self._sizes[outcome.segment] = _size(Path(outcome.checkpoint.path))
+
+    def _judged(self, segment: Segment, outcome: Outcome) -> Outcome:
+        """An outcome whose metrics cannot be scored is a failure, and says why."""
+        if outcome.status.failed:
+            return outcome
+        curve = join([*self._before(segment), outcome])
+        try:
+            value = self._judge.value(segment.seed, curve)
+        except (KeyError, ValueError) as error:
+            reported = sorted({name for report in outcome.reports for name in report.metrics})
+            message = f"the study needs metric {error}; the trainer reported {', '.join(reported) or 'none'}"
+            return dataclasses.replace(outcome, status=Status.CRASH, message=message)
+        if value.status.failed:
+            return dataclasses.replace(outcome, status=value.status, message=value.message)
+        return outcome
+
+    # -- out: segments ---------------------------------------------------------------------------------------------
+
+    def request(self, proposal: ProposalId, seed: int, role: SeedRole) -> None:
+        """Hand out the next segment of the chain that leads to (proposal, seed), unless it is out or nothing is left.
+
+        Raises:
+            StudyError: the checkpoint to continue from is no longer there.
+        """
+        parent: Outcome | None = None
+        for link in self._lineage.chain(proposal):
+            name = segment_id(link, seed)
+            outcome = self._outcomes.get(name)
+            if outcome is None:
+                if name not in self.in_flight:
+                    self._hand_out(self._segment(link, seed, role, parent, last=link == proposal))
+                return
+            if outcome.status is not Status.DONE:
+                return
+            parent = outcome
+
+    def drain(self) -> list[Segment]:
+        """The segments handed out since the last call."""
+        ready, self._ready = self._ready, []
+        return ready
+
+    def _hand_out(self, segment: Segment) -> None:
+        self.in_flight[segment.id] = segment
+        self._ready.append(segment)
+
+    def _segment(
+        self, proposal: ProposalId, seed: int, role: SeedRole, parent: Outcome | None, *, last: bool
+    ) -> Segment:
+        wanted = self._lineage[proposal]
+        trainer, config = self._spec.trainer_for(wanted.config)
+        begin = self._lineage.start(proposal)
+        name = segment_id(proposal, seed)
+        if parent is not None and parent.segment not in self.saved:
+            raise StudyError(f"segment {name} continues {parent.segment}, whose checkpoint is gone")
+        folder = self._store.folder
+        return Segment(
+            id=name,
+            trainer=trainer,
+            environment=self._environment,
+            config=config,
+            seed=seed,
+            role=role,
+            parent=self.saved[parent.segment] if parent else None,
+            start=parent.reached if parent else 0,
+            until=wanted.until,
+            horizon=self._spec.fidelity.steps,
+            evaluate_at=(*(step for step in self._spec.evaluation_steps if begin < step < wanted.until), wanted.until),
+            episodes=self._spec.fidelity.episodes,
+            fork=self._lineage.fork(proposal, seed),
+            save=self._wants_checkpoint(proposal, role) or not last,
+            folder=str(folder / "checkpoints" / name) if folder else "",
+            log=str(folder / "logs" / f"{name}.log") if folder else None,
+        )
+
+    def _wants_checkpoint(self, proposal: ProposalId, role: SeedRole) -> bool:
+        """Whether anybody may need it: the optimizer later, or the user afterwards."""
+        keep = self._spec.keep.checkpoints
+        if role == "test":
+            return keep != "none"
+        wanted = self._lineage[proposal]
+        resumable = wanted.until < self._spec.fidelity.steps or wanted.member is not None
+        return resumable or keep in ("top", "lineage") or (keep == "incumbent" and not self._spec.plan.test)
+
+    # -- what the outcomes say -------------------------------------------------------------------------------------
+
+    def known(self, proposal: ProposalId, seed: int) -> bool:
+        """Whether (proposal, seed) is settled: trained to its end, or ended on the way by a failure or a stop."""
+        for link in self._lineage.chain(proposal):
+            outcome = self._outcomes.get(segment_id(link, seed))
+            if outcome is None:
+                return False
+            if outcome.status is not Status.DONE:
+                return True
+        return True
+
+    def curve(self, proposal: ProposalId, seed: int) -> Curve:
+        """The learning curve of (proposal, seed) from step 0, over every run of its lineage."""
+        return join(self._chain_outcomes(proposal, seed))
+
+    def value(self, proposal: ProposalId, seed: int) -> SeedValue:
+        """The objective values of one seed of a proposal."""
+        outcomes = self._chain_outcomes(proposal, seed)
+        return self._judge.value(seed, join(outcomes), outcomes[-1].message)
+
+    def outcome(self, proposal: ProposalId, seed: int) -> Outcome | None:
+        return self._outcomes.get(segment_id(proposal, seed))
+
+    def _chain_outcomes(self, proposal: ProposalId, seed: int) -> list[Outcome]:
+        found: list[Outcome] = []
+        for link in self._lineage.chain(proposal):
+            found.append(self._outcomes[segment_id(link, seed)])
+            if found[-1].status is not Status.DONE:
+                break
+        return found
+
+    def _before(self, segment: Segment) -> list[Outcome]:
+        """Outcomes of the chain before this segment."""
+        chain = self._lineage.chain(_proposal(segment.id))[:-1]
+        return [self._outcomes[segment_id(link, segment.seed)] for link in chain]
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------
+
+    @property
+    def bytes_saved(self) -> int:
+        """Size of the checkpoints on disk."""
+        return sum(self._sizes.values())
+
+    def collect(self, wanted: Collection[ProposalId]) -> None:
+        """Delete the checkpoints of tuning segments whose proposal is not wanted and that nothing in flight continues."""
+        parents = {segment.parent.segment for segment in self.in_flight.values() if segment.parent}
+        tests = set(self._spec.plan.test)
+        gone = [
+            name
+            for name in self.saved
+            if name not in parents and _proposal(name) not in wanted and _seed(name) not in tests
+        ]
+        if not gone:
+            return
+        self._store.append("collected", {"segments": gone})
+        for name in gone:
+            path = self._forget(name)
+            if self._store.owns(path) and path.exists():
+                shutil.rmtree(path)
+
+    def _forget(self, segment: SegmentId) -> Path:
+        del self._sizes[segment]
+        return Path(self.saved.pop(segment).path)
+
+    # -- the durable form ------------------------------------------------------------------------------------------
+
+    def _body(self, segment: Segment, outcome: Outcome) -> Mapping[str, object]:
+        proposal = _proposal(segment.id)
+        run, role, seed = self._lineage.run(proposal), segment.role, segment.seed
+        body = codec.outcome_body(outcome)
+        if outcome.checkpoint is not None:
+            body["checkpoint"] = self._store.relative(outcome.checkpoint.path)
+        if not outcome.status.failed:
+            body["reductions"] = self._judge.reductions(join([*self._before(segment), outcome]))
+        parent_root = run.parent_root
+        body["run"] = {
+            "proposal": proposal,
+            "run_id": self._lineage.run_id(run.root, role, seed),
+            "seed": seed,
+            "role": role,
+            "algorithm": segment.trainer.name,
+            "environment": segment.environment.id,
+            "parent_run": None if parent_root is None else self._lineage.run_id(parent_root, role, seed),
+            "start_step": run.start_step,
+            "member": self._lineage[proposal].member,
+            "parent": segment.parent.segment if segment.parent else None,
+            "from_step": segment.start,
+        }
+        return body
+
+
+def _proposal(segment: SegmentId) -> ProposalId:
+    return int(segment.split(".")[0])
+
+
+def _seed(segment: SegmentId) -> int:
+    return int(segment.split(".")[1])
+
+
+def _size(folder: Path) -> int:
+    if not folder.is_dir():
+        return 0
+    return sum(entry.stat().st_size for entry in folder.rglob("*") if entry.is_file())
