@@ -1,0 +1,200 @@
+"""Aggregates: numbers checkable by hand, the published reference values, loops as oracles, and what is refused."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from autorl.statistics import (
+    aggregate_names,
+    cvar,
+    iqm,
+    mean,
+    median,
+    median_of_task_means,
+    optimality_gap,
+    parse_aggregate,
+    quantile,
+    select,
+)
+from autorl.types import InputError
+
+X = np.array([[1, 2], [2, 2], [1, 1], [2, 1]])
+Y = np.array([[1, 1], [2, 2], [3, 3]])
+GRID = np.arange(80).reshape(5, 16) / 80
+ENDURO_A = [409.2, 383.3, 434.4, 430.2, 398.9]
+ENDURO_B = [342.0, 447.9, 434.1, 387.4, 402.7]
+
+tables = hnp.arrays(
+    np.float64,
+    hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=7),
+    elements=st.floats(-1e3, 1e3, allow_subnormal=False),
+)
+
+
+@pytest.mark.parametrize("aggregate", [mean, median, median_of_task_means, iqm])
+@pytest.mark.parametrize(("scores", "expected"), [(X, 1.5), (Y, 2.0), (GRID, 0.49375)])
+def test_reference_arrays(aggregate, scores, expected):
+    assert aggregate(scores) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("k", "expected"), [(4, 2.5), (5, 14 / 3), (6, 7.5), (7, 11.0), (10, 139 / 6)])
+def test_iqm_of_squares_drops_a_whole_number_from_each_end(k, expected):
+    assert iqm(np.arange(k) ** 2) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("values", [[3.0], [3.0, 9.0], [3.0, 9.0, 0.0]])
+def test_iqm_of_fewer_than_four_is_the_mean(values):
+    assert iqm(values) == pytest.approx(np.mean(values))
+
+
+def test_hpo_rl_bench_enduro_values():
+    assert mean(ENDURO_A) == pytest.approx(411.20)
+    assert iqm(ENDURO_A) == pytest.approx(412.7667, abs=1e-4)
+    assert median(ENDURO_A) == 409.2
+    assert np.std(ENDURO_A, ddof=1) == pytest.approx(21.4064, abs=1e-4)
+    assert mean(ENDURO_B) == pytest.approx(402.82)
+    assert iqm(ENDURO_B) == pytest.approx(408.0667, abs=1e-4)
+
+
+def test_optimality_gap_reference_values():
+    assert optimality_gap(2)(X) == pytest.approx(0.5)
+    assert optimality_gap()(GRID) == pytest.approx(0.50625)
+    assert optimality_gap()([2.0, 5.0]) == 0.0
+
+
+def test_median_of_one_task_is_over_runs_but_median_of_task_means_is_its_mean():
+    values = [0.0, 0.0, 9.0]
+    assert median(values) == 0.0
+    assert median_of_task_means(values) == 3.0
+
+
+def test_cvar_by_hand():
+    values = [5.0, 1.0, 2.0, 4.0, 3.0]
+    assert cvar(0.2)(values) == pytest.approx(1.0)
+    assert cvar(0.4)(values) == pytest.approx(1.5)
+    assert cvar(0.5)(values) == pytest.approx((1 + 2 + 0.5 * 3) / 2.5)
+    assert cvar(0.01)(values) == 1.0
+    assert cvar(1)(values) == pytest.approx(3.0)
+
+
+def loop_iqm(values):
+    ordered = sorted(values)
+    drop = math.floor(0.25 * len(ordered))
+    kept = ordered[drop : len(ordered) - drop]
+    return sum(kept) / len(kept)
+
+
+def loop_cvar(values, alpha):
+    left, total = alpha * len(values), 0.0
+    for value in sorted(values):
+        weight = min(1.0, left)
+        total += weight * value
+        left -= weight
+    return total / (alpha * len(values))
+
+
+@given(tables)
+def test_pooled_aggregates_equal_loops(scores):
+    values = scores.ravel().tolist()
+    assert mean(scores) == pytest.approx(sum(values) / len(values), abs=1e-9)
+    assert iqm(scores) == pytest.approx(loop_iqm(values), abs=1e-9)
+    ordered = sorted(values)
+    middle = len(values) // 2
+    expected = ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    assert median(scores) == pytest.approx(expected, abs=1e-9)
+    assert optimality_gap(3.0)(scores) == pytest.approx(sum(3 - min(v, 3) for v in values) / len(values), abs=1e-9)
+
+
+@given(tables, st.floats(0.01, 1))
+def test_cvar_equals_a_loop_and_lies_between_minimum_and_mean(scores, alpha):
+    value = cvar(alpha)(scores)
+    assert value == pytest.approx(loop_cvar(scores.ravel().tolist(), alpha), abs=1e-8)
+    assert scores.min() - 1e-9 <= value <= scores.mean() + 1e-9
+
+
+@given(tables, st.floats(0, 1))
+def test_quantile_is_linear_between_order_statistics(scores, q):
+    ordered = sorted(scores.ravel().tolist())
+    position = q * (len(ordered) - 1)
+    low = math.floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    expected = ordered[low] + (position - low) * (ordered[high] - ordered[low])
+    assert quantile(q)(scores) == pytest.approx(expected, abs=1e-8)
+
+
+@given(hnp.arrays(np.float64, (3, 5, 2), elements=st.floats(-10, 10)))
+def test_stacked_equals_one_at_a_time(stack):
+    for aggregate in (mean, median, median_of_task_means, iqm, cvar(0.3), quantile(0.1), optimality_gap(2)):
+        assert aggregate.stacked(stack) == pytest.approx([aggregate(scores) for scores in stack])
+
+
+@pytest.mark.parametrize("aggregate", [mean, iqm, cvar(0.2), quantile(0.5), optimality_gap()])
+@pytest.mark.parametrize(
+    ("scores", "rule"),
+    [
+        ([], "must not be empty"),
+        (np.empty((3, 0)), "must not be empty"),
+        ([1.0, float("nan")], "1 of 2 values are NaN"),
+        ([1.0, float("inf")], "must be finite"),
+        (5.0, "must have shape"),
+        (np.zeros((2, 2, 2)), "must have shape"),
+        ([[1, 2], [3]], "array of numbers"),
+        (["a"], "array of numbers"),
+    ],
+)
+def test_bad_scores_are_refused_with_the_rule(aggregate, scores, rule):
+    with pytest.raises(ValueError, match=rule):
+        aggregate(scores)
+
+
+@pytest.mark.parametrize("make", [lambda: cvar(0), lambda: cvar(1.1), lambda: quantile(-0.1), lambda: cvar(math.nan)])
+def test_numbers_out_of_range_are_refused(make):
+    with pytest.raises(ValueError, match="must lie in"):
+        make()
+
+
+@pytest.mark.parametrize("text", ["mean", "median", "iqm", "cvar(0.2)", " quantile( 0.25 ) ", "cvar(1e-1)"])
+def test_parse_round_trips_and_pickles(text):
+    aggregate = parse_aggregate(text)
+    again = pickle.loads(pickle.dumps(parse_aggregate(aggregate.name)))
+    assert again(ENDURO_A) == aggregate(ENDURO_A)
+    assert parse_aggregate(aggregate) is aggregate
+    assert aggregate.__doc__
+
+
+def test_parse_gives_the_function_asked_for():
+    assert parse_aggregate("cvar(0.4)")(ENDURO_A) == cvar(0.4)(ENDURO_A)
+    assert parse_aggregate("quantile(0)")(ENDURO_A) == min(ENDURO_A)
+    assert aggregate_names() == ("mean", "median", "iqm", "cvar(alpha)", "quantile(q)")
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("iqn", "did you mean 'iqm'"),
+        ("cvar", "needs one number"),
+        ("cvar(a)", "needs one number"),
+        ("cvar(2)", r"must lie in \(0, 1\]"),
+        ("mean(3)", "takes no number"),
+        ("quantile(0.5, 0.6)", "needs one number"),
+        ("max", "allowed: mean, median"),
+        (3, "unknown name"),
+    ],
+)
+def test_parse_refuses_with_what_is_allowed(text, rule):
+    with pytest.raises(InputError, match=rule):
+        parse_aggregate(text)
+
+
+def test_select_breaks_ties_by_mean_then_spread_then_order():
+    capped = [[0, 500, 500, 500, 500], [400, 500, 500, 500, 500], [400, 500, 500, 500, 500], [499] * 5]
+    assert select(capped, "iqm") == 1
+    assert select([[4, 6], [5, 5], [3, 7], [5, 5]], "mean") == 1
+    assert select([[1.0], [2.0], [2.0]]) == 1
+    with pytest.raises(ValueError, match="finite"):
+        select([[1.0, math.nan]])

@@ -1,0 +1,89 @@
+"""Reductions of learning curves."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autorl.statistics import auc, best, last, mean_last, parse_reduction, reduction_names
+from autorl.types import InputError
+
+CURVE = [1.0, 5.0, 3.0, 5.0, 2.0]
+curves = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8)
+
+
+def test_by_hand():
+    assert last(CURVE) == 2.0
+    assert best(CURVE) == 5.0
+    assert auc(CURVE) == pytest.approx(3.2)
+    assert mean_last(2)(CURVE) == 3.5
+    assert mean_last(99)(CURVE) == auc(CURVE)
+
+
+@given(curves, st.integers(1, 10))
+def test_equal_loops(curve, k):
+    assert last(curve) == curve[-1]
+    assert best(curve) == max(curve)
+    assert best.position(curve) == min(i for i, value in enumerate(curve) if value == max(curve))
+    assert auc(curve) == pytest.approx(sum(curve) / len(curve), abs=1e-9)
+    tail = curve[max(0, len(curve) - k) :]
+    assert mean_last(k)(curve) == pytest.approx(sum(tail) / len(tail), abs=1e-9)
+
+
+def test_stacked_reduces_the_last_axis():
+    stack = np.arange(24.0).reshape(2, 3, 4)
+    for reduction in (last, best, auc, mean_last(2)):
+        assert reduction.stacked(stack).shape == (2, 3)
+        assert reduction.stacked(stack)[1, 2] == reduction(stack[1, 2])
+
+
+def test_best_is_read_where_tuning_chose_it_and_others_are_computed():
+    test_curve = [9.0, 4.0, 8.0, 7.0, 6.0]
+    position = best.position(CURVE)
+    assert position == 1
+    assert best.read(test_curve, position) == 4.0
+    assert last.read(test_curve, position) == 6.0
+    assert mean_last(2).read(test_curve, last.position(CURVE)) == 6.5
+    with pytest.raises(ValueError, match=r"0\.\.4"):
+        best.read(test_curve, 5)
+
+
+@pytest.mark.parametrize("text", ["last", "best", "auc", "mean_last(3)"])
+def test_parse_round_trips(text):
+    reduction = parse_reduction(text)
+    assert reduction.name == text
+    assert parse_reduction(reduction.name)(CURVE) == reduction(CURVE)
+    assert reduction.chooses_step == (text == "best")
+
+
+def test_names():
+    assert reduction_names() == ("last", "best", "auc", "mean_last(k)")
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("lst", "did you mean 'last'"),
+        ("mean_last", "needs one number"),
+        ("mean_last(0)", "whole number"),
+        ("mean_last(2.5)", "whole number"),
+        ("mean_last(inf)", "whole number"),
+        ("mean_last(nan)", "whole number"),
+        ("auc(2)", "takes no number"),
+    ],
+)
+def test_parse_refuses(text, rule):
+    with pytest.raises(InputError, match=rule):
+        parse_reduction(text)
+
+
+@pytest.mark.parametrize("curve", [[], [1.0, float("nan")], [[1.0, 2.0]]])
+def test_bad_curves_are_refused(curve):
+    with pytest.raises(ValueError, match="curve must"):
+        best(curve)
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.0, True])
+def test_mean_last_needs_a_whole_number(k):
+    with pytest.raises(ValueError, match="whole number"):
+        mean_last(k)

@@ -1,0 +1,144 @@
+"""The sequential test: error rate by simulation, power, exact small cases, and its bookkeeping."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from autorl.statistics import sequential_test
+
+
+def verdict(runs, seed=0, **options):
+    return sequential_test(runs, rng=np.random.default_rng(seed), **options)
+
+
+def false_positives(trials, agents, block, interims, permutations):
+    """Number of trials in which any pair of equal agents is decided."""
+    data, count = np.random.default_rng(1), 0
+    for trial in range(trials):
+        runs = {name: data.normal(size=block * interims) for name in "abcd"[:agents]}
+        result = verdict(runs, trial, block=block, interims=interims, permutations=permutations)
+        count += any(outcome != "equal" for outcome in result.verdicts.values())
+    return count
+
+
+def most_allowed(trials):
+    """Exceeded with probability below 1e-5 by a test whose error rate is the nominal 0.05."""
+    return int(binom.ppf(1 - 1e-5, trials, 0.05))
+
+
+@pytest.mark.parametrize(("agents", "block", "interims"), [(2, 5, 1), (2, 5, 5), (3, 4, 2)])
+def test_error_rate_is_at_most_the_nominal_one(agents, block, interims):
+    """600 trials: the bound is at rate 0.092; the slow test below is the sharp one."""
+    trials = 600
+    assert false_positives(trials, agents, block, interims, permutations=300) <= most_allowed(trials)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("agents", "block", "interims"), [(2, 5, 1), (2, 5, 5), (2, 3, 3), (3, 5, 3)])
+def test_error_rate_with_many_trials(agents, block, interims):
+    """3,000 trials: the bound is at rate 0.068, so twice the nominal rate (signed maxima) fails almost surely."""
+    trials = 3000
+    assert false_positives(trials, agents, block, interims, permutations=500) <= most_allowed(trials)
+
+
+def power(gap, trials=60):
+    data, decided, used = np.random.default_rng(2), 0, 0
+    for trial in range(trials):
+        full = {"a": data.normal(gap, 1, 25), "b": data.normal(0, 1, 25)}
+        for blocks in range(1, 6):
+            result = verdict({name: scores[: 5 * blocks] for name, scores in full.items()}, trial, permutations=600)
+            if not result.needs:
+                break
+        decided += result.verdicts["a", "b"] == "larger"
+        used += 5 * blocks
+    return decided / trials, used / trials
+
+
+@pytest.mark.parametrize(
+    ("gap", "expected", "runs"), [(0.5, 0.30, 22.0), (1.0, 0.97, 15.0), (1.5, 1.0, 10.6), (2.0, 1.0, 8.0)]
+)
+def test_power_and_runs_used(gap, expected, runs):
+    """Measured reference for n=5, K=5; 60 trials: about 3 standard errors (0.18 at 0.3, 2 runs)."""
+    share, used = power(gap)
+    assert share == pytest.approx(expected, abs=0.18 if gap < 1 else 0.09)
+    assert used == pytest.approx(runs, abs=2.0)
+
+
+def test_one_interim_agrees_with_all_splits_enumerated():
+    """n=4, K=1: reject when the share of the 70 splits with a strictly larger or equal statistic is at most alpha."""
+    data = np.random.default_rng(3)
+    agree = 0
+    for trial in range(40):
+        a, b = data.normal(1.5, 1, 4), data.normal(0, 1, 4)
+        pooled, observed = np.concatenate([a, b]), abs(a.mean() - b.mean())
+        larger = 0
+        for chosen in combinations(range(8), 4):
+            rest = np.setdiff1d(np.arange(8), chosen)
+            larger += abs(pooled[list(chosen)].mean() - pooled[rest].mean()) >= observed - 1e-9
+        decided = verdict({"a": a, "b": b}, trial, block=4, interims=1, alpha=0.1, permutations=4000)
+        agree += (decided.verdicts["a", "b"] != "equal") == (larger / 70 <= 0.1)
+    assert agree >= 39  # 7 of 70 splits is exactly 0.1: only there random splits may disagree
+
+
+def test_direction_needs_and_step_down():
+    base = np.array([0.0, 0.1, 0.2, 0.3, 0.4])
+    result = verdict({"low": base, "high": base + 10, "twin": base + 0.05})
+    assert result.verdicts["low", "high"] == "smaller"
+    assert result.verdicts["high", "twin"] == "larger"
+    assert result.verdicts["low", "twin"] == "open"
+    assert result.needs == ("low", "twin")
+    assert len(result.thresholds) == 1
+
+
+def test_decided_agents_need_no_more_runs_and_earlier_decisions_stand():
+    data = np.random.default_rng(4)
+    low, twin, high = data.normal(size=25), data.normal(size=25), data.normal(size=5) + 20
+    first = verdict({"low": low[:5], "twin": twin[:5], "high": high})
+    last = verdict({"low": low, "twin": twin, "high": high})
+    assert first.needs == ("low", "twin")
+    assert last.needs == ()
+    assert last.verdicts["low", "high"] == first.verdicts["low", "high"] == "smaller"
+    assert last.verdicts["low", "twin"] == "equal"
+    assert last.thresholds[0] == first.thresholds[0]
+
+
+def test_an_agent_that_lags_behind_is_asked_for_alone():
+    same = np.arange(10.0)
+    assert verdict({"a": same, "b": same[:5]}).needs == ("b",)
+
+
+def test_equal_and_constant_scores_are_never_told_apart():
+    assert verdict({"a": [1.0] * 25, "b": [1.0] * 25}).verdicts["a", "b"] == "equal"
+    assert verdict({"a": np.arange(25.0), "b": np.arange(25.0)}).verdicts["a", "b"] == "equal"
+
+
+def test_shift_and_scale_do_not_matter():
+    data = np.random.default_rng(5)
+    for trial in range(10):
+        a, b = data.normal(1, 1, 10), data.normal(0, 1, 10)
+        plain = verdict({"a": a, "b": b}, trial, interims=2, permutations=500)
+        moved = verdict({"a": 1e6 * a - 3e7, "b": 1e6 * b - 3e7}, trial, interims=2, permutations=500)
+        swapped = verdict({"a": -a, "b": -b}, trial, interims=2, permutations=500)
+        assert plain.verdicts == moved.verdicts
+        mirror = {"larger": "smaller", "smaller": "larger", "equal": "equal"}
+        assert swapped.verdicts["a", "b"] == mirror[plain.verdicts["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("runs", "options", "rule"),
+    [
+        ({"a": [1.0] * 5}, {}, "at least 2 agents"),
+        ({"a": [1.0] * 5, "b": [1.0] * 4}, {}, "multiple of 5"),
+        ({"a": [1.0] * 30, "b": [1.0] * 30}, {}, "at most 25"),
+        ({"a": [1.0] * 5, "b": []}, {}, "empty"),
+        ({"a": [1.0] * 5, "b": [np.nan] * 5}, {}, "finite"),
+        ({"a": [1.0] * 5, "b": [1.0] * 5}, {"alpha": 0.0}, "strictly between"),
+        ({"a": [1.0] * 5, "b": [1.0] * 5}, {"permutations": 50}, "at least interims / alpha"),
+        ({"a": [1.0] * 5, "b": [1.0] * 5}, {"block": 1}, "block must be at least 2"),
+    ],
+)
+def test_refusals(runs, options, rule):
+    with pytest.raises(ValueError, match=rule):
+        verdict(runs, **options)
