@@ -2,8 +2,9 @@
 
     curve of a run  --reduce-->  value per seed  --aggregate-->  value per proposal  --rank-->  incumbent
 
-Inside, larger is better: minimised metrics change sign on the way in (`Objective.sign`) and back on the way out. Nothing
-here does I/O or knows time: every function depends on recorded outcomes alone, so a resumed study decides the same again.
+Inside, larger is better: minimised metrics change sign on the way in (`Objective.sign`) and back on the way out.
+Nothing here does I/O or knows time: every function depends on recorded outcomes alone, so a resumed study decides the
+same again.
 """
 
 from __future__ import annotations
@@ -251,8 +252,8 @@ class Worst:
 class Ranking:
     """Who is best: highest fidelity, then most seeds, then score; ties by mean, spread, earliest. A fold over events.
 
-    Feasible proposals come before infeasible ones, the least infeasible first. With several objectives the first decides
-    here; `front` gives the Pareto set.
+    Feasible proposals come before infeasible ones, the least infeasible first. With several objectives the first
+    decides here; `front` gives the Pareto set.
     """
 
     def __init__(self) -> None:
@@ -355,7 +356,8 @@ class Racing:
         """The next seeds for a proposal whose seeds `mine` are in, raced against the incumbent's `reference`.
 
         Empty when it is settled: it lost, a seed of it failed, or it has as many seeds as the incumbent. Without a
-        reference (nothing was scored yet) a proposal stays at the first seeds; once incumbent it is brought to the most.
+        reference (nothing was scored yet) a proposal stays at the first seeds; once incumbent it is brought to the
+        most.
         """
         known = {seed.seed: seed for seed in reference}
         shared = [(seed, known[seed.seed]) for seed in mine if seed.seed in known]

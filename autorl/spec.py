@@ -1,8 +1,9 @@
 """The study file: every key, its default and what it allows.
 
-`load_spec` reads YAML (or a mapping), applies `--set` overrides, checks everything that can be checked without training,
-and returns a frozen `Spec`. `Spec.freeze` gives the self-contained YAML that is stored with the study: the search space is
-written out, seed counts become lists, paths become absolute, so the study never depends on a file that may change later.
+`load_spec` reads YAML (or a mapping), applies `--set` overrides, checks everything that can be checked without
+training, and returns a frozen `Spec`. `Spec.freeze` gives the self-contained YAML that is stored with the study: the
+search space is written out, seed counts become lists, paths become absolute, so the study never depends on a file that
+may change later.
 """
 
 from __future__ import annotations
@@ -289,9 +290,8 @@ class Spec(Section):
             raise ValueError("needs `space` beside `trainer`; `algorithms` bring their own")
         if not self.objective:
             raise ValueError("`objective` needs at least one entry")
-        if self.evaluation.seeds == "racing" and self.evaluation.max is not None:
-            if self.evaluation.max < self.evaluation.min:
-                raise ValueError("`evaluation.max` is below `evaluation.min`")
+        if self.evaluation.max is not None and self.evaluation.max < self.evaluation.min:
+            raise ValueError("`evaluation.max` is below `evaluation.min`")
         return self
 
     # -- resolved: what the rest of the package asks for -----------------------------------------------------------

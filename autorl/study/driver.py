@@ -1,11 +1,12 @@
 """The driver: decides what is trained next from the recorded outcomes alone.
 
 `advance` does everything that can be done with the outcomes known and returns the segments that became ready; `record`
-takes an outcome. Neither waits, so a study file, the embedded `Tuner` and a resumed study all run through the same door.
+takes an outcome. Neither waits, so a study file, the embedded `Tuner` and a resumed study all run through the same
+door.
 
 Deterministic mode (the default). With `parallelism` p, the outcome of proposal i-p is observed immediately before
-proposal i is asked for, never earlier; when the optimizer says `Wait`, the next outcome in proposal order is observed and
-it is asked again with the same generator. Neither the number of workers nor a kill changes what is asked. With
+proposal i is asked for, never earlier; when the optimizer says `Wait`, the next outcome in proposal order is observed
+and it is asked again with the same generator. Neither the number of workers nor a kill changes what is asked. With
 `asynchronous: true` outcomes are observed as they come.
 """
 

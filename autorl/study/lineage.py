@@ -19,7 +19,7 @@ def segment_id(proposal: ProposalId, seed: int) -> SegmentId:
 
 @dataclass(frozen=True)
 class RunOf:
-    """A proposal's place among runs: the first proposal of its run, the run before it, and the step its run starts at."""
+    """A proposal's place among runs: the first proposal of its run, the run before it, and where its run starts."""
 
     root: ProposalId
     parent_root: ProposalId | None
@@ -27,7 +27,7 @@ class RunOf:
 
 
 class Lineage:
-    """Proposals and their chains. A run is a maximal chain with one configuration; exploit or a change starts another."""
+    """Proposals and their chains. A run is a maximal chain with one configuration; a change starts another."""
 
     def __init__(self, plan: SeedPlan) -> None:
         self._plan = plan

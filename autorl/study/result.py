@@ -108,9 +108,7 @@ class Result:
 def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[int], incumbent: Incumbent) -> Result:
     """The result, from a study's tables.
 
-    Args:
-        query: SQL over the study's tables.
-        incumbent: as frozen before the test phase, or the best so far.
+    `query` runs SQL over them; `incumbent` is the one frozen before the test phase, or the best so far.
 
     Raises:
         StudyError: nothing was scored.
@@ -147,7 +145,7 @@ def read_schedule(query: Query, proposal: int) -> tuple[tuple[int, Config], ...]
     number: int | None = proposal
     while number is not None:
         row = query(
-            "SELECT c.config, p.until, p.resume_from FROM proposals p JOIN configs c USING (config_id) WHERE proposal = ?",
+            "SELECT config, until, resume_from FROM proposals JOIN configs USING (config_id) WHERE proposal = ?",
             (number,),
         )
         if not row:

@@ -1,7 +1,7 @@
 """The test phase: after the search is over, the frozen incumbent is trained on seeds no optimizer has seen.
 
-The incumbent, the default configuration and the top k are trained from scratch on the test seeds, same chain, same cuts.
-Test scores never re-rank anything; with `reduce: best` they are read at the step chosen on tuning seeds.
+The incumbent, the default configuration and the top k are trained from scratch on the test seeds, same chain, same
+cuts. Test scores never re-rank anything; with `reduce: best` they are read at the step chosen on tuning seeds.
 """
 
 from __future__ import annotations

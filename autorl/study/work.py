@@ -203,7 +203,7 @@ class Work:
         return sum(self._sizes.values())
 
     def collect(self, wanted: Collection[ProposalId]) -> None:
-        """Delete the checkpoints of tuning segments whose proposal is not wanted and that nothing in flight continues."""
+        """Delete the checkpoints of tuning segments whose proposal is not wanted and that nothing continues."""
         parents = {segment.parent.segment for segment in self.in_flight.values() if segment.parent}
         tests = set(self._spec.plan.test)
         gone = [
