@@ -1,0 +1,19 @@
+"""Optimizers: which configuration to train next, how far, and from which checkpoint. See `base.py` for the contract."""
+
+from autorl.optimizers.base import BaseOptimizer, History, NoOptions, Problem, Record, option
+from autorl.optimizers.registry import Description, OptionHelp, describe, find, make, names
+
+__all__ = [
+    "BaseOptimizer",
+    "Description",
+    "History",
+    "NoOptions",
+    "OptionHelp",
+    "Problem",
+    "Record",
+    "describe",
+    "find",
+    "make",
+    "names",
+    "option",
+]

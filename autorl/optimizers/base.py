@@ -1,0 +1,228 @@
+"""The contract of an optimizer, and what every optimizer shares.
+
+An optimizer decides which configuration is trained next, how far, and from which checkpoint. It trains nothing, stores
+nothing and knows no clock. Three calls make up its life:
+
+`ask(rng)` returns the next `Proposal`, `Wait` (another outcome must be observed first) or `Done` (nothing left, and
+so for ever). It has no durable effect: asked again with an equal generator it gives an equal answer, and an optimizer
+that was asked and never told about it equals one that was not asked. What `ask` computes may be cached, never
+remembered.
+
+`observe(event)` is the only change of state: `Proposed` (the proposal is durable and has got its number), `Scored`
+(it was evaluated; larger is better; a later one supersedes) or `Failed` (every seed of it failed; `values` is the
+penalty, empty as long as no score exists to derive one from). So state is a fold over events. A study is resumed by
+observing its stored events on a fresh instance; the next answers are then bit for bit those of the process that was
+killed. Nothing is pickled. Whatever `ask` decided that cannot be recomputed from the events goes into
+`Proposal.meta`, as JSON.
+
+`keeps()` names the proposals that may still be resumed; other checkpoints may be deleted.
+
+The driver is single-threaded. Proposals are numbered by their first `Proposed`, ascending. Outcomes come later, in any
+order; which of them precede which `ask` depends on the study file alone. A trace with two proposals in flight:
+
+    ask(rng 0)                    -> Proposal(default configuration, until=horizon)
+    observe(Proposed(0, ...))
+    ask(rng 1)                    -> Proposal(...)                  # 0 is pending: its result is not known here
+    observe(Proposed(1, ...))
+    observe(Scored(0, (12.5,)))
+    ask(rng 2)                    -> Wait()                         # a generation of two is out: 1 is needed
+    observe(Failed(1, DIVERGED, (12.5,)))                           # the penalty: the worst score so far
+    ask(rng 2)                    -> Proposal(..., resume_from=0)   # the same rng as before `Wait`
+    observe(Proposed(2, ...))
+    observe(Scored(0, (12.1,), n_seeds=2))                          # 0 was run on one more seed: supersedes 12.5
+
+To write an optimizer: subclass `BaseOptimizer`, implement `_ask` (and `_observe` if there is state beyond the history),
+declare the options as a frozen dataclass, name the class in `registry.py`, and the conformance kit tests it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from autorl.types import (
+    Config,
+    Done,
+    Event,
+    Failed,
+    FrozenMap,
+    InputError,
+    Proposal,
+    ProposalId,
+    Proposed,
+    Scored,
+    Wait,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from autorl.space import Space
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be optimized, as far as an optimizer may know.
+
+    Attributes:
+        horizon: steps of a full-length run.
+        budget: full-length runs the study can afford; may be infinite.
+        n_objectives: length of `Scored.values`.
+        changeable: hyperparameters that may differ between a proposal and the one it resumes from.
+        initial: configurations proposed first: the default configuration, then the warm starts; no repeats.
+    """
+
+    space: Space
+    horizon: int
+    budget: float
+    n_objectives: int
+    changeable: frozenset[str]
+    initial: tuple[Config, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A proposal and the latest that is known of it."""
+
+    id: ProposalId
+    proposal: Proposal
+    result: Scored | Failed | None = None
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Score or penalty, one per objective; empty while pending, and for a failure without a penalty."""
+        return self.result.values if self.result is not None else ()
+
+    @property
+    def constraints(self) -> tuple[float, ...]:
+        return self.result.constraints if isinstance(self.result, Scored) else ()
+
+
+class History:
+    """Everything observed so far: one frozen `Record` per proposal, in the order of the proposals. Itself a fold."""
+
+    def __init__(self) -> None:
+        self._records: dict[ProposalId, Record] = {}
+        self._pending: dict[ProposalId, None] = {}
+
+    def observe(self, event: Event) -> None:
+        """Take note of an event."""
+        if isinstance(event, Proposed):
+            assert not self._records or event.id > next(reversed(self._records)), f"proposal {event.id} out of order"
+            self._records[event.id] = Record(event.id, event.proposal)
+            self._pending[event.id] = None
+        else:
+            assert event.proposal in self._records, f"outcome of an unknown proposal: {event}"
+            assert all(math.isfinite(value) for value in event.values), f"a score that is not finite: {event}"
+            self._records[event.proposal] = replace(self._records[event.proposal], result=event)
+            self._pending.pop(event.proposal, None)
+
+    @property
+    def pending(self) -> Collection[ProposalId]:
+        """Proposals without any outcome, in order."""
+        return self._pending.keys()
+
+    def __getitem__(self, proposal: ProposalId) -> Record:
+        return self._records[proposal]
+
+    def __contains__(self, proposal: object) -> bool:
+        return proposal in self._records
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._records.values())
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+def option(
+    default: Any,
+    text: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A field of an options dataclass: default, one line of help, what is allowed (its type is the annotation's)."""
+    return field(default=default, metadata={"help": text, "minimum": minimum, "maximum": maximum, "choices": choices})
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """For optimizers without options."""
+
+
+O = TypeVar("O")  # noqa: E741  (the options of a subclass)
+
+
+class BaseOptimizer(ABC, Generic[O]):
+    """Proposes the initial configurations, then whatever `_ask` says; checks and books what goes in and out.
+
+    Class attributes:
+        Options: frozen dataclass of the options, its fields made by `option`.
+        multi_objective: whether more than one objective is understood.
+        partial: proposes segments that end before the horizon (rungs, generations); such optimizers place the initial
+            configurations themselves and cannot be combined with `stop`.
+    """
+
+    Options: ClassVar[type[Any]] = NoOptions
+    multi_objective: ClassVar[bool] = False
+    partial: ClassVar[bool] = False
+
+    def __init__(self, problem: Problem, options: O) -> None:
+        self.problem = problem
+        self.options = options
+        self.history = History()
+
+    def ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
+        """The next proposal; no durable effect."""
+        answer = self._initial() or self._ask(rng)
+        if isinstance(answer, Proposal):
+            assert self.problem.space.is_valid(answer.config), f"{type(self).__name__} proposed {answer.config}"
+            assert 0 < answer.until <= self.problem.horizon, f"{type(self).__name__}: until {answer.until}"
+        assert not isinstance(answer, Wait) or self.history.pending, f"{type(self).__name__} waits for nothing"
+        return answer
+
+    def observe(self, event: Event) -> None:
+        """Take note of an event: the only state change."""
+        if isinstance(event, Scored):
+            assert len(event.values) == self.problem.n_objectives, f"{len(event.values)} values: {event}"
+        self.history.observe(event)
+        self._observe(event)
+
+    def keeps(self) -> Collection[ProposalId]:
+        """Proposals that may still be resumed. None, for an optimizer of full-length runs."""
+        return ()
+
+    def _initial(self) -> Proposal | None:
+        """The initial configuration whose turn it is; None when all were proposed."""
+        number = len(self.history)
+        if self.partial or number >= len(self.problem.initial):
+            return None
+        return self._propose(self.problem.initial[number], "default" if number == 0 else "warm start")
+
+    def _propose(self, config: Config, origin: str, meta: Mapping[str, Any] | None = None) -> Proposal:
+        """A full-length run of `config` from scratch."""
+        return Proposal(config, self.problem.horizon, origin=origin, meta=FrozenMap(meta or {}))
+
+    @abstractmethod
+    def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
+        """The algorithm: the proposal after the initial ones. Must not change state."""
+
+    def _observe(self, event: Event) -> None:
+        """State beyond `self.history`, which has already taken note of `event`."""
+
+
+def require(module: str, optimizer: str, extra: str) -> None:
+    """Raise `InputError` if a package that an optimizer needs is not installed."""
+    if importlib.util.find_spec(module) is None:
+        raise InputError(f"{optimizer} needs {module}: pip install 'autorl[{extra}]'", key="optimizer.name")
+
+
+def violation(record: Record) -> float:
+    """How far a proposal is from feasible: the sum of its positive constraint values; 0 when feasible or unknown."""
+    return sum(value for value in record.constraints if value > 0)

@@ -1,0 +1,114 @@
+"""CMA-ES: covariance matrix adaptation in the unit cube (Hansen and Ostermeier 2001; Hansen 2016; the `cmaes` package).
+
+State is a fold: the distribution changes only when `population_size` further points have an outcome, taken in proposal
+order. A point is a function of that distribution and the generator of its proposal number, and travels, as drawn, in
+`Proposal.meta`. With several proposals in flight some points of an update come from an earlier distribution; using
+them wastes nothing and measures better than leaving them out (6-d sphere, 200 runs, 8 in flight: 0.007 against 0.018;
+0.002 with one in flight).
+
+Inactive coordinates and those of rounded or repaired hyperparameters are told as drawn: the update assumes points of
+the very distribution, and imputing or rounding them would make its variance collapse. When a run has converged, a new
+one starts elsewhere with twice the population (Auger and Hansen 2005).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autorl import seeds
+from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, require, violation
+from autorl.types import Event, Failed, Proposal, ProposalId, Proposed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+REDRAWS = 20  # points that break a rule of the space before one is repaired
+
+
+@dataclass(frozen=True)
+class CMAESOptions:
+    sigma: float = option(0.25, "initial step size, in units of each hyperparameter's range", minimum=1e-6, maximum=1.0)
+    population_size: int | None = option(None, "points per update; null: 4 + 3 ln(hyperparameters)", minimum=4)
+
+
+class CMAES(BaseOptimizer[CMAESOptions]):
+    """CMA-ES around the default configuration; categorical hyperparameters by bins of the unit interval."""
+
+    Options = CMAESOptions
+
+    def __init__(self, problem: Problem, options: CMAESOptions) -> None:
+        require("cmaes", "cmaes", "bo")
+        super().__init__(problem, options)
+        space = problem.space
+        self._searched = [i for i, n in enumerate(space.names) if space.hyperparameters[n].type != "constant"]
+        self._dimension = max(2, len(self._searched))  # the package needs two; a second, idle one does no harm
+        self._template = np.where(np.isnan(unit := space.to_unit(space.default())), 0.5, unit)
+        self._run = 0  # restarts so far
+        self._scored: dict[ProposalId, None] = {}  # points of this run with an outcome, not yet told
+        self._told: set[ProposalId] = set()
+        start = np.full(self._dimension, 0.5)
+        start[: len(self._searched)] = self._template[self._searched]
+        self._cma = self._started(start, options.population_size)
+
+    def _started(self, mean: NDArray[np.float64], population_size: int | None) -> Any:
+        from cmaes import CMA
+
+        bounds = np.tile([0.0, 1.0], (self._dimension, 1))
+        return CMA(mean=mean, sigma=self.options.sigma, bounds=bounds, population_size=population_size)
+
+    def _ask(self, rng: np.random.Generator) -> Proposal:
+        space = self.problem.space
+        self._cma.reseed_rng(int(rng.integers(2**31)))
+        for _ in range(1 + REDRAWS):
+            point = self._cma.ask()
+            vector = self._vector(point)
+            if space.is_valid(config := space.from_unit(vector)):
+                break
+        else:
+            config = space.decode(vector, rng)
+        meta = {"run": self._run, "point": [float(coordinate) for coordinate in point]}
+        return self._propose(config, "cmaes", meta)
+
+    def _vector(self, point: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A point (n searched,) as a vector over all hyperparameters (n,)."""
+        vector = self._template.copy()
+        vector[self._searched] = point[: len(self._searched)]
+        return vector
+
+    def _observe(self, event: Event) -> None:
+        if isinstance(event, Proposed) or self.history[event.proposal].proposal.meta.get("run") != self._run:
+            return  # initial configurations, and points of a run that has converged
+        if event.proposal in self._told:
+            return  # a later score of a point that the distribution has already followed
+        self._scored[event.proposal] = None
+        if len(self._scored) >= self._cma.population_size:
+            first = sorted(self._scored)[: self._cma.population_size]
+            self._tell([self.history[proposal] for proposal in first])
+
+    def _tell(self, records: list[Record]) -> None:
+        points = [np.array(record.proposal.meta["point"]) for record in records]
+        self._cma.tell(list(zip(points, losses(records), strict=True)))
+        self._told |= {record.id for record in records}
+        for record in records:
+            del self._scored[record.id]
+        if self._cma.should_stop():
+            self._run += 1
+            self._scored.clear()
+            start = seeds.generator(self._run, "algorithm", "cmaes restart").random(self._dimension)
+            self._cma = self._started(start, 2 * self._cma.population_size)
+
+
+def losses(records: list[Record]) -> list[float]:
+    """What to minimize: minus the score; behind those the infeasible by violation, then unscored failures."""
+    usable = [record for record in records if record.values and not violation(record)]
+    infeasible = sorted((r for r in records if r.values and violation(r)), key=lambda r: (violation(r), r.id))
+    unscored = [record for record in records if not record.values]
+    loss = {record.id: -record.values[0] for record in usable}
+    worst = max(loss.values(), default=0.0)
+    for rank, record in enumerate([*infeasible, *unscored], start=1):
+        assert record.values or isinstance(record.result, Failed)
+        loss[record.id] = worst + rank
+    return [loss[record.id] for record in records]

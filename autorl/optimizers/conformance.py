@@ -1,0 +1,343 @@
+"""The conformance kit: what every optimizer must pass. Import it in tests only (it needs pytest).
+
+    class TestMine(OptimizerConformance):
+        optimizer = "my_package.my_module:MyOptimizer"     # or a registered name
+        options = {"population_size": 6}                   # small, so that 24 proposals reach every branch
+
+The subclass inherits the tests. `proposals` may be lowered for an optimizer that is slow to ask.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from autorl import seeds
+from autorl.optimizers.base import BaseOptimizer
+from autorl.optimizers.registry import find, make
+from autorl.optimizers.simulation import Simulation, from_json, replayed, simulate, to_json
+from autorl.space import Space, load_space
+from autorl.types import (
+    Config,
+    Done,
+    Event,
+    Failed,
+    FrozenMap,
+    InputError,
+    Proposal,
+    ProposalId,
+    Proposed,
+    Scored,
+    Status,
+    Wait,
+    freeze,
+)
+
+HORIZON = 100
+FAILURES = (Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.DIVERGED, Status.LOST)
+
+UNIT: Mapping[str, Any] = {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.75}
+SPACES: Mapping[str, Mapping[str, Any]] = {
+    "continuous": {"hyperparameters": {"x": UNIT, "y": UNIT, "z": UNIT}},
+    "types": {
+        "hyperparameters": {
+            "rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 3e-4},
+            "gamma": {"type": "float", "lower": 0.8, "upper": 0.9999, "scale": "flipped_log", "default": 0.99},
+            "layers": {"type": "int", "lower": 1, "upper": 4, "default": 2},
+            "batch": {"type": "int", "lower": 8, "upper": 1024, "scale": "log", "default": 64},
+            "activation": {"type": "categorical", "choices": ["relu", "tanh"]},
+            "net_arch": {"type": "categorical", "choices": [[64], [64, 64], [256, 256]]},
+            "normalize": {"type": "categorical", "choices": [True, False]},
+            "width": {"type": "ordinal", "choices": [16, 32, 64, 128], "default": 64},
+            "only": {"type": "categorical", "choices": ["one"]},
+            "fixed": {"type": "constant", "value": 7},
+        }
+    },
+    "conditional": {
+        "hyperparameters": {
+            "kind": {"type": "categorical", "choices": ["a", "b"]},
+            "x": UNIT,
+            "a.depth": {"type": "int", "lower": 1, "upper": 9, "default": 3},
+            "a.mode": {"type": "categorical", "choices": ["u", "v"]},
+            "a.v.rate": {"type": "float", "lower": 1e-4, "upper": 1.0, "scale": "log", "default": 0.01},
+            "b.width": UNIT,
+        },
+        "conditions": {
+            "a.depth": "kind == 'a'",
+            "a.mode": "kind == 'a'",
+            "a.v.rate": "a.mode == 'v'",
+            "b.width": "kind == 'b'",
+        },
+    },
+    "constrained": {
+        "hyperparameters": {
+            "n": {"type": "int", "lower": 1, "upper": 64, "scale": "log", "default": 16},
+            "m": {"type": "int", "lower": 1, "upper": 64, "scale": "log", "default": 4},
+            "c": {"type": "categorical", "choices": ["p", "q", "r"]},
+            "d": {"type": "categorical", "choices": ["p", "q", "r"]},
+            "x": UNIT,
+        },
+        "forbidden": [{"c": "p", "d": "q"}],
+        "constraints": ["m <= n"],
+    },
+}
+
+
+def space_of(name: str) -> Space:
+    """One of the kit's spaces."""
+    return load_space(SPACES[name])
+
+
+def score(space: Space) -> Callable[[ProposalId, Proposal], float]:
+    """A smooth function of the active coordinates, best near 0.3 in each, growing with the length of the run."""
+
+    def objective(number: ProposalId, proposal: Proposal) -> float:
+        unit = space.to_unit(proposal.config)
+        return proposal.until / HORIZON - float(np.nansum((unit - 0.3) ** 2))
+
+    return objective
+
+
+def two_scores(space: Space) -> Callable[[ProposalId, Proposal], tuple[float, ...]]:
+    """Two objectives in conflict."""
+
+    def objective(number: ProposalId, proposal: Proposal) -> tuple[float, ...]:
+        unit = space.to_unit(proposal.config)
+        return -float(np.nansum((unit - 0.2) ** 2)), -float(np.nansum((unit - 0.8) ** 2))
+
+    return objective
+
+
+def some_fail(number: ProposalId, proposal: Proposal) -> Status | None:
+    """Every kind of failure, the very first proposals included (they have no penalty yet)."""
+    return FAILURES[number % len(FAILURES)] if number < 2 or number % 5 == 3 else None
+
+
+def all_fail(number: ProposalId, proposal: Proposal) -> Status:
+    return FAILURES[number % len(FAILURES)]
+
+
+def fingerprint(optimizer: str, options: Mapping[str, Any], space: str, n: int) -> str:
+    """The history of a small study with failures, as text; run in another process by the kit."""
+    made = space_of(space)
+    factory = _factory(optimizer, made, options)
+    return simulate(factory, score(made), n, lag=3, fail=some_fail).fingerprint()
+
+
+def _factory(optimizer: str, space: Space, options: Mapping[str, Any], **more: Any) -> Callable[[], BaseOptimizer[Any]]:
+    changeable = frozenset(space.names) if find(optimizer).partial else frozenset()
+    arguments = {"horizon": HORIZON, "budget": 40, "changeable": changeable, **more}
+    return lambda: make(optimizer, space, **arguments, **options)
+
+
+class OptimizerConformance:
+    """Inherit and set `optimizer`."""
+
+    optimizer: ClassVar[str]
+    options: ClassVar[Mapping[str, Any]] = {}
+    proposals: ClassVar[int] = 24
+
+    def factory(self, space: Space, **more: Any) -> Callable[[], BaseOptimizer[Any]]:
+        return _factory(self.optimizer, space, self.options, **more)
+
+    def run(self, space: Space, **how: Any) -> Simulation:
+        return simulate(self.factory(space), score(space), how.pop("n", self.proposals), **how)
+
+    @pytest.mark.parametrize("lag", [1, 8])
+    @pytest.mark.parametrize("name", sorted(SPACES))
+    def test_every_proposal_is_valid(self, name: str, lag: int) -> None:
+        space = space_of(name)
+        for proposal in self.run(space, lag=lag).proposals:
+            space.check(proposal.config)
+            assert set(proposal.config) == space.active(proposal.config)
+            for key, value in proposal.config.items():
+                hyperparameter = space.hyperparameters[key]
+                expected = {"float": float, "int": int}.get(hyperparameter.type)
+                assert expected in (None, type(value)), f"{key}: {value!r}"
+                assert not hyperparameter.choices or repr(value) in map(repr, map(freeze, hyperparameter.choices))
+
+    def test_default_then_warm_starts_come_first(self) -> None:
+        space = space_of("types")
+        warm = space.sample(seeds.generator(1, "noise"))
+        factory = self.factory(space, initial=(warm, space.default(), warm))
+        proposals = simulate(factory, score(space), 6).proposals
+        runs = [proposal for proposal in proposals if proposal.resume_from is None]
+        assert [run.config for run in runs[:2]] == [space.default(), warm]
+        assert [run.origin for run in runs[:2]] == ["default", "warm start"]
+
+    @pytest.mark.parametrize("name", ["types", "conditional"])
+    def test_ask_has_no_effect(self, name: str) -> None:
+        space = space_of(name)
+        plain, asked = self.factory(space)(), self.factory(space)()
+        for event in self.run(space, lag=2, fail=some_fail).events:
+            if isinstance(event, Proposed):
+                answers = [asked.ask(seeds.generator(0, "ask", event.id)) for _ in range(2)]
+                asked.ask(seeds.generator(99, "noise", event.id))
+                assert answers == [plain.ask(seeds.generator(0, "ask", event.id))] * 2
+            plain.observe(event)
+            asked.observe(event)
+        assert asked.ask(seeds.generator(5, "noise")) == plain.ask(seeds.generator(5, "noise"))
+
+    @pytest.mark.parametrize(("name", "lag"), [("types", 1), ("conditional", 4), ("constrained", 4)])
+    def test_killed_at_every_event_equals_uninterrupted(self, name: str, lag: int) -> None:
+        space = space_of(name)
+        whole = self.run(space, lag=lag, fail=some_fail)
+        killed = self.run(space, lag=lag, fail=some_fail, kill=True)
+        assert killed.fingerprint() == whole.fingerprint()
+
+    def test_late_and_superseding_outcomes(self) -> None:
+        space = space_of("continuous")
+        optimizer, events = self.factory(space)(), list[Event]()
+        rng = seeds.generator(0, "noise", "order")
+        waiting: list[Proposed] = []
+        for number in range(self.proposals):
+            while len(waiting) > 4 or isinstance(answer := optimizer.ask(seeds.generator(0, "ask", number)), Wait):
+                late = waiting.pop(int(rng.integers(len(waiting))))
+                values = (score(space)(late.id, late.proposal),)
+                for n_seeds in range(1, int(rng.integers(2, 4))):
+                    reached = late.proposal.until
+                    scored = Scored(late.id, (values[0] - 0.01 * n_seeds,), n_seeds=n_seeds, reached=reached)
+                    events.append(scored)
+                    optimizer.observe(scored)
+            if isinstance(answer, Done):
+                break
+            events.append(Proposed(number, answer))
+            optimizer.observe(events[-1])
+            waiting.append(Proposed(number, answer))
+            fresh = replayed(self.factory(space), events)
+            again = seeds.generator(0, "ask", number + 1)
+            assert fresh.ask(again) == optimizer.ask(seeds.generator(0, "ask", number + 1))
+
+    def test_a_score_can_be_superseded_by_a_failure_and_back(self) -> None:
+        space = space_of("continuous")
+        optimizer = self.factory(space)()
+        for event in self.run(space, n=min(12, self.proposals)).events:
+            optimizer.observe(event)
+        optimizer.observe(Scored(0, (0.5,), n_seeds=3, reached=HORIZON))
+        assert isinstance(optimizer.ask(seeds.generator(0, "ask", 99)), Proposal | Wait | Done)
+
+    @pytest.mark.parametrize("fail", [some_fail, all_fail])
+    def test_failures_are_survived_and_never_resumed(self, fail: Callable[..., Status | None]) -> None:
+        space = space_of("types")
+        simulation = self.run(space, lag=2, fail=fail)
+        failed = {event.proposal for event in simulation.events if isinstance(event, Failed)}
+        assert failed
+        assert simulation.done or len(simulation.proposals) == self.proposals
+        assert not failed & {proposal.resume_from for proposal in simulation.proposals}
+
+    def test_unresumable_proposals_are_never_resumed(self) -> None:
+        space = space_of("continuous")
+        optimizer = self.factory(space)()
+        broken: set[ProposalId] = set()
+        for number in range(self.proposals):
+            answer = optimizer.ask(seeds.generator(0, "ask", number))
+            if isinstance(answer, Done):
+                break
+            assert isinstance(answer, Proposal)
+            assert answer.resume_from not in broken
+            optimizer.observe(Proposed(number, answer))
+            usable = number % 3 != 1
+            broken |= set() if usable else {number}
+            value = score(space)(number, answer)
+            optimizer.observe(Scored(number, (value,), reached=answer.until, resumable=usable))
+
+    def test_pending_points_are_not_proposed_again(self) -> None:
+        runs = [p for p in self.run(space_of("continuous"), lag=8).proposals if p.resume_from is None]
+        configs = [proposal.config for proposal in runs]
+        assert len(set(configs)) == len(configs)
+
+    def test_wait_only_for_pending_and_done_for_ever(self) -> None:
+        space = space_of("constrained")
+        optimizer = self.factory(space)()
+        answer: Any = None
+        for number in range(self.proposals):
+            answer = optimizer.ask(seeds.generator(0, "ask", number))
+            if not isinstance(answer, Proposal):
+                break
+            optimizer.observe(Proposed(number, answer))
+        assert not isinstance(answer, Wait) or number > 0
+        if isinstance(answer, Done):
+            assert optimizer.ask(seeds.generator(0, "ask", number + 1)) == Done()
+
+    def test_kept_proposals_exist_and_resumed_ones_were_kept(self) -> None:
+        space = space_of("continuous")
+        optimizer, kept, known = self.factory(space)(), set[ProposalId](), set[ProposalId]()
+        for event in self.run(space, lag=3, fail=some_fail).events:
+            if isinstance(event, Proposed):
+                assert event.proposal.resume_from in kept | {None}
+                known.add(event.id)
+            optimizer.observe(event)
+            kept = set(optimizer.keeps())
+            assert kept <= known
+
+    def test_same_in_processes_with_other_hash_seeds(self) -> None:
+        code = (
+            "import json, sys; from autorl.optimizers.conformance import fingerprint;"
+            "print(fingerprint(*json.loads(sys.argv[1])))"
+        )
+        arguments = json.dumps([self.optimizer, dict(self.options), "conditional", self.proposals])
+        here = fingerprint(self.optimizer, self.options, "conditional", self.proposals)
+        environment = {**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        done = subprocess.run(
+            [sys.executable, "-c", code, arguments], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip() == here
+
+    def test_events_survive_json_and_cannot_be_changed(self) -> None:
+        for event in self.run(space_of("types"), n=min(12, self.proposals)).events:
+            assert from_json(json.loads(json.dumps(to_json(event)))) == event
+            if isinstance(event, Proposed):
+                assert type(event.proposal.config) is Config
+                assert type(event.proposal.meta) is FrozenMap
+                hash(event.proposal)
+
+    def test_several_objectives(self) -> None:
+        space = space_of("types")
+        factory = self.factory(space, n_objectives=2)
+        if not find(self.optimizer).multi_objective or "stop" in self.options:
+            with pytest.raises(InputError, match="one objective"):
+                factory()
+            return
+        whole = simulate(factory, two_scores(space), self.proposals, lag=3, fail=some_fail)
+        killed = simulate(factory, two_scores(space), self.proposals, lag=3, fail=some_fail, kill=True)
+        assert killed.fingerprint() == whole.fingerprint()
+
+    def test_constraint_values_are_understood(self) -> None:
+        space = space_of("continuous")
+        optimizer, events = self.factory(space)(), list[Event]()
+        for number in range(self.proposals):
+            answer = optimizer.ask(seeds.generator(0, "ask", number))
+            if isinstance(answer, Done):
+                break
+            assert isinstance(answer, Proposal)
+            broken = (answer.config["x"] - 0.5, 0.1 - answer.config["y"])
+            outcome: Scored | Failed = Scored(
+                number, (score(space)(number, answer),), reached=answer.until, constraints=broken
+            )
+            if number % 6 == 2:
+                outcome = Failed(number, Status.CRASH, (-1.0,) if number > 3 else ())
+            for event in (Proposed(number, answer), outcome):
+                events.append(event)
+                optimizer.observe(event)
+        fresh = replayed(self.factory(space), events)
+        assert fresh.ask(seeds.generator(0, "ask", 99)) == optimizer.ask(seeds.generator(0, "ask", 99))
+
+    def test_scores_that_are_not_finite_are_refused(self) -> None:
+        optimizer = self.factory(space_of("continuous"))()
+        answer = optimizer.ask(seeds.generator(0, "ask", 0))
+        assert isinstance(answer, Proposal)
+        optimizer.observe(Proposed(0, answer))
+        with pytest.raises(AssertionError, match="not finite"):
+            optimizer.observe(Scored(0, (float("nan"),)))
+
+    def test_unknown_options_are_refused(self) -> None:
+        with pytest.raises(InputError, match="unknown option"):
+            make(self.optimizer, space_of("continuous"), horizon=HORIZON, no_such_option=1)

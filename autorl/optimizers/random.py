@@ -1,0 +1,20 @@
+"""Random search: independent uniform configurations (Bergstra and Bengio 2012); the baseline of every claim."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autorl.optimizers.base import BaseOptimizer, NoOptions
+from autorl.types import Proposal
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class RandomSearch(BaseOptimizer[NoOptions]):
+    """Configurations drawn uniformly on each hyperparameter's scale, independently of all results."""
+
+    multi_objective = True
+
+    def _ask(self, rng: np.random.Generator) -> Proposal:
+        return self._propose(self.problem.space.sample(rng), "random")

@@ -1,0 +1,231 @@
+"""Optimizers by name: which there are, what options they take, and `make`, which builds one.
+
+A name is a key of `REGISTRY`, or `"module:Class"` for an optimizer of your own (a subclass of `BaseOptimizer`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import math
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
+from typing import TYPE_CHECKING, Any
+
+from autorl.optimizers.base import BaseOptimizer, Problem
+from autorl.types import InputError
+
+if TYPE_CHECKING:
+    from autorl.space import Space
+
+REGISTRY: Mapping[str, str] = {
+    "cmaes": "autorl.optimizers.cmaes_:CMAES",
+    "gp": "autorl.optimizers.optuna_:GP",
+    "grid": "autorl.optimizers.grid:GridSearch",
+    "nsga2": "autorl.optimizers.optuna_:NSGA2",
+    "random": "autorl.optimizers.random:RandomSearch",
+    "sobol": "autorl.optimizers.sobol:SobolSearch",
+    "tpe": "autorl.optimizers.optuna_:TPE",
+}
+STOPPING: Mapping[str, str] = {"median": "autorl.optimizers.median_stop:MedianStop"}
+EXTRAS: Mapping[str, str] = {"cmaes": "bo", "torch": "bo", "sklearn": "bo", "smac": "smac"}
+
+
+def names() -> tuple[str, ...]:
+    """The optimizers that come with the package, sorted."""
+    return tuple(sorted(REGISTRY))
+
+
+@dataclasses.dataclass(frozen=True)
+class OptionHelp:
+    """An option for a reader: `allowed` is a phrase such as "int >= 2"."""
+
+    name: str
+    default: Any
+    allowed: str
+    help: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """An optimizer for a reader: the first line of its docstring and its options."""
+
+    name: str
+    summary: str
+    multi_objective: bool
+    options: tuple[OptionHelp, ...]
+
+
+def describe(name: str) -> Description:
+    """What `autorl optimizers` prints about one optimizer.
+
+    Raises:
+        InputError: no such optimizer, or it needs a package that is not installed.
+    """
+    cls = find(name)
+    summary = (cls.__doc__ or "").strip().splitlines()
+    options = [OptionHelp(f.name, f.default, _allowed(cls, f), f.metadata["help"]) for f in _fields(cls)]
+    if not cls.partial:
+        options.append(OptionHelp("stop", None, f"null or {_one_of(STOPPING)}", "stop runs that fall behind, at rungs"))
+        for rule in STOPPING.values():
+            stopping = _load(rule)
+            options += [
+                OptionHelp(f.name, f.default, _allowed(stopping, f), f"with stop: {f.metadata['help']}")
+                for f in _fields(stopping)
+            ]
+    return Description(name, summary[0] if summary else "", cls.multi_objective, tuple(options))
+
+
+def make(
+    name: str,
+    space: Space,
+    *,
+    horizon: int,
+    budget: float = math.inf,
+    n_objectives: int = 1,
+    changeable: Iterable[str] = frozenset(),
+    initial: Sequence[Mapping[str, Any]] = (),
+    **options: Any,
+) -> BaseOptimizer[Any]:
+    """An optimizer ready for its first `ask`.
+
+    Args:
+        name: a registered name or `"module:Class"`.
+        space: the search space.
+        horizon: steps of a full-length run.
+        budget: full-length runs the study can afford.
+        n_objectives: values per score.
+        changeable: hyperparameters that may change along a chain of segments.
+        initial: warm starts, proposed after the default configuration (which is always proposal 0); what they leave out
+            has its default value.
+        options: of the optimizer; and `stop: median` with its options for optimizers of full-length runs.
+
+    Raises:
+        InputError: an unknown name or option, a value that is not allowed, an invalid warm start, more objectives than
+            the optimizer understands, or a missing package.
+    """
+    cls = find(name)
+    if horizon < 1:
+        raise InputError(f"a run needs at least one step, got {horizon}", key="fidelity.steps")
+    if n_objectives > 1 and not cls.multi_objective:
+        able = [other for other in names() if _multi_objective(other)]
+        raise InputError(f"{name} has one objective, got {n_objectives}; use {', '.join(able)}", key="optimizer.name")
+    starts = tuple(dict.fromkeys([space.default(), *map(space.config, initial)]))
+    problem = Problem(space, horizon, budget, n_objectives, frozenset(changeable), starts)
+    rule = options.pop("stop", None)
+    if rule is None:
+        return cls(problem, _parse(cls, options, name))
+    return _with_stopping(cls, problem, name, rule, options)
+
+
+def find(name: str) -> type[BaseOptimizer[Any]]:
+    """The class behind a name.
+
+    Raises:
+        InputError: no such optimizer, or it needs a package that is not installed.
+    """
+    target = REGISTRY.get(name, name if isinstance(name, str) and ":" in name else None)
+    if target is None:
+        raise InputError(
+            f"no optimizer {name!r}{_nearest(name, names())}; there are {', '.join(names())}", key="optimizer.name"
+        )
+    return _load(target)
+
+
+def _load(target: str) -> type[BaseOptimizer[Any]]:
+    module, _, attribute = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get(str(error.name))
+        remedy = f"pip install 'autorl[{extra}]'" if extra else f"the module {error.name!r} cannot be imported"
+        raise InputError(f"{target} is not available: {remedy}", key="optimizer.name") from error
+    if not (isinstance(found, type) and issubclass(found, BaseOptimizer)):
+        raise InputError(f"{target} is not a subclass of autorl.optimizers.BaseOptimizer", key="optimizer.name")
+    return found
+
+
+def _with_stopping(
+    cls: type[BaseOptimizer[Any]], problem: Problem, name: str, rule: Any, options: Mapping[str, Any]
+) -> BaseOptimizer[Any]:
+    if rule not in STOPPING:
+        raise InputError(f"no stopping rule {rule!r}; there is {_one_of(STOPPING)}", key="optimizer.stop")
+    if cls.partial or problem.n_objectives > 1:
+        why = "it cuts runs itself" if cls.partial else "a stopping rule ranks runs by one objective"
+        raise InputError(f"{name} cannot be used with `stop`: {why}", key="optimizer.stop")
+    stopping: Any = _load(STOPPING[rule])
+    own = {field.name for field in _fields(stopping)}
+    known = tuple(sorted(own | {field.name for field in _fields(cls)}))
+    _refuse_unknown(options, known, name)
+    inner = cls(problem, _parse(cls, {key: value for key, value in options.items() if key not in own}, name))
+    optimizer = stopping(problem, _parse(stopping, {key: options[key] for key in options if key in own}, name), inner)
+    assert isinstance(optimizer, BaseOptimizer)
+    return optimizer
+
+
+def _parse(cls: type[BaseOptimizer[Any]], options: Mapping[str, Any], name: str) -> Any:
+    """The options dataclass of `cls`, each value checked against its field."""
+    fields = {field.name: field for field in _fields(cls)}
+    _refuse_unknown(options, (*fields, *(() if cls.partial else ("stop",))), name)
+    for key, value in options.items():
+        if not _fits(cls, fields[key], value):
+            raise InputError(f"expected {_allowed(cls, fields[key])}, got {value!r}", key=f"optimizer.{key}")
+    return cls.Options(**options)
+
+
+def _refuse_unknown(options: Iterable[str], known: Sequence[str], name: str) -> None:
+    for key in options:
+        if key not in known:
+            allowed = f"the options of {name} are {', '.join(known)}" if known else f"{name} has no options"
+            raise InputError(f"unknown option{_nearest(key, known)}; {allowed}", key=f"optimizer.{key}")
+
+
+def _nearest(word: object, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(word), list(known), n=1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def _one_of(choices: Iterable[str]) -> str:
+    return " or ".join(choices)
+
+
+def _fields(cls: type[BaseOptimizer[Any]]) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(cls.Options)
+
+
+def _types(cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any]) -> tuple[type, ...]:
+    hint = typing.get_type_hints(cls.Options)[field.name]
+    return tuple(typing.get_origin(part) or part for part in typing.get_args(hint) or (hint,))
+
+
+def _fits(cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any], value: Any) -> bool:
+    types = _types(cls, field)
+    if value is None:
+        return NoneType in types
+    if isinstance(value, bool) and bool not in types:
+        return False
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        minimum, maximum = field.metadata["minimum"], field.metadata["maximum"]
+        inside = (minimum is None or value >= minimum) and (maximum is None or value <= maximum)
+        return inside and math.isfinite(value) and (float in types or (int in types and isinstance(value, int)))
+    return isinstance(value, types) and value in (field.metadata["choices"] or (value,))
+
+
+def _allowed(cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any]) -> str:
+    """A phrase for what `_fits` accepts."""
+    if field.metadata["choices"]:
+        return _one_of(field.metadata["choices"])
+    words: dict[type, str] = {NoneType: "null", Mapping: "mapping"}
+    text = " or ".join(words.get(kind, kind.__name__) for kind in _types(cls, field))
+    minimum, maximum = field.metadata["minimum"], field.metadata["maximum"]
+    bounds = f" in [{minimum}, {maximum}]" if maximum is not None else f" >= {minimum}" if minimum is not None else ""
+    return text + bounds
+
+
+def _multi_objective(name: str) -> bool:
+    try:
+        return find(name).multi_objective
+    except InputError:  # its package is not installed: not an alternative to name
+        return False

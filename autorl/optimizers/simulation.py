@@ -1,0 +1,176 @@
+"""A driver loop without trainers: plays an optimizer against a function, in the order a study observes things.
+
+For tests and studies of optimizers. `kill=True` throws the optimizer away before every single call and replays what was
+recorded, through JSON, into a fresh one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from autorl import seeds
+from autorl.types import (
+    Config,
+    Done,
+    Event,
+    Failed,
+    FrozenMap,
+    Optimizer,
+    Proposal,
+    ProposalId,
+    Proposed,
+    Scored,
+    Status,
+    Wait,
+)
+
+Objective: TypeAlias = Callable[[ProposalId, Proposal], float | Sequence[float]]
+
+
+@dataclass
+class Simulation:
+    """What happened: the events in order, and whether the optimizer said `Done`."""
+
+    events: list[Event] = field(default_factory=list)
+    done: bool = False
+
+    @property
+    def proposals(self) -> list[Proposal]:
+        return [event.proposal for event in self.events if isinstance(event, Proposed)]
+
+    @property
+    def scored(self) -> list[Scored]:
+        return [event for event in self.events if isinstance(event, Scored)]
+
+    @property
+    def best(self) -> float:
+        """The largest first objective scored."""
+        return max(scored.values[0] for scored in self.scored)
+
+    def fingerprint(self) -> str:
+        """All events as canonical JSON: equal for equal histories, in any process."""
+        return json.dumps([to_json(event) for event in self.events], sort_keys=True)
+
+
+def simulate(
+    factory: Callable[[], Optimizer],
+    objective: Objective,
+    n: int,
+    *,
+    lag: int = 1,
+    seed: int = 0,
+    fail: Callable[[ProposalId, Proposal], Status | None] | None = None,
+    kill: bool = False,
+) -> Simulation:
+    """Up to `n` proposals, with outcome i-lag observed immediately before ask i, and all outcomes at the end.
+
+    On `Wait` the next outcome in proposal order is observed and the same number is asked again with the same generator.
+    Failures are told with the worst score so far at their length as penalty, and with none before the first score.
+
+    Args:
+        factory: makes a fresh optimizer, the same each time.
+        objective: of (number, proposal): larger is better; several values for several objectives.
+        n: proposals at most.
+        lag: proposals in flight: outcome i-lag is observed immediately before ask i.
+        seed: of the study; ask number i gets the generator of (seed, i).
+        fail: the kind of failure of a proposal, or None.
+        kill: replay everything into a fresh optimizer before every call.
+    """
+    driver = _Driver(factory, objective, fail, kill)
+    for number in range(n):
+        driver.observe_until(number - lag)
+        answer = driver.ask(seed, number)
+        while isinstance(answer, Wait):
+            assert driver.waiting, "Wait with nothing pending"
+            driver.observe_until(driver.waiting[0])
+            answer = driver.ask(seed, number)
+        if isinstance(answer, Done):
+            driver.simulation.done = True
+            break
+        driver.observe(Proposed(number, answer))
+        driver.waiting.append(number)
+    driver.observe_until(n)
+    return driver.simulation
+
+
+class _Driver:
+    def __init__(
+        self,
+        factory: Callable[[], Optimizer],
+        objective: Objective,
+        fail: Callable[[ProposalId, Proposal], Status | None] | None,
+        kill: bool,
+    ) -> None:
+        self.factory, self.objective, self.fail, self.kill = factory, objective, fail, kill
+        self.simulation = Simulation()
+        self.waiting: list[ProposalId] = []  # proposed, outcome not observed
+        self._proposals: dict[ProposalId, Proposal] = {}
+        self._worst: dict[int, tuple[float, ...]] = {}  # by length
+        self._optimizer = factory()
+
+    def ask(self, seed: int, number: int) -> Proposal | Wait | Done:
+        return self._live().ask(seeds.generator(seed, "ask", number))
+
+    def observe(self, event: Event) -> None:
+        self._live().observe(event)
+        self.simulation.events.append(event)
+        if isinstance(event, Proposed):
+            self._proposals[event.id] = event.proposal
+
+    def observe_until(self, last: ProposalId) -> None:
+        while self.waiting and self.waiting[0] <= last:
+            number = self.waiting.pop(0)
+            self.observe(self._outcome(number, self._proposals[number]))
+
+    def _outcome(self, number: ProposalId, proposal: Proposal) -> Scored | Failed:
+        kind = self.fail(number, proposal) if self.fail else None
+        if kind is not None:
+            return Failed(number, kind, self._worst.get(proposal.until, ()), "simulated")
+        drawn = self.objective(number, proposal)
+        values = tuple(map(float, drawn)) if isinstance(drawn, Sequence) else (float(drawn),)
+        self._worst[proposal.until] = tuple(map(min, values, self._worst.get(proposal.until, values)))
+        return Scored(number, values, spread=(0.0,) * len(values), reached=proposal.until)
+
+    def _live(self) -> Optimizer:
+        if self.kill:
+            self._optimizer = replayed(self.factory, self.simulation.events)
+        return self._optimizer
+
+
+def replayed(factory: Callable[[], Optimizer], events: Sequence[Event]) -> Optimizer:
+    """A fresh optimizer that has observed `events`, each after a trip through JSON."""
+    optimizer = factory()
+    for event in events:
+        optimizer.observe(from_json(json.loads(json.dumps(to_json(event)))))
+    return optimizer
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """An event as plain JSON."""
+    fields = {name: _plain(value) for name, value in vars(event).items()}
+    return {"event": type(event).__name__, **fields}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, Proposal):
+        return {name: _plain(getattr(value, name)) for name in (f.name for f in dataclasses.fields(value))}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def from_json(fields: Mapping[str, Any]) -> Event:
+    """The inverse of `to_json`."""
+    parts: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
+    kind = parts.pop("event")
+    if kind == "Proposed":
+        inner = dict(parts["proposal"])
+        inner["config"], inner["meta"] = Config(inner["config"]), FrozenMap(inner["meta"])
+        return Proposed(parts["id"], Proposal(**inner))
+    if kind == "Failed":
+        return Failed(parts["proposal"], Status(parts["kind"]), parts["values"], parts["message"])
+    return Scored(**parts)

@@ -1,0 +1,92 @@
+"""The history is a fold, and the base class checks what goes in and out."""
+
+import numpy as np
+import pytest
+
+from autorl.optimizers import BaseOptimizer, History, NoOptions, Record, make
+from autorl.optimizers.base import violation
+from autorl.optimizers.conformance import space_of
+from autorl.types import Config, Done, Failed, Proposal, Proposed, Scored, Status, Wait
+
+SPACE = space_of("continuous")
+RNG = np.random.default_rng(0)
+
+
+def proposal(x):
+    return Proposal(Config(x=x, y=0.5, z=0.5), 10)
+
+
+class Scripted(BaseOptimizer[NoOptions]):
+    """Answers what it was given."""
+
+    answer = None
+
+    def _ask(self, rng):
+        return self.answer
+
+
+def scripted(answer):
+    optimizer = Scripted(make("random", SPACE, horizon=10).problem, NoOptions())
+    optimizer.observe(Proposed(0, optimizer.ask(RNG)))
+    optimizer.answer = answer
+    return optimizer
+
+
+def test_history_keeps_the_latest_result_and_the_order_of_proposals():
+    history = History()
+    for event in [
+        Proposed(0, proposal(0.1)),
+        Proposed(3, proposal(0.2)),
+        Proposed(4, proposal(0.3)),
+        Scored(3, (1.0,)),
+        Failed(0, Status.CRASH, (1.0,)),
+        Scored(3, (2.0,), n_seeds=2),
+    ]:
+        history.observe(event)
+    assert [record.id for record in history] == [0, 3, 4]
+    assert list(history.pending) == [4]
+    assert history[3].values == (2.0,)
+    assert history[4].values == ()
+    assert 4 in history
+    assert 1 not in history
+    assert len(history) == 3
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Proposed(0, proposal(0.1)),
+        Scored(7, (1.0,)),
+        Scored(1, (float("inf"),)),
+        Failed(1, Status.CRASH, (float("nan"),)),
+    ],
+)
+def test_history_refuses_what_no_driver_sends(event):
+    history = History()
+    history.observe(Proposed(1, proposal(0.1)))
+    with pytest.raises(AssertionError):
+        history.observe(event)
+
+
+def test_violation_counts_only_broken_constraints():
+    record = Record(0, proposal(0.1), Scored(0, (1.0,), constraints=(0.5, -2.0, 0.25)))
+    assert violation(record) == 0.75
+    assert violation(Record(0, proposal(0.1))) == 0
+
+
+@pytest.mark.parametrize("answer", [Wait(), Proposal(Config(x=2.0, y=0.5, z=0.5), 10), Proposal(SPACE.default(), 11)])
+def test_wrong_answers_are_caught(answer):
+    optimizer = scripted(answer)
+    optimizer.observe(Scored(0, (1.0,)))
+    with pytest.raises(AssertionError, match="Scripted"):
+        optimizer.ask(RNG)
+
+
+def test_waiting_for_something_and_being_done_are_fine():
+    assert scripted(Wait()).ask(RNG) == Wait()
+    assert scripted(Done()).ask(RNG) == Done()
+
+
+def test_a_score_must_have_one_value_per_objective():
+    with pytest.raises(AssertionError, match="2 values"):
+        scripted(Done()).observe(Scored(0, (1.0, 2.0)))

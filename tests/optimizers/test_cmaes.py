@@ -1,0 +1,77 @@
+"""CMA-ES: its points are the package's, its state is a fold, and every kind of outcome is ranked."""
+
+import numpy as np
+import pytest
+from cmaes import CMA
+
+from autorl.optimizers import Record, make
+from autorl.optimizers.cmaes_ import losses
+from autorl.optimizers.conformance import score, space_of
+from autorl.optimizers.simulation import simulate
+from autorl.space import load_space
+from autorl.types import Config, Failed, Proposal, Scored, Status
+
+CUBE = space_of("continuous")
+
+
+def record(number, outcome):
+    return Record(number, Proposal(Config(), 1), outcome)
+
+
+def test_the_distribution_is_the_packages_after_the_same_points():
+    """The first four updates of our fold equal those of the package told the same solutions."""
+    optimizer = make("cmaes", CUBE, horizon=100, population_size=6)
+    simulation = simulate(lambda: optimizer, score(CUBE), 25)
+    reference = CMA(mean=np.full(3, 0.75), sigma=0.25, bounds=np.tile([0.0, 1.0], (3, 1)), population_size=6)
+    drawn = list(zip(simulation.proposals, simulation.scored, strict=True))[1:]
+    for update in range(4):
+        batch = drawn[6 * update : 6 * update + 6]
+        reference.tell([(np.array(p.meta["point"]), -scored.values[0]) for p, scored in batch])
+    assert optimizer._cma.generation == 4
+    np.testing.assert_array_equal(optimizer._cma.mean, reference.mean)
+
+
+def test_points_in_meta_are_the_proposed_configurations():
+    simulation = simulate(lambda: make("cmaes", CUBE, horizon=100), score(CUBE), 20, lag=5)
+    for proposal in simulation.proposals[1:]:
+        assert CUBE.from_unit(np.array(proposal.meta["point"])) == proposal.config
+
+
+def test_losses_rank_scored_then_infeasible_by_violation_then_unscored():
+    records = [
+        record(0, Failed(0, Status.CRASH, ())),
+        record(1, Scored(1, (9.0,), constraints=(2.0,))),
+        record(2, Scored(2, (1.0,), constraints=(-1.0,))),
+        record(3, Failed(3, Status.DIVERGED, (-4.0,))),
+        record(4, Scored(4, (8.0,), constraints=(0.5,))),
+    ]
+    assert losses(records) == [7.0, 6.0, -1.0, 4.0, 5.0]
+
+
+def test_all_unscored_is_no_error():
+    assert losses([record(i, Failed(i, Status.CRASH, ())) for i in range(3)]) == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_few_hyperparameters_and_constants(n):
+    hyperparameters = {f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.9} for i in range(n)}
+    space = load_space({"hyperparameters": {"fixed": {"type": "constant", "value": 3}, **hyperparameters}})
+    simulation = simulate(lambda: make("cmaes", space, horizon=1), lambda i, p: -((p.config["x0"] - 0.2) ** 2), 60)
+    assert simulation.best > -1e-3
+
+
+def test_a_converged_run_starts_elsewhere_with_twice_the_population():
+    space = load_space(
+        {
+            "hyperparameters": {
+                "c": {"type": "categorical", "choices": ["a", "b"]},
+                "d": {"type": "constant", "value": 1},
+            }
+        }
+    )
+    optimizer = make("cmaes", space, horizon=1, population_size=4)
+    simulation = simulate(lambda: optimizer, lambda i, p: 0.0, 600)
+    runs = [proposal.meta["run"] for proposal in simulation.proposals[1:]]
+    assert runs == sorted(runs)
+    assert runs[-1] >= 1
+    assert optimizer._cma.population_size == 4 * 2 ** runs[-1]

@@ -1,0 +1,31 @@
+"""Every registered optimizer passes the conformance kit. A new one is tested as soon as it is registered."""
+
+from typing import Any, ClassVar
+
+import pytest
+
+from autorl.optimizers import names
+from autorl.optimizers.conformance import OptimizerConformance
+
+# Small enough that 24 proposals reach the model, and several generations.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "cmaes": {"options": {"population_size": 4}},
+    "gp": {"options": {"startup": 3}, "proposals": 9, "pytestmark": [pytest.mark.slow, pytest.mark.timeout(600)]},
+    "nsga2": {"options": {"population_size": 4}},
+    "sobol": {"options": {"seed": 3}},
+    "tpe": {"options": {"startup": 4}},
+}
+
+for name in names():
+    settings = {"optimizer": name, **SETTINGS.get(name, {})}
+    globals()[f"Test_{name}"] = type(f"Test_{name}", (OptimizerConformance,), settings)
+
+
+class TestMedianStop(OptimizerConformance):
+    optimizer = "random"
+    options: ClassVar = {"stop": "median", "rungs": 3, "peers": 2}
+
+
+class TestMedianStopAroundTPE(OptimizerConformance):
+    optimizer = "tpe"
+    options: ClassVar = {"startup": 4, "stop": "median", "rungs": 3, "peers": 2}

@@ -1,0 +1,63 @@
+"""The grid is every valid combination once, in a fixed order."""
+
+from itertools import product
+
+import pytest
+
+from autorl.optimizers import make
+from autorl.optimizers.conformance import SPACES, space_of
+from autorl.optimizers.simulation import replayed, simulate
+from autorl.types import Done
+
+
+def grid(space, n=10_000, **options):
+    return simulate(lambda: make("grid", space, horizon=1, **options), lambda i, p: 0.0, n)
+
+
+def test_levels_are_evenly_spaced_with_both_bounds_and_the_default_is_not_repeated():
+    simulation = grid(space_of("continuous"), levels=5)
+    configs = [tuple(proposal.config.values()) for proposal in simulation.proposals]
+    points = [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert simulation.done
+    assert configs[0] == (0.75, 0.75, 0.75)
+    assert configs[1:] == [point for point in product(points, repeat=3) if point != configs[0]]
+
+
+def test_log_and_integer_levels_follow_the_scale():
+    space = space_of("types")
+    optimizer = make("grid", space, horizon=1, levels={"rate": 5, "layers": 9, "batch": 2})
+    assert optimizer._levels["rate"] == pytest.approx((1e-5, 1e-4, 1e-3, 1e-2, 1e-1))
+    assert optimizer._levels["layers"] == (1, 2, 3, 4)
+    assert optimizer._levels["batch"] == (8, 1024)
+    assert len(optimizer._levels["gamma"]) == 5
+    assert optimizer._levels["fixed"] == (7,)
+    assert optimizer._levels["net_arch"] == ((64,), (64, 64), (256, 256))
+
+
+def test_one_level_is_the_middle():
+    assert make("grid", space_of("continuous"), horizon=1, levels=1)._levels["x"] == (0.5,)
+
+
+def test_conditional_spaces_have_no_duplicates():
+    space = space_of("conditional")
+    proposals = grid(space, levels=3).proposals
+    assert len({proposal.config for proposal in proposals}) == len(proposals)
+    # x (3) times (a, mode u: depth 3; a, mode v: depth 3 x rate 3; b: width 3), and the default, off the grid
+    assert len(proposals) == 3 * (3 + 9 + 3) + 1
+    assert set(SPACES["conditional"]["hyperparameters"]) == set().union(*(proposal.config for proposal in proposals))
+
+
+def test_only_valid_combinations_are_proposed():
+    space = space_of("constrained")
+    for proposal in grid(space, levels=4).proposals:
+        assert proposal.config["m"] <= proposal.config["n"]
+        assert (proposal.config["c"], proposal.config["d"]) != ("p", "q")
+
+
+def test_a_resumed_grid_goes_on_and_stays_done():
+    space = space_of("constrained")
+    whole = grid(space, levels=2)
+    factory = lambda: make("grid", space, horizon=1, levels=2)  # noqa: E731
+    middle = replayed(factory, whole.events[:21])
+    assert middle.ask(None) == whole.events[21].proposal or middle.ask(None) == whole.events[22].proposal
+    assert replayed(factory, whole.events).ask(None) == Done()

@@ -1,0 +1,120 @@
+"""The median stopping rule: where runs are cut, which are stopped, and what the optimizer inside sees."""
+
+import numpy as np
+import pytest
+
+from autorl.optimizers import make
+from autorl.optimizers.conformance import space_of
+from autorl.optimizers.simulation import simulate
+from autorl.types import Failed, Proposed, Scored, Status
+
+SPACE = space_of("continuous")
+
+
+def factory(**options):
+    return lambda: make("random", SPACE, horizon=100, stop="median", **{"rungs": 4, "peers": 2, "grace": 0} | options)
+
+
+def by_first(scores):
+    """Score of a run by the number of its first segment."""
+
+    def objective(number, proposal):
+        return scores[proposal.meta.get("root", number)]
+
+    return objective
+
+
+def chains(simulation):
+    """Steps reached, by the number of the first segment."""
+    found = {}
+    for event in simulation.events:
+        if isinstance(event, Proposed):
+            found.setdefault(event.proposal.meta.get("root", event.id), []).append(event.proposal.until)
+    return found
+
+
+def test_rungs_are_equally_spaced_and_end_at_the_horizon():
+    assert factory()().steps == (25, 50, 75, 100)
+    assert make("random", SPACE, horizon=10, stop="median", rungs=3).steps == (4, 7, 10)
+    assert make("random", SPACE, horizon=2, stop="median", rungs=5).steps == (1, 2)
+
+
+def test_a_run_below_the_median_of_its_peers_is_stopped():
+    # Runs 0 and 4 finish for want of peers; later runs are worse or better than both.
+    scores = {0: 1.0, 4: 2.0, 8: 0.5, 9: 3.0, 13: 1.25}
+    simulation = simulate(factory(), by_first(scores), 14)
+    assert chains(simulation) == {0: [25, 50, 75, 100], 4: [25, 50, 75, 100], 8: [25], 9: [25, 50, 75, 100], 13: [25]}
+
+
+def test_nothing_is_stopped_within_the_grace_period():
+    scores = {0: 1.0, 4: 2.0, 8: 0.5, 10: 3.0}
+    simulation = simulate(factory(grace=1), by_first(scores), 14)
+    assert chains(simulation)[8] == [25, 50]
+
+
+def test_a_continuation_resumes_its_own_last_segment_with_the_same_configuration():
+    simulation = simulate(factory(), lambda i, p: 0.0, 24, lag=3)
+    proposals = simulation.proposals
+    continued = [(i, p) for i, p in enumerate(proposals) if p.resume_from is not None]
+    assert continued
+    for number, proposal in continued:
+        parent = proposals[proposal.resume_from]
+        assert proposal.resume_from < number
+        assert (proposal.config, proposal.until) == (parent.config, parent.until + 25)
+        assert proposal.meta["rung"] == parent.meta["rung"] + 1
+
+
+def test_the_optimizer_inside_sees_one_full_length_proposal_and_one_score_per_run():
+    optimizer = factory()()
+    scores = {0: 1.0, 4: 2.0, 8: 0.5, 9: 3.0, 13: 1.25}
+    for event in simulate(factory(), by_first(scores), 14).events:
+        optimizer.observe(event)
+    records = list(optimizer.inner.history)
+    assert [(r.id, r.proposal.until, r.values, r.result.reached) for r in records] == [
+        (0, 100, (1.0,), 100),
+        (4, 100, (2.0,), 100),
+        (8, 100, (0.5,), 25),
+        (9, 100, (3.0,), 100),
+        (13, 100, (1.25,), 25),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "inside"),
+    [
+        (Failed(0, Status.DIVERGED, (-1.0,)), Failed(0, Status.DIVERGED, (-1.0,))),
+        (Scored(0, (1.0,), reached=25, resumable=False), Scored(0, (1.0,), reached=25, resumable=False)),
+        (Scored(0, (1.0,), reached=20), Scored(0, (1.0,), reached=20)),
+    ],
+)
+def test_failed_unresumable_and_self_stopped_runs_end(outcome, inside):
+    optimizer = factory()()
+    optimizer.observe(Proposed(0, optimizer.ask(None)))
+    assert list(optimizer.keeps()) == [0]
+    optimizer.observe(outcome)
+    assert optimizer.inner.history[0].result == inside
+    assert list(optimizer.keeps()) == []
+
+
+def test_a_run_waiting_to_be_continued_is_kept_and_the_last_segment_is_not():
+    optimizer = factory(rungs=2)()
+    optimizer.observe(Proposed(0, optimizer.ask(None)))
+    optimizer.observe(Scored(0, (1.0,), reached=50))
+    assert list(optimizer.keeps()) == [0]
+    optimizer.observe(Proposed(1, optimizer.ask(None)))
+    assert list(optimizer.keeps()) == []
+
+
+def test_a_superseding_score_reaches_the_inner_optimizer_and_the_peers():
+    optimizer = factory(peers=1)()
+    optimizer.observe(Proposed(0, optimizer.ask(None)))
+    for number in range(3):
+        optimizer.observe(Scored(number, (1.0,), reached=25 * (number + 1)))
+        optimizer.observe(Proposed(number + 1, optimizer.ask(None)))
+    optimizer.observe(Scored(3, (1.0,), reached=100))
+    optimizer.observe(Scored(3, (0.75,), reached=100, n_seeds=2))
+    optimizer.observe(Scored(0, (0.25,), reached=25, n_seeds=2))
+    assert optimizer.inner.history[0].values == (0.75,)
+    optimizer.observe(Proposed(4, optimizer.ask(np.random.default_rng(0))))
+    optimizer.observe(Scored(4, (0.5,), reached=25))  # below the old 1.0, above the new 0.25
+    assert optimizer.ask(None).resume_from == 4

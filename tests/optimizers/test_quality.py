@@ -1,0 +1,153 @@
+"""Our optimizers are as good as the libraries they are built on, run live on the same function with the same budget.
+
+Each test compares the best scores of independent repeats by a two-sided Mann-Whitney test at level 1e-3: that is its
+false-alarm rate over seeds (the seeds are fixed, so it does not flicker). With 24 repeats a shift of 1.3 standard
+deviations is found in 9 of 10 cases.
+"""
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import optuna
+import pytest
+from scipy.stats import mannwhitneyu
+
+from autorl.optimizers import make
+from autorl.optimizers.simulation import simulate
+from autorl.space import Space, load_space
+from autorl.types import Config, Proposal
+
+LEVEL = 1e-3
+START = 0.75
+CUBE = load_space(
+    {"hyperparameters": {f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": START} for i in range(4)}}
+)
+MIXED = load_space(
+    {
+        "hyperparameters": {
+            "rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 1e-2},
+            "kind": {"type": "categorical", "choices": ["a", "b", "c"], "default": "c"},
+            "layers": {"type": "int", "lower": 1, "upper": 8, "default": 6},
+            "a.x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5},
+            "b.y": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5},
+        },
+        "conditions": {"a.x": "kind == 'a'", "b.y": "kind == 'b'"},
+    }
+)
+
+
+def sphere(config: Config) -> float:
+    return -sum((value - 0.3 - 0.05 * i) ** 2 for i, value in enumerate(config.values()))
+
+
+def mixed(config: Config) -> float:
+    extra = {"a": lambda: (config["a.x"] - 0.2) ** 2, "b": lambda: 0.3 + config["b.y"], "c": lambda: 0.5}
+    return -((np.log10(config["rate"]) + 3.5) ** 2) / 2 - 0.05 * abs(config["layers"] - 3) - extra[config["kind"]]()
+
+
+def by_trial(trial: optuna.Trial) -> float:
+    config = {"rate": trial.suggest_float("rate", 1e-5, 1e-1, log=True)}
+    config["kind"] = trial.suggest_categorical("kind", ["a", "b", "c"])
+    config["layers"] = trial.suggest_int("layers", 1, 8)
+    if config["kind"] != "c":
+        name = {"a": "a.x", "b": "b.y"}[config["kind"]]
+        config[name] = trial.suggest_float(name, 0.0, 1.0)
+    return mixed(Config(config))
+
+
+def cube_by_trial(trial: optuna.Trial) -> float:
+    return sphere(Config({name: trial.suggest_float(name, 0.0, 1.0) for name in CUBE.names}))
+
+
+def ours(name: str, space: Space, f: Callable[[Config], float], n: int, repeats: int, **options: object) -> list[float]:
+    def objective(number: int, proposal: Proposal) -> float:
+        return f(proposal.config)
+
+    def factory() -> object:
+        return make(name, space, horizon=1, **options)
+
+    return [simulate(factory, objective, n, seed=1000 + seed).best for seed in range(repeats)]
+
+
+def original(
+    sampler: Callable[[int], optuna.samplers.BaseSampler],
+    objective: Callable[[optuna.Trial], float],
+    first: Config,
+    n: int,
+    repeats: int,
+) -> list[float]:
+    best = []
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    for seed in range(repeats):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            study = optuna.create_study(direction="maximize", sampler=sampler(seed))
+            study.enqueue_trial(dict(first))
+            study.optimize(objective, n_trials=n)
+        best.append(study.best_value)
+    optuna.logging.set_verbosity(verbosity)
+    return best
+
+
+def assert_alike(mine: list[float], theirs: list[float]) -> None:
+    p = mannwhitneyu(mine, theirs, alternative="two-sided").pvalue
+    assert p > LEVEL, f"p = {p:.1e}; medians {np.median(mine):.4g} (ours), {np.median(theirs):.4g} (original)"
+
+
+def test_tpe_on_a_continuous_space() -> None:
+    def sampler(seed: int) -> optuna.samplers.BaseSampler:
+        return optuna.samplers.TPESampler(multivariate=True, seed=seed)
+
+    assert_alike(
+        ours("tpe", CUBE, sphere, 40, repeats=24), original(sampler, cube_by_trial, CUBE.default(), 40, repeats=24)
+    )
+
+
+def test_tpe_on_a_conditional_space() -> None:
+    def sampler(seed: int) -> optuna.samplers.BaseSampler:
+        return optuna.samplers.TPESampler(multivariate=True, group=True, seed=seed)
+
+    assert_alike(
+        ours("tpe", MIXED, mixed, 40, repeats=24), original(sampler, by_trial, MIXED.default(), 40, repeats=24)
+    )
+
+
+def test_nsga2() -> None:
+    def sampler(seed: int) -> optuna.samplers.BaseSampler:
+        return optuna.samplers.NSGAIISampler(population_size=20, seed=seed)
+
+    mine = ours("nsga2", CUBE, sphere, 200, repeats=24, population_size=20)
+    assert_alike(mine, original(sampler, cube_by_trial, CUBE.default(), 200, repeats=24))
+
+
+@pytest.mark.slow
+def test_gp() -> None:
+    def sampler(seed: int) -> optuna.samplers.BaseSampler:
+        return optuna.samplers.GPSampler(seed=seed)
+
+    assert_alike(
+        ours("gp", CUBE, sphere, 20, repeats=10), original(sampler, cube_by_trial, CUBE.default(), 20, repeats=10)
+    )
+
+
+def test_cmaes() -> None:
+    from cmaes import CMA
+
+    theirs = []
+    for seed in range(24):
+        bounds = np.tile([0.0, 1.0], (4, 1))
+        cma, scores = CMA(mean=np.full(4, START), sigma=0.25, bounds=bounds, seed=seed), [sphere(CUBE.default())]
+        while len(scores) < 120:
+            points = [cma.ask() for _ in range(cma.population_size)]
+            scores += [sphere(CUBE.from_unit(point)) for point in points]
+            cma.tell([(point, -score) for point, score in zip(points, scores[-len(points) :], strict=True)])
+        theirs.append(max(scores[:120]))
+    assert_alike(ours("cmaes", CUBE, sphere, 120, repeats=24), theirs)
+
+
+def test_the_test_can_fail() -> None:
+    """Random search is told apart from TPE, so `assert_alike` has teeth."""
+    with pytest.raises(AssertionError, match="p = "):
+        assert_alike(ours("tpe", CUBE, sphere, 40, repeats=24), ours("random", CUBE, sphere, 40, repeats=24))
