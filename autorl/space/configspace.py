@@ -9,6 +9,7 @@ or so: a configuration that passes through it may come back with a float changed
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,10 @@ def export_space(space: Space) -> ConfigSpace.ConfigurationSpace:
 
     exported = ConfigSpace.ConfigurationSpace()
     exported.add([_export_hyperparameter(item) for item in space.hyperparameters.values()])
-    exported.add([_export_condition(exported, name, condition) for name, condition in space.conditions.items()])
+    for name, condition in space.conditions.items():
+        mapped = _export_condition(exported, exported_name(space.hyperparameters[name]), condition)
+        assert mapped is not None, f"{name} can never be active, which the space refuses"
+        exported.add(mapped)
     clauses = [[_export_forbidden(exported, part) for part in clause.parts] for clause in space.forbidden]
     exported.add([parts[0] if len(parts) == 1 else ConfigSpace.ForbiddenAndConjunction(*parts) for parts in clauses])
     for constraint in space.constraints:
@@ -117,34 +121,72 @@ def _export_hyperparameter(item: Hyperparameter) -> Any:
         return ConfigSpace.UniformIntegerHyperparameter(
             name, int(lower), int(upper), log=item.scale == "log", default_value=default, meta=meta
         )
+    meta["range"] = [lower, upper, item.default, item.scale]
     if item.scale == "flipped_log":
         lower, upper = 1.0 - upper, 1.0 - lower
-        meta["one_minus"] = [*item.bounds, item.default]
     return ConfigSpace.UniformFloatHyperparameter(
         name, lower, upper, log=item.scale != "linear", default_value=default, meta=meta
     )
 
 
-def _export_condition(exported: ConfigSpace.ConfigurationSpace, child: str, condition: Condition) -> Any:
+def _export_condition(exported: ConfigSpace.ConfigurationSpace, child: str, condition: Condition) -> Any | None:
+    """The condition in ConfigSpace's terms; None if it never holds, as a part of an `or` may."""
     import ConfigSpace
 
-    names = {name.removesuffix(ONE_MINUS): name for name in exported}
     if not isinstance(condition, Comparison):
-        parts = [_export_condition(exported, child, part) for part in condition.parts]
-        return (ConfigSpace.AndConjunction if condition.kind == "and" else ConfigSpace.OrConjunction)(*parts)
+        found = [_export_condition(exported, child, part) for part in condition.parts]
+        parts = [part for part in found if part is not None]
+        if not parts or (condition.kind == "and" and len(parts) < len(found)):
+            return None
+        join = ConfigSpace.AndConjunction if condition.kind == "and" else ConfigSpace.OrConjunction
+        return parts[0] if len(parts) == 1 else join(*parts)
     parent = condition.parent
-    values = [exported_value(parent, value) for value in condition.values]
-    pair = exported[names[child]], exported[exported_name(parent)]
-    sign = FLIPPED.get(condition.operator, "in") if parent.scale == "flipped_log" else condition.operator
-    if sign == "in":
-        return ConfigSpace.InCondition(*pair, values)
-    simple = {"==": ConfigSpace.EqualsCondition, "!=": ConfigSpace.NotEqualsCondition}
-    strict = {"<": ConfigSpace.LessThanCondition, ">": ConfigSpace.GreaterThanCondition}
-    if sign in simple:
-        return simple[sign](*pair, values[0])
-    if sign in strict:
-        return strict[sign](*pair, values[0])
-    return ConfigSpace.OrConjunction(strict[sign[0]](*pair, values[0]), ConfigSpace.EqualsCondition(*pair, values[0]))
+    pair = exported[child], exported[exported_name(parent)]
+    if condition.operator == "in":
+        return ConfigSpace.InCondition(*pair, [exported_value(parent, value) for value in condition.values])
+    if condition.operator == "==":
+        return ConfigSpace.EqualsCondition(*pair, exported_value(parent, condition.values[0]))
+    if condition.operator == "!=":
+        return _export_unequal(pair, parent, condition)
+    return _export_order(pair, parent, condition.operator, condition.values[0])
+
+
+def _export_unequal(pair: tuple[Any, Any], parent: Hyperparameter, condition: Comparison) -> Any | None:
+    """`parent != value`. Not by NotEqualsCondition, which ConfigSpace 1.2 lets hold for an inactive parent."""
+    import ConfigSpace
+
+    value = exported_value(parent, condition.values[0])
+    if parent.numeric:
+        below = ConfigSpace.LessThanCondition(*pair, value)
+        return ConfigSpace.OrConjunction(below, ConfigSpace.GreaterThanCondition(*pair, value))
+    others = [exported_value(parent, choice) for choice in parent.choices if condition.test(choice)]
+    return ConfigSpace.InCondition(*pair, others) if others else None
+
+
+def _export_order(pair: tuple[Any, Any], parent: Hyperparameter, sign: str, value: Any) -> Any | None:
+    """`parent sign value` for one of < <= > >=. ConfigSpace compares strictly, and only with values of the domain."""
+    import ConfigSpace
+
+    if parent.type == "int":
+        whole = {"<": math.ceil(value) - 1, "<=": math.floor(value), ">": math.floor(value) + 1, ">=": math.ceil(value)}
+        sign, value = ("<", whole[sign] + 1) if sign in ("<", "<=") else (">", whole[sign] - 1)
+    if parent.numeric and not parent.accepts(value):
+        always = (value > parent.bounds[1]) is (sign[0] == "<")
+        return _always(pair) if always else None
+    sign = FLIPPED[sign] if parent.scale == "flipped_log" else sign
+    strict = ConfigSpace.LessThanCondition if sign[0] == "<" else ConfigSpace.GreaterThanCondition
+    limit = exported_value(parent, value)
+    if len(sign) == 1:
+        return strict(*pair, limit)
+    return ConfigSpace.OrConjunction(strict(*pair, limit), ConfigSpace.EqualsCondition(*pair, limit))
+
+
+def _always(pair: tuple[Any, Any]) -> Any:
+    """Holds wherever the parent is active."""
+    import ConfigSpace
+
+    above = ConfigSpace.GreaterThanCondition(*pair, pair[1].lower)
+    return ConfigSpace.OrConjunction(above, ConfigSpace.EqualsCondition(*pair, pair[1].lower))
 
 
 def _export_forbidden(exported: ConfigSpace.ConfigurationSpace, part: Comparison) -> Any:
@@ -187,10 +229,10 @@ def _import_hyperparameter(item: Any) -> Hyperparameter:
     changeable = bool(meta.get("changeable", False))
     if isinstance(item, ConfigSpace.Constant):
         return Hyperparameter.constant(item.name, _read_json(meta, plain(item.value)))
-    if isinstance(item, ConfigSpace.UniformFloatHyperparameter) and "one_minus" in meta:
-        lower, upper, default = meta["one_minus"]
+    if isinstance(item, ConfigSpace.UniformFloatHyperparameter) and "range" in meta:
+        lower, upper, default, scale = meta["range"]  # as they were: ConfigSpace rounds them
         name = item.name.removesuffix(ONE_MINUS)
-        return Hyperparameter.real(name, lower, upper, scale="flipped_log", default=default, changeable=changeable)
+        return Hyperparameter.real(name, lower, upper, scale=scale, default=default, changeable=changeable)
     if isinstance(item, ConfigSpace.UniformFloatHyperparameter | ConfigSpace.UniformIntegerHyperparameter):
         build = (
             Hyperparameter.real if isinstance(item, ConfigSpace.UniformFloatHyperparameter) else Hyperparameter.integer

@@ -33,11 +33,13 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: dict[Any, int] = {}
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
             key = self.construct_object(key_node, deep=True)
             line = key_node.start_mark.line + 1
             if not isinstance(key, Hashable):
                 raise InputError("a key cannot be a list or a mapping", line=line)
-            if key in seen and key_node.tag != "tag:yaml.org,2002:merge":
+            if key in seen:
                 raise InputError(f"the key {key!r} is given twice, first in line {seen[key]}", line=line)
             seen[key] = line
         return super().construct_mapping(node, deep)

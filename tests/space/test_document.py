@@ -1,0 +1,104 @@
+"""YAML as people mean it."""
+
+import pytest
+
+from autorl.space import parse_document, read_document, unknown_key
+from autorl.types import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 1e-3), ("1E5", 1e5), ("+1e3", 1e3), ("-2.5e-4", -2.5e-4), (".5", 0.5), ("1.", 1.0), ("1_000", 1000),
+        ("100_000", 100_000), ("010", 10), ("0x1F", 31), ("-7", -7), ("1_0.5", 10.5), ("true", True), ("False", False),
+        ("null", None), ("~", None), ("", None), ("yes", "yes"), ("off", "off"), ("1:30", "1:30"),
+        ("2020-01-01", "2020-01-01"), ("e5", "e5"), ("1e", "1e"), ("'1e-3'", "1e-3"), ("v1.0", "v1.0"), ("_1", "_1"),
+        (".inf", float("inf")), ("CartPole-v1", "CartPole-v1"),
+    ],
+)  # fmt: skip
+def test_scalars(text, value):
+    found = parse_document(f"x: {text}\n").data["x"]
+    assert (type(found), found) == (type(value), value)
+
+
+def test_lines_of_keys_and_items():
+    document = parse_document("a:\n  b.c: 1\n  d: [1, 2]\ne:\n- x: 1\n  y: 2\n- 3\n", "file.yaml")
+    lines = {
+        "a": 1,
+        "a.b.c": 2,
+        "a.d": 3,
+        "a.d[0]": 3,
+        "a.d[1]": 3,
+        "e": 4,
+        "e[0]": 5,
+        "e[0].x": 5,
+        "e[0].y": 6,
+        "e[1]": 7,
+    }
+    assert document.lines == lines
+    assert document.line("a.d[1]") == 3
+    assert document.line("e[0].z") == 5
+    assert document.line("e[5]") == 4
+    assert document.line("zzz") is None
+    assert str(document.error("is wrong", "e[0].y")) == "file.yaml:6: e[0].y: is wrong"
+    assert str(document.located(InputError("is wrong", key="b.c"), "a")) == "file.yaml:2: a.b.c: is wrong"
+
+
+def test_merge_keys_and_anchors_work():
+    data = parse_document("base: &base {lower: 0, upper: 1}\nx:\n  <<: *base\n  upper: 2\ny: *base\n").data
+    assert data["x"] == {"lower": 0, "upper": 2}
+    assert data["y"] == {"lower": 0, "upper": 1}
+
+
+def test_aliases_do_not_explode():
+    text = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
+    assert len(parse_document(text).lines) < 500
+
+
+def test_json_with_tabs(tmp_path):
+    path = tmp_path / "space.json"
+    path.write_text('{\n\t"a": [1, 1e-3, true, null, "x\\n\\u00e9"]\n}\n')
+    document = read_document(path)
+    assert document.data == {"a": [1, 1e-3, True, None, "x\né"]}
+    assert document.lines["a"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "pattern"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, "key 'a' is given twice, first in line 1"),
+        ("a: {b: 1, b: 2}\n", 1, "key 'b' is given twice"),
+        ("a: [1, 2\nb: 3\n", 2, "not valid YAML"),
+        ("a: 'x\n", 2, "not valid YAML"),
+        ("a: 1\n  b: 2\n", 2, "not valid YAML"),
+        ("? [1]\n: 2\n", 1, "cannot be a list"),
+        ("a: *nowhere\n", 1, "undefined alias"),
+        ("a: 1\n---\nb: 2\n", 2, "not valid YAML"),
+        ("a: !!python/name:os.system\n", 1, "not valid YAML"),
+        ("&a [*a]\n", 1, "may not contain itself"),
+    ],
+)
+def test_errors_have_a_line(text, line, pattern):
+    with pytest.raises(InputError, match=pattern) as caught:
+        parse_document(text, "file.yaml")
+    assert str(caught.value).startswith(f"file.yaml:{line}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_deep_nesting_is_an_error_not_a_crash():
+    with pytest.raises(InputError, match="nested too deeply"):
+        parse_document("[" * 5000 + "]" * 5000)
+
+
+def test_file_errors(tmp_path):
+    with pytest.raises(InputError, match="file not found"):
+        read_document(tmp_path / "nowhere.yaml")
+    with pytest.raises(InputError, match="this is a folder"):
+        read_document(tmp_path)
+
+
+def test_unknown_key_names_the_nearest():
+    assert unknown_key("paralelism", ["parallelism", "seed"]) == (
+        "unknown key 'paralelism'; did you mean 'parallelism'? known keys: parallelism, seed"
+    )
+    assert unknown_key(3, ["seed"]) == "unknown key '3'; known keys: seed"

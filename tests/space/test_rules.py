@@ -1,0 +1,238 @@
+"""Conditions, constraints and forbidden combinations: what the text means."""
+
+import itertools
+
+import pytest
+
+from autorl.space import Space, load_space
+from autorl.space.constraints import Compiler
+from autorl.space.hyperparameter import Hyperparameter
+from autorl.types import InputError
+
+NUMBERS = {name: Hyperparameter.real(name, -10, 10) for name in ("a", "b", "lr.end", "x-y")}
+NUMBERS["n"] = Hyperparameter.ordinal("n", [1, 2, 4])
+NUMBERS["opt"] = Hyperparameter.categorical("opt", ["adam", "sgd", "a"])
+NUMBERS["use"] = Hyperparameter.categorical("use", [True, False])
+NUMBERS["net"] = Hyperparameter.categorical("net", [[64], [64, 64]])
+NUMBERS["size"] = Hyperparameter.ordinal("size", ["small", "medium", "large"])
+
+
+def holds(text, **values):
+    values = {name.replace("__", "."): value for name, value in values.items()}
+    return not Compiler(NUMBERS, {"n_envs": 8}, ()).compile(text).violated(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "python"),
+    [
+        ("a + b < 3", "a + b < 3"),
+        ("a - b * 2 >= -a / 4", "a - b * 2 >= -a / 4"),
+        ("(a + b) // 3 == a % 4", "(a + b) // 3 == a % 4"),
+        ("a ** 2 + b ** 2 <= 25", "a ** 2 + b ** 2 <= 25"),
+        ("-2 < a < b", "-2 < a < b"),
+        ("a < 0 and b > 0 or a == b", "a < 0 and b > 0 or a == b"),
+        ("not (a < 0 and b < 1_0)", "not (a < 0 and b < 10)"),
+        ("a in [1, 2, b]", "a in [1, 2, b]"),
+        ("a not in [1e0, -2]", "a not in [1, -2]"),
+        ("a * n_envs <= .5e1 * b", "a * 8 <= 5 * b"),
+        ("a != b", "a != b"),
+        ("3 > a", "3 > a"),
+    ],
+)
+def test_arithmetic_means_what_it_means_in_python(text, python):
+    """Brute force over a grid against Python's own evaluation."""
+    outcomes = set()
+    for a, b in itertools.product([-5, -2, -1, 1, 2, 3, 4], repeat=2):
+        expected = eval(python, {"__builtins__": {}}, {"a": a, "b": b})
+        assert holds(text, a=a, b=b) == expected, (a, b)
+        outcomes.add(expected)
+    assert outcomes == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "expected"),
+    [
+        ("lr.end <= a", {"lr__end": 1, "a": 2}, True),
+        ("lr.end <= a", {"lr__end": 3, "a": 2}, False),
+        ("opt == adam", {"opt": "adam"}, True),
+        ("'sgd' != opt", {"opt": "sgd"}, False),
+        ('opt in ["a", sgd]', {"opt": "a"}, True),
+        ("not (opt == sgd and a > 0.9)", {"opt": "sgd", "a": 1}, False),
+        ("use == true", {"use": False}, False),
+        ("use != False", {"use": True}, True),
+        ("net == [64, 64]", {"net": (64, 64)}, True),
+        ("net in [[64], [64, 64]]", {"net": (64,)}, True),
+        ("size >= medium", {"size": "large"}, True),
+        ("size >= medium", {"size": "small"}, False),
+        ("medium <= size", {"size": "small"}, False),
+        ("n * 2 == 8", {"n": 4}, True),
+        ("a / b < 1", {"a": 1, "b": 0}, False),
+        ("a ** b > 0", {"a": -1, "b": 0.5}, False),
+        ("a ** b > 0", {"a": 10, "b": 1000}, False),
+    ],
+)
+def test_words_lists_and_undefined_arithmetic(text, values, expected):
+    assert holds(text, **values) is expected
+
+
+def test_a_name_with_a_hyphen():
+    constraint = Compiler(NUMBERS, {}, ()).compile("x-y < a - b")
+    assert constraint.names == {"x-y", "a", "b"}
+    assert not constraint.violated({"x-y": 0, "a": 2, "b": 1})
+    assert constraint.violated({"x-y": 1, "a": 2, "b": 1})
+
+
+def test_a_constraint_on_an_inactive_hyperparameter_is_true():
+    assert holds("a + b < 3", a=100)
+    assert not holds("a + b < 3", a=100, b=1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a.b < 1",
+        "a[0] < 1",
+        "f(a) < 1",
+        "a if b else 1",
+        "a < 'x'",
+        "opt < adam",
+        "opt == 3",
+        "a is b",
+        "a",
+        "a == use",
+        "a < 1; b",
+        "a <",
+        "[a] == 1",
+        "{a} == 1",
+        "a @ b < 1",
+        "a < 1e999",
+        "a := 3",
+        "~a < 1",
+        "opt in adam",
+        "__import__ < a",
+    ],
+)
+def test_what_is_not_a_constraint(text):
+    with pytest.raises(InputError):
+        Compiler(NUMBERS, {}, ()).compile(text)
+
+
+CONDITIONED = {
+    "opt": {"choices": ["adam", "sgd", "rmsprop"]},
+    "depth": {"type": "int", "lower": 1, "upper": 8, "default": 2},
+    "rate": {"type": "float", "lower": 0, "upper": 1},
+    "size": {"type": "ordinal", "choices": ["s", "m", "l"]},
+    "child": {"type": "float", "lower": 0, "upper": 1},
+    "grandchild": {"type": "float", "lower": 0, "upper": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "active", "inactive"),
+    [
+        ("opt == sgd", {"opt": "sgd"}, {"opt": "adam"}),
+        ("sgd == opt", {"opt": "sgd"}, {"opt": "adam"}),
+        ("opt != sgd", {"opt": "adam"}, {"opt": "sgd"}),
+        ("opt in [sgd, 'rmsprop']", {"opt": "rmsprop"}, {"opt": "adam"}),
+        ("depth > 2", {"depth": 3}, {"depth": 2}),
+        ("2 <= depth", {"depth": 2}, {"depth": 1}),
+        ("2 < depth < 5", {"depth": 4}, {"depth": 5}),
+        ("rate < 0.5", {"rate": 0.4}, {"rate": 0.5}),
+        ("size > s", {"size": "m"}, {"size": "s"}),
+        ("size <= m", {"size": "m"}, {"size": "l"}),
+        ("opt == sgd and depth > 4", {"opt": "sgd", "depth": 5}, {"opt": "sgd", "depth": 4}),
+        ("opt == sgd or depth > 4", {"opt": "adam", "depth": 5}, {"opt": "adam", "depth": 4}),
+        ("opt == sgd or (depth > 4 and rate < 0.5)", {"depth": 5, "rate": 0.1}, {"depth": 5, "rate": 0.9}),
+        ("depth in [1, 8]", {"depth": 8}, {"depth": 7}),
+    ],
+)
+def test_conditions(text, active, inactive):
+    space = load_space({"hyperparameters": CONDITIONED, "conditions": {"child": text, "grandchild": "child > 0.5"}})
+    base = {"opt": "adam", "depth": 2, "rate": 0.5, "size": "m", "child": 0.9, "grandchild": 0.1}
+    assert space.active(base | active) == set(CONDITIONED)
+    assert space.active(base | inactive) == set(CONDITIONED) - {"child", "grandchild"}
+    assert space.active(base | active | {"child": 0.2}) == set(CONDITIONED) - {"grandchild"}
+
+
+def test_parents_come_first_and_the_order_is_kept_otherwise():
+    space = load_space(
+        {
+            "hyperparameters": {name: CONDITIONED[name] for name in ("child", "rate", "opt", "depth")},
+            "conditions": {"child": "opt == sgd", "opt": "depth > 1"},
+        }
+    )
+    assert space.names == ("depth", "opt", "child", "rate")
+
+
+def test_forbidden_lists_and_choices_that_are_lists():
+    space = load_space(
+        {
+            "hyperparameters": {
+                "net": {"choices": [[64], [64, 64], [8]]},
+                "n": {"type": "int", "lower": 1, "upper": 9},
+            },
+            "forbidden": [{"net": [64, 64]}, {"net": [[8]], "n": [1, 2]}],
+        }
+    )
+    assert not space.is_valid({"net": (64, 64), "n": 5})
+    assert space.is_valid({"net": (64,), "n": 1})
+    assert not space.is_valid({"net": (8,), "n": 2})
+    assert space.is_valid({"net": (8,), "n": 3})
+
+
+def test_forbidden_applies_only_when_all_its_hyperparameters_are_active():
+    space = load_space(
+        {
+            "hyperparameters": {"opt": CONDITIONED["opt"], "child": CONDITIONED["child"]},
+            "conditions": {"child": "opt == sgd"},
+            "forbidden": [{"opt": ["adam", "sgd"], "child": 0.25}],
+        }
+    )
+    assert space.is_valid({"opt": "adam"})
+    assert not space.is_valid({"opt": "sgd", "child": 0.25})
+
+
+def test_constants_come_from_the_file_the_caller_or_the_study():
+    definition = {
+        "hyperparameters": {"b": {"type": "int", "lower": 1, "upper": 64, "default": 4}},
+        "constraints": ["b <= k * n_envs"],
+        "constants": {"k": 2, "n_envs": 2},
+    }
+    space = load_space(definition)
+    assert not space.is_valid({"b": 5})
+    assert space.with_constants({"n_envs": 4}).is_valid({"b": 8})
+    assert load_space(definition, constants={"n_envs": 4}) == space.with_constants({"n_envs": 4})
+    assert space.with_constants({"other": 4}) == space
+    assert load_space({**definition, "constants": {}}, constants={"k": 2, "n_envs": 2}).hash == space.hash
+
+
+def test_config_completes_unwraps_and_refuses():
+    import numpy as np
+
+    space = load_space(
+        {"hyperparameters": CONDITIONED, "conditions": {"child": "opt == sgd", "grandchild": "child > 0.5"}}
+    )
+    config = space.config({"opt": np.str_("sgd"), "depth": np.int64(3), "rate": 1, "child": np.float64(0.75)})
+    assert dict(config) == {"opt": "sgd", "depth": 3, "rate": 1.0, "size": "m", "child": 0.75, "grandchild": 0.5}
+    assert [type(value) for value in config.values()] == [str, int, float, str, float, float]
+    assert space.config_hash(config) == space.config_hash({**config, "rate": 1})
+    with pytest.raises(InputError, match="inactive here"):
+        space.config({"child": 0.5})
+    with pytest.raises(InputError, match="unknown hyperparameter; did you mean 'depth'"):
+        space.config({"dept": 3})
+    with pytest.raises(InputError, match="outside"):
+        space.config({"depth": 9})
+
+
+def test_hash_sees_the_order_and_every_part():
+    base = {"hyperparameters": {"a": {"choices": [1, 2]}, "b": {"choices": [1, 2]}}}
+    variants = [
+        base,
+        {"hyperparameters": dict(reversed(base["hyperparameters"].items()))},
+        {**base, "conditions": {"b": "a == 1"}},
+        {**base, "constraints": ["a <= b"]},
+        {**base, "forbidden": [{"a": 2, "b": 1}]},
+        {**base, "constants": {"k": 1}},
+        {"hyperparameters": {**base["hyperparameters"], "a": {"choices": [1, 2], "changeable": True}}},
+    ]
+    assert len({Space.from_dict(variant).hash for variant in variants}) == len(variants)
