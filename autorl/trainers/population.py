@@ -1,0 +1,191 @@
+"""Trainers on the population engine: `population/ppo`, `population/dqn`, `population/sac`.
+
+A segment is one member's training between two steps, compiled, without the interpreter lock: on the `threads` executor
+every core trains a member of its own. A checkpoint is one archive of plain arrays.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from autorl.population import engine
+from autorl.population.environments import Environment, find_environment
+from autorl.population.hyperparameters import check_names, read_back, record
+from autorl.population.members import is_finite
+from autorl.seeds import digest, evaluation_seeds
+from autorl.space import resolve_schedules
+from autorl.store.checkpoints import writing
+from autorl.trainers._shared import check_continuation, check_start
+from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
+
+_ARCHIVE = "state.npz"
+_NEW_EPISODES = "n_envs changed: new episodes at step {step}"
+
+
+class PopulationTrainer:
+    """Runs segments of one algorithm of the engine on a native environment.
+
+    Options (`trainer.kwargs`): any hyperparameter, as a default under the configuration.
+    """
+
+    def __init__(self, spec: TrainerSpec) -> None:
+        self.name = spec.name.partition("/")[2]
+        self.algorithm = engine.find_algorithm(self.name)
+        self.kwargs = spec.kwargs
+        check_names(self.algorithm.settings, list(spec.kwargs))
+
+    @property
+    def changes(self) -> Mapping[str, Literal["apply", "rebuild"]]:
+        return {name: s.change for name, s in self.algorithm.settings.items() if s.change is not None}
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        return ("numba", "autorl.trainers.population", f"autorl.population.{self.name}")
+
+    def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
+        """The environment must be native (or the user's own `Environment`) and every name a hyperparameter."""
+        check_names(self.algorithm.settings, hyperparameters)
+        self._environment(environment)
+
+    def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
+        """The end of the iteration that reaches `step`; `n_envs` is the configuration's, trainer's or environment's."""
+        stride = self.algorithm.stride(self._record(config, environment or EnvironmentSpec(), 1))
+        return -(-step // stride) * stride
+
+    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
+        began = time.perf_counter(), time.thread_time()
+        check_start(segment)
+        environment = self._environment(segment.environment)
+        hp = self._record(segment.config, segment.environment, segment.horizon)
+        state, notes = self._state(segment, environment, hp)
+        applied = self._applied(segment, hp)
+        bound = self.algorithm.bind(state, environment, hp)
+        reports: list[Report] = []
+        for step in (*segment.evaluate_at, segment.until):
+            engine.train_to(bound, self.algorithm, state, hp, step)
+            if not is_finite(state["member"]):
+                break
+            if step in segment.evaluate_at and len(reports) < len(segment.evaluate_at):
+                keys = evaluation_seeds(segment.seed, segment.role, step, segment.episodes)
+                reports.append(Report(segment.id, step, engine.evaluation(bound, state, environment, keys)))
+                report(reports[-1])
+        diverged = not is_finite(state["member"])
+        reached = engine.steps(state)
+        return Outcome(
+            segment=segment.id,
+            status=Status.DIVERGED if diverged else Status.DONE,
+            reached=reached,
+            reports=tuple(reports),
+            cost={
+                "environment_steps": reached - segment.start,
+                "wall_seconds": time.perf_counter() - began[0],
+                "cpu_seconds": time.thread_time() - began[1],
+            },
+            checkpoint=self._save(segment, state) if segment.save and not diverged else None,
+            applied=applied,
+            notes=notes,
+            message=f"parameters are not finite at step {reached}" if diverged else "",
+        )
+
+    def _values(self, config: Mapping[str, Any], environment: EnvironmentSpec) -> dict[str, Any]:
+        """The configuration over the trainer's own values over the environment's."""
+        return {"n_envs": environment.n_envs, **self.kwargs, **config}
+
+    def _record(self, config: Mapping[str, Any], environment: EnvironmentSpec, horizon: int) -> Any:
+        return record(self.algorithm.settings, self._values(config, environment), horizon)
+
+    def _environment(self, spec: EnvironmentSpec) -> Environment:
+        for name, plain in (("kwargs", {}), ("wrappers", ()), ("normalize", False), ("vec_env", "dummy")):
+            if getattr(spec, name) != plain:
+                raise InputError(
+                    f"population/{self.name} runs native environments as they are; use sb3/{self.name} for {name}",
+                    key=f"environment.{name}",
+                )
+        environment = find_environment(spec.id)
+        if not (self.algorithm.discrete if environment.n_actions else self.algorithm.continuous):
+            kind = "discrete" if environment.n_actions else "continuous"
+            raise InputError(
+                f"population/{self.name} has no {kind} actions, {environment.id} needs them", key="trainer"
+            )
+        return environment
+
+    def _state(self, segment: Segment, environment: Environment, hp: Any) -> tuple[engine.State, tuple[str, ...]]:
+        """A new member, or the parent's: continued, or forked with streams of its own."""
+        keys = () if segment.fork is None else (segment.fork,)
+        key = digest(segment.seed, "training", *keys) % 2**64
+        if segment.parent is None:
+            return self.algorithm.create(environment, hp, key, np.float32), ()
+        state, parent = _load(self.algorithm, segment.parent)
+        values = self._values(segment.config, segment.environment)
+        if parent["environment"] != environment.id:
+            raise InputError(
+                f"the checkpoint is of {parent['environment']}, not of {environment.id}", key="environment"
+            )
+        check_continuation(parent["values"], Config(values), self.changes)
+        if engine.steps(state) != segment.start:
+            raise InputError(
+                f"checkpoint is at step {engine.steps(state)}, segment {segment.id!r} starts at {segment.start}"
+            )
+        if segment.fork is not None:
+            state = engine.fork(state, key)
+        changed = engine.set_environments(state, int(hp.n_envs))
+        return state, (_NEW_EPISODES.format(step=segment.start),) if changed else ()
+
+    def _applied(self, segment: Segment, hp: Any) -> dict[str, Any]:
+        """Every hyperparameter of the configuration as the compiled program will read it at the first step."""
+        found = read_back(self.algorithm.settings, hp, segment.config, segment.start)
+        wanted = resolve_schedules(segment.config, segment.start, segment.horizon)
+        for name, value in wanted.items():
+            if not _same(found[name], value):
+                raise RuntimeError(f"hyperparameter {name} is {found[name]} in the engine, not {value}")
+        return found
+
+    def _save(self, segment: Segment, state: engine.State) -> Checkpoint:
+        meta = {
+            "algorithm": self.name,
+            "environment": segment.environment.id,
+            "values": self._values(segment.config, segment.environment),
+        }
+        with writing(segment) as folder:
+            text = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), np.uint8)
+            np.savez(folder / _ARCHIVE, allow_pickle=False, meta=text, **engine.to_arrays(state))
+        return Checkpoint(segment.id, segment.folder)
+
+
+def _load(algorithm: engine.Algorithm, checkpoint: Checkpoint) -> tuple[engine.State, dict[str, Any]]:
+    """The state and the description in a checkpoint."""
+    path = Path(checkpoint.path) / _ARCHIVE
+    if not path.is_file():
+        raise InputError(f"{checkpoint.path} is not a checkpoint of the population engine")
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    meta = json.loads(arrays.pop("meta").tobytes().decode())
+    if meta["algorithm"] != algorithm.name:
+        raise InputError(f"{checkpoint.path} is a checkpoint of population/{meta['algorithm']}, not {algorithm.name}")
+    return engine.from_arrays(algorithm, arrays), meta
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    if wanted == "none":
+        return found is None
+    if isinstance(found, float) and isinstance(wanted, int | float):
+        return math.isclose(found, wanted, rel_tol=1e-12)
+    return bool(found == wanted)
+
+
+def make(spec: TrainerSpec) -> PopulationTrainer:
+    """The trainer `population/<algorithm>`."""
+    if spec.name.partition("/")[2] not in engine.ALGORITHMS:
+        raise InputError(
+            f"unknown trainer {spec.name!r}; the engine has "
+            f"{', '.join(f'population/{name}' for name in engine.ALGORITHMS)}",
+            key="trainer",
+        )
+    return PopulationTrainer(spec)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from autorl.trainers import load, names
+from autorl.types import InputError, TrainerSpec
+
+
+def test_every_trainer_has_one_line_for_people() -> None:
+    assert {"sb3/ppo", "sb3/sac", "command", "synthetic", "python:module:function"} <= set(names())
+    assert all(text and "\n" not in text for text in names().values())
+
+
+def test_a_trainer_is_built_once_per_process() -> None:
+    assert load(TrainerSpec("synthetic")) is load(TrainerSpec("synthetic"))
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = importlib.util.find_spec
+
+    def without_sb3(name: str, package: str | None = None) -> Any:
+        return None if name == "stable_baselines3" else original(name, package)
+
+    load.cache_clear()
+    monkeypatch.setattr(importlib.util, "find_spec", without_sb3)
+    with pytest.raises(InputError, match=r'needs stable_baselines3: pip install "autorl\[sb3\]"'):
+        load(TrainerSpec("sb3/ppo"))
+
+
+def test_the_registry_imports_no_library() -> None:
+    code = (
+        "import sys, autorl.trainers; autorl.trainers.names();"
+        "print([m for m in ('torch', 'stable_baselines3', 'gymnasium', 'numpy', 'yaml') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("stable_baselines3")
+
+from autorl.trainers.conformance import Case, TrainerConformance
+from autorl.types import Config, EnvironmentSpec, FrozenMap, TrainerSpec
+
+_PPO = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "net_arch": (16,)}
+_OFF_POLICY = {"learning_starts": 32, "batch_size": 16, "buffer_size": 500, "net_arch": (16,)}
+
+
+class TestPPO(TrainerConformance):
+    case = Case(
+        TrainerSpec("sb3/ppo", FrozenMap(_PPO)),
+        EnvironmentSpec("CartPole-v1", n_envs=2, normalize=True),
+        configs=(
+            Config({"learning_rate": 1e-2, "learning_rate.shape": "linear", "learning_rate.end": 1e-3, "gamma": 0.99}),
+            Config({"learning_rate": 1e-3, "learning_rate.shape": "linear", "learning_rate.end": 1e-3, "gamma": 0.9}),
+        ),
+        fixed=("net_arch", (8,)),
+    )
+
+
+class TestA2C(TrainerConformance):
+    case = Case(
+        TrainerSpec("sb3/a2c", FrozenMap(net_arch=(16,))),
+        EnvironmentSpec("CartPole-v1"),
+        configs=(Config(learning_rate=1e-2, n_steps=8), Config(learning_rate=1e-3, n_steps=16)),
+        fixed=("activation", "relu"),
+    )
+
+
+class TestDQN(TrainerConformance):
+    case = Case(
+        TrainerSpec("sb3/dqn", FrozenMap(_OFF_POLICY)),
+        EnvironmentSpec("CartPole-v1"),
+        configs=(
+            Config(learning_rate=1e-2, exploration_fraction=0.8, target_update_interval=50),
+            Config(learning_rate=1e-2, exploration_fraction=0.3, target_update_interval=10),
+        ),
+        fixed=("buffer_size", 400),
+    )
+
+
+class TestSAC(TrainerConformance):
+    case = Case(
+        TrainerSpec("sb3/sac", FrozenMap(_OFF_POLICY)),
+        EnvironmentSpec("Pendulum-v1"),
+        configs=(Config(learning_rate=1e-2, ent_coef="auto"), Config(learning_rate=1e-2, ent_coef=0.5)),
+        horizon=128,
+        episodes=1,
+        fixed=("net_arch", (8,)),
+    )
+
+
+@pytest.mark.slow
+class TestTD3(TrainerConformance):
+    case = Case(
+        TrainerSpec("sb3/td3", FrozenMap({**_OFF_POLICY, "noise_type": "ornstein-uhlenbeck"})),
+        EnvironmentSpec("Pendulum-v1", n_envs=2, vec_env="subproc"),
+        configs=(Config(noise_std=0.1, policy_delay=2), Config(noise_std=0.3, policy_delay=1)),
+        horizon=128,
+        episodes=1,
+        fixed=("noise_type", "normal"),
+    )
+
+
+@pytest.mark.slow
+class TestDDPG(TrainerConformance):
+    case = Case(
+        TrainerSpec("sb3/ddpg", FrozenMap(_OFF_POLICY)),
+        EnvironmentSpec("Pendulum-v1", normalize=FrozenMap(norm_reward=False)),
+        configs=(Config(tau=0.01, gradient_steps=1), Config(tau=0.1, gradient_steps=2)),
+        horizon=128,
+        episodes=1,
+        fixed=("activation", "elu"),
+    )

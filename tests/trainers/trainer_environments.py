@@ -1,0 +1,89 @@
+"""Small environments for the tests of trainers: each has one property that a trainer must cope with."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils import EzPickle
+
+
+class Line(gym.Env[Any, Any]):
+    """A random walk of ten steps; the reward is one where the action equals the sign of the observation."""
+
+    reset_seeds: ClassVar[list[int | None]] = []
+
+    def __init__(self, continuous: bool = False, bonus: float = 0.0) -> None:
+        self.observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32) if continuous else gym.spaces.Discrete(2)
+        self.bonus = bonus
+        self.left = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.reset_seeds.append(seed)
+        self.left = 10
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        right = float(np.asarray(action).reshape(-1)[0] > 0) == float(self.observation[0] > 0)
+        self.left -= 1
+        done = self.left == 0
+        info = {"is_success": bool(right)} if done else {}
+        return self._observe(), float(right) + self.bonus, done, False, info
+
+    def _observe(self) -> Any:
+        self.observation = self.np_random.uniform(-1, 1, 1).astype(np.float32)
+        return self.observation
+
+
+class Unpicklable(Line):
+    """Holds a lock, as an environment with a simulator handle would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handle = threading.Lock()
+
+
+class ConstructorPickled(Line, EzPickle):
+    """Pickles its constructor's arguments only, as Box2D and MuJoCo environments do."""
+
+    def __init__(self) -> None:
+        Line.__init__(self)
+        EzPickle.__init__(self)
+
+
+class Infinite(Line):
+    """Its rewards overflow after a few episodes."""
+
+    episodes = 0
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        self.episodes += 1
+        return super().reset(**kwargs)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, float("nan") if self.episodes > 1 else 1.0, terminated, truncated, info
+
+
+class Doubled(gym.RewardWrapper[Any, Any]):
+    """A wrapper that shapes rewards."""
+
+    def __init__(self, env: gym.Env[Any, Any], factor: float = 2.0) -> None:
+        super().__init__(env)
+        self.factor = factor
+
+    def reward(self, reward: Any) -> float:
+        return float(reward) * self.factor
+
+
+for name, kind in (
+    ("Line", Line),
+    ("Unpicklable", Unpicklable),
+    ("EzPickled", ConstructorPickled),
+    ("Infinite", Infinite),
+):
+    gym.register(f"{name}Test-v0", kind)
