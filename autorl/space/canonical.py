@@ -35,6 +35,16 @@ def jsonable(value: Any) -> Any:
     return value
 
 
+def spelled(value: Any) -> str:
+    """`value` as a search-space file and its expressions spell it."""
+    value = plain(value)
+    if isinstance(value, tuple):
+        return "[" + ", ".join(spelled(item) for item in value) + "]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return canonical_json(value) if isinstance(value, Mapping) else repr(value)
+
+
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys, no spaces and shortest floats.
 

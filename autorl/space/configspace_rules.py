@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from autorl.space.canonical import plain
+from autorl.space.canonical import plain, spelled
 from autorl.space.constraints import Constraint
 from autorl.space.expressions import Syntax, literal, parse
 from autorl.space.hyperparameter import Hyperparameter
@@ -98,7 +98,7 @@ def read_condition_text(condition: Any, items: Mapping[str, Hyperparameter]) -> 
         return word.join(f"({read_condition_text(part, items)})" for part in condition.components)
     parent = items[condition.parent.name]
     if isinstance(condition, ConfigSpace.InCondition):
-        return f"{parent.name} in {_text([_value(parent, value) for value in condition.values])}"
+        return f"{parent.name} in {spelled([_value(parent, value) for value in condition.values])}"
     signs = {
         ConfigSpace.EqualsCondition: "==",
         ConfigSpace.NotEqualsCondition: "!=",
@@ -108,7 +108,7 @@ def read_condition_text(condition: Any, items: Mapping[str, Hyperparameter]) -> 
     sign = signs[type(condition)]
     if parent.scale == "flipped_log":
         sign = FLIPPED[sign]
-    return f"{parent.name} {sign} {_text(_value(parent, condition.value))}"
+    return f"{parent.name} {sign} {spelled(_value(parent, condition.value))}"
 
 
 def read_forbidden_clause(clause: Any, items: Mapping[str, Hyperparameter]) -> Mapping[str, Any] | str:
@@ -141,7 +141,7 @@ def _forbidden_text(clause: Any, items: Mapping[str, Hyperparameter]) -> str:
         return word.join(f"({_forbidden_text(part, items)})" for part in clause.components)
     if isinstance(clause, ConfigSpace.ForbiddenInClause):
         item = items[clause.hyperparameter.name]
-        return f"{item.name} in {_text([_value(item, value) for value in clause.values])}"
+        return f"{item.name} in {spelled([_value(item, value) for value in clause.values])}"
     return " ".join(_triple(clause, items))
 
 
@@ -161,7 +161,7 @@ def _triple(clause: Any, items: Mapping[str, Hyperparameter]) -> tuple[str, str,
             f"an order of {item.name!r} other than ascending numbers is not supported in forbidden clauses"
         )
     sign = FLIPPED[sign] if item.scale == "flipped_log" else sign
-    return item.name, sign, _text(_value(item, clause.value))
+    return item.name, sign, spelled(_value(item, clause.value))
 
 
 def _value(item: Hyperparameter, value: Any) -> Any:
@@ -169,12 +169,3 @@ def _value(item: Hyperparameter, value: Any) -> Any:
     from autorl.space.configspace import imported_value
 
     return imported_value(item, plain(value))
-
-
-def _text(value: Any) -> str:
-    """A value as an expression spells it."""
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_text(part) for part in value) + "]"
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return repr(value)

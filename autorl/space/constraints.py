@@ -21,6 +21,8 @@ from autorl.types import InputError
 def _power(base: float, exponent: float) -> float:
     if base < 0 and not float(exponent).is_integer():
         raise ArithmeticError("root of a negative number")
+    if base == 0 and exponent < 0:
+        raise ZeroDivisionError("zero to a negative power")
     return math.pow(base, exponent)
 
 

@@ -15,7 +15,11 @@ from typing import Any, TypeAlias
 from autorl.types import InputError
 
 Values: TypeAlias = Mapping[str, Any]
-_WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None, "none": None}
+_WORDS: Mapping[str, Any] = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys(("null", "Null", "NULL"), None),
+}
 _KEYWORDS = frozenset({"and", "or", "not", "in"})
 _TEXT = r"(?P<text>'[^']*'|\"[^\"]*\")"
 _NUMBER = r"(?P<number>(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
@@ -90,12 +94,12 @@ def literal(syntax: Syntax, node: ast.AST, known: Collection[str]) -> Any:
     if word is not None:
         if word in known:
             raise InputError(f"expected a value in {syntax.text!r}, got the hyperparameter {word!r}")
-        return _WORDS.get(word.lower(), word)
+        return _WORDS.get(word, word)
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = literal(syntax, node.operand, known)
-        if isinstance(value, int | float):
+        if isinstance(value, int | float) and not isinstance(value, bool):
             return -value
     if isinstance(node, ast.List | ast.Tuple):
         return tuple(literal(syntax, item, known) for item in node.elts)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
 
-from autorl.space.canonical import canonical_json, plain
+from autorl.space.canonical import canonical_json, plain, spelled
 from autorl.types import InputError
 
 Kind: TypeAlias = Literal["float", "int", "categorical", "ordinal", "constant"]
@@ -21,7 +21,7 @@ Scale: TypeAlias = Literal["linear", "log", "flipped_log"]
 KINDS: tuple[str, ...] = get_args(Kind)
 SCALES: tuple[str, ...] = get_args(Scale)
 UNSET: Any = object()
-RESERVED = frozenset({"and", "or", "not", "in", "true", "false", "null", "none"})
+_RESERVED = frozenset({"and", "or", "not", "in", "true", "false", "null", "none"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_/-]*(\.[A-Za-z0-9_/-]+)*")
 _DIGITS = 12  # decimals kept relative to the largest bound: far above rounding errors, far below what matters
 _LARGEST_INT = 2**53  # beyond it a float64 cannot tell integers apart
@@ -63,7 +63,7 @@ class Hyperparameter:
         elif not self.choices:
             raise self._wrong("choices", "at least one choice is needed")
         elif len(self._positions) < len(self.choices):
-            raise self._wrong("choices", f"a choice is listed twice in {_shown(self.choices)}")
+            raise self._wrong("choices", f"a choice is listed twice in {spelled(self.choices)}")
         else:
             self._check_choices()
         problem = self.problem(self.default)
@@ -152,10 +152,10 @@ class Hyperparameter:
         if not self.numeric:
             if _key(value) in self._positions:
                 return None
-            return f"{_shown(value)} is not among the choices {_shown(self.choices)}"
+            return f"{spelled(value)} is not among the choices {spelled(self.choices)}"
         allowed = int if self.type == "int" else (int, float)
         if isinstance(value, bool) or not isinstance(value, allowed):
-            return f"expected {'an integer' if self.type == 'int' else 'a number'}, got {_shown(value)}"
+            return f"expected {'an integer' if self.type == 'int' else 'a number'}, got {spelled(value)}"
         lower, upper = self.bounds
         if not lower <= value <= upper:
             return f"{value} is outside [{lower}, {upper}]"
@@ -288,7 +288,7 @@ def check_name(name: Any) -> None:
     """Raise `InputError` unless `name` can name a hyperparameter."""
     if not isinstance(name, str):
         raise InputError(f"the name of a hyperparameter is a string, got {name!r}", key=f"hyperparameters.{name}")
-    if not _NAME.fullmatch(name) or name.lower() in RESERVED:
+    if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
         allowed = "letters, digits and _ - / . are allowed, beginning with a letter or _"
         raise InputError(f"{name!r} cannot name a hyperparameter: {allowed}", key=f"hyperparameters.{name}")
 
@@ -300,7 +300,7 @@ def _number(name: str, field: str, kind: Kind, value: Any) -> float:
         value = int(value)  # 1e5 is how people write a hundred thousand
     allowed = int if kind == "int" else (int, float)
     if isinstance(value, bool) or not isinstance(value, allowed):
-        raise InputError(f"expected {'an integer' if kind == 'int' else 'a number'}, got {_shown(value)}", key=key)
+        raise InputError(f"expected {'an integer' if kind == 'int' else 'a number'}, got {spelled(value)}", key=key)
     if not math.isfinite(value):
         raise InputError(f"expected a finite number, got {value}", key=key)
     return value if kind == "int" else float(value)
@@ -323,9 +323,3 @@ def _key(value: Any) -> Any:
     if isinstance(value, bool | str | int | float) or value is None:
         return (isinstance(value, bool), value)
     return canonical_json(value)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_shown(item) for item in value) + "]"
-    return repr(value)

@@ -156,7 +156,12 @@ class Space:
     # The unit cube
 
     def to_unit(self, config: Mapping[str, Any]) -> NDArray[np.float64]:
-        """Shape (n,): the configuration in the unit cube; NaN where inactive, 0.5 for constants."""
+        """Shape (n,): the configuration in the unit cube; NaN where inactive, 0.5 for constants.
+
+        Raises:
+            InputError: an unknown hyperparameter or choice.
+        """
+        self._require_known(config)
         vector = np.full(len(self.names), np.nan)
         for position, (name, hyperparameter) in enumerate(self.hyperparameters.items()):
             if name in config:
@@ -404,3 +409,5 @@ def _keyed(key: str, function: Any, *arguments: Any) -> Any:
         return function(*arguments)
     except InputError as error:
         raise InputError(error.message, key=key) from None
+    except RecursionError:
+        raise InputError("nested too deeply", key=key) from None

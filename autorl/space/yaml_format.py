@@ -45,7 +45,7 @@ def load_space(
         InputError: no such space, or a wrong definition: file, key, line, what is wrong, what is allowed.
     """
     if isinstance(source, Mapping):
-        return read_space(source if _looks_complete(source) else {"hyperparameters": source}, constants)
+        return _read_inline(source, constants)
     if isinstance(source, str | Path):
         document = read_document(find_space(source, folder))
         try:
@@ -53,6 +53,16 @@ def load_space(
         except InputError as error:
             raise document.located(error) from None
     raise InputError(f"expected the name or file of a search space or a mapping, got {source!r}")
+
+
+def _read_inline(source: Mapping[str, Any], constants: Mapping[str, float] | None) -> Space:
+    if _looks_complete(source):
+        return read_space(source, constants)
+    try:
+        return read_space({"hyperparameters": source}, constants)
+    except InputError as error:
+        key = (error.key or "").removeprefix("hyperparameters.")
+        raise InputError(error.message, key=key or None) from None
 
 
 def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
@@ -64,7 +74,7 @@ def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
     if name.suffix in (".yaml", ".yml", ".json"):
         candidates = [base / name, *(root / name for root in shipped)]
     else:
-        candidates = [root / f"{source}.yaml" for root in shipped] + [base / name]
+        candidates = [root / f"{source}.yaml" for root in shipped] + [base / f"{source}.yaml", base / name]
     for candidate in candidates:
         if candidate.is_file():
             return candidate

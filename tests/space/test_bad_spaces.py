@@ -55,7 +55,7 @@ CASES = {
         HEAD + "  x: {type: float, lower: false, upper: 1}\n",
         2,
         "hyperparameters.x.lower",
-        "expected a number, got False",
+        "expected a number, got false",
     ),
     "fraction where an integer is expected": (
         HEAD + "  x: {type: int, lower: 1.5, upper: 3}\n",
@@ -368,6 +368,17 @@ def test_inline_mapping_has_keys_without_a_file():
         load_space({"hyperparameters": {"x": {"type": "float", "lower": 1, "upper": 0}}})
     assert caught.value.file is None
     assert caught.value.key == "hyperparameters.x.upper"
+
+
+def test_bare_hyperparameters_have_keys_as_they_were_given():
+    with pytest.raises(InputError) as caught:
+        load_space({"x": {"type": "float", "lower": 1, "upper": 0}})
+    assert caught.value.key == "x.upper"
+
+
+def test_an_endless_expression_is_an_error_not_a_crash():
+    with pytest.raises(InputError, match="nested too deeply|cannot read"):
+        load_space({"hyperparameters": {"x": {"choices": [1, 2]}}, "constraints": ["x" + " + x" * 5000 + " > 0"]})
 
 
 def test_misspelt_top_level_key_of_an_inline_mapping():

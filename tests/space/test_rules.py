@@ -69,6 +69,8 @@ def test_arithmetic_means_what_it_means_in_python(text, python):
         ("a / b < 1", {"a": 1, "b": 0}, False),
         ("a ** b > 0", {"a": -1, "b": 0.5}, False),
         ("a ** b > 0", {"a": 10, "b": 1000}, False),
+        ("a ** b > 0", {"a": 0, "b": -1}, False),
+        ("a % b < 1", {"a": 1, "b": 0}, False),
     ],
 )
 def test_words_lists_and_undefined_arithmetic(text, values, expected):
