@@ -113,6 +113,11 @@ class Driver:
                 self.work.request(item.proposal, seed, "tuning")
         return self.work.drain()
 
+    def settle(self) -> None:
+        """Observe what is complete at the head of the queue, without asking for anything more."""
+        while self._queue and self._complete(self._queue[0]):
+            self._settle(self._queue[0])
+
     def record(self, outcome: Outcome) -> None:
         """Take note of how a segment ended; a lost one is handed out again, `failures.retries` times."""
         self.work.record(outcome)

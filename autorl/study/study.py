@@ -87,6 +87,7 @@ class Study:
         for recorded in store.events():
             self.driver.replay(recorded)
             self.tests.replay(recorded.kind, recorded.body)
+        self.driver.work.sweep()
 
     @classmethod
     def create(cls, spec: Spec, folder: Path, load: Load | None = None) -> Study:
@@ -179,6 +180,8 @@ class Study:
         """
         if not search:
             self.driver.ended = True
+        if self._over():
+            return self.result()
         self.store.append("session", _session())
         pool = executor or make_executor(self.spec, self.load)
         finished = 0
@@ -201,6 +204,11 @@ class Study:
         self.driver.collect()
         self.store.append("finished", {})
         return self.result()
+
+    def _over(self) -> bool:
+        """Whether the stored study has ended and nothing has been added to it since."""
+        last = self.store.query("SELECT kind FROM event ORDER BY seq DESC LIMIT 1")
+        return bool(last) and last[0][0] == "finished"
 
     def result(self) -> Result:
         """The result as it stands.

@@ -219,6 +219,15 @@ class Work:
             if self._store.owns(path) and path.exists():
                 shutil.rmtree(path)
 
+    def sweep(self) -> None:
+        """Remove what a kill left among the checkpoints: half-written ones, unrecorded ones, and collected ones."""
+        folder = self._store.folder
+        if folder is None or not (folder / "checkpoints").is_dir():
+            return
+        for entry in (folder / "checkpoints").iterdir():
+            if entry.name not in self.saved:
+                shutil.rmtree(entry)
+
     def _forget(self, segment: SegmentId) -> Path:
         del self._sizes[segment]
         return Path(self.saved.pop(segment).path)

@@ -1,0 +1,320 @@
+"""The Python front door: `tune` runs a whole study; `Tuner` embeds the search in a training loop of your own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autorl.executors import InProcess
+from autorl.seeds import SeedPlan
+from autorl.space import Space
+from autorl.spec import Spec, load_spec
+from autorl.study import Progress, Result, Study
+from autorl.trainers._shared import AnyChange
+from autorl.trainers.function import FunctionTrainer
+from autorl.types import (
+    AutorlError,
+    Checkpoint,
+    Config,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    SegmentId,
+    Status,
+    Trainer,
+    TrainerSpec,
+)
+
+UNLIMITED = 10**9  # configurations: an embedded search ends when its caller stops asking
+
+
+def tune(
+    what: str | Path | Mapping[str, Any] | Callable[..., Any],
+    space: Space | Mapping[str, Any] | str | None = None,
+    *,
+    out: str | Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    **options: Any,
+) -> Result:
+    """Run a study to its result: search on tuning seeds, then test the incumbent on held-out seeds.
+
+    Args:
+        what: a study file; the name of a search space (`population/ppo`; the trainer has the same name); a study as a
+            mapping; or a function `f(config, *, seed, until, checkpoint=None, report=None) -> float | dict`, which runs
+            in this process.
+        space: for a function: its search space.
+        out: folder that keeps the study; it is taken up again if it holds this study already. None = in memory.
+        progress: called after every step with where the study stands.
+        options: `env`, `optimizer`, `runs`, `steps`, `seeds` (a `SeedPlan`), `direction`, `workers`, `seed`; any other
+            is a key of the study file, dots written as double underscores (`fidelity__episodes=8`).
+
+    Raises:
+        InputError: something in the study is wrong; StudyError: it ended without a usable result.
+    """
+    overrides = _overrides(options)
+    load: Callable[[TrainerSpec], Trainer] | None = None
+    if callable(what):
+        spec, load = _function_study(what, space, overrides)
+    elif space is not None:
+        raise InputError("only a function needs a space; a study file names its own", key="space")
+    elif isinstance(what, str | Path) and not _is_file(what):
+        spec = load_spec(space_study(str(what), overrides.pop("environment", None)), overrides)
+    else:
+        spec = load_spec(what, overrides)
+    study = _study(spec, Path(out) if out is not None else None, load)
+    try:
+        executor = InProcess(load) if load is not None else None
+        return study.run(progress, executor)
+    finally:
+        study.close()
+
+
+def space_study(name: str, environment: Any = None) -> dict[str, Any]:
+    """The study a search space's name stands for: its trainer, 96 runs of 100,000 steps.
+
+    The trainer is the name without a `-suffix` of its last part: `sb3/ppo-small` is a space of `sb3/ppo`.
+    """
+    folder, _, last = name.rpartition("/")
+    trainer = f"{folder}/{last.split('-')[0]}" if folder else last.split("-")[0]
+    study: dict[str, Any] = {
+        "name": name.replace("/", "-"),
+        "trainer": trainer,
+        "space": name,
+        "fidelity": {"steps": 100_000},
+        "budget": {"runs": 96},
+    }
+    return study | ({"environment": environment} if environment is not None else {})
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One (configuration, seed) to be trained by the caller of `Tuner`.
+
+    Attributes:
+        start, until: train from step `start` (where `checkpoint` was saved; 0 from scratch) to step `until`.
+        checkpoint: what was told as the checkpoint of the trial this one continues; None = from scratch.
+    """
+
+    id: SegmentId
+    config: Config
+    seed: int
+    role: str
+    start: int
+    until: int
+    checkpoint: str | None
+
+
+class Waiting(AutorlError):  # noqa: N818 - a state of the search, not a mistake
+    """`Tuner.ask` has nothing before an open trial is told."""
+
+
+class Finished(AutorlError):  # noqa: N818 - a state of the search, not a mistake
+    """`Tuner.ask` has nothing any more: the budget is used up or the optimizer is done."""
+
+
+class Tuner:
+    """Ask for trials, tell their values; a trial per (proposal, tuning seed). Deterministic in the order of the calls.
+
+    Args:
+        space: a `Space`, an inline definition or the name of a search space.
+        optimizer: its name, or a mapping with `name` and options.
+        direction: `maximize` or `minimize`.
+        seeds: tuning seeds for `ask`, test seeds for `test_trials`.
+        path: folder that keeps the study; taken up again if it holds this study. None = in memory.
+        fidelity: steps of a full trial; None = trials have no length.
+        options: further keys of the study file, e.g. `parallelism=4` to have four proposals open at once,
+            `budget={"runs": 60}`, `seed=1`, `evaluation={"aggregate": "iqm"}`.
+
+    Raises:
+        InputError: something is wrong with these, or `path` holds another study.
+    """
+
+    def __init__(
+        self,
+        space: Space | Mapping[str, Any] | str,
+        optimizer: str | Mapping[str, Any] = "tpe",
+        direction: str = "maximize",
+        seeds: SeedPlan | None = None,
+        path: str | Path | None = None,
+        fidelity: int | None = None,
+        **options: Any,
+    ) -> None:
+        plan = seeds or SeedPlan()
+        study = {
+            "trainer": "ask-tell",
+            "space": _definition(space),
+            "optimizer": optimizer,
+            "objective": {"metric": "value", "direction": direction},
+            "seeds": {"tuning": list(plan.tuning), "test": list(plan.test)},
+            "fidelity": {"steps": fidelity or 1, "evaluations": 1, "episodes": 1},
+            "budget": {"configurations": UNLIMITED},
+            "parallelism": 1,
+            "test": {"top": 0},
+        }
+        spec = load_spec(study | options)
+        self._study = _study(spec, Path(path) if path is not None else None, lambda _: _Caller())
+        self._metrics = [objective.metric for objective in spec.objectives()]
+        self._ready: deque[Segment] = deque()
+        self._open: dict[SegmentId, Segment] = {}
+
+    def ask(self) -> Trial:
+        """The next trial of the search.
+
+        Raises:
+            Waiting: an open trial has to be told first.
+            Finished: nothing is left to ask for.
+        """
+        if not self._ready:
+            self._ready.extend(self._study.driver.advance())
+        if self._ready:
+            return self._hand_out(self._ready.popleft())
+        if self._open:
+            raise Waiting(f"tell one of the {len(self._open)} open trials first")
+        raise Finished("the budget is used up" if self._study.driver.budget_used >= 1 else "the optimizer is done")
+
+    def tell(self, trial: Trial, value: float | Mapping[str, float], *, checkpoint: str | Path | None = None) -> None:
+        """What a trial brought: its value, or metrics by name. `checkpoint` is given back to a trial that continues it.
+
+        Raises:
+            InputError: the trial is not open (never asked for, or told already), or a metric is missing.
+        """
+        segment = self._take(trial)
+        metrics = dict(value) if isinstance(value, Mapping) else {"value": float(value)}
+        missing = [name for name in self._metrics if name not in metrics]
+        if missing:
+            self._open[trial.id] = segment
+            raise InputError(f"the objective needs metric {missing[0]!r}; told: {', '.join(sorted(metrics)) or 'none'}")
+        self._study.record(
+            Outcome(
+                segment.id,
+                Status.DONE,
+                reached=segment.until,
+                reports=(Report(segment.id, segment.until, {name: float(item) for name, item in metrics.items()}),),
+                cost={"environment_steps": float(segment.until - segment.start)},
+                checkpoint=Checkpoint(segment.id, str(checkpoint)) if checkpoint is not None else None,
+            )
+        )
+
+    def fail(self, trial: Trial, kind: str = "crash", message: str = "") -> None:
+        """A trial ended without a value: crash, timeout, out_of_memory, diverged (lost is handed out again).
+
+        Raises:
+            InputError: the trial is not open, or there is no such kind of failure.
+        """
+        kinds = [status.value for status in Status if status.failed]
+        if kind not in kinds:
+            raise InputError(f"unknown kind of failure {kind!r}; known: {', '.join(kinds)}")
+        segment = self._take(trial)
+        self._study.record(Outcome(segment.id, Status(kind), reached=segment.start, message=message))
+
+    def test_trials(self) -> Iterator[Trial]:
+        """End the search, freeze the incumbent, and hand out its trials on the test seeds; tell each before the next.
+
+        Raises:
+            StudyError: nothing was scored.
+        """
+        self._study.driver.settle()
+        self._study.driver.ended = True
+        self._ready.clear()
+        while segments := self._study.tests.advance():
+            for segment in segments:
+                yield self._hand_out(segment)
+        self._study.tests.advance()
+
+    def result(self) -> Result:
+        """The result as it stands; with a test score once `test_trials` were told.
+
+        Raises:
+            StudyError: nothing was scored.
+        """
+        self._study.driver.settle()
+        if self._study.tests.candidates:
+            self._study.tests.advance()
+        return self._study.result()
+
+    def close(self) -> None:
+        """Release the folder. Nothing is lost: a `Tuner` on the same `path` goes on."""
+        self._study.close()
+
+    def _hand_out(self, segment: Segment) -> Trial:
+        self._open[segment.id] = segment
+        checkpoint = segment.parent.path if segment.parent else None
+        role, config = segment.role, segment.config
+        return Trial(segment.id, config, segment.seed, role, segment.start, segment.until, checkpoint)
+
+    def _take(self, trial: Trial) -> Segment:
+        if trial.id not in self._open:
+            raise InputError(f"trial {trial.id} is not open: it was told already, or is not of this tuner")
+        return self._open.pop(trial.id)
+
+
+class _Caller:
+    """The trainer of a `Tuner`: the caller's own loop."""
+
+    changes = AnyChange()
+    preload = ()
+
+    def check(self, environment: object, hyperparameters: object) -> None:
+        """The caller knows what it can train."""
+
+    def align(self, config: Config, step: int) -> int:
+        return step
+
+    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
+        raise InputError("the trials of an embedded tuner are trained by its caller")
+
+
+def _study(spec: Spec, folder: Path | None, load: Callable[[TrainerSpec], Trainer] | None) -> Study:
+    """A study in memory, a new one in `folder`, or the one `folder` holds if it is the same."""
+    if folder is None:
+        return Study.in_memory(spec, load)
+    if not (folder / "study.yaml").exists():
+        return Study.create(spec, folder, load)
+    study = Study.open(folder, load)
+    if study.spec.freeze() != spec.freeze():
+        study.close()
+        raise InputError("holds a study of another file: choose another folder, or `resume` it", file=str(folder))
+    return study
+
+
+def _function_study(
+    function: Callable[..., Any], space: Space | Mapping[str, Any] | str | None, overrides: dict[str, Any]
+) -> tuple[Spec, Callable[[TrainerSpec], Trainer]]:
+    if space is None:
+        raise InputError("a function needs a search space: tune(f, space)", key="space")
+    name = f"python:{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
+    study = {"trainer": name, "space": _definition(space), "budget": {"runs": 96}, "executor": {"name": "in_process"}}
+    trainer = FunctionTrainer(function, {})
+    return load_spec(study, overrides), lambda _: trainer
+
+
+def _overrides(options: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of `tune` as dotted keys of the study file."""
+    short = {
+        "env": "environment",
+        "optimizer": "optimizer",
+        "runs": "budget.runs",
+        "steps": "fidelity.steps",
+        "direction": "objective.direction",
+        "workers": "executor.workers",
+    }
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        if isinstance(value, SeedPlan):
+            value = {"tuning": list(value.tuning), "test": list(value.test)}
+        found[short.get(name, name.replace("__", "."))] = value
+    return found
+
+
+def _definition(space: Space | Mapping[str, Any] | str) -> str | dict[str, Any]:
+    if isinstance(space, Space):
+        return space.to_dict()
+    return space if isinstance(space, str) else dict(space)
+
+
+def _is_file(what: str | Path) -> bool:
+    return Path(what).suffix in (".yaml", ".yml", ".json") or Path(what).is_file()

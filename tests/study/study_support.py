@@ -1,0 +1,62 @@
+"""Small studies on the synthetic trainer, and the table two runs of one study must agree on."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from autorl.spec import load_spec
+from autorl.study import Study
+
+SPACE = {
+    "hyperparameters": {
+        "x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True},
+        "rate": {"type": "float", "lower": 1e-4, "upper": 1.0, "scale": "log", "changeable": True},
+        "kind": {"type": "categorical", "choices": ["a", "b"]},
+        "only_b": {"type": "int", "lower": 1, "upper": 9},
+    },
+    "conditions": {"only_b": "kind == b"},
+}
+TRAINER = {"optimum": {"x": 0.7, "rate": 0.2}, "noise": 0.1, "interaction": 0.05}
+
+
+def small_spec(trainer=None, **changes):
+    """A study of 8 proposals x 2 seeds, then 3 test seeds; `changes` are keys of the study file."""
+    study = {
+        "name": "small",
+        "trainer": {"name": "synthetic", "kwargs": {**TRAINER, **(trainer or {})}},
+        "space": SPACE,
+        "fidelity": {"steps": 100, "evaluations": 5},
+        "budget": {"runs": 16},
+        "seeds": {"tuning": 2, "test": 3},
+        "optimizer": "random",
+        "parallelism": 3,
+        "executor": {"name": "in_process"},
+        "test": {"top": 2},
+    }
+    return load_spec(study | changes)
+
+
+def run_small(folder: Path, executor=None, **changes):
+    study = Study.create(small_spec(**changes), folder)
+    result = study.run(executor=executor)
+    study.close()
+    return result
+
+
+def table(folder: Path) -> dict[str, list[tuple]]:
+    """Everything a study records except seconds: configurations, seeds, steps, scores, statuses, checkpoints."""
+    columns = {
+        "configs": "*",
+        "proposals": "*",
+        "runs": "run_id, config_id, seed, seed_role, algorithm, environment, parent_run, start_step, member, status, "
+        "environment_steps",
+        "evals": "*",
+        "segments": "*",
+        "scores": "*",
+        "tests": "*",
+    }
+    with sqlite3.connect(folder / "study.sqlite") as connection:
+        return {
+            name: sorted(connection.execute(f"SELECT {what} FROM {name}"), key=repr) for name, what in columns.items()
+        }
