@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     from autorl.space import Space
 
 REGISTRY: Mapping[str, str] = {
+    "asha": "autorl.optimizers.asha:ASHA",
     "cmaes": "autorl.optimizers.cmaes_:CMAES",
     "gp": "autorl.optimizers.optuna_:GP",
     "grid": "autorl.optimizers.grid:GridSearch",
+    "hyperband": "autorl.optimizers.hyperband:Hyperband",
     "nsga2": "autorl.optimizers.optuna_:NSGA2",
+    "pbt": "autorl.optimizers.pbt:PBT",
     "random": "autorl.optimizers.random:RandomSearch",
     "sobol": "autorl.optimizers.sobol:SobolSearch",
+    "successive_halving": "autorl.optimizers.hyperband:SuccessiveHalving",
     "tpe": "autorl.optimizers.optuna_:TPE",
 }
 STOPPING: Mapping[str, str] = {"median": "autorl.optimizers.median_stop:MedianStop"}

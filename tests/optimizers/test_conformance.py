@@ -12,7 +12,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "cmaes": {"options": {"population_size": 4}},
     "gp": {"options": {"startup": 3}, "proposals": 9, "pytestmark": [pytest.mark.slow, pytest.mark.timeout(600)]},
     "nsga2": {"options": {"population_size": 4}},
+    "asha": {"options": {"rungs": 3}},
+    "hyperband": {"options": {"rungs": 3}},
+    "pbt": {"options": {"population": 4, "generations": 5}},
     "sobol": {"options": {"seed": 3}},
+    "successive_halving": {"options": {"rungs": 3}},
     "tpe": {"options": {"startup": 4}},
 }
 

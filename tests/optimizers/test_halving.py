@@ -1,0 +1,152 @@
+"""Successive halving, Hyperband and ASHA: exact brackets, exact budgets, continuation, failures."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from autorl.optimizers import make
+from autorl.optimizers.conformance import space_of
+from autorl.optimizers.simulation import simulate
+from autorl.types import Failed, InputError, Proposed, Scored, Status, Wait
+
+SPACE = space_of("continuous")
+
+
+def root(proposals, number):
+    while proposals[number].resume_from is not None:
+        number = proposals[number].resume_from
+    return number
+
+
+def quality(number, proposal):
+    """Constant along a run, so that rankings are the same at every rung."""
+    return proposal.config["x"]
+
+
+def steps_trained(proposals):
+    return sum(p.until - (0 if p.resume_from is None else proposals[p.resume_from].until) for p in proposals)
+
+
+def test_brackets_are_those_of_the_paper():
+    """Li et al. 2018, table 1: R = 81, eta = 3."""
+    optimizer = make("hyperband", SPACE, horizon=81, rungs=5)
+    assert [optimizer.shape(bracket) for bracket in range(6)] == [
+        ([81, 27, 9, 3, 1], (1, 3, 9, 27, 81)),
+        ([34, 11, 3, 1], (3, 9, 27, 81)),
+        ([15, 5, 1], (9, 27, 81)),
+        ([8, 2], (27, 81)),
+        ([5], (81,)),
+        ([81, 27, 9, 3, 1], (1, 3, 9, 27, 81)),
+    ]
+
+
+def test_a_bracket_trains_exactly_its_new_steps():
+    # 9 runs to 10; 3 from 10 to 30; 1 from 30 to 90
+    simulation = simulate(lambda: make("successive_halving", SPACE, horizon=90, rungs=3), quality, 13)
+    assert Counter(proposal.until for proposal in simulation.proposals) == {10: 9, 30: 3, 90: 1}
+    assert steps_trained(simulation.proposals) == 9 * 10 + 3 * 20 + 60
+
+
+@pytest.mark.parametrize("lag", [1, 4])
+def test_the_best_of_each_rung_go_on_from_their_own_checkpoints(lag):
+    simulation = simulate(lambda: make("successive_halving", SPACE, horizon=90, rungs=3), quality, 24, lag=lag)
+    proposals = simulation.proposals
+    first = {number: p.config["x"] for number, p in enumerate(proposals) if p.meta["bracket"] == 0 and p.until == 10}
+    best = sorted(first, key=first.get, reverse=True)
+    second = [root(proposals, n) for n, p in enumerate(proposals) if p.meta["bracket"] == 0 and p.until == 30]
+    assert second == best[:3]
+    for proposal in proposals:
+        if proposal.resume_from is not None:
+            assert proposal.config == proposals[proposal.resume_from].config
+
+
+def test_the_next_bracket_is_begun_while_a_rung_is_waited_for():
+    events = simulate(lambda: make("hyperband", SPACE, horizon=90, rungs=3, ahead=1), quality, 30, lag=8).events
+    started = [event.proposal.meta["bracket"] for event in events if isinstance(event, Proposed)]
+    assert started[:9] == [0] * 9
+    assert 1 in started[9:12]
+    optimizer = make("hyperband", SPACE, horizon=90, rungs=3, ahead=0)
+    for number in range(9):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    assert optimizer.ask(np.random.default_rng(9)) == Wait()
+
+
+def test_a_bracket_without_survivors_ends_and_short_rungs_are_filled_from_what_is_left():
+    def fail(number, proposal):
+        return Status.CRASH if proposal.meta["bracket"] == 0 and number != 4 else None
+
+    factory = lambda: make("successive_halving", SPACE, horizon=90, rungs=3)  # noqa: E731
+    simulation = simulate(factory, quality, 20, fail=lambda n, p: fail(n, p) if p.until == 10 else None)
+    assert [(p.until, p.resume_from) for p in simulation.proposals[9:12]] == [(30, 4), (90, 9), (10, None)]
+    nobody = simulate(factory, quality, 12, fail=lambda n, p: Status.CRASH if n < 9 else None)
+    assert [p.meta["bracket"] for p in nobody.proposals[9:]] == [1, 1, 1]
+
+
+def test_kept_are_the_running_rung_and_those_to_be_promoted():
+    optimizer = make("successive_halving", SPACE, horizon=90, rungs=3)
+    for number in range(9):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    assert sorted(optimizer.keeps()) == list(range(9))
+    for number in range(9):
+        optimizer.observe(Scored(number, (float(number),), reached=10))
+    assert sorted(optimizer.keeps()) == [6, 7, 8]
+    optimizer.observe(Proposed(9, optimizer.ask(np.random.default_rng(9))))
+    assert sorted(optimizer.keeps()) == [6, 7, 9]
+
+
+def test_infeasible_runs_are_promoted_last():
+    optimizer = make("successive_halving", SPACE, horizon=30, rungs=2)
+    for number in range(3):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    for number, (value, broken) in enumerate([(5.0, 1.0), (1.0, -1.0), (9.0, 0.5)]):
+        optimizer.observe(Scored(number, (value,), reached=10, constraints=(broken,)))
+    assert optimizer.ask(np.random.default_rng(3)).resume_from == 1
+
+
+def test_too_many_rungs_for_the_horizon():
+    with pytest.raises(InputError, match="6 rungs with eta 3 do not fit into 20 steps"):
+        make("hyperband", SPACE, horizon=20, rungs=6)
+
+
+def test_asha_promotes_the_top_third_at_once():
+    optimizer = make("asha", SPACE, horizon=90, rungs=3)
+    values = [0.3, 0.1, 0.2, 0.9, 0.8, 0.4]
+    resumed = []
+    for number, value in enumerate(values):
+        answer = optimizer.ask(np.random.default_rng(number))
+        resumed.append(answer.resume_from)
+        optimizer.observe(Proposed(number, answer))
+        optimizer.observe(Scored(number, (value,), reached=answer.until))
+    # Of three runs the best, 0, goes on; of four (0, 1, 2, 4) the best is now 4, which was not promoted yet.
+    assert resumed == [None, None, None, 0, None, 4]
+    optimizer.observe(Failed(5, Status.CRASH, (0.1,)))
+    assert optimizer.ask(np.random.default_rng(9)).until == 10
+
+
+def test_asha_counts_failures_as_runs_at_the_bottom():
+    optimizer = make("asha", SPACE, horizon=90, rungs=3)
+    for number in range(3):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    optimizer.observe(Failed(0, Status.CRASH, ()))
+    optimizer.observe(Failed(1, Status.CRASH, ()))
+    optimizer.observe(Scored(2, (0.0,), reached=10))
+    assert optimizer.ask(np.random.default_rng(3)).resume_from == 2
+
+
+@pytest.mark.parametrize("name", ["asha", "hyperband", "successive_halving"])
+def test_more_configurations_than_full_runs_for_the_same_steps(name):
+    """On runs whose first scores tell, halving finds better configurations than random search with equal steps."""
+    best = {}
+    for method, options in [(name, {}), ("random", {})]:
+        scores = []
+        for seed in range(10):
+            simulation = simulate(lambda m=method, o=options: make(m, SPACE, horizon=90, **o), quality, 200, seed=seed)
+            proposals, within = simulation.proposals, []
+            for number in range(len(proposals)):
+                if steps_trained(proposals[: number + 1]) > 8 * 90:
+                    break
+                within.append(simulation.scored[number].values[0])
+            scores.append(max(within))
+        best[method] = np.median(scores)
+    assert best[name] > best["random"]
