@@ -1,0 +1,37 @@
+# Every target makes its own virtual environment in .venv; nothing outside this folder is touched.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+DEMO := studies/demo
+
+.PHONY: demo test test-all lint bench clean
+
+demo: .venv/core
+	@if [ -e $(DEMO)/study.yaml ]; then $(BIN)/autorl resume $(DEMO); \
+	else $(BIN)/autorl tune examples/demo.yaml --out $(DEMO); fi
+
+test: .venv/dev
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+test-all: .venv/dev
+	$(BIN)/python -m pytest -n auto
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/dev
+	$(BIN)/python benchmarks/population.py
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist
+
+.venv/core: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) --editable .
+	@touch $@
+
+.venv/dev: .venv/core
+	$(PIP) --editable ".[dev,sb3,bo,integrations]"
+	@touch $@
