@@ -199,7 +199,10 @@ class CommandTrainer:
             "checkpoint": parent,
             "save_to": folder if folder is not None else "",
         }
-        tokens = [_filled(token, {**config, **values}) for token in self.command]
+        filled = {**config, **values}
+        tokens = [
+            _filled(token, filled) if _PLACEHOLDER.search(token) else self._located(token) for token in self.command
+        ]
         if self.arguments == "flags" and file is None:
             for name in sorted(set(config) - self._placeholders()):
                 tokens += self._flags(name, config[name])
@@ -207,7 +210,7 @@ class CommandTrainer:
         for flag, value in (*own, (self.checkpoint_flag, parent), (self.save_flag, folder)):
             if flag is not None and value not in ("", None):
                 tokens += _joined(flag, value)
-        return [self._located(token) for token in tokens]
+        return tokens
 
     def _flags(self, name: str, value: Any) -> list[str]:
         if value is None:
@@ -256,17 +259,14 @@ class CommandTrainer:
         except FileNotFoundError as error:
             raise InputError(f"no program {arguments[0]!r} to run", key="trainer.kwargs.command") from error
         last: deque[str] = deque(maxlen=1)
-        with _log(segment) as log, stop(process):
-            assert process.stdout is not None
-            assert process.stderr is not None
-            errors = threading.Thread(target=_copy, args=(process.stderr, log, last), daemon=True)
-            errors.start()
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with _log(segment) as log, _copying(process.stderr, log, last), stop(process):
             for line in process.stdout:
                 log.write(line)
                 record = parse_line(line) if self.metrics.source == "stdout" else None
                 if record is not None:
                     take(record)
-            errors.join()
             code = process.wait()
         if code:
             raise RuntimeError(f"the command ended with {_exit(code)}: {last[0] if last else 'no error output'}")
@@ -357,6 +357,17 @@ def _log(segment: Segment) -> Iterator[IO[str]]:
     Path(segment.log).parent.mkdir(parents=True, exist_ok=True)
     with Path(segment.log).open("a", buffering=1) as file:
         yield file
+
+
+@contextmanager
+def _copying(source: IO[str], log: IO[str], last: deque[str]) -> Iterator[None]:
+    """Copy `source` to `log` beside the block, to its end; `last` holds the last line that was not blank."""
+    thread = threading.Thread(target=_copy, args=(source, log, last), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def _copy(source: IO[str], log: IO[str], last: deque[str]) -> None:

@@ -22,7 +22,8 @@
 A returned number is the metric `value` and the metric named by the option `metric` (default `eval_return`) at `until`;
 a returned dict holds metrics by name; None means that `report` said it all. A function that accepts `checkpoint` and
 `folder` is resumable; one that does not trains every segment from scratch. A NaN or infinite metric ends the run as
-diverged; an exception passes through.
+diverged; an exception passes through. A scheduled hyperparameter arrives as its parts (`lr`, `lr.shape`, `lr.end`);
+`autorl.space.resolve_schedules(config, step, horizon)` gives its value at a step.
 """
 
 from __future__ import annotations

@@ -285,6 +285,24 @@ def test_an_environment_that_cannot_be_saved_starts_new_episodes_and_says_so(run
         assert same(parameters(second), parameters(again))
 
 
+def test_new_episodes_are_a_boundary_in_the_replay_buffer(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[tuple[float, float]] = []
+    original = sb3.DQN.train
+
+    def spy(model: Any, **arguments: Any) -> None:
+        buffer = model.replay_buffer
+        ends.append((float(buffer.dones[63, 0]), float(buffer.timeouts[63, 0])))
+        original(model, **arguments)
+
+    first = runs(
+        "dqn", {**OFF_POLICY, "n_steps": 3}, EnvironmentSpec("trainer_environments:UnpicklableTest-v0"), until=64
+    )
+    monkeypatch.setattr(sb3.DQN, "train", spy)
+    environment = EnvironmentSpec("trainer_environments:UnpicklableTest-v0")
+    runs("dqn", {**OFF_POLICY, "n_steps": 3}, environment, until=68, after=first)
+    assert ends == [(1.0, 1.0)]  # n-step returns stop here, and bootstrap
+
+
 def test_evaluation_honours_one_seed_per_episode(runs: Runs) -> None:
     Line.reset_seeds.clear()
     runs("ppo", PPO, LINE, until=64, evaluate_at=(64,), episodes=5, role="test", kwargs=FrozenMap(evaluation_envs=2))
@@ -438,11 +456,19 @@ def test_check_says_what_is_wrong_and_what_is_allowed(
         ({"net_arch": (64, 0)}, "expected layer sizes"),
         ({"activation": "rely"}, "did you mean 'relu'"),
         ({"batch_size": 1}, "must be greater than 1"),
+        ({"policy": "MplPolicy"}, "did you mean 'MlpPolicy'"),
     ],
 )
 def test_a_value_sb3_cannot_take_is_an_input_error(runs: Runs, config: dict[str, Any], message: str) -> None:
+    kwargs = FrozenMap({name: config[name] for name in config if name == "policy"})
+    values = {**PPO, **{name: config[name] for name in config if name not in kwargs}}
     with pytest.raises(InputError, match=message):
-        runs("ppo", {**PPO, **config}, CARTPOLE)
+        runs("ppo", values, CARTPOLE, kwargs=kwargs)
+
+
+def test_an_unknown_argument_of_the_normaliser_names_the_nearest(runs: Runs) -> None:
+    with pytest.raises(InputError, match="did you mean 'norm_reward'"):
+        runs("ppo", PPO, EnvironmentSpec("CartPole-v1", normalize=FrozenMap(norm_rewards=False)))
 
 
 def test_unknown_trainers_and_options_name_the_nearest() -> None:

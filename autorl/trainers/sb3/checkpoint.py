@@ -79,6 +79,17 @@ def restore_model(model: Any, checkpoint: Checkpoint, state: dict[str, Any]) -> 
         setattr(model, name, value)
 
 
+def end_episodes(model: Any) -> None:
+    """Mark the latest transition of the replay buffer as truncated: the environments start new episodes after it."""
+    buffer = getattr(model, "replay_buffer", None)
+    if buffer is None:
+        return
+    latest = (buffer.pos - 1) % buffer.buffer_size
+    buffer.dones[latest] = 1.0
+    if buffer.handle_timeout_termination:
+        buffer.timeouts[latest] = 1.0
+
+
 def restore_latest(model: Any, state: dict[str, Any]) -> None:
     """Put the records of the latest episodes back and, where the environments were restored, the one in progress."""
     for name, value in state["latest"].items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -12,7 +13,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import gymnasium as gym
 from gymnasium.utils import EzPickle, seeding
 
-from autorl.trainers._shared import module_path, nearest, plain
+from autorl.trainers._shared import check_names, module_path, nearest, plain
 from autorl.types import EnvironmentSpec, InputError
 
 # What pickling may raise on an environment that holds a window, a simulator handle, a socket or a local function.
@@ -105,7 +106,11 @@ def normaliser(spec: EnvironmentSpec, gamma: float) -> dict[str, Any] | None:
     """Arguments of SB3's `VecNormalize`, or None. Rewards are discounted by the agent's gamma unless the file says."""
     if spec.normalize is False:
         return None
+    from stable_baselines3.common.vec_env import VecNormalize
+
     options = plain(spec.normalize) if isinstance(spec.normalize, Mapping) else {}
+    allowed = set(inspect.signature(VecNormalize).parameters) - {"venv", "training"}
+    check_names(options, allowed, "argument of VecNormalize", "environment.normalize")
     return {"gamma": gamma, **options}
 
 

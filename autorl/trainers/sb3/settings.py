@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autorl.trainers._shared import base_name, check_names, nearest, plain
-from autorl.trainers.sb3.algorithms import constructor_names, hyperparameter_names, policy_names
+from autorl.trainers.sb3.algorithms import ALGORITHMS, constructor_names, hyperparameter_names, policy_names
 from autorl.types import Config, FrozenMap, InputError
 
 OPTIONS = ("policy", "policy_kwargs", "deterministic", "device", "evaluation_envs", "path")
@@ -65,10 +65,12 @@ class Settings:
 
             arguments[name] = ProgressSchedule(schedule_function(Config(self.values), name))
         noise = _action_noise(start, action_space)
+        policy = self.options.get("policy") or default_policy(observation_space)
+        check_names([policy], ALGORITHMS[self.algorithm].load_class().policy_aliases, "policy", "trainer.kwargs.policy")
         return {
             **arguments,
             **({"action_noise": noise} if noise is not None else {}),
-            "policy": self.options.get("policy") or default_policy(observation_space),
+            "policy": policy,
             "policy_kwargs": self._policy_kwargs(start),
             "device": self.options.get("device", "cpu"),
         }

@@ -134,7 +134,9 @@ class _Run:
             self.model._last_obs = state["latest"]["_last_obs"]
         else:
             self.venv.seed(integer_seed(seed, "training", *keys, *([segment.start] if state else [])))
-            self.notes = (_NEW_EPISODES.format(step=segment.start),) if state else ()
+            if state:
+                checkpoint.end_episodes(self.model)
+                self.notes = (_NEW_EPISODES.format(step=segment.start),)
         self._start_learning()
         if state:
             checkpoint.restore_latest(self.model, state)

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autorl.store.checkpoints import writing
+from autorl.types import Config, Segment, TrainerSpec
+
+
+def segment(folder: Path | str) -> Segment:
+    spec = TrainerSpec("synthetic")
+    return Segment(id="s", trainer=spec, config=Config(), seed=0, role="tuning", until=1, horizon=1, folder=str(folder))
+
+
+def test_a_checkpoint_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    final = tmp_path / "deep" / "s"
+    with writing(segment(final)) as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "a").write_text("1")
+        assert not final.exists()
+        assert folder.parent == final.parent
+        assert folder.name.startswith(".tmp-s-")
+    assert (final / "inner" / "a").read_text() == "1"
+    assert [path.name for path in final.parent.iterdir()] == ["s"]
+
+
+def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
+    def fail() -> None:
+        with writing(segment(tmp_path / "s")) as folder:
+            (folder / "a").write_text("1")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_an_unrecorded_attempt_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "old").write_text("0")
+    with writing(segment(tmp_path / "s")) as folder:
+        (folder / "new").write_text("1")
+    assert [path.name for path in (tmp_path / "s").iterdir()] == ["new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_segment_without_a_folder_cannot_save() -> None:
+    with pytest.raises(ValueError, match="names no folder"), writing(segment("")):
+        pass
+
+
+def test_a_kill_during_the_save_leaves_no_checkpoint(tmp_path: Path) -> None:
+    code = f"""
+import os, signal
+from autorl.store import checkpoints
+from autorl.trainers import load
+from autorl.types import *
+checkpoints._sync_tree = lambda folder: os.kill(os.getpid(), signal.SIGKILL)
+spec = TrainerSpec("synthetic")
+segment = Segment(id="s", trainer=spec, config=Config(x=0.1), seed=0, role="tuning", until=1, horizon=1,
+                  save=True, folder={str(tmp_path / "s")!r})
+load(spec).train(segment, print)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+    assert not (tmp_path / "s").exists()
+    assert all(path.name.startswith(".tmp-s-") for path in tmp_path.iterdir())
