@@ -1,0 +1,135 @@
+"""One interface to every algorithm of the engine: make a member, advance it, evaluate it, save it and restore it.
+
+A *state* is a mapping from part names to named tuples of arrays (`member`, and `replay`, ... where an algorithm has
+them): all that survives between two calls. Everything else is scratch memory, made anew by `Algorithm.bind`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autorl.population.environments.base import Environment
+from autorl.population.evaluation import evaluate, make_episodes
+from autorl.population.hyperparameters import Settings
+from autorl.population.kernels import Array
+from autorl.population.members import EPISODES, STEPS, Member
+from autorl.population.networks import Network, with_rows
+
+State = dict[str, Any]
+ALGORITHMS = ("ppo", "dqn", "sac")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A state with its scratch memory, ready to run. `advance` trains in place for a number of iterations.
+
+    `policy` is the network that acts; `head` says how its outputs become an action (`evaluation.best_action`).
+    """
+
+    advance: Callable[[int], None]
+    policy: Network
+    head: int
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """What the engine knows about one algorithm.
+
+    Attributes:
+        settings: its hyperparameters.
+        discrete, continuous: the kinds of action it can choose.
+        stride: environment steps of one iteration, the unit training can be cut at, for a record.
+        create: a new state for (environment, record, key, dtype).
+        bind: scratch memory around (state, environment, record).
+        parts: the class of each part of a state.
+    """
+
+    name: str
+    settings: Settings
+    discrete: bool
+    continuous: bool
+    stride: Callable[[Any], int]
+    create: Callable[[Environment, Any, int, Any], State]
+    bind: Callable[[State, Environment, Any], Bound]
+    parts: Mapping[str, type]
+
+
+def find_algorithm(name: str) -> Algorithm:
+    """The algorithm of this name, one of `ALGORITHMS`; its module is imported when first asked for."""
+    assert name in ALGORITHMS, name
+    algorithm: Algorithm = importlib.import_module(f"autorl.population.{name}").ALGORITHM
+    return algorithm
+
+
+def steps(state: State) -> int:
+    """Environment steps the member has been trained for."""
+    return int(state["member"].counts[STEPS])
+
+
+def train_to(bound: Bound, algorithm: Algorithm, state: State, hp: Any, until: int) -> None:
+    """Train in whole iterations until the member has done at least `until` steps."""
+    missing = until - steps(state)
+    if missing > 0:
+        bound.advance(-(-missing // algorithm.stride(hp)))
+
+
+def evaluation(bound: Bound, state: State, environment: Environment, keys: Sequence[int]) -> dict[str, float]:
+    """Metrics of one greedy episode per key, and the recent training return where an episode has ended.
+
+    Returns:
+        `eval_return`, `eval_return_std` (ddof 0), `eval_length`, `train_return`.
+    """
+    episodes = make_episodes(keys, environment, bound.policy.parameters.dtype)
+    policy = with_rows(bound.policy, len(keys))
+    evaluate(policy, bound.head, episodes, limits(environment), *environment.functions(policy.hidden.dtype))
+    metrics = {
+        "eval_return": float(episodes.returns.mean()),
+        "eval_return_std": float(episodes.returns.std()),
+        "eval_length": float(episodes.lengths.mean()),
+    }
+    member: Member = state["member"]
+    finished = min(int(member.counts[EPISODES]), len(member.recent))
+    return metrics | ({"train_return": float(member.recent[:finished].mean())} if finished else {})
+
+
+def limits(environment: Environment) -> tuple[int, int, Array]:
+    """Time limit, number of discrete actions and action bounds, as programs take them."""
+    return environment.time_limit, environment.n_actions, environment.bounds
+
+
+def to_arrays(state: State) -> dict[str, Array]:
+    """A state as flat names and arrays, for an archive."""
+    return {f"{part}.{name}": array for part, values in state.items() for name, array in values._asdict().items()}
+
+
+def from_arrays(algorithm: Algorithm, arrays: Mapping[str, Array]) -> State:
+    """The inverse of `to_arrays`; every array is a copy of its own."""
+    return {
+        part: kind(**{name: np.array(arrays[f"{part}.{name}"], order="C") for name in kind.__annotations__})
+        for part, kind in algorithm.parts.items()
+    }
+
+
+def fork(state: State, key: int) -> State:
+    """A copy of the state that lives on with streams of its own, re-derived from `key`."""
+    copied = {part: type(values)(*(array.copy() for array in values)) for part, values in state.items()}
+    member: Member = copied["member"]
+    member.key[0] = key
+    member.counters[:] = 0
+    return copied
+
+
+def set_environments(state: State, n_envs: int) -> bool:
+    """Give the member `n_envs` fresh environments if it has another number of them; returns whether it had."""
+    member: Member = state["member"]
+    if len(member.states) == n_envs:
+        return False
+    state["member"] = member._replace(
+        states=np.zeros((n_envs, member.states.shape[1])), episodes=np.full((n_envs, 2), -1.0)
+    )
+    return True

@@ -1,0 +1,95 @@
+"""Acrobot-v1: swing the free end of a two-link arm above a line with a torque of -1 (0), 0 (1) or 1 (2) on its elbow.
+
+State: both angles (0 = hanging down, the second relative to the first) and their velocities. Observation: cosine and
+sine of each angle, both velocities. Reward -1 a step, 0 on arrival. Truncated after 500 steps.
+
+Reference:
+    [Sutton2018] R. Sutton, A. Barto. Reinforcement Learning: An Introduction, 2nd edition: the book's dynamics,
+    integrated as in Gymnasium's Acrobot-v1 (one Runge-Kutta step of 0.2 s).
+"""
+
+from __future__ import annotations
+
+import math
+
+from autorl.population import rng
+from autorl.population.environments.base import Environment
+from autorl.population.kernels import Array, cached, kernel
+
+GRAVITY = 9.8
+LENGTH, CENTRE, MASS, INERTIA = 1.0, 0.5, 1.0, 1.0  # of both links
+TOP_SPEED_1, TOP_SPEED_2 = 4 * math.pi, 9 * math.pi
+SECONDS_PER_STEP = 0.2
+START = 0.1
+
+
+@cached
+def reset(state: Array, key: int) -> None:
+    """All four values uniform in +-0.1."""
+    for i in range(4):
+        state[i] = START * (2.0 * rng.uniform(key, i) - 1.0)
+
+
+@cached
+def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
+    """One step of the classical fourth-order Runge-Kutta method, then angles wrapped and velocities bounded."""
+    torque, h = action[0] - 1.0, SECONDS_PER_STEP
+    a, b, u, v = state[0], state[1], state[2], state[3]
+    u1, v1 = accelerations(a, b, u, v, torque)
+    u2, v2 = accelerations(a + h / 2 * u, b + h / 2 * v, u + h / 2 * u1, v + h / 2 * v1, torque)
+    ua, va = u + h / 2 * u1, v + h / 2 * v1
+    ub, vb = u + h / 2 * u2, v + h / 2 * v2
+    u3, v3 = accelerations(a + h / 2 * ua, b + h / 2 * va, ub, vb, torque)
+    uc, vc = u + h * u3, v + h * v3
+    u4, v4 = accelerations(a + h * ub, b + h * vb, uc, vc, torque)
+    state[0] = wrapped(a + h / 6 * (u + 2 * ua + 2 * ub + uc))
+    state[1] = wrapped(b + h / 6 * (v + 2 * va + 2 * vb + vc))
+    state[2] = min(max(u + h / 6 * (u1 + 2 * u2 + 2 * u3 + u4), -TOP_SPEED_1), TOP_SPEED_1)
+    state[3] = min(max(v + h / 6 * (v1 + 2 * v2 + 2 * v3 + v4), -TOP_SPEED_2), TOP_SPEED_2)
+    terminated = is_terminated(state)
+    return 0.0 if terminated else -1.0, terminated
+
+
+@cached
+def observe(state: Array, observation: Array) -> None:
+    """Cosine and sine of each angle, both velocities."""
+    observation[0] = math.cos(state[0])
+    observation[1] = math.sin(state[0])
+    observation[2] = math.cos(state[1])
+    observation[3] = math.sin(state[1])
+    observation[4] = state[2]
+    observation[5] = state[3]
+
+
+@kernel
+def is_terminated(state: Array) -> bool:
+    """The free end is one link's length above the pivot."""
+    return -math.cos(state[0]) - math.cos(state[1] + state[0]) > 1.0
+
+
+@kernel
+def accelerations(angle_1: float, angle_2: float, speed_1: float, speed_2: float, torque: float) -> tuple[float, float]:
+    """Angular accelerations of both joints (the book's equations of motion)."""
+    reach = LENGTH * CENTRE * math.cos(angle_2)
+    swing = LENGTH * CENTRE * math.sin(angle_2)
+    d1 = MASS * CENTRE**2 + MASS * (LENGTH**2 + CENTRE**2 + 2 * reach) + 2 * INERTIA
+    d2 = MASS * (CENTRE**2 + reach) + INERTIA
+    phi2 = MASS * CENTRE * GRAVITY * math.sin(angle_1 + angle_2)
+    phi1 = -MASS * swing * speed_2 * (speed_2 + 2 * speed_1) + phi2
+    phi1 += MASS * (CENTRE + LENGTH) * GRAVITY * math.sin(angle_1)
+    second = torque + d2 / d1 * phi1 - MASS * swing * speed_1**2 - phi2
+    second /= MASS * CENTRE**2 + INERTIA - d2**2 / d1
+    return -(d2 * second + phi1) / d1, second
+
+
+@kernel
+def wrapped(angle: float) -> float:
+    """`angle` in [-pi, pi]."""
+    while angle > math.pi:
+        angle -= 2 * math.pi
+    while angle < -math.pi:
+        angle += 2 * math.pi
+    return angle
+
+
+ACROBOT = Environment("Acrobot-v1", 4, 6, 500, reset, step, observe, n_actions=3)

@@ -1,0 +1,92 @@
+"""What an environment is to the engine: three compiled functions over a flat state, and a few numbers.
+
+A file of this folder has one environment in a fixed order: constants, `reset`, `step`, `observe`, `is_terminated`, the
+declaration. Your own environment is the same thing in your own module: write the three functions with `numba.njit`,
+declare an `Environment`, and name it in the study file as `module:NAME`.
+
+    @njit
+    def reset(state, key): ...                  # write a first state; draws: rng.uniform(key, 0), ...(key, 1), ...
+    @njit
+    def step(state, action, key): ...           # advance `state` in place, return (reward, terminated): float, bool
+    @njit
+    def observe(state, observation): ...        # write the observation
+
+`state` is float64 (state_size,); `action` is float64: (1,) with the action's index for `n_actions` > 0, else
+(action_size,) within the bounds; `key` is a uint64 of this reset's or step's own. The time limit is the engine's
+business, not `step`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from numba.core.errors import NumbaError
+
+from autorl.population.kernels import Array, Function
+from autorl.types import InputError
+
+_STATE = types.Array(types.float64, 1, "C")
+_RESET = types.void(_STATE, types.uint64)
+_pair: Any = types.Tuple
+_STEP = _pair((types.float64, types.boolean))(_STATE, _STATE, types.uint64)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One environment the engine can run.
+
+    Attributes:
+        state_size, observation_size: lengths of the state and of the observation.
+        n_actions: number of discrete actions; 0 = continuous actions within `low` and `high`.
+        low, high: bounds of a continuous action, one entry per dimension.
+        time_limit: steps after which an episode is truncated.
+        reset, step, observe: functions compiled by `numba.njit`; see the module's docstring.
+    """
+
+    id: str
+    state_size: int
+    observation_size: int
+    time_limit: int
+    reset: Callable[..., Any]
+    step: Callable[..., Any]
+    observe: Callable[..., Any]
+    n_actions: int = 0
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    @property
+    def action_size(self) -> int:
+        """Length of an action: 1 for discrete actions (their index)."""
+        return 1 if self.n_actions else len(self.low)
+
+    @property
+    def bounds(self) -> Array:
+        """Lowest and highest action, (2, action_size) float64."""
+        return np.array([self.low, self.high], np.float64) if not self.n_actions else np.zeros((2, 1))
+
+    def functions(self, dtype: Any) -> tuple[Function, Function, Function]:
+        """`reset`, `step` and `observe` as function pointers; observations are written as `dtype`."""
+        real = numba.from_dtype(np.dtype(dtype))
+        observe = types.void(_STATE, types.Array(real, 1, "C"))
+        pairs = ((self.reset, _RESET), (self.step, _STEP), (self.observe, observe))
+        reset, step, observed = (Function(function, types.FunctionType(kind)) for function, kind in pairs)
+        return reset, step, observed
+
+    def check(self) -> None:
+        """Raise `InputError` when a function does not compile to the signature the engine calls."""
+        key = f"environment {self.id}"
+        for name, (function, kind) in zip(("reset", "step", "observe"), self.functions(np.float32), strict=True):
+            if not hasattr(function, "get_compile_result"):
+                raise InputError(f"{name} must be compiled with numba.njit", key=key)
+            try:
+                found = function.get_compile_result(kind.signature).signature.return_type
+            except (NumbaError, TypeError) as error:
+                reason = str(error).strip().splitlines()[-1]
+                raise InputError(f"{name} does not compile for {kind.signature.args}: {reason}", key=key) from error
+            if found != kind.signature.return_type:
+                raise InputError(f"{name} must return {kind.signature.return_type}, it returns {found}", key=key)

@@ -1,0 +1,59 @@
+"""Pendulum-v1: swing a pendulum up and hold it there with a torque in [-2, 2].
+
+State: angle (0 = upright), angular velocity. Observation: cosine and sine of the angle, angular velocity. Reward: minus
+angle^2 + 0.1 velocity^2 + 0.001 torque^2. Never ends by itself; truncated after 200 steps.
+
+Reference:
+    Constants and integrator as in Gymnasium's Pendulum-v1.
+"""
+
+from __future__ import annotations
+
+import math
+
+from autorl.population import rng
+from autorl.population.environments.base import Environment
+from autorl.population.kernels import Array, cached, kernel
+
+GRAVITY = 10.0
+TOP_TORQUE = 2.0
+TOP_SPEED = 8.0
+SECONDS_PER_STEP = 0.05
+
+
+@cached
+def reset(state: Array, key: int) -> None:
+    """Angle uniform in +-pi, velocity uniform in +-1."""
+    state[0] = math.pi * (2.0 * rng.uniform(key, 0) - 1.0)
+    state[1] = 2.0 * rng.uniform(key, 1) - 1.0
+
+
+@cached
+def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
+    """Semi-implicit Euler integration over 50 ms."""
+    angle, speed = state[0], state[1]
+    torque = min(max(action[0], -TOP_TORQUE), TOP_TORQUE)
+    lean = (angle + math.pi) % (2.0 * math.pi) - math.pi
+    cost = lean * lean + 0.1 * speed * speed + 0.001 * torque * torque
+    speed += (1.5 * GRAVITY * math.sin(angle) + 3.0 * torque) * SECONDS_PER_STEP
+    speed = min(max(speed, -TOP_SPEED), TOP_SPEED)
+    state[0] = angle + speed * SECONDS_PER_STEP
+    state[1] = speed
+    return -cost, is_terminated(state)
+
+
+@cached
+def observe(state: Array, observation: Array) -> None:
+    """Cosine and sine of the angle, angular velocity."""
+    observation[0] = math.cos(state[0])
+    observation[1] = math.sin(state[0])
+    observation[2] = state[1]
+
+
+@kernel
+def is_terminated(state: Array) -> bool:
+    """Never."""
+    return False
+
+
+PENDULUM = Environment("Pendulum-v1", 2, 3, 200, reset, step, observe, low=(-TOP_TORQUE,), high=(TOP_TORQUE,))

@@ -1,0 +1,238 @@
+"""Register-tiled matrix products for small row-major matrices, written as LLVM vector code from numba.
+
+`gemm(out, a, b, start, rows, columns, depth)` computes `out = start + a @ b`. A tile of the result stays in vector
+registers while the inner dimension is walked; each step broadcasts one element of `a` per row and multiplies it into a
+row of `b` by fused multiply-add. Every element of the result is the same chain of operations (start, then k = 0, 1,
+...) whatever tile it falls into: results depend neither on how many rows are computed together nor on the lane count.
+
+Lanes come from the host: 16 floats (AVX-512), 8 (AVX2), 4 (NEON, SSE); without fused multiply-add, or for float64, the
+plain loops of `gemm_loops` do the same sum. `a` may be a transposed view; `columns` must be a multiple of `PAD`.
+
+Reference:
+    [Goto2008] K. Goto, R. van de Geijn. Anatomy of high-performance matrix multiplication. ACM TOMS 34(3), 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+from autorl.population.kernels import INNER, Array, kernel
+
+PAD = 4  # rows of `b` and `out` are padded to a multiple of this many elements
+TILE_ROWS = 4
+
+
+def host_lanes() -> int:
+    """Floats in the widest vector register with fused multiply-add on this machine; 0 where there is none."""
+    features = binding.get_host_cpu_features()
+    if features.get("avx512f"):
+        return 16
+    if features.get("fma") and features.get("avx2"):
+        return 8
+    return 4 if features.get("neon") or features.get("fma") else 0
+
+
+LANES = host_lanes()
+
+
+def make_tile(rows: int, vectors: int, lanes: int) -> Callable[..., None]:
+    """An intrinsic for one tile, `rows` x (`vectors` * `lanes`) float32: c = start + a @ b over `depth` terms.
+
+    Arguments of the intrinsic are addresses and strides counted in elements; a start stride of 0 repeats one row.
+    """
+
+    @intrinsic
+    def tile(context, c, c_row, start, start_row, a, a_row, a_column, b, b_row, depth):  # type: ignore[no-untyped-def]
+        signature = types.void(*[types.intp] * 10)
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            _Tile(builder, rows, vectors, lanes).emit(arguments)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    compiled: Callable[..., None] = tile
+    return compiled
+
+
+class _Tile:
+    """Emits the code of one tile: load the accumulators, loop over the inner dimension, store them."""
+
+    def __init__(self, builder: Any, rows: int, vectors: int, lanes: int) -> None:
+        self.builder, self.rows, self.vectors, self.lanes = builder, rows, vectors, lanes
+        self.scalar, self.index = ir.FloatType(), ir.IntType(64)
+        self.vector = ir.VectorType(self.scalar, lanes)
+        function = ir.FunctionType(self.vector, [self.vector] * 3)
+        insert: Any = cgutils.get_or_insert_function
+        self.fma = insert(builder.module, function, f"llvm.fma.v{lanes}f32")
+
+    def emit(self, arguments: Any) -> None:
+        c, c_row, start, start_row, a, a_row, a_column, b, b_row, depth = arguments
+        build = self.builder
+        entry, loop, leave = build.block, build.append_basic_block("depth"), build.append_basic_block("done")
+        initial = self._row_vectors(start, start_row)
+        some = build.icmp_signed(">", depth, self._constant(0))
+        build.cbranch(some, loop, leave)
+        build.position_at_end(loop)
+        k = build.phi(self.index)
+        sums = [build.phi(self.vector) for _ in initial]
+        updated = self._accumulate(sums, a, a_row, build.mul(k, a_column), b, build.mul(k, b_row))
+        following = build.add(k, self._constant(1))
+        k.add_incoming(self._constant(0), entry)
+        k.add_incoming(following, loop)
+        for value, before, after in zip(sums, initial, updated, strict=True):
+            value.add_incoming(before, entry)
+            value.add_incoming(after, loop)
+        build.cbranch(build.icmp_signed("<", following, depth), loop, leave)
+        build.position_at_end(leave)
+        self._store(c, c_row, initial, entry, updated, loop)
+
+    def _accumulate(self, sums: list[Any], a: Any, a_row: Any, a_offset: Any, b: Any, b_offset: Any) -> list[Any]:
+        build = self.builder
+        strips = [
+            build.load(self._address(b, build.add(b_offset, self._constant(q * self.lanes)), self.vector), align=4)
+            for q in range(self.vectors)
+        ]
+        updated = []
+        for row in range(self.rows):
+            offset = build.add(a_offset, build.mul(a_row, self._constant(row)))
+            element = self._broadcast(build.load(self._address(a, offset, self.scalar), align=4))
+            for q, strip in enumerate(strips):
+                updated.append(build.call(self.fma, [element, strip, sums[row * self.vectors + q]]))
+        return updated
+
+    def _store(self, c: Any, c_row: Any, initial: list[Any], entry: Any, updated: list[Any], loop: Any) -> None:
+        results = []
+        for before, after in zip(initial, updated, strict=True):
+            result = self.builder.phi(self.vector)
+            result.add_incoming(before, entry)
+            result.add_incoming(after, loop)
+            results.append(result)
+        for result, address in zip(results, self._row_addresses(c, c_row), strict=True):
+            self.builder.store(result, address, align=4)
+
+    def _row_vectors(self, base: Any, row_stride: Any) -> list[Any]:
+        return [self.builder.load(address, align=4) for address in self._row_addresses(base, row_stride)]
+
+    def _row_addresses(self, base: Any, row_stride: Any) -> list[Any]:
+        build = self.builder
+        return [
+            self._address(
+                base, build.add(build.mul(row_stride, self._constant(row)), self._constant(q * self.lanes)), self.vector
+            )
+            for row in range(self.rows)
+            for q in range(self.vectors)
+        ]
+
+    def _address(self, base: Any, offset: Any, kind: Any) -> Any:
+        build = self.builder
+        byte = build.add(base, build.mul(offset, self._constant(4)))
+        return build.inttoptr(byte, kind.as_pointer())
+
+    def _broadcast(self, element: Any) -> Any:
+        build, undefined = self.builder, ir.Constant(self.vector, ir.Undefined)
+        first = build.insert_element(undefined, element, ir.Constant(ir.IntType(32), 0))
+        return build.shuffle_vector(
+            first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
+        )
+
+    def _constant(self, value: int) -> Any:
+        return ir.Constant(self.index, value)
+
+
+def make_panel(vectors: int, lanes: int) -> Callable[..., None]:
+    """A kernel for one panel of `vectors` * `lanes` columns: all rows, in tiles of `TILE_ROWS` and then one by one."""
+    tall, single = make_tile(TILE_ROWS, vectors, lanes), make_tile(1, vectors, lanes)
+
+    @kernel
+    def panel(c, c_row, start, start_row, a, a_row, a_column, b, b_row, rows, depth):  # type: ignore[no-untyped-def]
+        row = 0
+        while row + TILE_ROWS <= rows:
+            at, first = c + 4 * row * c_row, start + 4 * row * start_row
+            tall(at, c_row, first, start_row, a + 4 * row * a_row, a_row, a_column, b, b_row, depth)
+            row += TILE_ROWS
+        while row < rows:
+            at, first = c + 4 * row * c_row, start + 4 * row * start_row
+            single(at, c_row, first, start_row, a + 4 * row * a_row, a_row, a_column, b, b_row, depth)
+            row += 1
+
+    compiled: Callable[..., None] = panel
+    return compiled
+
+
+WIDE = 4 * max(LANES, PAD)  # columns of the widest panel
+_MIDDLE = max(LANES, PAD)
+_wide_panel = make_panel(4, _MIDDLE)
+_middle_panel = make_panel(1, _MIDDLE)
+_narrow_panel = make_panel(1, PAD)
+
+
+@kernel
+def _gemm_tiles(out: Any, a: Any, b: Any, start: Any, start_row: int, rows: int, columns: int, depth: int) -> None:
+    c, s, left, right = out.ctypes.data, start.ctypes.data, a.ctypes.data, b.ctypes.data
+    c_row, b_row = out.strides[0] // 4, b.strides[0] // 4
+    a_row, a_column = a.strides[0] // 4, a.strides[1] // 4
+    j = 0
+    while j + WIDE <= columns:
+        _wide_panel(c + 4 * j, c_row, s + 4 * j, start_row, left, a_row, a_column, right + 4 * j, b_row, rows, depth)
+        j += WIDE
+    while j + _MIDDLE <= columns:
+        _middle_panel(c + 4 * j, c_row, s + 4 * j, start_row, left, a_row, a_column, right + 4 * j, b_row, rows, depth)
+        j += _MIDDLE
+    while j < columns:
+        _narrow_panel(c + 4 * j, c_row, s + 4 * j, start_row, left, a_row, a_column, right + 4 * j, b_row, rows, depth)
+        j += PAD
+
+
+@kernel
+def gemm_loops(out: Array, a: Array, b: Array, start: Array, rows: int, columns: int, depth: int) -> None:
+    """`gemm` by plain loops, for any element type."""
+    for i in range(rows):
+        for j in range(columns):
+            out[i, j] = start[j]
+        for k in range(depth):
+            scale = a[i, k]
+            for j in range(columns):
+                out[i, j] += scale * b[k, j]
+
+
+@kernel
+def gemm_add_loops(out: Array, a: Array, b: Array, rows: int, columns: int, depth: int) -> None:
+    """`gemm_add` by plain loops, for any element type."""
+    for i in range(rows):
+        for k in range(depth):
+            scale = a[i, k]
+            for j in range(columns):
+                out[i, j] += scale * b[k, j]
+
+
+def gemm(out: Array, a: Array, b: Array, start: Array, rows: int, columns: int, depth: int) -> None:
+    """Set out[:rows, :columns] to start[:columns] + a[:rows, :depth] @ b[:depth, :columns]."""
+    out[:rows, :columns] = start[:columns] + a[:rows, :depth] @ b[:depth, :columns]
+
+
+def gemm_add(out: Array, a: Array, b: Array, rows: int, columns: int, depth: int) -> None:
+    """Add a[:rows, :depth] @ b[:depth, :columns] to out[:rows, :columns]."""
+    out[:rows, :columns] += a[:rows, :depth] @ b[:depth, :columns]
+
+
+@overload(gemm, jit_options=INNER)
+def _gemm(out, a, b, start, rows, columns, depth):  # type: ignore[no-untyped-def]
+    if LANES and out.dtype == types.float32:
+        return lambda out, a, b, start, rows, columns, depth: _gemm_tiles(out, a, b, start, 0, rows, columns, depth)
+    return lambda out, a, b, start, rows, columns, depth: gemm_loops(out, a, b, start, rows, columns, depth)
+
+
+@overload(gemm_add, jit_options=INNER)
+def _gemm_add(out, a, b, rows, columns, depth):  # type: ignore[no-untyped-def]
+    if LANES and out.dtype == types.float32:
+        return lambda out, a, b, rows, columns, depth: _gemm_tiles(
+            out, a, b, out, out.strides[0] // 4, rows, columns, depth
+        )
+    return lambda out, a, b, rows, columns, depth: gemm_add_loops(out, a, b, rows, columns, depth)

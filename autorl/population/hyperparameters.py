@@ -1,0 +1,157 @@
+"""Hyperparameters as the kernels see them: one record of numbers per member, built from a configuration and read back.
+
+An algorithm's page lists its hyperparameters as `Setting`s in the order of the record. Names and defaults are those of
+Stable-Baselines3 where it has them. A scheduled one takes three fields: `x` (value at step 0), `x_end`, `x_shape`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from autorl.population.kernels import kernel
+from autorl.types import InputError
+
+CONSTANT, LINEAR, COSINE = 0, 1, 2
+SHAPES = {"constant": CONSTANT, "linear": LINEAR, "cosine": COSINE}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One hyperparameter of an algorithm.
+
+    Attributes:
+        default: its value where the configuration says nothing.
+        lower, upper: the allowed range, bounds included.
+        change: how a continued run may change it (`Trainer.changes`); None = it may not.
+        scheduled: may follow a schedule over the horizon.
+        codes: the allowed words and the numbers that stand for them in the record.
+        none: what None (and "none") means, for a hyperparameter that can be switched off.
+    """
+
+    default: Any
+    lower: float = -math.inf
+    upper: float = math.inf
+    change: Literal["apply", "rebuild"] | None = "apply"
+    scheduled: bool = False
+    codes: Mapping[str, int] | None = None
+    none: float | None = None
+
+    @property
+    def whole(self) -> bool:
+        """An integer, a flag or a word: kept as int64."""
+        return self.codes is not None or isinstance(self.default, int)
+
+    def encode(self, name: str, value: Any) -> float | int:
+        """The number that stands for `value` in the record.
+
+        Raises:
+            InputError: it is not a value of this hyperparameter.
+        """
+        if self.none is not None and (value is None or value == "none"):
+            return self.none
+        if self.codes is not None:
+            if value not in self.codes:
+                raise InputError(f"expected one of {', '.join(self.codes)}, got {value!r}", key=name)
+            return self.codes[value]
+        if isinstance(self.default, bool):
+            if not isinstance(value, bool | np.bool_):
+                raise InputError(f"expected true or false, got {value!r}", key=name)
+            return int(value)
+        if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+            raise InputError(f"expected a number, got {value!r}", key=name)
+        if not self.lower <= value <= self.upper:
+            raise InputError(f"expected a value in [{self.lower}, {self.upper}], got {value}", key=name)
+        if self.whole and value != int(value):
+            raise InputError(f"expected a whole number, got {value}", key=name)
+        return int(value) if self.whole else float(value)
+
+    def decode(self, number: Any) -> Any:
+        """The value that `number` stands for: the inverse of `encode`."""
+        if self.none is not None and number == self.none:
+            return None
+        if self.codes is not None:
+            return next(word for word, code in self.codes.items() if code == number)
+        if isinstance(self.default, bool):
+            return bool(number)
+        return int(number) if self.whole else float(number)
+
+
+Settings = Mapping[str, Setting]
+
+
+def record_type(settings: Settings) -> np.dtype[Any]:
+    """The structured type of an algorithm's record; `horizon` is always its first field."""
+    fields: list[tuple[str, type]] = [("horizon", np.float64)]
+    for name, setting in settings.items():
+        fields.append((name, np.int64 if setting.whole else np.float64))
+        if setting.scheduled:
+            fields += [(f"{name}_end", np.float64), (f"{name}_shape", np.int64)]
+    return np.dtype(fields)
+
+
+def record(settings: Settings, config: Mapping[str, Any], horizon: int) -> Any:
+    """The record of one configuration; what it leaves out takes the default.
+
+    Raises:
+        InputError: a name or a value is not one of the algorithm's.
+    """
+    check_names(settings, config)
+    values = np.zeros(1, record_type(settings))
+    values["horizon"] = horizon
+    for name, setting in settings.items():
+        values[name] = setting.encode(name, config.get(name, setting.default))
+        if setting.scheduled:
+            shape = config.get(f"{name}.shape", "constant")
+            if shape not in SHAPES:
+                raise InputError(f"expected one of {', '.join(SHAPES)}, got {shape!r}", key=f"{name}.shape")
+            if shape != "constant" and f"{name}.end" not in config:
+                raise InputError(f"the shape {shape} needs a final value", key=f"{name}.end")
+            values[f"{name}_shape"] = SHAPES[shape]
+            values[f"{name}_end"] = setting.encode(f"{name}.end", config.get(f"{name}.end", values[name].item()))
+    return values.view(np.recarray)[0]
+
+
+def check_names(settings: Settings, names: Collection[str]) -> None:
+    """Raise `InputError` for the first name that is no hyperparameter of the algorithm."""
+    scheduled = {
+        f"{name}.{part}" for name, setting in settings.items() if setting.scheduled for part in ("shape", "end")
+    }
+    allowed = [*settings, *scheduled]
+    for name in names:
+        if name not in allowed:
+            near = difflib.get_close_matches(name, allowed, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; allowed: {', '.join(allowed)}"
+            raise InputError(f"unknown hyperparameter{hint}", key=name)
+
+
+def read_back(settings: Settings, values: Any, config: Mapping[str, Any], step: int) -> dict[str, Any]:
+    """What the record really holds for each hyperparameter of `config`, schedules at `step`."""
+    progress = step / values["horizon"]
+    applied = {}
+    for name, setting in settings.items():
+        if name not in config:
+            continue
+        if setting.scheduled and values[f"{name}_shape"] != CONSTANT:
+            shape, end = int(values[f"{name}_shape"]), float(values[f"{name}_end"])
+            applied[name] = float(scheduled(float(values[name]), end, shape, float(progress)))
+        else:
+            applied[name] = setting.decode(values[name])
+    return applied
+
+
+@kernel
+def scheduled(start: float, end: float, shape: int, progress: float) -> float:
+    """The value of a scheduled hyperparameter at progress = step / horizon, clipped to [0, 1]."""
+    progress = min(max(progress, 0.0), 1.0)
+    done = 0.0
+    if shape == LINEAR:
+        done = progress
+    elif shape == COSINE:
+        done = 0.5 * (1.0 - math.cos(math.pi * progress))
+    return (1.0 - done) * start + done * end

@@ -1,0 +1,145 @@
+"""How the engine is compiled: numba options, the disk cache, and entry points that many processes may compile at once.
+
+A `kernel` is compiled into whatever calls it. A `program` is called from Python: it is compiled once for each signature
+and cached on disk under a fingerprint of the engine's whole source, so editing one kernel never revives a stale
+program. An environment's `reset`, `step` and `observe` are passed as typed function pointers (`Function`): one compiled
+algorithm serves every environment, a user's own included.
+
+Reassociation is allowed inside one compiled loop (vector reductions) and fixed at compile time: a member's result is
+bitwise the same alone or in company, on any thread, however its run is cut. The flags that let LLVM assume away NaN and
+infinity stay off: divergence must remain visible.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import platform
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+
+import llvmlite
+import numba
+import numpy as np
+import numpy.typing as npt
+
+F = TypeVar("F", bound=Callable[..., Any])
+Array: TypeAlias = npt.NDArray[Any]
+
+OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "boundscheck": False,
+    "error_model": "numpy",
+    "_nrt": False,  # kernels allocate nothing: no reference counts to keep
+    "fastmath": {"contract", "reassoc", "nsz", "arcp"},
+}
+# Compiled code alone calls the compiled form of a kernel: without Python wrappers a program compiles in half the time.
+INNER: Any = {**OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
+kind_of: Callable[[Any], Any] = numba.typeof
+
+
+class Function(NamedTuple):
+    """A compiled function handed to a program: numba's dispatcher and the function-pointer type it is passed as."""
+
+    dispatcher: Any
+    kind: Any
+
+
+class Kernel:
+    """A function compiled into the programs that call it. Called from Python it runs as plain Python, for debugging."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._dispatcher = numba.njit(**INNER)(function)
+        self._numba_type_ = kind_of(self._dispatcher)  # what numba reads when one kernel names another
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._function(*arguments)
+
+
+def kernel(function: F) -> F:
+    """`function` as a `Kernel`."""
+    return cast(F, Kernel(function))
+
+
+def program(function: Callable[..., Any]) -> Program:
+    """`function` as an entry point from Python: disk-cached, one specialisation per signature."""
+    return Program(function)
+
+
+class Program:
+    """A compiled function called from Python, by many threads at once; other processes wait while one compiles."""
+
+    _lock = threading.RLock()
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self._dispatcher = cached(function)
+        self._compiled: set[tuple[Any, ...]] = set()
+
+    def __call__(self, *arguments: Any) -> Any:
+        signature = tuple(_kind(argument) for argument in arguments)
+        if signature not in self._compiled:
+            self._compile(signature, arguments)
+        return self._dispatcher(*(a.dispatcher if isinstance(a, Function) else a for a in arguments))
+
+    def _compile(self, signature: tuple[Any, ...], arguments: tuple[Any, ...]) -> None:
+        with self._lock, _one_process():
+            for argument in arguments:
+                if isinstance(argument, Function):
+                    argument.dispatcher.compile(argument.kind.signature.args)
+            self._dispatcher.disable_compile(False)
+            self._dispatcher.compile(signature)
+            self._dispatcher.disable_compile()  # from here on, dispatchers among the arguments become pointers
+            self._compiled.add(signature)
+
+
+def _kind(argument: Any) -> Any:
+    return argument.kind if isinstance(argument, Function) else kind_of(argument)
+
+
+def cached(function: Callable[..., Any]) -> Any:
+    """`function` compiled by numba and cached in the engine's own folder."""
+    config: Any = numba.config
+    previous = config.CACHE_DIR
+    config.CACHE_DIR = str(cache_directory())
+    try:
+        return numba.njit(cache=True, **OPTIONS)(function)
+    finally:
+        config.CACHE_DIR = previous
+
+
+@functools.cache
+def cache_directory() -> Path:
+    """Where compiled programs are kept: `$AUTORL_CACHE`, else the user's cache folder; one folder per fingerprint."""
+    user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    base = Path(os.environ.get("AUTORL_CACHE") or user / "autorl")
+    folder = base / "compiled" / _fingerprint()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _fingerprint() -> str:
+    """A hash of every source file of the engine and of the versions that compile it."""
+    versions = (numba.__version__, llvmlite.__version__, np.__version__, platform.python_version())
+    digest = hashlib.sha256(" ".join(versions).encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def _one_process() -> Iterator[None]:
+    """One compiling process at a time: numba's cache index is not safe against two writers."""
+    with open(cache_directory() / "lock", "a", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,117 @@
+"""The state of one member, plain arrays only: what a checkpoint holds, what a fork copies, what the kernels advance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autorl.population import rng
+from autorl.population.environments.base import Environment
+from autorl.population.kernels import Array, kernel
+
+RETURN, LENGTH = 0, 1
+STEPS, UPDATES, EPISODES = range(3)
+RECENT = 100  # training episodes behind `train_return`, as in Stable-Baselines3
+
+
+class Member(NamedTuple):
+    """One agent in training.
+
+    Attributes:
+        key: (1,) uint64, the root of every random stream of this member.
+        counters: (rng.PURPOSES,) int64, draws made so far for each purpose.
+        counts: (3,) int64: environment steps, gradient updates, finished episodes.
+        parameters: (n,) every trained number, flat.
+        moments: (2, n) of the optimizer.
+        states: (n_envs, state_size) float64, the environments.
+        episodes: (n_envs, 2) float64, return and length so far of each running episode.
+        recent: (RECENT,) float64, the returns of the last finished episodes, in a ring.
+    """
+
+    key: Array
+    counters: Array
+    counts: Array
+    parameters: Array
+    moments: Array
+    states: Array
+    episodes: Array
+    recent: Array
+
+
+class World(NamedTuple):
+    """An environment inside a program: its functions as pointers, its time limit and its actions."""
+
+    reset: Callable[[Array, int], None]
+    step: Callable[[Array, Array, int], tuple[float, bool]]
+    observe: Callable[[Array, Array], None]
+    time_limit: int
+    n_actions: int
+    bounds: Array
+
+
+def new_member(key: int, parameters: Array, environment: Environment, n_envs: int) -> Member:
+    """A member at step 0 whose environments still have to be reset (by `start`)."""
+    return Member(
+        key=np.array([key], np.uint64),
+        counters=np.zeros(rng.PURPOSES, np.int64),
+        counts=np.zeros(3, np.int64),
+        parameters=parameters,
+        moments=np.zeros((2, len(parameters)), parameters.dtype),
+        states=np.zeros((n_envs, environment.state_size)),
+        episodes=np.full((n_envs, 2), -1.0),
+        recent=np.zeros(RECENT),
+    )
+
+
+def is_finite(member: Member) -> bool:
+    """Whether every parameter is a finite number: training has not diverged."""
+    return bool(np.isfinite(member.parameters).all())
+
+
+@kernel
+def draw(member: Member, purpose: int) -> Any:
+    """The counter of the member's next draw for `purpose`."""
+    counter = member.counters[purpose]
+    member.counters[purpose] += 1
+    return counter
+
+
+@kernel
+def restart(member: Member, world: World, index: int) -> None:
+    """Begin a new episode in environment `index`; the episode has a key of its own."""
+    episode = rng.bits(rng.stream(member.key[0], rng.RESET), draw(member, rng.RESET))
+    world.reset(member.states[index], episode)
+    member.episodes[index, RETURN] = 0.0
+    member.episodes[index, LENGTH] = 0.0
+
+
+@kernel
+def begin(member: Member, world: World) -> None:
+    """Reset the environments that have never been reset."""
+    for index in range(len(member.states)):
+        if member.episodes[index, LENGTH] < 0.0:
+            restart(member, world, index)
+
+
+@kernel
+def advance(member: Member, world: World, index: int, action: Array) -> tuple[float, bool, bool]:
+    """One step of environment `index`: (reward, terminated, truncated). The final state stays until `restart`."""
+    key = rng.bits(rng.stream(member.key[0], rng.DYNAMICS), draw(member, rng.DYNAMICS))
+    reward, terminated = world.step(member.states[index], action, key)
+    member.counts[STEPS] += 1
+    member.episodes[index, RETURN] += reward
+    member.episodes[index, LENGTH] += 1.0
+    truncated = not terminated and member.episodes[index, LENGTH] >= world.time_limit
+    if terminated or truncated:
+        member.recent[member.counts[EPISODES] % RECENT] = member.episodes[index, RETURN]
+        member.counts[EPISODES] += 1
+    return reward, terminated, truncated
+
+
+@kernel
+def clipped(action: Array, bounds: Array, out: Array) -> None:
+    """`action` brought within the bounds, as the environment receives it."""
+    for i in range(len(action)):
+        out[i] = min(max(action[i], bounds[0, i]), bounds[1, i])

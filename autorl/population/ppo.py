@@ -1,0 +1,360 @@
+"""Proximal policy optimisation, one member: rollout, advantages, epochs of minibatch updates; A2C as a special case.
+
+Semantics and defaults are Stable-Baselines3's: a truncated episode bootstraps from the value of its final observation;
+advantages are normalised per minibatch; the gradient of all parameters is clipped together by its norm; learning rate,
+clip range and entropy coefficient follow the horizon. A2C is n_epochs 1, batch_size n_steps * n_envs,
+normalize_advantage off and the RMSprop optimizer.
+
+References:
+    [Schulman2017] J. Schulman et al. Proximal policy optimization algorithms. arXiv:1707.06347.
+    [Schulman2016] J. Schulman et al. High-dimensional continuous control using generalized advantage estimation. ICLR
+        2016.
+    [Mnih2016] V. Mnih et al. Asynchronous methods for deep reinforcement learning. ICML 2016 (A2C).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autorl.population import rng
+from autorl.population.descent import ADAM, OPTIMIZERS, adam, clip_scale, rmsprop
+from autorl.population.engine import Algorithm, Bound, State, limits
+from autorl.population.environments.base import Environment
+from autorl.population.evaluation import ARGMAX, MEAN
+from autorl.population.hyperparameters import Setting, scheduled
+from autorl.population.kernels import Array, kernel, program
+from autorl.population.members import (
+    STEPS,
+    UPDATES,
+    Member,
+    World,
+    advance,
+    begin,
+    clipped,
+    draw,
+    new_member,
+    restart,
+)
+from autorl.population.networks import (
+    ACTIVATIONS,
+    CHUNK,
+    Network,
+    backward,
+    forward,
+    gather,
+    hidden_sizes,
+    network,
+    orthogonal,
+    parameter_count,
+    prepare_backward,
+)
+from autorl.population.policies import log_prob_and_entropy, policy_gradient, sample
+
+HYPERPARAMETERS = {
+    "learning_rate": Setting(3e-4, lower=0.0, scheduled=True),
+    "n_steps": Setting(2048, lower=1),  # steps of each environment per rollout
+    "n_envs": Setting(1, lower=1, change="rebuild"),
+    "batch_size": Setting(64, lower=1),
+    "n_epochs": Setting(10, lower=1),
+    "gamma": Setting(0.99, lower=0.0, upper=1.0),
+    "gae_lambda": Setting(0.95, lower=0.0, upper=1.0),
+    "clip_range": Setting(0.2, lower=0.0, scheduled=True),
+    "clip_range_vf": Setting(None, lower=0.0, none=math.inf),  # None: values are not clipped
+    "normalize_advantage": Setting(True),
+    "ent_coef": Setting(0.0, scheduled=True),
+    "vf_coef": Setting(0.5),
+    "max_grad_norm": Setting(0.5, lower=0.0),
+    "target_kl": Setting(None, lower=0.0, none=math.inf),  # None: never stop the epochs early
+    "optimizer": Setting("adam", codes=OPTIMIZERS, change=None),
+    "optimizer_eps": Setting(1e-5, lower=0.0),
+    "net_width": Setting(64, lower=1, change=None),
+    "net_depth": Setting(2, lower=1, change=None),
+    "activation": Setting("tanh", codes=ACTIVATIONS, change=None),
+}
+
+
+class Agent(NamedTuple):
+    """Actor, critic and (for continuous actions) the logarithms of the policy's deviations, over one flat array.
+
+    `inputs` (rows, observation_size) gathers a chunk of observations; `log_p` has one entry per discrete action,
+    `action` one per action dimension.
+    """
+
+    actor: Network
+    critic: Network
+    log_std: Array
+    log_std_gradient: Array
+    gradient: Array
+    inputs: Array
+    log_p: Array
+    action: Array
+
+
+class Rollout(NamedTuple):
+    """n_steps * n_envs transitions, time first: row t * n_envs + e. `dones` marks the end of an episode after the row.
+
+    `order` is the current epoch's permutation of the rows.
+    """
+
+    observations: Array
+    actions: Array
+    log_probs: Array
+    values: Array
+    rewards: Array
+    dones: Array
+    advantages: Array
+    returns: Array
+    order: Array
+
+
+def network_sizes(environment: Environment, hp: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Layer sizes of actor and critic."""
+    outputs = environment.n_actions or environment.action_size
+    inputs, width, depth = environment.observation_size, int(hp.net_width), int(hp.net_depth)
+    return hidden_sizes(inputs, width, depth, outputs), hidden_sizes(inputs, width, depth, 1)
+
+
+def initial_parameters(environment: Environment, hp: Any, key: int, dtype: Any) -> Array:
+    """Orthogonal weights: gain sqrt(2) in hidden layers, 0.01 for the policy, 1 for the value. Deviations 1."""
+    actor, critic = network_sizes(environment, hp)
+    split, end = parameter_count(actor), parameter_count(actor) + parameter_count(critic)
+    parameters = np.zeros(end + (0 if environment.n_actions else environment.action_size), dtype)
+    gains = [math.sqrt(2.0)] * int(hp.net_depth)
+    orthogonal(parameters[:split], actor, [*gains, 0.01], rng.derived(key, rng.INITIALISE, 0))
+    orthogonal(parameters[split:end], critic, [*gains, 1.0], rng.derived(key, rng.INITIALISE, 1))
+    return parameters
+
+
+def make_agent(parameters: Array, environment: Environment, hp: Any) -> Agent:
+    """Views of the flat parameters as networks, with their gradients and scratch memory."""
+    actor, critic = network_sizes(environment, hp)
+    split, end = parameter_count(actor), parameter_count(actor) + parameter_count(critic)
+    gradient = np.zeros_like(parameters)
+    rows, word = max(CHUNK, int(hp.n_envs)), HYPERPARAMETERS["activation"].decode(hp.activation)
+    return Agent(
+        actor=network(parameters[:split], gradient[:split], actor, word, rows),
+        critic=network(parameters[split:end], gradient[split:end], critic, word, rows),
+        log_std=parameters[end:],
+        log_std_gradient=gradient[end:],
+        gradient=gradient,
+        inputs=np.zeros((rows, environment.observation_size), parameters.dtype),
+        log_p=np.zeros(environment.n_actions),
+        action=np.zeros(environment.action_size),
+    )
+
+
+def make_rollout(environment: Environment, hp: Any, dtype: Any) -> Rollout:
+    """Memory for one rollout."""
+    n = int(hp.n_steps) * int(hp.n_envs)
+    observations = np.zeros((n, environment.observation_size), dtype)
+    actions = np.zeros((n, environment.action_size))
+    return Rollout._make([observations, actions, *(np.zeros(n) for _ in range(6)), np.zeros(n, np.int64)])
+
+
+@program
+def train(
+    member: Member,
+    agent: Agent,
+    rollout: Rollout,
+    hp: Any,
+    limits: tuple[int, int, Array],
+    reset: Any,
+    step: Any,
+    observe: Any,
+    iterations: int,
+) -> None:
+    """Advance `member` by `iterations` rollouts and their updates. `limits`: time limit, n_actions, action bounds."""
+    world = World(reset, step, observe, limits[0], limits[1], limits[2])
+    order = rollout.order
+    begin(member, world)
+    for _ in range(iterations):
+        collect_rollout(member, agent, hp, world, rollout)
+        progress = member.counts[STEPS] / hp.horizon
+        learning_rate = scheduled(hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress)
+        clip_range = scheduled(hp.clip_range, hp.clip_range_end, hp.clip_range_shape, progress)
+        ent_coef = scheduled(hp.ent_coef, hp.ent_coef_end, hp.ent_coef_shape, progress)
+        stop = False
+        for _ in range(hp.n_epochs):
+            rng.permute(order, rng.bits(rng.stream(member.key[0], rng.SHUFFLE), draw(member, rng.SHUFFLE)))
+            for first in range(0, len(order), hp.batch_size):
+                batch = order[first : first + hp.batch_size]
+                divergence = loss_gradient(agent, hp, rollout, batch, (clip_range, ent_coef))
+                stop = divergence > 1.5 * hp.target_kl
+                if stop:
+                    break
+                descend(member, agent, hp, learning_rate)
+            if stop:
+                break
+
+
+@kernel
+def collect_rollout(member: Member, agent: Agent, hp: Any, world: World, rollout: Rollout) -> None:
+    """Act with the current policy for n_steps steps of every environment, then estimate the advantages."""
+    n_envs = len(member.states)
+    for t in range(hp.n_steps):
+        observations = rollout.observations[t * n_envs : (t + 1) * n_envs]
+        for e in range(n_envs):
+            world.observe(member.states[e], observations[e])
+        forward(agent.actor, observations, n_envs)
+        forward(agent.critic, observations, n_envs)
+        for e in range(n_envs):
+            rollout.values[t * n_envs + e] = agent.critic.outputs[e, 0]
+        for e in range(n_envs):
+            i = t * n_envs + e
+            action = rollout.actions[i]
+            rollout.log_probs[i] = sample(member, agent.actor.outputs[e], agent.log_std, agent.log_p, action)
+            if world.n_actions == 0:
+                clipped(action, world.bounds, agent.action)
+                action = agent.action
+            reward, terminated, truncated = advance(member, world, e, action)
+            if truncated:
+                world.observe(member.states[e], agent.inputs[0])
+                forward(agent.critic, agent.inputs, 1)
+                reward += hp.gamma * agent.critic.outputs[0, 0]
+            rollout.rewards[i] = reward
+            rollout.dones[i] = 1.0 if terminated or truncated else 0.0
+            if terminated or truncated:
+                restart(member, world, e)
+    estimate_advantages(member, agent, hp, world, rollout)
+
+
+@kernel
+def estimate_advantages(member: Member, agent: Agent, hp: Any, world: World, rollout: Rollout) -> None:
+    """Generalised advantage estimation [Schulman2016], backwards in time.
+
+    delta_t = r_t + gamma * (1 - done_t) * V_{t+1} - V_t;  A_t = delta_t + gamma * lambda * (1 - done_t) * A_{t+1}.
+    """
+    n_envs = len(member.states)
+    for e in range(n_envs):
+        world.observe(member.states[e], agent.inputs[e])
+    forward(agent.critic, agent.inputs, n_envs)
+    for e in range(n_envs):
+        following, advantage = float(agent.critic.outputs[e, 0]), 0.0
+        for t in range(hp.n_steps - 1, -1, -1):
+            i = t * n_envs + e
+            alive = 1.0 - rollout.dones[i]
+            delta = rollout.rewards[i] + hp.gamma * alive * following - rollout.values[i]
+            advantage = delta + hp.gamma * hp.gae_lambda * alive * advantage
+            rollout.advantages[i] = advantage
+            rollout.returns[i] = advantage + rollout.values[i]
+            following = rollout.values[i]
+
+
+@kernel
+def loss_gradient(agent: Agent, hp: Any, rollout: Rollout, batch: Array, coefficients: tuple[float, float]) -> float:
+    """Gradient of the loss over the rows `batch` of the rollout into `agent.gradient`; returns the approximate KL.
+
+    loss = mean(-min(A r, A clip(r, 1 - c, 1 + c)) - ent_coef * entropy + vf_coef * (V - return)^2), r = pi / pi_old.
+    """
+    agent.gradient.fill(0.0)
+    prepare_backward(agent.actor)
+    prepare_backward(agent.critic)
+    centre, scale = advantage_moments(hp, rollout, batch)
+    divergence, share = 0.0, 1.0 / len(batch)
+    clip_range, ent_coef = coefficients
+    for first in range(0, len(batch), CHUNK):
+        rows = min(CHUNK, len(batch) - first)
+        gather(agent.inputs, rollout.observations, batch[first : first + rows])
+        forward(agent.actor, agent.inputs, rows)
+        forward(agent.critic, agent.inputs, rows)
+        for r in range(rows):
+            i = batch[first + r]
+            advantage = (rollout.advantages[i] - centre) * scale
+            divergence += policy_loss(agent, rollout, r, i, advantage, (clip_range, ent_coef, share))
+            slope = value_slope(hp, rollout, i, float(agent.critic.outputs[r, 0]))
+            agent.critic.slopes[r, 0] = share * hp.vf_coef * slope
+        backward(agent.actor, agent.inputs, rows)
+        backward(agent.critic, agent.inputs, rows)
+    return divergence * share
+
+
+@kernel
+def advantage_moments(hp: Any, rollout: Rollout, batch: Array) -> tuple[float, float]:
+    """Mean of the minibatch's advantages and 1 / (standard deviation + 1e-8); (0, 1) where they are not normalised."""
+    n = len(batch)
+    if not hp.normalize_advantage or n < 2:
+        return 0.0, 1.0
+    total = 0.0
+    for i in batch:
+        total += rollout.advantages[i]
+    mean, square = total / n, 0.0
+    for i in batch:
+        square += (rollout.advantages[i] - mean) ** 2
+    return mean, 1.0 / (math.sqrt(square / (n - 1)) + 1e-8)
+
+
+@kernel
+def policy_loss(
+    agent: Agent, rollout: Rollout, r: int, i: int, advantage: float, weights: tuple[float, float, float]
+) -> float:
+    """Gradient of the clipped surrogate and the entropy bonus of row `i` into row `r` of the actor's delta.
+
+    `weights`: clip range, entropy coefficient, 1 / minibatch size. Returns (r - 1) - log r: its mean estimates the KL.
+    """
+    clip_range, ent_coef, share = weights
+    outputs, action = agent.actor.outputs[r], rollout.actions[i]
+    log_prob, entropy = log_prob_and_entropy(outputs, agent.log_std, agent.log_p, action)
+    log_ratio = log_prob - rollout.log_probs[i]
+    ratio = math.exp(log_ratio)
+    clipped_out = ratio > 1.0 + clip_range if advantage > 0.0 else ratio < 1.0 - clip_range
+    by_log_prob = 0.0 if clipped_out else -share * advantage * ratio
+    by_weight = (by_log_prob, -share * ent_coef, entropy)
+    policy_gradient(
+        outputs, agent.log_std, agent.log_p, action, by_weight, agent.actor.slopes[r], agent.log_std_gradient
+    )
+    return float(ratio - 1.0 - log_ratio)
+
+
+@kernel
+def value_slope(hp: Any, rollout: Rollout, i: int, value: float) -> float:
+    """Derivative of the squared error of row `i` by the value; zero where clip_range_vf holds the prediction back."""
+    change = value - rollout.values[i]
+    if abs(change) > hp.clip_range_vf:
+        return 0.0
+    return float(2.0 * (value - rollout.returns[i]))
+
+
+@kernel
+def descend(member: Member, agent: Agent, hp: Any, learning_rate: float) -> None:
+    """One optimizer step along the gradient, its norm clipped over all parameters."""
+    member.counts[UPDATES] += 1
+    scale = clip_scale(agent.gradient, hp.max_grad_norm)
+    parameters, gradient, moments = member.parameters, agent.gradient, member.moments
+    if hp.optimizer == ADAM:
+        adam(parameters, gradient, moments, member.counts[UPDATES], learning_rate, hp.optimizer_eps, scale)
+    else:
+        rmsprop(parameters, gradient, moments, learning_rate, hp.optimizer_eps, scale)
+
+
+def create(environment: Environment, hp: Any, key: int, dtype: Any) -> State:
+    """A member at step 0."""
+    parameters = initial_parameters(environment, hp, key, dtype)
+    return {"member": new_member(key, parameters, environment, int(hp.n_envs))}
+
+
+def bind(state: State, environment: Environment, hp: Any) -> Bound:
+    """Agent and rollout memory around the member of `state`."""
+    member: Member = state["member"]
+    dtype = member.parameters.dtype
+    agent, rollout = make_agent(member.parameters, environment, hp), make_rollout(environment, hp, dtype)
+    functions = environment.functions(dtype)
+
+    def advance_by(iterations: int) -> None:
+        train(member, agent, rollout, hp, limits(environment), *functions, iterations)
+
+    return Bound(advance_by, agent.actor, ARGMAX if environment.n_actions else MEAN)
+
+
+ALGORITHM = Algorithm(
+    name="ppo",
+    settings=HYPERPARAMETERS,
+    discrete=True,
+    continuous=True,
+    stride=lambda hp: int(hp.n_steps) * int(hp.n_envs),
+    create=create,
+    bind=bind,
+    parts={"member": Member},
+)

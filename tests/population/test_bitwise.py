@@ -1,0 +1,68 @@
+"""A member's result is the same to the last bit alone or in company, on any thread, however its run is cut."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from population_helpers import CARTPOLE, SMALL, advanced, make, same
+
+from autorl.population import engine
+
+MEMBERS = {"ppo": (CARTPOLE, {**SMALL, "learning_rate": 3e-3})}
+
+
+@pytest.mark.parametrize("name", sorted(MEMBERS))
+def test_cuts_do_not_matter(name):
+    environment, config = MEMBERS[name]
+    whole = advanced(name, 4, (6,), environment, **config)
+    assert same(whole, advanced(name, 4, (3, 3), environment, **config))
+    assert same(whole, advanced(name, 4, (1, 4, 1), environment, **config))
+    assert not same(whole, advanced(name, 5, (6,), environment, **config))
+
+
+@pytest.mark.parametrize("name", sorted(MEMBERS))
+def test_companions_and_threads_do_not_matter(name):
+    environment, config = MEMBERS[name]
+    alone = [advanced(name, key, (5,), environment, **config) for key in range(4)]
+    states: list = [None] * 8
+
+    def work(first):
+        for key in range(first, 8, 3):
+            states[key] = advanced(name, key, (2, 3), environment, **config)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(same(alone[key], states[key]) for key in range(4))
+
+
+@pytest.mark.parametrize("name", sorted(MEMBERS))
+def test_a_run_goes_on_from_its_archive(name, tmp_path):
+    environment, config = MEMBERS[name]
+    state = advanced(name, 6, (2,), environment, **config)
+    np.savez(tmp_path / "state.npz", **engine.to_arrays(state))
+    algorithm, hp, _ = make(name, 6, environment, **config)
+    with np.load(tmp_path / "state.npz") as archive:
+        restored = engine.from_arrays(algorithm, dict(archive))
+    algorithm.bind(restored, environment, hp).advance(3)
+    assert same(restored, advanced(name, 6, (5,), environment, **config))
+
+
+@pytest.mark.parametrize("name", sorted(MEMBERS))
+def test_a_fork_lives_on_with_streams_of_its_own_and_leaves_its_parent_alone(name):
+    environment, config = MEMBERS[name]
+    parent = advanced(name, 7, (2,), environment, **config)
+    algorithm, hp, _ = make(name, 7, environment, **config)
+    first, again, other = (engine.fork(parent, key) for key in (100, 100, 101))
+    for state in (first, again, other):
+        algorithm.bind(state, environment, hp).advance(2)
+    assert same(first, again)
+    assert not np.array_equal(first["member"].parameters, other["member"].parameters)
+    assert same(parent, advanced(name, 7, (2,), environment, **config))
+    algorithm.bind(parent, environment, hp).advance(2)
+    assert same(parent, advanced(name, 7, (4,), environment, **config))
+    assert not np.array_equal(parent["member"].parameters, first["member"].parameters)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autorl.population.hyperparameters import SHAPES, scheduled
+from autorl.seeds import evaluation_seeds
+from autorl.space import load_space, schedule_function
+from autorl.trainers import load
+from autorl.trainers.conformance import Case, TrainerConformance
+from autorl.types import Checkpoint, Config, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
+
+_PPO = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "net_width": 16}
+
+
+class TestPPO(TrainerConformance):
+    case = Case(
+        TrainerSpec("population/ppo", FrozenMap(_PPO)),
+        EnvironmentSpec("CartPole-v1", n_envs=2),
+        configs=(
+            Config({"learning_rate": 1e-2, "learning_rate.shape": "linear", "learning_rate.end": 1e-3, "gamma": 0.99}),
+            Config({"learning_rate": 1e-3, "learning_rate.shape": "linear", "learning_rate.end": 1e-3, "gamma": 0.9}),
+        ),
+        fixed=("net_width", 8),
+    )
+
+
+def _segment(tmp_path, **changes):
+    segment = Segment(
+        id="a",
+        trainer=TrainerSpec("population/ppo", FrozenMap(_PPO)),
+        environment=EnvironmentSpec("CartPole-v1"),
+        config=Config(learning_rate=1e-3),
+        seed=1,
+        role="tuning",
+        until=256,
+        horizon=512,
+        evaluate_at=(100, 256),
+        episodes=40,
+        save=True,
+        folder=str(tmp_path / "a"),
+    )
+    return replace(segment, **changes)
+
+
+def _train(segment):
+    return load(segment.trainer).train(segment, lambda report: None)
+
+
+def test_evaluations_are_those_of_the_seeds_and_leave_training_alone(tmp_path):
+    often = _train(_segment(tmp_path))
+    assert [report.step for report in often.reports] == [100, 256]
+    assert often.reached == 256
+    assert 1 <= often.reports[0].metrics["eval_return"] <= 500
+    once = _train(_segment(tmp_path, evaluate_at=(256,)))
+    assert once.reports[0] == often.reports[1]
+    fewer = _train(_segment(tmp_path, evaluate_at=(256,), episodes=3))
+    assert fewer.reports[0].metrics["eval_return"] != once.reports[0].metrics["eval_return"]
+    assert len(set(evaluation_seeds(1, "tuning", 256, 40)) & set(evaluation_seeds(1, "test", 256, 40))) == 0
+
+
+def test_the_archive_is_plain_arrays(tmp_path):
+    _train(_segment(tmp_path))
+    with np.load(tmp_path / "a" / "state.npz", allow_pickle=False) as archive:
+        assert archive["member.counts"][0] == 256
+        assert archive["member.parameters"].dtype == np.float32
+
+
+def test_divergence_is_a_status(tmp_path):
+    outcome = _train(_segment(tmp_path, config=Config(learning_rate=1e30, max_grad_norm=1e30)))
+    assert outcome.status is Status.DIVERGED
+    assert outcome.checkpoint is None
+    assert outcome.reports == ()
+    assert "not finite" in outcome.message
+
+
+def test_another_number_of_environments_starts_new_episodes(tmp_path):
+    outcome = _train(_segment(tmp_path))
+    parent = Checkpoint("a", outcome.checkpoint.path)
+    after = _segment(tmp_path, id="b", parent=parent, start=256, until=512, evaluate_at=(), save=False)
+    more = _train(replace(after, config=Config(learning_rate=1e-3, n_envs=4)))
+    assert more.reached == 512
+    assert "new episodes" in more.notes[0]
+    assert _train(after).notes == ()
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_schedules_are_those_of_the_space(shape):
+    config = {"x": 0.3, "x.shape": shape, "x.end": 0.01}
+    expected = schedule_function(config, "x")
+    for progress in (-0.1, 0.0, 0.123, 0.5, 0.99, 1.0, 1.3):
+        assert scheduled(0.3, 0.01, SHAPES[shape], progress) == pytest.approx(expected(progress), rel=1e-15)
+
+
+@pytest.mark.parametrize("name", ["population/ppo", "population/ppo-small"])
+def test_shipped_spaces_hold_hyperparameters_the_trainer_takes(name, tmp_path):
+    space = load_space(name)
+    trainer = load(TrainerSpec("population/ppo"))
+    trainer.check(EnvironmentSpec("CartPole-v1"), space.names)
+    assert set(space.changeable) <= {
+        base for name in trainer.changes for base in (name, f"{name}.end", f"{name}.shape")
+    }
+    rng = np.random.default_rng(0)
+    for config in (space.default(), *(space.sample(rng) for _ in range(5))):
+        until = trainer.align(config, 1)
+        segment = _segment(tmp_path, trainer=TrainerSpec("population/ppo"), config=config, until=until, save=False)
+        outcome = _train(replace(segment, horizon=until, evaluate_at=()))
+        assert outcome.reached == until
+        assert {name: outcome.applied[name] for name in ("gamma", "n_steps")} == {
+            name: config[name] for name in ("gamma", "n_steps")
+        }
+
+
+@pytest.mark.parametrize(
+    ("environment", "config", "message"),
+    [
+        (EnvironmentSpec("CartPole-v2"), Config(), "did you mean 'CartPole-v1'"),
+        (EnvironmentSpec("CartPole-v1", kwargs=FrozenMap(g=1)), Config(), "use sb3/ppo"),
+        (EnvironmentSpec("CartPole-v1"), Config(learning_rat=1e-3), "did you mean 'learning_rate'"),
+        (EnvironmentSpec("CartPole-v1"), Config(gamma=1.5), r"\[0.0, 1.0\]"),
+        (EnvironmentSpec("CartPole-v1"), Config(n_steps=2.5), "whole"),
+        (EnvironmentSpec("CartPole-v1"), Config(activation="swish"), "tanh, relu"),
+        (
+            EnvironmentSpec("CartPole-v1"),
+            Config({"learning_rate": 1.0, "learning_rate.shape": "linear"}),
+            "final value",
+        ),
+        (EnvironmentSpec("CartPole-v1"), Config({"gamma": 0.9, "gamma.shape": "linear"}), "unknown"),
+    ],
+)
+def test_wrong_input_is_named(tmp_path, environment, config, message):
+    with pytest.raises(InputError, match=message):
+        _train(_segment(tmp_path, environment=environment, config=config))
