@@ -74,6 +74,7 @@ class Result:
         counts: proposals by status.
         folder: the study's folder; None in memory.
         caveats: what a reader must know.
+        tuning_seeds: with how many seeds the tuning score was made.
     """
 
     objective: str
@@ -86,6 +87,7 @@ class Result:
     counts: Mapping[str, int]
     folder: Path | None
     caveats: tuple[str, ...] = ()
+    tuning_seeds: int = 0
 
     @property
     def test(self) -> Estimate | None:
@@ -135,6 +137,7 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
         counts=counts,
         folder=folder,
         caveats=_caveats(spec, entries),
+        tuning_seeds=query("SELECT n_seeds FROM proposals WHERE proposal = ?", (incumbent.proposal,))[0][0] or 0,
     )
 
 

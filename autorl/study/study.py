@@ -77,10 +77,10 @@ class Study:
 
     def __init__(self, spec: Spec, store: Store, load: Load | None = None) -> None:
         self.store = store
-        self.spec = _with_more_test_seeds(spec, store)
+        self.spec = with_more_test_seeds(spec, store)
         self.load: Load = load or trainer_loader(spec)
         self._begun = time.monotonic()
-        self._hours_before = _hours_used(store)
+        self._hours_before = hours_used(store)
         self.optimizer: Optimizer = make_optimizer(self.spec, self.load)
         self.driver = Driver(self.spec, store, self.optimizer, self.hours)
         self.tests = TestPhase(self.spec, store, self.driver)
@@ -331,7 +331,7 @@ def make_executor(spec: Spec, load: Load) -> Executor:
     )
 
 
-def _with_more_test_seeds(spec: Spec, store: Store) -> Spec:
+def with_more_test_seeds(spec: Spec, store: Store) -> Spec:
     """The spec with the test seeds that were added to the study later."""
     added = [seed for recorded in store.events() if recorded.kind == "test_seeds" for seed in recorded.body["seeds"]]
     if not added:
@@ -346,7 +346,7 @@ def _session() -> dict[str, object]:
     return {"version": __version__, "python": platform.python_version(), "platform": sys.platform, "pid": os.getpid()}
 
 
-def _hours_used(store: Store) -> float:
+def hours_used(store: Store) -> float:
     """Driver hours of earlier sessions: from each session's start to its last event."""
     total, begun, last = 0.0, None, 0.0
     for recorded in store.events():
