@@ -171,6 +171,20 @@ def test_repair_of_two_rules_at_once(mixed):
     assert len(changed - {"momentum"}) == 2
 
 
+def test_repair_of_two_rules_moves_what_is_to_be_kept_last():
+    space = Space.from_dict(
+        {
+            "hyperparameters": {name: {"type": "int", "lower": 0, "upper": 9, "default": 4} for name in "abcd"},
+            "constraints": ["a <= b", "c <= d"],
+        }
+    )
+    wanted = {"a": 8, "b": 2, "c": 7, "d": 1}
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        assert space.repair(wanted, rng, keep=["b", "d"]) == {"a": 2, "b": 2, "c": 1, "d": 1}
+        assert space.repair(wanted, rng, keep=["a", "d"]) == {"a": 8, "b": 8, "c": 1, "d": 1}
+
+
 def test_repair_of_foreign_values(mixed):
     rng = np.random.default_rng(0)
     wanted = {"learning_rate": 5.0, "clip": -1, "epochs": 7.6, "batch_size": 100, "optimizer": "lion", "momentum": 3}
