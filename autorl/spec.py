@@ -322,9 +322,15 @@ class Spec(Section):
     def trainers(self) -> dict[str, TrainerSpec]:
         """Every trainer the study may use, by algorithm ("" when there is one)."""
         if self.algorithms is not None:
-            return {name: section.trainer.resolve() for name, section in self.algorithms.items()}
+            return {name: self._trainer(section.trainer) for name, section in self.algorithms.items()}
         assert self.trainer is not None
-        return {"": self.trainer.resolve()}
+        return {"": self._trainer(self.trainer)}
+
+    def _trainer(self, section: TrainerSection) -> TrainerSpec:
+        """Scripts and functions are looked for beside the study file unless it says where."""
+        of_user = section.name == "command" or section.name.startswith("python:")
+        where = {"path": self.path} if of_user and self.path is not None else {}
+        return TrainerSpec(section.name, FrozenMap({**where, **section.kwargs}))
 
     def trainer_for(self, config: Config) -> tuple[TrainerSpec, Config]:
         """The trainer of a configuration and the configuration as that trainer knows it (no algorithm prefix)."""
