@@ -310,7 +310,9 @@ class Spec(Section):
 
     def _load(self, source: str | dict[str, Any]) -> Space:
         space = load_space(source, self._folder)
-        return space.with_constants({"n_envs": self.environment.n_envs}) if "n_envs" in space.missing else space
+        ours = {"n_envs": self.environment.n_envs, "horizon": self.fidelity.steps}
+        used = {name: value for name, value in ours.items() if name in (*space.missing, *space.constants)}
+        return space.with_constants(used) if used else space
 
     @cached_property
     def evaluation_steps(self) -> tuple[int, ...]:
