@@ -1,0 +1,61 @@
+"""The DuckDB views of a landscape folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autorl.landscapes.manifest import Manifest
+from autorl.types import InputError
+
+if TYPE_CHECKING:
+    import duckdb
+
+_FAILED = "status NOT IN ('done', 'stopped')"
+
+
+def connect(folder: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection:
+    """An in-memory connection with the tables as views, and three that give them meaning.
+
+    `measured` (run_id, step, value): the objective's metric with its floor, NULL where it failed. `penalty` (value):
+    what a failed run scores. `scores`: both together, by run.
+
+    Raises:
+        InputError: a file is missing, or the objective's metric is not recorded.
+    """
+    import duckdb
+
+    connection = duckdb.connect()
+    parts = [name for name in sorted(manifest.files) if name.startswith("evals/")]
+    tables = {name: [f"{name}.parquet"] for name in ("configs", "runs", "segments")} | {"evals": parts}
+    for name, files in tables.items():
+        missing = [file for file in files if not (folder / file).is_file()]
+        if missing or not files:
+            raise InputError(
+                f"the files of table '{name}' are missing: {missing or 'none is listed'}", file=str(folder)
+            )
+        listed = ", ".join("'" + str(folder / file).replace("'", "''") + "'" for file in files)
+        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{listed}], union_by_name = true)")
+    objective = manifest.objective
+    columns = [row[0] for row in connection.execute("DESCRIBE evals").fetchall()]
+    if objective.metric not in columns:
+        raise InputError(f"the objective's metric {objective.metric!r} is not among {columns}", file=str(folder))
+    metric = f'"{objective.metric}"'
+    raised = metric if objective.floor is None else f"greatest({metric}, {objective.floor!r})"
+    connection.execute(
+        f"CREATE VIEW measured AS SELECT run_id, step, "
+        f"CAST(CASE WHEN {metric} IS NOT NULL AND NOT isnan({metric}) THEN {raised} END AS FLOAT) AS value FROM evals"
+    )
+    worst = "min" if objective.direction == "maximize" else "max"
+    constant = f"SELECT CAST({objective.penalty!r} AS FLOAT) AS value"
+    recorded = f"SELECT {worst}(value) AS value FROM measured"
+    connection.execute(f"CREATE VIEW penalty AS {recorded if objective.penalty is None else constant}")
+    connection.execute(
+        "CREATE VIEW scores AS "
+        "SELECT run_id, config_id, seed, seed_role, each.step, "
+        f"coalesce(measured.value, CASE WHEN {_FAILED} THEN penalty.value END) AS value "
+        "FROM penalty, runs CROSS JOIN (SELECT DISTINCT step FROM evals) AS each "
+        "LEFT JOIN measured USING (run_id, step) "
+        f"WHERE each.step > start_step AND (measured.step IS NOT NULL OR {_FAILED})"
+    )
+    return connection

@@ -1,0 +1,153 @@
+"""`croissant.json`: the description of a landscape in the Croissant 1.1 vocabulary, made from its files.
+
+References:
+    [Croissant] MLCommons, "Croissant format specification", version 1.1, http://mlcommons.org/croissant/1.1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from autorl.landscapes.manifest import Manifest
+from autorl.landscapes.schema import TABLES
+
+CROISSANT = "croissant.json"
+PARQUET = "application/x-parquet"  # the spelling readers accept; application/vnd.apache.parquet is not read by them
+_DATA_TYPES = {
+    "INTEGER": "sc:Integer",
+    "BIGINT": "sc:Integer",
+    "DOUBLE": "sc:Float",
+    "FLOAT": "sc:Float",
+    "BOOLEAN": "sc:Boolean",
+    "VARCHAR": "sc:Text",
+}
+_TERMS = [
+    "arrayShape",
+    "citeAs",
+    "column",
+    "containedIn",
+    "equivalentProperty",
+    "extract",
+    "field",
+    "fileProperty",
+    "fileObject",
+    "fileSet",
+    "format",
+    "includes",
+    "isArray",
+    "isLiveDataset",
+    "jsonPath",
+    "key",
+    "md5",
+    "parentField",
+    "path",
+    "recordSet",
+    "references",
+    "regex",
+    "repeated",
+    "replace",
+    "samplingRate",
+    "separator",
+    "source",
+    "subField",
+    "transform",
+]
+_CONTEXT: Mapping[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "description": {"@container": "@language"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "name": {"@container": "@language"},
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+    **{term: f"cr:{term}" for term in _TERMS},
+}
+
+
+def record_sets(folder: Path, files: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
+    """(column, DuckDB type) of each Parquet file, in file order, by its path in the folder."""
+    import duckdb
+
+    connection = duckdb.connect()
+    found = {}
+    for name in files:
+        if name.endswith(".parquet"):
+            rows = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [[str(folder / name)]]).fetchall()
+            found[name] = [(str(row[0]), str(row[1])) for row in rows]
+    return found
+
+
+def describe(folder: Path, manifest: Manifest) -> dict[str, Any]:
+    """The Croissant description of the files named in a manifest. Columns and types are read from the files."""
+    meanings = {column.name: column.meaning for columns in TABLES.values() for column in columns}
+    names = record_set_names(manifest.files)
+    distribution, sets = [], []
+    for name, columns in record_sets(folder, manifest.files).items():
+        distribution.append(
+            {
+                "@type": "cr:FileObject",
+                "@id": name,
+                "name": name,
+                "contentUrl": name,
+                "encodingFormat": PARQUET,
+                "sha256": manifest.files[name],
+            }
+        )
+        table = names[name]
+        sets.append(
+            {"@type": "cr:RecordSet", "@id": table, "name": table, "field": _fields(table, name, columns, meanings)}
+        )
+    description = {
+        "@context": dict(_CONTEXT),
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.1",
+        "name": manifest.id.replace("/", "--"),
+        "description": manifest.description,
+        "license": manifest.licence,
+        "url": manifest.url,
+        "creator": {"@type": "sc:Organization", "name": manifest.creator},
+        "datePublished": manifest.created,
+        "version": f"{manifest.version}.0.0",
+        "citeAs": manifest.citation,
+        "distribution": distribution,
+        "recordSet": sets,
+    }
+    return {name: value for name, value in description.items() if value not in ("", None)}
+
+
+def record_set_names(files: Iterable[str]) -> dict[str, str]:
+    """Record set of each file: the table's name; parts of `evals` after the first are `evals-1`, `evals-2` ..."""
+    parts = sorted(name for name in files if name.startswith("evals/"))
+    numbered = {name: f"evals-{number}" if number else "evals" for number, name in enumerate(parts)}
+    return {name: numbered.get(name, name.removesuffix(".parquet")) for name in files}
+
+
+def write_croissant(folder: Path, manifest: Manifest) -> None:
+    """Write `croissant.json` atomically."""
+    text = json.dumps(describe(folder, manifest), indent=1, ensure_ascii=False) + "\n"
+    temporary = folder / f"{CROISSANT}.tmp"
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, folder / CROISSANT)
+
+
+def _fields(table: str, file: str, columns: list[tuple[str, str]], meanings: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "@type": "cr:Field",
+            "@id": f"{table}/{name}",
+            "name": name,
+            "description": meanings.get(name, name),
+            "dataType": _DATA_TYPES[kind],
+            "source": {"fileObject": {"@id": file}, "extract": {"column": name}},
+        }
+        for name, kind in columns
+    ]

@@ -1,0 +1,222 @@
+"""Reading a landscape: SQL over its tables, the best configurations, learning curves, and a dense array of scores."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.landscapes._views import connect
+from autorl.landscapes.grid import Grid, assemble
+from autorl.landscapes.manifest import MANIFEST, Manifest
+from autorl.landscapes.schema import TABLES, config_of_row
+from autorl.space import Space, load_space
+from autorl.statistics import Aggregate, parse_aggregate
+from autorl.types import Config, InputError
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+
+SeedSet: TypeAlias = Literal["tuning", "test", "all"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A chosen configuration.
+
+    Attributes:
+        value: the aggregate it was chosen by, in the metric's own direction.
+        tuning, test: the same aggregate over the seeds of each role; None where there are none. A value over the seeds
+            that chose it is optimistic; the other one is not.
+    """
+
+    config_id: int
+    config: Config
+    value: float
+    tuning: float | None
+    test: float | None
+    by: str
+    seeds: SeedSet
+    step: int
+
+
+class Landscape:
+    """A landscape folder, opened for reading. Nothing is loaded before it is asked for.
+
+    SQL sees the views `configs`, `runs`, `evals`, `segments` as stored, and `scores` (run_id, config_id, seed,
+    seed_role, step, value): the objective with floor and penalty applied and a row for every step a failed run missed,
+    safe to average. In `evals` a failed evaluation is NULL, which AVG skips.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.path = Path(folder)
+        self.manifest = Manifest.read(self.path)
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Landscape({self.manifest.id!r}, {dict(self.manifest.rows)})"
+
+    @cached_property
+    def space(self) -> Space:
+        """The search space of the configurations."""
+        return load_space(self.path / "space.yaml")
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """Columns of `evals` that are measured values."""
+        names = [column[0] for column in self._connection.execute("DESCRIBE evals").fetchall()]
+        return tuple(name for name in names if name not in [column.name for column in TABLES["evals"]])
+
+    def sql(self, query: str) -> duckdb.DuckDBPyRelation:
+        """The answer to a DuckDB query over the views; `.df()`, `.fetchall()` or `.fetchnumpy()` read it.
+
+        Raises:
+            InputError: the query is wrong, or is not a query that answers.
+        """
+        import duckdb
+
+        try:
+            with self._lock:
+                relation = self._connection.sql(query)
+        except duckdb.Error as error:
+            raise InputError(" ".join(str(error).split()), file=str(self.path), key="sql") from None
+        if relation is None:
+            raise InputError("expected a query with an answer (SELECT ...)", file=str(self.path), key="sql")
+        return relation
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The objective of all runs trained from the start as a dense array, loaded once."""
+        with self._lock:
+            runs = self._connection.execute(
+                "SELECT run_id, config_id, seed, seed_role, status FROM runs WHERE start_step = 0"
+            ).fetchall()
+            found = self._connection.execute("SELECT run_id, step, value FROM measured").fetchnumpy()
+            ids = [row[0] for row in self._connection.execute("SELECT config_id FROM configs").fetchall()]
+            penalty = self._connection.execute("SELECT value FROM penalty").fetchall()[0][0]
+        values = np.ma.filled(np.ma.asarray(found["value"], dtype=np.float32), np.nan)
+        evals = (np.asarray(found["run_id"], dtype=np.int64), np.asarray(found["step"], dtype=np.int64), values)
+        return assemble(runs, evals, penalty, self.manifest.steps, ids)
+
+    def config(self, config_id: int) -> Config:
+        """The configuration of an id. Raises InputError if there is none."""
+        with self._lock:
+            rows = self._connection.execute("SELECT * FROM configs WHERE config_id = ?", [config_id]).df()
+        if rows.empty:
+            raise InputError(f"no configuration {config_id} in {self.manifest.id}", key="config_id")
+        return config_of_row(self.space, {str(name): cell for name, cell in rows.iloc[0].items()})
+
+    def best(self, seeds: SeedSet = "tuning", by: str | Aggregate = "iqm", step: int | None = None) -> Choice:
+        """The best configuration by an aggregate over the seeds of a role, at a step (None = the last).
+
+        Only configurations with a score for every seed of the role compete. Ties: larger mean, lower standard
+        deviation, lower config_id.
+
+        Raises:
+            InputError: no such role, step or aggregate, or no configuration has all seeds.
+        """
+        aggregate, at = parse_aggregate(by, key="by"), self.grid.step_position(step)
+        ranking = self._ranking(seeds, aggregate, at)
+        row = int(ranking[0])
+        tuning, test = (self._over(role, aggregate, at, row) for role in ("tuning", "test"))
+        value = self._over(seeds, aggregate, at, row)
+        config_id = int(self.grid.config_ids[row])
+        assert value is not None  # the ranking holds complete rows only
+        return Choice(
+            config_id, self.config(config_id), value, tuning, test, aggregate.name, seeds, int(self.grid.steps[at])
+        )
+
+    def top(
+        self, n: int = 10, seeds: SeedSet = "tuning", by: str | Aggregate = "iqm", step: int | None = None
+    ) -> pd.DataFrame:
+        """The n best configurations, best first: config_id, the aggregate over tuning and test seeds, hyperparameters.
+
+        Raises:
+            InputError: as `best`.
+        """
+        import pandas as pd
+
+        aggregate, at = parse_aggregate(by, key="by"), self.grid.step_position(step)
+        rows = self._ranking(seeds, aggregate, at)[:n]
+        table: dict[str, list[Any]] = {"config_id": [int(self.grid.config_ids[row]) for row in rows]}
+        for role in ("tuning", "test"):
+            if role in self.grid.roles:
+                table[f"{role}_{aggregate.name}"] = [self._over(role, aggregate, at, int(row)) for row in rows]
+        with self._lock:
+            configs = self._connection.execute("SELECT * EXCLUDE (config_hash, origin) FROM configs").df()
+        return pd.DataFrame(table).merge(configs, on="config_id", how="left")
+
+    def curves(self, config_id: int) -> pd.DataFrame:
+        """Learning curves of a configuration as stored: run_id, seed, seed_role, status, step and every metric.
+
+        Raises:
+            InputError: there is no such configuration.
+        """
+        with self._lock:
+            frame: pd.DataFrame = self._connection.execute(
+                "SELECT run_id, seed, seed_role, status, evals.* EXCLUDE (run_id) FROM runs JOIN evals USING (run_id) "
+                "WHERE config_id = ? ORDER BY seed, run_id, step",
+                [config_id],
+            ).df()
+        if frame.empty:
+            self.config(config_id)
+        return frame
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per evaluation with everything known about it: run, configuration, metrics."""
+        frame: pd.DataFrame = self.sql(
+            "SELECT * FROM evals JOIN runs USING (run_id) JOIN configs USING (config_id) ORDER BY run_id, step"
+        ).df()
+        return frame
+
+    @cached_property
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        return connect(self.path, self.manifest)
+
+    def _ranking(self, seeds: SeedSet, aggregate: Aggregate, at: int) -> npt.NDArray[np.int64]:
+        """Rows of the grid with all seeds of a role, best first."""
+        table = self.grid.values[:, self.grid.seed_positions(seeds), at].astype(np.float64)
+        if self.manifest.objective.direction == "minimize":
+            table = -table
+        complete = np.flatnonzero(~np.isnan(table).any(axis=1))
+        if not len(complete):
+            raise InputError(f"no configuration has a score for every {seeds} seed at this step", file=str(self.path))
+        scores = table[complete]
+        spread = scores.std(axis=1, ddof=1) if scores.shape[1] > 1 else np.zeros(len(scores))
+        order = np.lexsort((spread, -scores.mean(axis=1), -aggregate.stacked(scores[:, :, None])))
+        return complete[order]
+
+    def _over(self, seeds: str, aggregate: Aggregate, at: int, row: int) -> float | None:
+        """The aggregate of one row over the seeds of a role; None without any, or if one is missing."""
+        if seeds != "all" and seeds not in self.grid.roles:
+            return None
+        values = self.grid.values[row, self.grid.seed_positions(seeds), at].astype(np.float64)
+        if np.isnan(values).any():
+            return None
+        sign = -1.0 if self.manifest.objective.direction == "minimize" else 1.0
+        return sign * aggregate(sign * values)
+
+
+def list_landscapes(root: str | Path) -> dict[str, Path]:
+    """Folders under `root` that hold a landscape, by id."""
+    found = (path.parent for path in sorted(Path(root).rglob(MANIFEST)))
+    return {Manifest.read(folder).id: folder for folder in found}
+
+
+def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Landscape:
+    """Open a landscape: a folder, or an id `namespace/algorithm/environment` below `root`.
+
+    Raises:
+        InputError: neither is there.
+    """
+    for folder in (Path(source), Path(root) / str(source)):
+        if (folder / MANIFEST).is_file():
+            return Landscape(folder)
+    known = list(list_landscapes(root)) if Path(root).is_dir() else []
+    raise InputError(f"no landscape {str(source)!r}; known under {root}: {known or 'none'}", key="landscape")

@@ -1,0 +1,116 @@
+"""A landscape's objective as a dense array, for look-ups: [configuration, seed, step]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.types import InputError
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Scores of runs trained from the start, one axis per factor.
+
+    Attributes:
+        values: float32 (configurations, seeds, steps), in the metric's own direction, floor and penalty applied. NaN:
+            this configuration was not trained with this seed, or not evaluated at this step.
+        config_ids, seeds, steps: the axes, ascending.
+        roles: seed role of each seed.
+    """
+
+    values: npt.NDArray[np.float32]
+    config_ids: Integers
+    seeds: Integers
+    roles: tuple[str, ...]
+    steps: Integers
+
+    def lookup(self, config_ids: npt.ArrayLike, seeds: npt.ArrayLike, steps: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Values at triples of equal (or broadcastable) shape; NaN where nothing was recorded.
+
+        Raises:
+            InputError: an id, seed or step is not in the data set.
+        """
+        found = (
+            _positions(self.config_ids, config_ids, "config_id"),
+            _positions(self.seeds, seeds, "seed"),
+            _positions(self.steps, steps, "step"),
+        )
+        return np.asarray(self.values[found])
+
+    def seed_positions(self, role: str) -> Integers:
+        """Positions of the seeds of a role: `tuning`, `test` or `all`."""
+        chosen = [index for index, each in enumerate(self.roles) if role in ("all", each)]
+        if not chosen:
+            raise InputError(f"no seeds of role {role!r}; this data set has {sorted(set(self.roles))}", key="seeds")
+        return np.array(chosen, dtype=np.int64)
+
+    def step_position(self, step: int | None) -> int:
+        """Position of a step; None = the last one."""
+        return len(self.steps) - 1 if step is None else int(_positions(self.steps, step, "step"))
+
+
+def _positions(axis: Integers, wanted: npt.ArrayLike, name: str) -> Integers:
+    values = np.asarray(wanted)
+    places = np.minimum(np.searchsorted(axis, values), len(axis) - 1)
+    wrong = axis[places] != values
+    if np.any(wrong):
+        first = np.atleast_1d(values)[np.atleast_1d(wrong)][0]
+        nearest = int(axis[np.abs(axis - first).argmin()])
+        raise InputError(f"{first} is not in this data set ({axis[0]}..{axis[-1]}); the nearest is {nearest}", key=name)
+    return np.asarray(places, dtype=np.int64)
+
+
+def assemble(
+    runs: Sequence[tuple[int, int, int, str, str]],
+    evals: tuple[Integers, Integers, npt.NDArray[np.float32]],
+    penalty: float,
+    steps: Sequence[int],
+    config_ids: Sequence[int],
+) -> Grid:
+    """The grid of runs (run_id, config_id, seed, seed_role, status) and evaluations (run_ids, steps, values).
+
+    A failed run scores `penalty` wherever it has no value. A stopped run keeps its last value. A run that is done and
+    lacks a value has NaN there.
+
+    Raises:
+        InputError: two runs of one configuration and seed, or a seed with two roles.
+    """
+    roles: dict[int, str] = {}
+    for _, _, seed, role, _ in runs:
+        if roles.setdefault(seed, role) != role:
+            raise InputError(f"seed {seed} has two roles, {roles[seed]} and {role}", key="seeds")
+    seeds, ids, axis = (np.array(sorted(set(each)), dtype=np.int64) for each in (roles, config_ids, steps))
+    values = np.full((len(ids), len(seeds), len(axis)), np.nan, dtype=np.float32)
+    flat = values.reshape(-1, len(axis))
+    numbers = np.array([run[0] for run in runs], dtype=np.int64)
+    cells = np.searchsorted(ids, [run[1] for run in runs]) * len(seeds) + np.searchsorted(
+        seeds, [run[2] for run in runs]
+    )
+    repeated = np.flatnonzero(np.bincount(cells, minlength=len(flat)) > 1)
+    if len(repeated):
+        config_id, seed = ids[repeated[0] // len(seeds)], seeds[repeated[0] % len(seeds)]
+        raise InputError(f"configuration {config_id} was trained twice from the start with seed {seed}")
+    order = np.argsort(numbers)
+    run_ids, at, measured = evals
+    known = np.isin(run_ids, numbers) & np.isin(at, axis)
+    places = order[np.searchsorted(numbers[order], run_ids[known])]
+    flat[cells[places], np.searchsorted(axis, at[known])] = measured[known]
+    for cell, run in zip(cells, runs, strict=True):
+        if run[4] not in ("done", "stopped"):
+            flat[cell] = np.where(np.isnan(flat[cell]), np.float32(penalty), flat[cell])
+        elif run[4] == "stopped":
+            flat[cell] = _carry_forward(flat[cell])
+    return Grid(values, ids, seeds, tuple(roles[int(seed)] for seed in seeds), axis)
+
+
+def _carry_forward(curve: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Each gap takes the value before it; gaps at the beginning stay."""
+    last = np.maximum.accumulate(np.where(np.isnan(curve), -1, np.arange(len(curve))))
+    return np.where(last >= 0, curve[np.maximum(last, 0)], np.float32(np.nan))

@@ -1,0 +1,181 @@
+"""The manifest: what a landscape is, how it was made, and the hash of every file of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from autorl.landscapes.schema import SCHEMA_VERSION
+from autorl.types import FrozenMap, InputError
+
+MANIFEST = "manifest.json"
+_ID = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.:-]+){2,}\Z")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is compared.
+
+    Attributes:
+        metric: a column of `evals`.
+        floor: values below count as this one, before any aggregate (some simulators return -1e22).
+        penalty: what a failed run scores; None = the worst recorded value of the data set, after the floor.
+    """
+
+    metric: str = "eval_return"
+    direction: Literal["maximize", "minimize"] = "maximize"
+    floor: float | None = None
+    penalty: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """`manifest.json`. The folder of a landscape is its id: `<namespace>/<algorithm>/<environment id verbatim>`.
+
+    Attributes:
+        version: of the data; raised by every change of a published set.
+        steps: nominal steps of the evaluations, ascending; counted in `step_unit`.
+        return_bounds: smallest and largest value the objective's metric can take (after the floor); None = unbounded.
+        seeds: seed lists by role, disjoint.
+        sampler: how the configurations were chosen, e.g. {"name": "sobol", "seed": 0}.
+        evaluation: the protocol, e.g. {"episodes": 128}.
+        packages: {name: {"version": ..., "sha256" or "commit": ...}}: a version alone does not identify code.
+        sources: files the data came from: {"path": ..., "sha256": ...}.
+        notes: what a user must know: repairs made on import, known faults.
+        parents: ids of landscapes this one was derived from.
+        rows: row count by table. files: SHA-256 by path in the folder. Both are filled in by the writer.
+    """
+
+    id: str
+    description: str
+    algorithm: str
+    environment: str
+    steps: tuple[int, ...]
+    seeds: FrozenMap
+    licence: str
+    version: int = 1
+    schema_version: int = SCHEMA_VERSION
+    objective: Objective = field(default_factory=Objective)
+    step_unit: Literal["environment_steps", "optimizer_steps"] = "environment_steps"
+    return_bounds: tuple[float | None, float | None] = (None, None)
+    sampler: FrozenMap = field(default_factory=FrozenMap)
+    evaluation: FrozenMap = field(default_factory=FrozenMap)
+    trainer: FrozenMap = field(default_factory=FrozenMap)
+    packages: FrozenMap = field(default_factory=FrozenMap)
+    sources: tuple[FrozenMap, ...] = ()
+    commit: str = ""
+    hardware: str = ""
+    citation: str = ""
+    url: str = ""
+    creator: str = ""
+    created: str = ""
+    notes: tuple[str, ...] = ()
+    parents: tuple[str, ...] = ()
+    space_hash: str = ""
+    rows: FrozenMap = field(default_factory=FrozenMap)
+    files: FrozenMap = field(default_factory=FrozenMap)
+
+    def __post_init__(self) -> None:
+        if not _ID.match(self.id):
+            raise InputError(f"a landscape id is namespace/algorithm/environment, got {self.id!r}", key="id")
+        if self.objective.direction not in ("maximize", "minimize"):
+            raise InputError(f"expected maximize or minimize, got {self.objective.direction!r}", key="direction")
+        if not self.steps or list(self.steps) != sorted(set(self.steps)):
+            raise InputError(f"steps must be ascending and distinct, got {list(self.steps)}", key="steps")
+        roles = set(self.seeds) - {"tuning", "test"}
+        if roles:
+            raise InputError(f"seed roles are tuning and test, got {sorted(roles)}", key="seeds")
+        shared = sorted(set(self.seeds.get("tuning", ())) & set(self.seeds.get("test", ())))
+        if shared:
+            raise InputError(f"seeds {shared[:5]} are in both tuning and test", key="seeds")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The manifest in JSON types."""
+        return {each.name: _jsonable(getattr(self, each.name)) for each in dataclasses.fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Manifest:
+        """The inverse of `to_dict`; fields with a default may be absent, as in files of older versions.
+
+        Raises:
+            InputError: unknown or missing keys, or a schema version newer than this package reads.
+        """
+        version = values.get("schema_version", SCHEMA_VERSION)
+        if not isinstance(version, int) or version > SCHEMA_VERSION:
+            raise InputError(
+                f"schema version {version!r} is not one this package reads (up to {SCHEMA_VERSION}); upgrade autorl",
+                key="schema_version",
+            )
+        _check_keys(cls, values)
+        objective = values.get("objective", {})
+        _check_keys(Objective, objective, "objective.")
+        converted = {name: _thaw(value) for name, value in values.items() if name != "objective"}
+        return cls(**converted, objective=Objective(**objective))
+
+    def write(self, folder: Path) -> None:
+        """Write `manifest.json` atomically."""
+        temporary = folder / f"{MANIFEST}.tmp"
+        temporary.write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        os.replace(temporary, folder / MANIFEST)
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read `manifest.json` of a landscape folder.
+
+        Raises:
+            InputError: there is none, or it is not a manifest.
+        """
+        path = folder / MANIFEST
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError(f"not a landscape: no {MANIFEST} in it", file=str(folder)) from None
+        except ValueError as error:
+            raise InputError(f"not JSON: {error}", file=str(path)) from None
+        if not isinstance(values, dict):
+            raise InputError("expected a JSON object", file=str(path))
+        try:
+            return cls.from_dict(values)
+        except InputError as error:
+            raise InputError(error.message, file=str(path), key=error.key) from None
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _check_keys(kind: type[Any], values: Mapping[str, Any], prefix: str = "") -> None:
+    known = {each.name: each for each in dataclasses.fields(kind)}
+    for name in values:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean '{close[0]}'?" if close else ""
+            raise InputError(f"unknown key{hint}", key=prefix + name)
+    for name, each in known.items():
+        required = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+        if required and name not in values:
+            raise InputError("missing", key=prefix + name)
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, Objective):
+        return dataclasses.asdict(value)
+    if isinstance(value, Mapping):
+        return {name: _jsonable(item) for name, item in value.items()}
+    return [_jsonable(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _thaw(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return FrozenMap(value)
+    return tuple(_thaw(item) for item in value) if isinstance(value, list | tuple) else value

@@ -1,0 +1,179 @@
+"""The tables of a landscape data set, as column lists, and how configurations become rows.
+
+A landscape is one folder: `manifest.json`, `croissant.json`, `space.yaml`, `configs.parquet`, `runs.parquet`,
+`segments.parquet` and `evals/*.parquet`, all Parquet with zstd. `segments` says `from_step` and `to_step`, as the study
+store does, because `from` cannot be written in SQL without quotes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from autorl.space import Hyperparameter, Space, canonical_json
+from autorl.types import Config, InputError, Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+TableName: TypeAlias = Literal["configs", "runs", "evals", "segments"]
+SEED_ROLES = ("tuning", "test")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name, DuckDB type, meaning, and whether it may be null."""
+
+    name: str
+    type: str
+    meaning: str
+    nullable: bool = False
+
+
+TABLES: Mapping[TableName, tuple[Column, ...]] = {
+    "configs": (
+        Column("config_id", "INTEGER", "Number of the configuration in this data set."),
+        Column("config_hash", "VARCHAR", "SHA-256 of the canonical JSON of the active hyperparameters."),
+        Column("origin", "VARCHAR", "Who proposed it: sobol, default, an optimizer's name."),
+    ),
+    "runs": (
+        Column("run_id", "INTEGER", "Number of the run: one configuration trained with one seed."),
+        Column("config_id", "INTEGER", "Configuration."),
+        Column("seed", "INTEGER", "Training seed."),
+        Column("seed_role", "VARCHAR", "tuning: may be used to choose; test: only to report."),
+        Column("algorithm", "VARCHAR", "Algorithm or trainer."),
+        Column("environment", "VARCHAR", "Environment id."),
+        Column("parent_run", "INTEGER", "Run whose agent this one continues.", nullable=True),
+        Column("start_step", "BIGINT", "Step at which it continues; 0 from scratch."),
+        Column("member", "VARCHAR", "Population member, bracket or optimizer seed.", nullable=True),
+        Column("status", "VARCHAR", "done, stopped, or a kind of failure."),
+        Column("environment_steps", "DOUBLE", "Counted environment steps the run was trained for.", nullable=True),
+        Column("wall_seconds", "DOUBLE", "Training time.", nullable=True),
+    ),
+    "evals": (
+        Column("run_id", "INTEGER", "Run."),
+        Column("step", "BIGINT", "Nominal step of the evaluation."),
+    ),
+    "segments": (
+        Column("segment", "VARCHAR", "Name of the segment."),
+        Column("run_id", "INTEGER", "Run it belongs to."),
+        Column("seed", "INTEGER", "Training seed."),
+        Column("parent", "VARCHAR", "Segment it continued from.", nullable=True),
+        Column("member", "VARCHAR", "Population member.", nullable=True),
+        Column("from_step", "BIGINT", "Step it began at."),
+        Column("to_step", "BIGINT", "Nominal step it ended at."),
+        Column("config_id", "INTEGER", "Configuration it was trained with."),
+    ),
+}
+METRIC_TYPE = "FLOAT"
+STATUSES = tuple(str(status) for status in Status)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The rows of a landscape as pandas frames, one per table; `evals` has one more column per metric."""
+
+    configs: pd.DataFrame
+    runs: pd.DataFrame
+    evals: pd.DataFrame
+    segments: pd.DataFrame
+
+    def __getitem__(self, name: TableName) -> pd.DataFrame:
+        frame: pd.DataFrame = getattr(self, name)
+        return frame
+
+    def columns(self, name: TableName) -> list[str]:
+        """Column names of a table."""
+        return [str(column) for column in self[name]]
+
+
+def table_columns(name: TableName, frame_columns: Sequence[str], space: Space | None) -> tuple[Column, ...]:
+    """Columns of a table: the fixed ones, then hyperparameters (`configs`) or metrics (`evals`).
+
+    Raises:
+        InputError: a fixed column is missing, or a column is neither fixed nor allowed.
+    """
+    fixed = TABLES[name]
+    names = [column.name for column in fixed]
+    missing = [each for each in names if each not in frame_columns]
+    if missing:
+        raise InputError(f"table '{name}' lacks columns {missing}; it needs {names}")
+    more = [each for each in frame_columns if each not in names]
+    if name == "evals":
+        return fixed + tuple(Column(each, METRIC_TYPE, f"Metric {each}.", nullable=True) for each in more)
+    if name == "configs" and space is not None:
+        clash = sorted(set(space.names) & set(names))
+        if clash:
+            raise InputError(f"hyperparameters {clash} have the name of a column of 'configs'; rename them")
+        return fixed + tuple(hyperparameter_column(space.hyperparameters[each]) for each in space.names)
+    if more:
+        raise InputError(f"table '{name}' has unknown columns {more}; allowed: {names}")
+    return fixed
+
+
+def hyperparameter_column(item: Hyperparameter) -> Column:
+    """The column of a hyperparameter; null where it is inactive."""
+    return Column(item.name, _column_type(item), f"Hyperparameter {item.name} ({item.type}).", nullable=True)
+
+
+def _column_type(item: Hyperparameter) -> str:
+    if item.type == "float":
+        return "DOUBLE"
+    if item.type == "int":
+        return "BIGINT"
+    kinds = {type(choice) for choice in item.choices}
+    if kinds == {bool}:
+        return "BOOLEAN"
+    if kinds == {int}:
+        return "BIGINT"
+    return "DOUBLE" if kinds <= {int, float} else "VARCHAR"
+
+
+def encode(item: Hyperparameter, value: Any) -> Any:
+    """A hyperparameter's value as a cell. Choices of several types, or not scalars, are written as JSON text."""
+    return canonical_json(value) if _as_json(item) else value
+
+
+def decode(item: Hyperparameter, cell: Any) -> Any:
+    """The value in a cell; the inverse of `encode`."""
+    return item.canonical(json.loads(cell) if _as_json(item) else cell)
+
+
+def _as_json(item: Hyperparameter) -> bool:
+    return _column_type(item) == "VARCHAR" and any(not isinstance(choice, str) for choice in item.choices)
+
+
+def config_rows(space: Space, configs: Mapping[int, Mapping[str, Any]], origin: str) -> pd.DataFrame:
+    """The `configs` table of configurations by id.
+
+    Raises:
+        InputError: a configuration is not valid in `space`.
+    """
+    import pandas as pd
+
+    rows: dict[str, list[Any]] = {name: [] for name in ("config_id", "config_hash", "origin", *space.names)}
+    for config_id, values in configs.items():
+        config = space.config(values)
+        rows["config_id"].append(config_id)
+        rows["config_hash"].append(space.config_hash(config))
+        rows["origin"].append(origin)
+        for name in space.names:
+            item = space.hyperparameters[name]
+            rows[name].append(encode(item, config[name]) if name in config else None)
+    nullable = {"DOUBLE": "Float64", "BIGINT": "Int64", "BOOLEAN": "boolean", "VARCHAR": "str"}
+    types = {name: nullable[_column_type(space.hyperparameters[name])] for name in space.names}
+    return pd.DataFrame({name: pd.Series(cells, dtype=types.get(name)) for name, cells in rows.items()})
+
+
+def config_of_row(space: Space, row: Mapping[str, Any]) -> Config:
+    """The configuration in a row of `configs` (null cells are inactive hyperparameters)."""
+    return Config(
+        {name: decode(space.hyperparameters[name], row[name]) for name in space.names if not _is_null(row[name])}
+    )
+
+
+def _is_null(cell: Any) -> bool:
+    return cell is None or cell != cell or type(cell).__name__ == "NAType"

@@ -1,0 +1,168 @@
+"""Writing landscapes: a new folder, more rows, and merging the parts of `evals`.
+
+Parts of `evals` count only once the manifest names them, and the manifest is replaced atomically and last: a reader
+sees the data set before or after a change, and a write that was cut off leaves files that `validate` reports.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autorl.landscapes.croissant import write_croissant
+from autorl.landscapes.manifest import Manifest, file_sha256
+from autorl.landscapes.schema import Column, TableName, Tables, table_columns
+from autorl.space import Space, load_space
+from autorl.types import FrozenMap, InputError
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+
+_SMALL: dict[TableName, str] = {"configs": "config_id", "runs": "run_id", "segments": "segment"}  # table: its key
+_SORTED_BY: dict[TableName, str] = {
+    "configs": "config_id",
+    "runs": "run_id",
+    "evals": "run_id, step",
+    "segments": "run_id, from_step, segment",
+}
+
+
+def write_landscape(
+    folder: str | Path, tables: Tables, manifest: Manifest, space: Space, replace: bool = False
+) -> Manifest:
+    """Write a landscape to `folder`, whole or not at all.
+
+    Args:
+        folder: where; its parents are made.
+        tables: the rows. Ids are the caller's.
+        manifest: `space_hash`, `rows` and `files` are filled in.
+        space: of the configurations, written to `space.yaml`.
+        replace: whether an existing landscape may be replaced.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        InputError: `folder` exists, or a table has wrong columns.
+    """
+    target = Path(folder)
+    if target.exists() and not replace:
+        raise InputError("the folder exists; choose another or allow it to be replaced", file=str(target))
+    building = target.with_name(f".{target.name}.building")
+    shutil.rmtree(building, ignore_errors=True)
+    (building / "evals").mkdir(parents=True)
+    (building / "space.yaml").write_text(space.to_yaml(), encoding="utf-8")
+    for name in _SMALL:
+        _write_frame(tables[name], table_columns(name, tables.columns(name), space), name, building / f"{name}.parquet")
+    part = _write_part(tables.evals, building, 0)
+    finished = _finish(building, dataclasses.replace(manifest, space_hash=space.hash), [part])
+    if target.exists():
+        shutil.rmtree(target)
+    os.replace(building, target)
+    return finished
+
+
+def append(folder: str | Path, tables: Tables) -> Manifest:
+    """Add rows to a landscape: evaluations as a new part, the small tables rewritten.
+
+    Raises:
+        InputError: a config_id, run_id or segment exists already, or a table has wrong columns.
+    """
+    path = Path(folder)
+    manifest = Manifest.read(path)
+    space = load_space(path / "space.yaml")
+    connection = _connect()
+    for name, key in _SMALL.items():
+        old = connection.execute(f"SELECT {key} FROM read_parquet(?)", [str(path / f"{name}.parquet")]).df()[key]
+        repeated = sorted(set(old) & set(tables[name][key]))
+        if repeated:
+            raise InputError(f"{key} {repeated[:5]} of '{name}' exist already in {manifest.id}", file=str(path))
+    parts = _parts(manifest)
+    part = _write_part(tables.evals, path, _next_number(parts))
+    for name in _SMALL:
+        file = path / f"{name}.parquet"
+        columns = table_columns(name, tables.columns(name), space)
+        _write_frame(tables[name], columns, name, file, and_rows_of=file)
+    return _finish(path, manifest, [*parts, part])
+
+
+def compact(folder: str | Path) -> Manifest:
+    """Merge the parts of `evals` into one, sorted by run and step. The rows stay the same."""
+    path = Path(folder)
+    manifest = Manifest.read(path)
+    old = _parts(manifest)
+    rows = _connect().execute(
+        "SELECT * FROM read_parquet(?, union_by_name = true)", [[str(path / part) for part in old]]
+    )
+    number = 0 if "evals/part-00000.parquet" not in old else _next_number(old)
+    part = _write_part(rows.df(), path, number)
+    finished = _finish(path, manifest, [part])
+    for part in old:
+        (path / part).unlink()
+    return finished
+
+
+def _parts(manifest: Manifest) -> list[str]:
+    return sorted(name for name in manifest.files if name.startswith("evals/"))
+
+
+def _next_number(parts: list[str]) -> int:
+    return 1 + max(int(Path(part).stem.split("-")[1]) for part in parts)
+
+
+def _connect() -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    return duckdb.connect(config={"threads": 1})  # one thread: the bytes written depend on nothing but the rows
+
+
+def _write_part(evals: pd.DataFrame, folder: Path, number: int) -> str:
+    """Write a part of `evals`; returns its path in the folder."""
+    name = f"evals/part-{number:05d}.parquet"
+    _write_frame(evals, table_columns("evals", [str(name) for name in evals], None), "evals", folder / name)
+    return name
+
+
+def _write_frame(
+    frame: pd.DataFrame, columns: tuple[Column, ...], name: TableName, target: Path, and_rows_of: Path | None = None
+) -> None:
+    """Write the columns of a frame (and the rows of an older file) with their declared types, sorted."""
+    connection = _connect()
+    connection.register("frame", frame)
+    cells = ", ".join(f'CAST("{column.name}" AS {column.type}) AS "{column.name}"' for column in columns)
+    query = f"SELECT {cells} FROM frame"
+    if and_rows_of is not None:
+        query += f" UNION ALL BY NAME SELECT * FROM read_parquet('{_quoted(and_rows_of)}')"
+    temporary = target.with_suffix(".tmp")
+    connection.execute(
+        f"COPY (SELECT * FROM ({query}) ORDER BY {_SORTED_BY[name]}) TO '{_quoted(temporary)}' "
+        "(FORMAT parquet, COMPRESSION zstd)"
+    )
+    os.replace(temporary, target)
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")
+
+
+def _finish(folder: Path, manifest: Manifest, evals: list[str]) -> Manifest:
+    """Count rows, hash files, write `croissant.json` and, last, the manifest naming these parts of `evals`."""
+    data = ["configs.parquet", "runs.parquet", "segments.parquet", *evals]
+    connection = _connect()
+
+    def rows(names: list[str]) -> int:
+        found: Any = connection.execute(
+            "SELECT count(*) FROM read_parquet(?)", [[str(folder / name) for name in names]]
+        ).fetchone()
+        return int(found[0])
+
+    counts = {name: rows([f"{name}.parquet"]) for name in ("configs", "runs", "segments")} | {"evals": rows(evals)}
+    hashes = {name: file_sha256(folder / name) for name in ("space.yaml", *data)}
+    finished = dataclasses.replace(manifest, rows=FrozenMap(counts), files=FrozenMap(hashes))
+    write_croissant(folder, finished)
+    finished.write(folder)
+    return finished
