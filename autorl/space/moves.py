@@ -29,21 +29,15 @@ def repair(space: Space, config: Mapping[str, Any], rng: np.random.Generator, ke
     """A valid configuration near `config`.
 
     Values outside their domain go to the nearest one inside, inactive hyperparameters are dropped, active ones that are
-    missing are drawn. If a rule is broken, each single hyperparameter is tried first, those in `keep` last; if none
-    mends it, the result is reached from valid configurations by restoring as many of the wanted values as possible. Of
-    several results the one with fewest kept values lost, then fewest moves, then least distance is taken.
+    missing are drawn. While rules are broken, the one hyperparameter moves whose move mends most of them, the least move
+    if several do, and those in `keep` only if no other helps. Where no single move helps, the result is reached from
+    valid configurations by restoring as many of the wanted values as possible; of several the one with fewest kept
+    values lost, then fewest moves, then least distance is taken.
     """
     wanted = complete(space, config, rng)
-    current = activate(space, wanted)
-    broken = space.violated(current)
-    if not broken:
-        return current
-    involved = [name for name in space.names if any(name in rule.names for rule in broken)]
-    above = _with_ancestors(space, involved)
-    for group in ([name for name in above if name not in keep], [name for name in above if name in keep]):
-        found = _single_move(space, wanted, group)
-        if found is not None:
-            return found
+    found = _descend(space, wanted, keep)
+    if found is not None:
+        return found
     anchors = [space.default()]
     anchors += [found for _ in range(ANCHORS) if (found := space.try_sample(rng, ANCHOR_TRIES)) is not None]
     restored = [_restore(space, wanted, anchor, keep, rng) for anchor in anchors]
@@ -178,35 +172,62 @@ def _by_distance(hyperparameter: Hyperparameter, value: Any) -> Iterator[Any]:
             yield distances[unit]
 
 
-def _single_move(space: Space, wanted: dict[str, Any], names: list[str]) -> Config | None:
-    """The smallest valid move of one of `names`, or None."""
-    best: tuple[float, Config] | None = None
+def _descend(space: Space, wanted: dict[str, Any], keep: Collection[str]) -> Config | None:
+    """The valid configuration that single moves lead to, each breaking fewer rules than before; None at a dead end."""
+    values = wanted
+    while True:
+        current = activate(space, values)
+        broken = space.violated(current)
+        if not broken:
+            return current
+        involved = _with_ancestors(space, [name for name in space.names if any(name in rule.names for rule in broken)])
+        groups = ([name for name in involved if name not in keep], [name for name in involved if name in keep])
+        moves = (_single_move(space, values, group, len(broken)) for group in groups)
+        moved = next((move for move in moves if move is not None), None)
+        if moved is None:
+            return None
+        values = moved
+
+
+def _single_move(space: Space, values: dict[str, Any], names: list[str], n_broken: int) -> dict[str, Any] | None:
+    """`values` after the move of one of `names` that leaves fewest rules broken, then the smallest; None: none helps."""
+    best: tuple[int, float, dict[str, Any]] | None = None
     for name in names:
         hyperparameter = space.hyperparameters[name]
-        for value in _by_distance(hyperparameter, wanted[name]):
-            result = activate(space, {**wanted, name: value})
-            if not space.violated(result):
-                nearer = _bisect(space, {**wanted, name: value}, name, wanted[name])
-                distance = _distance(hyperparameter, wanted[name], nearer[name])
-                if best is None or distance < best[0]:
-                    best = (distance, activate(space, nearer))
+        fewest, nearest = n_broken, None
+        for value in _by_distance(hyperparameter, values[name]):
+            n = _n_broken(space, {**values, name: value})
+            if n < fewest:
+                fewest, nearest = n, {**values, name: value}
+            if n == 0:
                 break
-    return None if best is None else best[1]
+        if nearest is None:
+            continue
+        nearest = _bisect(space, nearest, name, values[name])
+        distance = _distance(hyperparameter, values[name], nearest[name])
+        if best is None or (fewest, distance) < best[:2]:
+            best = (fewest, distance, nearest)
+    return None if best is None else best[2]
 
 
-def _bisect(space: Space, valid: dict[str, Any], name: str, target: Any) -> dict[str, Any]:
-    """`valid` with the value of `name` moved as near to `target` as bisection can while staying valid."""
+def _n_broken(space: Space, values: Mapping[str, Any]) -> int:
+    return len(space.violated(activate(space, values)))
+
+
+def _bisect(space: Space, good: dict[str, Any], name: str, target: Any) -> dict[str, Any]:
+    """`good` with the value of `name` as near to `target` as bisection can bring it without breaking more rules."""
     hyperparameter = space.hyperparameters[name]
     if not hyperparameter.numeric:
-        return valid
-    good, bad = hyperparameter.to_unit(valid[name]), hyperparameter.to_unit(target)
+        return good
+    allowed = _n_broken(space, good)
+    near, far = hyperparameter.to_unit(good[name]), hyperparameter.to_unit(target)
     for _ in range(BISECTIONS):
-        middle = {**valid, name: hyperparameter.from_unit((good + bad) / 2)}
-        if space.violated(activate(space, middle)):
-            bad = (good + bad) / 2
+        middle = {**good, name: hyperparameter.from_unit((near + far) / 2)}
+        if _n_broken(space, middle) > allowed:
+            far = (near + far) / 2
         else:
-            valid, good = middle, (good + bad) / 2
-    return valid
+            good, near = middle, (near + far) / 2
+    return good
 
 
 def _restore(
