@@ -173,8 +173,8 @@ def _load(algorithm: engine.Algorithm, checkpoint: Checkpoint) -> tuple[engine.S
 
 
 def _same(found: Any, wanted: Any) -> bool:
-    if wanted == "none":
-        return found is None
+    if wanted is None:
+        return bool(found == "none")
     if isinstance(found, float) and isinstance(wanted, int | float):
         return math.isclose(found, wanted, rel_tol=1e-12)
     return bool(found == wanted)

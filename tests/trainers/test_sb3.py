@@ -321,6 +321,18 @@ def test_evaluation_side_by_side_or_one_by_one_is_the_same(runs: Runs) -> None:
     assert outcomes[0].reports[0].metrics["eval_length"] == 10.0
 
 
+@pytest.mark.parametrize("space", ["discrete", "dict", "image"])
+def test_observations_of_every_kind_train_evaluate_and_continue(runs: Runs, space: str) -> None:
+    environment = EnvironmentSpec("trainer_environments:SpacesTest-v0", kwargs=FrozenMap(space=space), n_envs=2)
+    config = {"n_steps": 16, "batch_size": 16, "n_epochs": 1}
+    whole = runs("ppo", config, environment, until=64, evaluate_at=(64,))
+    first = runs("ppo", config, environment, until=32)
+    second = runs("ppo", config, environment, until=64, after=first, evaluate_at=(64,))
+    assert same(parameters(second), parameters(whole))
+    assert whole.reports[0].metrics == second.reports[0].metrics
+    assert whole.reports[0].metrics["eval_length"] == 9.0
+
+
 def test_evaluation_does_not_update_the_normaliser(runs: Runs) -> None:
     environment = EnvironmentSpec("CartPole-v1", normalize=True)
     runs_without = runs("ppo", PPO, environment, until=128)
@@ -437,6 +449,7 @@ def test_align_is_a_whole_number_of_rollouts() -> None:
             r"sb3/sac needs Box actions, CartPole-v1 has Discrete; try sb3/ppo, sb3/a2c, sb3/dqn",
         ),
         ("dqn", PENDULUM, {"gamma"}, "sb3/dqn needs Discrete actions"),
+        ("dqn", EnvironmentSpec("Blackjack-v1"), {"gamma"}, "takes Box, .*, Blackjack-v1 has Tuple"),
         ("ppo", CARTPOLE, {"learning_rat"}, "did you mean 'learning_rate'"),
         ("ppo", CARTPOLE, {"buffer_size"}, "unknown hyperparameter of sb3/ppo 'buffer_size'"),
         ("ppo", CARTPOLE, {"batch_size", "batch_size.shape"}, "cannot follow a schedule of 'batch_size'"),

@@ -39,6 +39,29 @@ class Line(gym.Env[Any, Any]):
         return self.observation
 
 
+class Spaces(gym.Env[Any, Any]):
+    """Nine random observations of a given kind; the first of two actions is rewarded."""
+
+    def __init__(self, space: str = "dict") -> None:
+        image = gym.spaces.Box(0, 255, (36, 36, 3), np.uint8)
+        kinds: dict[str, gym.Space[Any]] = {"image": image, "discrete": gym.spaces.Discrete(5)}
+        kinds["dict"] = gym.spaces.Dict({"image": image, "vector": gym.spaces.Box(-1, 1, (2,), np.float32)})
+        self.observation_space = kinds[space]
+        self.action_space = gym.spaces.MultiDiscrete([2, 3])
+        self.count = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.count = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        return self.observation_space.sample(), float(action[0] == 0), self.count == 9, False, {}
+
+
 class Unpicklable(Line):
     """Holds a lock, as an environment with a simulator handle would."""
 
@@ -80,10 +103,9 @@ class Doubled(gym.RewardWrapper[Any, Any]):
         return float(reward) * self.factor
 
 
-for name, kind in (
-    ("Line", Line),
-    ("Unpicklable", Unpicklable),
-    ("EzPickled", ConstructorPickled),
-    ("Infinite", Infinite),
-):
+_KINDS: dict[str, type[gym.Env[Any, Any]]] = {
+    **{"Line": Line, "Unpicklable": Unpicklable, "EzPickled": ConstructorPickled},
+    **{"Infinite": Infinite, "Spaces": Spaces},
+}
+for name, kind in _KINDS.items():
     gym.register(f"{name}Test-v0", kind)

@@ -30,6 +30,7 @@ from autorl.trainers.sb3.evaluation import evaluate
 from autorl.trainers.sb3.settings import Settings, check_hyperparameters, optimizers
 from autorl.types import Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
 
+_OBSERVATIONS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict")
 _NEW_EPISODES = "environment state not restorable: new episodes at step {step}"
 
 
@@ -61,8 +62,13 @@ class SB3Trainer:
         """Build the environment once and compare its actions, and every name, with what the algorithm takes."""
         check_hyperparameters(self.name, frozenset(hyperparameters))
         env = make_environment(environment, self.folders)
-        actions = type(env.action_space).__name__
+        observations, actions = type(env.observation_space).__name__, type(env.action_space).__name__
         env.close()
+        if observations not in _OBSERVATIONS:
+            raise InputError(
+                f"Stable-Baselines3 takes {', '.join(_OBSERVATIONS)} observations, {environment.id} has {observations}",
+                key="environment",
+            )
         if actions not in self.algorithm.actions:
             fitting = [f"sb3/{name}" for name, other in ALGORITHMS.items() if actions in other.actions]
             raise InputError(
