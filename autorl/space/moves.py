@@ -190,7 +190,7 @@ def _descend(space: Space, wanted: dict[str, Any], keep: Collection[str]) -> Con
 
 
 def _single_move(space: Space, values: dict[str, Any], names: list[str], n_broken: int) -> dict[str, Any] | None:
-    """`values` after the move of one of `names` that leaves fewest rules broken, then the smallest; None: none helps."""
+    """`values` after the move of one of `names` that leaves fewest rules broken, the smallest such; None: none helps."""
     best: tuple[int, float, dict[str, Any]] | None = None
     for name in names:
         hyperparameter = space.hyperparameters[name]
