@@ -29,8 +29,8 @@ def repair(space: Space, config: Mapping[str, Any], rng: np.random.Generator, ke
     """A valid configuration near `config`.
 
     Values outside their domain go to the nearest one inside, inactive hyperparameters are dropped, active ones that are
-    missing are drawn. While rules are broken, the one hyperparameter moves whose move mends most of them, the least move
-    if several do, and those in `keep` only if no other helps. Where no single move helps, the result is reached from
+    missing are drawn. While rules are broken, the one hyperparameter moves whose move mends most of them, least far
+    where several do, and those in `keep` only if no other helps. Where no single move helps, the result is reached from
     valid configurations by restoring as many of the wanted values as possible; of several the one with fewest kept
     values lost, then fewest moves, then least distance is taken.
     """
@@ -190,7 +190,7 @@ def _descend(space: Space, wanted: dict[str, Any], keep: Collection[str]) -> Con
 
 
 def _single_move(space: Space, values: dict[str, Any], names: list[str], n_broken: int) -> dict[str, Any] | None:
-    """`values` after the move of one of `names` that leaves fewest rules broken, the smallest such; None: none helps."""
+    """`values` after the move of one of `names` leaving fewest rules broken, the smallest such; None: none helps."""
     best: tuple[int, float, dict[str, Any]] | None = None
     for name in names:
         hyperparameter = space.hyperparameters[name]
