@@ -32,6 +32,7 @@ from autorl.types import (
 )
 
 CARTPOLE, PENDULUM = EnvironmentSpec("CartPole-v1", n_envs=2), EnvironmentSpec("Pendulum-v1")
+NORMALISED = EnvironmentSpec("CartPole-v1", n_envs=2, normalize=True)
 LINE = EnvironmentSpec("trainer_environments:LineTest-v0")
 PPO = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "net_arch": (16,)}
 OFF_POLICY = {"learning_starts": 32, "batch_size": 16, "buffer_size": 300, "net_arch": (16,)}
@@ -78,7 +79,7 @@ ALGORITHMS = [
     pytest.param(
         "ppo", {**PPO, **LINEAR, "clip_range": 0.3, "clip_range.shape": "cosine", "clip_range.end": 0.1}, CARTPOLE
     ),
-    pytest.param("a2c", {**LINEAR, "n_steps": 8, "gamma": 0.9, "gamma.shape": "linear", "gamma.end": 0.99}, CARTPOLE),
+    pytest.param("a2c", {**LINEAR, "n_steps": 8, "gamma": 0.9, "gamma.shape": "linear", "gamma.end": 0.99}, NORMALISED),
     pytest.param("dqn", {**OFF_POLICY, **LINEAR, "exploration_fraction": 0.9, "target_update_interval": 40}, CARTPOLE),
     pytest.param("sac", {**OFF_POLICY, **LINEAR}, PENDULUM),
 ]

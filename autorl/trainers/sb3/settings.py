@@ -19,7 +19,7 @@ _CALLABLES = ("learning_rate", "clip_range", "clip_range_vf")  # SB3 takes these
 # Plain numbers that training reads anew at every update, so a schedule can set them between two rollouts.
 _NUMBERS = ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "tau", "noise_std", "target_policy_noise")
 _ACTIVATIONS = ("tanh", "relu", "elu", "selu", "gelu", "silu", "mish", "leaky_relu", "softplus", "sigmoid")
-_ON_BUFFERS = ("gamma", "gae_lambda")  # buffers keep their own copy
+_COPIED = ("gamma", "gae_lambda")  # buffers and normaliser keep their own
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,20 @@ class ProgressSchedule:
 class Settings:
     """The hyperparameters of one run: its configuration over the trainer's own, schedules still unresolved.
 
+    Args:
+        algorithm: `ppo`, `sac`, ...
+        kwargs: the trainer's options and its own hyperparameters.
+        config: the configuration of the run.
+        normaliser_follows: whether rewards are normalised with the agent's gamma, not one the environment names.
+
     Raises:
         InputError: a name is unknown, or a schedule is asked of a hyperparameter that cannot follow one.
     """
 
-    def __init__(self, algorithm: str, kwargs: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-        self.algorithm = algorithm
+    def __init__(
+        self, algorithm: str, kwargs: Mapping[str, Any], config: Mapping[str, Any], normaliser_follows: bool = True
+    ) -> None:
+        self.algorithm, self.normaliser_follows = algorithm, normaliser_follows
         self.options = {name: value for name, value in kwargs.items() if name in OPTIONS}
         self.values: dict[str, Any] = {n: v for n, v in kwargs.items() if n not in OPTIONS} | dict(config)
         check_hyperparameters(algorithm, self.values)
@@ -79,7 +87,7 @@ class Settings:
         """Set the scheduled numbers of `model` for its current step."""
         for name in self.scheduled:
             if name not in _CALLABLES:
-                _set(model, name, self.at(model.num_timesteps, horizon)[name])
+                _set(model, name, self.at(model.num_timesteps, horizon)[name], self._holders(model, name))
 
     def read_back(self, model: Any, n_envs: int, horizon: int) -> dict[str, Any]:
         """The value every hyperparameter really has in `model` at its current step.
@@ -90,12 +98,19 @@ class Settings:
         asked = self.at(model.num_timesteps, horizon)
         applied: dict[str, Any] = {}
         for name, value in sorted(asked.items()):
-            found = _read(model, name, n_envs)
+            found = _read(model, name, n_envs, self._holders(model, name))
             wanted = _comparable(name, value)
             if not _same(found, wanted):
                 raise RuntimeError(f"hyperparameter {name}: {wanted!r} was asked for, the model has {found!r}")
             applied[name] = value if wanted is not value else found
         return applied
+
+    def _holders(self, model: Any, name: str) -> list[Any]:
+        """Every object that keeps its own copy of a number."""
+        parts = [getattr(model, "rollout_buffer", None), getattr(model, "replay_buffer", None)]
+        if name == "gamma" and self.normaliser_follows:
+            parts.append(model.get_vec_normalize_env())
+        return [model, *(part for part in parts if name in _COPIED and hasattr(part, name))]
 
     def _policy_kwargs(self, values: Mapping[str, Any]) -> dict[str, Any]:
         kwargs: dict[str, Any] = plain(self.options.get("policy_kwargs", FrozenMap()))
@@ -167,7 +182,7 @@ def _argument(name: str, value: Any) -> Any:
 
 def _action_noise(values: Mapping[str, Any], action_space: Any) -> Any:
     kind, scale = values.get("noise_type"), float(values.get("noise_std", 0.0))
-    if kind is None and not scale:
+    if kind is None and "noise_std" not in values:
         return None
     from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
 
@@ -182,21 +197,14 @@ def _noises(model: Any) -> list[Any]:
     return list(getattr(model.action_noise, "noises", [model.action_noise]))
 
 
-def _holders(model: Any, name: str) -> list[Any]:
-    """Every object that keeps its own copy of a number."""
-    buffers = [getattr(model, "rollout_buffer", None), getattr(model, "replay_buffer", None)]
-    copies = [buffer for buffer in buffers if name in _ON_BUFFERS and hasattr(buffer, name)]
-    return [model, *copies]
-
-
-def _set(model: Any, name: str, value: float) -> None:
+def _set(model: Any, name: str, value: float, holders: list[Any]) -> None:
     if name == "noise_std":
         for noise in _noises(model):
             noise._sigma = np.full_like(noise._sigma, value)
     elif name == "ent_coef" and hasattr(model, "ent_coef_optimizer"):
         model.ent_coef_tensor.fill_(value)
     else:
-        for holder in _holders(model, name):
+        for holder in holders:
             setattr(holder, name, value)
 
 
@@ -209,7 +217,7 @@ def optimizers(model: Any) -> list[Any]:
     return [optimizer for optimizer in found if isinstance(optimizer, Optimizer)]
 
 
-def _read(model: Any, name: str, n_envs: int) -> Any:  # noqa: C901 - one line a hyperparameter
+def _read(model: Any, name: str, n_envs: int, holders: list[Any]) -> Any:  # noqa: C901 - one line a hyperparameter
     """The value `name` has in the live model, in the form a configuration gives it."""
     first = optimizers(model)[0].param_groups[0]
     match name:
@@ -219,7 +227,7 @@ def _read(model: Any, name: str, n_envs: int) -> Any:  # noqa: C901 - one line a
             schedule = getattr(model, name)
             return None if schedule is None else schedule(model._current_progress_remaining)
         case "gamma" | "gae_lambda":
-            return _agreed(name, [getattr(holder, name) for holder in _holders(model, name)])
+            return _agreed(name, [getattr(holder, name) for holder in holders])
         case "n_steps" if hasattr(model, "rollout_buffer"):
             return _agreed(name, [model.n_steps, model.rollout_buffer.buffer_size])
         case "ent_coef" if hasattr(model, "ent_coef_optimizer"):

@@ -85,11 +85,11 @@ class SB3Trainer:
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         clock = Clock()
         check_start(segment)
-        settings = Settings(self.name, self.kwargs, segment.config)
+        normalize = segment.environment.normalize
+        own_gamma = isinstance(normalize, Mapping) and "gamma" in normalize
+        settings = Settings(self.name, self.kwargs, segment.config, normaliser_follows=not own_gamma)
         with streams.preserved(), warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message="You have specified a mini-batch size of"
-            )  # allowed, and searched
+            warnings.filterwarnings("ignore", message="You have specified a mini-batch size of")  # allowed, tuned
             run = _Run(self, segment, settings)
             try:
                 run.begin()
@@ -132,7 +132,8 @@ class _Run:
         streams.seed_global(algorithm_seed)
         self.model = self._build()
         if state:
-            checkpoint.restore_model(self.model, segment.parent, state)  # type: ignore[arg-type]
+            assert segment.parent is not None
+            checkpoint.restore_model(self.model, segment.parent, state)
             reached = self.model.num_timesteps
             if reached != segment.start:
                 raise InputError(f"checkpoint is at step {reached}, segment {segment.id!r} starts at {segment.start}")
