@@ -6,12 +6,13 @@ eta times longer; if there is nobody, a new configuration starts. Higher rungs f
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option
-from autorl.optimizers.hyperband import may_go_on, merit, rung_steps
+from autorl.optimizers.hyperband import Merit, may_go_on, merit, rung_steps
 from autorl.types import Event, FrozenMap, Proposal, ProposalId, Proposed
 
 if TYPE_CHECKING:
@@ -33,8 +34,10 @@ class ASHA(BaseOptimizer[ASHAOptions]):
     def __init__(self, problem: Problem, options: ASHAOptions) -> None:
         super().__init__(problem, options)
         self.steps = rung_steps(problem.horizon, options.eta, options.rungs)
-        self._rungs: list[dict[ProposalId, None]] = [{} for _ in self.steps]  # proposals with an outcome
-        self._promoted: set[ProposalId] = set()
+        self._runs = [0 for _ in self.steps]  # with an outcome, failures included
+        self._ranked: list[list[Merit]] = [[] for _ in self.steps]  # those that may go on, better first
+        self._waiting: list[list[Merit]] = [[] for _ in self.steps]  # of these, those not promoted yet
+        self._merits: dict[ProposalId, Merit | None] = {}  # of all with an outcome; None = will not go on
         self._started = 0
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
@@ -51,24 +54,43 @@ class ASHA(BaseOptimizer[ASHAOptions]):
 
     def _promotable(self, rung: int) -> Record | None:
         """The best run of the top 1/eta of a rung that was not promoted yet; failures count, at the bottom."""
-        scored = sorted((self.history[i] for i in self._rungs[rung] if may_go_on(self.history[i])), key=merit)
-        top = scored[: len(self._rungs[rung]) // self.options.eta]
-        return next((record for record in top if record.id not in self._promoted), None)
+        if not self._waiting[rung]:
+            return None
+        best = self._waiting[rung][0]
+        rank = bisect_left(self._ranked[rung], best)
+        return self.history[best[-1]] if rank < self._runs[rung] // self.options.eta else None
 
     def _observe(self, event: Event) -> None:
-        if not isinstance(event, Proposed):
-            self._rungs[self.history[event.proposal].proposal.meta["rung"]][event.proposal] = None
-        elif event.proposal.resume_from is None:
-            self._started += 1
-        else:
-            self._promoted.add(event.proposal.resume_from)
+        if isinstance(event, Proposed):
+            parent = event.proposal.resume_from
+            if parent is None:
+                self._started += 1
+            else:
+                self._waiting[event.proposal.meta["rung"] - 1].remove(_known(self._merits[parent]))
+            return
+        record = self.history[event.proposal]
+        rung, old = record.proposal.meta["rung"], self._merits.get(record.id)
+        new = merit(record) if may_go_on(record) else None
+        self._runs[rung] += record.id not in self._merits
+        self._merits[record.id] = new
+        for ranks in (self._waiting[rung], self._ranked[rung]):
+            if old is None or old in ranks:  # not in `_waiting` when promoted before this later score
+                _replace(ranks, old, new)
 
     def keeps(self) -> Collection[ProposalId]:
         """Every run below the last rung that was not promoted and may be one day."""
-        return [
-            record.id
-            for record in self.history
-            if record.proposal.meta["rung"] < len(self.steps) - 1
-            and record.id not in self._promoted
-            and (record.result is None or may_go_on(record))
-        ]
+        last = len(self.steps) - 1
+        pending = [i for i in self.history.pending if self.history[i].proposal.meta["rung"] < last]
+        return pending + [number for ranks in self._waiting[:last] for _, _, number in ranks]
+
+
+def _replace(ranks: list[Merit], old: Merit | None, new: Merit | None) -> None:
+    if old is not None:
+        ranks.remove(old)
+    if new is not None:
+        insort(ranks, new)
+
+
+def _known(merit: Merit | None) -> Merit:
+    assert merit is not None, "a run that may not go on was promoted"
+    return merit

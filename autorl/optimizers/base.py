@@ -118,6 +118,7 @@ class History:
         else:
             assert event.proposal in self._records, f"outcome of an unknown proposal: {event}"
             assert all(math.isfinite(value) for value in event.values), f"a score that is not finite: {event}"
+            assert not any(map(math.isnan, getattr(event, "constraints", ()))), f"a constraint is NaN: {event}"
             self._records[event.proposal] = replace(self._records[event.proposal], result=event)
             self._pending.pop(event.proposal, None)
 
@@ -167,11 +168,13 @@ class BaseOptimizer(ABC, Generic[O]):
         multi_objective: whether more than one objective is understood.
         partial: proposes segments that end before the horizon (rungs, generations); such optimizers place the initial
             configurations themselves and cannot be combined with `stop`.
+        population_based: a proposal may resume another run's checkpoint (exploit): racing over seeds is impossible.
     """
 
     Options: ClassVar[type[Any]] = NoOptions
     multi_objective: ClassVar[bool] = False
     partial: ClassVar[bool] = False
+    population_based: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, options: O) -> None:
         self.problem = problem

@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -131,6 +131,18 @@ def fingerprint(optimizer: str, options: Mapping[str, Any], space: str, n: int) 
     return simulate(factory, score(made), n, lag=3, fail=some_fail).fingerprint()
 
 
+def assert_alike(mine: Sequence[float], theirs: Sequence[float], level: float = 1e-3) -> None:
+    """Two samples of best scores come from the same distribution, by a two-sided Mann-Whitney test.
+
+    `level` is the false-alarm rate over seeds. With 24 repeats on each side and level 1e-3, a shift of 1.35 standard
+    deviations is found in 9 of 10 cases. Give the original library the same function, first configuration and budget.
+    """
+    from scipy.stats import mannwhitneyu
+
+    p = mannwhitneyu(mine, theirs, alternative="two-sided").pvalue
+    assert p > level, f"p = {p:.1e}; medians {np.median(mine):.4g} (ours), {np.median(theirs):.4g} (original)"
+
+
 def _factory(optimizer: str, space: Space, options: Mapping[str, Any], **more: Any) -> Callable[[], BaseOptimizer[Any]]:
     changeable = frozenset(space.names) if find(optimizer).partial else frozenset()
     arguments = {"horizon": HORIZON, "budget": 40, "changeable": changeable, **more}
@@ -214,14 +226,6 @@ class OptimizerConformance:
             fresh = replayed(self.factory(space), events)
             again = seeds.generator(0, "ask", number + 1)
             assert fresh.ask(again) == optimizer.ask(seeds.generator(0, "ask", number + 1))
-
-    def test_a_score_can_be_superseded_by_a_failure_and_back(self) -> None:
-        space = space_of("continuous")
-        optimizer = self.factory(space)()
-        for event in self.run(space, n=min(12, self.proposals)).events:
-            optimizer.observe(event)
-        optimizer.observe(Scored(0, (0.5,), n_seeds=3, reached=HORIZON))
-        assert isinstance(optimizer.ask(seeds.generator(0, "ask", 99)), Proposal | Wait | Done)
 
     @pytest.mark.parametrize("fail", [some_fail, all_fail])
     def test_failures_are_survived_and_never_resumed(self, fail: Callable[..., Status | None]) -> None:

@@ -17,13 +17,16 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
 from autorl.types import Config, Event, FrozenMap, InputError, Proposal, ProposalId, Proposed, Scored, Wait
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+Merit: TypeAlias = tuple[float, float, ProposalId]
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ def may_go_on(record: Record) -> bool:
     return isinstance(result, Scored) and result.resumable and result.reached >= record.proposal.until
 
 
-def merit(record: Record) -> tuple[float, float, ProposalId]:
+def merit(record: Record) -> Merit:
     """Sorts better first: feasible before infeasible, then by score, then the earlier."""
     return violation(record), -record.values[0], record.id
 

@@ -44,6 +44,7 @@ class PBT(BaseOptimizer[PBTOptions]):
 
     Options = PBTOptions
     partial = True
+    population_based = True
 
     def __init__(self, problem: Problem, options: PBTOptions) -> None:
         if not problem.changeable:

@@ -6,7 +6,7 @@ import pytest
 from optuna.trial import TrialState
 
 from autorl.optimizers import make
-from autorl.optimizers.conformance import score, space_of
+from autorl.optimizers.conformance import score, some_fail, space_of
 from autorl.optimizers.simulation import replayed, simulate
 from autorl.types import Config, Failed, Proposal, Proposed, Scored, Status
 
@@ -128,6 +128,17 @@ def test_replayed_nsga2_still_evolves():
     next_scores = [score(space)(80, resumed.ask(rng)) for rng in rngs]
     early = [scored.values[0] for scored in simulation.scored[:8]]
     assert np.median(next_scores) > np.quantile(early, 0.75)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_gp_killed_at_every_event_equals_uninterrupted():
+    """The kit does so with few proposals; here the model is asked twenty times, with runs in flight and failures."""
+    space = space_of("continuous")
+    how = {"lag": 4, "fail": some_fail}
+    factory = lambda: make("gp", space, horizon=100, startup=3)  # noqa: E731
+    whole = simulate(factory, score(space), 24, **how)
+    assert simulate(factory, score(space), 24, kill=True, **how).fingerprint() == whole.fingerprint()
 
 
 @pytest.mark.parametrize("name", ["tpe", "nsga2"])
