@@ -34,7 +34,6 @@ REGISTRY: Mapping[str, str] = {
     "tpe": "autorl.optimizers.optuna_:TPE",
 }
 STOPPING: Mapping[str, str] = {"median": "autorl.optimizers.median_stop:MedianStop"}
-EXTRAS: Mapping[str, str] = {"cmaes": "bo", "torch": "bo", "sklearn": "bo", "smac": "smac"}
 
 
 def names() -> tuple[str, ...]:
@@ -66,7 +65,7 @@ def describe(name: str) -> Description:
     """What `autorl optimizers` prints about one optimizer.
 
     Raises:
-        InputError: no such optimizer, or it needs a package that is not installed.
+        InputError: no such optimizer.
     """
     cls = find(name)
     summary = (cls.__doc__ or "").strip().splitlines()
@@ -114,7 +113,7 @@ def make(
     if horizon < 1:
         raise InputError(f"a run needs at least one step, got {horizon}", key="fidelity.steps")
     if n_objectives > 1 and not cls.multi_objective:
-        able = [other for other in names() if _multi_objective(other)]
+        able = [other for other in names() if find(other).multi_objective]
         raise InputError(f"{name} has one objective, got {n_objectives}; use {', '.join(able)}", key="optimizer.name")
     starts = tuple(dict.fromkeys([space.default(), *map(space.config, initial)]))
     problem = Problem(space, horizon, budget, n_objectives, frozenset(changeable), starts)
@@ -128,7 +127,7 @@ def find(name: str) -> type[BaseOptimizer[Any]]:
     """The class behind a name.
 
     Raises:
-        InputError: no such optimizer, or it needs a package that is not installed.
+        InputError: no such optimizer.
     """
     target = REGISTRY.get(name, name if isinstance(name, str) and ":" in name else None)
     if target is None:
@@ -143,9 +142,8 @@ def _load(target: str) -> type[BaseOptimizer[Any]]:
     try:
         found = getattr(importlib.import_module(module), attribute, None)
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get(str(error.name))
-        remedy = f"pip install 'autorl[{extra}]'" if extra else f"the module {error.name!r} cannot be imported"
-        raise InputError(f"{target} is not available: {remedy}", key="optimizer.name") from error
+        message = f"{target} is not available: the module {error.name!r} cannot be imported"
+        raise InputError(message, key="optimizer.name") from error
     if not (isinstance(found, type) and issubclass(found, BaseOptimizer)):
         raise InputError(f"{target} is not a subclass of autorl.optimizers.BaseOptimizer", key="optimizer.name")
     return found
@@ -226,10 +224,3 @@ def _allowed(cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any]) -> st
     minimum, maximum = field.metadata["minimum"], field.metadata["maximum"]
     bounds = f" in [{minimum}, {maximum}]" if maximum is not None else f" >= {minimum}" if minimum is not None else ""
     return text + bounds
-
-
-def _multi_objective(name: str) -> bool:
-    try:
-        return find(name).multi_objective
-    except InputError:  # its package is not installed: not an alternative to name
-        return False
