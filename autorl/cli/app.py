@@ -1,0 +1,104 @@
+"""The application: its commands, and how errors become one line on standard error and an exit code.
+
+0 done · 1 the study ended without a usable result · 2 bad input · 130 interrupted. Any other exception is a defect of
+ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from autorl.cli import catalog, compare, inspect, run
+from autorl.types import InputError, StudyError
+
+INTERRUPTED = 130
+# Typer brings its own copy of click in some versions and the package in others; this is the right one in both.
+_USAGE_ERROR: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+class Commands(TyperGroup):
+    """The commands in the order of a study's life, with the exit codes above."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def main(self, args: Any = None, *more: Any, **options: Any) -> Any:
+        """Run a command. Like its base, exits unless `standalone_mode=False`; then the exit code is returned."""
+        standalone = options.pop("standalone_mode", True)
+        try:
+            code = super().main(args, *more, **options, standalone_mode=False)
+        except InputError as error:
+            code = _complain(str(error), 2)
+        except StudyError as error:
+            code = _complain(str(error), 1)
+        except (KeyboardInterrupt, typer.Abort):
+            code = _complain("interrupted", INTERRUPTED)
+        except _USAGE_ERROR as error:
+            code = _complain(_usage_problem(error), 2)
+        code = code if isinstance(code, int) else 0
+        if standalone:
+            sys.exit(code)
+        return code
+
+
+def _complain(message: str, code: int) -> int:
+    """One line on standard error."""
+    typer.echo("autorl: " + " ".join(message.split()), err=True)
+    return code
+
+
+def _usage_problem(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    where = f" (see `{context.command_path} --help`)" if context is not None else ""
+    return str(error.format_message()) + where
+
+
+app = typer.Typer(
+    name="autorl",
+    cls=Commands,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Tune reinforcement-learning and RLHF training: cheaply, honestly on held-out seeds, and keep every run.
+
+    A study is a folder: it can be killed at any moment, looked at while it runs, resumed and extended.
+    """
+    if version:
+        from autorl import __version__
+
+        typer.echo(f"autorl {__version__}")
+    elif ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+app.command()(run.tune)
+app.command()(run.resume)
+app.command()(inspect.status)
+app.command()(inspect.best)
+app.command("test")(run.on_test_seeds)
+app.command()(run.replay)
+app.command()(inspect.export)
+app.command()(inspect.report)
+app.command("compare")(compare.compare)
+app.command()(catalog.space)
+app.command()(catalog.trainers)
+app.command()(catalog.optimizers)
+app.command()(catalog.doctor)
+
+
+def main() -> None:
+    """The console entry point."""
+    app(prog_name="autorl")

@@ -1,0 +1,140 @@
+"""What `autorl doctor` looks at."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+Verdict = Literal["ok", "missing", "broken"]
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report: `missing` is an extra nobody asked for, `broken` has to be repaired."""
+
+    name: str
+    verdict: Verdict
+    detail: str
+
+
+def examine(folder: Path) -> list[Check]:
+    """Every check, in the order it is printed; `folder` is where studies will be kept."""
+    return [
+        Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        *_packages(),
+        Check("cores", "ok", str(os.cpu_count())),
+        _cuda(),
+        _writable(folder),
+        _child_processes(),
+    ]
+
+
+def _packages() -> list[Check]:
+    """The core and every extra, with versions, as the installed distribution declares them."""
+    try:
+        required = metadata.requires("autorl") or []
+        version = metadata.version("autorl")
+    except metadata.PackageNotFoundError:
+        return [Check("autorl", "broken", "is not installed: pip install -e . in the checkout")]
+    groups: dict[str, list[str]] = {}
+    for line in required:
+        name = re.split(r"[\s<>=!~;\[]", line, maxsplit=1)[0]
+        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", line)
+        if name != "autorl":
+            groups.setdefault(extra[1] if extra else "", []).append(name)
+    checks = [Check("autorl", "ok", version)]
+    return checks + [_group(extra, names) for extra, names in groups.items() if extra != "dev"]
+
+
+def _group(extra: str, names: list[str]) -> Check:
+    versions = {name: _version(name) for name in dict.fromkeys(names)}
+    absent = [name for name, version in versions.items() if version is None]
+    have = ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
+    if not absent:
+        return Check(extra or "core", "ok", have)
+    remedy = f'pip install "autorl[{extra}]"' if extra else "pip install --force-reinstall autorl"
+    verdict: Verdict = "missing" if extra else "broken"
+    return Check(extra or "core", verdict, f"{', '.join(absent)} not installed: {remedy}")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cuda() -> Check:
+    """The GPUs, as torch sees them; without torch as the driver lists them."""
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        if torch.cuda.is_available():
+            count = torch.cuda.device_count()
+            return Check("cuda", "ok", ", ".join(torch.cuda.get_device_name(index) for index in range(count)))
+        return Check("cuda", "missing", "torch sees no CUDA device: training runs on the CPU")
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return Check("cuda", "missing", "no NVIDIA driver: training runs on the CPU")
+    listed = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False, timeout=_SECONDS)
+    return Check("cuda", "ok" if listed.returncode == 0 else "missing", listed.stdout.strip().replace("\n", "; "))
+
+
+def _writable(folder: Path) -> Check:
+    """Whether a file can be written where studies will be kept, or where that folder would be made."""
+    place = folder.resolve()
+    while not place.exists():
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"autorl")
+    except OSError as error:
+        return Check("write permission", "broken", f"{place}: {error.strerror}")
+    free = shutil.disk_usage(place).free / 2**30
+    return Check("write permission", "ok", f"{place} ({free:.1f} GiB free)")
+
+
+def _child_processes() -> Check:
+    """Whether a child of the fork server starts, answers and ends."""
+    try:
+        answer = _ask_child(_pid)
+    except (OSError, EOFError, RuntimeError) as error:
+        return Check("child processes", "broken", f"{type(error).__name__}: {error}")
+    return Check("child processes", "ok", f"forkserver works (child {answer})")
+
+
+def _ask_child(question: Callable[[], int]) -> int:
+    from multiprocessing import Pipe
+
+    from autorl.executors.children import fork_server, start
+
+    ours, theirs = Pipe(duplex=False)
+    process = start(fork_server([]), _answer, (theirs, question))
+    theirs.close()
+    try:
+        if not ours.poll(_SECONDS):
+            raise RuntimeError(f"no answer in {_SECONDS:.0f} seconds")
+        return int(ours.recv())
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+
+
+def _answer(connection: object, question: Callable[[], int]) -> None:
+    connection.send(question())  # type: ignore[attr-defined]
+
+
+def _pid() -> int:
+    return os.getpid()

@@ -1,0 +1,102 @@
+"""The command compare: one study file under several optimizers and study seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autorl.cli.options import AsJson, Quiet, Workers, print_json
+from autorl.types import InputError, StudyError
+
+if TYPE_CHECKING:
+    from autorl.spec import Spec
+    from autorl.study import Result, Study
+
+
+def compare(
+    source: Annotated[str, typer.Argument(metavar="FILE|SPACE", help="A study file, or a search space.")],
+    optimizers: Annotated[str, typer.Option(help="Their names, with commas: random,tpe.")],
+    repeats: Annotated[int, typer.Option(min=1, help="Studies for each optimizer, each with a seed of its own.")] = 3,
+    out: Annotated[Path | None, typer.Option(help="Folder of the studies; default studies/<name>-compare.")] = None,
+    workers: Workers = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare optimizers on one study file, on held-out seeds.
+
+    Equal budgets, test scores with intervals, average ranks over study seeds. Every study is a folder
+    <out>/<optimizer>/seed-<n>. The same command goes on where it was interrupted; finished studies are only read. An
+    optimizer the file names keeps its options, the others have their defaults.
+    """
+    from autorl.cli.run import STUDIES, read_study, run_study
+    from autorl.report.comparison import compare_results, comparison_dict, comparison_text
+
+    names = list(dict.fromkeys(name.strip() for name in optimizers.split(",") if name.strip()))
+    if len(names) < 2:
+        raise InputError(f"expected at least two optimizers, got {optimizers!r}", key="--optimizers")
+    base = read_study(source, {}, settings or [])
+    folder = out or STUDIES / f"{base.name}-compare"
+    specs = {(name, seed): _variant(base, name, seed) for name in names for seed in _seeds(base, repeats)}
+    _check_all(specs)
+    results: dict[str, dict[int, Result]] = {name: {} for name in names}
+    for (name, seed), spec in specs.items():
+        place = folder / name.replace(":", "-") / f"seed-{seed}"
+        if not quiet:
+            typer.echo(f"{name}, study seed {seed}: {place}", err=as_json)
+        study = _take_up(spec, place)
+        try:
+            results[name][seed] = run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
+        except StudyError as error:
+            typer.echo(f"autorl: {error}", err=True)
+        finally:
+            study.close()
+    comparison = compare_results(results, base.seed, repeats)
+    if as_json:
+        print_json(comparison_dict(comparison))
+    else:
+        typer.echo(comparison_text(comparison))
+    if any(len(found) < repeats for found in results.values()):
+        raise typer.Exit(1)
+
+
+def _seeds(base: Spec, repeats: int) -> range:
+    return range(base.seed, base.seed + repeats)
+
+
+def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
+    """The study under another optimizer and study seed."""
+    from autorl.spec import OptimizerSection
+
+    section = base.optimizer if base.optimizer.name == optimizer else OptimizerSection(name=optimizer)
+    changes: dict[str, Any] = {"optimizer": section, "seed": seed, "name": f"{base.name}-{optimizer}-{seed}"}
+    return base.model_copy(update=changes)
+
+
+def _check_all(specs: dict[tuple[str, int], Spec]) -> None:
+    """Check one study of each optimizer before any is trained."""
+    from autorl.study.study import check, trainer_loader
+
+    for _, spec in {name: (name, spec) for (name, _), spec in specs.items()}.values():
+        check(spec, trainer_loader(spec))
+
+
+def _take_up(spec: Spec, folder: Path) -> Study:
+    """The study in `folder`: a new one, or the one that was begun there.
+
+    Raises:
+        InputError: the folder holds another study.
+    """
+    from autorl.study import Study
+
+    if not (folder / "study.yaml").exists():
+        return Study.create(spec, folder)
+    study = Study.open(folder)
+    if study.spec.freeze() != spec.freeze():
+        study.close()
+        raise InputError("holds another study: choose another folder with --out", file=str(folder))
+    return study

@@ -1,0 +1,94 @@
+"""Commands that only look at a study: status, best, export, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autorl.cli.options import AsJson, Folder, print_json
+from autorl.types import InputError
+
+
+def status(folder: Folder, as_json: AsJson = False) -> None:
+    """Where a study stands.
+
+    Works while it runs, after a kill, and when it is over. Writes nothing.
+    """
+    from autorl.report.reading import open_view
+    from autorl.report.status import status_dict, status_text
+
+    view = open_view(folder)
+    try:
+        if as_json:
+            print_json(status_dict(view))
+        else:
+            typer.echo(status_text(view))
+    finally:
+        view.close()
+
+
+def best(
+    folder: Folder,
+    top: Annotated[int, typer.Option(min=1, help="How many, best first.")] = 1,
+    style: Annotated[
+        str, typer.Option("--format", help="yaml, json, kwargs (Python), cli (flags of a command), table.")
+    ] = "yaml",
+) -> None:
+    """The best configurations, to use elsewhere.
+
+    Every value of them, defaults included, in a form a trainer accepts; ranked by tuning score. Writes nothing.
+    """
+    from autorl.report.formats import FORMATS, candidates, render
+    from autorl.report.reading import open_view
+
+    if style not in FORMATS:
+        raise InputError(f"expected one of {', '.join(FORMATS)}, got {style!r}", key="--format")
+    view = open_view(folder)
+    try:
+        typer.echo(render(candidates(view, top), style))
+    finally:
+        view.close()
+
+
+def export(
+    folder: Folder,
+    model: Annotated[Path, typer.Option(help="File to write, such as model.zip.")],
+    seed: Annotated[int | None, typer.Option(help="Of which training seed; default the best on test seeds.")] = None,
+    proposal: Annotated[int | None, typer.Option(help="Of which proposal; default the incumbent.")] = None,
+) -> None:
+    """Write a trained model: a zip that Stable-Baselines3 loads."""
+    from autorl.cli.models import export as write
+    from autorl.report.reading import open_view
+
+    view = open_view(folder)
+    try:
+        written, what = write(view, model, seed, proposal)
+    finally:
+        view.close()
+    typer.echo(f"{written}: {what}")
+
+
+def report(
+    folder: Folder,
+    html: Annotated[Path | None, typer.Option(help="File to write; default DIR/report.html.")] = None,
+) -> None:
+    """Write a report: one HTML file.
+
+    Result, seeds, curve of the incumbent, proposals, failures, study file, and a checklist for publication.
+    """
+    from autorl.report.html import report_html
+    from autorl.report.reading import open_view
+
+    view = open_view(folder)
+    target = html or folder / "report.html"
+    try:
+        text = report_html(view)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot be written ({error.strerror})", file=str(target)) from error
+    finally:
+        view.close()
+    typer.echo(str(target))

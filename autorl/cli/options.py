@@ -1,0 +1,22 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The study's folder.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Segments trained at once; never changes a result.")
+]
+
+
+def print_json(document: object) -> None:
+    """One JSON document on standard output; numbers JSON does not have are an error, not `NaN`."""
+    import json
+
+    typer.echo(json.dumps(document, indent=2, allow_nan=False))

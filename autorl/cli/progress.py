@@ -1,0 +1,124 @@
+"""Where a running study stands: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+if TYPE_CHECKING:
+    from autorl.study import Progress, Study
+
+LINE_SECONDS = 5.0
+
+
+class Reporter(AbstractContextManager["Reporter"]):
+    """Shows `Progress` while it is entered; call it with each.
+
+    Args:
+        study: asked for the size of the test phase.
+        stream: where lines go; a bar when it is a terminal.
+        line_seconds: at most one line in so many seconds, besides changes of phase.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        stream: TextIO,
+        *,
+        line_seconds: float = LINE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._study = study
+        self._stream = stream
+        self._line_seconds = line_seconds
+        self._clock = clock
+        self._phase = ""
+        self._printed = -float("inf")
+        self._began: tuple[float, float] | None = None  # seconds and budget used when this session began
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Self:
+        if self._stream.isatty():
+            self._bar = _bar(self._stream)
+            self._bar.start()
+            self._task = self._bar.add_task("search", total=1.0, remaining="", best="")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        share, detail = self._share(progress)
+        best = (
+            ""
+            if progress.best is None
+            else f"incumbent {progress.best:.6g} (tuning, proposal {progress.best_proposal})"
+        )
+        left = self._time_left(progress)
+        if self._bar is not None:
+            self._bar.update(self._task, description=progress.phase, completed=share, remaining=left, best=best)
+            return
+        now = self._clock()
+        if progress.phase != self._phase or now - self._printed >= self._line_seconds:
+            self._phase, self._printed = progress.phase, now
+            parts = [f"{progress.phase} {share:4.0%}", detail, best, left]
+            print(" · ".join(part for part in parts if part), file=self._stream, flush=True)
+
+    def _share(self, progress: Progress) -> tuple[float, str]:
+        """How much of the phase is done, and of what."""
+        if progress.phase == "search":
+            return progress.budget_used, f"{progress.settled} of {progress.proposals} proposals scored"
+        total = len(self._study.tests.candidates) * len(self._study.spec.plan.test)
+        rows = self._study.store.query("SELECT COUNT(*) FROM runs WHERE seed_role = 'test'")
+        done = min(int(rows[0][0]), total)
+        return (done / total if total else 0.0), f"{done} of {total} test runs"
+
+    def _time_left(self, progress: Progress) -> str:
+        """At the pace of this session; nothing before a twentieth of it was seen."""
+        if progress.phase != "search":
+            return ""
+        if self._began is None:
+            self._began = (progress.seconds, progress.budget_used)
+        seconds, used = progress.seconds - self._began[0], progress.budget_used - self._began[1]
+        left = 1.0 - progress.budget_used
+        if used < 0.05 or left <= 0:
+            return ""
+        return f"search ends in about {duration(seconds / used * left)}"
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def progress_stream(*, as_json: bool, quiet: bool) -> TextIO | None:
+    """Standard output, or standard error when that is kept for JSON; None when nothing is to be shown."""
+    if quiet:
+        return None
+    return sys.stderr if as_json else sys.stdout
+
+
+def _bar(stream: TextIO) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[best]}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[remaining]}"),
+        console=Console(file=stream),
+        transient=True,
+    )

@@ -1,0 +1,227 @@
+"""Commands that train: tune, resume, test, replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json
+from autorl.cli.progress import Reporter, progress_stream
+from autorl.types import InputError
+
+if TYPE_CHECKING:
+    from autorl.spec import Spec
+    from autorl.study import Result, Study
+
+STUDIES = Path("studies")
+
+
+def tune(
+    source: Annotated[
+        str, typer.Argument(metavar="FILE|SPACE", help="A study file, or a search space such as sb3/ppo-small.")
+    ],
+    env: Annotated[str | None, typer.Option(help="Environment id, or module:Env-v0.")] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="Optimizer, with its default options; `autorl optimizers` lists them.")
+    ] = None,
+    runs: Annotated[
+        float | None, typer.Option(help="Budget in full runs over all tuning seeds (a space alone: 96).")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of a full run (a space alone: 100000).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the study; default studies/<name>.")] = None,
+    workers: Workers = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the study.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file: --set fidelity.episodes=8."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run; write nothing.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Search on tuning seeds, then test on held-out seeds.
+
+    FILE is a study file. SPACE is a search space that comes with the package or lies in ./search_spaces: its trainer
+    has the same name, without a -suffix.
+    """
+    from autorl.study import Study
+
+    changes = {
+        "environment.id": env,
+        "optimizer": optimizer,
+        "budget": None if runs is None else {"runs": runs},
+        "fidelity.steps": steps,
+        "executor.workers": workers,
+        "seed": seed,
+    }
+    spec = read_study(source, {key: value for key, value in changes.items() if value is not None}, settings or [])
+    folder = out or STUDIES / spec.name
+    refuse_existing(folder)
+    if dry_run:
+        print_plan(spec, folder, as_json=as_json)
+        return
+    drive(Study.create(spec, folder), as_json=as_json, quiet=quiet)
+
+
+def resume(
+    folder: Folder,
+    runs: Annotated[
+        str | None, typer.Option(metavar="+N", help="Extend the budget by N full runs (or configurations).")
+    ] = None,
+    workers: Workers = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with an interrupted study, or extend one that is over.
+
+    It goes on from the last recorded segment, however it was stopped, and ends with the same table.
+    """
+    from autorl.study import Study
+
+    more = None if runs is None else _extension(runs)
+    study = Study.open(folder)
+    try:
+        if more is not None:
+            study.extend(more)
+    except BaseException:
+        study.close()
+        raise
+    drive(study, workers=workers, as_json=as_json, quiet=quiet)
+
+
+def on_test_seeds(
+    folder: Folder,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Bring the number of test seeds to N.")] = None,
+    workers: Workers = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train the incumbent so far on held-out seeds.
+
+    This ends the search where it is (`autorl resume --runs +N` opens it again); a study whose search is over and whose
+    candidates are tested is tested on more seeds with --seeds.
+    """
+    from autorl.study import Study
+
+    if seeds is not None:
+        study = Study.open(folder)
+        try:
+            if seeds != len(study.spec.plan.test):
+                study.add_test_seeds(seeds)
+        finally:
+            study.close()
+    drive(Study.open(folder), workers=workers, search=False, as_json=as_json, quiet=quiet)
+
+
+def replay(folder: Folder, workers: Workers = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
+    """Retrain the incumbent's schedule on the test seeds.
+
+    The same as `autorl test` without --seeds: the test phase trains every change of configuration of a population-based
+    optimizer's incumbent again, from step 0, at the same steps.
+    """
+    on_test_seeds(folder, None, workers, as_json, quiet)
+
+
+def read_study(source: str, changes: Mapping[str, Any], settings: list[str]) -> Spec:
+    """The study a file or a search space's name stands for, with options and `--set` on top.
+
+    Raises:
+        InputError: the study, an option or a setting is wrong.
+    """
+    from autorl.spec import load_spec, parse_override
+    from autorl.tuner import space_study
+
+    overrides = dict(changes)
+    for text in settings:
+        key, value = parse_override(text)
+        overrides[key] = value
+    if Path(source).suffix in (".yaml", ".yml", ".json") or Path(source).is_file():
+        return load_spec(source, overrides)
+    return load_spec(space_study(source), overrides)
+
+
+def refuse_existing(folder: Path) -> None:
+    """Raise `InputError` when the folder holds a study already."""
+    if (folder / "study.yaml").exists():
+        raise InputError(
+            f"holds a study already: go on with `autorl resume {folder}`, or choose another folder with --out",
+            file=str(folder),
+        )
+
+
+def print_plan(spec: Spec, folder: Path, *, as_json: bool) -> None:
+    """What `--dry-run` prints."""
+    from autorl.report.plan import make_plan, plan_dict, plan_text
+
+    plan = make_plan(spec, folder)
+    if as_json:
+        print_json(plan_dict(plan))
+    else:
+        typer.echo(plan_text(plan))
+
+
+def drive(
+    study: Study, *, workers: int | None = None, search: bool = True, as_json: bool = False, quiet: bool = False
+) -> None:
+    """Run a study to its end, show how it goes, print the result, close it.
+
+    Ctrl-C stops it where it is, says how to go on, and exits with 130.
+    """
+    try:
+        result = run_study(study, workers=workers, search=search, as_json=as_json, quiet=quiet)
+        print_result(result, study, as_json=as_json)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"autorl: interrupted; every finished segment is kept: go on with `autorl resume {study.store.folder}`",
+            err=True,
+        )
+        raise typer.Exit(130) from None
+    finally:
+        study.close()
+
+
+def run_study(study: Study, *, workers: int | None, search: bool, as_json: bool, quiet: bool) -> Result:
+    """Run a study to its end with `workers` slots (None: as the study file says), and show how it goes."""
+    from autorl.study.study import make_executor
+
+    executor = None
+    if workers is not None:
+        section = study.spec.executor.model_copy(update={"workers": workers})
+        executor = make_executor(study.spec.model_copy(update={"executor": section}), study.load)
+    stream = progress_stream(as_json=as_json, quiet=quiet)
+    try:
+        with nullcontext(None) if stream is None else Reporter(study, stream) as reporter:
+            return study.run(reporter, executor, search=search)
+    finally:
+        if executor is not None:
+            executor.close()
+
+
+def print_result(result: Result, study: Study, *, as_json: bool) -> None:
+    """The result screen, or its JSON."""
+    from autorl.report.text import result_dict, result_text
+
+    if as_json:
+        print_json(result_dict(result))
+        return
+    typer.echo(result_text(result, model=keeps_models(study)))
+
+
+def keeps_models(study: Study) -> bool:
+    """Whether the test runs leave models that `autorl export` can write."""
+    from autorl.cli.models import exporter
+
+    if study.spec.keep.checkpoints == "none":
+        return False
+    return all(exporter(study.load(trainer)) is not None for trainer in study.spec.trainers.values())
+
+
+def _extension(text: str) -> float:
+    try:
+        return float(text.removeprefix("+"))
+    except ValueError:
+        raise InputError(f"expected a number such as +64, got {text!r}", key="--runs") from None

@@ -1,0 +1,36 @@
+"""Optimizers for a reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autorl.optimizers.registry import Description
+from autorl.report.text import columns
+
+
+def optimizers_text(described: Sequence[Description], missing: Mapping[str, str]) -> str:
+    """Each optimizer with its options: name, default, what is allowed, what it does."""
+    blocks = []
+    for one in described:
+        lines = [f"{one.name}: {one.summary}" + (" (several objectives)" if one.multi_objective else "")]
+        if one.options:
+            rows = [(option.name, json.dumps(option.default), option.allowed, option.help) for option in one.options]
+            lines.append(columns(("option", "default", "allowed", ""), rows))
+        blocks.append("\n".join(lines))
+    blocks += [f"{name}: not installed: {reason}" for name, reason in missing.items()]
+    return "\n\n".join(blocks)
+
+
+def optimizer_dict(described: Description) -> dict[str, Any]:
+    """The same as JSON types."""
+    return {
+        "name": described.name,
+        "summary": described.summary,
+        "multi_objective": described.multi_objective,
+        "options": [
+            {"name": option.name, "default": option.default, "allowed": option.allowed, "help": option.help}
+            for option in described.options
+        ],
+    }

@@ -1,0 +1,133 @@
+"""Optimizers side by side: the same study under each of them, over several study seeds, equal budgets.
+
+The unit is a study: its value is the test score of its incumbent. Ranks are averaged over study seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autorl import seeds as streams
+from autorl.report.text import columns, interval_text, number
+from autorl.statistics import Interval, average_ranks, bootstrap_interval
+from autorl.study import Result
+
+FEW_REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """One optimizer over all study seeds.
+
+    Attributes:
+        tests: test score of each study's incumbent, by study seed; studies without a result are missing.
+        test: their mean, and `interval`: its 95 % bootstrap interval over studies; None with fewer than two.
+        tuning: mean tuning score; rank: mean rank, 1 = best; None where some optimizer has no result.
+    """
+
+    optimizer: str
+    tests: Mapping[int, float]
+    test: float | None
+    interval: Interval | None
+    tuning: float | None
+    rank: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The table of a comparison, best average rank first, and what its reader must know."""
+
+    objective: str
+    rows: tuple[Row, ...]
+    repeats: int
+    caveats: tuple[str, ...]
+
+
+def compare_results(results: Mapping[str, Mapping[int, Result]], seed: int, repeats: int) -> Comparison:
+    """Compare results by optimizer and study seed; `seed` is of the bootstrap, `repeats` how many were asked for."""
+    some = next((result for by_seed in results.values() for result in by_seed.values()), None)
+    sign = -1.0 if some is not None and some.direction == "minimize" else 1.0
+    tests = {name: _tests(by_seed) for name, by_seed in results.items()}
+    ranks = _ranks(tests, sign, repeats)
+    rows = [_row(name, results[name], values, ranks.get(name), seed) for name, values in tests.items()]
+    rows.sort(key=lambda row: (row.rank is None, row.rank, -sign * (row.test if row.test is not None else -np.inf)))
+    return Comparison(
+        some.objective if some is not None else "", tuple(rows), repeats, _caveats(tests, repeats, results)
+    )
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """The comparison as a screen of text."""
+    rows = [
+        (
+            row.optimizer,
+            number(row.rank),
+            number(row.test),
+            interval_text(row.interval),
+            number(row.tuning),
+            " ".join(number(value) for value in row.tests.values()),
+        )
+        for row in comparison.rows
+    ]
+    header = ("optimizer", "average rank", "test", "95 % interval", "tuning", "test score of each study")
+    lines = [comparison.objective, "", columns(header, rows), ""]
+    return "\n".join([*lines, *(f"  caution: {text}" for text in comparison.caveats)]).rstrip()
+
+
+def comparison_dict(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as JSON types."""
+    return {
+        "objective": comparison.objective,
+        "repeats": comparison.repeats,
+        "optimizers": [
+            {
+                "optimizer": row.optimizer,
+                "average_rank": row.rank,
+                "test": row.test,
+                "interval": None if row.interval is None else {"low": row.interval.low, "high": row.interval.high},
+                "tuning": row.tuning,
+                "tests": {str(seed): value for seed, value in row.tests.items()},
+            }
+            for row in comparison.rows
+        ],
+        "caveats": list(comparison.caveats),
+    }
+
+
+def _tests(by_seed: Mapping[int, Result]) -> dict[int, float]:
+    return {seed: result.test.value for seed, result in by_seed.items() if result.test is not None}
+
+
+def _ranks(tests: Mapping[str, Mapping[int, float]], sign: float, repeats: int) -> dict[str, float]:
+    """Average rank of each optimizer, over study seeds; empty unless every study has a test score."""
+    if len(tests) < 2 or any(len(values) < repeats for values in tests.values()):
+        return {}
+    table = np.array([[sign * value for _, value in sorted(values.items())] for values in tests.values()]).T
+    return dict(zip(tests, map(float, average_ranks(table)), strict=True))
+
+
+def _row(name: str, results: Mapping[int, Result], tests: Mapping[int, float], rank: float | None, seed: int) -> Row:
+    values = np.array(list(tests.values()))
+    interval = None
+    if len(values) > 1:
+        interval = bootstrap_interval(values, "mean", rng=streams.generator(seed, "test", name))
+    tuning = float(np.mean([result.tuning for result in results.values()])) if results else None
+    return Row(name, tests, float(values.mean()) if len(values) else None, interval, tuning, rank)
+
+
+def _caveats(
+    tests: Mapping[str, Mapping[int, float]], repeats: int, results: Mapping[str, Mapping[int, Result]]
+) -> tuple[str, ...]:
+    found = []
+    if repeats < FEW_REPEATS:
+        found.append(f"{repeats} studies for each optimizer: fewer than {FEW_REPEATS} say little about which is better")
+    for name, values in tests.items():
+        if len(results[name]) < repeats:
+            found.append(f"{name}: {repeats - len(results[name])} studies ended without a result")
+        elif len(values) < repeats:
+            found.append(f"{name}: no test seeds, so there is nothing to compare")
+    return tuple(found)

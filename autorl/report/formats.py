@@ -1,0 +1,164 @@
+"""The best configurations in a form a trainer accepts: YAML, JSON, Python keyword arguments, flags of a command."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from autorl.report.reading import StudyView, plain
+from autorl.report.text import columns, interval_text, number
+from autorl.study import Entry
+from autorl.types import Config, ProposalId
+
+FORMATS = ("yaml", "json", "kwargs", "cli", "table")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One of the best proposals, with everything needed to train it again.
+
+    Attributes:
+        schedule: full configurations by the step they start at: the trainer's own options under the proposal's
+            hyperparameters, no algorithm prefix.
+        trainer: its name; `environment`: id and arguments, without what is at its default.
+        entry: its test, if it was tested.
+    """
+
+    proposal: ProposalId
+    label: str
+    tuning: float
+    n_seeds: int
+    until: int
+    trainer: str
+    environment: Mapping[str, Any]
+    schedule: tuple[tuple[int, Config], ...]
+    entry: Entry | None
+
+    @property
+    def title(self) -> str:
+        """One line for people."""
+        test = "not tested"
+        if self.entry is not None:
+            test = f"test {number(self.entry.test.value)} {interval_text(self.entry.test.interval)}"
+        return f"proposal {self.proposal} ({self.label}): {test}; tuning {number(self.tuning)} on {self.n_seeds} seeds"
+
+
+def candidates(view: StudyView, top: int) -> list[Candidate]:
+    """The `top` best proposals of a study, the incumbent first.
+
+    Raises:
+        StudyError: nothing was scored yet.
+    """
+    tested = {entry.proposal: entry for entry in view.result().entries}
+    found = []
+    for rank, proposal in enumerate(view.best(top), start=1):
+        scored = view.driver.ranking[proposal]
+        label = "incumbent" if rank == 1 else f"rank {rank}"
+        found.append(
+            Candidate(
+                proposal,
+                label,
+                view.tuning_score(proposal),
+                scored.n_seeds,
+                view.driver.lineage[proposal].until,
+                view.spec.trainer_for(view.driver.lineage[proposal].config)[0].name,
+                view.spec.environment.model_dump(mode="json", exclude_defaults=True),
+                tuple((step, _full(view, config)) for step, config in view.driver.lineage.schedule(proposal)),
+                tested.get(proposal),
+            )
+        )
+    return found
+
+
+def render(found: Sequence[Candidate], style: str) -> str:
+    """The candidates in one of `FORMATS`."""
+    if style == "table":
+        return _table(found)
+    if style in ("yaml", "json"):
+        documents = [_document(candidate) for candidate in found]
+        if style == "json":
+            return json.dumps(documents, indent=2)
+        return str(yaml.safe_dump(documents, sort_keys=False, width=110)).rstrip()
+    one = keyword_arguments if style == "kwargs" else flags
+    lines = []
+    for candidate in found:
+        for step, config in candidate.schedule:
+            after = f", from step {step}" if len(candidate.schedule) > 1 else ""
+            if len(found) > 1 or after:
+                lines.append(f"# {candidate.title}{after}")
+            lines.append(one(config))
+    return "\n".join(lines)
+
+
+def keyword_arguments(config: Mapping[str, Any]) -> str:
+    """`learning_rate=0.0003, n_steps=256`. Names that are not Python's (`x.shape`) come as `**{...}`."""
+    named = [f"{name}={plain(value)!r}" for name, value in config.items() if name.isidentifier()]
+    rest = {name: plain(value) for name, value in config.items() if not name.isidentifier()}
+    return ", ".join([*named, *([f"**{rest!r}"] if rest else [])])
+
+
+def flags(config: Mapping[str, Any]) -> str:
+    """`--learning-rate 0.0003 --n-steps 256`, quoted for a shell; a list is one flag, null is none."""
+    words: list[str] = []
+    for name, value in config.items():
+        if value is not None:
+            items = value if isinstance(value, tuple | list) else [value]
+            words += ["--" + name.replace("_", "-"), *(_flag_value(item) for item in items)]
+    return shlex.join(words)
+
+
+def _flag_value(value: Any) -> str:
+    return str(value) if isinstance(value, str | bool) else json.dumps(plain(value))
+
+
+def _full(view: StudyView, config: Config) -> Config:
+    """The hyperparameters the trainer trains with: its own values under the configuration's."""
+    names = view.spec.search_space.names
+    trainer, own = view.spec.trainer_for(Config({name: config[name] for name in names if name in config}))
+    if not trainer.name.startswith(("sb3/", "population/")):
+        return own  # the options of other trainers are no hyperparameters
+    from autorl.trainers.sb3.settings import OPTIONS
+
+    return Config({**{name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}, **own})
+
+
+def _document(candidate: Candidate) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "proposal": candidate.proposal,
+        "label": candidate.label,
+        "test": None,
+        "tuning": {"value": candidate.tuning, "n_seeds": candidate.n_seeds},
+        "trainer": candidate.trainer,
+        "environment": dict(candidate.environment),
+        "steps": candidate.until,
+        "configuration": plain(candidate.schedule[-1][1]),
+    }
+    if candidate.entry is not None:
+        test = candidate.entry.test
+        document["test"] = {"value": test.value, "n_seeds": len(test.seeds)}
+        if test.interval is not None:
+            document["test"] |= {"low": test.interval.low, "high": test.interval.high}
+    if len(candidate.schedule) > 1:
+        document["schedule"] = [{"from_step": step, "configuration": plain(one)} for step, one in candidate.schedule]
+    return document
+
+
+def _table(found: Sequence[Candidate]) -> str:
+    names = list(dict.fromkeys(name for candidate in found for name in candidate.schedule[-1][1]))
+    header = ["proposal", "test", "95 % interval", "tuning", "seeds", *names]
+    rows = []
+    for candidate in found:
+        config, test = candidate.schedule[-1][1], candidate.entry.test if candidate.entry else None
+        scores = (number(test.value), interval_text(test.interval)) if test else ("-", "-")
+        values = [_short(config[name]) if name in config else "" for name in names]
+        rows.append([candidate.proposal, *scores, number(candidate.tuning), candidate.n_seeds, *values])
+    return columns(header, rows, indent="")
+
+
+def _short(value: Any) -> str:
+    return number(value) if isinstance(value, float) else str(plain(value))

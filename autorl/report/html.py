@@ -1,0 +1,174 @@
+"""A study as one HTML file: no network, no script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+
+import yaml
+
+from autorl.report.checklist import checklist
+from autorl.report.formats import Candidate, candidates
+from autorl.report.reading import StudyView, plain
+from autorl.report.status import state, warnings
+from autorl.report.svg import Band, step_chart
+from autorl.report.text import interval_text, number
+from autorl.study import Result
+
+_MOST_ROWS = 1000
+_STYLE = """
+:root { color-scheme: light dark; --line: #0b6e99; --muted: #8884; --text: #777; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; margin: .5rem 0 1.5rem; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid var(--muted); vertical-align: top; }
+.wide { overflow-x: auto; } .note { color: var(--text); } .headline { font-size: 1.6rem; }
+pre { background: var(--muted); padding: .8rem; overflow-x: auto; font-size: 13px; }
+svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColor; }
+.line { fill: none; stroke: var(--line); stroke-width: 2; } .grid { stroke: var(--muted); }
+.level { stroke: #c4501b; stroke-dasharray: 5 3; } .band { fill: #c4501b22; }
+"""
+
+
+def report_html(view: StudyView) -> str:
+    """The whole report of a study, finished or not."""
+    scored = view.driver.ranking.best() is not None
+    result = view.result() if scored else None
+    sections = [
+        _headline(view, result),
+        *([_configurations(candidates(view, 1)), _seeds(view, result), _curve(view, result)] if result else []),
+        _proposals(view),
+        _failures(view),
+        _checklist(view),
+        f"<h2>Study file</h2><pre>{escape(_study_file(view))}</pre>",
+    ]
+    title = escape(f"{view.spec.name} · autorl")
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style></head><body>{''.join(sections)}</body></html>\n"
+    )
+
+
+def _headline(view: StudyView, result: Result | None) -> str:
+    spec = view.spec
+    names = ", ".join(trainer.name for trainer in spec.trainers.values())
+    about = f"{names} on {spec.environment.id or 'its own task'}, {spec.optimizer.name}, {state(view)}"
+    parts = [f"<h1>{escape(spec.name)}</h1><p class=note>{escape(about)}</p>"]
+    if result is None:
+        return parts[0] + "<p class=headline>No proposal has been scored yet.</p>"
+    parts.append(f"<p>{escape(result.objective)}</p>")
+    if result.test is None:
+        parts.append("<p class=headline>Not tested on held-out seeds: there is no result to report yet.</p>")
+    else:
+        span = interval_text(result.test.interval)
+        parts.append(
+            f"<p class=headline>Test score <b>{number(result.test.value)}</b>, 95&nbsp;% interval {span}, "
+            f"{len(result.test.seeds)} held-out seeds</p>"
+        )
+    rows = [("tuning score", number(result.tuning), f"{result.tuning_seeds} tuning seeds; optimistic: chosen by it")]
+    if result.gap is not None:
+        rows.append(("gap", number(result.gap), "tuning score minus test score; larger = more over-tuned"))
+    if result.default is not None:
+        default = result.default.test
+        rows.append(("default configuration", number(default.value), f"test, {interval_text(default.interval)}"))
+    if result.difference is not None and result.default is not None and result.test is not None:
+        change = number(result.test.value - result.default.test.value)
+        rows.append(("difference to default", change, f"paired, 95 % interval {interval_text(result.difference)}"))
+    parts.append(_table((), rows))
+    parts += [f"<p><b>Caution:</b> {escape(text)}</p>" for text in warnings(view)]
+    return "".join(parts)
+
+
+def _configurations(best: Sequence[Candidate]) -> str:
+    parts = ["<h2>Incumbent</h2>"]
+    for candidate in best:
+        for step, config in candidate.schedule:
+            if len(candidate.schedule) > 1:
+                parts.append(f"<h3>from step {step}</h3>")
+            rows = [(name, json.dumps(plain(value))) for name, value in config.items()]
+            parts.append(_table(("hyperparameter", "value"), rows))
+    return "".join(parts)
+
+
+def _seeds(view: StudyView, result: Result) -> str:
+    spec = view.spec
+    tuning, test = escape(str(list(spec.plan.tuning))), escape(str(list(spec.plan.test)))
+    parts = [f"<h2>Seeds</h2><p>tuning: {tuning} · test: {test}</p>"]
+    if result.entries:
+        header = ["candidate", "proposal", "tuning", "test", "95 % interval", "failed"]
+        header += [f"seed {seed}" for seed in spec.plan.test]
+        rows = [
+            [
+                entry.label,
+                entry.proposal,
+                number(entry.tuning),
+                number(entry.test.value),
+                interval_text(entry.test.interval),
+                entry.test.failed,
+                *(number(entry.test.seeds.get(seed)) for seed in spec.plan.test),
+            ]
+            for entry in result.entries
+        ]
+        parts.append(_table(header, rows))
+    return "".join(parts)
+
+
+def _curve(view: StudyView, result: Result) -> str:
+    points = [(float(point.steps), point.score) for point in view.trace]
+    bands = []
+    if result.test is not None:
+        span = result.test.interval
+        low, high = (span.low, span.high) if span is not None else (None, None)
+        bands.append(Band("test score of the incumbent", result.test.value, low, high))
+    chart = step_chart(points, bands, "tuning steps charged, all seeds", "tuning score of the incumbent")
+    return f"<h2>Incumbent over the budget</h2>{chart}<p class=note>Tuning scores; the dashed line is the result.</p>"
+
+
+def _proposals(view: StudyView) -> str:
+    names = view.spec.search_space.names
+    rows = view.store.query(
+        "SELECT proposal, proposals.origin, status, score, n_seeds, until, config FROM proposals "
+        "JOIN configs USING (config_id) ORDER BY proposal"
+    )
+    cells = []
+    for proposal, origin, status, score, n_seeds, until, config in rows[:_MOST_ROWS]:
+        values = json.loads(config)
+        tuning = number(json.loads(score)[0]) if score and json.loads(score) else "-"
+        shown = [_short(values[name]) if name in values else "" for name in names]
+        cells.append([proposal, origin, status, tuning, n_seeds or "", until, *shown])
+    header = ["proposal", "origin", "status", "tuning score", "seeds", "until step", *names]
+    more = f"<p class=note>{len(rows) - _MOST_ROWS} more are in study.sqlite.</p>" if len(rows) > _MOST_ROWS else ""
+    return f"<h2>Proposals</h2>{_table(header, cells)}{more}"
+
+
+def _failures(view: StudyView) -> str:
+    failures = view.failures()
+    if not failures:
+        return "<h2>Failures</h2><p>None.</p>"
+    rows = [(one.proposal, one.seed, one.kind, one.message, f"logs/{one.segment}.log") for one in failures]
+    return "<h2>Failures</h2>" + _table(("proposal", "seed", "kind", "message", "log"), rows)
+
+
+def _checklist(view: StudyView) -> str:
+    words = {"yes": "yes", "no": "no", "author": "for you to say"}
+    rows = [(item.question, words[item.answer], item.evidence) for item in checklist(view)]
+    source = "Checklist of Eimer, Lindauer and Raileanu (ICML 2023), filled in from the record."
+    return f"<h2>Checklist</h2><p class=note>{source}</p>" + _table(("question", "answer", "evidence"), rows)
+
+
+def _study_file(view: StudyView) -> str:
+    text = (view.folder / "study.yaml").read_text(encoding="utf-8")
+    data = yaml.safe_load(text)
+    data.pop("path", None)  # a folder of the machine it ran on
+    return str(yaml.safe_dump(data, sort_keys=False, width=110))
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    head = "<tr>" + "".join(f"<th>{escape(name)}</th>" for name in header) + "</tr>" if header else ""
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<div class=wide><table>{head}{body}</table></div>"
+
+
+def _short(value: object) -> str:
+    return number(value) if isinstance(value, float) else str(plain(value))

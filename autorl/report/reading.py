@@ -1,0 +1,258 @@
+"""A study's folder read without touching it: while a driver runs, after a kill, on a read-only disk.
+
+The events are read through SQLite's `mode=ro` in one transaction and folded by the driver's own code, so a view cannot
+disagree with what `resume` would see.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import sqlite3
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from autorl.spec import Spec, thaw
+from autorl.store import Recorded, Store
+from autorl.store.schema import SCHEMA_VERSION
+from autorl.store.store import DATABASE, STUDY_FILE
+from autorl.study.driver import Driver
+from autorl.study.result import Result, read_result
+from autorl.study.study import hours_used, with_more_test_seeds
+from autorl.study.test_phase import TestPhase
+from autorl.types import (
+    Done,
+    Event,
+    FrozenMap,
+    Incumbent,
+    InputError,
+    Proposal,
+    ProposalId,
+    StudyError,
+    Wait,
+)
+
+LOCK = "study.lock"
+
+
+@dataclass(frozen=True)
+class TracePoint:
+    """The incumbent after a score: tuning steps charged so far, its tuning score, its proposal."""
+
+    steps: int
+    score: float
+    proposal: ProposalId
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A segment that failed: whose, on which seed, how, and the last line of the error."""
+
+    segment: str
+    proposal: ProposalId
+    seed: int
+    kind: str
+    message: str
+
+
+class StudyView:
+    """What a study's folder says now. Use `open_view`; `close` it.
+
+    Attributes:
+        spec: the frozen study file, with test seeds that were added later.
+        driver, tests: the search and the test phase as the stored events left them. Never advanced here.
+        trace: the incumbent after each score.
+        last: the latest event; None before the first.
+    """
+
+    def __init__(self, folder: Path, spec: Spec, store: Store) -> None:
+        self.folder = folder
+        self.store = store
+        self.spec = with_more_test_seeds(spec, store)
+        self.hours = hours_used(store)
+        self.driver = Driver(self.spec, store, _Onlooker(), lambda: self.hours)
+        self.tests = TestPhase(self.spec, store, self.driver)
+        self.trace: list[TracePoint] = []
+        self.last: Recorded | None = None
+        for recorded in store.events():
+            self._take(recorded)
+
+    def _take(self, recorded: Recorded) -> None:
+        self.last = recorded
+        if recorded.kind == "collected":
+            return
+        if recorded.kind == "outcome":  # checkpoints may vanish under a reader: it never looks at them
+            recorded = replace(recorded, body=FrozenMap({**recorded.body, "checkpoint": None}))
+        self.driver.replay(recorded)
+        self.tests.replay(recorded.kind, recorded.body)
+        best = self.driver.ranking.best()
+        if recorded.kind in ("scored", "failed") and best is not None:
+            self.trace.append(TracePoint(self.driver.charged_steps, self.tuning_score(best), best))
+
+    def tuning_score(self, proposal: ProposalId) -> float:
+        """Score on tuning seeds of the first objective, in the metric's own direction."""
+        return self.driver.raw(self.driver.ranking[proposal].values)[0]
+
+    @property
+    def finished(self) -> bool:
+        """The study ran to its end and nothing was added to it since."""
+        return self.last is not None and self.last.kind == "finished"
+
+    def holder(self) -> str | None:
+        """Who works on the study now ("process 12 on host"); None when nobody does."""
+        return lock_holder(self.folder)
+
+    def incumbent(self) -> Incumbent:
+        """The frozen incumbent, or the best so far.
+
+        Raises:
+            StudyError: nothing was scored yet.
+        """
+        best = self.tests.candidates[0].proposal if self.tests.candidates else self.driver.ranking.best()
+        if best is None:
+            raise StudyError(f"{self.folder}: no proposal was scored yet: there is no incumbent")
+        return Incumbent(self.driver.lineage.schedule(best), self.driver.lineage[best].until, best)
+
+    def result(self) -> Result:
+        """The result as it stands.
+
+        Raises:
+            StudyError: nothing was scored yet.
+        """
+        incumbent = self.incumbent()
+        front = self.driver.ranking.front() if len(self.spec.objective) > 1 else []
+        return read_result(self.store.query, self.spec, self.folder, front, incumbent)
+
+    def best(self, count: int) -> list[ProposalId]:
+        """The `count` best proposals by tuning score, the incumbent first, one for each run.
+
+        Raises:
+            StudyError: nothing was scored yet.
+        """
+        lineage, roots = self.driver.lineage, dict[ProposalId, ProposalId]()
+        for proposal in (self.incumbent().proposal, *self.driver.ranking.ordered()):
+            roots.setdefault(lineage.root(proposal), proposal)
+        return list(roots.values())[:count]
+
+    def counts(self) -> dict[str, int]:
+        """Proposals by status: `pending`, `scored`, or the kind of failure."""
+        return dict(self.store.query("SELECT status, COUNT(*) FROM proposals GROUP BY status ORDER BY status"))
+
+    def failures(self) -> list[Failure]:
+        """Every failed segment, the latest last."""
+        rows = self.store.query(
+            "SELECT segment, proposal, seed, status, message FROM segments "
+            "WHERE status NOT IN ('done', 'stopped') ORDER BY rowid"
+        )
+        return [Failure(*row) for row in rows]
+
+    def lost(self) -> int:
+        """How often a worker vanished and its segment was handed out again."""
+        return int(self.store.query("SELECT COUNT(*) FROM event WHERE kind = 'attempt'")[0][0])
+
+    def notes(self) -> list[str]:
+        """What trainers noted about segments, each once."""
+        rows = self.store.query("SELECT DISTINCT notes FROM segments WHERE notes != '' ORDER BY notes")
+        return [text for (text,) in rows]
+
+    def sessions(self) -> list[FrozenMap]:
+        """Versions, platform and process of every session that worked on the study."""
+        return [recorded.body for recorded in self.store.events() if recorded.kind == "session"]
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def open_view(folder: Path) -> StudyView:
+    """The study in `folder`, read-only.
+
+    Raises:
+        InputError: there is none, or its files cannot be read.
+    """
+    try:
+        text = (folder / STUDY_FILE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"holds no study ({STUDY_FILE} is missing)", file=str(folder)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read ({error})", file=str(folder / STUDY_FILE)) from None
+    spec = thaw(text, str(folder / STUDY_FILE))
+    path = folder / DATABASE
+    try:
+        store = Store(_connect(path), folder, None) if path.exists() else Store.in_memory()
+        if store.query("SELECT 1 FROM sqlite_master WHERE name = 'event'") == []:  # killed before the first event
+            store.close()
+            store = Store.in_memory()
+        return StudyView(folder, spec, store)
+    except sqlite3.Error as error:
+        raise InputError(f"cannot be read ({error})", file=str(path)) from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """A read-only connection with one open transaction: everything read through it is of one moment."""
+    address = f"file:{quote(str(path.resolve()))}?mode=ro"
+    if not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
+        address += "&immutable=1"  # SQLite cannot make its index of the log here, and there is no log
+    connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30)
+    connection.execute("BEGIN")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > SCHEMA_VERSION:
+        connection.close()
+        raise InputError(
+            f"was written by a newer autorl (schema {version}; this one reads up to {SCHEMA_VERSION})", file=str(path)
+        )
+    return connection
+
+
+def lock_holder(folder: Path) -> str | None:
+    """The process that drives the study in `folder`; None when nobody does."""
+    try:
+        with open(folder / LOCK, encoding="utf-8") as file:
+            who = json.loads(file.read() or "{}")
+            on_this_host = who.get("host") == socket.gethostname()
+            if not who or (on_this_host and not _alive(who["pid"])):
+                return None
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back when the file is closed
+    except BlockingIOError:
+        return f"process {who['pid']} on {who['host']}"
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+class _Onlooker:
+    """Stands in for the optimizer: a view never asks, and needs no optimizer's state."""
+
+    def ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
+        raise AssertionError("a view never asks")
+
+    def observe(self, event: Event) -> None:
+        """Nothing depends on it."""
+
+    def keeps(self) -> Collection[ProposalId]:
+        return ()
+
+
+def plain(value: Any) -> Any:
+    """`value` with frozen mappings as `dict` and tuples as `list`, for JSON and YAML."""
+    if isinstance(value, FrozenMap):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value

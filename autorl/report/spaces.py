@@ -1,0 +1,50 @@
+"""A search space for a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autorl.report.reading import plain
+from autorl.report.text import columns, number
+from autorl.space import Hyperparameter, Space
+from autorl.types import Config
+
+
+def space_text(space: Space, samples: Sequence[Config] = ()) -> str:
+    """The space as a table, its rules, and configurations drawn from it."""
+    rows = [
+        (
+            name,
+            one.type,
+            _domain(one),
+            one.scale if one.numeric else "",
+            _value(one.default),
+            "yes" if one.changeable else "",
+            space.condition_texts.get(name, ""),
+        )
+        for name, one in space.hyperparameters.items()
+    ]
+    header = ("hyperparameter", "type", "domain", "scale", "default", "changeable", "active if")
+    blocks = [columns(header, rows, indent="")]
+    rules = [clause.describe() for clause in space.forbidden]
+    rules += [constraint.describe() for constraint in space.constraints]
+    if space.constants:
+        rules.append("constants: " + ", ".join(f"{name} = {value:g}" for name, value in space.constants.items()))
+    if rules:
+        blocks.append("\n".join(rules))
+    if samples:
+        cells = [[_value(config[name]) if name in config else "" for name in space.names] for config in samples]
+        blocks.append(columns(space.names, cells, indent=""))
+    return "\n\n".join(blocks)
+
+
+def _domain(one: Hyperparameter) -> str:
+    if one.type == "constant":
+        return ""
+    if one.choices:
+        return ", ".join(_value(choice) for choice in one.choices)
+    return f"{_value(one.lower)} to {_value(one.upper)}"
+
+
+def _value(value: object) -> str:
+    return number(value) if isinstance(value, float) else str(plain(value))

@@ -1,0 +1,130 @@
+"""Where a study stands, from its folder alone."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from autorl.report.reading import Failure, StudyView
+from autorl.report.text import number
+
+_LATEST = 5  # failures shown
+
+
+def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
+    """The state of a study as JSON types; `now` is a time as of `time.time()`."""
+    driver, best = view.driver, view.driver.ranking.best()
+    failures = view.failures()
+    return {
+        "folder": str(view.folder),
+        "name": view.spec.name,
+        "trainers": [trainer.name for trainer in view.spec.trainers.values()],
+        "environment": view.spec.environment.id,
+        "optimizer": view.spec.optimizer.name,
+        "state": state(view),
+        "driver": view.holder(),
+        "proposals": view.counts(),
+        "budget_used": min(1.0, driver.budget_used),
+        "tuning_steps": driver.charged_steps,
+        "incumbent": None
+        if best is None
+        else {"proposal": best, "tuning": view.tuning_score(best), "n_seeds": driver.ranking[best].n_seeds},
+        "unscored": _unscored(view),
+        "test_runs": _test_runs(view),
+        "last_event": None
+        if view.last is None
+        else {"kind": view.last.kind, "seconds_ago": max(0.0, (now or time.time()) - view.last.time)},
+        "failures": [vars(failure) for failure in failures],
+        "lost_workers": view.lost(),
+        "warnings": warnings(view),
+    }
+
+
+def status_text(view: StudyView, now: float | None = None) -> str:
+    """The same as a screen of text."""
+    facts = status_dict(view, now)
+    counts = ", ".join(f"{count} {kind}" for kind, count in facts["proposals"].items()) or "none yet"
+    rows = [
+        ("study", f"{facts['name']}: {', '.join(facts['trainers'])} on {facts['environment'] or 'its own task'}"),
+        ("state", _state_text(view, facts["state"])),
+        ("optimizer", facts["optimizer"]),
+        ("budget used", f"{facts['budget_used']:.0%} ({facts['tuning_steps']:,} tuning steps)"),
+        ("proposals", counts),
+        ("incumbent", _incumbent_text(facts["incumbent"])),
+        ("unscored", ", ".join(map(str, facts["unscored"])) or "none"),
+        ("test runs", "{done} of {planned}".format(**facts["test_runs"])),
+    ]
+    if facts["last_event"] is not None:
+        rows.append(("last event", f"{facts['last_event']['kind']}, {_ago(facts['last_event']['seconds_ago'])} ago"))
+    rows += _failure_rows(view.failures(), facts["lost_workers"])
+    rows += [("warning", text) for text in facts["warnings"]]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name.ljust(width)}  {text}" for name, text in rows)
+
+
+def state(view: StudyView) -> str:
+    """`running`, `finished`, or `stopped` (interrupted or killed)."""
+    if view.holder() is not None:
+        return "running"
+    return "finished" if view.finished else "stopped"
+
+
+def warnings(view: StudyView) -> list[str]:
+    """What somebody who reads the study's numbers must know."""
+    found = list(view.result().caveats) if view.driver.ranking.best() is not None else []
+    if view.finished and view.driver.budget_used < 1 and view.spec.budget.hours is None and not _spent(view):
+        found.append("the search was ended before its budget was used: `autorl resume --runs +N` opens it again")
+    return found + view.notes()
+
+
+def _spent(view: StudyView) -> bool:
+    """Whether the rest of the budget pays for nothing more: less than one full run on the first seeds."""
+    left = view.driver.budget_steps - view.driver.charged_steps
+    return left < view.spec.fidelity.steps * len(view.spec.policy().first)
+
+
+def _unscored(view: StudyView) -> list[int]:
+    return [row[0] for row in view.store.query("SELECT proposal FROM proposals WHERE status = 'pending' ORDER BY 1")]
+
+
+def _test_runs(view: StudyView) -> dict[str, int]:
+    done = view.store.query("SELECT COUNT(*) FROM runs WHERE seed_role = 'test'")[0][0]
+    return {"done": int(done), "planned": len(view.tests.candidates) * len(view.spec.plan.test)}
+
+
+def _state_text(view: StudyView, name: str) -> str:
+    if name == "running":
+        return f"running ({view.holder()})"
+    if name == "finished":
+        return "finished"
+    return f"stopped: go on with `autorl resume {view.folder}`"
+
+
+def _incumbent_text(incumbent: dict[str, Any] | None) -> str:
+    if incumbent is None:
+        return "none yet"
+    score, seeds = number(incumbent["tuning"]), incumbent["n_seeds"]
+    return f"proposal {incumbent['proposal']}: {score} on {seeds} tuning seeds (optimistic: chosen by it)"
+
+
+def _failure_rows(failures: list[Failure], lost: int) -> list[tuple[str, str]]:
+    rows = [("failures", f"{len(failures)} segments" if failures else "none")]
+    rows += [
+        ("", f"proposal {one.proposal}, seed {one.seed}: {one.kind}: {one.message}" + _log_hint(one))
+        for one in failures[-_LATEST:]
+    ]
+    if lost:
+        rows.append(("lost workers", f"{lost}, their segments were handed out again"))
+    return rows
+
+
+def _log_hint(failure: Failure) -> str:
+    return f" (logs/{failure.segment}.log)"
+
+
+def _ago(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"

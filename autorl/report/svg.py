@@ -1,0 +1,108 @@
+"""A line chart as inline SVG: no script, no network, readable in print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from autorl.report.text import number
+
+WIDTH, HEIGHT = 720, 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 16, 14, 46
+
+
+@dataclass(frozen=True)
+class Band:
+    """A horizontal line with an optional interval around it."""
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+def step_chart(points: Sequence[tuple[float, float]], bands: Sequence[Band], x_label: str, y_label: str) -> str:
+    """A staircase through points (x ascending, y holds until the next x), and horizontal bands.
+
+    Raises:
+        ValueError: there are no points.
+    """
+    if not points:
+        raise ValueError("a chart needs at least one point")
+    heights = [y for _, y in points]
+    heights += [y for band in bands for y in (band.value, band.low, band.high) if y is not None]
+    frame = _Frame((0.0, points[-1][0]), _padded(min(heights), max(heights)))
+    parts = [*_grid(frame), *(part for band in bands for part in _band(frame, band))]
+    parts.append(f'<path class="line" d="{_staircase(frame, points)}"/>')
+    parts.append(f'<text x="{WIDTH / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>')
+    parts.append(
+        f'<text transform="translate(14 {HEIGHT / 2:.0f}) rotate(-90)" text-anchor="middle">{escape(y_label)}</text>'
+    )
+    title = f"<title>{escape(y_label)} over {escape(x_label)}</title>"
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{title}{"".join(parts)}</svg>'
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """From data to pixels."""
+
+    x_range: tuple[float, float]
+    y_range: tuple[float, float]
+
+    def x(self, value: float) -> float:
+        low, high = self.x_range
+        return _LEFT + (value - low) / ((high - low) or 1.0) * (WIDTH - _LEFT - _RIGHT)
+
+    def y(self, value: float) -> float:
+        low, high = self.y_range
+        return HEIGHT - _BOTTOM - (value - low) / ((high - low) or 1.0) * (HEIGHT - _TOP - _BOTTOM)
+
+
+def ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers within [low, high]: steps of 1, 2 or 5 times a power of ten."""
+    if high <= low:
+        return [low]
+    rough = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [index * step for index in range(first, last + 1)]
+
+
+def _padded(low: float, high: float) -> tuple[float, float]:
+    room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
+    return low - room, high + room
+
+
+def _staircase(frame: _Frame, points: Sequence[tuple[float, float]]) -> str:
+    path = f"M{frame.x(points[0][0]):.1f} {frame.y(points[0][1]):.1f}"
+    for x, y in points[1:]:
+        path += f"H{frame.x(x):.1f}V{frame.y(y):.1f}"
+    return path
+
+
+def _grid(frame: _Frame) -> list[str]:
+    parts = []
+    for value in ticks(*frame.y_range):
+        y = frame.y(value)
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>')
+    for value in ticks(*frame.x_range):
+        x = frame.x(value)
+        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - _BOTTOM + 18}" text-anchor="middle">{number(value)}</text>')
+    return parts
+
+
+def _band(frame: _Frame, band: Band) -> list[str]:
+    left, right, y = _LEFT, WIDTH - _RIGHT, frame.y(band.value)
+    parts = []
+    if band.low is not None and band.high is not None:
+        top, bottom = frame.y(band.high), frame.y(band.low)
+        parts.append(
+            f'<rect class="band" x="{left}" y="{top:.1f}" width="{right - left}" height="{bottom - top:.1f}"/>'
+        )
+    parts.append(f'<line class="level" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+    parts.append(f'<text x="{right}" y="{y - 4:.1f}" text-anchor="end">{escape(band.label)}</text>')
+    return parts

@@ -1,0 +1,192 @@
+"""What `autorl tune` prints at its end: the held-out score first, the tuning score and the gap beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from autorl.report.reading import plain
+from autorl.statistics.bootstrap import Interval
+from autorl.study import Entry, Estimate, Result
+
+MODEL_HINT = "Python: result.load_model()"
+
+
+def result_text(result: Result, *, model: bool = True) -> str:
+    """The result as a screen of text. `model`: whether a trained model was kept that can be exported."""
+    blocks = [
+        result.objective,
+        _scores(result),
+        _candidates(result.entries),
+        _configuration(result),
+        _remarks(result),
+        _next_steps(result, model=model and result.test is not None),
+    ]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def result_dict(result: Result) -> dict[str, Any]:
+    """The same as JSON types."""
+    default = result.default
+    return {
+        "objective": result.objective,
+        "direction": result.direction,
+        "test": _estimate_dict(result.test) if result.test else None,
+        "tuning": {"value": _finite(result.tuning), "n_seeds": result.tuning_seeds},
+        "gap": _finite(result.gap),
+        "default": {"proposal": default.proposal, **_estimate_dict(default.test)} if default else None,
+        "difference_to_default": _interval_dict(result.difference),
+        "incumbent": {
+            "proposal": result.incumbent.proposal,
+            "until": result.incumbent.until,
+            "schedule": schedule_dict(result.incumbent.schedule),
+        },
+        "candidates": [
+            {
+                "label": entry.label,
+                "proposal": entry.proposal,
+                "tuning": _finite(entry.tuning),
+                "test": _estimate_dict(entry.test),
+                "schedule": schedule_dict(entry.schedule),
+            }
+            for entry in result.entries
+        ],
+        "front": list(result.front),
+        "proposals": dict(result.counts),
+        "caveats": list(result.caveats),
+        "folder": str(result.folder) if result.folder else None,
+    }
+
+
+def schedule_dict(schedule: Sequence[tuple[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Configurations by the step they start at, in JSON types."""
+    return [{"from_step": step, "configuration": plain(config)} for step, config in schedule]
+
+
+def number(value: float | None) -> str:
+    """Six significant digits; a dash where there is none."""
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:.6g}"
+
+
+def interval_text(interval: Interval | None) -> str:
+    return "-" if interval is None else f"[{number(interval.low)}, {number(interval.high)}]"
+
+
+def columns(header: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "  ") -> str:
+    """A plain table: columns as wide as their widest cell, two spaces apart."""
+    table = [list(header), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[index]) for row in table) for index in range(len(header))]
+    padded = (("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))) for row in table)
+    return "\n".join((indent + line).rstrip() for line in padded)
+
+
+def _scores(result: Result) -> str:
+    lines = []
+    if result.test is None:
+        lines.append(("test score", "none", "", "not tested on held-out seeds: there is no number to report yet"))
+    else:
+        lines.append(("test score", *_estimate_cells(result.test)))
+    seeds = f"{result.tuning_seeds} tuning seeds; optimistic, it was chosen by this score"
+    lines.append(("tuning score", number(result.tuning), "", seeds))
+    if result.gap is not None:
+        lines.append(("gap", number(result.gap), "", "tuning score minus test score, larger = more over-tuned"))
+    if result.default is not None:
+        lines.append(("default", *_estimate_cells(result.default.test)))
+    if result.difference is not None and result.default is not None and result.test is not None:
+        difference = result.test.value - result.default.test.value
+        lines.append(("difference", number(difference), f"95 % {interval_text(result.difference)}", _PAIRED))
+    elif result.test is not None and result.default is None:
+        lines.append(("default", "-", "", _same_or_untried(result)))
+    widths = [max(len(line[index]) for line in lines) for index in range(3)]
+    return "\n".join(
+        f"  {name.ljust(widths[0])}  {value.rjust(widths[1])}  {span.ljust(widths[2])}  {note}".rstrip()
+        for name, value, span, note in lines
+    )
+
+
+_PAIRED = "incumbent minus default on the same test seeds"
+
+
+def _same_or_untried(result: Result) -> str:
+    return "the incumbent is the default configuration, or the default was never tried at full length"
+
+
+def _estimate_cells(estimate: Estimate) -> tuple[str, str, str]:
+    span = f"95 % {interval_text(estimate.interval)}" if estimate.interval else ""
+    failed = f", {estimate.failed} of them failed" if estimate.failed else ""
+    return number(estimate.value), span, f"{len(estimate.seeds)} held-out seeds{failed}"
+
+
+def _candidates(entries: Sequence[Entry]) -> str:
+    if len(entries) < 2:
+        return ""
+    rows = [
+        (
+            entry.label,
+            entry.proposal,
+            number(entry.test.value),
+            interval_text(entry.test.interval),
+            number(entry.tuning),
+            len(entry.test.seeds),
+            entry.test.failed or "",
+        )
+        for entry in entries
+    ]
+    header = ("candidate", "proposal", "test", "95 % interval", "tuning", "test seeds", "failed")
+    return "  tested on held-out seeds (the order was fixed before)\n" + columns(header, rows)
+
+
+def _configuration(result: Result) -> str:
+    blocks = []
+    for step, config in result.incumbent.schedule:
+        title = f"  incumbent: proposal {result.incumbent.proposal}"
+        if len(result.incumbent.schedule) > 1:
+            title += f", from step {step}"
+        width = max((len(name) for name in config), default=0)
+        blocks.append("\n".join([title, *(f"    {name.ljust(width)}  {config[name]!r}" for name in config)]))
+    return "\n".join(blocks)
+
+
+def _remarks(result: Result) -> str:
+    counts = ", ".join(f"{count} {status}" for status, count in result.counts.items())
+    lines = [f"  proposals: {counts}"]
+    if result.front:
+        lines.append(f"  not dominated by any other: proposals {', '.join(map(str, result.front))}")
+    lines += [f"  caution: {text}" for text in result.caveats]
+    return "\n".join(lines)
+
+
+def _next_steps(result: Result, *, model: bool) -> str:
+    if result.folder is None:
+        return ""
+    lines = [("study folder", str(result.folder)), ("best configuration", f"autorl best {result.folder}")]
+    if model:
+        lines.append(("trained model", f"autorl export {result.folder} --model model.zip   ({MODEL_HINT})"))
+    if result.test is None:
+        lines.append(("held-out test", f"autorl test {result.folder} --seeds 10"))
+    lines.append(("report", f"autorl report {result.folder}"))
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"  {name.ljust(width)}  {text}" for name, text in lines)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _estimate_dict(estimate: Estimate) -> dict[str, Any]:
+    return {
+        "value": _finite(estimate.value),
+        "interval": _interval_dict(estimate.interval),
+        "seeds": {str(seed): _finite(value) for seed, value in estimate.seeds.items()},
+        "n_seeds": len(estimate.seeds),
+        "failed": estimate.failed,
+    }
+
+
+def _interval_dict(interval: Interval | None) -> dict[str, Any] | None:
+    if interval is None:
+        return None
+    return {"low": _finite(interval.low), "high": _finite(interval.high), "level": interval.level}
