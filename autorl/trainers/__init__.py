@@ -43,6 +43,8 @@ _TRAINERS: dict[str, _Entry] = {
     "sb3/td3": _sb3("Stable-Baselines3 TD3 on continuous actions"),
     "sb3/ddpg": _sb3("Stable-Baselines3 DDPG on continuous actions"),
     "population/ppo": _Entry("autorl.trainers.population:make", "PPO compiled, one member per thread (and A2C)"),
+    "population/dqn": _Entry("autorl.trainers.population:make", "DQN compiled: double, prioritised, or plain"),
+    "population/sac": _Entry("autorl.trainers.population:make", "SAC compiled, for continuous actions"),
     "command": _Entry("autorl.trainers.command:make", "any script: flags or a config file in, metrics out"),
     "python": _Entry("autorl.trainers.function:make", "a Python function: python:module:function"),
     "synthetic": _Entry("autorl.trainers.synthetic:make", "analytic learning curves with a known optimum, for tests"),

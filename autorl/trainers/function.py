@@ -117,6 +117,8 @@ class FunctionTrainer:
                     self._final(segment, value, reports, tell)
                 elif not reports:
                     raise ValueError("the function returned nothing and reported nothing")
+                if folder is not None and not any(folder.iterdir()):
+                    raise ValueError("the function saved nothing in the folder it was given")
             saved = Checkpoint(segment.id, segment.folder) if folder is not None else None
         except Diverged:
             pass

@@ -53,6 +53,11 @@ class MetricSource:
             )
         if source in ("jsonlines", "csv") and "path" not in options:
             raise InputError(f"metrics from {source} need the path of the file", key="trainer.kwargs.metrics.path")
+        if Path(options.get("path") or "").is_absolute():
+            raise InputError(
+                f"expected a path relative to the segment's own folder, got {options['path']!r}",
+                key="trainer.kwargs.metrics.path",
+            )
         if reduce_last < 1:
             raise InputError(f"expected a count of at least 1, got {reduce_last}", key="trainer.kwargs.reduce_last")
         step, mapping = str(options.get("step", "step")), dict(options.get("map", {}))

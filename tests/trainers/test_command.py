@@ -305,6 +305,7 @@ def _alive(pid: int) -> bool:
         ({"metrics": {"from": "tensorbord"}}, "did you mean 'tensorboard'"),
         ({"metrics": {"form": "csv"}}, "unknown key 'form'"),
         ({"metrics": {"from": "csv"}}, "need the path of the file"),
+        ({"metrics": {"from": "csv", "path": "/tmp/x.csv"}}, "relative to the segment's own folder"),
         ({"reduce_last": 0}, "at least 1"),
         ({"comand": "x"}, "did you mean 'command'"),
     ],

@@ -158,6 +158,16 @@ def test_a_function_that_cannot_continue_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
 
 
+def test_a_function_that_is_given_a_folder_must_save(tmp_path: Path) -> None:
+    def lazy(config: dict[str, Any], *, checkpoint: str | None, folder: Path | None) -> float:
+        return 1.0
+
+    trainer = load(TrainerSpec("python", FrozenMap(function=lazy)))
+    with pytest.raises(ValueError, match="saved nothing"):
+        trainer.train(segment({}, save=True, folder=str(tmp_path / "s")), lambda report: None)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_changes_can_be_restricted() -> None:
     assert "anything" in load(TrainerSpec(_SELF + "random_walk")).changes
     restricted = load(TrainerSpec(_SELF + "random_walk", FrozenMap(changes=["rate"]))).changes

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -18,6 +19,7 @@ def test_every_trainer_has_one_line_for_people() -> None:
 
 def test_a_trainer_is_built_once_per_process() -> None:
     assert load(TrainerSpec("synthetic")) is load(TrainerSpec("synthetic"))
+    assert pickle.loads(pickle.dumps(load)) is load
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,12 @@ import pytest
 
 pytest.importorskip("stable_baselines3")
 
+import torch
+
 from autorl.trainers.conformance import Case, TrainerConformance
 from autorl.types import Config, EnvironmentSpec, FrozenMap, TrainerSpec
 
+torch.set_num_threads(1)  # as the executors do
 _PPO = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "net_arch": (16,)}
 _OFF_POLICY = {"learning_starts": 32, "batch_size": 16, "buffer_size": 500, "net_arch": (16,)}
 

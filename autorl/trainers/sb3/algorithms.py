@@ -16,6 +16,11 @@ _NOT_NAMES = {"self", "args", "kwargs", "observation_space", "action_space", "lr
 _ADDED = ("n_envs", "activation")
 _NOISE = ("noise_type", "noise_std")
 
+CALLABLES = ("learning_rate", "clip_range", "clip_range_vf")  # SB3 takes these as functions of the progress
+# Plain numbers that training reads anew at every update, so a schedule can set them between two rollouts.
+_NUMBERS = ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "tau", "noise_std", "target_policy_noise")
+SCHEDULED = CALLABLES + _NUMBERS
+
 _ANY = ("learning_rate", "gamma")
 _ON_POLICY = (*_ANY, "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "normalize_advantage")
 _PPO = (*_ON_POLICY, "clip_range", "clip_range_vf", "n_epochs", "batch_size", "target_kl")
@@ -44,7 +49,9 @@ class Algorithm:
 
     @property
     def changes(self) -> dict[str, Change]:
-        changes: dict[str, Change] = dict.fromkeys(self.apply, "apply")
+        """How a continued segment may change each hyperparameter, the parts of its schedule included."""
+        parts = [f"{name}{part}" for name in self.apply if name in SCHEDULED for part in (".shape", ".end")]
+        changes: dict[str, Change] = dict.fromkeys([*self.apply, *parts], "apply")
         return {**changes, **dict.fromkeys(self.rebuild, "rebuild")}
 
     def load_class(self) -> Any:

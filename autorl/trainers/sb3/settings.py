@@ -11,13 +11,17 @@ from typing import Any
 import numpy as np
 
 from autorl.trainers._shared import base_name, check_names, nearest, plain
-from autorl.trainers.sb3.algorithms import ALGORITHMS, constructor_names, hyperparameter_names, policy_names
+from autorl.trainers.sb3.algorithms import (
+    ALGORITHMS,
+    CALLABLES,
+    SCHEDULED,
+    constructor_names,
+    hyperparameter_names,
+    policy_names,
+)
 from autorl.types import Config, FrozenMap, InputError
 
 OPTIONS = ("policy", "policy_kwargs", "deterministic", "device", "evaluation_envs", "path")
-_CALLABLES = ("learning_rate", "clip_range", "clip_range_vf")  # SB3 takes these as functions of the progress
-# Plain numbers that training reads anew at every update, so a schedule can set them between two rollouts.
-_NUMBERS = ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "tau", "noise_std", "target_policy_noise")
 _ACTIVATIONS = ("tanh", "relu", "elu", "selu", "gelu", "silu", "mish", "leaky_relu", "softplus", "sigmoid")
 _COPIED = ("gamma", "gae_lambda")  # buffers and normaliser keep their own
 
@@ -68,7 +72,7 @@ class Settings:
         """Keyword arguments of the algorithm's constructor, `env` and `seed` apart."""
         start = self.at(0, 1)
         arguments = {name: _argument(name, start[name]) for name in constructor_names(self.algorithm) & set(start)}
-        for name in set(self.scheduled) & set(_CALLABLES):
+        for name in set(self.scheduled) & set(CALLABLES):
             from autorl.space import schedule_function
 
             arguments[name] = ProgressSchedule(schedule_function(Config(self.values), name))
@@ -86,7 +90,7 @@ class Settings:
     def set_scheduled(self, model: Any, horizon: int) -> None:
         """Set the scheduled numbers of `model` for its current step."""
         for name in self.scheduled:
-            if name not in _CALLABLES:
+            if name not in CALLABLES:
                 _set(model, name, self.at(model.num_timesteps, horizon)[name], self._holders(model, name))
 
     def read_back(self, model: Any, n_envs: int, horizon: int) -> dict[str, Any]:
@@ -130,9 +134,9 @@ def check_hyperparameters(algorithm: str, names: Mapping[str, Any] | set[str] | 
     for name in names:
         base = base_name(name)
         check_names([base], allowed, f"hyperparameter of sb3/{algorithm}", "space")
-        if base != name and base not in _CALLABLES + _NUMBERS:
+        if base != name and base not in SCHEDULED:
             raise InputError(
-                f"sb3/{algorithm} cannot follow a schedule of {base!r}; it can for {', '.join(_CALLABLES + _NUMBERS)}",
+                f"sb3/{algorithm} cannot follow a schedule of {base!r}; it can for {', '.join(SCHEDULED)}",
                 key=base,
             )
 
