@@ -21,11 +21,22 @@ def connect(folder: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection:
     what a failed run scores. `scores`: both together, by run.
 
     Raises:
-        InputError: a file is missing, or the objective's metric is not recorded.
+        InputError: a file is missing, unreadable, or the objective's metric is not recorded.
     """
     import duckdb
 
-    connection = duckdb.connect()
+    try:
+        return _create(duckdb.connect(), folder, manifest)
+    except duckdb.Error as error:
+        raise InputError(f"cannot be read: {first_line(error)}", file=str(folder)) from None
+
+
+def first_line(error: Exception) -> str:
+    """The message of an error without the drawing that DuckDB puts under it."""
+    return str(error).splitlines()[0]
+
+
+def _create(connection: duckdb.DuckDBPyConnection, folder: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection:
     parts = [name for name in sorted(manifest.files) if name.startswith("evals/")]
     tables = {name: [f"{name}.parquet"] for name in ("configs", "runs", "segments")} | {"evals": parts}
     for name, files in tables.items():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes._views import connect
+from autorl.landscapes._views import connect, first_line
 from autorl.landscapes.grid import Grid, assemble
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.schema import TABLES, config_of_row
@@ -77,25 +77,30 @@ class Landscape:
         """The answer to a DuckDB query over the views; `.df()`, `.fetchall()` or `.fetchnumpy()` read it.
 
         Raises:
-            InputError: the query is wrong, or is not a query that answers.
+            InputError: the query is wrong, or is not exactly one that only reads.
         """
         import duckdb
 
+        reading = (
+            duckdb.StatementType.SELECT,
+            duckdb.StatementType.EXPLAIN,
+            duckdb.StatementType.MULTI,
+        )  # MULTI: PIVOT
         try:
             with self._lock:
-                relation = self._connection.sql(query)
+                statements = self._connection.extract_statements(query)
+                if len(statements) != 1 or statements[0].type not in reading:
+                    raise InputError("expected one query that reads (SELECT ...)", file=str(self.path), key="sql")
+                return self._connection.sql(query)
         except duckdb.Error as error:
-            raise InputError(" ".join(str(error).split()), file=str(self.path), key="sql") from None
-        if relation is None:
-            raise InputError("expected a query with an answer (SELECT ...)", file=str(self.path), key="sql")
-        return relation
+            raise InputError(first_line(error), file=str(self.path), key="sql") from None
 
     @cached_property
     def grid(self) -> Grid:
         """The objective of all runs trained from the start as a dense array, loaded once."""
         with self._lock:
             runs = self._connection.execute(
-                "SELECT run_id, config_id, seed, seed_role, status FROM runs WHERE start_step = 0"
+                "SELECT run_id, config_id, CAST(seed AS INTEGER), seed_role, status FROM runs WHERE start_step = 0"
             ).fetchall()
             found = self._connection.execute("SELECT run_id, step, value FROM measured").fetchnumpy()
             ids = [row[0] for row in self._connection.execute("SELECT config_id FROM configs").fetchall()]
@@ -110,7 +115,7 @@ class Landscape:
             rows = self._connection.execute("SELECT * FROM configs WHERE config_id = ?", [config_id]).df()
         if rows.empty:
             raise InputError(f"no configuration {config_id} in {self.manifest.id}", key="config_id")
-        return config_of_row(self.space, {str(name): cell for name, cell in rows.iloc[0].items()})
+        return config_of_row(self.space, rows.to_dict("records")[0])
 
     def best(self, seeds: SeedSet = "tuning", by: str | Aggregate = "iqm", step: int | None = None) -> Choice:
         """The best configuration by an aggregate over the seeds of a role, at a step (None = the last).

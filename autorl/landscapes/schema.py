@@ -168,12 +168,10 @@ def config_rows(space: Space, configs: Mapping[int, Mapping[str, Any]], origin: 
     return pd.DataFrame({name: pd.Series(cells, dtype=types.get(name)) for name, cells in rows.items()})
 
 
-def config_of_row(space: Space, row: Mapping[str, Any]) -> Config:
-    """The configuration in a row of `configs` (null cells are inactive hyperparameters)."""
+def config_of_row(space: Space, row: Mapping[Any, Any]) -> Config:
+    """The configuration in a row of `configs`; null cells (None, NaN, NA) are inactive hyperparameters."""
+    import pandas as pd
+
     return Config(
-        {name: decode(space.hyperparameters[name], row[name]) for name in space.names if not _is_null(row[name])}
+        {name: decode(space.hyperparameters[name], row[name]) for name in space.names if not pd.isna(row[name])}
     )
-
-
-def _is_null(cell: Any) -> bool:
-    return cell is None or cell != cell or type(cell).__name__ == "NAType"

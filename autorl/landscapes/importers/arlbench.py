@@ -130,8 +130,9 @@ def _with_configurations(
         frame, added = _split_by_vector(frame, names)
         distinct = frame.sort_values("seed", kind="stable")[["config_id", *names]].drop_duplicates("config_id")
         notes = (
-            f"hp_differ_by_seed: in {differing} configurations the hyperparameters differ between seeds. Differences after "
-            f"digit {_DIGITS} were taken as round-off (the lowest seed's are kept); {added} more are their own configurations.",
+            f"hp_differ_by_seed: in {differing} configurations the hyperparameters differ between seeds. Differences "
+            f"after digit {_DIGITS} were taken as round-off (the lowest seed's are kept); {added} more are their own "
+            "configurations.",
         )
     records = distinct.sort_values("config_id").to_dict("records")
     return frame, {int(row["config_id"]): _active(row, names) for row in records}, notes

@@ -1,0 +1,171 @@
+"""Rules about what is recorded: files, types, keys, seeds, status, provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from autorl.landscapes.croissant import CROISSANT, describe
+from autorl.landscapes.manifest import file_sha256
+from autorl.landscapes.schema import METRIC_TYPE, STATUSES, TABLES, TableName, config_of_row, hyperparameter_column
+from autorl.types import InputError
+
+if TYPE_CHECKING:
+    from autorl.landscapes.dataset import Landscape
+
+_SLACK = 1.1  # trained steps may pass the last evaluation by a rollout, not by much more
+
+
+def files_match_manifest(landscape: Landscape) -> Iterator[str]:
+    """Hashes, row counts, the space and `croissant.json` are those of the files (published ones were not)."""
+    import json
+
+    manifest, folder = landscape.manifest, landscape.path
+    for name, expected in manifest.files.items():
+        if not (folder / name).is_file():
+            yield f"{name} is missing"
+        elif file_sha256(folder / name) != expected:
+            yield f"{name} is not the file the manifest describes (its SHA-256 differs)"
+    for name, expected in manifest.rows.items():
+        found = _one(landscape, f"SELECT count(*) FROM {name}")
+        if found != expected:
+            yield f"{name} has {found} rows, the manifest says {expected}"
+    if landscape.space.hash != manifest.space_hash:
+        yield "space.yaml is not the space of the manifest (its hash differs)"
+    croissant = folder / CROISSANT
+    if not croissant.is_file():
+        yield f"{CROISSANT} is missing"
+    elif json.loads(croissant.read_text(encoding="utf-8")) != describe(folder, manifest):
+        yield f"{CROISSANT} does not describe these files"
+
+
+def typed_columns(landscape: Landscape) -> Iterator[str]:
+    """Every column has its declared type, and no text cell hides a list (a published set kept lists as text)."""
+    space = landscape.space
+    hyperparameters = {name: hyperparameter_column(item).type for name, item in space.hyperparameters.items()}
+    metrics = dict.fromkeys(landscape.metrics, METRIC_TYPE)
+    more: dict[str, dict[str, str]] = {"configs": hyperparameters, "evals": metrics}
+    for table, columns in TABLES.items():
+        found = {row[0]: row[1] for row in landscape.sql(f"DESCRIBE {table}").fetchall()}
+        expected = {column.name: column.type for column in columns} | more.get(table, {})
+        for name in sorted(set(found) | set(expected)):
+            if found.get(name) != expected.get(name):
+                yield f"{table}.{name} is {found.get(name, 'missing')}, expected {expected.get(name, 'no such column')}"
+        yield from _nulls(landscape, table, found)
+    for name, kind in hyperparameters.items():
+        if kind == "VARCHAR" and all(isinstance(choice, str) for choice in space.hyperparameters[name].choices):
+            count = _one(landscape, f"SELECT count(*) FROM configs WHERE ltrim(\"{name}\")[1] IN ('[', '{{')")
+            if count:
+                yield f"configs.{name} holds lists or mappings written as text in {count} rows"
+
+
+def _nulls(landscape: Landscape, table: TableName, found: dict[str, str]) -> Iterator[str]:
+    for column in TABLES[table]:
+        if column.name in found and not column.nullable:
+            count = _one(landscape, f"SELECT count(*) FROM {table} WHERE {column.name} IS NULL")
+            if count:
+                yield f"{table}.{column.name} is null in {count} rows"
+
+
+def references_resolve(landscape: Landscape) -> Iterator[str]:
+    """Keys are unique and point at rows that exist."""
+    for table, key in (("configs", "config_id"), ("runs", "run_id"), ("segments", "segment")):
+        repeated = _one(landscape, f"SELECT count(*) - count(DISTINCT {key}) FROM {table}")
+        if repeated:
+            yield f"{repeated} rows of {table} repeat a {key}"
+    pairs = (
+        ("runs", "config_id", "configs", "config_id"),
+        ("runs", "parent_run", "runs", "run_id"),
+        ("evals", "run_id", "runs", "run_id"),
+        ("segments", "run_id", "runs", "run_id"),
+        ("segments", "parent", "segments", "segment"),
+    )
+    for table, column, other, key in pairs:
+        lost = _one(
+            landscape,
+            f"SELECT count(*) FROM {table} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {key} FROM {other})",
+        )
+        if lost:
+            yield f"{lost} rows of {table} have a {column} that is not in {other}"
+
+
+def configs_keyed_by_hash(landscape: Landscape) -> Iterator[str]:
+    """A configuration is one row, valid in the space, and its hash is that of its values.
+
+    In a published set 245 of 256 configuration ids had other hyperparameters for some seeds.
+    """
+    seen: dict[str, int] = {}
+    rows: list[dict[Any, Any]] = landscape.sql("SELECT * FROM configs ORDER BY config_id").df().to_dict("records")
+    lost = sorted(set(landscape.space.names) - {row[0] for row in landscape.sql("DESCRIBE configs").fetchall()})
+    if lost:
+        yield f"configs lacks the hyperparameters {lost}"
+        return
+    for row in rows:
+        number = int(row["config_id"])
+        try:
+            config = config_of_row(landscape.space, row)
+            landscape.space.check(config)
+        except InputError as error:
+            yield f"configuration {number} is not in the space: {error}"
+            continue
+        if landscape.space.config_hash(config) != row["config_hash"]:
+            yield f"configuration {number} does not have the hash of its values"
+        if seen.setdefault(row["config_hash"], number) != number:
+            yield f"configurations {seen[row['config_hash']]} and {number} are the same"
+
+
+def seed_roles_agree(landscape: Landscape) -> Iterator[str]:
+    """The role of every run's seed is the one the manifest gives, and no seed has two."""
+    seeds = landscape.manifest.seeds
+    for seed, role in landscape.sql("SELECT DISTINCT seed, seed_role FROM runs ORDER BY ALL").fetchall():
+        if role not in ("tuning", "test"):
+            yield f"seed {seed} has role {role!r}; roles are tuning and test"
+        elif seed not in seeds.get(role, ()):
+            yield f"seed {seed} is used as a {role} seed but the manifest does not list it as one"
+
+
+def complete_or_explained(landscape: Landscape) -> Iterator[str]:
+    """A run that is `done` has every evaluation after its start (a published curve stopped at 37 of 100)."""
+    for status, count in landscape.sql("SELECT status, count(*) FROM runs GROUP BY status").fetchall():
+        if status not in STATUSES:
+            yield f"{count} runs have status {status!r}; allowed: {', '.join(STATUSES)}"
+    listed = ", ".join(f"({step})" for step in landscape.manifest.steps)
+    missing = landscape.sql(
+        f"SELECT run_id, count(*) FROM runs CROSS JOIN (VALUES {listed}) AS planned(step) "
+        "ANTI JOIN evals USING (run_id, step) WHERE status = 'done' AND planned.step > start_step "
+        "AND run_id NOT IN (SELECT parent_run FROM runs WHERE parent_run IS NOT NULL) GROUP BY run_id ORDER BY run_id"
+    ).fetchall()
+    if missing:
+        yield f"{len(missing)} runs are marked done but lack evaluations, e.g. run {missing[0][0]}: {missing[0][1]}"
+
+
+def counted_steps(landscape: Landscape) -> Iterator[str]:
+    """Steps are counted environment steps (published "10,000 steps" were really a rollout of 16,384)."""
+    if landscape.manifest.step_unit != "environment_steps":
+        return
+    wrong = landscape.sql(
+        "SELECT run_id, environment_steps, max(step) FROM runs JOIN evals USING (run_id) WHERE status = 'done' "
+        f"GROUP BY ALL HAVING environment_steps < max(step) OR environment_steps > {_SLACK} * max(step) ORDER BY run_id"
+    ).fetchall()
+    if wrong:
+        run, steps, last = wrong[0]
+        yield f"in {len(wrong)} runs environment_steps is not the last step, e.g. run {run}: {steps:.0f} and {last}"
+
+
+def provenance_recorded(landscape: Landscape) -> Iterator[str]:
+    """It is known which code or files made the data, by hash (two builds of one version string once differed)."""
+    manifest = landscape.manifest
+    if not manifest.licence:
+        yield "the manifest states no licence"
+    if not (manifest.packages or manifest.sources or manifest.commit):
+        yield "neither packages, sources nor a commit say what made the data"
+    for name, package in manifest.packages.items():
+        if not (package.get("sha256") or package.get("commit")):
+            yield f"package {name} is identified by its version alone; record its sha256 or commit"
+    for source in manifest.sources:
+        if not source.get("sha256"):
+            yield f"source {source.get('path')!r} has no sha256"
+
+
+def _one(landscape: Landscape, query: str) -> Any:
+    return landscape.sql(query).fetchall()[0][0]

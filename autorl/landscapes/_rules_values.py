@@ -1,0 +1,133 @@
+"""Rules about the numbers: order of steps, bounds, failures, copied seeds, shifted rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.statistics import ranks
+
+if TYPE_CHECKING:
+    from autorl.landscapes.dataset import Landscape
+
+_COPIED = 0.5  # share of identical curves at which one seed is a copy of another
+_REUSED = 0.2  # share of equal evaluations at which two seeds seem to share evaluation episodes ...
+_REUSED_FACTOR = 4.0  # ... if it is this many times the median over pairs of seeds
+_DROP = 0.4  # fall in rank correlation between neighbouring steps that learning does not explain
+_TELLING = 3  # distinct values that make a curve worth comparing (a curve of zeros is no evidence)
+
+
+def steps_increase(landscape: Landscape) -> Iterator[str]:
+    """Within a run, evaluations are stored at distinct, rising steps after its start (a published counter reset)."""
+    found = landscape.sql("SELECT run_id, step, start_step FROM evals JOIN runs USING (run_id)").fetchnumpy()
+    early = int(np.count_nonzero(found["step"] <= found["start_step"]))
+    if early:
+        yield f"{early} evaluations lie at or before the start of their run"
+    order = landscape.sql("SELECT run_id, step FROM evals").fetchnumpy()
+    same_run = order["run_id"][1:] == order["run_id"][:-1]
+    back = np.flatnonzero(same_run & (order["step"][1:] <= order["step"][:-1]))
+    if len(back):
+        yield f"{len(back)} evaluations do not come after the one before, e.g. in run {order['run_id'][back[0]]}"
+    unknown = sorted(set(np.unique(order["step"]).tolist()) - set(landscape.manifest.steps))
+    if unknown:
+        yield f"evaluations at steps the manifest does not list: {unknown[:5]}"
+
+
+def bounded_returns(landscape: Landscape) -> Iterator[str]:
+    """Values lie in the range of the environment (published traces held another environment's values)."""
+    low, high = landscape.manifest.return_bounds
+    tests = [f"value < {low!r}"] * (low is not None) + [f"value > {high!r}"] * (high is not None)
+    if tests:
+        query = f"SELECT count(*), min(value), max(value) FROM measured WHERE {' OR '.join(tests)}"
+        count, smallest, largest = landscape.sql(query).fetchall()[0]
+        if count:
+            yield f"{count} values lie outside [{low}, {high}], from {smallest} to {largest}"
+
+
+def failures_marked(landscape: Landscape) -> Iterator[str]:
+    """A missing value belongs to a run marked as failed, so no average drops it unseen (a published notebook did)."""
+    count, run = landscape.sql(
+        "SELECT count(*), min(run_id) FROM measured JOIN runs USING (run_id) WHERE value IS NULL AND "
+        "status IN ('done', 'stopped')"
+    ).fetchall()[0]
+    if count:
+        yield f"{count} values are missing in runs that are not marked as failed, e.g. run {run}"
+
+
+def independent_seeds(landscape: Landscape) -> Iterator[str]:
+    """No seed is a copy of another (in a published set seed 0 equalled seed 3 in 501 of 573 groups)."""
+    for first, second, same, telling in _identical(landscape):
+        if same > _COPIED * telling:
+            yield f"seed {second} repeats seed {first} in {same} of {telling} configurations"
+
+
+def distinct_curves(landscape: Landscape) -> Iterator[str]:
+    """Seeds of a configuration have curves of their own, and evaluation episodes of their own."""
+    pairs = list(_identical(landscape))
+    for first, second, same, telling in pairs:
+        if 0 < same <= _COPIED * telling:
+            yield f"seeds {first} and {second} have the same curve in {same} of {telling} configurations"
+    grid = landscape.grid
+    equal = _equal_shares(grid.values)
+    typical = float(np.median([share for _, _, share in equal])) if equal else 0.0
+    copied = {(first, second) for first, second, same, telling in pairs if same > _COPIED * telling}
+    for i, j, share in equal:
+        names = int(grid.seeds[i]), int(grid.seeds[j])
+        if share > max(_REUSED, _REUSED_FACTOR * typical) and names not in copied:
+            yield f"seeds {names[0]} and {names[1]} share {share:.0%} of their evaluations; other pairs {typical:.0%}"
+
+
+def adjacent_checkpoints_agree(landscape: Landscape) -> Iterator[str]:
+    """Ranks of configurations change gradually from step to step (published last rows belonged to other runs)."""
+    grid = landscape.grid
+    complete = ~np.isnan(grid.values).any(axis=(1, 2))
+    means = grid.values[complete].astype(np.float64).mean(axis=1)
+    if len(means) < 10:
+        return
+    best = -1.0
+    for position in range(1, len(grid.steps)):
+        agreement = _spearman(means[:, position - 1], means[:, position])
+        if agreement < best - _DROP:
+            yield (
+                f"configurations at step {grid.steps[position]} rank unlike those at step {grid.steps[position - 1]} "
+                f"(correlation {agreement:.2f}, before {best:.2f}): rows of other runs?"
+            )
+            return
+        best = max(best, agreement)
+
+
+def _identical(landscape: Landscape) -> Iterator[tuple[int, int, int, int]]:
+    """(seed, seed, configurations with identical curves, configurations with curves worth comparing)."""
+    grid = landscape.grid
+    ordered = np.sort(grid.values, axis=2)
+    distinct = 1 + np.count_nonzero(np.diff(ordered, axis=2) > 0, axis=2)
+    telling = (distinct >= min(_TELLING, grid.values.shape[2])) & ~np.isnan(grid.values).any(axis=2)
+    for i, j in combinations(range(len(grid.seeds)), 2):
+        both = telling[:, i] & telling[:, j]
+        same = both & (grid.values[:, i] == grid.values[:, j]).all(axis=1)
+        yield int(grid.seeds[i]), int(grid.seeds[j]), int(same.sum()), int(both.sum())
+
+
+def _equal_shares(values: npt.NDArray[np.float32]) -> list[tuple[int, int, float]]:
+    """(i, j, share of equal evaluations) per pair of seeds, values that occur in over 1 % of all cells left out."""
+    numbers, counts = np.unique(values[~np.isnan(values)], return_counts=True)
+    common = numbers[counts > max(2, 0.01 * values.size)]
+    usable = ~np.isnan(values) & ~np.isin(values, common)
+    shares = []
+    for i, j in combinations(range(values.shape[1]), 2):
+        both = usable[:, i] & usable[:, j]
+        if both.any():
+            shares.append((i, j, float((values[:, i] == values[:, j])[both].mean())))
+    return shares
+
+
+def _spearman(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
+    """Rank correlation; 0 if one side is constant."""
+    a, b = ranks(first), ranks(second)
+    if a.std() == 0 or b.std() == 0:
+        return 0.0
+    return float(np.corrcoef(a, b)[0, 1])

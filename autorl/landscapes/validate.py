@@ -1,0 +1,93 @@
+"""Integrity rules for landscapes. Each is one function that yields what is wrong; most were broken by a published set.
+
+A rule over one data set takes a `Landscape`; a rule over several takes all of them and also yields whose fault it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from autorl.landscapes import _rules_record as record
+from autorl.landscapes import _rules_sets as sets
+from autorl.landscapes import _rules_values as values
+from autorl.landscapes._views import first_line
+from autorl.landscapes.dataset import Landscape
+from autorl.types import InputError
+
+Rule: TypeAlias = Callable[[Landscape], Iterator[str]]
+SetRule: TypeAlias = Callable[[Sequence[Landscape]], Iterator[tuple[str, str]]]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A broken rule."""
+
+    rule: str
+    landscape: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.landscape}: {self.rule}: {self.message}"
+
+
+RULES: Mapping[str, Rule] = {
+    rule.__name__: rule
+    for rule in (
+        record.files_match_manifest,
+        record.typed_columns,
+        record.references_resolve,
+        record.configs_keyed_by_hash,
+        record.seed_roles_agree,
+        record.complete_or_explained,
+        record.counted_steps,
+        record.provenance_recorded,
+        values.steps_increase,
+        values.bounded_returns,
+        values.failures_marked,
+        values.independent_seeds,
+        values.distinct_curves,
+        values.adjacent_checkpoints_agree,
+    )
+}
+SET_RULES: Mapping[str, SetRule] = {rule.__name__: rule for rule in (sets.distinct_data, sets.one_name_per_task)}
+
+
+def validate(folders: str | Path | Sequence[str | Path]) -> list[Problem]:
+    """Problems of one or several landscape folders; empty if there are none.
+
+    Rules that look across data sets see the folders given together. A rule that cannot even read the data reports that
+    as its problem.
+
+    Raises:
+        InputError: a folder is not a landscape.
+    """
+    several = [folders] if isinstance(folders, str | Path) else list(folders)
+    landscapes = [Landscape(folder) for folder in several]
+    problems: list[Problem] = []
+    readable = []
+    for landscape in landscapes:
+        found, whole = _check(landscape)
+        problems += found
+        if whole:
+            readable.append(landscape)
+    for name, set_rule in SET_RULES.items():
+        problems += [Problem(name, owner, message) for owner, message in set_rule(readable)]
+    return problems
+
+
+def _check(landscape: Landscape) -> tuple[list[Problem], bool]:
+    """Problems of one data set, and whether every rule could read it."""
+    import duckdb
+
+    problems, whole = [], True
+    for name, rule in RULES.items():
+        try:
+            for message in rule(landscape):
+                problems.append(Problem(name, landscape.manifest.id, message))
+        except (InputError, duckdb.Error) as error:
+            problems.append(Problem(name, landscape.manifest.id, f"cannot be checked: {first_line(error)}"))
+            whole = False
+    return problems, whole

@@ -1,0 +1,94 @@
+"""A small synthetic landscape with every kind of column, for the tests of this folder."""
+
+import numpy as np
+import pandas as pd
+
+from autorl.landscapes import Manifest, Tables, config_rows
+from autorl.space import load_space
+from autorl.types import FrozenMap
+
+SPACE = load_space(
+    {
+        "hyperparameters": {
+            "learning_rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 1e-3},
+            "width": {"type": "int", "lower": 8, "upper": 64, "default": 32},
+            "target": {"type": "categorical", "choices": [True, False], "default": True},
+            "interval": {"type": "int", "lower": 1, "upper": 100, "default": 10},
+            "activation": {"type": "categorical", "choices": ["tanh", "relu"], "default": "tanh"},
+            "clip": {"type": "categorical", "choices": ["none", 0.1, 0.5], "default": "none"},
+            "shape": {"type": "ordinal", "choices": [[16], [16, 16]], "default": [16]},
+        },
+        "conditions": {"interval": "target == true"},
+    }
+)
+STEPS = (100, 200, 300, 400)
+SEEDS = {"tuning": (0, 1, 2), "test": (100, 101)}
+N = 12
+
+
+def configs(count=N, first=0):
+    """`count` configurations numbered from `first`; the same number is always the same configuration."""
+    return {number: SPACE.sample(np.random.default_rng(number)) for number in range(first, first + count)}
+
+
+def manifest(environment="CartPole-v1", **changes):
+    fields = {
+        "id": f"sample/dqn/{environment}",
+        "description": "A synthetic landscape.",
+        "algorithm": "dqn",
+        "environment": environment,
+        "steps": STEPS,
+        "seeds": FrozenMap(SEEDS),
+        "licence": "https://opensource.org/license/apache-2-0",
+        "return_bounds": (0.0, 500.0),
+        "packages": FrozenMap(autorl={"version": "0.1.0", "commit": "abc"}),
+        "created": "2026-01-01",
+        "creator": "tests",
+        "url": "https://example.org",
+    }
+    return Manifest(**{**fields, **changes})
+
+
+def tables(first=0, count=N, environment="CartPole-v1", seed=0):
+    """Frames of `count` configurations; each curve rises to a level of its configuration, with seed noise."""
+    rng = np.random.default_rng(seed)
+    chosen = configs(count, first)
+    level = {number: 50 + 400 * rng.random() for number in chosen}
+    runs, evals = [], []
+    for number in chosen:
+        for role, seeds in SEEDS.items():
+            for training_seed in seeds:
+                run_id = 10 * number + len([run for run in runs if run["config_id"] == number])
+                runs.append(
+                    {
+                        "run_id": run_id,
+                        "config_id": number,
+                        "seed": training_seed,
+                        "seed_role": role,
+                        "algorithm": "dqn",
+                        "environment": environment,
+                        "parent_run": None,
+                        "start_step": 0,
+                        "member": None,
+                        "status": "done",
+                        "environment_steps": STEPS[-1],
+                        "wall_seconds": 1.5,
+                    }
+                )
+                for place, step in enumerate(STEPS):
+                    value = level[number] * (place + 2) / 5 + rng.normal(0, 3)
+                    evals.append({"run_id": run_id, "step": step, "eval_return": float(np.clip(value, 0, 500))})
+    frame = pd.DataFrame(runs)
+    segments = pd.DataFrame(
+        {
+            "segment": [f"s{run_id}" for run_id in frame["run_id"]],
+            "run_id": frame["run_id"],
+            "seed": frame["seed"],
+            "parent": None,
+            "member": None,
+            "from_step": 0,
+            "to_step": STEPS[-1],
+            "config_id": frame["config_id"],
+        }
+    )
+    return Tables(config_rows(SPACE, chosen, "sobol"), frame, pd.DataFrame(evals), segments)

@@ -1,0 +1,226 @@
+"""Reading: SQL, best, top, curves, the dense grid; failures and stops; brute force as oracle."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from landscape_samples import SEEDS, SPACE, STEPS, N, configs, manifest, tables
+
+from autorl.landscapes import Landscape, Objective, list_landscapes, load_landscape, write_landscape
+from autorl.statistics import cvar, iqm
+from autorl.types import InputError
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return tables()
+
+
+@pytest.fixture(scope="module")
+def landscape(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp("landscapes") / "sample/dqn/CartPole-v1"
+    write_landscape(folder, rows, manifest(), SPACE)
+    return Landscape(folder)
+
+
+def rewritten(tmp_path, rows, **changes):
+    write_landscape(tmp_path / "x", rows, manifest(**changes), SPACE, replace=True)
+    return Landscape(tmp_path / "x")
+
+
+def values(rows, config_id, role, step):
+    runs = rows.runs[(rows.runs.config_id == config_id) & ((rows.runs.seed_role == role) | (role == "all"))]
+    evals = rows.evals[rows.evals.run_id.isin(runs.run_id) & (rows.evals.step == step)]
+    return evals.eval_return.to_numpy(np.float32).astype(np.float64)
+
+
+@pytest.mark.parametrize("role", ["tuning", "test", "all"])
+@pytest.mark.parametrize("by", ["mean", "iqm", "median", "quantile(0.25)", cvar(0.5)])
+@pytest.mark.parametrize("step", [None, 200])
+def test_best_and_top_equal_brute_force(landscape, rows, role, by, step):
+    from autorl.statistics import parse_aggregate
+
+    aggregate = parse_aggregate(by)
+    scores = {number: aggregate(values(rows, number, role, step or STEPS[-1])) for number in range(N)}
+    ranking = sorted(scores, key=scores.get, reverse=True)
+    chosen = landscape.best(role, by, step)
+    assert chosen.config_id == ranking[0]
+    assert chosen.value == pytest.approx(scores[ranking[0]])
+    assert chosen.config == configs()[ranking[0]]
+    assert chosen.step == (step or STEPS[-1])
+    assert chosen.tuning == pytest.approx(aggregate(values(rows, ranking[0], "tuning", chosen.step)))
+    assert chosen.test == pytest.approx(aggregate(values(rows, ranking[0], "test", chosen.step)))
+    top = landscape.top(4, role, by, step)
+    assert top.config_id.tolist() == ranking[:4]
+    assert top[f"test_{aggregate.name}"][0] == pytest.approx(chosen.test)
+    assert set(SPACE.names) <= set(top)
+
+
+def test_curves_are_the_stored_ones(landscape, rows):
+    frame = landscape.curves(3)
+    assert frame.seed.unique().tolist() == [0, 1, 2, 100, 101]
+    runs = rows.runs[rows.runs.config_id == 3]
+    expected = rows.evals[rows.evals.run_id.isin(runs.run_id)].sort_values(["run_id", "step"])
+    assert frame.eval_return.tolist() == pytest.approx(expected.eval_return.astype(np.float32).tolist())
+    assert frame.step.tolist() == list(STEPS) * 5
+    with pytest.raises(InputError, match="no configuration 99"):
+        landscape.curves(99)
+
+
+def test_grid_lookup_equals_sql(landscape):
+    grid = landscape.grid
+    assert grid.values.shape == (N, 5, len(STEPS))
+    assert grid.values.dtype == np.float32
+    assert grid.roles == ("tuning",) * 3 + ("test",) * 2
+    expected = landscape.sql("SELECT config_id, seed, step, value FROM scores").fetchnumpy()
+    found = grid.lookup(expected["config_id"], expected["seed"], expected["step"])
+    assert np.array_equal(found, expected["value"])
+    assert (
+        grid.lookup(3, 100, 200)
+        == landscape.sql("SELECT value FROM scores WHERE config_id = 3 AND seed = 100 AND step = 200").fetchall()[0][0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "rule"),
+    [
+        (lambda data: data.best("validation"), "no seeds of role 'validation'"),
+        (lambda data: data.best(by="max"), "unknown name 'max'"),
+        (lambda data: data.best(step=250), "the nearest is 200"),
+        (lambda data: data.grid.lookup(0, 5, 100), "seed: 5 is not"),
+        (lambda data: data.grid.lookup([0, 99], 0, 100), "config_id: 99 is not"),
+        (lambda data: data.sql("SELECT nonsense FROM runs"), "nonsense"),
+        (lambda data: data.sql("CREATE TABLE x AS SELECT 1"), "one query that reads"),
+        (lambda data: data.sql("SELECT 1; SELECT 2"), "one query that reads"),
+        (lambda data: data.sql("COPY runs TO 'x.csv'"), "one query that reads"),
+        (lambda data: data.sql(""), "one query that reads"),
+    ],
+)
+def test_refusals(landscape, call, rule):
+    with pytest.raises(InputError, match=rule):
+        call(landscape)
+
+
+def test_sql_and_pandas(landscape):
+    count = landscape.sql("SELECT count(*) FROM runs JOIN segments USING (run_id) WHERE seed_role = 'test'").fetchall()
+    assert count == [(2 * N,)]
+    frame = landscape.to_pandas()
+    assert len(frame) == 20 * N
+    assert {"eval_return", "seed_role", "learning_rate"} <= set(frame)
+    assert frame.groupby("config_id").size().tolist() == [20] * N
+
+
+def crash(rows, run_id, from_step, keep_rows):
+    """Run `run_id` fails at `from_step`: its later values are empty, or its later rows are absent."""
+    lost = (rows.evals.run_id == run_id) & (rows.evals.step >= from_step)
+    evals = rows.evals.assign(eval_return=rows.evals.eval_return.mask(lost)) if keep_rows else rows.evals[~lost]
+    status = rows.runs.status.mask(rows.runs.run_id == run_id, "crash")
+    return dataclasses.replace(rows, evals=evals, runs=rows.runs.assign(status=status))
+
+
+@pytest.mark.parametrize("keep_rows", [True, False])
+@pytest.mark.parametrize("penalty", [None, -7.0])
+def test_a_failed_run_scores_the_penalty_and_is_never_dropped(tmp_path, landscape, rows, keep_rows, penalty):
+    best = landscape.best().config_id
+    data = rewritten(tmp_path, crash(rows, 10 * best, 300, keep_rows), objective=Objective(penalty=penalty))
+    expected = penalty if penalty is not None else float(rows.evals.eval_return.astype(np.float32).min())
+    row = data.grid.values[best, 0]
+    assert row[:2].tolist() == landscape.grid.values[best, 0, :2].tolist()
+    assert row[2:].tolist() == pytest.approx([expected, expected])
+    mean = data.sql(f"SELECT avg(value) FROM scores WHERE config_id = {best} AND step = 400 AND seed_role = 'tuning'")
+    others = landscape.grid.values[best, 1:3, -1].astype(float)
+    assert mean.fetchall()[0][0] == pytest.approx((expected + others.sum()) / 3)
+    assert data.best().config_id != best
+
+
+def test_a_stopped_run_keeps_its_last_value(tmp_path, landscape, rows):
+    stopped = crash(rows, 20, 300, keep_rows=False)
+    stopped = dataclasses.replace(
+        stopped, runs=stopped.runs.assign(status=stopped.runs.status.replace("crash", "stopped"))
+    )
+    data = rewritten(tmp_path, stopped)
+    second = landscape.grid.values[2, 0, 1]
+    assert data.grid.values[2, 0].tolist() == [landscape.grid.values[2, 0, 0], second, second, second]
+
+
+def test_an_incomplete_configuration_does_not_compete(tmp_path, landscape, rows):
+    best = landscape.best().config_id
+    lost = dataclasses.replace(rows, runs=rows.runs[rows.runs.run_id != 10 * best])
+    data = rewritten(tmp_path, lost)
+    assert np.isnan(data.grid.values[best, 0]).all()
+    assert data.best("tuning").config_id != best
+    assert data.best("test").config_id == landscape.best("test").config_id
+    nothing = dataclasses.replace(rows, runs=rows.runs[rows.runs.seed != rows.runs.config_id % 3])
+    with pytest.raises(InputError, match="no configuration has a score for every tuning seed"):
+        rewritten(tmp_path, nothing).best("tuning")
+
+
+def test_floor_comes_before_any_aggregate(tmp_path, rows):
+    low = dataclasses.replace(
+        rows, evals=rows.evals.assign(eval_return=rows.evals.eval_return.mask(rows.evals.run_id == 0, -1e22))
+    )
+    data = rewritten(tmp_path, low, objective=Objective(floor=-200.0))
+    assert data.grid.values[0, 0].tolist() == [-200.0] * 4
+    assert data.grid.values.min() == -200.0
+    assert data.sql("SELECT min(eval_return) FROM evals").fetchall()[0][0] < -1e21
+
+
+def test_minimise_turns_the_ranking_around(tmp_path, rows):
+    data = rewritten(tmp_path, rows, objective=Objective(direction="minimize"))
+    scores = {number: -iqm(-values(rows, number, "tuning", 400)) for number in range(N)}
+    chosen = data.best()
+    assert chosen.config_id == min(scores, key=scores.get)
+    assert chosen.value == pytest.approx(min(scores.values()))
+    assert chosen.value > 0
+
+
+def test_continued_runs_are_not_mistaken_for_runs_from_scratch(tmp_path, landscape, rows):
+    child = rows.runs.iloc[[0]].assign(run_id=999, config_id=1, parent_run=0, start_step=200)
+    evals = rows.evals.iloc[2:4].assign(run_id=999, eval_return=499.0)
+    import pandas as pd
+
+    data = rewritten(
+        tmp_path, dataclasses.replace(rows, runs=pd.concat([rows.runs, child]), evals=pd.concat([rows.evals, evals]))
+    )
+    assert np.array_equal(data.grid.values, landscape.grid.values)
+    assert len(data.curves(1)) == 22
+
+
+def test_two_runs_of_one_configuration_and_seed_are_an_error(tmp_path, rows):
+    twice = rows.runs.assign(seed=rows.runs.seed.replace(1, 0))
+    with pytest.raises(InputError, match="trained twice"):
+        _ = rewritten(tmp_path, dataclasses.replace(rows, runs=twice)).grid
+
+
+def test_ties_are_broken_by_mean_then_spread(tmp_path, rows):
+    def curve(run_id):
+        config_id, place = divmod(run_id, 10)
+        return {4: [500, 500, 500], 7: [500, 500, 500]}.get(config_id, [300, 500, 500])[min(place, 2)]
+
+    same = rows.evals.assign(eval_return=rows.evals.run_id.map(curve).astype(float))
+    data = rewritten(tmp_path, dataclasses.replace(rows, evals=same))
+    assert data.best(by="median").config_id == 4
+
+
+def test_load_and_list(landscape):
+    root = landscape.path.parents[2]
+    assert load_landscape("sample/dqn/CartPole-v1", root).manifest == landscape.manifest
+    assert load_landscape(landscape.path).manifest == landscape.manifest
+    assert list_landscapes(root) == {"sample/dqn/CartPole-v1": landscape.path}
+    with pytest.raises(InputError, match="known under"):
+        load_landscape("sample/dqn/Pong", root)
+    assert "sample/dqn/CartPole-v1" in repr(landscape)
+
+
+def test_missing_and_torn_files_are_one_clear_line(tmp_path, rows):
+    data = rewritten(tmp_path, rows)
+    (tmp_path / "x" / "runs.parquet").write_bytes(b"torn")
+    with pytest.raises(InputError, match="cannot be read"):
+        data.best()
+    (tmp_path / "x" / "runs.parquet").unlink()
+    with pytest.raises(InputError, match=r"runs.parquet"):
+        Landscape(tmp_path / "x").best()
+
+
+def test_all_seeds_are_used(landscape):
+    assert landscape.manifest.seeds == SEEDS

@@ -1,0 +1,202 @@
+"""Writing, appending, compacting, and what the folder says about itself."""
+
+import dataclasses
+import json
+
+import duckdb
+import pytest
+from landscape_samples import SPACE, N, configs, manifest, tables
+
+from autorl.landscapes import Landscape, Manifest, append, compact, write_landscape
+from autorl.landscapes.manifest import file_sha256
+from autorl.landscapes.schema import SCHEMA_VERSION, config_of_row
+from autorl.types import InputError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_landscape(tmp_path / "it's one", tables(), manifest(), SPACE)
+    return tmp_path / "it's one"
+
+
+def test_layout_counts_and_hashes(folder):
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert names == [
+        "configs.parquet",
+        "croissant.json",
+        "evals/part-00000.parquet",
+        "manifest.json",
+        "runs.parquet",
+        "segments.parquet",
+        "space.yaml",
+    ]
+    written = Manifest.read(folder)
+    assert dict(written.rows) == {"configs": N, "runs": 5 * N, "segments": 5 * N, "evals": 20 * N}
+    assert written.space_hash == SPACE.hash
+    assert all(file_sha256(folder / name) == sha for name, sha in written.files.items())
+    query = "SELECT DISTINCT compression FROM parquet_metadata(?)"
+    codecs = duckdb.execute(query, [str(folder / "runs.parquet")]).fetchall()
+    assert codecs == [("ZSTD",)]
+
+
+def test_configurations_survive_with_their_types(folder):
+    landscape = Landscape(folder)
+    for number, config in configs().items():
+        assert landscape.config(number) == config
+        assert {name: type(value) for name, value in landscape.config(number).items()} == {
+            name: type(value) for name, value in config.items()
+        }
+    types = dict(landscape.sql("SELECT column_name, column_type FROM (DESCRIBE configs)").fetchall())
+    assert types["learning_rate"] == "DOUBLE"
+    assert types["width"] == types["interval"] == "BIGINT"
+    assert types["target"] == "BOOLEAN"
+    assert types["activation"] == types["clip"] == types["shape"] == "VARCHAR"
+    assert any("interval" not in config for config in configs().values())
+
+
+def test_rows_of_the_data_base_decode_without_the_reader(folder):
+    rows = Landscape(folder).sql("SELECT * FROM configs ORDER BY config_id").df().to_dict("records")
+    assert [config_of_row(SPACE, row) for row in rows] == list(configs().values())
+
+
+def test_same_rows_same_bytes(tmp_path):
+    one = write_landscape(tmp_path / "a", tables(), manifest(), SPACE)
+    shuffled = tables()
+    shuffled = dataclasses.replace(
+        shuffled, evals=shuffled.evals.sample(frac=1, random_state=0), runs=shuffled.runs.sample(frac=1, random_state=1)
+    )
+    two = write_landscape(tmp_path / "b", shuffled, manifest(), SPACE)
+    assert one.files == two.files
+
+
+def test_an_existing_folder_is_not_replaced_unasked(folder):
+    with pytest.raises(InputError, match="exists"):
+        write_landscape(folder, tables(), manifest(), SPACE)
+    again = write_landscape(folder, tables(count=3), manifest(), SPACE, replace=True)
+    assert again.rows["configs"] == 3
+    assert Landscape(folder).sql("SELECT count(*) FROM configs").fetchall() == [(3,)]
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path):
+    wrong = tables()
+    wrong = dataclasses.replace(wrong, runs=wrong.runs.drop(columns="seed"))
+    with pytest.raises(InputError, match=r"'runs' lacks columns \['seed'\]"):
+        write_landscape(tmp_path / "x", wrong, manifest(), SPACE)
+    assert not (tmp_path / "x").exists()
+
+
+def test_append_then_compact_equals_writing_at_once(tmp_path):
+    whole = tables(count=8)
+    first = dataclasses.replace(
+        whole,
+        configs=whole.configs[whole.configs.config_id < 5],
+        runs=whole.runs[whole.runs.config_id < 5],
+        evals=whole.evals[whole.evals.run_id < 50],
+        segments=whole.segments[whole.segments.config_id < 5],
+    )
+    rest = dataclasses.replace(
+        whole,
+        configs=whole.configs[whole.configs.config_id >= 5],
+        runs=whole.runs[whole.runs.config_id >= 5],
+        evals=whole.evals[whole.evals.run_id >= 50],
+        segments=whole.segments[whole.segments.config_id >= 5],
+    )
+    write_landscape(tmp_path / "parts", first, manifest(), SPACE)
+    before = Landscape(tmp_path / "parts").to_pandas()
+    appended = append(tmp_path / "parts", rest)
+    assert [name for name in appended.files if name.startswith("evals/")] == [
+        "evals/part-00000.parquet",
+        "evals/part-00001.parquet",
+    ]
+    assert json.loads((tmp_path / "parts" / "croissant.json").read_text())["recordSet"][-1]["@id"] == "evals-1"
+    write_landscape(tmp_path / "whole", whole, manifest(), SPACE)
+    expected = Landscape(tmp_path / "whole").to_pandas()
+    assert len(before) < len(expected)
+    assert Landscape(tmp_path / "parts").to_pandas().equals(expected)
+    compacted = compact(tmp_path / "parts")
+    assert Landscape(tmp_path / "parts").to_pandas().equals(expected)
+    assert len(list((tmp_path / "parts" / "evals").iterdir())) == 1
+    assert compacted.rows == Manifest.read(tmp_path / "whole").rows
+    assert compact(tmp_path / "parts").rows == compacted.rows
+
+
+def test_append_refuses_ids_that_exist_and_changes_nothing(folder):
+    before = Manifest.read(folder)
+    with pytest.raises(InputError, match="config_id"):
+        append(folder, tables(count=1))
+    assert Manifest.read(folder) == before
+
+
+def test_a_part_the_manifest_does_not_name_is_not_read(folder):
+    (folder / "evals" / "part-00001.parquet").write_bytes((folder / "evals" / "part-00000.parquet").read_bytes())
+    assert Landscape(folder).sql("SELECT count(*) FROM evals").fetchall() == [(20 * N,)]
+    append(folder, tables(first=N, count=1))
+    assert Landscape(folder).sql("SELECT count(*) FROM evals").fetchall() == [(20 * (N + 1),)]
+
+
+def test_more_metrics_and_metrics_that_appear_later(tmp_path):
+    first = tables(count=2)
+    write_landscape(tmp_path / "x", first, manifest(), SPACE)
+    later = tables(first=2, count=1)
+    append(tmp_path / "x", dataclasses.replace(later, evals=later.evals.assign(kl=0.5)))
+    landscape = Landscape(tmp_path / "x")
+    assert landscape.metrics == ("eval_return", "kl")
+    assert landscape.sql("SELECT count(kl), count(*) FROM evals").fetchall() == [(20, 60)]
+
+
+def test_manifest_round_trip():
+    one = manifest(notes=("n",), return_bounds=(None, 1.5), parents=("a/b/c",))
+    assert Manifest.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+
+
+def test_an_older_manifest_without_the_later_fields_is_read():
+    values = manifest().to_dict()
+    for name in ("trainer", "parents", "hardware", "objective", "return_bounds"):
+        del values[name]
+    old = Manifest.from_dict(values)
+    assert old.objective.metric == "eval_return"
+    assert old.return_bounds == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"objectiv": {}}, "did you mean 'objective'"),
+        ({"objective": {"metrc": "x"}}, "did you mean 'metric'"),
+        ({"schema_version": SCHEMA_VERSION + 1}, "schema version"),
+        ({"schema_version": "1"}, "schema version"),
+        ({"id": "CartPole"}, "namespace/algorithm/environment"),
+        ({"steps": [2, 1]}, "ascending"),
+        ({"seeds": {"tuning": [1], "test": [1]}}, "both tuning and test"),
+        ({"seeds": {"validation": [1]}}, "tuning and test"),
+        ({"objective": {"direction": "up"}}, "maximize or minimize"),
+    ],
+)
+def test_wrong_manifests_are_refused(tmp_path, changes, rule):
+    (tmp_path / "manifest.json").write_text(json.dumps({**manifest().to_dict(), **changes}))
+    with pytest.raises(InputError, match=rule) as caught:
+        Manifest.read(tmp_path)
+    assert "manifest.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "rule"), [("{", "not JSON"), ("[]", "JSON object"), ("{}", "missing")])
+def test_torn_manifests_are_refused(tmp_path, text, rule):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(InputError, match=rule):
+        Manifest.read(tmp_path)
+
+
+def test_no_manifest(tmp_path):
+    with pytest.raises(InputError, match="not a landscape"):
+        Manifest.read(tmp_path)
+
+
+def test_unknown_columns_and_clashing_names(tmp_path):
+    rows = tables()
+    with pytest.raises(InputError, match=r"unknown columns \['extra'\]"):
+        write_landscape(tmp_path / "x", dataclasses.replace(rows, runs=rows.runs.assign(extra=1)), manifest(), SPACE)
+    clash = type(SPACE).from_dict(
+        {"hyperparameters": {"origin": {"type": "float", "lower": 0, "upper": 1, "default": 0}}}
+    )
+    with pytest.raises(InputError, match=r"\['origin'\] have the name of a column"):
+        write_landscape(tmp_path / "x", rows, manifest(), clash)
