@@ -30,11 +30,17 @@ def clip_scale(gradient: Array, max_norm: float) -> float:
 
 @kernel
 def adam(
-    parameters: Array, gradient: Array, moments: Array, step: int, rate: float, epsilon: float, scale: float
+    parameters: Array,
+    gradient: Array,
+    first: Array,
+    second: Array,
+    step: int,
+    rate: float,
+    epsilon: float,
+    scale: float,
 ) -> None:
-    """Adam's update number `step` (from 1) with the gradient scaled by `scale`; `moments` is (2, n) [Kingma2015]."""
+    """Adam's update number `step` (from 1) with the gradient scaled by `scale`; both moments in place [Kingma2015]."""
     real = parameters.dtype.type
-    first, second = moments[0], moments[1]
     beta_1, rest_1, beta_2, rest_2 = real(BETA_1), real(1.0 - BETA_1), real(BETA_2), real(1.0 - BETA_2)
     factor, eps = real(scale), real(epsilon)
     size = real(rate / (1.0 - BETA_1**step))
@@ -47,10 +53,9 @@ def adam(
 
 
 @kernel
-def rmsprop(parameters: Array, gradient: Array, moments: Array, rate: float, epsilon: float, scale: float) -> None:
-    """One RMSprop update with the gradient scaled by `scale`; only moments[1] is used [Tieleman2012]."""
+def rmsprop(parameters: Array, gradient: Array, square: Array, rate: float, epsilon: float, scale: float) -> None:
+    """One RMSprop update with the gradient scaled by `scale`; the mean square in place [Tieleman2012]."""
     real = parameters.dtype.type
-    square = moments[1]
     keep, rest, factor, eps, size = (
         real(RMSPROP_ALPHA),
         real(1.0 - RMSPROP_ALPHA),

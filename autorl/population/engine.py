@@ -19,6 +19,7 @@ from autorl.population.hyperparameters import Settings
 from autorl.population.kernels import Array
 from autorl.population.members import EPISODES, STEPS, Member
 from autorl.population.networks import Network, with_rows
+from autorl.population.replay import Replay, restored, trimmed
 
 State = dict[str, Any]
 ALGORITHMS = ("ppo", "dqn", "sac")
@@ -104,15 +105,17 @@ def limits(environment: Environment) -> tuple[int, int, Array]:
 
 def to_arrays(state: State) -> dict[str, Array]:
     """A state as flat names and arrays, for an archive."""
-    return {f"{part}.{name}": array for part, values in state.items() for name, array in values._asdict().items()}
+    parts = {part: trimmed(values) if isinstance(values, Replay) else values for part, values in state.items()}
+    return {f"{part}.{name}": array for part, values in parts.items() for name, array in values._asdict().items()}
 
 
 def from_arrays(algorithm: Algorithm, arrays: Mapping[str, Array]) -> State:
     """The inverse of `to_arrays`; every array is a copy of its own."""
-    return {
+    state: State = {
         part: kind(**{name: np.array(arrays[f"{part}.{name}"], order="C") for name in kind.__annotations__})
         for part, kind in algorithm.parts.items()
     }
+    return {part: restored(values) if isinstance(values, Replay) else values for part, values in state.items()}
 
 
 def fork(state: State, key: int) -> State:

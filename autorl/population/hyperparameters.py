@@ -31,7 +31,7 @@ class Setting:
         change: how a continued run may change it (`Trainer.changes`); None = it may not.
         scheduled: may follow a schedule over the horizon.
         codes: the allowed words and the numbers that stand for them in the record.
-        none: what None (and "none") means, for a hyperparameter that can be switched off.
+        special: a word among numbers and what stands for it in the record; the word "none" may also be given as None.
     """
 
     default: Any
@@ -40,7 +40,7 @@ class Setting:
     change: Literal["apply", "rebuild"] | None = "apply"
     scheduled: bool = False
     codes: Mapping[str, int] | None = None
-    none: float | None = None
+    special: tuple[str, float] | None = None
 
     @property
     def whole(self) -> bool:
@@ -53,8 +53,10 @@ class Setting:
         Raises:
             InputError: it is not a value of this hyperparameter.
         """
-        if self.none is not None and (value is None or value == "none"):
-            return self.none
+        if self.special is not None and value == self.special[0]:
+            return self.special[1]
+        if self.special is not None and value is None and self.special[0] == "none":
+            return self.special[1]
         if self.codes is not None:
             if value not in self.codes:
                 raise InputError(f"expected one of {', '.join(self.codes)}, got {value!r}", key=name)
@@ -73,8 +75,8 @@ class Setting:
 
     def decode(self, number: Any) -> Any:
         """The value that `number` stands for: the inverse of `encode`."""
-        if self.none is not None and number == self.none:
-            return None
+        if self.special is not None and number == self.special[1]:
+            return self.special[0]
         if self.codes is not None:
             return next(word for word, code in self.codes.items() if code == number)
         if isinstance(self.default, bool):

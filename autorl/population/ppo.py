@@ -62,35 +62,18 @@ HYPERPARAMETERS = {
     "gamma": Setting(0.99, lower=0.0, upper=1.0),
     "gae_lambda": Setting(0.95, lower=0.0, upper=1.0),
     "clip_range": Setting(0.2, lower=0.0, scheduled=True),
-    "clip_range_vf": Setting(None, lower=0.0, none=math.inf),  # None: values are not clipped
+    "clip_range_vf": Setting("none", lower=0.0, special=("none", math.inf)),
     "normalize_advantage": Setting(True),
     "ent_coef": Setting(0.0, scheduled=True),
     "vf_coef": Setting(0.5),
     "max_grad_norm": Setting(0.5, lower=0.0),
-    "target_kl": Setting(None, lower=0.0, none=math.inf),  # None: never stop the epochs early
+    "target_kl": Setting("none", lower=0.0, special=("none", math.inf)),  # a number stops the epochs early
     "optimizer": Setting("adam", codes=OPTIMIZERS, change=None),
     "optimizer_eps": Setting(1e-5, lower=0.0),
     "net_width": Setting(64, lower=1, change=None),
     "net_depth": Setting(2, lower=1, change=None),
     "activation": Setting("tanh", codes=ACTIVATIONS, change=None),
 }
-
-
-class Agent(NamedTuple):
-    """Actor, critic and (for continuous actions) the logarithms of the policy's deviations, over one flat array.
-
-    `inputs` (rows, observation_size) gathers a chunk of observations; `log_p` has one entry per discrete action,
-    `action` one per action dimension.
-    """
-
-    actor: Network
-    critic: Network
-    log_std: Array
-    log_std_gradient: Array
-    gradient: Array
-    inputs: Array
-    log_p: Array
-    action: Array
 
 
 class Rollout(NamedTuple):
@@ -108,6 +91,24 @@ class Rollout(NamedTuple):
     advantages: Array
     returns: Array
     order: Array
+
+
+class Agent(NamedTuple):
+    """Actor, critic and (for continuous actions) the logarithms of the policy's deviations, over one flat array.
+
+    `inputs` (rows, observation_size) gathers a chunk of observations; `log_p` has one entry per discrete action,
+    `action` one per action dimension.
+    """
+
+    actor: Network
+    critic: Network
+    log_std: Array
+    log_std_gradient: Array
+    gradient: Array
+    rollout: Rollout
+    inputs: Array
+    log_p: Array
+    action: Array
 
 
 def network_sizes(environment: Environment, hp: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -140,6 +141,7 @@ def make_agent(parameters: Array, environment: Environment, hp: Any) -> Agent:
         log_std=parameters[end:],
         log_std_gradient=gradient[end:],
         gradient=gradient,
+        rollout=make_rollout(environment, hp, parameters.dtype),
         inputs=np.zeros((rows, environment.observation_size), parameters.dtype),
         log_p=np.zeros(environment.n_actions),
         action=np.zeros(environment.action_size),
@@ -158,7 +160,6 @@ def make_rollout(environment: Environment, hp: Any, dtype: Any) -> Rollout:
 def train(
     member: Member,
     agent: Agent,
-    rollout: Rollout,
     hp: Any,
     limits: tuple[int, int, Array],
     reset: Any,
@@ -168,10 +169,10 @@ def train(
 ) -> None:
     """Advance `member` by `iterations` rollouts and their updates. `limits`: time limit, n_actions, action bounds."""
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
-    order = rollout.order
+    order = agent.rollout.order
     begin(member, world)
     for _ in range(iterations):
-        collect_rollout(member, agent, hp, world, rollout)
+        collect_rollout(member, agent, hp, world)
         progress = member.counts[STEPS] / hp.horizon
         learning_rate = scheduled(hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress)
         clip_range = scheduled(hp.clip_range, hp.clip_range_end, hp.clip_range_shape, progress)
@@ -181,7 +182,7 @@ def train(
             rng.permute(order, rng.bits(rng.stream(member.key[0], rng.SHUFFLE), draw(member, rng.SHUFFLE)))
             for first in range(0, len(order), hp.batch_size):
                 batch = order[first : first + hp.batch_size]
-                divergence = loss_gradient(agent, hp, rollout, batch, (clip_range, ent_coef))
+                divergence = loss_gradient(agent, hp, batch, (clip_range, ent_coef))
                 stop = divergence > 1.5 * hp.target_kl
                 if stop:
                     break
@@ -191,9 +192,9 @@ def train(
 
 
 @kernel
-def collect_rollout(member: Member, agent: Agent, hp: Any, world: World, rollout: Rollout) -> None:
+def collect_rollout(member: Member, agent: Agent, hp: Any, world: World) -> None:
     """Act with the current policy for n_steps steps of every environment, then estimate the advantages."""
-    n_envs = len(member.states)
+    n_envs, rollout = len(member.states), agent.rollout
     for t in range(hp.n_steps):
         observations = rollout.observations[t * n_envs : (t + 1) * n_envs]
         for e in range(n_envs):
@@ -218,16 +219,16 @@ def collect_rollout(member: Member, agent: Agent, hp: Any, world: World, rollout
             rollout.dones[i] = 1.0 if terminated or truncated else 0.0
             if terminated or truncated:
                 restart(member, world, e)
-    estimate_advantages(member, agent, hp, world, rollout)
+    estimate_advantages(member, agent, hp, world)
 
 
 @kernel
-def estimate_advantages(member: Member, agent: Agent, hp: Any, world: World, rollout: Rollout) -> None:
+def estimate_advantages(member: Member, agent: Agent, hp: Any, world: World) -> None:
     """Generalised advantage estimation [Schulman2016], backwards in time.
 
     delta_t = r_t + gamma * (1 - done_t) * V_{t+1} - V_t;  A_t = delta_t + gamma * lambda * (1 - done_t) * A_{t+1}.
     """
-    n_envs = len(member.states)
+    n_envs, rollout = len(member.states), agent.rollout
     for e in range(n_envs):
         world.observe(member.states[e], agent.inputs[e])
     forward(agent.critic, agent.inputs, n_envs)
@@ -244,11 +245,13 @@ def estimate_advantages(member: Member, agent: Agent, hp: Any, world: World, rol
 
 
 @kernel
-def loss_gradient(agent: Agent, hp: Any, rollout: Rollout, batch: Array, coefficients: tuple[float, float]) -> float:
+def loss_gradient(agent: Agent, hp: Any, batch: Array, coefficients: tuple[float, float]) -> float:
     """Gradient of the loss over the rows `batch` of the rollout into `agent.gradient`; returns the approximate KL.
 
     loss = mean(-min(A r, A clip(r, 1 - c, 1 + c)) - ent_coef * entropy + vf_coef * (V - return)^2), r = pi / pi_old.
+    `coefficients`: clip range c, entropy coefficient.
     """
+    rollout = agent.rollout
     agent.gradient.fill(0.0)
     prepare_backward(agent.actor)
     prepare_backward(agent.critic)
@@ -263,7 +266,7 @@ def loss_gradient(agent: Agent, hp: Any, rollout: Rollout, batch: Array, coeffic
         for r in range(rows):
             i = batch[first + r]
             advantage = (rollout.advantages[i] - centre) * scale
-            divergence += policy_loss(agent, rollout, r, i, advantage, (clip_range, ent_coef, share))
+            divergence += policy_loss(agent, r, i, advantage, (clip_range, ent_coef, share))
             slope = value_slope(hp, rollout, i, float(agent.critic.outputs[r, 0]))
             agent.critic.slopes[r, 0] = share * hp.vf_coef * slope
         backward(agent.actor, agent.inputs, rows)
@@ -287,17 +290,15 @@ def advantage_moments(hp: Any, rollout: Rollout, batch: Array) -> tuple[float, f
 
 
 @kernel
-def policy_loss(
-    agent: Agent, rollout: Rollout, r: int, i: int, advantage: float, weights: tuple[float, float, float]
-) -> float:
+def policy_loss(agent: Agent, r: int, i: int, advantage: float, weights: tuple[float, float, float]) -> float:
     """Gradient of the clipped surrogate and the entropy bonus of row `i` into row `r` of the actor's delta.
 
     `weights`: clip range, entropy coefficient, 1 / minibatch size. Returns (r - 1) - log r: its mean estimates the KL.
     """
     clip_range, ent_coef, share = weights
-    outputs, action = agent.actor.outputs[r], rollout.actions[i]
+    outputs, action = agent.actor.outputs[r], agent.rollout.actions[i]
     log_prob, entropy = log_prob_and_entropy(outputs, agent.log_std, agent.log_p, action)
-    log_ratio = log_prob - rollout.log_probs[i]
+    log_ratio = log_prob - agent.rollout.log_probs[i]
     ratio = math.exp(log_ratio)
     clipped_out = ratio > 1.0 + clip_range if advantage > 0.0 else ratio < 1.0 - clip_range
     by_log_prob = 0.0 if clipped_out else -share * advantage * ratio
@@ -322,11 +323,11 @@ def descend(member: Member, agent: Agent, hp: Any, learning_rate: float) -> None
     """One optimizer step along the gradient, its norm clipped over all parameters."""
     member.counts[UPDATES] += 1
     scale = clip_scale(agent.gradient, hp.max_grad_norm)
-    parameters, gradient, moments = member.parameters, agent.gradient, member.moments
+    parameters, gradient, (first, second) = member.parameters, agent.gradient, (member.moments[0], member.moments[1])
     if hp.optimizer == ADAM:
-        adam(parameters, gradient, moments, member.counts[UPDATES], learning_rate, hp.optimizer_eps, scale)
+        adam(parameters, gradient, first, second, member.counts[UPDATES], learning_rate, hp.optimizer_eps, scale)
     else:
-        rmsprop(parameters, gradient, moments, learning_rate, hp.optimizer_eps, scale)
+        rmsprop(parameters, gradient, second, learning_rate, hp.optimizer_eps, scale)
 
 
 def create(environment: Environment, hp: Any, key: int, dtype: Any) -> State:
@@ -338,12 +339,11 @@ def create(environment: Environment, hp: Any, key: int, dtype: Any) -> State:
 def bind(state: State, environment: Environment, hp: Any) -> Bound:
     """Agent and rollout memory around the member of `state`."""
     member: Member = state["member"]
-    dtype = member.parameters.dtype
-    agent, rollout = make_agent(member.parameters, environment, hp), make_rollout(environment, hp, dtype)
-    functions = environment.functions(dtype)
+    agent = make_agent(member.parameters, environment, hp)
+    functions = environment.functions(member.parameters.dtype)
 
     def advance_by(iterations: int) -> None:
-        train(member, agent, rollout, hp, limits(environment), *functions, iterations)
+        train(member, agent, hp, limits(environment), *functions, iterations)
 
     return Bound(advance_by, agent.actor, ARGMAX if environment.n_actions else MEAN)
 

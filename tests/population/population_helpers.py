@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,33 @@ def same(left: Any, right: Any) -> bool:
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
+def torch_mlp(torch: Any, flat: Any, net: Any, x: Any) -> Any:
+    """The outputs of a network of the engine, by torch, from flat parameters."""
+    for index, (fan_in, fan_out, width, weights, biases) in enumerate(net.layers.tolist()):
+        matrix = flat[weights : weights + fan_in * width].reshape(fan_in, width)[:, :fan_out]
+        x = x @ matrix + flat[biases : biases + fan_out]
+        if index < len(net.layers) - 1:
+            x = torch.tanh(x) if net.activation == 0 else torch.relu(x)
+    return x
+
+
+def close(gradient: Any, expected: Any) -> bool:
+    """Whether a gradient is another to a relative error below 1e-10 of the largest entry."""
+    return bool(np.abs(gradient - expected).max() <= 1e-10 * np.abs(expected).max())
+
+
+def trained_in_python(name: str, key: int, iterations: int, environment: Environment, **config: Any) -> Any:
+    """The state of a new float64 member after some iterations of the page run as plain Python."""
+    _, hp, state = make(name, key, environment, np.float64, **config)
+    page = importlib.import_module(f"autorl.population.{name}")
+    agent = ppo_parts(hp, state, environment)[0] if name == "ppo" else page.make_agent(state, environment, hp)
+    functions = (environment.reset, environment.step, environment.observe)
+    with np.errstate(over="ignore"):
+        page.train.py_func(state["member"], agent, hp, engine.limits(environment), *functions, iterations)
+    return state
+
+
 def ppo_parts(hp: Any, state: Any, environment: Environment) -> tuple[ppo.Agent, ppo.Rollout]:
     """Agent and rollout memory of a PPO member."""
-    parameters = state["member"].parameters
-    return ppo.make_agent(parameters, environment, hp), ppo.make_rollout(environment, hp, parameters.dtype)
+    agent = ppo.make_agent(state["member"].parameters, environment, hp)
+    return agent, agent.rollout

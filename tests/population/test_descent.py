@@ -19,7 +19,7 @@ def test_adam_takes_torchs_steps():
     optimizer = torch.optim.Adam([reference], lr=3e-2, eps=1e-5)
     moments = np.zeros((2, 20))
     for step, gradient in enumerate(gradients, start=1):
-        adam(parameters, gradient, moments, step, 3e-2, 1e-5, 1.0)
+        adam(parameters, gradient, moments[0], moments[1], step, 3e-2, 1e-5, 1.0)
         reference.grad = torch.tensor(gradient)
         optimizer.step()
         np.testing.assert_allclose(parameters, reference.detach().numpy(), rtol=1e-10, atol=1e-12)
@@ -31,7 +31,7 @@ def test_rmsprop_takes_torchs_steps():
     optimizer = torch.optim.RMSprop([reference], lr=7e-4, alpha=0.99, eps=1e-5)
     moments = np.zeros((2, 20))
     for gradient in gradients:
-        rmsprop(parameters, gradient, moments, 7e-4, 1e-5, 1.0)
+        rmsprop(parameters, gradient, moments[1], 7e-4, 1e-5, 1.0)
         reference.grad = torch.tensor(gradient)
         optimizer.step()
         np.testing.assert_allclose(parameters, reference.detach().numpy(), rtol=1e-10, atol=1e-12)

@@ -27,6 +27,30 @@ class TestPPO(TrainerConformance):
     )
 
 
+_OFF_POLICY = {"learning_starts": 32, "batch_size": 16, "buffer_size": 500, "net_width": 16, "train_freq": 4}
+
+
+class TestDQN(TrainerConformance):
+    case = Case(
+        TrainerSpec("population/dqn", FrozenMap({**_OFF_POLICY, "prioritized": True})),
+        EnvironmentSpec("CartPole-v1", n_envs=2),
+        configs=(
+            Config(learning_rate=1e-2, exploration_fraction=0.8, target_update_interval=50),
+            Config(learning_rate=1e-2, exploration_fraction=0.3, target_update_interval=10),
+        ),
+        fixed=("buffer_size", 400),
+    )
+
+
+class TestSAC(TrainerConformance):
+    case = Case(
+        TrainerSpec("population/sac", FrozenMap(_OFF_POLICY)),
+        EnvironmentSpec("Pendulum-v1"),
+        configs=(Config(learning_rate=1e-2, tau=0.01), Config(learning_rate=1e-2, tau=0.1)),
+        fixed=("net_width", 8),
+    )
+
+
 def _segment(tmp_path, **changes):
     segment = Segment(
         id="a",
@@ -94,22 +118,31 @@ def test_schedules_are_those_of_the_space(shape):
         assert scheduled(0.3, 0.01, SHAPES[shape], progress) == pytest.approx(expected(progress), rel=1e-15)
 
 
-@pytest.mark.parametrize("name", ["population/ppo", "population/ppo-small"])
+SPACES = {
+    "population/ppo": ("population/ppo", "CartPole-v1"),
+    "population/ppo-small": ("population/ppo", "CartPole-v1"),
+    "population/dqn": ("population/dqn", "MountainCar-v0"),
+    "population/sac": ("population/sac", "Pendulum-v1"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(SPACES))
 def test_shipped_spaces_hold_hyperparameters_the_trainer_takes(name, tmp_path):
-    space = load_space(name)
-    trainer = load(TrainerSpec("population/ppo"))
-    trainer.check(EnvironmentSpec("CartPole-v1"), space.names)
+    space, (trainer_name, environment) = load_space(name), SPACES[name]
+    spec = TrainerSpec(trainer_name, FrozenMap(learning_starts=0) if name == "population/sac" else FrozenMap())
+    trainer = load(spec)
+    trainer.check(EnvironmentSpec(environment), space.names)
     assert set(space.changeable) <= {
-        base for name in trainer.changes for base in (name, f"{name}.end", f"{name}.shape")
+        part for base in trainer.changes for part in (base, f"{base}.end", f"{base}.shape")
     }
     rng = np.random.default_rng(0)
-    for config in (space.default(), *(space.sample(rng) for _ in range(5))):
+    for config in (space.default(), *(space.sample(rng) for _ in range(4))):
         until = trainer.align(config, 1)
-        segment = _segment(tmp_path, trainer=TrainerSpec("population/ppo"), config=config, until=until, save=False)
-        outcome = _train(replace(segment, horizon=until, evaluate_at=()))
+        segment = _segment(tmp_path, trainer=spec, environment=EnvironmentSpec(environment), config=config, until=until)
+        outcome = _train(replace(segment, horizon=until, evaluate_at=(), save=False))
         assert outcome.reached == until
-        assert {name: outcome.applied[name] for name in ("gamma", "n_steps")} == {
-            name: config[name] for name in ("gamma", "n_steps")
+        assert {key: value for key, value in outcome.applied.items() if ".shape" not in key}.keys() >= {
+            key for key in config if not key.endswith((".shape", ".end"))
         }
 
 

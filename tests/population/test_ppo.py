@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from population_helpers import CARTPOLE, SMALL, advanced, make, ppo_parts
+from population_helpers import CARTPOLE, SMALL, advanced, close, make, ppo_parts, torch_mlp, trained_in_python
 
 from autorl.population import engine, ppo
 from autorl.population.environments import ENVIRONMENTS
@@ -27,22 +27,13 @@ def _random_rollout(rollout, environment, generator):
     rollout.log_probs[:] = -np.abs(generator.normal(size=n))
 
 
-def _torch_mlp(torch, flat, net, x):
-    for index, (fan_in, fan_out, width, weights, biases) in enumerate(net.layers.tolist()):
-        matrix = flat[weights : weights + fan_in * width].reshape(fan_in, width)[:, :fan_out]
-        x = x @ matrix + flat[biases : biases + fan_out]
-        if index < len(net.layers) - 1:
-            x = torch.tanh(x) if net.activation == 0 else torch.relu(x)
-    return x
-
-
 def _sb3_loss(torch, flat, agent, hp, rollout, batch, environment, clip_range, ent_coef):
     """The loss of Stable-Baselines3's `PPO.train`, by autograd."""
     split = len(agent.actor.parameters)
     end = split + len(agent.critic.parameters)
     x = torch.tensor(rollout.observations[batch])
-    outputs = _torch_mlp(torch, flat[:split], agent.actor, x)
-    values = _torch_mlp(torch, flat[split:end], agent.critic, x)[:, 0]
+    outputs = torch_mlp(torch, flat[:split], agent.actor, x)
+    values = torch_mlp(torch, flat[split:end], agent.critic, x)[:, 0]
     actions = torch.tensor(rollout.actions[batch])
     if environment.n_actions:
         policy = torch.distributions.Categorical(logits=outputs)
@@ -92,13 +83,13 @@ def test_the_gradient_is_that_of_sb3s_loss(
     agent, rollout = ppo_parts(hp, state, environment)
     _random_rollout(rollout, environment, generator)
     batch = generator.permutation(45)[:rows]
-    divergence = ppo.loss_gradient(agent, hp, rollout, batch, (clip_range, ent_coef))
+    divergence = ppo.loss_gradient(agent, hp, batch, (clip_range, ent_coef))
 
     flat = torch.tensor(parameters, requires_grad=True)
     loss = _sb3_loss(torch, flat, agent, hp, rollout, batch, environment, clip_range, ent_coef)
     loss.backward()
     expected = flat.grad.numpy()
-    assert np.abs(agent.gradient - expected).max() <= 1e-10 * np.abs(expected).max()
+    assert close(agent.gradient, expected)
     assert divergence >= -1e-12  # an average of non-negative terms
 
 
@@ -110,7 +101,7 @@ def _collected(environment, **config):
     world = ppo.World(*functions, *engine.limits(environment))
     with np.errstate(over="ignore"):
         ppo.begin(state["member"], world)
-        ppo.collect_rollout(state["member"], agent, hp, world, rollout)
+        ppo.collect_rollout(state["member"], agent, hp, world)
     return hp, agent, rollout, state["member"]
 
 
@@ -156,12 +147,7 @@ def test_the_program_does_what_the_page_says_in_plain_python(name, extra):
     environment = ENVIRONMENTS[name]
     config = {**SMALL, "clip_range_vf": 0.2, "ent_coef": 0.01, "learning_rate": 1e-2, **extra}
     compiled = advanced("ppo", 5, (2,), environment, **config)["member"]
-    _, hp, state = make("ppo", 5, environment, np.float64, **config)
-    agent, rollout = ppo_parts(hp, state, environment)
-    functions = (environment.reset, environment.step, environment.observe)
-    with np.errstate(over="ignore"):
-        ppo.train.py_func(state["member"], agent, rollout, hp, engine.limits(environment), *functions, 2)
-    plain = state["member"]
+    plain = trained_in_python("ppo", 5, 2, environment, **config)["member"]
     assert np.array_equal(compiled.counts, plain.counts)
     assert np.array_equal(compiled.counters, plain.counters)
     np.testing.assert_allclose(compiled.parameters, plain.parameters, rtol=2e-3, atol=2e-4)

@@ -1,0 +1,307 @@
+"""Deep Q-learning, one member: epsilon-greedy steps into a replay memory, Huber updates towards a target network.
+
+Semantics and defaults are Stable-Baselines3's: `train_freq` steps of every environment, then `gradient_steps` updates
+(-1: one per step taken); no updates before `learning_starts`; the target network follows every `target_update_interval`
+environment steps by Polyak averaging; a truncated episode bootstraps. Beyond SB3: double Q-learning, no target network,
+prioritised replay. Each environment tosses a coin of its own for exploration (SB3: one for all of them).
+
+References:
+    [Mnih2015] V. Mnih et al. Human-level control through deep reinforcement learning. Nature 518, 2015.
+    [Hasselt2016] H. van Hasselt, A. Guez, D. Silver. Deep reinforcement learning with double Q-learning. AAAI 2016.
+    [Schaul2016] T. Schaul et al. Prioritized experience replay. ICLR 2016.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autorl.population import replay as memory
+from autorl.population import rng
+from autorl.population.descent import adam, clip_scale, polyak
+from autorl.population.engine import Algorithm, Bound, State, limits
+from autorl.population.environments.base import Environment
+from autorl.population.evaluation import ARGMAX
+from autorl.population.hyperparameters import Setting, scheduled
+from autorl.population.kernels import Array, kernel, program
+from autorl.population.members import (
+    STEPS,
+    UPDATES,
+    Member,
+    World,
+    advance,
+    begin,
+    draw,
+    new_member,
+    restart,
+)
+from autorl.population.networks import (
+    ACTIVATIONS,
+    Network,
+    backward,
+    forward,
+    hidden_sizes,
+    network,
+    parameter_count,
+    prepare_backward,
+    uniform_fan_in,
+)
+from autorl.population.replay import Replay
+
+HYPERPARAMETERS = {
+    "learning_rate": Setting(1e-4, lower=0.0, scheduled=True),
+    "buffer_size": Setting(1_000_000, lower=1, change=None),
+    "learning_starts": Setting(100, lower=0),
+    "batch_size": Setting(32, lower=1),
+    "tau": Setting(1.0, lower=0.0, upper=1.0),
+    "gamma": Setting(0.99, lower=0.0, upper=1.0),
+    "train_freq": Setting(4, lower=1),
+    "gradient_steps": Setting(1, lower=-1),
+    "target_update_interval": Setting(10_000, lower=1),
+    "exploration_fraction": Setting(0.1, lower=0.0, upper=1.0),
+    "exploration_initial_eps": Setting(1.0, lower=0.0, upper=1.0),
+    "exploration_final_eps": Setting(0.05, lower=0.0, upper=1.0),
+    "max_grad_norm": Setting(10.0, lower=0.0),
+    "n_envs": Setting(1, lower=1, change=None),
+    "double": Setting(False),
+    "use_target_network": Setting(True),
+    "prioritized": Setting(False, change=None),
+    "priority_alpha": Setting(0.6, lower=0.0),
+    "priority_beta": Setting(0.4, lower=0.0, scheduled=True),
+    "priority_eps": Setting(1e-6, lower=0.0),
+    "optimizer_eps": Setting(1e-8, lower=0.0),
+    "net_width": Setting(64, lower=1, change=None),
+    "net_depth": Setting(2, lower=1, change=None),
+    "activation": Setting("relu", codes=ACTIVATIONS, change=None),
+}
+
+
+class Target(NamedTuple):
+    """The parameters of the target network, flat."""
+
+    parameters: Array
+
+
+class Agent(NamedTuple):
+    """Online and target network, the replay memory, and scratch memory for one minibatch of `batch_size` rows.
+
+    `batch` are the rows drawn from the memory, `weights` their importance weights, `targets` what their Q-values move
+    to.
+    """
+
+    online: Network
+    target: Network
+    replay: Replay
+    inputs: Array
+    action: Array
+    batch: Array
+    weights: Array
+    targets: Array
+
+
+def network_sizes(environment: Environment, hp: Any) -> tuple[int, ...]:
+    """Layer sizes of the Q-network: one output per action."""
+    return hidden_sizes(environment.observation_size, int(hp.net_width), int(hp.net_depth), environment.n_actions)
+
+
+def create(environment: Environment, hp: Any, key: int, dtype: Any) -> State:
+    """A member at step 0: PyTorch's default weights, the target network equal to the online one, an empty memory."""
+    sizes = network_sizes(environment, hp)
+    parameters = np.zeros(parameter_count(sizes), dtype)
+    uniform_fan_in(parameters, sizes, rng.derived(key, rng.INITIALISE, 0))
+    n_envs = int(hp.n_envs)
+    capacity = max(int(hp.buffer_size) // n_envs, 1) * n_envs
+    return {
+        "member": new_member(key, parameters, environment, n_envs),
+        "target": Target(parameters.copy()),
+        "replay": memory.new_replay(environment, capacity, bool(hp.prioritized), dtype),
+    }
+
+
+def make_agent(state: State, environment: Environment, hp: Any) -> Agent:
+    """Networks over the state's parameters, and scratch memory."""
+    parameters, target = state["member"].parameters, state["target"].parameters
+    sizes, word = network_sizes(environment, hp), HYPERPARAMETERS["activation"].decode(hp.activation)
+    n, dtype = int(hp.batch_size), parameters.dtype
+    rows = max(n, int(hp.n_envs))
+    return Agent(
+        online=network(parameters, np.zeros_like(parameters), sizes, word, rows),
+        target=network(target, np.zeros_like(target), sizes, word, rows),
+        replay=state["replay"],
+        inputs=np.zeros((rows, environment.observation_size), dtype),
+        action=np.zeros(1),
+        batch=np.zeros(n, np.int64),
+        weights=np.ones(n),
+        targets=np.zeros(n),
+    )
+
+
+@program
+def train(
+    member: Member,
+    agent: Agent,
+    hp: Any,
+    limits: tuple[int, int, Array],
+    reset: Any,
+    step: Any,
+    observe: Any,
+    iterations: int,
+) -> None:
+    """Advance `member` by `iterations` rounds of steps and updates. `limits`: time limit, n_actions, action bounds."""
+    world = World(reset, step, observe, limits[0], limits[1], limits[2])
+    n_envs = len(member.states)
+    target_period = max(hp.target_update_interval // n_envs, 1)
+    begin(member, world)
+    for _ in range(iterations):
+        for _ in range(hp.train_freq):
+            step_environments(member, agent, hp, world)
+            if member.counts[STEPS] // n_envs % target_period == 0:
+                polyak(agent.target.parameters, agent.online.parameters, hp.tau)
+        if member.counts[STEPS] > hp.learning_starts:
+            progress = member.counts[STEPS] / hp.horizon
+            learning_rate = scheduled(hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress)
+            beta = scheduled(hp.priority_beta, hp.priority_beta_end, hp.priority_beta_shape, progress)
+            for _ in range(hp.gradient_steps if hp.gradient_steps >= 0 else hp.train_freq * n_envs):
+                sample_batch(member, agent, hp, beta)
+                loss_gradient(agent, hp, world.n_actions)
+                descend(member, agent, hp, learning_rate)
+
+
+@kernel
+def exploration_rate(hp: Any, progress: float) -> float:
+    """Epsilon: linear from the initial to the final value over the exploration fraction of the horizon."""
+    if progress >= hp.exploration_fraction:
+        return float(hp.exploration_final_eps)
+    done = progress / hp.exploration_fraction
+    return float((1.0 - done) * hp.exploration_initial_eps + done * hp.exploration_final_eps)
+
+
+@kernel
+def step_environments(member: Member, agent: Agent, hp: Any, world: World) -> None:
+    """One epsilon-greedy step of every environment, remembered."""
+    n_envs, replay = len(member.states), agent.replay
+    epsilon = exploration_rate(hp, member.counts[STEPS] / hp.horizon)
+    if member.counts[STEPS] < hp.learning_starts:
+        epsilon = 1.0
+    for e in range(n_envs):
+        world.observe(member.states[e], agent.inputs[e])
+    forward(agent.online, agent.inputs, n_envs)
+    seed, inputs = rng.stream(member.key[0], rng.ACTION), agent.inputs.shape[1]
+    for e in range(n_envs):
+        counter = draw(member, rng.ACTION)
+        agent.action[0] = best(agent.online.outputs[e], world.n_actions)
+        if rng.uniform(seed, 2 * counter) < epsilon:
+            agent.action[0] = rng.integer(seed, 2 * counter + 1, world.n_actions)
+        row = replay.rows[memory.claim(replay)]
+        world.observe(member.states[e], row[:inputs])
+        reward, terminated, truncated = advance(member, world, e, agent.action)
+        world.observe(member.states[e], row[inputs : 2 * inputs])
+        row[2 * inputs] = agent.action[0]
+        row[2 * inputs + 1] = reward
+        row[2 * inputs + 2] = 1.0 if terminated else 0.0
+        if terminated or truncated:
+            restart(member, world, e)
+
+
+@kernel
+def best(values: Array, n_actions: int) -> int:
+    """The first action of largest value."""
+    choice = 0
+    for j in range(1, n_actions):
+        if values[j] > values[choice]:
+            choice = j
+    return choice
+
+
+@kernel
+def sample_batch(member: Member, agent: Agent, hp: Any, beta: float) -> None:
+    """Draw a minibatch of rows and their importance weights (1 where rows are drawn uniformly)."""
+    seed = rng.bits(rng.stream(member.key[0], rng.REPLAY), draw(member, rng.REPLAY))
+    if hp.prioritized:
+        memory.sample_by_priority(agent.replay, seed, beta, agent.batch, agent.weights)
+    else:
+        memory.sample_uniform(agent.replay, seed, agent.batch)
+
+
+@kernel
+def loss_gradient(agent: Agent, hp: Any, n_actions: int) -> None:
+    """Gradient of mean(w * huber(Q(s, a) - y)) into the online network's gradient; sets new priorities.
+
+    y = r + gamma * (1 - terminated) * Q'(s', a'): a' is the best action of Q' itself, or of Q (double Q-learning);
+    Q' is the target network, or Q where there is none.
+    """
+    replay, online, n, inputs = agent.replay, agent.online, len(agent.batch), agent.inputs.shape[1]
+    bootstrap_values(agent, hp, n_actions)
+    online.gradient.fill(0.0)
+    take(agent, 0)
+    forward(online, agent.inputs, n)
+    prepare_backward(online)
+    for r in range(n):
+        i = agent.batch[r]
+        action = int(replay.rows[i, 2 * inputs])
+        error = online.outputs[r, action] - agent.targets[r]
+        for j in range(n_actions):
+            online.slopes[r, j] = 0.0
+        online.slopes[r, action] = agent.weights[r] * min(max(error, -1.0), 1.0) / n
+        if hp.prioritized:
+            memory.set_priority(replay, i, (abs(error) + hp.priority_eps) ** hp.priority_alpha)
+    backward(online, agent.inputs, n)
+
+
+@kernel
+def bootstrap_values(agent: Agent, hp: Any, n_actions: int) -> None:
+    """The targets y of the minibatch."""
+    replay, n, inputs = agent.replay, len(agent.batch), agent.inputs.shape[1]
+    take(agent, inputs)
+    if hp.double or not hp.use_target_network:
+        forward(agent.online, agent.inputs, n)
+    if hp.use_target_network:
+        forward(agent.target, agent.inputs, n)
+    for r in range(n):
+        values = agent.target.outputs[r] if hp.use_target_network else agent.online.outputs[r]
+        choice = best(agent.online.outputs[r] if hp.double else values, n_actions)
+        row = replay.rows[agent.batch[r]]
+        alive = 1.0 - row[2 * inputs + 2]
+        agent.targets[r] = row[2 * inputs + 1] + hp.gamma * alive * values[choice]
+
+
+@kernel
+def take(agent: Agent, first: int) -> None:
+    """Copy the minibatch's columns from `first` on into the networks' inputs: 0 = s, observation size = s'."""
+    for r in range(len(agent.batch)):
+        row = agent.replay.rows[agent.batch[r]]
+        for j in range(agent.inputs.shape[1]):
+            agent.inputs[r, j] = row[first + j]
+
+
+@kernel
+def descend(member: Member, agent: Agent, hp: Any, learning_rate: float) -> None:
+    """One step of Adam along the clipped gradient."""
+    member.counts[UPDATES] += 1
+    gradient, first, second = agent.online.gradient, member.moments[0], member.moments[1]
+    scale, update = clip_scale(gradient, hp.max_grad_norm), member.counts[UPDATES]
+    adam(member.parameters, gradient, first, second, update, learning_rate, hp.optimizer_eps, scale)
+
+
+def bind(state: State, environment: Environment, hp: Any) -> Bound:
+    """Networks and scratch memory around the state."""
+    member, agent = state["member"], make_agent(state, environment, hp)
+    functions = environment.functions(member.parameters.dtype)
+
+    def advance_by(iterations: int) -> None:
+        train(member, agent, hp, limits(environment), *functions, iterations)
+
+    return Bound(advance_by, agent.online, ARGMAX)
+
+
+ALGORITHM = Algorithm(
+    name="dqn",
+    settings=HYPERPARAMETERS,
+    discrete=True,
+    continuous=False,
+    stride=lambda hp: int(hp.train_freq) * int(hp.n_envs),
+    create=create,
+    bind=bind,
+    parts={"member": Member, "target": Target, "replay": Replay},
+)

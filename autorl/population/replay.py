@@ -1,0 +1,131 @@
+"""Replay memory of one member: a ring of transitions, drawn uniformly or by priority from a sum tree.
+
+References:
+    [Lin1992] L. Lin. Self-improving reactive agents based on reinforcement learning. Machine Learning 8, 1992.
+    [Schaul2016] T. Schaul et al. Prioritized experience replay. ICLR 2016 (the proportional variant).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autorl.population import rng
+from autorl.population.environments.base import Environment
+from autorl.population.kernels import Array, kernel
+
+WRITTEN, CAPACITY = 0, 1
+
+
+class Replay(NamedTuple):
+    """Transitions of one member.
+
+    Attributes:
+        rows: (capacity, width): observation, following observation, action, reward, terminated, side by side, so that a
+            drawn transition costs one or two cache lines.
+        counts: (2,) int64: transitions ever written, and the capacity.
+        tree: (2 * leaves,) float64: priorities in its second half, each inner node the sum of its two children; node 1
+            is the total. Empty where transitions are drawn uniformly.
+        top: (1,) float64, the largest priority ever given; new transitions get it.
+    """
+
+    rows: Array
+    counts: Array
+    tree: Array
+    top: Array
+
+
+def new_replay(environment: Environment, capacity: int, prioritized: bool, dtype: Any) -> Replay:
+    """An empty memory. Pages of `rows` cost memory only once they are written."""
+    width = 2 * environment.observation_size + environment.action_size + 2
+    return Replay(
+        rows=np.zeros((capacity, width), dtype),
+        counts=np.array([0, capacity], np.int64),
+        tree=np.zeros(2 * _leaves(capacity) if prioritized else 0),
+        top=np.ones(1),
+    )
+
+
+def trimmed(replay: Replay) -> Replay:
+    """The memory without what was never written: what an archive holds. `tree` is reduced to its leaves in use."""
+    size = min(int(replay.counts[WRITTEN]), int(replay.counts[CAPACITY]))
+    half = len(replay.tree) // 2
+    return replay._replace(rows=replay.rows[:size], tree=replay.tree[half : half + size])
+
+
+def restored(replay: Replay) -> Replay:
+    """The inverse of `trimmed`."""
+    capacity = int(replay.counts[CAPACITY])
+    rows = np.zeros((capacity, replay.rows.shape[1]), replay.rows.dtype)
+    rows[: len(replay.rows)] = replay.rows
+    if len(replay.tree) == 0:
+        return replay._replace(rows=rows)
+    half = _leaves(capacity)
+    tree = np.zeros(2 * half)
+    tree[half : half + len(replay.tree)] = replay.tree
+    while half > 1:
+        half //= 2
+        tree[half : 2 * half] = tree[2 * half : 4 * half : 2] + tree[2 * half + 1 : 4 * half : 2]
+    return replay._replace(rows=rows, tree=tree)
+
+
+def _leaves(capacity: int) -> int:
+    return 1 << max(0, capacity - 1).bit_length()
+
+
+@kernel
+def size(replay: Replay) -> Any:
+    """Transitions in memory."""
+    return min(replay.counts[WRITTEN], replay.counts[CAPACITY])
+
+
+@kernel
+def claim(replay: Replay) -> Any:
+    """The row the next transition goes to; the oldest is given up when the memory is full."""
+    row = replay.counts[WRITTEN] % replay.counts[CAPACITY]
+    replay.counts[WRITTEN] += 1
+    if len(replay.tree) > 0:
+        set_priority(replay, row, replay.top[0])
+    return row
+
+
+@kernel
+def sample_uniform(replay: Replay, seed: int, out: Array) -> None:
+    """Fill `out` with rows drawn uniformly, with replacement."""
+    n = size(replay)
+    for i in range(len(out)):
+        out[i] = rng.integer(seed, i, n)
+
+
+@kernel
+def sample_by_priority(replay: Replay, seed: int, beta: float, out: Array, weights: Array) -> None:
+    """Fill `out` with rows drawn in proportion to their priorities, one from each of equal shares of the total.
+
+    `weights` become the importance weights (n P(i))^-beta, divided by the largest among them [Schaul2016].
+    """
+    n, leaves, largest = size(replay), len(replay.tree) // 2, 0.0
+    for i in range(len(out)):
+        left = replay.tree[1] * (i + rng.uniform(seed, i)) / len(out)
+        node = 1
+        while node < leaves:
+            node *= 2
+            if left >= replay.tree[node] and replay.tree[node + 1] > 0.0:
+                left -= replay.tree[node]
+                node += 1
+        out[i] = node - leaves
+        weights[i] = (n * replay.tree[node] / replay.tree[1]) ** -beta
+        largest = max(largest, weights[i])
+    for i in range(len(out)):
+        weights[i] /= largest
+
+
+@kernel
+def set_priority(replay: Replay, row: int, priority: float) -> None:
+    """Give a row a priority; sums are formed anew from the children, so that no rounding piles up."""
+    replay.top[0] = max(replay.top[0], priority)
+    node = len(replay.tree) // 2 + row
+    replay.tree[node] = priority
+    while node > 1:
+        node //= 2
+        replay.tree[node] = replay.tree[2 * node] + replay.tree[2 * node + 1]

@@ -1,0 +1,396 @@
+"""Soft actor-critic, one member: squashed Gaussian policy, two critics with targets, fixed or learned temperature.
+
+Semantics and defaults are Stable-Baselines3's: uniformly random actions before `learning_starts`; `train_freq` steps of
+every environment, then `gradient_steps` updates (-1: one per step taken), each of temperature, critics and actor in
+this order on one minibatch; target critics follow by Polyak averaging; a truncated episode bootstraps. Actions are kept
+and judged in [-1, 1] and stretched to the environment's bounds. No gradient clipping.
+
+Reference:
+    [Haarnoja2018] T. Haarnoja et al. Soft actor-critic algorithms and applications. arXiv:1812.05905.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autorl.population import replay as memory
+from autorl.population import rng
+from autorl.population.descent import adam, polyak
+from autorl.population.engine import Algorithm, Bound, State, limits
+from autorl.population.environments.base import Environment
+from autorl.population.evaluation import SQUASHED
+from autorl.population.hyperparameters import Setting, scheduled
+from autorl.population.kernels import Array, kernel, program
+from autorl.population.members import STEPS, UPDATES, Member, World, advance, begin, draw, new_member, restart
+from autorl.population.networks import (
+    ACTIVATIONS,
+    Network,
+    backward,
+    backward_inputs,
+    forward,
+    hidden_sizes,
+    network,
+    padded,
+    parameter_count,
+    prepare_backward,
+    uniform_fan_in,
+)
+from autorl.population.policies import HALF_LOG_2PI
+from autorl.population.replay import Replay
+
+HYPERPARAMETERS = {
+    "learning_rate": Setting(3e-4, lower=0.0, scheduled=True),
+    "buffer_size": Setting(1_000_000, lower=1, change=None),
+    "learning_starts": Setting(100, lower=0),
+    "batch_size": Setting(256, lower=1),
+    "tau": Setting(0.005, lower=0.0, upper=1.0),
+    "gamma": Setting(0.99, lower=0.0, upper=1.0),
+    "train_freq": Setting(1, lower=1),
+    "gradient_steps": Setting(1, lower=-1),
+    "target_update_interval": Setting(1, lower=1),  # in gradient steps
+    "ent_coef": Setting("auto", lower=0.0, special=("auto", -1.0), change=None),
+    "target_entropy": Setting("auto", special=("auto", math.inf)),  # auto: minus the number of action dimensions
+    "reward_scale": Setting(1.0),
+    "n_envs": Setting(1, lower=1, change=None),
+    "optimizer_eps": Setting(1e-8, lower=0.0),
+    "net_width": Setting(256, lower=1, change=None),
+    "net_depth": Setting(2, lower=1, change=None),
+    "activation": Setting("relu", codes=ACTIVATIONS, change=None),
+}
+LOG_STD_LOW, LOG_STD_HIGH = -20.0, 2.0
+SQUASH_EPS = 1e-6
+
+
+class Target(NamedTuple):
+    """The parameters of both target critics, flat."""
+
+    parameters: Array
+
+
+class Agent(NamedTuple):
+    """The networks of a member and scratch memory for one minibatch of n rows.
+
+    Attributes:
+        actor: outputs mean and log-deviation of each action dimension; `judged` is the same network with scratch memory
+            of its own, for the following observations and for acting.
+        first, second: critics; inputs are an observation and an action. `target_1`, `target_2` are their targets.
+        log_alpha: (1,) the logarithm of the temperature, the last parameter.
+        gradient: (parameters,) flat, of actor, critics and temperature.
+        observations, pairs, action_slopes: inputs of actor and critics, and the critics' gradients with respect to
+            pairs.
+        actions, noise: (n, action_size) drawn actions in [-1, 1] and the normal draws behind them.
+        batch, targets, log_probs: (n,) rows drawn, what the critics move to, log-probabilities of `actions`.
+    """
+
+    actor: Network
+    judged: Network
+    first: Network
+    second: Network
+    target_1: Network
+    target_2: Network
+    replay: Replay
+    log_alpha: Array
+    gradient: Array
+    observations: Array
+    pairs: Array
+    action_slopes: Array
+    actions: Array
+    noise: Array
+    action: Array
+    batch: Array
+    targets: Array
+    log_probs: Array
+
+
+def network_sizes(environment: Environment, hp: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Layer sizes of the actor and of a critic."""
+    inputs, actions = environment.observation_size, environment.action_size
+    width, depth = int(hp.net_width), int(hp.net_depth)
+    return hidden_sizes(inputs, width, depth, 2 * actions), hidden_sizes(inputs + actions, width, depth, 1)
+
+
+def create(environment: Environment, hp: Any, key: int, dtype: Any) -> State:
+    """A member at step 0: PyTorch's default weights, targets equal to the critics, temperature 1 or as given."""
+    actor, critic = network_sizes(environment, hp)
+    a, c = parameter_count(actor), parameter_count(critic)
+    parameters = np.zeros(a + 2 * c + 1, dtype)
+    for index, (first, sizes) in enumerate(((0, actor), (a, critic), (a + c, critic))):
+        part = parameters[first : first + parameter_count(sizes)]
+        uniform_fan_in(part, sizes, rng.derived(key, rng.INITIALISE, index))
+    if hp.ent_coef >= 0.0:
+        parameters[-1] = math.log(max(float(hp.ent_coef), 1e-30))
+    n_envs = int(hp.n_envs)
+    capacity = max(int(hp.buffer_size) // n_envs, 1) * n_envs
+    return {
+        "member": new_member(key, parameters, environment, n_envs),
+        "target": Target(parameters[a : a + 2 * c].copy()),
+        "replay": memory.new_replay(environment, capacity, False, dtype),
+    }
+
+
+def make_agent(state: State, environment: Environment, hp: Any) -> Agent:
+    """Networks over the state's parameters, and scratch memory."""
+    parameters, target = state["member"].parameters, state["target"].parameters
+    (actor, critic), word = network_sizes(environment, hp), HYPERPARAMETERS["activation"].decode(hp.activation)
+    a, c, n, dtype = parameter_count(actor), parameter_count(critic), int(hp.batch_size), parameters.dtype
+    rows, inputs, actions = max(n, int(hp.n_envs)), environment.observation_size, environment.action_size
+    gradient, unused = np.zeros_like(parameters), np.zeros_like(target)
+    return Agent(
+        actor=network(parameters[:a], gradient[:a], actor, word, rows),
+        judged=network(parameters[:a], gradient[:a], actor, word, rows),
+        first=network(parameters[a : a + c], gradient[a : a + c], critic, word, rows),
+        second=network(parameters[a + c : -1], gradient[a + c : -1], critic, word, rows),
+        target_1=network(target[:c], unused[:c], critic, word, rows),
+        target_2=network(target[c:], unused[c:], critic, word, rows),
+        replay=state["replay"],
+        log_alpha=parameters[-1:],
+        gradient=gradient,
+        observations=np.zeros((rows, inputs), dtype),
+        pairs=np.zeros((rows, inputs + actions), dtype),
+        action_slopes=np.zeros((2, rows, padded(inputs + actions)), dtype),
+        actions=np.zeros((rows, actions)),
+        noise=np.zeros((rows, actions)),
+        action=np.zeros(actions),
+        batch=np.zeros(n, np.int64),
+        targets=np.zeros(n),
+        log_probs=np.zeros(n),
+    )
+
+
+@program
+def train(
+    member: Member,
+    agent: Agent,
+    hp: Any,
+    limits: tuple[int, int, Array],
+    reset: Any,
+    step: Any,
+    observe: Any,
+    iterations: int,
+) -> None:
+    """Advance `member` by `iterations` rounds of steps and updates. `limits`: time limit, n_actions, action bounds."""
+    world = World(reset, step, observe, limits[0], limits[1], limits[2])
+    begin(member, world)
+    for _ in range(iterations):
+        for _ in range(hp.train_freq):
+            step_environments(member, agent, hp, world)
+        if member.counts[STEPS] > hp.learning_starts:
+            progress = member.counts[STEPS] / hp.horizon
+            rate = scheduled(hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress)
+            updates = hp.gradient_steps if hp.gradient_steps >= 0 else hp.train_freq * len(member.states)
+            for update in range(updates):
+                update_networks(member, agent, hp, rate)
+                if update % hp.target_update_interval == 0:
+                    polyak(agent.target_1.parameters, agent.first.parameters, hp.tau)
+                    polyak(agent.target_2.parameters, agent.second.parameters, hp.tau)
+
+
+@kernel
+def step_environments(member: Member, agent: Agent, hp: Any, world: World) -> None:
+    """One step of every environment with a drawn action (uniform before `learning_starts`), remembered."""
+    n_envs, replay, inputs = len(member.states), agent.replay, agent.observations.shape[1]
+    for e in range(n_envs):
+        world.observe(member.states[e], agent.observations[e])
+    forward(agent.judged, agent.observations, n_envs)
+    seed = rng.stream(member.key[0], rng.ACTION)
+    for e in range(n_envs):
+        row = replay.rows[memory.claim(replay)]
+        world.observe(member.states[e], row[:inputs])
+        squashed_sample(agent.judged.outputs[e], seed, member.counters[rng.ACTION], agent.noise[e], agent.actions[e])
+        for i in range(len(agent.action)):
+            counter = draw(member, rng.ACTION)
+            if member.counts[STEPS] < hp.learning_starts:
+                agent.actions[e, i] = 2.0 * rng.uniform(seed, 2 * counter) - 1.0
+            row[2 * inputs + i] = agent.actions[e, i]
+            low, high = world.bounds[0, i], world.bounds[1, i]
+            agent.action[i] = low + 0.5 * (high - low) * (1.0 + agent.actions[e, i])
+        reward, terminated, truncated = advance(member, world, e, agent.action)
+        world.observe(member.states[e], row[inputs : 2 * inputs])
+        row[-2] = reward * hp.reward_scale
+        row[-1] = 1.0 if terminated else 0.0
+        if terminated or truncated:
+            restart(member, world, e)
+
+
+@kernel
+def squashed_sample(outputs: Array, seed: int, counter: int, noise: Array, action: Array) -> float:
+    """Draw tanh(mean + std * noise) into `action`; returns its log-probability.
+
+    log p(a) = log N(u) - sum log(1 - a^2 + 1e-6) for a = tanh(u). Draws `counter`, `counter` + 1, ... of stream `seed`.
+    """
+    n, log_prob = len(action), 0.0
+    for i in range(n):
+        noise[i] = rng.normal(seed, counter + i)
+        log_std = min(max(float(outputs[n + i]), LOG_STD_LOW), LOG_STD_HIGH)
+        action[i] = math.tanh(outputs[i] + math.exp(log_std) * noise[i])
+        log_prob -= 0.5 * noise[i] * noise[i] + log_std + HALF_LOG_2PI
+        log_prob -= math.log(1.0 - action[i] * action[i] + SQUASH_EPS)
+    return log_prob
+
+
+@kernel
+def update_networks(member: Member, agent: Agent, hp: Any, rate: float) -> None:
+    """One gradient step of temperature, critics and actor on a fresh minibatch, in Stable-Baselines3's order."""
+    update, n = draw(member, rng.UPDATE), len(agent.batch)
+    memory.sample_uniform(agent.replay, rng.bits(rng.stream(member.key[0], rng.REPLAY), update), agent.batch)
+    seed = rng.bits(rng.stream(member.key[0], rng.UPDATE), update)
+    member.counts[UPDATES] += 1
+    alpha = math.exp(agent.log_alpha[0]) if hp.ent_coef < 0.0 else float(hp.ent_coef)
+    critic_targets(agent, hp, alpha, rng.stream(seed, 1))
+    take(agent, 0)
+    forward(agent.actor, agent.observations, n)
+    for r in range(n):
+        draws = r * len(agent.action)
+        outputs = agent.actor.outputs[r]
+        agent.log_probs[r] = squashed_sample(outputs, rng.stream(seed, 0), draws, agent.noise[r], agent.actions[r])
+    actor_end, critics_end = len(agent.actor.parameters), len(member.parameters) - 1
+    if hp.ent_coef < 0.0:
+        temperature_gradient(agent, hp)
+        descend(member, agent, hp, rate, critics_end, critics_end + 1)
+    critic_gradient(agent)
+    descend(member, agent, hp, rate, actor_end, critics_end)
+    actor_gradient(agent, alpha)
+    descend(member, agent, hp, rate, 0, actor_end)
+
+
+@kernel
+def take(agent: Agent, first: int) -> None:
+    """Copy the minibatch's columns from `first` on into the actor's inputs: 0 = s, observation size = s'."""
+    for r in range(len(agent.batch)):
+        row = agent.replay.rows[agent.batch[r]]
+        for j in range(agent.observations.shape[1]):
+            agent.observations[r, j] = row[first + j]
+
+
+@kernel
+def pair(agent: Agent) -> None:
+    """Fill the critics' inputs with the actor's inputs and `actions`."""
+    inputs = agent.observations.shape[1]
+    for r in range(len(agent.batch)):
+        for j in range(inputs):
+            agent.pairs[r, j] = agent.observations[r, j]
+        for i in range(len(agent.action)):
+            agent.pairs[r, inputs + i] = agent.actions[r, i]
+
+
+@kernel
+def critic_targets(agent: Agent, hp: Any, alpha: float, seed: int) -> None:
+    """Y = r + gamma * (1 - terminated) * (min Q'(s', a') - alpha * log pi(a'|s')) with a' drawn from the policy."""
+    n = len(agent.batch)
+    take(agent, agent.observations.shape[1])
+    forward(agent.judged, agent.observations, n)
+    for r in range(n):
+        draws = r * len(agent.action)
+        agent.log_probs[r] = squashed_sample(agent.judged.outputs[r], seed, draws, agent.noise[r], agent.actions[r])
+    pair(agent)
+    forward(agent.target_1, agent.pairs, n)
+    forward(agent.target_2, agent.pairs, n)
+    for r in range(n):
+        row = agent.replay.rows[agent.batch[r]]
+        following = min(agent.target_1.outputs[r, 0], agent.target_2.outputs[r, 0]) - alpha * agent.log_probs[r]
+        agent.targets[r] = row[-2] + hp.gamma * (1.0 - row[-1]) * following
+
+
+@kernel
+def temperature_gradient(agent: Agent, hp: Any) -> None:
+    """Gradient of -log_alpha * mean(log pi(a|s) + target entropy)."""
+    target = -float(len(agent.action)) if math.isinf(hp.target_entropy) else hp.target_entropy
+    total = 0.0
+    for r in range(len(agent.batch)):
+        total += agent.log_probs[r] + target
+    agent.gradient[-1] = -total / len(agent.batch)
+
+
+@kernel
+def critic_gradient(agent: Agent) -> None:
+    """Gradient of 0.5 * (mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2) for the actions in memory."""
+    n, inputs = len(agent.batch), agent.observations.shape[1]
+    for r in range(n):
+        row = agent.replay.rows[agent.batch[r]]
+        for j in range(inputs):
+            agent.pairs[r, j] = row[j]
+        for i in range(len(agent.action)):
+            agent.pairs[r, inputs + i] = row[2 * inputs + i]
+    for critic in (agent.first, agent.second):
+        critic.gradient.fill(0.0)
+        forward(critic, agent.pairs, n)
+        prepare_backward(critic)
+        for r in range(n):
+            critic.slopes[r, 0] = (critic.outputs[r, 0] - agent.targets[r]) / n
+        backward(critic, agent.pairs, n)
+
+
+@kernel
+def actor_gradient(agent: Agent, alpha: float) -> None:
+    """Gradient of mean(alpha * log pi(a|s) - min(Q1, Q2)(s, a)) for a = tanh(mean + std * noise), critics fixed.
+
+    With u the argument of tanh: d loss / d u = alpha * 2 a (1 - a^2) / (1 - a^2 + 1e-6) - (1 - a^2) * d min Q / d a,
+    d loss / d mean = d loss / d u, d loss / d log std = std * noise * d loss / d u - alpha (0 where it is clamped).
+    """
+    n, size = len(agent.batch), len(agent.action)
+    action_gradients(agent)
+    inputs = agent.observations.shape[1]
+    agent.actor.gradient.fill(0.0)
+    prepare_backward(agent.actor)
+    for r in range(n):
+        outputs, slopes = agent.actor.outputs[r], agent.actor.slopes[r]
+        for i in range(size):
+            action, log_std = agent.actions[r, i], float(outputs[size + i])
+            slack = 1.0 - action * action
+            by_action = agent.action_slopes[0, r, inputs + i] + agent.action_slopes[1, r, inputs + i]
+            slope = alpha * 2.0 * action * slack / (slack + SQUASH_EPS) + slack * by_action
+            slopes[i] = slope / n
+            free = LOG_STD_LOW <= log_std <= LOG_STD_HIGH
+            slopes[size + i] = (math.exp(log_std) * agent.noise[r, i] * slope - alpha) / n if free else 0.0
+    backward(agent.actor, agent.observations, n)
+
+
+@kernel
+def action_gradients(agent: Agent) -> None:
+    """d(-min(Q1, Q2)(s, a)) / d(s, a) of every row, as the sum of both entries of `action_slopes`."""
+    n = len(agent.batch)
+    pair(agent)
+    forward(agent.first, agent.pairs, n)
+    forward(agent.second, agent.pairs, n)
+    for r in range(n):
+        first_is_less = agent.first.outputs[r, 0] <= agent.second.outputs[r, 0]
+        agent.first.slopes[r, 0] = -1.0 if first_is_less else 0.0
+        agent.second.slopes[r, 0] = 0.0 if first_is_less else -1.0
+    prepare_backward(agent.first)
+    prepare_backward(agent.second)
+    backward_inputs(agent.first, agent.action_slopes[0], n)
+    backward_inputs(agent.second, agent.action_slopes[1], n)
+
+
+@kernel
+def descend(member: Member, agent: Agent, hp: Any, rate: float, begin_at: int, end_at: int) -> None:
+    """One step of Adam for the parameters from `begin_at` to `end_at`."""
+    values, gradient = member.parameters[begin_at:end_at], agent.gradient[begin_at:end_at]
+    first, second = member.moments[0][begin_at:end_at], member.moments[1][begin_at:end_at]
+    adam(values, gradient, first, second, member.counts[UPDATES], rate, hp.optimizer_eps, 1.0)
+
+
+def bind(state: State, environment: Environment, hp: Any) -> Bound:
+    """Networks and scratch memory around the state."""
+    member, agent = state["member"], make_agent(state, environment, hp)
+    functions = environment.functions(member.parameters.dtype)
+
+    def advance_by(iterations: int) -> None:
+        train(member, agent, hp, limits(environment), *functions, iterations)
+
+    return Bound(advance_by, agent.actor, SQUASHED)
+
+
+ALGORITHM = Algorithm(
+    name="sac",
+    settings=HYPERPARAMETERS,
+    discrete=False,
+    continuous=True,
+    stride=lambda hp: int(hp.train_freq) * int(hp.n_envs),
+    create=create,
+    bind=bind,
+    parts={"member": Member, "target": Target, "replay": Replay},
+)
