@@ -26,11 +26,11 @@ class Commands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
 
-    def main(self, args: Any = None, *more: Any, **options: Any) -> Any:
+    def main(self, *args: Any, **options: Any) -> Any:
         """Run a command. Like its base, exits unless `standalone_mode=False`; then the exit code is returned."""
         standalone = options.pop("standalone_mode", True)
         try:
-            code = super().main(args, *more, **options, standalone_mode=False)
+            code = super().main(*args, **(options | {"standalone_mode": False}))
         except InputError as error:
             code = _complain(str(error), 2)
         except StudyError as error:

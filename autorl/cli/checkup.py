@@ -54,7 +54,7 @@ def _packages() -> list[Check]:
         if name != "autorl":
             groups.setdefault(extra[1] if extra else "", []).append(name)
     checks = [Check("autorl", "ok", version)]
-    return checks + [_group(extra, names) for extra, names in groups.items() if extra != "dev"]
+    return checks + [_group(extra, names) for extra, names in groups.items() if extra not in ("all", "dev")]
 
 
 def _group(extra: str, names: list[str]) -> Check:

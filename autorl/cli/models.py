@@ -27,7 +27,7 @@ def exporter(trainer: Trainer) -> Export | None:
 
 
 def export(view: StudyView, file: Path, seed: int | None, proposal: int | None) -> tuple[Path, str]:
-    """Write the model of a proposal (default: the incumbent) trained with `seed` (default: its best test seed).
+    """Write the model of a proposal (default: the incumbent) trained with `seed` (default: the best on test seeds).
 
     Returns:
         The file written, and what is in it.
@@ -46,22 +46,24 @@ def export(view: StudyView, file: Path, seed: int | None, proposal: int | None) 
     spec, _ = view.spec.trainer_for(view.driver.lineage[number].config)
     write = exporter(trainer_loader(view.spec)(spec))
     if write is None:
-        raise InputError(f"trainer {spec.name!r} has no models to export: its checkpoints are your own", key="trainer")
+        raise InputError(f"trainer {spec.name!r} has no models to export: it has no export_model", key="trainer")
     kept = _kept(view, number)
     if not kept:
         raise StudyError(
             f"{view.folder}: no model of proposal {number} was kept (keep.checkpoints: "
             f"{view.spec.keep.checkpoints}); `autorl test {view.folder}` trains the incumbent on test seeds"
         )
+    chosen = ""
     if seed is None:
         seed = _best_seed(view, number, kept)
+        chosen = f", the best of {len(kept)}: expect less of it than its own score" if len(kept) > 1 else ""
     if seed not in kept:
         have = ", ".join(map(str, sorted(kept)))
         raise InputError(f"no model of proposal {number} with seed {seed} was kept; there is seed {have}", key="--seed")
     role = "test" if seed in view.spec.plan.test else "tuning"
     segment, path = kept[seed]
     written = write(Checkpoint(segment, str(view.folder / path)), file)
-    return written, f"proposal {number}, {role} seed {seed}"
+    return written, f"proposal {number}, {role} seed {seed}{chosen}"
 
 
 def _kept(view: StudyView, proposal: int) -> dict[int, tuple[str, str]]:

@@ -60,10 +60,10 @@ def tune(
     }
     spec = read_study(source, {key: value for key, value in changes.items() if value is not None}, settings or [])
     folder = out or STUDIES / spec.name
-    refuse_existing(folder)
     if dry_run:
         print_plan(spec, folder, as_json=as_json)
         return
+    refuse_existing(folder)
     drive(Study.create(spec, folder), as_json=as_json, quiet=quiet)
 
 

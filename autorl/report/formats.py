@@ -84,15 +84,23 @@ def render(found: Sequence[Candidate], style: str) -> str:
         if style == "json":
             return json.dumps(documents, indent=2)
         return str(yaml.safe_dump(documents, sort_keys=False, width=110)).rstrip()
-    one = keyword_arguments if style == "kwargs" else flags
     lines = []
     for candidate in found:
         for step, config in candidate.schedule:
             after = f", from step {step}" if len(candidate.schedule) > 1 else ""
             if len(found) > 1 or after:
                 lines.append(f"# {candidate.title}{after}")
-            lines.append(one(config))
+            lines.append(flags(config) if style == "cli" else arguments(candidate.trainer, config))
     return "\n".join(lines)
+
+
+def arguments(trainer: str, config: Mapping[str, Any]) -> str:
+    """The configuration as Python keyword arguments: of the library's constructor where the trainer has one."""
+    if trainer.startswith("sb3/"):
+        from autorl.report.sb3_arguments import constructor_arguments
+
+        return constructor_arguments(trainer, config)
+    return keyword_arguments(config)
 
 
 def keyword_arguments(config: Mapping[str, Any]) -> str:

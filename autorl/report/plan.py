@@ -330,7 +330,7 @@ def _time_text(plan: Plan) -> str:
     if plan.time is None:
         return "unknown: no study beside the folder has trained this trainer on this environment"
     minutes = plan.time.seconds / 60
-    text = f"{minutes:.0f} minutes" if minutes >= 2 else f"{plan.time.seconds:.0f} seconds"
+    text = f"{minutes:.0f} minutes" if minutes >= 2 else f"{max(1.0, plan.time.seconds):.0f} s"
     return f"about {text} on {plan.workers} workers ({plan.time.source}; other configurations differ)"
 
 

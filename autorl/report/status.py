@@ -6,8 +6,14 @@ import time
 from typing import Any
 
 from autorl.report.reading import Failure, StudyView
-from autorl.report.text import number
+from autorl.report.text import against_default, number
+from autorl.spec import Spec
+from autorl.study.driver import Driver
 
+UNSPENT = (
+    "the search ended before its budget was used (by `autorl test`, or because the optimizer had nothing left): "
+    "`autorl resume --runs +N` opens it again"
+)
 _LATEST = 5  # failures shown
 
 
@@ -71,16 +77,20 @@ def state(view: StudyView) -> str:
 
 def warnings(view: StudyView) -> list[str]:
     """What somebody who reads the study's numbers must know."""
-    found = list(view.result().caveats) if view.driver.ranking.best() is not None else []
-    if view.finished and view.driver.budget_used < 1 and view.spec.budget.hours is None and not _spent(view):
-        found.append("the search was ended before its budget was used: `autorl resume --runs +N` opens it again")
+    found = []
+    if view.driver.ranking.best() is not None:
+        result = view.result()
+        found = [*result.caveats, *against_default(result)]
+    if view.finished and not spent(view.spec, view.driver):
+        found.append(UNSPENT)
     return found + view.notes()
 
 
-def _spent(view: StudyView) -> bool:
+def spent(spec: Spec, driver: Driver) -> bool:
     """Whether the rest of the budget pays for nothing more: less than one full run on the first seeds."""
-    left = view.driver.budget_steps - view.driver.charged_steps
-    return left < view.spec.fidelity.steps * len(view.spec.policy().first)
+    if spec.budget.configurations is not None or spec.budget.hours is not None:
+        return driver.budget_used >= 1
+    return driver.budget_steps - driver.charged_steps < spec.fidelity.steps * len(spec.policy().first)
 
 
 def _unscored(view: StudyView) -> list[int]:

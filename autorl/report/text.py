@@ -54,7 +54,7 @@ def result_dict(result: Result) -> dict[str, Any]:
         ],
         "front": list(result.front),
         "proposals": dict(result.counts),
-        "caveats": list(result.caveats),
+        "caveats": [*result.caveats, *against_default(result)],
         "folder": str(result.folder) if result.folder else None,
     }
 
@@ -155,8 +155,22 @@ def _remarks(result: Result) -> str:
     lines = [f"  proposals: {counts}"]
     if result.front:
         lines.append(f"  not dominated by any other: proposals {', '.join(map(str, result.front))}")
-    lines += [f"  caution: {text}" for text in result.caveats]
+    lines += [f"  caution: {text}" for text in (*result.caveats, *against_default(result))]
     return "\n".join(lines)
+
+
+def against_default(result: Result) -> list[str]:
+    """What the held-out difference to the default configuration does not support saying."""
+    if result.difference is None:
+        return []
+    low, high = result.difference.low, result.difference.high
+    if result.direction == "minimize":
+        low, high = -high, -low
+    if high < 0:
+        return ["on held-out seeds the default configuration is better than the incumbent"]
+    if low <= 0:
+        return ["the interval of the difference to the default configuration contains 0: no improvement is shown"]
+    return []
 
 
 def _next_steps(result: Result, *, model: bool) -> str:

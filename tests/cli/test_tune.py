@@ -1,0 +1,159 @@
+"""tune, resume, test, replay: what they print is what the database holds."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from cli_support import as_json, autorl, contents, finished_study, query, study_file
+
+
+def test_scores(folder):
+    return {
+        seed: value
+        for seed, value in query(folder, "SELECT seed, value FROM tests WHERE label = 'incumbent' AND objective = 0")
+    }
+
+
+test_scores.__test__ = False
+
+
+def test_the_result_is_the_mean_of_the_test_rows_of_the_database(tmp_path):
+    found = as_json("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet")
+    scores = test_scores(tmp_path / "s")
+    assert sorted(scores) == [100, 101, 102, 103, 104, 105]
+    assert found["test"]["value"] == pytest.approx(np.mean(list(scores.values())))
+    assert {int(seed): value for seed, value in found["test"]["seeds"].items()} == scores
+    assert found["test"]["interval"]["low"] < found["test"]["value"] < found["test"]["interval"]["high"]
+    ((tuning, n_seeds),) = query(
+        tmp_path / "s", "SELECT score, n_seeds FROM proposals WHERE proposal = ?", found["incumbent"]["proposal"]
+    )
+    assert found["tuning"] == {"value": json.loads(tuning)[0], "n_seeds": n_seeds}
+    assert found["gap"] == pytest.approx(found["tuning"]["value"] - found["test"]["value"])
+    assert found["tuning"]["value"] == max(
+        json.loads(score)[0] for (score,) in query(tmp_path / "s", "SELECT score FROM proposals")
+    )
+    assert found["proposals"] == {"scored": 8}
+
+
+def test_the_screen_shows_the_held_out_score_before_the_tuning_score(tmp_path):
+    text = autorl("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet").stdout
+    value = f"{np.mean(list(test_scores(tmp_path / 's').values())):.6g}"
+    assert text.index(value) < text.index("tuning score")
+    for part in ("95 %", "6 held-out seeds", "2 tuning seeds", "gap", "default", "difference", "8 scored"):
+        assert part in text
+    assert f"autorl best {tmp_path / 's'}" in text
+    assert "autorl export" not in text  # the synthetic trainer has no models
+
+
+def test_options_and_settings_reach_the_study_file(tmp_path):
+    autorl(
+        *("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet", "--runs", 8, "--steps", 50, "--seed", 3),
+        *("--env", "Toy-v0", "--optimizer", "sobol", "--workers", 1),
+        *("--set", "seeds.test=2", "--set", "fidelity.evaluations=2"),
+    )
+    frozen = yaml.safe_load((tmp_path / "s" / "study.yaml").read_text())
+    assert frozen["budget"] == {"runs": 8.0} | {key: None for key in frozen["budget"] if key != "runs"}
+    assert frozen["fidelity"]["steps"] == 50
+    assert frozen["fidelity"]["evaluations"] == 2
+    assert (frozen["seed"], frozen["environment"]["id"], frozen["optimizer"]["name"]) == (3, "Toy-v0", "sobol")
+    assert frozen["seeds"] == {"tuning": [0, 1], "test": [100, 101]}
+    assert query(tmp_path / "s", "SELECT COUNT(*) FROM proposals") == [(4,)]
+
+
+def test_the_default_folder_is_named_after_the_study(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    autorl("tune", study_file(tmp_path), "--quiet", "--runs", 2)
+    assert query(tmp_path / "studies" / "small", "SELECT COUNT(*) FROM proposals") == [(1,)]
+
+
+def test_a_search_space_stands_for_the_trainer_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan = as_json("tune", "population/ppo-small", "--env", "CartPole-v1", "--dry-run")
+    assert plan["trainers"] == ["population/ppo"]
+    assert plan["environment"] == "CartPole-v1"
+    assert plan["search"]["steps"] == 96 * 100_000
+    assert contents(tmp_path) == {}
+
+
+def test_a_second_tune_in_the_same_folder_is_refused_and_changes_nothing(tmp_path):
+    folder = finished_study(tmp_path)
+    before = contents(folder)
+    error = autorl("tune", study_file(tmp_path), "--out", folder, code=2).stderr
+    assert f"autorl resume {folder}" in error
+    assert "--out" in error
+    assert error.count("\n") == 1
+    assert contents(folder) == before
+
+
+def test_resume_of_a_finished_study_prints_the_same_result(tmp_path):
+    found = as_json("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet")
+    again = as_json("resume", tmp_path / "s", "--quiet")
+    assert again["test"] == found["test"]
+    assert again["incumbent"]["proposal"] == found["incumbent"]["proposal"]
+
+
+@pytest.mark.parametrize("more", ["+8", "8"])
+def test_resume_extends_the_budget_and_equals_a_study_that_had_it_from_the_start(tmp_path, more):
+    whole = as_json("tune", study_file(tmp_path, budget={"runs": 24}), "--out", tmp_path / "whole", "--quiet")
+    autorl("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet")
+    found = as_json("resume", tmp_path / "s", "--runs", more, "--quiet", "--workers", 2)
+    assert query(tmp_path / "s", "SELECT COUNT(*) FROM proposals") == [(12,)]
+    assert found["test"] == whole["test"]
+    assert found["tuning"] == whole["tuning"]
+
+
+def test_more_test_seeds_keep_the_old_ones(tmp_path):
+    folder = finished_study(tmp_path)
+    before = test_scores(folder)
+    found = as_json("test", folder, "--seeds", 8, "--quiet")
+    after = test_scores(folder)
+    assert found["test"]["n_seeds"] == 8
+    assert set(after) - set(before) == {106, 107}
+    assert {seed: after[seed] for seed in before} == before
+
+
+def test_fewer_test_seeds_than_there_are_is_an_error(tmp_path):
+    folder = finished_study(tmp_path)
+    assert "6 test seeds already" in autorl("test", folder, "--seeds", 4, code=2).stderr
+
+
+def test_a_study_without_test_seeds_says_so_and_can_be_tested_later(tmp_path):
+    text = autorl(
+        "tune", study_file(tmp_path, seeds={"tuning": 2, "test": 0}), "--out", tmp_path / "s", "--quiet"
+    ).stdout
+    assert "there is no number to report yet" in text
+    assert f"autorl test {tmp_path / 's'}" in text
+    assert as_json("test", tmp_path / "s", "--seeds", 5, "--quiet")["test"]["n_seeds"] == 5
+
+
+def test_replay_is_the_test_phase(tmp_path):
+    folder = finished_study(tmp_path)
+    assert as_json("replay", folder, "--quiet") == as_json("test", folder, "--quiet")
+
+
+def test_progress_lines_change_with_the_phase_and_stay_off_standard_output_with_json(tmp_path):
+    lines = autorl("tune", study_file(tmp_path), "--out", tmp_path / "a").stdout.splitlines()
+    assert lines[0].startswith("search")
+    assert any(line.startswith("test ") for line in lines)
+    result = autorl("tune", study_file(tmp_path), "--out", tmp_path / "b", "--json")
+    assert json.loads(result.stdout)["test"]["n_seeds"] == 6
+    assert result.stderr.startswith("search")
+    assert autorl("tune", study_file(tmp_path), "--out", tmp_path / "c", "--json", "--quiet").stderr == ""
+
+
+def test_a_study_whose_every_run_crashes_exits_1_with_one_line_and_keeps_the_record(tmp_path):
+    file = study_file(tmp_path, trainer={"name": "synthetic", "kwargs": {"crash": 1.0}})
+    error = autorl("tune", file, "--out", tmp_path / "s", "--quiet", code=1).stderr
+    assert "crashed" in error
+    assert "synthetic crash" in error.splitlines()[-1]
+    assert query(tmp_path / "s", "SELECT COUNT(*) FROM segments WHERE status = 'crash'")[0][0] >= 3
+    assert as_json("status", tmp_path / "s")["state"] == "stopped"
+
+
+def test_minimised_objectives_keep_their_own_sign(tmp_path):
+    file = study_file(tmp_path, objective={"metric": "eval_return", "direction": "minimize"})
+    found = as_json("tune", file, "--out", tmp_path / "s", "--quiet")
+    scores = [json.loads(score)[0] for (score,) in query(tmp_path / "s", "SELECT score FROM proposals")]
+    assert found["tuning"]["value"] == min(scores)
+    assert found["gap"] == pytest.approx(found["test"]["value"] - found["tuning"]["value"])
