@@ -94,6 +94,21 @@ class PopulationTrainer:
             message=f"parameters are not finite at step {reached}" if diverged else "",
         )
 
+    def export_model(self, checkpoint: Checkpoint, file: str | Path) -> Path:
+        """Save the agent of a checkpoint as a Stable-Baselines3 model that acts the same; returns the zip file written.
+
+        Raises:
+            InputError: Stable-Baselines3 is not installed, or the checkpoint is not of this trainer.
+        """
+        from autorl.population.export import to_sb3
+
+        state, meta = _load(self.algorithm, checkpoint)
+        hp = record(self.algorithm.settings, meta["values"], meta["horizon"])
+        target = Path(file) if Path(file).suffix == ".zip" else Path(f"{file}.zip")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        to_sb3(self.algorithm, state, find_environment(meta["environment"]), hp).save(target)
+        return target
+
     def _values(self, config: Mapping[str, Any], environment: EnvironmentSpec) -> dict[str, Any]:
         """The configuration over the trainer's own values over the environment's."""
         return {"n_envs": environment.n_envs, **self.kwargs, **config}
@@ -151,6 +166,7 @@ class PopulationTrainer:
         meta = {
             "algorithm": self.name,
             "environment": segment.environment.id,
+            "horizon": segment.horizon,
             "values": self._values(segment.config, segment.environment),
         }
         with writing(segment) as folder:
