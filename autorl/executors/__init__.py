@@ -32,14 +32,17 @@ def make(
         InputError: there is no such executor, or it cannot enforce the limits or devices asked for.
     """
     limits = limits or Limits()
+    check(name, limits, devices)
     if name == "processes":
         return Processes(load, workers, preload=preload, limits=limits, devices=devices)
-    if devices:
+    return Threads(load, workers, preload=preload, limits=limits) if name == "threads" else InProcess(load)
+
+
+def check(name: str, limits: Limits, devices: Sequence[str | int]) -> None:
+    """Raise `InputError` if there is no such executor, or it cannot enforce the limits or assign the devices."""
+    if name not in names():
+        raise InputError(f"unknown executor {name!r}; known: {', '.join(names())}", key="executor.name")
+    if devices and name != "processes":
         raise InputError(f"only the `processes` executor assigns devices, not {name!r}", key="executor.devices")
-    if name == "threads":
-        return Threads(load, workers, preload=preload, limits=limits)
-    if name == "in_process":
-        if limits != Limits():
-            raise InputError("the `in_process` executor cannot enforce limits: use `processes`", key="limits")
-        return InProcess(load)
-    raise InputError(f"unknown executor {name!r}; known: {', '.join(names())}", key="executor.name")
+    if name == "in_process" and limits != Limits():
+        raise InputError("the `in_process` executor cannot enforce limits: use `processes`", key="limits")
