@@ -20,6 +20,7 @@ from autorl.executors.worker import Load, failure, run_segment
 from autorl.types import Outcome, Report, Segment, SegmentId, Status
 
 _CHECK_SECONDS = 0.2
+_AHEAD = 3  # segments in the child per thread: those that wait there start without a round trip to the driver
 
 
 class Threads:
@@ -38,7 +39,8 @@ class Threads:
         self._limits = limits or Limits()
         self._context = fork_server(preload)
         self._waiting: deque[Segment] = deque()
-        self._running: dict[SegmentId, tuple[Segment, float]] = {}
+        self._sent: dict[SegmentId, Segment] = {}
+        self._begun: dict[SegmentId, float] = {}
         self._cancelled: set[SegmentId] = set()
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
@@ -52,28 +54,29 @@ class Threads:
         while True:
             self._fill()
             results = self._collect(min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))
-            if results or not self._running or time.monotonic() >= deadline:
+            if results or not self._sent or time.monotonic() >= deadline:
                 self._fill()
                 return results
 
     def cancel(self, segment: SegmentId) -> None:
         """A running thread cannot be stopped: its result is dropped when it comes."""
         self._waiting = deque(waiting for waiting in self._waiting if waiting.id != segment)
-        if segment in self._running:
+        if segment in self._sent:
             self._cancelled.add(segment)
 
     def close(self) -> None:
         self._waiting.clear()
-        self._running.clear()
+        self._sent.clear()
+        self._begun.clear()
         self._stop_child()
 
     def _fill(self) -> None:
-        while self._waiting and len(self._running) < self.slots:
+        while self._waiting and len(self._sent) < _AHEAD * self.slots:
             segment = self._waiting.popleft()
             if self._connection is None:
                 self._start_child()
             assert self._connection is not None
-            self._running[segment.id] = (segment, time.monotonic())
+            self._sent[segment.id] = segment
             try:
                 self._connection.send(segment)
             except OSError:  # the child is gone; `_collect` sees the end of file and reports what it ran
@@ -107,9 +110,13 @@ class Threads:
         results.extend(self._over_limit())
         return results
 
-    def _take(self, message: Report | Outcome, results: list[Report | Outcome]) -> None:
+    def _take(self, message: SegmentId | Report | Outcome, results: list[Report | Outcome]) -> None:
+        if isinstance(message, str):
+            self._begun[message] = time.monotonic()
+            return
         if isinstance(message, Outcome):
-            self._running.pop(message.segment, None)
+            self._sent.pop(message.segment, None)
+            self._begun.pop(message.segment, None)
             if message.segment in self._cancelled:
                 self._cancelled.discard(message.segment)
                 return
@@ -119,31 +126,36 @@ class Threads:
     def _over_limit(self) -> list[Report | Outcome]:
         limits, now = self._limits, time.monotonic()
         if limits.seconds is not None:
-            late = [segment for segment, begun in self._running.values() if now - begun > limits.seconds]
+            late = [self._sent[name] for name, begun in self._begun.items() if now - begun > limits.seconds]
             if late:
                 message = f"over limits.segment_seconds = {limits.seconds:g}"
                 return self._abandon(Status.TIMEOUT, message, culprits=late)
-        if limits.memory_bytes is not None and self._process is not None and self._running:
+        if limits.memory_bytes is not None and self._process is not None and self._begun:
             budget = limits.memory_bytes * self.slots
             if resident_bytes(self._process.pid or 0) > budget:
                 return self._abandon(Status.OUT_OF_MEMORY, f"over limits.memory_gb = {limits.memory_bytes / 2**30:g}")
         return []
 
     def _abandon(self, kind: Status, message: str, culprits: Sequence[Segment] | None = None) -> list[Report | Outcome]:
-        """Kill the child. The culprits (all, when unknown) end with `kind`; innocent neighbours start again."""
+        """Kill the child. The culprits (all that had begun, when unknown) end with `kind`; the others start again."""
         now = time.monotonic()
-        guilty = {segment.id for segment in culprits} if culprits is not None else set(self._running)
+        guilty = {segment.id for segment in culprits} if culprits is not None else set(self._begun)
+        if (
+            not guilty
+        ):  # the child died before it began anything: its first segment counts, or this would go on for ever
+            guilty = set(list(self._sent)[:1])
         if kind is Status.OUT_OF_MEMORY and len(guilty) > 1:
             kind, message = Status.LOST, f"{message} for {len(guilty)} segments together"
         results: list[Report | Outcome] = []
-        for segment, begun in self._running.values():
-            if segment.id in self._cancelled:
-                continue
-            if segment.id in guilty:
-                results.append(failure(segment, kind, message, now - begun))
-            else:
-                self._waiting.appendleft(segment)
-        self._running.clear()
+        innocent = []
+        for name, segment in self._sent.items():
+            if name in guilty and name not in self._cancelled:
+                results.append(failure(segment, kind, message, now - self._begun.get(name, now)))
+            elif name not in self._cancelled:
+                innocent.append(segment)
+        self._waiting.extendleft(reversed(innocent))
+        self._sent.clear()
+        self._begun.clear()
         self._cancelled.clear()
         self._stop_child()
         return results
@@ -153,11 +165,12 @@ def _child(connection: Connection, load: Load, slots: int) -> None:
     adopt({})
     guard = threading.Lock()
 
-    def send(message: Report | Outcome) -> None:
+    def send(message: SegmentId | Report | Outcome) -> None:
         with guard:
             connection.send(message)
 
     def run(segment: Segment) -> None:
+        send(segment.id)
         send(run_segment(load, segment, send))
 
     with ThreadPoolExecutor(slots) as pool:

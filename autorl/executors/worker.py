@@ -59,9 +59,12 @@ def log_text(segment: Segment, text: str) -> None:
         sys.stderr.write(text)
         return
     path = Path(segment.log)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(text)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:  # a full disk, most likely: what is logged is the reason, and must still become an outcome
+        sys.stderr.write(f"{text}{path}: {error}\n")
 
 
 def _failure(segment: Segment, kind: Status, message: str, begun: float) -> Outcome:

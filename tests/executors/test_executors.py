@@ -218,3 +218,24 @@ def _gone(pid, seconds=5.0):
             return True
         time.sleep(0.05)
     return False
+
+
+def dies_at_once(spec):
+    os._exit(7)
+
+
+def test_a_child_that_cannot_even_start_a_segment_does_not_restart_for_ever(tmp_path):
+    executor = executors.make("threads", dies_at_once, 1)
+    executor.submit([segment("a"), segment("b")])
+    outcomes, _ = drain(executor, 2)
+    executor.close()
+    assert {outcome.status for outcome in outcomes.values()} == {Status.LOST}
+
+
+def test_segments_that_wait_in_the_child_are_not_lost_with_the_one_that_killed_it():
+    executor = executors.make("threads", misbehaving.load, 1)
+    executor.submit([segment("dies", "die"), *(segment(f"s{number}") for number in range(4))])
+    outcomes, _ = drain(executor, 5)
+    executor.close()
+    assert {name for name, outcome in outcomes.items() if outcome.status is Status.LOST} == {"dies"}
+    assert all(outcome.status is Status.DONE for name, outcome in outcomes.items() if name != "dies")
