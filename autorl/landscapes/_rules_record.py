@@ -130,9 +130,11 @@ def complete_or_explained(landscape: Landscape) -> Iterator[str]:
         if status not in STATUSES:
             yield f"{count} runs have status {status!r}; allowed: {', '.join(STATUSES)}"
     listed = ", ".join(f"({step})" for step in landscape.manifest.steps)
+    expected = "=" if landscape.manifest.evaluation.get("at") == "end" else "<="
     missing = landscape.sql(
         f"SELECT run_id, count(*) FROM runs CROSS JOIN (VALUES {listed}) AS planned(step) "
         "ANTI JOIN evals USING (run_id, step) WHERE status = 'done' AND planned.step > start_step "
+        f"AND (environment_steps IS NULL OR planned.step {expected} start_step + environment_steps) "
         "AND run_id NOT IN (SELECT parent_run FROM runs WHERE parent_run IS NOT NULL) GROUP BY run_id ORDER BY run_id"
     ).fetchall()
     if missing:
@@ -144,8 +146,9 @@ def counted_steps(landscape: Landscape) -> Iterator[str]:
     if landscape.manifest.step_unit != "environment_steps":
         return
     wrong = landscape.sql(
-        "SELECT run_id, environment_steps, max(step) FROM runs JOIN evals USING (run_id) WHERE status = 'done' "
-        f"GROUP BY ALL HAVING environment_steps < max(step) OR environment_steps > {_SLACK} * max(step) ORDER BY run_id"
+        "SELECT run_id, environment_steps, max(step) - start_step AS steps FROM runs JOIN evals USING (run_id) "
+        "WHERE status = 'done' GROUP BY run_id, environment_steps, start_step "
+        f"HAVING environment_steps < steps OR environment_steps > {_SLACK} * steps ORDER BY run_id"
     ).fetchall()
     if wrong:
         run, steps, last = wrong[0]

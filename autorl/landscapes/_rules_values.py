@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _COPIED = 0.5  # share of identical curves at which one seed is a copy of another
 _REUSED = 0.2  # share of equal evaluations at which two seeds seem to share evaluation episodes ...
 _REUSED_FACTOR = 4.0  # ... if it is this many times the median over pairs of seeds
+_SIGMAS = 4.0
+_ALMOST_ONE = 0.9999
+_CONFIGURATIONS = 8  # fewer say nothing about ranks
+_ENOUGH = 20  # evaluations needed to say what share is equal
 _DROP = 0.4  # fall in rank correlation between neighbouring steps that learning does not explain
 _TELLING = 3  # distinct values that make a curve worth comparing (a curve of zeros is no evidence)
 
@@ -86,12 +90,15 @@ def adjacent_checkpoints_agree(landscape: Landscape) -> Iterator[str]:
     grid = landscape.grid
     complete = ~np.isnan(grid.values).any(axis=(1, 2))
     means = grid.values[complete].astype(np.float64).mean(axis=1)
-    if len(means) < 10:
+    if len(means) < _CONFIGURATIONS:
         return
+    allowed = _SIGMAS * np.sqrt(
+        2 / (len(means) - 3)
+    )  # of the difference of two correlations after Fisher's transformation
     best = -1.0
     for position in range(1, len(grid.steps)):
         agreement = _spearman(means[:, position - 1], means[:, position])
-        if agreement < best - _DROP:
+        if agreement < best - _DROP and np.arctanh(min(best, _ALMOST_ONE)) - np.arctanh(agreement) > allowed:
             yield (
                 f"configurations at step {grid.steps[position]} rank unlike those at step {grid.steps[position - 1]} "
                 f"(correlation {agreement:.2f}, before {best:.2f}): rows of other runs?"
@@ -105,7 +112,7 @@ def _identical(landscape: Landscape) -> Iterator[tuple[int, int, int, int]]:
     grid = landscape.grid
     ordered = np.sort(grid.values, axis=2)
     distinct = 1 + np.count_nonzero(np.diff(ordered, axis=2) > 0, axis=2)
-    telling = (distinct >= min(_TELLING, grid.values.shape[2])) & ~np.isnan(grid.values).any(axis=2)
+    telling = (distinct >= _TELLING) & ~np.isnan(grid.values).any(axis=2)
     for i, j in combinations(range(len(grid.seeds)), 2):
         both = telling[:, i] & telling[:, j]
         same = both & (grid.values[:, i] == grid.values[:, j]).all(axis=1)
@@ -120,7 +127,7 @@ def _equal_shares(values: npt.NDArray[np.float32]) -> list[tuple[int, int, float
     shares = []
     for i, j in combinations(range(values.shape[1]), 2):
         both = usable[:, i] & usable[:, j]
-        if both.any():
+        if both.sum() >= _ENOUGH:
             shares.append((i, j, float((values[:, i] == values[:, j])[both].mean())))
     return shares
 

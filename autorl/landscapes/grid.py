@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -44,6 +45,23 @@ class Grid:
         )
         return np.asarray(self.values[found])
 
+    def value(self, config_id: int, seed: int, step: int) -> float:
+        """One value, as `lookup` but without arrays: for callers that need a single run at a time.
+
+        Raises:
+            InputError: an id, seed or step is not in the data set.
+        """
+        configs, seeds, steps = self._places
+        try:
+            return float(self.values[configs[config_id], seeds[seed], steps[step]])
+        except KeyError:
+            return float(self.lookup(config_id, seed, step))  # raises the error that names what is wrong
+
+    @cached_property
+    def _places(self) -> tuple[dict[int, int], ...]:
+        axes = (self.config_ids, self.seeds, self.steps)
+        return tuple({int(item): place for place, item in enumerate(axis)} for axis in axes)
+
     def seed_positions(self, role: str) -> Integers:
         """Positions of the seeds of a role: `tuning`, `test` or `all`."""
         chosen = [index for index, each in enumerate(self.roles) if role in ("all", each)]
@@ -80,7 +98,7 @@ def assemble(
     lacks a value has NaN there.
 
     Raises:
-        InputError: two runs of one configuration and seed, or a seed with two roles.
+        InputError: two runs of one configuration and seed with different values at one step, or a seed with two roles.
     """
     roles: dict[int, str] = {}
     for _, _, seed, role, _ in runs:
@@ -93,15 +111,21 @@ def assemble(
     cells = np.searchsorted(ids, [run[1] for run in runs]) * len(seeds) + np.searchsorted(
         seeds, [run[2] for run in runs]
     )
-    repeated = np.flatnonzero(np.bincount(cells, minlength=len(flat)) > 1)
-    if len(repeated):
-        config_id, seed = ids[repeated[0] // len(seeds)], seeds[repeated[0] % len(seeds)]
-        raise InputError(f"configuration {config_id} was trained twice from the start with seed {seed}")
     order = np.argsort(numbers)
     run_ids, at, measured = evals
     known = np.isin(run_ids, numbers) & np.isin(at, axis)
-    places = order[np.searchsorted(numbers[order], run_ids[known])]
-    flat[cells[places], np.searchsorted(axis, at[known])] = measured[known]
+    targets = cells[order[np.searchsorted(numbers[order], run_ids[known])]] * len(axis) + np.searchsorted(
+        axis, at[known]
+    )
+    flat.reshape(-1)[targets] = measured[known]
+    unlike = np.flatnonzero((flat.reshape(-1)[targets] != measured[known]) & ~np.isnan(measured[known]))
+    if len(unlike):
+        row, place = divmod(int(targets[unlike[0]]), len(axis))
+        config_id, seed = ids[row // len(seeds)], seeds[row % len(seeds)]
+        raise InputError(
+            f"configuration {config_id} was trained twice from the start with seed {seed}, with two results at step "
+            f"{axis[place]}"
+        )
     for cell, run in zip(cells, runs, strict=True):
         if run[4] not in ("done", "stopped"):
             flat[cell] = np.where(np.isnan(flat[cell]), np.float32(penalty), flat[cell])

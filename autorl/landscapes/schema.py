@@ -50,7 +50,9 @@ TABLES: Mapping[TableName, tuple[Column, ...]] = {
         Column("start_step", "BIGINT", "Step at which it continues; 0 from scratch."),
         Column("member", "VARCHAR", "Population member, bracket or optimizer seed.", nullable=True),
         Column("status", "VARCHAR", "done, stopped, or a kind of failure."),
-        Column("environment_steps", "DOUBLE", "Counted environment steps the run was trained for.", nullable=True),
+        Column(
+            "environment_steps", "DOUBLE", "Counted environment steps of this run, its parents left out.", nullable=True
+        ),
         Column("wall_seconds", "DOUBLE", "Training time.", nullable=True),
     ),
     "evals": (

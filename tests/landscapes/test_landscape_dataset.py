@@ -224,3 +224,10 @@ def test_missing_and_torn_files_are_one_clear_line(tmp_path, rows):
 
 def test_all_seeds_are_used(landscape):
     assert landscape.manifest.seeds == SEEDS
+
+
+def test_single_values(landscape):
+    grid = landscape.grid
+    assert grid.value(3, 100, 200) == grid.lookup(3, 100, 200)
+    with pytest.raises(InputError, match="step: 250 is not"):
+        grid.value(3, 100, 250)

@@ -29,7 +29,14 @@ _SYNONYMS = {"run_id": "config_id", "training_steps": "budget", "eval_return_mea
 _PREFIX = "hp_config."
 _DIGITS = 6  # hyperparameters of one configuration that differ by less between seeds differ by round-off
 EPISODES = 128
-CITATION = "Becktepe et al., ARLBench: flexible and efficient benchmarking for HPO in RL, arXiv 2409.18827 (2024)"
+ORIGIN: Mapping[str, Any] = {
+    "evaluation": FrozenMap(episodes=EPISODES),
+    "licence": "https://opensource.org/license/bsd-3-clause",
+    "citation": "Becktepe et al., ARLBench: flexible and efficient benchmarking for HPO in RL, arXiv 2409.18827 (2024)",
+    "creator": "AutoML Hannover",
+    "url": "https://github.com/automl/arlbench",
+    "created": "2025-02-01",
+}
 
 
 def import_arlbench(
@@ -49,16 +56,21 @@ def import_arlbench(
             space.
     """
     path = Path(source)
+    return [import_file(file, target, tuning_seeds, namespace, replace) for file in csv_files(path)]
+
+
+def csv_files(path: Path) -> list[Path]:
+    """The CSV files of a folder, or the one file given."""
     files = sorted(path.glob("*.csv*")) if path.is_dir() else [path]
     if not files:
         raise InputError("no .csv or .csv.gz files in it", file=str(path))
-    return [import_file(file, target, tuning_seeds, namespace, replace) for file in files]
+    return files
 
 
 def import_file(path: Path, target: str | Path, tuning_seeds: int, namespace: str, replace: bool) -> Manifest:
     """Import one file; see `import_arlbench`."""
-    algorithm, task = _what(path)
-    frame = _read(path)
+    algorithm, task = task_of(path)
+    frame = read_rows(path, ("config_id", "seed", "budget"))
     space = arlbench_space(algorithm, task.domain)
     try:
         frame, configs, notes = _with_configurations(frame, space)
@@ -76,12 +88,7 @@ def import_file(path: Path, target: str | Path, tuning_seeds: int, namespace: st
         steps=tuple(sorted(int(step) for step in frame["budget"].unique())),
         seeds=FrozenMap({role: sorted(s for s, r in roles.items() if r == role) for role in ("tuning", "test")}),
         sampler=FrozenMap(name="sobol"),
-        evaluation=FrozenMap(episodes=EPISODES),
-        licence="https://opensource.org/license/bsd-3-clause",
-        citation=CITATION,
-        creator="AutoML Hannover",
-        url="https://github.com/automl/arlbench",
-        created="2025-02-01",
+        **ORIGIN,
         sources=(FrozenMap(path=path.name, sha256=file_sha256(path)),),
         notes=("Seed roles were assigned on import: the source gives none.", *notes),
     )
@@ -89,7 +96,7 @@ def import_file(path: Path, target: str | Path, tuning_seeds: int, namespace: st
     return write_landscape(Path(target) / manifest.id, tables, manifest, space, replace)
 
 
-def _what(path: Path) -> tuple[str, Task]:
+def task_of(path: Path) -> tuple[str, Task]:
     match = _NAME.match(path.name)
     if match is None or match["task"] not in TASKS:
         raise InputError(
@@ -99,8 +106,12 @@ def _what(path: Path) -> tuple[str, Task]:
     return match["algorithm"], TASKS[match["task"]]
 
 
-def _read(path: Path) -> pd.DataFrame:
-    """The file with columns config_id, budget, performance, seed and hyperparameters without their prefix."""
+def read_rows(path: Path, key: Sequence[str]) -> pd.DataFrame:
+    """The file with columns config_id, budget, performance, seed and hyperparameters without their prefix.
+
+    Raises:
+        InputError: the file cannot be read, lacks a column, or two rows have the same `key`.
+    """
     import pandas as pd
 
     try:
@@ -109,12 +120,12 @@ def _read(path: Path) -> pd.DataFrame:
         raise InputError(f"cannot be read as CSV: {error}", file=str(path)) from None
     frame = frame.rename(columns={old: new for old, new in _SYNONYMS.items() if new not in frame})
     frame = frame.rename(columns=lambda name: name.removeprefix(_PREFIX))
-    missing = [name for name in ("config_id", "budget", "performance", "seed") if name not in frame]
+    missing = [name for name in dict.fromkeys((*key, "budget", "performance", "seed")) if name not in frame]
     if missing:
         raise InputError(f"columns {missing} are missing; the file has {list(frame)}", file=str(path))
-    repeated = int(frame.duplicated(["config_id", "seed", "budget"]).sum())
+    repeated = int(frame.duplicated(list(key)).sum())
     if repeated:
-        raise InputError(f"{repeated} rows repeat a (configuration, seed, budget)", file=str(path))
+        raise InputError(f"{repeated} rows repeat a ({', '.join(key)})", file=str(path))
     return frame
 
 

@@ -1,0 +1,137 @@
+"""ARLBench's published optimizer runs (random search, SMAC, SMAC with Hyperband, PBT) as landscape folders.
+
+`<method>/<domain>_<environment>_<algorithm>.csv[.gz]`: one row per (optimisation_seed, config_id, seed), its budget.
+Every proposal is a run; its `member` is `<optimisation seed>/<config_id>`, the order of proposals. In PBT files
+config_id counts through the generations, and `budget` is the length of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autorl.landscapes.importers.arlbench import EPISODES, ORIGIN, csv_files, read_rows, task_of
+from autorl.landscapes.importers.arlbench_spaces import arlbench_space
+from autorl.landscapes.manifest import Manifest, Objective, file_sha256
+from autorl.landscapes.schema import Tables, config_rows
+from autorl.landscapes.write import write_landscape
+from autorl.space import Space
+from autorl.types import Config, FrozenMap, InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+METHODS: Mapping[str, str] = {"rs": "random", "smac": "smac", "smac_mf": "smac-hyperband", "pbt": "pbt"}
+_GENERATIONS = 10  # of every published PBT run
+_KEY = ("optimisation_seed", "config_id", "seed")
+
+
+def import_arlbench_runs(
+    source: str | Path, target: str | Path, namespace: str = "arlbench", replace: bool = False
+) -> list[Manifest]:
+    """Import the folder of methods to `target/<namespace>-<method>/<algorithm>/<environment>`.
+
+    Raises:
+        InputError: no method folder in it, or a file is not as described above.
+    """
+    folders = [Path(source) / name for name in METHODS if (Path(source) / name).is_dir()]
+    if not folders:
+        raise InputError(f"none of the folders {', '.join(METHODS)} is in it", file=str(source))
+    return [
+        _import_file(file, folder.name, target, namespace, replace) for folder in folders for file in csv_files(folder)
+    ]
+
+
+def _import_file(path: Path, method: str, target: str | Path, namespace: str, replace: bool) -> Manifest:
+    algorithm, task = task_of(path)
+    frame = read_rows(path, _KEY)
+    space = arlbench_space(algorithm, task.domain)
+    frame, configs, notes = _configurations(frame, space, path)
+    pbt = method == "pbt"
+    frame["start"] = _generation(frame) * frame["budget"] if pbt else 0
+    frame["end"] = (frame["start"] + frame["budget"]).astype(int)
+    if pbt:
+        notes = (*notes, "PBT: which run a run continues was not published, so parent_run is empty.")
+    name = METHODS[method]
+    manifest = Manifest(
+        id=f"{namespace}-{name}/{algorithm}/{task.environment}",
+        description=f"ARLBench's published runs of {name} tuning {algorithm.upper()} on {task.environment}.",
+        algorithm=algorithm,
+        environment=task.environment,
+        objective=Objective(floor=task.floor),
+        return_bounds=task.bounds,
+        steps=tuple(sorted(int(step) for step in frame["end"].unique())),
+        seeds=FrozenMap(tuning=sorted(int(seed) for seed in frame["seed"].unique())),
+        sampler=FrozenMap(name=name, seeds=sorted(int(seed) for seed in frame["optimisation_seed"].unique())),
+        **{**ORIGIN, "evaluation": FrozenMap(episodes=EPISODES, at="end")},
+        sources=(FrozenMap(path=f"{method}/{path.name}", sha256=file_sha256(path)),),
+        notes=notes,
+    )
+    tables = _tables(frame, config_rows(space, configs, origin=name), algorithm, task.environment)
+    return write_landscape(Path(target) / manifest.id, tables, manifest, space, replace)
+
+
+def _configurations(
+    frame: pd.DataFrame, space: Space, path: Path
+) -> tuple[pd.DataFrame, dict[int, Config], tuple[str, ...]]:
+    """Rows with `number`, one per distinct configuration, and the configurations by number."""
+    names = [name for name in space.names if name in frame]
+    absent = [name for name in space.names if name not in frame]
+    numbers: dict[str, int] = {}
+    configs: dict[int, Config] = {}
+    column = []
+    for row in frame[names].to_dict("records"):
+        try:
+            config = space.config(_active(space, row))
+        except InputError as error:
+            raise InputError(error.message, file=str(path), key=error.key) from None
+        number = numbers.setdefault(space.config_hash(config), len(numbers))
+        configs.setdefault(number, config)
+        column.append(number)
+    notes = (f"Not published and set to their defaults: {', '.join(absent)}.",) if absent else ()
+    return frame.assign(number=column), configs, notes
+
+
+def _active(space: Space, row: Mapping[Any, Any]) -> dict[str, Any]:
+    """The given values that are active: PBT files also list inactive ones."""
+    given = {str(name): value for name, value in row.items() if value == value}
+    defaults = {name: item.default for name, item in space.hyperparameters.items()}
+    active = space.active({**defaults, **given})
+    return {name: value for name, value in given.items() if name in active}
+
+
+def _generation(frame: pd.DataFrame) -> pd.Series[int]:
+    population = (frame["config_id"].max() + 1) // _GENERATIONS
+    generation: pd.Series[int] = frame["config_id"] // population
+    return generation
+
+
+def _tables(frame: pd.DataFrame, configs: pd.DataFrame, algorithm: str, environment: str) -> Tables:
+    import pandas as pd
+
+    frame = frame.sort_values(list(_KEY), ignore_index=True)
+    run_ids = np.arange(len(frame))
+    member = frame["optimisation_seed"].astype(int).astype(str) + "/" + frame["config_id"].astype(str)
+    shared = {"run_id": run_ids, "seed": frame["seed"], "config_id": frame["number"], "member": member}
+    runs = pd.DataFrame(
+        {
+            **shared,
+            "seed_role": "tuning",
+            "algorithm": algorithm,
+            "environment": environment,
+            "parent_run": None,
+            "start_step": frame["start"],
+            "status": np.where(frame["performance"].isna(), "crash", "done"),
+            "environment_steps": frame["budget"],
+            "wall_seconds": None,
+        }
+    )
+    evals = pd.DataFrame({"run_id": run_ids, "step": frame["end"], "eval_return": frame["performance"]})
+    names = [f"run-{number}" for number in run_ids]
+    segments = pd.DataFrame(
+        {**shared, "segment": names, "parent": None, "from_step": frame["start"], "to_step": frame["end"]}
+    )
+    return Tables(configs, runs, evals, segments)
