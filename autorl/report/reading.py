@@ -1,7 +1,7 @@
 """A study's folder read without touching it: while a driver runs, after a kill, on a read-only disk.
 
-The events are read through SQLite's `mode=ro` in one transaction and folded by the driver's own code, so a view cannot
-disagree with what `resume` would see.
+The database is copied into memory through SQLite's `mode=ro` and its events are folded by the driver's own code, so a
+view cannot disagree with what `resume` would see.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import socket
 import sqlite3
 from collections.abc import Collection
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,7 @@ def open_view(folder: Path) -> StudyView:
     spec = thaw(text, str(folder / STUDY_FILE))
     path = folder / DATABASE
     try:
-        store = Store(_connect(path), folder, None) if path.exists() else Store.in_memory()
+        store = Store(_snapshot(path), folder, None) if path.exists() else Store.in_memory()
         if store.query("SELECT 1 FROM sqlite_master WHERE name = 'event'") == []:  # killed before the first event
             store.close()
             store = Store.in_memory()
@@ -194,20 +195,39 @@ def open_view(folder: Path) -> StudyView:
         raise InputError(f"cannot be read ({error})", file=str(path)) from error
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    """A read-only connection with one open transaction: everything read through it is of one moment."""
-    address = f"file:{quote(str(path.resolve()))}?mode=ro"
-    if not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists():
-        address += "&immutable=1"  # SQLite cannot make its index of the log here, and there is no log
-    connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30)
-    connection.execute("BEGIN")
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+def _snapshot(path: Path) -> sqlite3.Connection:
+    """The database as it is now, copied into memory in one read transaction; the file is let go at once.
+
+    Where no driver has a log open, SQLite is told so: otherwise even a reader leaves an empty log behind, or cannot
+    read a read-only folder.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    copy = None
+    if not log.exists():
+        copy = _copied(path, log, immutable=True)
+    if copy is None:  # there is a log, or a driver began one meanwhile
+        copy = _copied(path, log, immutable=False)
+    assert copy is not None
+    (version,) = copy.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA_VERSION:
-        connection.close()
         raise InputError(
             f"was written by a newer autorl (schema {version}; this one reads up to {SCHEMA_VERSION})", file=str(path)
         )
-    return connection
+    return copy
+
+
+def _copied(path: Path, log: Path, *, immutable: bool) -> sqlite3.Connection | None:
+    """A copy in memory; None when it was taken as `immutable` and a driver began to write."""
+    address = f"file:{quote(str(path.resolve()))}?mode=ro" + ("&immutable=1" if immutable else "")
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    with closing(sqlite3.connect(address, uri=True, timeout=30)) as source:
+        try:
+            source.backup(copy)
+        except sqlite3.DatabaseError:
+            if immutable and log.exists():
+                return None
+            raise
+    return None if immutable and log.exists() else copy
 
 
 def lock_holder(folder: Path) -> str | None:

@@ -1,0 +1,178 @@
+"""status, best, report, export: read-only, and equal to what the database holds."""
+
+import json
+import shlex
+
+import pytest
+import yaml
+from cli_support import as_json, autorl, contents, finished_study, query, study_file
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return finished_study(tmp_path_factory.mktemp("inspect"))
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory):
+    """A study where every configuration with x > 0.6 crashes, and one seed of those with x < 0.3 is NaN."""
+    kwargs = {"crash": {"above": {"x": 0.6}}, "nan": {"below": {"x": 0.3}, "seeds": [1]}}
+    return finished_study(tmp_path_factory.mktemp("failing"), trainer={"name": "synthetic", "kwargs": kwargs})
+
+
+def ranked(folder):
+    """(score, proposal, configuration) by tuning score, the best first."""
+    rows = query(folder, "SELECT score, proposal, config FROM proposals JOIN configs USING (config_id)")
+    return sorted(((json.loads(s)[0], p, json.loads(c)) for s, p, c in rows), key=lambda row: (-row[0], row[1]))
+
+
+def test_status_of_a_finished_study(folder):
+    found = as_json("status", folder)
+    score, proposal, _ = ranked(folder)[0]
+    assert found["incumbent"] == {"proposal": proposal, "tuning": score, "n_seeds": 2}
+    assert (found["state"], found["driver"], found["budget_used"]) == ("finished", None, 1.0)
+    assert (found["proposals"], found["unscored"], found["tuning_steps"]) == ({"scored": 8}, [], 1600)
+    assert found["test_runs"] == {"done": 18, "planned": 18}
+    assert found["last_event"]["kind"] == "finished"
+
+
+def test_status_lists_failures_with_their_messages(failing):
+    found = as_json("status", failing)
+    rows = query(failing, "SELECT segment, message FROM segments WHERE status NOT IN ('done', 'stopped')")
+    assert {(one["segment"], one["message"]) for one in found["failures"]} == set(rows)
+    assert {one["kind"] for one in found["failures"]} == {"crash", "diverged"}
+    text = autorl("status", failing).stdout
+    assert f"{len(rows)} segments" in text
+    assert "synthetic crash at step 50" in text
+    assert "logs/" in text
+
+
+def test_looking_writes_nothing(folder):
+    before = contents(folder)
+    for command in (("status", folder), ("best", folder, "--top", 3), ("best", folder, "--format", "table")):
+        autorl(*command)
+    assert contents(folder) == before
+
+
+def test_best_gives_the_whole_configuration_in_the_order_of_the_space(folder):
+    found = yaml.safe_load(autorl("best", folder, "--top", 3).stdout)
+    expected = ranked(folder)[:3]
+    assert [one["proposal"] for one in found] == [proposal for _, proposal, _ in expected]
+    assert [one["configuration"] for one in found] == [config for _, _, config in expected]
+    assert list(found[0]["configuration"])[:3] == ["x", "rate", "kind"]
+    assert found[0]["tuning"] == {"value": expected[0][0], "n_seeds": 2}
+    assert found[0]["test"]["n_seeds"] == 6
+    assert found[2]["test"] is None
+    assert found == json.loads(autorl("best", folder, "--top", 3, "--format", "json").stdout)
+
+
+def test_keyword_arguments_are_python_and_flags_are_a_command_line(folder):
+    config = ranked(folder)[0][2]
+    line = autorl("best", folder, "--format", "kwargs").stdout.strip()
+    assert eval(f"dict({line})") == config
+    words = shlex.split(autorl("best", folder, "--format", "cli").stdout)
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    assert given == {"--" + name.replace("_", "-"): str(value) for name, value in config.items()}
+
+
+def test_the_table_has_a_line_for_each(folder):
+    lines = autorl("best", folder, "--top", 4, "--format", "table").stdout.splitlines()
+    assert len(lines) == 5
+    assert lines[1].split()[0] == str(ranked(folder)[0][1])
+
+
+def test_an_unknown_format_is_bad_input(folder):
+    assert "yaml, json, kwargs, cli, table" in autorl("best", folder, "--format", "toml", code=2).stderr
+
+
+def test_a_schedule_is_given_change_by_change(tmp_path):
+    optimizer = {"name": "pbt", "population": 4, "generations": 4, "quantile": 0.5}
+    trainer = {"name": "synthetic", "kwargs": {"optimum": {"x": 0.1}, "drift": 0.8}}
+    folder = finished_study(tmp_path, trainer=trainer, optimizer=optimizer, budget={"runs": 8})
+    (found,) = yaml.safe_load(autorl("best", folder).stdout)
+    result = as_json("resume", folder, "--quiet")
+    assert len(found["schedule"]) > 1
+    assert found["schedule"] == result["incumbent"]["schedule"]
+    assert found["schedule"][0]["from_step"] == 0
+    assert found["configuration"] == found["schedule"][-1]["configuration"]
+    assert autorl("best", folder, "--format", "kwargs").stdout.count("from step") == len(found["schedule"])
+
+
+def test_before_anything_is_scored_there_is_a_status_but_no_best(tmp_path):
+    file = study_file(tmp_path, trainer={"name": "synthetic", "kwargs": {"crash": 1.0}})
+    autorl("tune", file, "--out", tmp_path / "s", "--quiet", code=1)
+    found = as_json("status", tmp_path / "s")
+    assert found["incumbent"] is None
+    assert found["state"] == "stopped"
+    assert "no proposal was scored" in autorl("best", tmp_path / "s", code=1).stderr
+    autorl("report", tmp_path / "s")
+    assert "No proposal has been scored" in (tmp_path / "s" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("command", ["status", "best", "report", "resume", "test"])
+def test_a_folder_without_a_study_is_bad_input(tmp_path, command):
+    error = autorl(command, tmp_path, code=2).stderr
+    assert "holds no study" in error
+    assert error.count("\n") == 1
+
+
+def test_a_torn_database_is_bad_input_and_is_left_alone(tmp_path):
+    folder = finished_study(tmp_path)
+    path = folder / "study.sqlite"
+    path.write_bytes(path.read_bytes()[:5000] + b"\xff" * 3000)
+    before = path.read_bytes()
+    for command in ("status", "best"):
+        assert "study.sqlite" in autorl(command, folder, code=2).stderr
+    assert path.read_bytes() == before
+
+
+def test_a_killed_study_without_a_database_has_a_status(tmp_path):
+    folder = finished_study(tmp_path)
+    for path in folder.glob("study.sqlite*"):
+        path.unlink()
+    found = as_json("status", folder)
+    assert (found["proposals"], found["budget_used"], found["last_event"]) == ({}, 0.0, None)
+
+
+def test_models_of_a_trainer_without_export_are_bad_input(folder, tmp_path):
+    error = autorl("export", folder, "--model", tmp_path / "m.zip", code=2).stderr
+    assert "'synthetic' has no models to export" in error
+    assert not (tmp_path / "m.zip").exists()
+
+
+def test_the_report_is_one_file_with_the_numbers_of_the_result(folder, tmp_path):
+    result = as_json("resume", folder, "--quiet")
+    written = autorl("report", folder, "--html", tmp_path / "deep" / "r.html").stdout.strip()
+    text = (tmp_path / "deep" / "r.html").read_text()
+    assert written == str(tmp_path / "deep" / "r.html")
+    for number in (result["test"]["value"], result["tuning"]["value"], result["gap"]):
+        assert f"{number:.6g}" in text
+    assert text.index(f"{result['test']['value']:.6g}") < text.index(f"{result['tuning']['value']:.6g}")
+    for part in ("http://", "https://", "<script", "src=", "@import"):
+        assert part not in text
+
+
+def test_export_writes_the_checkpoint_of_a_test_seed(tmp_path, monkeypatch):
+    """With a trainer that can export: which checkpoint it is given, and the errors around it."""
+    from autorl.trainers import synthetic
+
+    def export_model(checkpoint, file):
+        file.write_text(checkpoint.segment)
+        return file
+
+    monkeypatch.setattr(synthetic, "export_model", export_model, raising=False)
+    folder = finished_study(tmp_path)
+    proposal = ranked(folder)[0][1]
+    scores = dict(query(folder, "SELECT seed, value FROM tests WHERE label = 'incumbent'"))
+    target = tmp_path / "model.zip"
+    text = autorl("export", folder, "--model", target).stdout
+    assert target.read_text() == f"{proposal}.{max(scores, key=scores.get)}"
+    assert "test seed" in text
+    autorl("export", folder, "--model", target, "--seed", 102)
+    assert target.read_text() == f"{proposal}.102"
+    assert "no model" in autorl("export", folder, "--model", target, "--seed", 0, code=2).stderr
+    assert "0 to 7" in autorl("export", folder, "--model", target, "--proposal", 99, code=2).stderr
+    ((untested,),) = query(
+        folder, "SELECT MIN(proposal) FROM proposals WHERE proposal NOT IN (SELECT proposal FROM tests)"
+    )
+    assert "was kept" in autorl("export", folder, "--model", target, "--proposal", untested, code=1).stderr

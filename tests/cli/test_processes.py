@@ -1,0 +1,112 @@
+"""`python -m autorl` as a process: interrupts, kills, a second driver, what importing costs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from cli_support import as_json, autorl, query, study_file
+
+SLOW = {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7, "rate": 0.2}, "noise": 0.1, "seconds": 0.05}}
+HEAVY = ("torch", "optuna", "gymnasium", "pandas", "scipy", "ConfigSpace", "duckdb", "numba", "pydantic", "numpy")
+
+
+def start(*arguments):
+    command = [sys.executable, "-m", "autorl", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def wait_for_segments(folder, count):
+    """Wait until a study has `count` outcomes; its tables are read while the driver writes them."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if (folder / "study.sqlite").exists() and (folder / "study.yaml").exists():
+            found = as_json("status", folder)
+            if sum(found["proposals"].values()) and query(folder, "SELECT COUNT(*) FROM segments")[0][0] >= count:
+                return found
+        time.sleep(0.02)
+    raise AssertionError(f"no {count} segments in a minute")
+
+
+def scores(folder):
+    return query(folder, "SELECT proposal, seed, value FROM tests ORDER BY proposal, seed")
+
+
+def test_status_while_a_driver_runs_then_interrupt_then_resume(tmp_path):
+    file = study_file(tmp_path, trainer=SLOW)
+    autorl("tune", file, "--out", tmp_path / "whole", "--quiet")
+    process = start("tune", file, "--out", tmp_path / "s")
+    found = wait_for_segments(tmp_path / "s", 3)
+    assert found["state"] == "running"
+    assert found["driver"].startswith(f"process {process.pid} on ")
+    refused = autorl("resume", tmp_path / "s", code=2).stderr
+    assert f"process {process.pid}" in refused
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"autorl resume {tmp_path / 's'}" in stderr
+    assert stderr.count("\n") == 1
+    assert as_json("status", tmp_path / "s")["state"] == "stopped"
+    autorl("resume", tmp_path / "s", "--quiet")
+    assert scores(tmp_path / "s") == scores(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("executor", ["in_process", "processes"])
+def test_a_killed_study_has_a_status_and_ends_with_the_same_scores(tmp_path, executor):
+    file = study_file(tmp_path, trainer=SLOW, executor={"name": executor, "workers": 2}, budget={"runs": 12})
+    autorl("tune", file, "--out", tmp_path / "whole", "--quiet")
+    process = start("tune", file, "--out", tmp_path / "s", "--quiet")
+    wait_for_segments(tmp_path / "s", 4)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    found = as_json("status", tmp_path / "s")
+    assert (found["state"], found["driver"]) == ("stopped", None)
+    assert "autorl resume" in autorl("status", tmp_path / "s").stdout
+    resumed = as_json("resume", tmp_path / "s", "--quiet", "--workers", 1)
+    assert scores(tmp_path / "s") == scores(tmp_path / "whole")
+    assert resumed["test"]["n_seeds"] == 6
+
+
+def test_test_ends_a_search_where_it_is_and_says_so(tmp_path):
+    process = start("tune", study_file(tmp_path, trainer=SLOW), "--out", tmp_path / "s", "--quiet")
+    wait_for_segments(tmp_path / "s", 4)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    tested = as_json("test", tmp_path / "s", "--quiet")
+    assert tested["test"]["n_seeds"] == 6
+    assert sum(tested["proposals"].values()) < 8
+    assert any("opens it again" in text for text in as_json("status", tmp_path / "s")["warnings"])
+
+
+def test_exit_codes_and_streams_of_the_process(tmp_path):
+    process = start("tune", tmp_path / "none.yaml")
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (2, "")
+    assert stderr == f"autorl: {tmp_path / 'none.yaml'}: file not found\n"
+    process = start("tune", study_file(tmp_path), "--out", tmp_path / "s", "--json", "--quiet")
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (0, "")
+    assert json.loads(stdout)["test"]["n_seeds"] == 6
+
+
+def test_importing_the_command_line_imports_nothing_heavy():
+    code = f"import autorl.cli, sys; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_unexpected_exception_keeps_its_traceback(tmp_path):
+    code = (
+        "import sys, autorl.trainers, autorl.cli\n"
+        "def defect():\n    raise ZeroDivisionError('a defect')\n"
+        "autorl.trainers.names = defect\n"
+        "sys.argv = ['autorl', 'trainers']\n"
+        "autorl.cli.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "ZeroDivisionError: a defect" in done.stderr

@@ -1,0 +1,65 @@
+"""Progress: lines now and then, a bar on a terminal, time left only when it can be said."""
+
+import io
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from autorl.cli.progress import Reporter, duration
+from autorl.study import Progress
+
+START = Progress("search", 3, 0, 3, 0, 0.1, None, None, 0.0)
+
+
+def reporter(stream, times):
+    """A reporter on a clock that shows `times`; the study has 2 candidates x 5 test seeds, 4 of them done."""
+    study = SimpleNamespace(
+        tests=SimpleNamespace(candidates=(1, 2)),
+        spec=SimpleNamespace(plan=SimpleNamespace(test=range(5))),
+        store=SimpleNamespace(query=lambda sql: [(4,)]),
+    )
+    clock = iter(times)
+    return Reporter(study, stream, clock=lambda: next(clock))
+
+
+def test_a_line_every_few_seconds_and_at_a_change_of_phase():
+    stream = io.StringIO()
+    with reporter(stream, [0.0, 1.0, 4.9, 5.0, 5.1, 5.2]) as show:
+        for progress in (START, START, START, replace(START, best=12.5, best_proposal=2), START):
+            show(progress)
+        show(replace(START, phase="test"))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[0] == "search  10% · 0 of 3 proposals scored"
+    assert "incumbent 12.5 (tuning, proposal 2)" in lines[1]
+    assert lines[2] == "test  40% · 4 of 10 test runs"
+
+
+def test_time_left_is_that_of_this_session_and_waits_for_a_twentieth():
+    stream = io.StringIO()
+    with reporter(stream, [0.0, 10.0, 60.0]) as show:
+        show(replace(START, budget_used=0.5, seconds=10.0))
+        show(replace(START, budget_used=0.54, seconds=20.0))
+        show(replace(START, budget_used=0.6, seconds=70.0))
+    lines = stream.getvalue().splitlines()
+    assert "ends in" not in lines[0] + lines[1]
+    assert lines[2].endswith("search ends in about 4 min")
+
+
+def test_a_terminal_gets_a_bar_with_the_incumbent():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    stream = Terminal()
+    with reporter(stream, []) as show:
+        show(replace(START, best=12.5, best_proposal=2))
+        show._bar.refresh()
+    assert "incumbent 12.5" in stream.getvalue()
+    assert "0 of 3 proposals" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(5.4, "5 s"), (240.0, "4 min"), (7200.0, "2.0 h")])
+def test_durations(seconds, text):
+    assert duration(seconds) == text

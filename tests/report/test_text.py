@@ -1,0 +1,93 @@
+"""The result screen and its JSON, from results made by hand."""
+
+import json
+import math
+
+import pytest
+from report_support import CONFIG, DEFAULT, entry, interval, result
+
+from autorl.report.text import columns, number, result_dict, result_text
+from autorl.types import Incumbent
+
+
+def line(text, name):
+    (found,) = [row for row in text.splitlines() if row.strip().startswith(name)]
+    return found
+
+
+def test_the_held_out_score_comes_first_with_its_interval_and_seeds():
+    rows = result_text(result()).splitlines()
+    assert rows[0] == "last eval_return (mean over seeds), maximize"
+    assert rows[2].split() == ["test", "score", "80", "95", "%", "[70,", "90]", "5", "held-out", "seeds"]
+    assert rows[3].split()[:5] == ["tuning", "score", "95", "3", "tuning"]
+    assert rows[4].split()[:2] == ["gap", "15"]
+    assert rows[5].split() == ["default", "50", "95", "%", "[40,", "60]", "5", "held-out", "seeds"]
+    assert rows[6].split()[:6] == ["difference", "30", "95", "%", "[20,", "40]"]
+
+
+def test_the_tuning_score_never_stands_alone():
+    text = result_text(result(entries=(), difference=None))
+    assert "there is no number to report yet" in line(text, "test score")
+    assert "optimistic" in line(text, "tuning score")
+    assert text.index("test score") < text.index("tuning score")
+    assert "autorl test studies/hand" in text
+    assert "autorl export" not in text
+
+
+def test_commands_for_configuration_and_model_name_the_folder():
+    text = result_text(result())
+    assert "autorl best studies/hand" in text
+    assert "autorl export studies/hand --model model.zip" in text
+    assert "result.load_model()" in text
+    assert "export" not in result_text(result(), model=False)
+    assert "autorl" not in result_text(result(folder=None))
+
+
+def test_counts_failures_caveats_and_the_configuration_are_shown():
+    broken = entry("incumbent", 7, 95.0, [80.0, 0.0], interval(0.0, 80.0), failed=1)
+    text = result_text(result(entries=(broken,), difference=None, caveats=("be careful",)))
+    assert line(text, "proposals").strip() == "proposals: 30 scored, 2 crash"
+    assert "1 of them failed" in line(text, "test score")
+    assert "caution: be careful" in text
+    assert line(text, "lr").split() == ["lr", "0.0003"]
+
+
+def test_a_schedule_shows_every_change():
+    schedule = ((0, CONFIG), (400, DEFAULT))
+    text = result_text(result(incumbent=Incumbent(schedule, 1000, 7)))
+    assert "from step 0" in text
+    assert "from step 400" in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "direction", "expected"),
+    [
+        (20.0, 40.0, "maximize", None),
+        (-5.0, 40.0, "maximize", "no improvement is shown"),
+        (-40.0, -5.0, "maximize", "the default configuration is better"),
+        (-40.0, -5.0, "minimize", None),
+        (5.0, 40.0, "minimize", "the default configuration is better"),
+    ],
+)
+def test_what_the_difference_to_the_default_does_not_show_is_said(low, high, direction, expected):
+    text = result_text(result(difference=interval(low, high), direction=direction))
+    said = [row for row in text.splitlines() if "caution" in row]
+    assert (said == []) if expected is None else (expected in said[0])
+
+
+def test_the_json_has_the_same_numbers_and_no_nan():
+    found = json.loads(json.dumps(result_dict(result(tuning=math.nan)), allow_nan=False))
+    assert found["test"]["value"] == 80.0
+    assert found["test"]["interval"] == {"low": 70.0, "high": 90.0, "level": 0.95}
+    assert found["test"]["seeds"]["104"] == 90.0
+    assert found["tuning"] == {"value": None, "n_seeds": 3}
+    assert found["default"]["value"] == 50.0
+    assert found["difference_to_default"]["low"] == 20.0
+    assert found["incumbent"]["schedule"][0]["configuration"] == {"lr": 3e-4, "layers": [64, 64], "kind": "a"}
+    assert result_dict(result())["gap"] == 15.0
+    assert result_dict(result(direction="minimize"))["gap"] == -15.0
+
+
+def test_numbers_and_columns():
+    assert (number(1 / 3), number(None), number(math.nan), number(1e6)) == ("0.333333", "-", "-", "1e+06")
+    assert columns(("a", "bb"), [(1, 2), ("long", "")]) == "  a     bb\n  1     2\n  long"
