@@ -209,9 +209,11 @@ class Landscape:
 
 
 def list_landscapes(root: str | Path) -> dict[str, Path]:
-    """Folders under `root` that hold a landscape, by id."""
-    found = (path.parent for path in sorted(Path(root).rglob(MANIFEST)))
-    return {Manifest.read(folder).id: folder for folder in found}
+    """Folders under `root` that hold a landscape, by id. Hidden folders (unfinished writes) are left out."""
+    base = Path(root)
+    found = (path.parent for path in sorted(base.rglob(MANIFEST)))
+    visible = (each for each in found if not any(part.startswith(".") for part in each.relative_to(base).parts))
+    return {Manifest.read(folder).id: folder for folder in visible}
 
 
 def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Landscape:

@@ -17,7 +17,8 @@ from autorl.landscapes.schema import SCHEMA_VERSION
 from autorl.types import FrozenMap, InputError
 
 MANIFEST = "manifest.json"
-_ID = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.:-]+){2,}\Z")
+_PART = r"(?!\.+(/|\Z))[A-Za-z0-9_.:-]+"  # a folder name, not . or ..
+_ID = re.compile(rf"{_PART}(/{_PART}){{2,}}\Z")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Writing landscapes: a new folder, more rows, and merging the parts of `evals`.
 
-Parts of `evals` count only once the manifest names them, and the manifest is replaced atomically and last: a reader
-sees the data set before or after a change, and a write that was cut off leaves files that `validate` reports.
+Parts of `evals` count only once the manifest names them; the manifest is replaced last and atomically. Small tables are
+written aside and renamed together just before it. A write that was cut off in between leaves files whose hashes are not
+the manifest's, which `validate` reports.
 """
 
 from __future__ import annotations
@@ -60,9 +61,12 @@ def write_landscape(
         _write_frame(tables[name], table_columns(name, tables.columns(name), space), name, building / f"{name}.parquet")
     part = _write_part(tables.evals, building, 0)
     finished = _finish(building, dataclasses.replace(manifest, space_hash=space.hash), [part])
+    old = target.with_name(f".{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
     if target.exists():
-        shutil.rmtree(target)
+        os.replace(target, old)
     os.replace(building, target)
+    shutil.rmtree(old, ignore_errors=True)
     return finished
 
 
@@ -86,7 +90,9 @@ def append(folder: str | Path, tables: Tables) -> Manifest:
     for name in _SMALL:
         file = path / f"{name}.parquet"
         columns = table_columns(name, tables.columns(name), space)
-        _write_frame(tables[name], columns, name, file, and_rows_of=file)
+        _write_frame(tables[name], columns, name, _staged(file), and_rows_of=file)
+    for name in _SMALL:
+        os.replace(_staged(path / f"{name}.parquet"), path / f"{name}.parquet")
     return _finish(path, manifest, [*parts, part])
 
 
@@ -108,6 +114,10 @@ def compact(folder: str | Path) -> Manifest:
 
 def _parts(manifest: Manifest) -> list[str]:
     return sorted(name for name in manifest.files if name.startswith("evals/"))
+
+
+def _staged(file: Path) -> Path:
+    return file.with_suffix(".new")
 
 
 def _next_number(parts: list[str]) -> int:

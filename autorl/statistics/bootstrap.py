@@ -140,7 +140,7 @@ def two_sample_interval(
     if paired:
         same_shape(a, b, "paired samples")
     parts = []
-    for size in _chunks(resamples, max(a.size, b.size)):
+    for size in _chunks(resamples, a.size * len(b)):  # a statistic may form all pairs of runs
         chosen = _indices(a.shape, size, rng)
         other = chosen if paired else _indices(b.shape, size, rng)
         parts.append(statistic(_take(a, chosen), _take(b, other)))

@@ -2,14 +2,16 @@
 
 import dataclasses
 import json
+import os
 
 import duckdb
 import pytest
 from landscape_samples import SPACE, N, configs, manifest, tables
 
-from autorl.landscapes import Landscape, Manifest, append, compact, write_landscape
+from autorl.landscapes import Landscape, Manifest, append, compact, list_landscapes, load_landscape, write_landscape
 from autorl.landscapes.manifest import file_sha256
 from autorl.landscapes.schema import SCHEMA_VERSION, config_of_row
+from autorl.landscapes.validate import validate
 from autorl.types import InputError
 
 
@@ -134,6 +136,42 @@ def test_a_part_the_manifest_does_not_name_is_not_read(folder):
     assert Landscape(folder).sql("SELECT count(*) FROM evals").fetchall() == [(20 * (N + 1),)]
 
 
+def test_an_append_cut_off_before_the_manifest_is_reported(folder, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("autorl.landscapes.write._finish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        append(folder, tables(first=N, count=1))
+    assert Landscape(folder).grid.values.shape[0] == N + 1
+    assert Landscape(folder).best().config_id < N
+    assert {problem.rule for problem in validate(folder)} >= {"files_match_manifest"}
+
+
+def test_an_unfinished_write_is_not_listed(folder, monkeypatch):
+    replace, other = os.replace, folder.parent / "other"
+
+    def killed_at_the_end(source, target):
+        if target == other:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", killed_at_the_end)
+    with pytest.raises(KeyboardInterrupt):
+        write_landscape(other, tables(), manifest(), SPACE)
+    monkeypatch.undo()
+    assert (folder.parent / ".other.building" / "manifest.json").exists()
+    assert list_landscapes(folder.parent) == {manifest().id: folder}
+    write_landscape(other, tables(), manifest(), SPACE)
+    assert sorted(path.name for path in folder.parent.iterdir()) == sorted([folder.name, "other"])
+
+
+def test_an_environment_id_with_a_slash_is_a_nested_folder(tmp_path):
+    one = manifest(environment="ALE/Pong-v5")
+    write_landscape(tmp_path / one.id, tables(environment="ALE/Pong-v5"), one, SPACE)
+    assert load_landscape("sample/dqn/ALE/Pong-v5", tmp_path).manifest.environment == "ALE/Pong-v5"
+
+
 def test_more_metrics_and_metrics_that_appear_later(tmp_path):
     first = tables(count=2)
     write_landscape(tmp_path / "x", first, manifest(), SPACE)
@@ -166,6 +204,7 @@ def test_an_older_manifest_without_the_later_fields_is_read():
         ({"schema_version": SCHEMA_VERSION + 1}, "schema version"),
         ({"schema_version": "1"}, "schema version"),
         ({"id": "CartPole"}, "namespace/algorithm/environment"),
+        ({"id": "a/../../b"}, "namespace/algorithm/environment"),
         ({"steps": [2, 1]}, "ascending"),
         ({"seeds": {"tuning": [1], "test": [1]}}, "both tuning and test"),
         ({"seeds": {"validation": [1]}}, "tuning and test"),
