@@ -155,7 +155,8 @@ def refuse_existing(folder: Path) -> None:
 
 def print_plan(spec: Spec, folder: Path, *, as_json: bool) -> None:
     """What `--dry-run` prints."""
-    from autorl.report.plan import make_plan, plan_dict, plan_text
+    from autorl.report.plan import make_plan
+    from autorl.report.plan_text import plan_dict, plan_text
 
     plan = make_plan(spec, folder)
     if as_json:

@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 import numpy as np
 
-from autorl.report.text import columns
 from autorl.spec import OptimizerSection, Spec
 from autorl.store import Store
 from autorl.store.store import DATABASE
@@ -24,7 +23,7 @@ from autorl.types import Checkpoint, Outcome, Report, Segment, Status
 
 _MODELS = frozenset({"tpe", "gp", "cmaes", "nsga2", "smac"})  # propose full-length runs, at a cost; counts are random's
 _STOP_OPTIONS = frozenset({"grace", "peers"})
-_MOST_SEGMENTS = 20_000
+MOST_SEGMENTS = 20_000
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Plan:
         open_ended: the budget is in hours: the counts are those of one proposal.
         cut: the simulation was stopped after so many segments; the study is larger.
         rungs: steps at which runs are cut; empty without.
-        checkpoints: how many outlive the study, at most.
+        checkpoints: how many outlive the study at most, besides those the optimizer may still resume.
         time: None = unknown.
     """
 
@@ -84,18 +83,14 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     check(spec, load)
     open_ended = spec.budget.hours is not None
     light = _light(spec, open_ended)
-    study = Study(light, Store.in_memory(), load)
-    tally = _Tally(light, _MOST_SEGMENTS)
-    cut = False
-    while segments := study.driver.advance():
-        for segment in segments:
-            study.record(tally.take(segment))
-        if tally.full:
-            cut = True
-            break
+    study, tally = Study(light, Store.in_memory(), load), _Tally(light)
+    try:
+        cut = _simulate(study, tally)
+    finally:
+        study.close()
     partial = bool(getattr(make_optimizer(light, load), "partial", False))
     rungs = _rungs(spec, tally)
-    search, test = tally.phase("tuning"), _test_phase(spec, len(rungs) or 1)
+    search, test = tally.phase(len(study.driver.lineage)), _test_phase(spec, len(rungs) or 1)
     workers = spec.executor.workers or os.cpu_count() or 1
     steps = search.steps + test.steps
     return Plan(
@@ -112,80 +107,14 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     )
 
 
-def plan_text(plan: Plan) -> str:
-    """The plan as a screen of text."""
-    spec = plan.spec
-    about = "" if plan.exact else "about "
-    rows = [
-        ("study", f"{spec.name}: {', '.join(trainer.name for trainer in spec.trainers.values())}"),
-        ("environment", spec.environment.id or "the trainer's own"),
-        ("space", f"{len(spec.search_space)} hyperparameters: {', '.join(spec.search_space.names)}"),
-        ("optimizer", _optimizer_text(spec)),
-        ("objective", ", ".join(f"{one.label}, {one.direction}" for one in spec.objectives())),
-        ("tuning seeds", f"{list(spec.plan.tuning)}, {_seeds_text(spec)}"),
-        ("budget", _budget_text(spec)),
-        (
-            "proposals",
-            f"{about}{plan.search.proposals} in {plan.search.segments} segments"
-            if not plan.open_ended
-            else "as many as the hours allow",
-        ),
-        (
-            "steps of a run",
-            f"{spec.fidelity.steps}, evaluated {len(spec.evaluation_steps)} times, "
-            f"{spec.fidelity.episodes} episodes each",
-        ),
-    ]
-    if plan.rungs:
-        rows.append(("rungs", f"runs are cut at steps {', '.join(map(str, plan.rungs))}"))
-    rows += _test_rows(plan)
-    if not plan.open_ended:
-        total = plan.search.steps + plan.test.steps
-        rows.append(
-            (
-                "environment steps",
-                f"at most {about}{total:,}: {plan.search.steps:,} search + at most {plan.test.steps:,} test",
-            )
-        )
-        rows.append(("evaluations", f"{about}{plan.search.evaluations + plan.test.evaluations:,}"))
-    rows.append(("workers", str(plan.workers)))
-    rows.append(("time", _time_text(plan)))
-    limit = spec.limits.disk_gb
-    rows.append(
-        (
-            "checkpoints",
-            f"keep: {spec.keep.checkpoints}; at most {plan.checkpoints} outlive the study"
-            + (f"; the study stops at {limit:g} GiB" if limit is not None else ""),
-        )
-    )
-    if spec.indeterminate:
-        rows.append(("caution", f"another run may give another table: {spec.indeterminate}"))
-    notes = _notes(plan)
-    return "\n".join([columns(("dry run", "nothing is written"), rows, indent=""), *notes])
-
-
-def plan_dict(plan: Plan) -> dict[str, object]:
-    """The plan as JSON types."""
-    spec = plan.spec
-    return {
-        "name": spec.name,
-        "trainers": [trainer.name for trainer in spec.trainers.values()],
-        "environment": spec.environment.id,
-        "optimizer": spec.optimizer.name,
-        "seeds": {"tuning": list(spec.plan.tuning), "test": list(spec.plan.test)},
-        "steps_of_a_run": spec.fidelity.steps,
-        "evaluations_of_a_run": len(spec.evaluation_steps),
-        "rungs": list(plan.rungs),
-        "exact": plan.exact,
-        "open_ended": plan.open_ended,
-        "search": vars(plan.search),
-        "test": vars(plan.test),
-        "environment_steps": None if plan.open_ended else plan.search.steps + plan.test.steps,
-        "workers": plan.workers,
-        "seconds": plan.time.seconds if plan.time else None,
-        "seconds_from": plan.time.source if plan.time else None,
-        "checkpoints": {"keep": spec.keep.checkpoints, "at_most": plan.checkpoints},
-    }
+def _simulate(study: Study, tally: _Tally) -> bool:
+    """Run the search on random scores; True if it was cut short because it is long."""
+    while segments := study.driver.advance():
+        for segment in segments:
+            study.record(tally.take(segment))
+        if len(tally.segments) >= MOST_SEGMENTS:
+            return True
+    return False
 
 
 def estimate_time(spec: Spec, steps: int, workers: int, folder: Path | None) -> Estimate | None:
@@ -219,16 +148,13 @@ def _speeds(database: Path, environment: str | None) -> dict[str, float]:
 class _Tally:
     """Answers segments with random scores and counts them."""
 
-    def __init__(self, spec: Spec, most: int) -> None:
+    def __init__(self, spec: Spec) -> None:
         self._metrics = [one.metric for one in spec.objective] + [one.metric for one in spec.constraints]
         self._rng = np.random.default_rng(spec.seed)
-        self._most = most
         self.segments: list[Segment] = []
-        self._seen: dict[str, set[str]] = {"tuning": set(), "test": set()}
 
     def take(self, segment: Segment) -> Outcome:
         self.segments.append(segment)
-        self._seen[segment.role].add(segment.id.split(".")[0])
         reports = tuple(
             Report(segment.id, step, {name: float(self._rng.random()) for name in self._metrics})
             for step in segment.evaluate_at
@@ -239,17 +165,12 @@ class _Tally:
             reached=segment.until,
             reports=reports,
             cost={"environment_steps": float(segment.until - segment.start), "wall_seconds": 1.0},
-            checkpoint=Checkpoint(segment.id, "") if segment.save else None,
+            checkpoint=Checkpoint(segment.id, "simulated") if segment.save else None,
         )
 
-    @property
-    def full(self) -> bool:
-        return len(self.segments) >= self._most
-
-    def phase(self, role: str) -> Phase:
-        mine = [segment for segment in self.segments if segment.role == role]
-        steps = sum(segment.until - segment.start for segment in mine)
-        return Phase(len(self._seen[role]), len(mine), steps, sum(len(segment.evaluate_at) for segment in mine))
+    def phase(self, proposals: int) -> Phase:
+        steps = sum(segment.until - segment.start for segment in self.segments)
+        return Phase(proposals, len(self.segments), steps, sum(len(segment.evaluate_at) for segment in self.segments))
 
 
 def _light(spec: Spec, open_ended: bool) -> Spec:
@@ -266,7 +187,7 @@ def _light(spec: Spec, open_ended: bool) -> Spec:
 
 def _rungs(spec: Spec, tally: _Tally) -> tuple[int, ...]:
     """The steps segments of the search end at, when runs are cut."""
-    ends = sorted({segment.until for segment in tally.segments if segment.role == "tuning"})
+    ends = sorted({segment.until for segment in tally.segments})
     return tuple(ends) if ends not in ([], [spec.fidelity.steps]) else ()
 
 
@@ -286,58 +207,3 @@ def _kept(spec: Spec, test: Phase, search: Phase) -> int:
         return search.segments + test.segments
     top = max(1, spec.test.top if keep == "top" else 1)
     return test.segments + (top * len(spec.plan.tuning) if keep == "top" or not spec.plan.test else 0)
-
-
-def _optimizer_text(spec: Spec) -> str:
-    text = ", ".join([spec.optimizer.name, *(f"{name}: {value}" for name, value in spec.optimizer.options.items())])
-    return f"{text}, stop: {spec.optimizer.stop} at {spec.optimizer.rungs} rungs" if spec.optimizer.stop else text
-
-
-def _seeds_text(spec: Spec) -> str:
-    if spec.evaluation.seeds == "fixed":
-        return f"all of them for every proposal, {spec.evaluation.aggregate} over seeds"
-    most = spec.evaluation.max or len(spec.plan.tuning)
-    return f"racing from {spec.evaluation.min} to {most}, {spec.evaluation.aggregate} over seeds"
-
-
-def _budget_text(spec: Spec) -> str:
-    budget = spec.budget
-    if budget.runs is not None:
-        return f"{budget.runs:g} full runs ({budget.runs * spec.fidelity.steps:,.0f} environment steps) of tuning"
-    if budget.configurations is not None:
-        return f"{budget.configurations} configurations"
-    if budget.environment_steps is not None:
-        return f"{budget.environment_steps:,} environment steps of tuning"
-    return f"{budget.hours:g} hours"
-
-
-def _test_rows(plan: Plan) -> list[tuple[str, str]]:
-    seeds = plan.spec.plan.test
-    if not seeds:
-        return [("test phase", "none: seeds.test is empty, so there will be no number to report")]
-    who = (
-        f"incumbent, default configuration, and the best {plan.spec.test.top}"
-        if plan.spec.test.top > 1
-        else ("incumbent and default configuration")
-    )
-    count = f"at most {plan.test.proposals} candidates, {plan.test.segments} segments"
-    return [("test phase", f"{who}, on held-out seeds {list(seeds)}: {count}")]
-
-
-def _time_text(plan: Plan) -> str:
-    if plan.open_ended:
-        return f"{plan.spec.budget.hours:g} hours of search, then the test phase"
-    if plan.time is None:
-        return "unknown: no study beside the folder has trained this trainer on this environment"
-    minutes = plan.time.seconds / 60
-    text = f"{minutes:.0f} minutes" if minutes >= 2 else f"{max(1.0, plan.time.seconds):.0f} s"
-    return f"about {text} on {plan.workers} workers ({plan.time.source}; other configurations differ)"
-
-
-def _notes(plan: Plan) -> list[str]:
-    notes = []
-    if plan.cut:
-        notes.append(f"counted up to {_MOST_SEGMENTS:,} segments: the study is larger")
-    if not plan.exact and not plan.open_ended:
-        notes.append("counts depend on the scores: these are of a run on random scores")
-    return notes

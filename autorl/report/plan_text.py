@@ -1,0 +1,135 @@
+"""A plan as text and as JSON."""
+
+from __future__ import annotations
+
+from autorl.report.plan import MOST_SEGMENTS, Plan
+from autorl.report.text import columns
+from autorl.spec import Spec
+
+
+def plan_text(plan: Plan) -> str:
+    """The plan as a screen of text."""
+    rows = [*_study_rows(plan.spec), *_work_rows(plan)]
+    rows.append(("workers", str(plan.workers)))
+    rows.append(("time", _time_text(plan)))
+    rows.append(("checkpoints", _checkpoints_text(plan)))
+    if plan.spec.indeterminate:
+        rows.append(("caution", f"another run may give another table: {plan.spec.indeterminate}"))
+    return "\n".join([columns(("dry run", "nothing is written"), rows, indent=""), *_notes(plan)])
+
+
+def _study_rows(spec: Spec) -> list[tuple[str, str]]:
+    names = spec.search_space.names
+    return [
+        ("study", f"{spec.name}: {', '.join(trainer.name for trainer in spec.trainers.values())}"),
+        ("environment", spec.environment.id or "the trainer's own"),
+        ("space", f"{len(names)} hyperparameters: {', '.join(names)}"),
+        ("optimizer", _optimizer_text(spec)),
+        ("objective", ", ".join(f"{one.label}, {one.direction}" for one in spec.objectives())),
+        ("tuning seeds", f"{list(spec.plan.tuning)}, {_seeds_text(spec)}"),
+        ("budget", _budget_text(spec)),
+    ]
+
+
+def _work_rows(plan: Plan) -> list[tuple[str, str]]:
+    spec, about = plan.spec, "" if plan.exact else "about "
+    count = f"{about}{plan.search.proposals} in {plan.search.segments} segments"
+    points = f"evaluated {len(spec.evaluation_steps)} times, {spec.fidelity.episodes} episodes each"
+    rows = [
+        ("proposals", "as many as the hours allow" if plan.open_ended else count),
+        ("steps of a run", f"{spec.fidelity.steps}, {points}"),
+    ]
+    if plan.rungs:
+        rows.append(("rungs", f"runs are cut at steps {', '.join(map(str, plan.rungs))}"))
+    rows.append(("test phase", _test_text(plan)))
+    if not plan.open_ended:
+        search, test = plan.search, plan.test
+        parts = f"{search.steps:,} search + at most {test.steps:,} test"
+        rows.append(("environment steps", f"at most {about}{search.steps + test.steps:,}: {parts}"))
+        rows.append(("evaluations", f"at most {about}{search.evaluations + test.evaluations:,}"))
+    return rows
+
+
+def _checkpoints_text(plan: Plan) -> str:
+    limit = plan.spec.limits.disk_gb
+    text = f"keep: {plan.spec.keep.checkpoints}; at most {plan.checkpoints} outlive the study"
+    if plan.rungs:
+        text += ", besides what the optimizer may resume when the budget is extended"
+    return text + (f"; the study stops at {limit:g} GiB" if limit is not None else "")
+
+
+def plan_dict(plan: Plan) -> dict[str, object]:
+    """The plan as JSON types."""
+    spec = plan.spec
+    return {
+        "name": spec.name,
+        "trainers": [trainer.name for trainer in spec.trainers.values()],
+        "environment": spec.environment.id,
+        "optimizer": spec.optimizer.name,
+        "seeds": {"tuning": list(spec.plan.tuning), "test": list(spec.plan.test)},
+        "steps_of_a_run": spec.fidelity.steps,
+        "evaluations_of_a_run": len(spec.evaluation_steps),
+        "rungs": list(plan.rungs),
+        "exact": plan.exact,
+        "open_ended": plan.open_ended,
+        "search": vars(plan.search),
+        "test": vars(plan.test),
+        "environment_steps": None if plan.open_ended else plan.search.steps + plan.test.steps,
+        "workers": plan.workers,
+        "seconds": plan.time.seconds if plan.time else None,
+        "seconds_from": plan.time.source if plan.time else None,
+        "checkpoints": {"keep": spec.keep.checkpoints, "at_most": plan.checkpoints},
+    }
+
+
+def _optimizer_text(spec: Spec) -> str:
+    section = spec.optimizer
+    options = section.options | ({"rungs": section.rungs} if section.rungs is not None else {})
+    stop = [f"stop: {section.stop}"] if section.stop else []
+    return ", ".join([section.name, *stop, *(f"{name}: {value}" for name, value in options.items())])
+
+
+def _seeds_text(spec: Spec) -> str:
+    if spec.evaluation.seeds == "fixed":
+        return f"all of them for every proposal, {spec.evaluation.aggregate} over seeds"
+    most = spec.evaluation.max or len(spec.plan.tuning)
+    return f"racing from {spec.evaluation.min} to {most}, {spec.evaluation.aggregate} over seeds"
+
+
+def _budget_text(spec: Spec) -> str:
+    budget = spec.budget
+    if budget.runs is not None:
+        return f"{budget.runs:g} full runs ({budget.runs * spec.fidelity.steps:,.0f} environment steps) of tuning"
+    if budget.configurations is not None:
+        return f"{budget.configurations} configurations"
+    if budget.environment_steps is not None:
+        return f"{budget.environment_steps:,} environment steps of tuning"
+    return f"{budget.hours:g} hours"
+
+
+def _test_text(plan: Plan) -> str:
+    spec, seeds = plan.spec, list(plan.spec.plan.test)
+    if not seeds:
+        return "none: seeds.test is empty, so there will be no number to report"
+    best = f", and the best {spec.test.top}" if spec.test.top > 1 else ""
+    count = f"at most {plan.test.proposals} candidates, {plan.test.segments} segments"
+    return f"incumbent, default configuration{best}, on held-out seeds {seeds}: {count}"
+
+
+def _time_text(plan: Plan) -> str:
+    if plan.open_ended:
+        return f"{plan.spec.budget.hours:g} hours of search, then the test phase"
+    if plan.time is None:
+        return "unknown: no study beside the folder has trained this trainer on this environment"
+    minutes = plan.time.seconds / 60
+    text = f"{minutes:.0f} minutes" if minutes >= 2 else f"{max(1.0, plan.time.seconds):.0f} s"
+    return f"about {text} on {plan.workers} workers ({plan.time.source}; other configurations differ)"
+
+
+def _notes(plan: Plan) -> list[str]:
+    notes = []
+    if plan.cut:
+        notes.append(f"counted up to {MOST_SEGMENTS:,} segments: the study is larger")
+    if not plan.exact and not plan.open_ended:
+        notes.append("counts depend on the scores: these are of a run on random scores")
+    return notes
