@@ -1,0 +1,70 @@
+"""The examples run as they stand, in a copy of their folder, and end with a held-out result."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(*arguments, cwd, timeout=300):
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=timeout
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def tune(folder, *options):
+    """Tune the study of a copied example; the result as the command line's JSON."""
+    output = run("-m", "autorl", "tune", folder / "study.yaml", "--out", folder / "out", "--json", *options, cwd=folder)
+    return json.loads(output)
+
+
+def test_an_embedded_tuner_prints_its_test_result(tmp_path):
+    output = run(EXAMPLES / "embedded_tuner.py", cwd=tmp_path)
+    score, low, high = map(float, re.search(r"test score (\S+) \[(\S+), (\S+)\] on 20 held-out seeds", output).groups())
+    assert low <= score <= high
+    assert 0.5 < score <= 1.0  # better than guessing an arm
+    assert re.search(r"the gap is [+-]\d", output)
+
+
+def test_a_script_is_tuned_through_its_flags_and_output(tmp_path):
+    folder = Path(shutil.copytree(EXAMPLES / "script", tmp_path / "script"))
+    result = tune(folder, "--set", "fidelity.steps=1500", "--runs", "6")
+    assert set(result["incumbent"]["schedule"][0]["configuration"]) == {"population", "elite", "noise"}
+    assert len(result["test"]["seeds"]) == 5
+    assert 5 <= result["test"]["value"] <= 500
+
+
+@pytest.mark.slow
+def test_an_environment_of_ones_own_is_tuned_without_touching_the_package(tmp_path):
+    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
+    folder = Path(shutil.copytree(EXAMPLES / "custom_environment", tmp_path / "custom"))
+    result = tune(folder, "--runs", "4", "--set", "fidelity.steps=1000")
+    assert -60 <= result["test"]["value"] <= -8  # the corridor has 8 cells, an episode 60 steps
+
+
+@pytest.mark.slow
+def test_an_exported_model_runs_in_stable_baselines3(tmp_path):
+    sb3 = pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
+    gym = pytest.importorskip("gymnasium")
+    options = ("--env", "CartPole-v1", "--runs", "3", "--steps", "4000", "--set", "seeds.test=2", "--out", "out")
+    run("-m", "autorl", "tune", "sb3/ppo-small", *options, cwd=tmp_path)
+    run("-m", "autorl", "export", "out", "--model", "agent.zip", cwd=tmp_path)
+    model = sb3.PPO.load(tmp_path / "agent.zip")
+    env = gym.make("CartPole-v1")
+    observation, _ = env.reset(seed=0)
+    total = 0.0
+    for _ in range(500):
+        action, _ = model.predict(observation, deterministic=True)
+        observation, reward, terminated, truncated, _ = env.step(int(action))
+        total += float(reward)
+        if terminated or truncated:
+            break
+    assert total > 15  # an untrained policy falls after about ten steps
