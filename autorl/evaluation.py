@@ -10,6 +10,7 @@ same again.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -76,6 +77,10 @@ class Curve:
         """
         return np.array([values[metric] for values in self.metrics], dtype=float)
 
+    def position(self, step: int) -> int:
+        """Index of the evaluation at `step`; of the last one before it in a run that stopped itself."""
+        return max(bisect_right(self.steps, step) - 1, 0)
+
 
 def join(outcomes: Sequence[Outcome]) -> Curve:
     """The curve of a chain of segments, oldest first."""
@@ -121,6 +126,8 @@ class Judge:
         self._aggregate = parse_aggregate(aggregate)
         self._reduce = [parse_reduction(objective.reduce) for objective in objectives]
         self._penalty = penalty
+        metrics = [objective.metric for objective in objectives] + [rule.metric for rule in constraints]
+        self._needed = [metric for metric in metrics if metric not in COST_METRICS]
 
     def value(self, seed: int, curve: Curve, message: str = "") -> SeedValue:
         """The objective values of one run. A metric that is NaN or infinite makes the run `diverged`.
@@ -130,6 +137,8 @@ class Judge:
         """
         if curve.status.failed:
             return SeedValue(seed, curve.status, message=message)
+        if not curve.steps and self._needed:
+            raise KeyError(self._needed[0])
         curves = [objective.sign * self._curve_of(curve, objective.metric) for objective in self.objectives]
         constraints = tuple(rule.violation(self._last(curve, rule.metric)) for rule in self.constraints)
         if not (all(np.isfinite(series).all() for series in curves) and all(map(math.isfinite, constraints))):
@@ -162,7 +171,7 @@ class Judge:
         found = self.value(seed, curve)
         if found.status.failed or step is None:
             return found
-        position = curve.steps.index(step)
+        position = curve.position(step)
         values = tuple(
             reduce.read(objective.sign * self._curve_of(curve, objective.metric), position)
             if objective.metric not in COST_METRICS
@@ -195,13 +204,20 @@ class Judge:
         )
 
     def best_step(self, curves: Sequence[Curve]) -> int | None:
-        """For `reduce: best`: the step at which the aggregate over tuning seeds is best. None for other reductions."""
-        objective = self.objectives[0]
-        if not self._reduce[0].chooses_step or objective.metric in COST_METRICS:
+        """For `reduce: best`: the step at which the aggregate over `curves` (tuning seeds that did not fail) is best.
+
+        The first objective with that reduction chooses. None for other reductions, or when every seed failed.
+        """
+        choosing = [
+            objective
+            for objective, reduce in zip(self.objectives, self._reduce, strict=True)
+            if reduce.chooses_step and objective.metric not in COST_METRICS
+        ]
+        if not choosing or not curves:
             return None
-        shared = set(curves[0].steps).intersection(*(curve.steps for curve in curves[1:]))
-        steps = sorted(shared)
-        columns = [[curve.metrics[curve.steps.index(step)][objective.metric] for curve in curves] for step in steps]
+        objective = choosing[0]
+        steps = sorted({step for curve in curves for step in curve.steps})
+        columns = [[curve.metrics[curve.position(step)][objective.metric] for curve in curves] for step in steps]
         scores = [objective.sign * float(self._aggregate(np.array(column))) for column in columns]
         return steps[int(np.argmax(scores))]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
 from autorl.seeds import SeedPlan
@@ -148,12 +148,14 @@ class OptimizerSection(Section):
     """`autorl optimizers` lists them with their options, which are further keys of this mapping."""
     stop: Literal["median"] | None = None
     """Cut runs that are below the median of their peers at a rung."""
-    rungs: Annotated[int, BeforeValidator(_integral), Field(ge=2)] = 5
-    """How many rungs `stop` compares at."""
+    rungs: Count | None = None
+    """How many rungs `stop` compares at (default 5), or the optimizer's own option of this name."""
 
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("stop") is not None:
+            return {"rungs": 5} | value
         return {"name": value} if isinstance(value, str) else value
 
     @property
@@ -276,6 +278,7 @@ class Spec(Section):
     keep: KeepSection = KeepSection()
     path: str | None = None
     """Folder modules are imported from; default the study file's."""
+    _document: Document | None = PrivateAttr(None)
 
     @field_validator("objective", mode="before")
     @classmethod
@@ -384,6 +387,10 @@ class Spec(Section):
     def _folder(self) -> Path | None:
         return Path(self.path) if self.path else None
 
+    def located(self, error: InputError) -> InputError:
+        """`error` with the file and line of its key, when the study was read from a file."""
+        return error if self._document is None or error.file is not None else self._document.located(error)
+
     def freeze(self) -> str:
         """The study file as stored: self-contained YAML with every default written out."""
         data = self.model_dump(mode="json")
@@ -393,7 +400,17 @@ class Spec(Section):
             data["algorithms"][name]["space"] = load_space(section.space, self._folder).to_dict()
         data["seeds"] = {"tuning": list(self.plan.tuning), "test": list(self.plan.test)}
         data["optimizer"] = {**self.optimizer.model_dump(), **self.optimizer.options}
-        return yaml.safe_dump({key: value for key, value in data.items() if value is not None}, sort_keys=False)
+        kept = {key: value for key, value in data.items() if value is not None}
+        return str(yaml.dump(kept, Dumper=_Dumper, sort_keys=False))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that our reader, unlike YAML 1.1, takes for a number: `1e-3`, `09`."""
+
+
+_Dumper.add_implicit_resolver(
+    "tag:autorl,2026:number", re.compile(r"[-+]?[0-9_]+([eE][-+]?[0-9]+)?$"), list("-+0123456789")
+)
 
 
 def load_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Spec:
@@ -416,6 +433,7 @@ def load_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, An
         _override(data, key, value)
     _fill_defaults(data)
     spec = _validated(data, document)
+    spec._document = document
     _check_resolved(spec, document)
     return spec
 
@@ -475,7 +493,9 @@ def _fill_defaults(data: dict[str, Any]) -> None:
     name = trainer.get("name") if isinstance(trainer, Mapping) else trainer
     if isinstance(name, str) and name.startswith("python:"):
         data.setdefault("fidelity", {"steps": 1, "evaluations": 1, "episodes": 1})
-        data.setdefault("objective", {"metric": "value"})
+        objective = data.setdefault("objective", {})
+        if isinstance(objective, dict):
+            objective.setdefault("metric", "value")
 
 
 def _check_resolved(spec: Spec, document: Document) -> None:

@@ -165,6 +165,15 @@ def _failed(connection: sqlite3.Connection, body: Body) -> None:
     )
 
 
+def _frozen(connection: sqlite3.Connection, body: Body) -> None:
+    """The candidates of an extended study are new ones; those tested before keep their rows under another label."""
+    connection.execute("UPDATE tests SET label = 'earlier'")
+    connection.executemany(
+        "UPDATE tests SET label = ? WHERE proposal = ?",
+        [(label, proposal) for label, proposal, _ in body["candidates"]],
+    )
+
+
 def _tested(connection: sqlite3.Connection, body: Body) -> None:
     connection.executemany(
         "INSERT OR REPLACE INTO tests VALUES (?, ?, ?, ?, ?, ?)",
@@ -183,6 +192,7 @@ _CHANGES: dict[str, Callable[[sqlite3.Connection, Body], None]] = {
     "outcome": _outcome,
     "scored": _scored,
     "failed": _failed,
+    "frozen": _frozen,
     "tested": _tested,
     "collected": _collected,
 }

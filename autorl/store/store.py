@@ -49,6 +49,7 @@ class Store:
         self.on_append: Callable[[str, Mapping[str, Any]], None] | None = None
         self._connection = connection
         self._lock = lock
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
     @classmethod
     def create(cls, folder: Path, study_file: str) -> Store:
@@ -121,19 +122,35 @@ class Store:
             self.on_append(kind, body)
 
     def events(self) -> Iterator[Recorded]:
-        """Every event in the order it was recorded."""
-        rows = self._connection.execute("SELECT seq, kind, body, time FROM event ORDER BY seq").fetchall()
-        for seq, kind, body, when in rows:
-            yield Recorded(seq, kind, FrozenMap(loads(body)), when)
+        """Every event in the order it was recorded.
+
+        Raises:
+            InputError: the log is damaged.
+        """
+        try:
+            rows = self._connection.execute("SELECT seq, kind, body, time FROM event ORDER BY seq").fetchall()
+            bodies = [loads(body) for _, _, body, _ in rows]
+        except (sqlite3.DatabaseError, ValueError) as error:
+            raise InputError(f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)) from error
+        for (seq, kind, _, when), body in zip(rows, bodies, strict=True):
+            yield Recorded(seq, kind, FrozenMap(body), when)
 
     def query(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Read-only SQL over the event log and the derived tables."""
         return self._connection.execute(sql, parameters).fetchall()
 
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints lie; for a store in memory a temporary folder that goes with it."""
+        if self.folder is not None:
+            return self.folder / "checkpoints"
+        if self._scratch is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="autorl-")
+        return Path(self._scratch.name)
+
     def relative(self, path: str) -> str:
         """`path` as it is stored: relative to the folder if inside, so that a study can be moved."""
-        if self.owns(Path(path)):
-            assert self.folder is not None
+        if self.folder is not None and Path(path).is_relative_to(self.folder):
             return Path(path).relative_to(self.folder).as_posix()
         return path
 
@@ -142,11 +159,13 @@ class Store:
         return stored if self.folder is None or Path(stored).is_absolute() else str(self.folder / stored)
 
     def owns(self, path: Path) -> bool:
-        """Whether `path` lies inside the study folder (other checkpoints belong to the caller)."""
-        return self.folder is not None and path.is_relative_to(self.folder)
+        """Whether `path` is one of the study's checkpoints (others belong to the caller)."""
+        return path.is_relative_to(self.checkpoints)
 
     def close(self) -> None:
         self._connection.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
         if self._lock is not None:
             self._lock.release()
 

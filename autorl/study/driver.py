@@ -88,6 +88,7 @@ class Driver:
         self._begun = 0
         self._waiting = False
         self._crashes = 0
+        self._last_crash = ""
 
     def replay(self, recorded: Recorded) -> None:
         """Take one stored event. Segments without an outcome are handed out again by `advance`."""
@@ -101,6 +102,8 @@ class Driver:
                 self._note_settled(codec.read_failed(body), list(body["seeds"]))
             case "budget":
                 self.extra_runs += body["runs"]
+            case "gave_up":
+                self._crashes = 0
             case kind:
                 self.work.replay(kind, body)
 
@@ -114,9 +117,9 @@ class Driver:
         return self.work.drain()
 
     def settle(self) -> None:
-        """Observe what is complete at the head of the queue, without asking for anything more."""
-        while self._queue and self._complete(self._queue[0]):
-            self._settle(self._queue[0])
+        """Observe what is complete, in the order of the study, without asking for anything more."""
+        while (item := self._next_complete()) is not None:
+            self._settle(item)
 
     def record(self, outcome: Outcome) -> None:
         """Take note of how a segment ended; a lost one is handed out again, `failures.retries` times."""
@@ -136,6 +139,10 @@ class Driver:
         """The tuning seeds a scored proposal was last scored with."""
         return self._seeds_of[proposal]
 
+    def settled(self, proposal: ProposalId) -> bool:
+        """Whether an outcome of the proposal was observed."""
+        return proposal in self._seeds_of
+
     def penalty(self, proposal: ProposalId, good: Sequence[SeedValue]) -> tuple[float, ...]:
         """What a failed seed of the proposal scores; larger is better."""
         return self.judge.penalty(self.lineage[proposal].until, good, self._worst)
@@ -144,22 +151,28 @@ class Driver:
         """Internal values in each metric's own direction."""
         return tuple(objective.sign * value for objective, value in zip(self.judge.objectives, values, strict=False))
 
-    def collect(self) -> None:
-        """Delete the checkpoints nobody can need any more."""
+    def collect(self, *, over: bool = False) -> None:
+        """Delete the checkpoints nobody can need any more; `over` when the test phase has ended too.
+
+        What the optimizer may still resume outlives the search, because the budget can be extended.
+        """
         keep = self.spec.keep.checkpoints
         if keep == "lineage" or not self.work.saved:
             return
-        wanted: set[ProposalId] = set() if self.finished else set(self._optimizer.keeps())
-        for item in self._queue:
-            wanted.update(self.lineage.chain(item.proposal))
+        wanted = set() if keep == "none" and self.finished else set(self._optimizer.keeps())
         if keep != "none":
             wanted.update(self.ranking.ordered()[: max(1, self.spec.test.top if keep == "top" else 1)])
-        self.work.collect(wanted)
+        heads = {self.work.head(item.proposal, seed) for item in self._queue for seed in item.seeds}
+        self.work.collect(wanted, heads, tests=over and keep == "none")
 
     # -- one decision ----------------------------------------------------------------------------------------------
 
     def _turn(self) -> bool:
         """Make one decision. False when an outcome is needed first, or all is decided."""
+        if self._crashes >= _FIRST_CRASHES:
+            self._store.append("gave_up", {"message": self._last_crash})
+            self._crashes = 0
+            raise StudyError(f"the first {_FIRST_CRASHES} proposals crashed, the last with: {self._last_crash}")
         item = self._next_item()
         if item is not None:
             if not self._complete(item):
@@ -176,22 +189,30 @@ class Driver:
         if not self._queue:
             return None
         if self.spec.asynchronous:
-            complete = next((item for item in self._queue if self._complete(item)), None)
             crowded = len(self._queue) >= self.spec.parallelism or self.ended or self._waiting
-            return complete or (self._queue[0] if crowded else None)
+            return self._next_complete() or (self._queue[0] if crowded else None)
         due = self._queue[0].due <= len(self.lineage)
         return self._queue[0] if due or self.ended or self._waiting else None
+
+    def _next_complete(self) -> Item | None:
+        """The complete item that may be observed: the head of the queue, or any in asynchronous mode."""
+        candidates = self._queue if self.spec.asynchronous else list(self._queue)[:1]
+        return next((item for item in candidates if self._complete(item)), None)
 
     def _ask(self, number: int) -> None:
         if self._out_of_budget():
             self.ended = True
             return
         answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", number))
+        if isinstance(answer, Proposal) and not self._affordable(answer):
+            answer = (
+                Wait() if self._queue else Done()
+            )  # after the next outcome it may ask for less: a continuation, say
         if isinstance(answer, Wait):
             if not self._queue:
                 raise StudyError("the optimizer waits although nothing is running")
             self._waiting = True
-        elif isinstance(answer, Done) or not self._affordable(answer):
+        elif isinstance(answer, Done):
             self.ended = True
         else:
             event = Proposed(number, answer)
@@ -221,10 +242,6 @@ class Driver:
         else:
             self._store.append("failed", codec.failed_body(event) | more)
         self._note_settled(event, item.seeds)
-        if isinstance(event, Failed) and event.kind is Status.CRASH and not self.ranking:
-            self._crashes += 1
-            if self._crashes == _FIRST_CRASHES:
-                raise StudyError(f"the first {_FIRST_CRASHES} proposals crashed, the last with: {event.message}")
 
     def _note_settled(self, event: Scored | Failed, seeds: Sequence[int]) -> None:
         self._queue.remove(next(item for item in self._queue if item.proposal == event.proposal))
@@ -233,6 +250,8 @@ class Driver:
         self._charge(self.lineage.chain(event.proposal), seeds)
         if isinstance(event, Scored):
             self._worst.observe(event)
+        elif event.kind is Status.CRASH and not self.ranking:
+            self._crashes, self._last_crash = self._crashes + 1, event.message
         self.ranking.observe(event)
         self._optimizer.observe(event)
         self._upgrade_incumbent()
@@ -266,7 +285,7 @@ class Driver:
         if budget.environment_steps is not None:
             return float(budget.environment_steps)
         if budget.runs is not None:
-            return (budget.runs + self.extra_runs) * self.spec.fidelity.steps
+            return round((budget.runs + self.extra_runs) * self.spec.fidelity.steps, 6)  # 2.3 runs of 100 are 230
         return float("inf")
 
     @property
@@ -288,9 +307,12 @@ class Driver:
                     self.charged_steps += self.lineage.length(proposal)
 
     def _affordable(self, proposal: Proposal) -> bool:
+        configurations = self.spec.budget.configurations
+        if configurations is not None:
+            return proposal.resume_from is not None or self._begun < configurations + self.extra_runs
         begin = 0 if proposal.resume_from is None else self.lineage[proposal.resume_from].until
         cost = (proposal.until - begin) * len(self.policy.first)
         return self.charged_steps + cost <= self.budget_steps
 
     def _out_of_budget(self) -> bool:
-        return self.budget_used >= 1.0
+        return self.budget_used >= 1.0 and self.spec.budget.configurations is None

@@ -117,7 +117,9 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
     """
     objective = spec.objectives()[0]
     rows = query("SELECT proposal, label, seed, value, status FROM tests WHERE objective = 0 ORDER BY proposal, seed")
-    labels: dict[int, str] = {proposal: label for proposal, label, *_ in rows}
+    labels: dict[int, str] = {proposal: label for proposal, label, *_ in rows if label != "earlier"}
+    if labels.get(incumbent.proposal) != "incumbent":
+        labels = {}  # the search was opened again and has another incumbent, which is not tested yet
     entries = []
     for proposal, label in sorted(labels.items(), key=lambda item: (_order(item[1]), item[0])):
         values = {seed: (value, status) for number, _, seed, value, status in rows if number == proposal}
@@ -169,7 +171,8 @@ def _order(label: str) -> tuple[int, str]:
 
 def _tuning(query: Query, proposal: int) -> float:
     (score,) = query("SELECT score FROM proposals WHERE proposal = ?", (proposal,))[0]
-    return float(json.loads(score)[0]) if score else float("nan")
+    values = json.loads(score) if score else []  # empty: it failed before any score was known
+    return float(values[0]) if values else float("nan")
 
 
 def _estimate(spec: Spec, proposal: int, values: Mapping[int, tuple[float, str]]) -> Estimate:
@@ -185,9 +188,11 @@ def _estimate(spec: Spec, proposal: int, values: Mapping[int, tuple[float, str]]
 
 
 def _difference(spec: Spec, incumbent: Entry | None, default: Entry | None) -> Interval | None:
-    if incumbent is None or default is None or len(incumbent.test.seeds) < 2:
+    if incumbent is None or default is None:
         return None
     shared = sorted(set(incumbent.test.seeds) & set(default.test.seeds))
+    if len(shared) < 2:
+        return None
     sign = spec.objectives()[0].sign
     ours, theirs = (sign * np.array([entry.test.seeds[seed] for seed in shared]) for entry in (incumbent, default))
     rng = streams.generator(spec.seed, "test", "difference")

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from autorl import executors, optimizers, trainers
 from autorl.executors.worker import NO_SPACE, Load, from_folder
-from autorl.seeds import FIRST_TEST_SEED, SeedPlan
-from autorl.spec import Spec, thaw
+from autorl.seeds import FIRST_TEST_SEED
+from autorl.spec import SeedsSection, Spec, thaw
 from autorl.store import Store
 from autorl.study.driver import Driver
 from autorl.study.result import Result, read_result
@@ -77,16 +77,23 @@ class Study:
 
     def __init__(self, spec: Spec, store: Store, load: Load | None = None) -> None:
         self.store = store
-        self.spec = with_more_test_seeds(spec, store)
         self.load: Load = load or trainer_loader(spec)
         self._begun = time.monotonic()
         self._hours_before = hours_used(store)
+        self._file = spec
+        self._fold()
+
+    def _fold(self) -> None:
+        """Bring everything to where the stored events leave it."""
+        store = self.store
+        self.spec = with_more_test_seeds(self._file, store)
         self.optimizer: Optimizer = make_optimizer(self.spec, self.load)
         self.driver = Driver(self.spec, store, self.optimizer, self.hours)
         self.tests = TestPhase(self.spec, store, self.driver)
         for recorded in store.events():
             self.driver.replay(recorded)
             self.tests.replay(recorded.kind, recorded.body)
+        self.driver.ended = bool(self.tests.candidates)  # once they are frozen the search is over
         self.driver.work.sweep()
 
     @classmethod
@@ -144,10 +151,11 @@ class Study:
         have = self.spec.plan.test
         if count <= len(have):
             raise InputError(f"the study has {len(have)} test seeds already: ask for more", key="--seeds")
-        fresh = itertools.count(max((*have, FIRST_TEST_SEED - 1)) + 1)
-        more = [next(fresh) for _ in range(count - len(have))]
-        SeedPlan(self.spec.plan.tuning, [*have, *more])
+        taken = {*have, *self.spec.plan.tuning}
+        fresh = (seed for seed in itertools.count(max((*have, FIRST_TEST_SEED - 1)) + 1) if seed not in taken)
+        more = list(itertools.islice(fresh, count - len(have)))
         self.store.append("test_seeds", {"seeds": more})
+        self._fold()
 
     def advance(self) -> list[Segment]:
         """Every segment that can start now: of the search, and once that is over of the test phase."""
@@ -201,7 +209,7 @@ class Study:
                     progress(self.progress(finished))
         finally:
             pool.close()
-        self.driver.collect()
+        self.driver.collect(over=True)
         self.store.append("finished", {})
         return self.result()
 
@@ -268,6 +276,13 @@ def check(spec: Spec, load: Load) -> None:
     Raises:
         InputError: naming the key of the study file.
     """
+    try:
+        _check(spec, load)
+    except InputError as error:
+        raise spec.located(error) from None
+
+
+def _check(spec: Spec, load: Load) -> None:
     names = spec.search_space.names
     for algorithm, trainer in spec.trainers.items():
         prefix = f"{algorithm}." if algorithm else ""
@@ -275,10 +290,10 @@ def check(spec: Spec, load: Load) -> None:
         own = {name for name in own if not name.endswith((".shape", ".end"))}
         load(trainer).check(spec.environment.resolve(), own)
     optimizer = make_optimizer(spec, load)
-    if spec.evaluation.seeds == "racing" and getattr(optimizer, "partial", False):
-        raise InputError(
-            "racing needs an optimizer of full-length runs; populations train every tuning seed", key="evaluation.seeds"
-        )
+    if spec.evaluation.seeds == "racing" and getattr(optimizer, "population_based", False):
+        message = f"every member of a population trains every tuning seed: {spec.optimizer.name} cannot race"
+        raise InputError(message, key="evaluation.seeds")
+    executors.check(executor_name(spec), executor_limits(spec), spec.executor.devices)
 
 
 def make_optimizer(spec: Spec, load: Load) -> Optimizer:
@@ -286,7 +301,9 @@ def make_optimizer(spec: Spec, load: Load) -> Optimizer:
     space = spec.search_space
     options = spec.optimizer.options
     if spec.optimizer.stop is not None:
-        options |= {"stop": spec.optimizer.stop, "rungs": spec.optimizer.rungs}
+        options["stop"] = spec.optimizer.stop
+    if spec.optimizer.rungs is not None:
+        options["rungs"] = spec.optimizer.rungs
     kind = optimizers.find(spec.optimizer.name)
     if "seed" in {field.name for field in dataclasses.fields(kind.Options)}:
         options.setdefault("seed", spec.seed)  # a scrambled sequence is a function of the study's seed
@@ -313,20 +330,26 @@ def changeable(spec: Spec, load: Load) -> frozenset[str]:
     return frozenset(allowed)
 
 
+def executor_name(spec: Spec) -> str:
+    """The executor of a study: threads for the compiled engine, whatever the file says but `in_process`."""
+    native = all(trainer.name.startswith("population/") for trainer in spec.trainers.values())
+    return "threads" if native and spec.executor.name != "in_process" else spec.executor.name or "processes"
+
+
+def executor_limits(spec: Spec) -> executors.Limits:
+    memory = spec.limits.memory_gb
+    return executors.Limits(spec.limits.segment_seconds, None if memory is None else int(memory * 2**30))
+
+
 def make_executor(spec: Spec, load: Load) -> Executor:
     """The executor the study file names; by default threads for `population/*` and processes for everything else."""
-    names = [trainer.name for trainer in spec.trainers.values()]
-    native = all(name.startswith("population/") for name in names)
-    name = "threads" if native and spec.executor.name != "in_process" else spec.executor.name or "processes"
-    memory = spec.limits.memory_gb
-    limits = executors.Limits(spec.limits.segment_seconds, None if memory is None else int(memory * 2**30))
     preload = sorted({module for trainer in spec.trainers.values() for module in load(trainer).preload})
     return executors.make(
-        name,
+        executor_name(spec),
         load,
         spec.executor.workers or os.cpu_count() or 1,
         preload=preload,
-        limits=limits,
+        limits=executor_limits(spec),
         devices=[str(device) for device in spec.executor.devices],
     )
 
@@ -336,8 +359,8 @@ def with_more_test_seeds(spec: Spec, store: Store) -> Spec:
     added = [seed for recorded in store.events() if recorded.kind == "test_seeds" for seed in recorded.body["seeds"]]
     if not added:
         return spec
-    seeds = spec.seeds.model_copy(update={"test": [*spec.plan.test, *added]})
-    return spec.model_copy(update={"seeds": seeds})
+    seeds = SeedsSection(tuning=list(spec.plan.tuning), test=[*spec.plan.test, *added])
+    return spec.model_copy(update={"seeds": seeds, "plan": seeds.resolve()})  # a copy would keep the plan it has cached
 
 
 def _session() -> dict[str, object]:

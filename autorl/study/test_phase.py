@@ -103,17 +103,17 @@ class TestPhase:
 
     def _longest_of_default(self) -> ProposalId | None:
         """The default configuration trained the furthest without a change; None when the optimizer never tried it."""
-        lineage, default = self._driver.lineage, self._spec.search_space.default()
+        lineage, settled, default = self._driver.lineage, self._driver.settled, self._spec.search_space.default()
         same = [
             number
             for number in lineage.proposals
-            if len(lineage.schedule(number)) == 1 and lineage[number].config == default
+            if lineage[number].config == default and len(lineage.schedule(number)) == 1 and settled(number)
         ]
         return max(same, key=lambda number: (lineage[number].until, -number), default=None)
 
     def _step(self, proposal: ProposalId) -> int | None:
-        seeds = self._driver.tuning_seeds(proposal)
-        return self._driver.judge.best_step([self._driver.work.curve(proposal, seed) for seed in seeds])
+        curves = [self._driver.work.curve(proposal, seed) for seed in self._driver.tuning_seeds(proposal)]
+        return self._driver.judge.best_step([curve for curve in curves if not curve.status.failed])
 
     def _settle(self) -> None:
         """Record the candidates whose test runs are all in."""

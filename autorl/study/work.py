@@ -51,6 +51,10 @@ class Work:
             if tries <= self._spec.failures.retries:
                 self._hand_out(segment)
                 return False
+        if segment.parent is None and self._lineage.start(_proposal(segment.id)):
+            outcome = dataclasses.replace(
+                outcome, notes=(*outcome.notes, "no checkpoint to continue: trained from step 0")
+            )
         outcome = self._judged(segment, outcome)
         self._store.append("outcome", self._body(segment, outcome))
         self._take(outcome)
@@ -96,8 +100,10 @@ class Work:
     def request(self, proposal: ProposalId, seed: int, role: SeedRole) -> None:
         """Hand out the next segment of the chain that leads to (proposal, seed), unless it is out or nothing is left.
 
+        A segment whose parent saved nothing (its trainer cannot) is trained from step 0, and the record says so.
+
         Raises:
-            StudyError: the checkpoint to continue from is no longer there.
+            StudyError: the checkpoint of another run, to go on from, is not there.
         """
         parent: Outcome | None = None
         for link in self._lineage.chain(proposal):
@@ -127,9 +133,12 @@ class Work:
         trainer, config = self._spec.trainer_for(wanted.config)
         begin = self._lineage.start(proposal)
         name = segment_id(proposal, seed)
-        if parent is not None and parent.segment not in self.saved:
-            raise StudyError(f"segment {name} continues {parent.segment}, whose checkpoint is gone")
+        if parent is not None and not self._available(parent.segment):
+            if len(self._lineage.schedule(proposal)) > 1 or self._lineage.fork(proposal, seed) is not None:
+                raise StudyError(f"segment {name} continues {parent.segment}, which has no checkpoint (any more)")
+            parent, begin = None, 0  # one configuration all along: training it again from the start gives the same
         folder = self._store.folder
+        save = self._wants_checkpoint(proposal, role) or not last
         return Segment(
             id=name,
             trainer=trainer,
@@ -144,8 +153,8 @@ class Work:
             evaluate_at=(*(step for step in self._spec.evaluation_steps if begin < step < wanted.until), wanted.until),
             episodes=self._spec.fidelity.episodes,
             fork=self._lineage.fork(proposal, seed),
-            save=self._wants_checkpoint(proposal, role) or not last,
-            folder=str(folder / "checkpoints" / name) if folder else "",
+            save=save,
+            folder=str(self._store.checkpoints / name) if save else "",
             log=str(folder / "logs" / f"{name}.log") if folder else None,
         )
 
@@ -202,22 +211,27 @@ class Work:
         """Size of the checkpoints on disk."""
         return sum(self._sizes.values())
 
-    def collect(self, wanted: Collection[ProposalId]) -> None:
-        """Delete the checkpoints of tuning segments whose proposal is not wanted and that nothing continues."""
-        parents = {segment.parent.segment for segment in self.in_flight.values() if segment.parent}
-        tests = set(self._spec.plan.test)
+    def head(self, proposal: ProposalId, seed: int) -> SegmentId | None:
+        """The last segment of the chain to (proposal, seed) that is trained: what the next one continues."""
+        names = [segment_id(link, seed) for link in reversed(self._lineage.chain(proposal))]
+        return next((name for name in names if name in self._outcomes), None)
+
+    def collect(self, wanted: Collection[ProposalId], heads: Collection[SegmentId | None], *, tests: bool) -> None:
+        """Delete the checkpoints whose proposal is not wanted and that no run goes on from; of test runs, if `tests`."""
+        parents = {segment.parent.segment for segment in self.in_flight.values() if segment.parent} | {*heads}
+        spared = () if tests else set(self._spec.plan.test)
         gone = [
             name
             for name in self.saved
-            if name not in parents and _proposal(name) not in wanted and _seed(name) not in tests
+            if name not in parents and _proposal(name) not in wanted and _seed(name) not in spared
         ]
         if not gone:
             return
         self._store.append("collected", {"segments": gone})
         for name in gone:
             path = self._forget(name)
-            if self._store.owns(path) and path.exists():
-                shutil.rmtree(path)
+            if self._store.owns(path):
+                _remove(path)
 
     def sweep(self) -> None:
         """Remove what a kill left among the checkpoints: half-written ones, unrecorded ones, and collected ones."""
@@ -226,7 +240,12 @@ class Work:
             return
         for entry in (folder / "checkpoints").iterdir():
             if entry.name not in self.saved:
-                shutil.rmtree(entry)
+                _remove(entry)
+
+    def _available(self, segment: SegmentId) -> bool:
+        """Whether a segment left a checkpoint that is still there (one that is the caller's own is not looked for)."""
+        saved = self.saved.get(segment)
+        return saved is not None and (Path(saved.path).exists() or not self._store.owns(Path(saved.path)))
 
     def _forget(self, segment: SegmentId) -> Path:
         del self._sizes[segment]
@@ -265,6 +284,13 @@ def _proposal(segment: SegmentId) -> ProposalId:
 
 def _seed(segment: SegmentId) -> int:
     return int(segment.split(".")[1])
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _size(folder: Path) -> int:

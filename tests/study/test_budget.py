@@ -1,0 +1,285 @@
+"""Budgets are exact: full-run equivalents over seeds and rungs, failures counted, retries not, the test phase apart."""
+
+import pytest
+from scripted import Scripted, Toy, chain, full, listed, run, study_with, tables, toy_spec
+from study_support import small_spec
+
+from autorl.store import Store
+from autorl.study import Study
+from autorl.study.driver import Driver
+from autorl.types import Done, InputError, Status, StudyError, Wait
+
+
+def steps_trained(study, role="tuning"):
+    return study.store.query("SELECT COALESCE(SUM(environment_steps), 0) FROM runs WHERE seed_role = ?", (role,))[0][0]
+
+
+@pytest.mark.parametrize(
+    ("budget", "tuning", "proposals"),
+    [
+        ({"runs": 8}, 1, 8),
+        ({"runs": 8}, 3, 2),
+        ({"runs": 9}, 3, 3),
+        ({"runs": 0.5}, 1, 0),
+        ({"configurations": 5}, 3, 5),
+        ({"environment_steps": 700}, 1, 7),
+        ({"environment_steps": 799}, 1, 7),
+        ({"environment_steps": 800}, 2, 4),
+    ],
+)
+def test_full_length_proposals(monkeypatch, budget, tuning, proposals):
+    optimizer = Scripted(lambda number, seen: full(number / 20))
+    study = study_with(monkeypatch, toy_spec(budget=budget, seeds={"tuning": tuning, "test": 0}), optimizer)
+    if proposals:
+        run(study)
+    else:
+        with pytest.raises(StudyError, match="no proposal was scored"):
+            run(study)
+    assert optimizer.count == proposals
+    assert steps_trained(study) == proposals * tuning * 100
+
+
+@pytest.mark.parametrize(("runs", "proposals"), [(2.3, 23), (0.7, 7), (1.1, 11), (0.3, 3), (2.35, 23)])
+def test_short_proposals_use_up_a_fractional_budget_exactly(monkeypatch, runs, proposals):
+    optimizer = Scripted(lambda number, seen: full(number / 40, until=10))
+    study = study_with(monkeypatch, toy_spec(budget={"runs": runs}), optimizer)
+    run(study)
+    assert optimizer.count == proposals
+    assert steps_trained(study) == proposals * 10
+
+
+def test_a_continuation_costs_only_its_new_steps(monkeypatch):
+    script = [chain(0.1, 30), chain(0.1, 60, 0), chain(0.1, 100, 1), chain(0.2, 100), chain(0.3, 1)]
+    optimizer = Scripted(lambda number, seen: script[number] if number in {call[1] + 1 for call in calls()} else Wait())
+
+    def calls():
+        return [("told", -1), *(call for call in optimizer.order if call[0] == "told")]
+
+    study = study_with(monkeypatch, toy_spec(budget={"runs": 2}), optimizer)
+    run(study)
+    assert optimizer.count == 4, "30 + 30 + 40 + 100 steps are the budget; one more step is not affordable"
+    assert study.driver.charged_steps == steps_trained(study) == 200
+
+
+def test_failed_and_stopped_runs_are_counted_in_full(monkeypatch):
+    kinds = [Status.DONE, Status.DIVERGED, Status.STOPPED, Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY]
+    optimizer = Scripted(lambda number, seen: full(number / 20))
+    trainer = Toy(before=lambda segment: kinds[int(segment.id.split(".")[0]) % 6])
+    study = study_with(monkeypatch, toy_spec(budget={"runs": 12}), optimizer, trainer)
+    run(study)
+    assert optimizer.count == 12
+    assert study.driver.budget_used == 1.0
+
+
+def test_retries_of_lost_segments_are_free(monkeypatch):
+    lost = set()
+
+    def before(segment):
+        first = segment.id not in lost
+        lost.add(segment.id)
+        return Status.LOST if first else None
+
+    optimizer = Scripted(lambda number, seen: full(number / 20))
+    study = study_with(monkeypatch, toy_spec(), optimizer, Toy(before=before))
+    run(study)
+    assert optimizer.count == 8
+    assert all(event.resumable for event in optimizer.told.values())
+
+
+def test_the_test_phase_is_apart(monkeypatch):
+    optimizer = Scripted(lambda number, seen: full(number / 20))
+    study = study_with(monkeypatch, toy_spec(seeds={"tuning": 1, "test": 7}), optimizer)
+    run(study)
+    assert (steps_trained(study), study.driver.charged_steps) == (800, 800)
+    assert steps_trained(study, "test") == 7 * 100
+
+
+def test_an_unaffordable_answer_is_asked_again_after_the_next_outcome(monkeypatch):
+    """Half a run is left: a full run is too much, but the optimizer may have a continuation once it has seen more."""
+
+    def answer(number, seen):
+        if number == 0:
+            return full(0.5, until=50)
+        return chain(0.5, 100, 0) if any(event for event in seen if hasattr(event, "values")) else full(0.9)
+
+    optimizer = Scripted(answer)
+    study = study_with(monkeypatch, toy_spec(budget={"runs": 1}), optimizer)
+    assert run(study).incumbent.until == 100
+    assert study.driver.charged_steps == 100
+
+
+def test_an_unaffordable_answer_gives_the_same_table_after_a_restart_at_every_event(monkeypatch, tmp_path):
+    """Whether the search ends is decided from what was observed, so a restart in the middle of it changes nothing."""
+
+    def answer(number, seen):
+        done = sum(hasattr(event, "values") for event in seen)
+        return full(number / 20, until=90) if number > 2 and done < 2 else full(number / 20, until=30)
+
+    def study_at(folder):
+        return study_with(monkeypatch, toy_spec(budget={"runs": 1.5}), lambda: Scripted(answer), folder=folder)
+
+    whole = study_at(tmp_path / "whole")
+    run(whole)
+    expected = tables(whole)
+    assert len(expected["proposals"]) > 3
+
+    class Stop(Exception):
+        pass
+
+    def stop(kind, body):
+        raise Stop
+
+    for _ in range(100):
+        study = study_at(tmp_path / "cut")
+        left = iter(range(1))
+
+        def on_append(kind, body, left=left):
+            if kind != "session" and next(left, None) is None:
+                raise Stop
+
+        study.store.on_append = on_append
+        try:
+            run(study)
+            break
+        except Stop:
+            study.close()
+    assert tables(study) == expected
+
+
+@pytest.mark.parametrize(
+    "optimizer", [{"name": "pbt", "generations": 4, "population": 4}, {"name": "asha", "rungs": 3}]
+)
+def test_a_budget_of_configurations_lets_runs_go_on_to_their_end(optimizer):
+    study = Study.in_memory(small_spec(optimizer=optimizer, budget={"configurations": 12}, parallelism=2))
+    result = run(study)
+    begun = study.store.query("SELECT COUNT(*) FROM proposals WHERE resume_from IS NULL")[0][0]
+    assert begun == (4 if optimizer["name"] == "pbt" else 12)
+    assert result.incumbent.until == 100
+
+
+def test_a_population_as_large_as_the_budget_of_configurations_trains_all_generations():
+    study = Study.in_memory(small_spec(optimizer={"name": "pbt", "generations": 4}, budget={"configurations": 5}))
+    assert run(study).counts == {"scored": 20}
+
+
+def test_median_stopping_spends_no_more_than_the_budget():
+    study = Study.in_memory(
+        small_spec(optimizer={"name": "random", "stop": "median", "rungs": 4}, budget={"runs": 11.3})
+    )
+    run(study)
+    assert steps_trained(study) <= 1130
+    assert steps_trained(study) > 1130 - 2 * 25, "less than one more segment of 25 steps and two seeds is left"
+
+
+def test_extend_opens_the_search_again(monkeypatch):
+    optimizer = Scripted(lambda number, seen: full(number / 40))
+    study = study_with(monkeypatch, toy_spec(), optimizer)
+    run(study)
+    assert optimizer.count == 8
+    study.extend(3)
+    run(study)
+    assert optimizer.count == 11
+    study.extend(0.5)
+    run(study)
+    assert optimizer.count == 11
+    study.extend(0.5)
+    run(study)
+    assert optimizer.count == 12, "two halves are one run"
+
+
+def test_extend_counts_configurations(monkeypatch):
+    optimizer = Scripted(lambda number, seen: full(number / 40))
+    study = study_with(monkeypatch, toy_spec(budget={"configurations": 3}), optimizer)
+    run(study)
+    study.extend(2)
+    run(study)
+    assert optimizer.count == 5
+
+
+@pytest.mark.parametrize("budget", [{"environment_steps": 300}, {"hours": 1.0}])
+def test_other_budgets_cannot_be_extended(budget):
+    study = Study.in_memory(small_spec(budget=budget))
+    with pytest.raises(InputError, match="only a budget in runs or configurations"):
+        study.extend(3)
+
+
+@pytest.mark.parametrize("runs", [0, -3])
+def test_extending_by_nothing_is_an_input_error(runs):
+    with pytest.raises(InputError, match="expected more runs"):
+        Study.in_memory(small_spec()).extend(runs)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        {"name": "random", "stop": "median", "rungs": 3, "peers": 2},
+        {"name": "asha", "rungs": 3},
+        {"name": "hyperband", "rungs": 3},
+    ],
+)
+@pytest.mark.parametrize("keep", ["incumbent", "none"])
+def test_a_finished_multi_fidelity_study_can_be_extended(tmp_path, optimizer, keep):
+    """What the optimizer may still continue outlives the search, or is trained again from the start."""
+    study = Study.create(small_spec(optimizer=optimizer, keep={"checkpoints": keep}), tmp_path / "study")
+    before = sum(run(study).counts.values())
+    study.extend(16)
+    assert sum(run(study).counts.values()) > before
+    study.close()
+
+
+def test_an_extended_study_equals_one_that_was_extended_and_restarted(tmp_path):
+    for name in ("once", "restarted"):
+        study = Study.create(small_spec(), tmp_path / name)
+        run(study)
+        study.extend(6)
+        if name == "restarted":
+            study.close()
+            study = Study.open(tmp_path / name)
+        run(study)
+        (tmp_path / f"{name}.txt").write_text(repr(tables(study)))
+        study.close()
+    assert (tmp_path / "once.txt").read_text() == (tmp_path / "restarted.txt").read_text()
+
+
+def test_hours_end_the_search_but_not_what_is_running():
+    spec = toy_spec(budget={"hours": 2.0}, parallelism=2)
+    clock = [0.0]
+    optimizer = Scripted(lambda number, seen: full(number / 20))
+    driver = Driver(spec, Store.in_memory(), optimizer, lambda: clock[0])
+    trainer = Toy()
+    for hour in (0.0, 0.5, 1.0, 2.0, 2.5):
+        clock[0] = hour
+        for segment in driver.advance():
+            driver.record(trainer.train(segment, lambda report: None))
+    driver.advance()
+    assert driver.finished
+    assert optimizer.count == len(optimizer.told) == 6, "two at 0, 0.5 and 1 hours each, nothing from 2 hours on"
+    assert driver.budget_used == 1.25
+
+
+def test_hours_of_earlier_sessions_count(tmp_path, monkeypatch):
+    import autorl.store.store as store_module
+    import autorl.study.study as study_module
+
+    study = Study.create(small_spec(budget={"hours": 9.0}), tmp_path / "study")
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module.time, "time", iter(range(0, 10**7, 3600)).__next__)
+        for kind in ("session", "finished", "session", "attempt", "finished"):  # one hour apart: 1 h, a pause, 2 h
+            study.store.append(kind, {"segment": "0.0"} if kind == "attempt" else {})
+    study.close()
+    reopened = Study.open(tmp_path / "study")
+    assert study_module.hours_used(reopened.store) == pytest.approx(3.0)
+    assert 3.0 < reopened.hours() < 3.1
+    reopened.close()
+
+
+def test_a_run_of_hours_says_that_its_table_may_differ():
+    assert "a budget in hours" in (small_spec(budget={"hours": 1.0}).indeterminate or "")
+
+
+def test_done_ends_the_search_whatever_is_left(monkeypatch):
+    study = study_with(monkeypatch, toy_spec(budget={"runs": 50}), Scripted(listed(full(0.2), full(0.4))))
+    run(study)
+    assert len(study.driver.lineage) == 2
+    assert study.driver.budget_used == pytest.approx(2 / 50)
+    assert isinstance(study.optimizer.ask(__import__("numpy").random.default_rng(0)), Done)

@@ -1,0 +1,312 @@
+"""Which checkpoints are on disk, and when. DESIGN, contract 10."""
+
+import pytest
+from scripted import Scripted, Toy, chain, full, listed, run, study_with, toy_spec
+from study_support import small_spec
+from test_lineage import PBT, waiting_for
+
+from autorl.executors import InProcess
+from autorl.study import Study
+from autorl.types import InputError, Outcome, Scored, Status, StudyError
+
+
+def on_disk(folder):
+    return sorted(path.name for path in (folder / "checkpoints").iterdir()) if (folder / "checkpoints").exists() else []
+
+
+def stored(study):
+    return sorted(name for (name,) in study.store.query("SELECT segment FROM segments WHERE checkpoint IS NOT NULL"))
+
+
+@pytest.mark.parametrize("lag", [1, 3])
+def test_old_proposals_can_be_resumed_as_long_as_the_optimizer_keeps_them(monkeypatch, tmp_path, lag):
+    """A chain of four, then proposals that go back to its first and second links."""
+    script = [
+        *[chain(0.5, 20, member="a"), chain(0.5, 40, 0, "a"), chain(0.5, 60, 1, "a"), chain(0.5, 80, 2, "a")],
+        *[chain(0.6, 20, member="b"), chain(0.5, 40, 0, "c", y=0.9), chain(0.5, 60, 1, "d", y=0.8)],
+    ]
+    trainer = Toy()
+    optimizer = Scripted(waiting_for(script), keeps=lambda seen: [0, 1])
+    spec = toy_spec(parallelism=lag, budget={"runs": 50})
+    study = study_with(monkeypatch, spec, optimizer, trainer, tmp_path / "study")
+    run(study)
+    assert optimizer.count == len(script)
+    assert all(event.resumable for event in optimizer.told.values())
+    by_id = {segment.id: segment for segment in trainer.segments}
+    assert by_id["6.0"].parent.segment == "1.0"
+    study.close()
+
+
+def test_what_nobody_can_resume_is_deleted_while_the_study_runs(monkeypatch, tmp_path):
+    """A chain of six: at any time only the head and its parent lie on disk."""
+    script = [chain(0.5, 10, member="a")] + [chain(0.5, 10 * (k + 1), k - 1, "a") for k in range(1, 7)]
+    sizes = []
+    optimizer = Scripted(
+        waiting_for(script),
+        keeps=lambda seen: (
+            [max(event.proposal for event in seen if isinstance(event, Scored))]
+            if any(isinstance(event, Scored) for event in seen)
+            else []
+        ),
+    )
+    trainer = Toy(before=lambda segment: sizes.append(len(on_disk(tmp_path / "study"))))
+    study = study_with(monkeypatch, toy_spec(), optimizer, trainer, tmp_path / "study")
+    run(study)
+    assert max(sizes) <= 2
+    assert on_disk(tmp_path / "study") == stored(study) == ["6.0"], "the incumbent's, because there are no test seeds"
+    study.close()
+
+
+def test_the_parent_of_a_segment_in_flight_is_never_deleted(monkeypatch, tmp_path):
+    spec = toy_spec(seeds={"tuning": 2, "test": 1}, budget={"runs": 8}, parallelism=1)
+    optimizer = Scripted(waiting_for(PBT), keeps=lambda seen: range(len(PBT)))
+    study = study_with(monkeypatch, spec, optimizer, Toy(), tmp_path / "study")
+    run(study)
+    assert optimizer.count == len(PBT)
+    study.close()
+
+
+def test_exploiting_what_the_optimizer_did_not_keep_is_an_error_not_a_fresh_start(monkeypatch, tmp_path):
+    def keeps(seen):
+        return [event.proposal for event in seen if isinstance(event, Scored)][-1:]
+
+    script = [chain(0.1, 40, member="a"), chain(0.9, 40, member="b"), chain(0.9, 80, 1, "b"), chain(0.1, 80, 0, "c")]
+    spec = toy_spec(budget={"runs": 8}, parallelism=1)
+    study = study_with(monkeypatch, spec, Scripted(waiting_for(script), keeps), Toy(), tmp_path / "study")
+    with pytest.raises(StudyError, match=r"segment 3\.0 continues 0\.0, which has no checkpoint"):
+        run(study)
+    study.close()
+
+
+@pytest.mark.parametrize("optimizer", ["asha", "hyperband", "pbt", {"name": "random", "stop": "median"}])
+def test_real_optimizers_never_miss_a_checkpoint(tmp_path, optimizer):
+    options = {"name": optimizer} if isinstance(optimizer, str) else optimizer
+    options |= {"pbt": {"population": 4, "generations": 4}}.get(options["name"], {"rungs": 3})
+    study = Study.create(small_spec(optimizer=options, budget={"runs": 12}), tmp_path / "study")
+    run(study)
+    notes = {note for (note,) in study.store.query("SELECT DISTINCT notes FROM segments")}
+    assert notes == {""}, "nothing had to be trained again"
+    assert study.store.query("SELECT COUNT(*) FROM proposals WHERE resume_from IS NOT NULL")[0][0] > 2
+    assert on_disk(tmp_path / "study") == stored(study)
+    study.close()
+
+
+@pytest.mark.parametrize(
+    ("keep", "test", "kept"),
+    [
+        ("incumbent", 0, {"3.0", "3.1"}),
+        ("top", 0, {"3.0", "3.1", "1.0", "1.1"}),
+        ("lineage", 0, {f"{number}.{seed}" for number in range(4) for seed in range(2)}),
+        ("none", 0, set()),
+        ("none", 2, set()),
+        ("lineage", 1, {f"{number}.{seed}" for number in range(4) for seed in range(2)} | {"3.100", "1.100"}),
+    ],
+)
+def test_what_outlives_a_study_of_full_runs(monkeypatch, tmp_path, keep, test, kept):
+    optimizer = Scripted(listed(full(0.2), full(0.7), full(0.4), full(0.9)))
+    spec = toy_spec(keep={"checkpoints": keep}, test={"top": 2}, seeds={"tuning": 2, "test": test})
+    study = study_with(monkeypatch, spec, optimizer, folder=tmp_path / "study")
+    run(study)
+    assert set(on_disk(tmp_path / "study")) == set(stored(study)) == kept
+    study.close()
+
+
+def test_the_incumbents_test_runs_are_kept(monkeypatch, tmp_path):
+    optimizer = Scripted(listed(full(0.2), full(0.9)))
+    study = study_with(monkeypatch, toy_spec(seeds={"tuning": 1, "test": 2}), optimizer, folder=tmp_path / "study")
+    run(study)
+    assert {"1.100", "1.101"} <= set(on_disk(tmp_path / "study"))
+    study.close()
+
+
+def test_nothing_of_a_cut_study_is_left_with_keep_none(tmp_path):
+    changes = {"optimizer": {"name": "random", "stop": "median", "rungs": 3}, "keep": {"checkpoints": "none"}}
+    study = Study.create(small_spec(**changes), tmp_path / "study")
+    run(study)
+    assert on_disk(tmp_path / "study") == stored(study) == []
+    study.close()
+
+
+def test_full_runs_save_nothing_in_the_search_when_the_test_phase_trains_anew(monkeypatch):
+    trainer = Toy()
+    study = study_with(
+        monkeypatch, toy_spec(seeds={"tuning": 1, "test": 1}), Scripted(listed(full(0.2), full(0.9))), trainer
+    )
+    run(study)
+    assert [(segment.role, segment.save) for segment in trainer.segments] == [
+        ("tuning", False),
+        ("tuning", False),
+        ("test", True),
+    ]
+
+
+def test_a_checkpoint_that_was_deleted_by_hand_is_trained_again_and_the_record_says_so(monkeypatch, tmp_path):
+    import shutil
+
+    script = [chain(0.5, 50), chain(0.5, 100, 0)]
+    optimizer = Scripted(waiting_for(script), keeps=lambda seen: range(2))
+
+    def before(segment):
+        if segment.id == "0.0":
+            return None
+        assert segment.parent is None
+        return None
+
+    study = study_with(monkeypatch, toy_spec(parallelism=1), optimizer, Toy(before=before), tmp_path / "study")
+    (first,) = study.advance()
+    study.record(study.load(None).train(first, lambda report: None))
+    shutil.rmtree(tmp_path / "study" / "checkpoints" / "0.0")
+    run(study)
+    assert study.store.query("SELECT notes FROM segments WHERE segment = '1.0'") == [
+        ("no checkpoint to continue: trained from step 0",)
+    ]
+    study.close()
+
+
+def test_a_disk_budget_ends_the_session_before_it_is_passed_much_and_can_be_raised(monkeypatch, tmp_path):
+    optimizer = lambda: Scripted(lambda number, seen: full(number / 20, until=50), keeps=lambda seen: range(99))  # noqa: E731
+
+    class Heavy(Toy):
+        def train(self, segment, report):
+            outcome = super().train(segment, report)
+            if segment.save:
+                from pathlib import Path
+
+                (Path(segment.folder) / "weights.bin").write_bytes(b"0" * 2**20)
+            return outcome
+
+    limit = 3.5 / 1024  # GiB: three and a half checkpoints
+    spec = toy_spec(limits={"disk_gb": limit}, parallelism=1, budget={"runs": 8})
+    study = study_with(monkeypatch, spec, optimizer, Heavy(), tmp_path / "study")
+    with pytest.raises(StudyError, match=r"checkpoints take 0.00 GiB, over limits.disk_gb = 0.00341797; what was"):
+        run(study)
+    assert len(on_disk(tmp_path / "study")) == 4
+    study.close()
+
+
+def test_no_disk_limit(monkeypatch, tmp_path):
+    optimizer = Scripted(lambda number, seen: full(number / 20, until=50), keeps=lambda seen: range(99))
+    study = study_with(monkeypatch, toy_spec(limits={"disk_gb": None}), optimizer, folder=tmp_path / "study")
+    run(study)
+    assert len(on_disk(tmp_path / "study")) == 16
+    study.close()
+
+
+def test_sweep_removes_what_a_kill_left_and_nothing_else(tmp_path):
+    study = Study.create(small_spec(keep={"checkpoints": "lineage"}), tmp_path / "study")
+    run(study)
+    good = on_disk(tmp_path / "study")
+    study.close()
+    folder = tmp_path / "study" / "checkpoints"
+    (folder / ".tmp-9.0-123").mkdir()
+    (folder / ".tmp-9.0-123" / "half").write_text("x")
+    (folder / "77.0").mkdir()
+    (folder / ".DS_Store").write_text("a file")
+    study = Study.open(tmp_path / "study")
+    assert on_disk(tmp_path / "study") == good
+    study.close()
+
+
+def test_collection_is_recorded_before_it_happens(monkeypatch, tmp_path):
+    """Killed between the event and the deletion, the next session finishes the deletion."""
+    script = [chain(0.5, 50, member="a"), chain(0.5, 100, 0, "a"), full(0.9)]
+
+    def at():
+        return study_with(
+            monkeypatch, toy_spec(parallelism=1), lambda: Scripted(waiting_for(script)), folder=tmp_path / "study"
+        )
+
+    study = at()
+
+    def on_append(kind, body):
+        if kind == "collected":
+            raise KeyboardInterrupt
+
+    study.store.on_append = on_append
+    with pytest.raises(KeyboardInterrupt):
+        run(study)
+    left = set(on_disk(tmp_path / "study")) - set(stored(study))
+    assert left, "the event says they are gone, the disk still has them"
+    study.close()
+    study = at()
+    assert not left & set(on_disk(tmp_path / "study"))
+    run(study)
+    study.close()
+
+
+def test_a_moved_study_goes_on_from_its_checkpoints(monkeypatch, tmp_path):
+    script = [chain(0.5, 50, member="a"), chain(0.5, 100, 0, "a")]
+
+    def at(folder):
+        optimizer = lambda: Scripted(waiting_for(script), keeps=lambda seen: range(2))  # noqa: E731
+        return study_with(monkeypatch, toy_spec(parallelism=1), optimizer, trainer, folder)
+
+    trainer = Toy()
+    study = at(tmp_path / "here")
+    (first,) = study.advance()
+    study.record(trainer.train(first, lambda report: None))
+    study.close()
+    (tmp_path / "here").rename(tmp_path / "there")
+    study = at(tmp_path / "there")
+    result = run(study)
+    assert trainer.segments[-1].parent.path == str(tmp_path / "there" / "checkpoints" / "0.0")
+    assert result.incumbent.until == 100
+    assert not (tmp_path / "here").exists()
+    study.close()
+
+
+def test_a_study_in_memory_saves_aside_and_cleans_up():
+    study = Study.in_memory(small_spec(optimizer={"name": "random", "stop": "median", "rungs": 3}))
+    result = run(study)
+    folder = study.store.checkpoints
+    assert result.incumbent.until == 100
+    assert result.folder is None
+    assert any(folder.iterdir())
+    study.close()
+    assert not folder.exists()
+
+
+def test_top_k_tuning_checkpoints(monkeypatch, tmp_path):
+    """keep: top with rungs: the best of the highest fidelity are kept, not the best numbers."""
+    script = [full(0.9, until=50), full(0.2), full(0.6), full(0.4)]
+    study = study_with(
+        monkeypatch,
+        toy_spec(keep={"checkpoints": "top"}, test={"top": 2}),
+        Scripted(listed(*script)),
+        folder=tmp_path / "study",
+    )
+    run(study)
+    assert on_disk(tmp_path / "study") == ["2.0", "3.0"]
+    study.close()
+
+
+def test_an_outcome_of_a_segment_nobody_started_is_refused(monkeypatch):
+    study = study_with(monkeypatch, toy_spec(), Scripted(listed(full(0.5))))
+    with pytest.raises(KeyError):
+        study.record(Outcome("99.0", Status.DONE, 100))
+
+
+def test_the_executor_is_closed_when_the_study_fails(monkeypatch):
+    closed = []
+
+    class Watched(InProcess):
+        def close(self):
+            closed.append(True)
+            super().close()
+
+    study = study_with(
+        monkeypatch, toy_spec(), Scripted(lambda n, s: full(n / 20)), Toy(before=lambda segment: Status.CRASH)
+    )
+    with pytest.raises(StudyError):
+        study.run(executor=Watched(study.load))
+    assert closed == [True]
+
+
+def test_a_folder_in_use_is_refused(tmp_path):
+    study = Study.create(small_spec(), tmp_path / "study")
+    with pytest.raises(InputError, match="already holds a study"):
+        Study.create(small_spec(), tmp_path / "study")
+    with pytest.raises(InputError, match="another driver works on this study"):
+        Study.open(tmp_path / "study")
+    study.close()
+    Study.open(tmp_path / "study").close()

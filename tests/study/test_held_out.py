@@ -1,0 +1,381 @@
+"""The test phase and the result: held-out seeds, frozen candidates, intervals, gaps. DESIGN, contract 8."""
+
+import numpy as np
+import pytest
+from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_with, tables, toy_spec
+from study_support import small_spec
+from test_lineage import waiting_for
+
+from autorl import seeds as streams
+from autorl.study import Study
+from autorl.types import InputError, Proposed, Scored, Status
+
+NOISE = {100: 0.3, 101: -0.2, 102: 0.05, 103: 0.0, 104: -0.1, 105: 0.2}
+
+
+def noisy(config, seed, step):
+    return config["x"] + NOISE.get(seed, 0.0)
+
+
+def held_out(monkeypatch, xs, trainer=None, n_test=3, **changes):
+    optimizer = Scripted(listed(*map(full, xs)))
+    changes = {"seeds": {"tuning": 1, "test": n_test}, "test": {"top": 3}, "parallelism": 1} | changes
+    study = study_with(monkeypatch, toy_spec(**changes), optimizer, trainer or Toy(curve=noisy))
+    return run(study), study, optimizer
+
+
+def test_no_test_segment_starts_before_the_search_is_settled(monkeypatch):
+    events = []
+
+    class Watching(Scripted):
+        def observe(self, event):
+            super().observe(event)
+            events.append("told" if not isinstance(event, Proposed) else "proposed")
+
+    trainer = Toy(curve=noisy, before=lambda segment: events.append(segment.role))
+    optimizer = Watching(lambda number, seen: full(number / 20))
+    spec = toy_spec(seeds={"tuning": 1, "test": 3})
+    study = study_with(monkeypatch, spec, optimizer, trainer)
+    study.run(executor=Shuffled(study.load, np.random.default_rng(0)))
+    first = events.index("test")
+    assert set(events[first:]) == {"test"}
+    assert events[:first].count("told") == 8
+
+
+def test_optimizers_never_see_a_test_outcome_nor_a_test_seed(monkeypatch):
+    trainer = Toy(curve=lambda config, seed, step: config["x"] if seed < 100 else 1e6)
+    result, _, optimizer = held_out(monkeypatch, [0.2, 0.9, 0.4], trainer)
+    assert len(optimizer.seen) == 6
+    assert all(event.values[0] < 1 and event.n_seeds == 1 for event in optimizer.told.values())
+    assert result.test.value == 1e6
+
+
+def test_test_scores_never_re_rank(monkeypatch):
+    """The second and third are far better on test seeds; the incumbent stays."""
+    trainer = Toy(curve=lambda config, seed, step: config["x"] if seed < 100 else 10 - 10 * config["x"])
+    result, study, _ = held_out(monkeypatch, [0.2, 0.9, 0.4], trainer)
+    assert [(entry.label, entry.proposal) for entry in result.entries] == [
+        ("incumbent", 1),
+        ("rank 2", 2),
+        ("rank 3", 0),
+    ]
+    assert result.incumbent.proposal == 1
+    assert result.entries[0].test.value < result.entries[1].test.value < result.entries[2].test.value
+    reopened = study.result()
+    assert reopened.incumbent.proposal == 1
+
+
+def test_the_default_configuration_is_tested_beside_the_incumbent(monkeypatch):
+    result, _, _ = held_out(monkeypatch, [0.5, 0.9, 0.4], n_test=6)
+    assert [(entry.label, entry.proposal) for entry in result.entries][:2] == [("incumbent", 1), ("default", 0)]
+    assert result.default.config == {"x": 0.5, "y": 0.5}
+    paired = [result.test.seeds[seed] - result.default.test.seeds[seed] for seed in range(100, 106)]
+    assert paired == pytest.approx([0.4] * 6)
+    assert (result.difference.low, result.difference.high) == pytest.approx((0.4, 0.4)), "what seeds share cancels"
+
+
+def test_the_default_that_is_the_incumbent_is_tested_once(monkeypatch):
+    result, study, _ = held_out(monkeypatch, [0.5, 0.1, 0.4])
+    assert [(entry.label, entry.proposal) for entry in result.entries] == [
+        ("incumbent", 0),
+        ("rank 2", 2),
+        ("rank 3", 1),
+    ]
+    assert (result.default, result.difference) == (None, None)
+    assert study.store.query("SELECT COUNT(*) FROM runs WHERE seed_role = 'test'") == [(9,)]
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_value_interval_and_gap_are_those_of_a_recomputation(monkeypatch, direction):
+    result, _, _ = held_out(monkeypatch, [0.2, 0.9, 0.4], n_test=6, objective={"direction": direction})
+    x = 0.9 if direction == "maximize" else 0.2
+    scores = np.array([x + NOISE[seed] for seed in range(100, 106)])
+    assert result.tuning == pytest.approx(x)
+    assert result.test.seeds == pytest.approx(dict(zip(range(100, 106), scores, strict=True)))
+    assert result.test.value == pytest.approx(scores.mean())
+    gap = x - scores.mean() if direction == "maximize" else scores.mean() - x
+    assert result.gap == pytest.approx(gap)
+    # every resample of six, by brute force over 6^6 means
+    means = scores[np.indices((6,) * 6).reshape(6, -1)].mean(axis=0)
+    low, high = np.quantile(means, [0.025, 0.975])
+    assert result.test.interval.low == pytest.approx(low, abs=0.01)
+    assert result.test.interval.high == pytest.approx(high, abs=0.01)
+    assert result.test.interval.low < result.test.value < result.test.interval.high
+
+
+def test_the_gap_is_positive_when_tuning_looked_better(monkeypatch):
+    for direction, tuned, tested_value in (("maximize", 1.0, 0.6), ("minimize", 0.6, 1.0)):
+        trainer = Toy(curve=lambda c, seed, step, a=tuned, b=tested_value: a if seed < 100 else b)
+        result, _, _ = held_out(monkeypatch, [0.2], trainer, objective={"direction": direction})
+        assert result.gap == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("aggregate", ["median", "iqm", "cvar(0.2)", "quantile(0.25)"])
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_other_aggregates_take_the_bad_tail_of_the_metrics_own_direction(monkeypatch, aggregate, direction):
+    from autorl.statistics.aggregates import parse_aggregate
+
+    changes = {"evaluation": {"aggregate": aggregate}, "objective": {"direction": direction}}
+    result, _, _ = held_out(monkeypatch, [0.9], n_test=6, **changes)
+    scores = np.array([0.9 + NOISE[seed] for seed in range(100, 106)])
+    sign = 1 if direction == "maximize" else -1
+    assert result.test.value == pytest.approx(sign * parse_aggregate(aggregate)(sign * scores))
+    assert result.test.interval.low <= result.test.value <= result.test.interval.high
+
+
+def test_the_interval_is_a_function_of_the_study(monkeypatch):
+    first, _, _ = held_out(monkeypatch, [0.2, 0.9], n_test=6)
+    second, _, _ = held_out(monkeypatch, [0.2, 0.9], n_test=6)
+    assert first.test.interval == second.test.interval
+
+
+def test_best_is_read_at_the_step_chosen_on_tuning_seeds(monkeypatch):
+    """Tuning peaks at step 50; test seeds peak at 100, where nobody may look."""
+    curves = {0: {25: 0.1, 50: 0.9, 75: 0.3, 100: 0.2}, 1: {25: 0.1, 50: 0.7, 75: 0.8, 100: 0.1}}
+    test = {25: 0.2, 50: 0.5, 75: 0.6, 100: 9.0}
+    trainer = Toy(curve=lambda config, seed, step: curves.get(seed, test)[step])
+    changes = {
+        "objective": {"reduce": "best"},
+        "seeds": {"tuning": 2, "test": 2},
+        "fidelity": {"steps": 100, "evaluations": 4},
+    }
+    result, study, _ = held_out(monkeypatch, [0.2], trainer, **changes)
+    assert result.tuning == pytest.approx((0.9 + 0.8) / 2), "best of each seed"
+    assert result.test.seeds == {100: 0.5, 101: 0.5}, "aggregate over tuning seeds is best at step 50"
+    assert study.store.query("SELECT best FROM scores WHERE run_id = 5000 AND until = 100") == [(9.0,)]
+
+
+def test_best_of_a_minimised_metric(monkeypatch):
+    trainer = Toy(
+        curve=lambda config, seed, step: {50: 0.2, 100: 0.6}[step] if seed < 100 else {50: 0.5, 100: 0.1}[step]
+    )
+    result, _, _ = held_out(monkeypatch, [0.2], trainer, objective={"reduce": "best", "direction": "minimize"})
+    assert (result.tuning, result.test.value, result.gap) == pytest.approx((0.2, 0.5, 0.3))
+
+
+def test_best_of_a_second_objective_is_not_a_maximum_over_test_noise(monkeypatch):
+    def curve(config, seed, step):
+        speed = {50: 0.9, 100: 0.3}[step] if seed < 100 else {50: 0.4, 100: 7.0}[step]
+        return {"eval_return": config["x"], "speed": speed}
+
+    objective = [{"metric": "eval_return"}, {"metric": "speed", "reduce": "best"}]
+    _, study, _ = held_out(monkeypatch, [0.2], Toy(curve=curve), objective=objective)
+    assert study.store.query("SELECT value FROM tests WHERE objective = 1") == [(0.4,)] * 3
+
+
+@pytest.mark.parametrize("kind", [Status.CRASH, Status.DIVERGED])
+def test_a_tuning_seed_that_failed_does_not_choose_the_step(monkeypatch, kind):
+    trainer = Toy(
+        curve=lambda config, seed, step: {50: 0.9, 100: 0.2}[step] if seed < 100 else {50: 0.4, 100: 0.8}[step],
+        before=lambda segment: kind if segment.seed == 1 else None,
+    )
+    result, _, _ = held_out(monkeypatch, [0.2], trainer, objective={"reduce": "best"}, seeds={"tuning": 2, "test": 2})
+    assert result.test.value == 0.4
+
+
+def test_a_test_run_that_stopped_itself_before_the_chosen_step_counts_with_its_last_evaluation(monkeypatch):
+    import dataclasses
+
+    trainer = Toy(curve=lambda config, seed, step: step / 100)
+    original = trainer.train
+
+    def train(segment, report):
+        outcome = original(segment, report)
+        if segment.seed == 101:
+            return dataclasses.replace(outcome, status=Status.STOPPED, reached=60, reports=outcome.reports[:1])
+        return outcome
+
+    trainer.train = train
+    result, _, _ = held_out(monkeypatch, [0.2], trainer, objective={"reduce": "best"})
+    assert result.test.seeds == {100: 1.0, 101: 0.5, 102: 1.0}
+    assert result.test.failed == 0
+
+
+def test_a_failed_test_seed_counts_with_the_penalty_and_is_said(monkeypatch):
+    trainer = Toy(curve=noisy, before=lambda segment: Status.CRASH if segment.id in ("1.101", "2.102") else None)
+    result, _, _ = held_out(monkeypatch, [0.2, 0.9, 0.4], trainer)
+    assert result.test.seeds == pytest.approx({100: 1.2, 101: 0.2, 102: 0.95}), "the worst tuning score is 0.2"
+    assert result.test.failed == 1
+    assert "2 test runs failed and count with the penalty" in result.caveats
+
+
+def test_all_test_seeds_failing_is_still_a_result_that_says_so(monkeypatch):
+    trainer = Toy(curve=noisy, before=lambda segment: Status.DIVERGED if segment.role == "test" else None)
+    result, _, _ = held_out(monkeypatch, [0.2, 0.9], trainer)
+    assert result.test.seeds == {100: 0.2, 101: 0.2, 102: 0.2}
+    assert result.test.failed == 3
+    assert "6 test runs failed" in "; ".join(result.caveats)
+
+
+@pytest.mark.parametrize("reduce", ["last", "best"])
+def test_a_default_that_failed_before_anything_was_known_is_tested_all_the_same(monkeypatch, reduce):
+    trainer = Toy(curve=noisy, before=lambda segment: Status.CRASH if segment.config["x"] == 0.5 else None)
+    result, _, _ = held_out(monkeypatch, [0.5, 0.9, 0.4], trainer, objective={"reduce": reduce})
+    assert [entry.label for entry in result.entries] == ["incumbent", "default", "rank 2"]
+    assert np.isnan(result.default.tuning), "it has no tuning score: there was nothing to derive a penalty from"
+    assert result.default.test.failed == 3
+    assert result.difference.low > 0
+
+
+def test_no_test_seeds_is_said(monkeypatch):
+    result, study, _ = held_out(monkeypatch, [0.2, 0.9], n_test=0)
+    assert (result.test, result.gap, result.entries, result.difference) == (None, None, (), None)
+    assert any("no test seeds" in caveat for caveat in result.caveats)
+    assert study.store.query("SELECT COUNT(*) FROM event WHERE kind = 'frozen'") == [(0,)]
+
+
+def test_one_test_seed_has_no_interval_and_few_are_said(monkeypatch):
+    result, _, _ = held_out(monkeypatch, [0.5, 0.9], n_test=1)
+    assert (result.test.interval, result.difference) == (None, None)
+    assert any("fewer than 5 test seeds" in caveat for caveat in result.caveats)
+    enough, _, _ = held_out(monkeypatch, [0.5, 0.9], n_test=5)
+    assert enough.caveats == ()
+
+
+@pytest.mark.parametrize(("top", "labels"), [(0, 2), (1, 2), (2, 3), (4, 4), (5, 5), (99, 8)])
+def test_top_counts_the_incumbent(monkeypatch, top, labels):
+    """The default is tested besides; top: 1 is the incumbent alone."""
+    xs = [0.5, 0.9, 0.4, 0.3, 0.8, 0.7, 0.1, 0.2]
+    result, _, _ = held_out(monkeypatch, xs, test={"top": top}, seeds={"tuning": 1, "test": 1})
+    assert len(result.entries) == labels
+
+
+# -- adding to a finished study ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+def test_added_test_seeds_keep_the_old_ones(tmp_path, reopen):
+    study = Study.create(small_spec(), tmp_path / "study")
+    before = run(study)
+    study.add_test_seeds(6)
+    if reopen:
+        study.close()
+        study = Study.open(tmp_path / "study")
+    after = run(study)
+    assert set(after.test.seeds) == set(range(100, 106))
+    assert {seed: after.test.seeds[seed] for seed in before.test.seeds} == dict(before.test.seeds)
+    assert [(e.label, e.proposal) for e in after.entries] == [(e.label, e.proposal) for e in before.entries]
+    assert after.incumbent == before.incumbent
+    study.add_test_seeds(7)
+    assert len(run(study).test.seeds) == 7
+    study.close()
+    study = Study.open(tmp_path / "study")
+    assert len(run(study).test.seeds) == 7
+    with pytest.raises(InputError, match="has 7 test seeds already"):
+        study.add_test_seeds(7)
+    study.close()
+
+
+def test_added_test_seeds_avoid_the_tuning_seeds():
+    study = Study.in_memory(small_spec(seeds={"tuning": [0, 103], "test": [101, 102]}))
+    run(study)
+    study.add_test_seeds(4)
+    assert study.spec.plan.test == (101, 102, 104, 105)
+    assert len(run(study).test.seeds) == 4
+
+
+def test_test_seeds_can_be_added_to_a_study_that_had_none():
+    study = Study.in_memory(small_spec(seeds={"tuning": 1, "test": 0}))
+    assert run(study).test is None
+    study.add_test_seeds(2)
+    assert set(run(study).test.seeds) == {100, 101}
+
+
+def test_the_result_of_an_extended_study_is_that_of_its_new_incumbent(monkeypatch, tmp_path):
+    """The old incumbent was tested too; its score must not stand for the new one's."""
+    xs = [0.5, 0.6, 0.55, 0.9]
+    optimizer = lambda: Scripted(lambda number, seen: full(xs[number]))  # noqa: E731
+    spec = toy_spec(seeds={"tuning": 1, "test": 3}, test={"top": 2}, budget={"runs": 3}, parallelism=1)
+    study = study_with(monkeypatch, spec, optimizer, Toy(curve=noisy), tmp_path / "study")
+    before = run(study)
+    assert [(entry.label, entry.proposal) for entry in before.entries] == [
+        ("incumbent", 1),
+        ("default", 0),
+        ("rank 2", 2),
+    ]
+    study.extend(1)
+    middle = study.result()
+    assert middle.incumbent.proposal == 1
+    assert middle.test == before.test
+    after = run(study)
+    assert after.incumbent.proposal == 3
+    assert [(entry.label, entry.proposal) for entry in after.entries] == [
+        ("incumbent", 3),
+        ("default", 0),
+        ("rank 2", 1),
+    ]
+    assert after.test.value == pytest.approx(0.9 + np.mean([0.3, -0.2, 0.05]))
+    assert after.gap == pytest.approx(-0.05)
+    assert study.store.query("SELECT COUNT(*) FROM runs WHERE seed_role = 'test'") == [(12,)], "nothing trained twice"
+    study.close()
+    study = study_with(monkeypatch, spec, optimizer, Toy(curve=noisy), tmp_path / "study")
+    assert study.result() == after
+    study.close()
+
+
+def test_while_an_extended_search_has_an_untested_incumbent_there_is_no_test_score(monkeypatch):
+    xs = [0.5, 0.9]
+    optimizer = Scripted(lambda number, seen: full(xs[number]))
+    spec = toy_spec(seeds={"tuning": 1, "test": 3}, budget={"runs": 1}, parallelism=1)
+    trainer = Toy(curve=noisy)
+    study = study_with(monkeypatch, spec, optimizer, trainer)
+    run(study)
+    study.extend(1)
+    (segment,) = study.driver.advance()
+    study.record(trainer.train(segment, lambda report: None))
+    study.driver.settle()
+    result = study.result()
+    assert result.incumbent.proposal == 1
+    assert (result.test, result.gap) == (None, None)
+
+
+def test_run_without_search_tests_what_is_known(monkeypatch, tmp_path):
+    optimizer = lambda: Scripted(lambda number, seen: full((number * 3 % 8) / 10))  # noqa: E731
+    trainer = Toy(curve=noisy)
+    spec = toy_spec(seeds={"tuning": 1, "test": 2}, parallelism=1)
+    study = study_with(monkeypatch, spec, optimizer, trainer, tmp_path / "study")
+    for _ in range(3):
+        for segment in study.driver.advance():
+            study.record(trainer.train(segment, lambda report: None))
+    study.close()
+    study = study_with(monkeypatch, spec, optimizer, trainer, tmp_path / "study")
+    result = study.run(search=False)
+    assert len(study.driver.lineage) == 3
+    assert result.incumbent.proposal == 2
+    assert len(result.test.seeds) == 2
+    study.close()
+
+
+def test_running_a_finished_study_again_does_nothing(tmp_path):
+    study = Study.create(small_spec(), tmp_path / "study")
+    first = run(study)
+    events = study.store.query("SELECT COUNT(*) FROM event")
+    again = run(study)
+    assert again == first
+    assert study.store.query("SELECT COUNT(*) FROM event") == events
+    study.close()
+
+
+def test_candidates_that_share_a_lineage_share_its_test_segments(monkeypatch):
+    script = [chain(0.9, 50, member="a"), chain(0.9, 100, 0, "a"), chain(0.9, 100, 0, "b", y=0.4)]
+    trainer = Toy(curve=lambda config, seed, step: config["x"] - config["y"])
+    optimizer = Scripted(waiting_for(script), keeps=lambda seen: range(3))
+    spec = toy_spec(seeds={"tuning": 1, "test": 1}, test={"top": 3})
+    result = run(study_with(monkeypatch, spec, optimizer, trainer))
+    ids = [segment.id for segment in trainer.segments if segment.role == "test"]
+    assert sorted(ids) == ["0.100", "1.100", "2.100"]
+    assert [(entry.label, entry.proposal) for entry in result.entries] == [("incumbent", 2), ("rank 2", 1)]
+
+
+def test_progress_tells_both_phases(monkeypatch):
+    seen = []
+    optimizer = Scripted(listed(full(0.2), full(0.9)))
+    study = study_with(monkeypatch, toy_spec(seeds={"tuning": 1, "test": 2}), optimizer, Toy(curve=noisy))
+    study.run(progress=seen.append)
+    assert [one.phase for one in seen] == ["search", "search"] + ["test"] * (len(seen) - 2)
+    assert [one.finished_segments for one in seen] == list(range(1, len(seen) + 1))
+    assert seen[-1].best == 0.9
+    assert all(0 <= one.budget_used <= 1 for one in seen)
+    assert any(isinstance(event, Scored) for event in optimizer.seen)
+    assert tables(study)["tests"]
+    assert streams.FIRST_TEST_SEED == 100

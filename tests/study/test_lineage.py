@@ -1,0 +1,289 @@
+"""Exploit, runs and their parents, algorithm choice, constraints and several objectives, through whole studies."""
+
+import numpy as np
+import pytest
+from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_with, toy_spec
+
+from autorl.seeds import SeedPlan
+from autorl.study import Study
+from autorl.study.lineage import Lineage, segment_id
+from autorl.types import Config, Proposed, Scored, Wait
+
+
+def waiting_for(script):
+    """Proposes `script` in order, each only after the one it resumes from was told."""
+
+    def answer(number, seen):
+        told = {event.proposal for event in seen if isinstance(event, Scored)}
+        if number == len(script):
+            return listed()(0, seen)
+        parent = script[number].resume_from
+        return script[number] if parent is None or parent in told else Wait()
+
+    return answer
+
+
+# Two members; member b exploits a at step 40 and changes y, then goes on; a goes on unchanged.
+PBT = [
+    chain(0.9, 40, member="a"),
+    chain(0.1, 40, member="b"),
+    chain(0.9, 80, 0, "a"),
+    chain(0.9, 80, 0, "b", y=0.7),
+    chain(0.9, 100, 2, "a"),
+    chain(0.9, 100, 3, "b", y=0.7),
+]
+
+
+def pbt_study(monkeypatch, trainer=None, **changes):
+    optimizer = Scripted(waiting_for(PBT), keeps=lambda seen: range(len(PBT)))
+    spec = toy_spec(**{"seeds": {"tuning": [4, 6], "test": [200]}, "budget": {"runs": 8}, **changes})
+    study = study_with(monkeypatch, spec, optimizer, trainer or Toy())
+    study.run(executor=Shuffled(study.load, np.random.default_rng(2)))
+    return optimizer, study
+
+
+def test_runs_have_parents_start_steps_and_members(monkeypatch):
+    _, study = pbt_study(monkeypatch)
+    rows = study.store.query(
+        "SELECT run_id, seed, seed_role, parent_run, start_step, member FROM runs WHERE seed_role = 'tuning' "
+        "ORDER BY run_id"
+    )
+    assert rows == [
+        (0, 4, "tuning", None, 0, "a"),
+        (1, 6, "tuning", None, 0, "a"),
+        (10000, 4, "tuning", None, 0, "b"),
+        (10001, 6, "tuning", None, 0, "b"),
+        (30000, 4, "tuning", 0, 40, "b"),
+        (30001, 6, "tuning", 1, 40, "b"),
+    ]
+
+
+def test_a_run_of_one_member_and_configuration_is_one_run(monkeypatch):
+    _, study = pbt_study(monkeypatch)
+    segments = study.store.query("SELECT segment, run_id, parent, from_step, to_step FROM segments ORDER BY segment")
+    mine = [row for row in segments if row[1] in (0, 30000)]
+    assert mine == [
+        ("0.4", 0, None, 0, 40),
+        ("2.4", 0, "0.4", 40, 80),
+        ("3.4", 30000, "0.4", 40, 80),
+        ("4.4", 0, "2.4", 80, 100),
+        ("5.4", 30000, "3.4", 80, 100),
+    ]
+
+
+def test_exploit_copies_per_seed_and_forks_the_streams(monkeypatch):
+    trainer = Toy()
+    pbt_study(monkeypatch, trainer)
+    forks = {segment.id: segment.fork for segment in trainer.segments if segment.role == "tuning"}
+    assert {name for name, fork in forks.items() if fork is not None} == {"3.4", "3.6"}
+    assert forks["3.4"] != forks["3.6"], "each seed has streams of its own"
+    parents = {segment.id: segment.parent.segment for segment in trainer.segments if segment.parent is not None}
+    assert parents["3.4"] == "0.4"
+    assert parents["3.6"] == "0.6"
+    assert all(name.split(".")[1] == parent.split(".")[1] for name, parent in parents.items())
+
+
+def test_the_fork_depends_on_member_seed_and_start():
+    lineage = Lineage(SeedPlan(3, 2))
+    script = [
+        chain(0.9, 40, member="a"),
+        chain(0.9, 80, 0, "b"),
+        chain(0.9, 80, 0, "c"),
+        chain(0.9, 80, 0, "a"),
+        chain(0.9, 100, 3, "b"),
+    ]
+    for number, proposal in enumerate(script):
+        lineage.observe(Proposed(number, proposal))
+    keys = {(proposal, seed): lineage.fork(proposal, seed) for proposal in range(5) for seed in (0, 1, 100)}
+    assert [keys[0, 0], keys[3, 0]] == [None, None], "from scratch, and one's own checkpoint"
+    forks = [keys[proposal, seed] for proposal in (1, 2, 4) for seed in (0, 1, 100)]
+    assert len(set(forks)) == len(forks)
+    assert all(0 <= fork < 2**63 for fork in forks)
+
+
+def test_the_schedule_merges_equal_neighbours():
+    lineage = Lineage(SeedPlan(1, 1))
+    script = [chain(0.9, 40), chain(0.9, 60, 0), chain(0.9, 80, 1, y=0.7), chain(0.9, 90, 2, y=0.5)]
+    for number, proposal in enumerate(script):
+        lineage.observe(Proposed(number, proposal))
+    a, b = Config({"x": 0.9, "y": 0.5}), Config({"x": 0.9, "y": 0.7})
+    assert lineage.schedule(3) == ((0, a), (60, b), (80, a))
+    assert lineage.chain(3) == [0, 1, 2, 3]
+    assert (lineage.start(3), lineage.length(3)) == (80, 10)
+    assert segment_id(12, 3) == "12.3"
+
+
+def test_the_test_phase_replays_the_whole_lineage_from_scratch(monkeypatch):
+    trainer = Toy(curve=lambda config, seed, step: config["y"] + config["x"] * step / 100)
+    _, study = pbt_study(monkeypatch, trainer)
+    result = study.result()
+    assert result.incumbent.proposal == 5
+    assert [step for step, _ in result.incumbent.schedule] == [0, 40]
+    tests = [segment for segment in trainer.segments if segment.role == "test"]
+    assert [(segment.id, segment.start, segment.until) for segment in tests] == [
+        ("0.200", 0, 40),
+        ("3.200", 40, 80),
+        ("5.200", 80, 100),
+    ]
+    assert tests[1].fork == study.driver.lineage.fork(3, 200) is not None
+    assert [segment.config["y"] for segment in tests] == [0.5, 0.7, 0.7]
+    lineage = trainer.lineage(study.driver.work.saved["5.200"])
+    assert [name for name, *_ in lineage] == ["0.200", "3.200", "5.200"]
+    rows = study.store.query("SELECT run_id, parent_run, start_step FROM runs WHERE seed_role = 'test' ORDER BY run_id")
+    assert rows == [(5000, None, 0), (35000, 5000, 40)]
+
+
+def test_curves_of_a_chain_are_joined_for_the_score(monkeypatch):
+    """auc over the whole lineage, not over the last segment alone."""
+    trainer = Toy(curve=lambda config, seed, step: float(step))
+    optimizer = Scripted(waiting_for([chain(0.9, 50), chain(0.9, 100, 0)]))
+    spec = toy_spec(objective={"reduce": "auc"}, fidelity={"steps": 100, "evaluations": 4})
+    run(study_with(monkeypatch, spec, optimizer, trainer))
+    assert optimizer.told[0].values == (37.5,)
+    assert optimizer.told[1].values == (62.5,)
+
+
+def test_evaluations_lie_at_nominal_steps_and_at_every_cut(monkeypatch):
+    trainer = Toy()
+    script = [chain(0.9, 30), chain(0.9, 34, 0), chain(0.9, 100, 1)]
+    spec = toy_spec(fidelity={"steps": 100, "evaluations": 5})
+    run(study_with(monkeypatch, spec, Scripted(waiting_for(script)), trainer))
+    assert [segment.evaluate_at for segment in trainer.segments] == [(20, 30), (34,), (40, 60, 80, 100)]
+    assert {segment.horizon for segment in trainer.segments} == {100}
+
+
+def test_a_continuation_starts_where_its_parent_really_stopped(monkeypatch):
+    trainer = Toy()
+    original = trainer.train
+
+    def train(segment, report):
+        import dataclasses
+
+        outcome = original(segment, report)
+        return dataclasses.replace(outcome, reached=-(-segment.until // 32) * 32)
+
+    trainer.train = train
+    spec = toy_spec()
+    run(study_with(monkeypatch, spec, Scripted(waiting_for([chain(0.9, 40), chain(0.9, 100, 0)])), trainer))
+    assert [(segment.start, segment.until) for segment in trainer.segments] == [(0, 40), (64, 100)]
+
+
+# -- trainers that cannot continue -------------------------------------------------------------------------------------
+
+
+class Forgetful(Toy):
+    """Saves nothing."""
+
+    def train(self, segment, report):
+        import dataclasses
+
+        return super().train(dataclasses.replace(segment, save=False), report)
+
+
+def test_without_checkpoints_a_continuation_is_trained_from_scratch_and_says_so(monkeypatch):
+    trainer = Forgetful()
+    study = study_with(monkeypatch, toy_spec(), Scripted(waiting_for([chain(0.9, 40), chain(0.9, 100, 0)])), trainer)
+    run(study)
+    assert [(segment.start, segment.until) for segment in trainer.segments] == [(0, 40), (0, 100)]
+    assert study.store.query("SELECT segment, notes FROM segments ORDER BY segment") == [
+        ("0.0", ""),
+        ("1.0", "no checkpoint to continue: trained from step 0"),
+    ]
+    assert study.store.query("SELECT environment_steps FROM runs") == [(140.0,)], "what was really trained"
+
+
+def test_without_checkpoints_nobody_can_be_exploited(monkeypatch):
+    from autorl.types import StudyError
+
+    study = study_with(monkeypatch, toy_spec(budget={"runs": 20}), Scripted(waiting_for(PBT)), Forgetful())
+    with pytest.raises(StudyError, match=r"segment 3\.0 continues 0\.0, which has no checkpoint"):
+        run(study)
+
+
+# -- algorithm choice --------------------------------------------------------------------------------------------------
+
+
+def test_each_algorithm_is_trained_by_its_own_trainer_with_its_own_configuration():
+    number = {"type": "float", "lower": 0.0, "upper": 1.0}
+    spec = cash_spec(number)
+    made = {"one": Toy(curve=lambda config, seed, step: config["lr"]), "two": Toy(curve=lambda c, seed, step: c["eps"])}
+    study = Study.in_memory(spec, lambda trainer: made[trainer.name])
+    result = run(study)
+    assert {tuple(sorted(segment.config)) for segment in made["one"].segments} == {("lr",)}
+    assert {tuple(sorted(segment.config)) for segment in made["two"].segments} == {("eps", "lr")}
+    assert {segment.trainer.kwargs.get("a") for segment in made["one"].segments} == {1}
+    names = {row[0] for row in study.store.query("SELECT DISTINCT algorithm FROM runs")}
+    assert names == {"one", "two"}
+    assert result.incumbent.config["algorithm"] in ("ppo", "dqn")
+    assert all(name == "algorithm" or "." in name for name in result.incumbent.config)
+
+
+def cash_spec(number):
+    from autorl.spec import load_spec
+
+    return load_spec(
+        {
+            "algorithms": {
+                "ppo": {"trainer": {"name": "one", "kwargs": {"a": 1}}, "space": {"hyperparameters": {"lr": number}}},
+                "dqn": {"trainer": "two", "space": {"hyperparameters": {"lr": number, "eps": number}}},
+            },
+            "fidelity": {"steps": 10, "evaluations": 1},
+            "budget": {"runs": 12},
+            "seeds": {"tuning": 1, "test": 1},
+            "optimizer": "random",
+            "executor": {"name": "in_process"},
+        }
+    )
+
+
+# -- constraints and several objectives --------------------------------------------------------------------------------
+
+
+def test_an_infeasible_proposal_is_never_incumbent_while_a_feasible_one_exists(monkeypatch):
+    trainer = Toy(curve=lambda config, seed, step: {"eval_return": config["x"], "kl": 10 * config["x"]})
+    incumbents = []
+
+    class Watching(Scripted):
+        def observe(self, event):
+            super().observe(event)
+            incumbents.append(study.driver.ranking.best())
+
+    optimizer = Watching(listed(*map(full, [0.9, 0.7, 0.2, 0.4, 0.8])))
+    spec = toy_spec(constraints=[{"metric": "kl", "max": 5.0}], parallelism=1)
+    study = study_with(monkeypatch, spec, optimizer, trainer)
+    assert run(study).incumbent.proposal == 3
+    best = [incumbents[position] for position, event in enumerate(optimizer.seen) if isinstance(event, Scored)]
+    assert best == [0, 1, 2, 3, 3], "the least infeasible first, then the best feasible"
+    assert optimizer.told[0].constraints == pytest.approx((4.0,))
+    assert optimizer.told[2].constraints == pytest.approx((-3.0,))
+
+
+def test_constraints_have_two_sides_and_may_be_costs(monkeypatch):
+    trainer = Toy(curve=lambda config, seed, step: {"eval_return": config["x"], "length": config["x"]})
+    optimizer = Scripted(listed(full(0.9), full(0.2, until=50)))
+    constraints = [{"metric": "length", "min": 0.5}, {"metric": "environment_steps", "max": 60}]
+    run(study_with(monkeypatch, toy_spec(constraints=constraints, parallelism=1), optimizer, trainer))
+    assert optimizer.told[0].constraints == pytest.approx((-0.4, 40))
+    assert optimizer.told[1].constraints == pytest.approx((0.3, -10))
+
+
+def test_the_front_is_the_brute_force_front(monkeypatch):
+    rng = np.random.default_rng(3)
+    points = rng.integers(0, 6, (14, 2)).astype(float)
+    xs = [number / 20 for number in range(14)]
+
+    def curve(config, seed, step):
+        gain, cost = points[xs.index(config["x"])]
+        return {"eval_return": gain, "cost": cost}
+
+    spec = toy_spec(
+        objective=[{"metric": "eval_return"}, {"metric": "cost", "direction": "minimize"}], budget={"runs": 14}
+    )
+    result = run(study_with(monkeypatch, spec, Scripted(listed(*map(full, xs))), Toy(curve=curve)))
+    front = [
+        number
+        for number, (gain, cost) in enumerate(points)
+        if not any((g >= gain and c <= cost) and (g > gain or c < cost) for g, c in points)
+    ]
+    assert list(result.front) == front
+    assert len(front) >= 2

@@ -1,0 +1,245 @@
+"""Racing: more seeds only for those that hold against the incumbent. DESIGN, contract 7."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import ttest_1samp
+from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, tables, toy_spec
+from study_support import small_spec
+
+from autorl.evaluation import Fixed, Racing, SeedValue
+from autorl.study import Study
+from autorl.types import InputError, Scored, Status
+
+
+def values(numbers, seeds=None, status=Status.DONE):
+    seeds = seeds or range(len(numbers))
+    return [SeedValue(seed, status, (float(value),)) for seed, value in zip(seeds, numbers, strict=False)]
+
+
+# -- the rule ----------------------------------------------------------------------------------------------------------
+
+
+def test_fixed_never_asks_for_more():
+    assert Fixed((0, 1, 2)).more(values([1.0]), values([0.0] * 3)) == ()
+    assert Fixed((0, 1, 2)).first == Fixed((0, 1, 2)).full == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("mine", "reference", "more"),
+    [
+        ([1.0], [], ()),
+        ([1.0], [0.5], ()),
+        ([1.0], [0.5] * 8, (1,)),
+        ([1.0] * 2, [0.5] * 8, (2, 3)),
+        ([1.0] * 4, [0.5] * 8, (4, 5, 6, 7)),
+        ([1.0] * 4, [0.5] * 5, (4,)),
+        ([1.0] * 8, [0.5] * 8, ()),
+        ([0.4], [0.5] * 8, ()),
+        ([0.5], [0.5] * 8, (1,)),
+        ([1.0, 0.1], [0.5] * 8, (2, 3)),
+        ([0.8, 0.1], [0.5] * 8, ()),
+    ],
+)
+def test_seeds_double_in_fixed_order_up_to_the_incumbents_and_stop_below_its_paired_mean(mine, reference, more):
+    race = Racing(tuple(range(8)), 1, 8)
+    assert race.more(values(mine), values(reference)) == more
+
+
+def test_only_the_shared_seeds_are_compared():
+    """The incumbent is far better on the seeds the challenger does not have."""
+    race = Racing(tuple(range(4)), 1, 4)
+    assert race.more(values([0.6]), values([0.5, 9.0, 9.0, 9.0])) == (1,)
+
+
+def test_a_failed_seed_settles_the_race():
+    race = Racing((0, 1, 2, 3), 1, 4)
+    failed = [SeedValue(0, Status.CRASH)]
+    assert race.more(failed, values([0.5] * 4)) == ()
+
+
+def test_a_seed_on_which_the_incumbent_failed_counts_for_nobody():
+    race = Racing((0, 1, 2, 3), 1, 4)
+    reference = [SeedValue(0, Status.CRASH), *values([0.5] * 3, [1, 2, 3])]
+    assert race.more(values([0.1]), reference) == (1,)
+    assert race.more(values([9.0, 0.1]), reference) == ()
+
+
+def test_the_maximum_limits_the_seeds():
+    race = Racing(tuple(range(10)), 2, 4)
+    assert (race.first, race.full) == ((0, 1), (0, 1, 2, 3))
+    assert race.more(values([1.0] * 2), values([0.5] * 10)) == (2, 3)
+    assert race.more(values([1.0] * 4), values([0.5] * 10)) == ()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    differences=st.lists(st.floats(-1, 1), min_size=2, max_size=7),
+    scale=st.sampled_from([1e-3, 1.0, 1e4]),
+)
+def test_rule_t_is_scipys_one_sided_paired_test(differences, scale):
+    differences = np.array(differences) * scale
+    race = Racing(tuple(range(8)), 1, 8, "t")
+    dropped = race.more(values(differences + 5), values([5.0] * 8)) == ()
+    paired = (differences + 5) - 5
+    if np.ptp(paired) > 1e-6 * scale:
+        assert dropped == bool(ttest_1samp(paired, 0, alternative="less").pvalue < 0.1)
+
+
+def test_rule_t_needs_two_seeds_to_drop_anybody_and_knows_constant_differences():
+    race = Racing(tuple(range(8)), 1, 8, "t")
+    assert race.more(values([-100.0]), values([0.0] * 8)) == (1,)
+    assert race.more(values([-1.0, -1.0]), values([0.0] * 8)) == ()
+    assert race.more(values([0.0, 0.0]), values([0.0] * 8)) == (2, 3)
+    assert race.more(values([1.0, 1.0]), values([0.0] * 8)) == (2, 3)
+
+
+# -- in a study --------------------------------------------------------------------------------------------------------
+
+RACE = {"evaluation": {"seeds": "racing", "min": 1, "max": 4}, "seeds": {"tuning": 4, "test": 0}}
+
+
+def race_of(monkeypatch, xs, order=0, curve=None, **changes):
+    optimizer = Scripted(listed(*map(full, xs)))
+    trainer = Toy(curve=curve or (lambda config, seed, step: config["x"] + 0.01 * seed))
+    spec = toy_spec(**{**RACE, "budget": {"runs": 100}, "parallelism": 1, **changes})
+    study = study_with(monkeypatch, spec, optimizer, trainer)
+    study.run(executor=Shuffled(study.load, np.random.default_rng(order)))
+    return optimizer, study
+
+
+def seeds_of(study):
+    return dict(study.store.query("SELECT proposal, n_seeds FROM proposals"))
+
+
+def test_the_incumbent_is_brought_to_all_seeds(monkeypatch):
+    _, study = race_of(monkeypatch, [0.5])
+    assert seeds_of(study) == {0: 4}
+
+
+def test_a_challenger_that_loses_stays_at_its_first_seed_and_a_winner_gets_all(monkeypatch):
+    _, study = race_of(monkeypatch, [0.5, 0.2, 0.1, 0.8, 0.7])
+    assert seeds_of(study) == {0: 4, 1: 1, 2: 1, 3: 4, 4: 1}
+    assert study.driver.ranking.best() == 3
+
+
+def test_a_challenger_that_wins_one_seed_and_loses_the_next_stops_at_two(monkeypatch):
+    def curve(config, seed, step):
+        return {0.5: [1.0, 1.0, 1.0, 1.0], 0.1: [0.0] * 4, 0.6: [1.1, 0.1, 9.0, 9.0]}[config["x"]][seed]
+
+    optimizer, study = race_of(monkeypatch, [0.5, 0.1, 0.6], curve=curve)
+    assert seeds_of(study) == {0: 4, 1: 1, 2: 2}
+    assert optimizer.told[2].values == pytest.approx((0.6,))
+
+
+def test_a_later_scored_supersedes_an_earlier_one(monkeypatch):
+    optimizer, study = race_of(monkeypatch, [0.5, 0.8])
+    scored = [event for event in optimizer.seen if isinstance(event, Scored) and event.proposal == 0]
+    assert [event.n_seeds for event in scored] == [1, 4]
+    assert scored[-1].values == pytest.approx((0.5 + 0.015,))
+    assert study.driver.ranking[0] == scored[-1]
+
+
+def test_seeds_are_charged_when_they_are_run(monkeypatch):
+    _, study = race_of(monkeypatch, [0.5, 0.2, 0.1, 0.8, 0.7])
+    assert study.driver.charged_steps == (4 + 1 + 1 + 4 + 1) * 100
+    assert len(study.store.query("SELECT * FROM segments")) == 11
+
+
+@pytest.mark.parametrize("lag", [1, 2, 4])
+@pytest.mark.parametrize("order", range(3))
+def test_nobody_ever_has_more_seeds_than_the_incumbent(monkeypatch, lag, order):
+    rng = np.random.default_rng([lag, order])
+    xs = list(rng.permutation(10) / 10)
+    noise = rng.normal(0, 0.3, (10, 4))
+
+    def curve(config, seed, step):
+        return config["x"] + noise[xs.index(config["x"]), seed]
+
+    optimizer, study = race_of(monkeypatch, xs, order, curve, parallelism=lag)
+    latest = {}
+    for event in optimizer.seen:
+        if isinstance(event, Scored):
+            latest[event.proposal] = event.n_seeds
+            assert event.n_seeds in (1, 2, 4)
+    assert latest == seeds_of(study)
+    best = study.driver.ranking.best()
+    assert latest[best] == 4
+    for proposal, count in latest.items():
+        ran = {row[0] for row in study.store.query("SELECT seed FROM segments WHERE proposal = ?", (proposal,))}
+        assert ran == set(range(count)), "seeds come in a fixed order: pairs exist"
+    complete = [proposal for proposal, count in latest.items() if count == 4]
+    means = {proposal: xs[proposal] + noise[proposal].mean() for proposal in complete}
+    assert best == max(means, key=means.get)
+
+
+def test_the_reference_is_the_incumbent_at_the_proposals_own_ask(monkeypatch):
+    """With lag 3, proposals 1 and 2 are asked before anything is known: they cannot race, whatever arrives first."""
+    for order in range(4):
+        optimizer, study = race_of(monkeypatch, [0.5, 0.9, 0.1, 0.95], order, parallelism=3)
+        first = {
+            number: next(e.n_seeds for e in optimizer.seen if isinstance(e, Scored) and e.proposal == number)
+            for number in range(4)
+        }
+        assert first == {0: 1, 1: 1, 2: 1, 3: 1}, "the incumbent had one seed when 3 was asked"
+        assert seeds_of(study)[study.driver.ranking.best()] == 4
+
+
+def test_arrival_order_changes_nothing(monkeypatch):
+    found = []
+    for order in range(4):
+        rng = np.random.default_rng(9)
+        noise = rng.normal(0, 0.2, 4)
+        _, study = race_of(
+            monkeypatch,
+            [0.5, 0.6, 0.55, 0.7, 0.4, 0.72],
+            order,
+            lambda config, seed, step, noise=noise: config["x"] + noise[seed] * (1 + config["x"]),
+            parallelism=2,
+            seeds={"tuning": 4, "test": 2},
+        )
+        found.append(tables(study))
+    assert found[0] == found[1] == found[2] == found[3]
+
+
+def test_minimise_races_downwards(monkeypatch):
+    _, study = race_of(monkeypatch, [0.5, 0.8, 0.2], objective={"direction": "minimize"})
+    assert seeds_of(study) == {0: 4, 1: 1, 2: 4}
+    assert study.driver.ranking.best() == 2
+
+
+def test_populations_cannot_race():
+    with pytest.raises(InputError, match=r"evaluation.seeds: every member of a population trains every tuning seed"):
+        Study.in_memory(small_spec(optimizer="pbt", evaluation={"seeds": "racing", "max": 2}))
+
+
+@pytest.mark.parametrize("optimizer", [{"name": "asha", "rungs": 3}, {"name": "random", "stop": "median", "rungs": 3}])
+def test_a_new_seed_of_a_continued_proposal_trains_the_same_chain_with_the_same_cuts(tmp_path, optimizer):
+    changes = {**RACE, "seeds": {"tuning": 4, "test": 0}, "budget": {"runs": 16}, "parallelism": 2}
+    study = Study.create(small_spec(optimizer=optimizer, **changes), tmp_path / "study")
+    run(study)
+    ends = {}
+    for segment, parent, begin, end, notes in study.store.query(
+        "SELECT segment, parent, from_step, to_step, notes FROM segments"
+    ):
+        proposal, seed = map(int, segment.split("."))
+        ends.setdefault(proposal, {})[seed] = (begin, end, parent is None)
+        assert notes == "", "no checkpoint that was still needed had been collected"
+    grown = {proposal: cuts for proposal, cuts in ends.items() if len(cuts) > 1}
+    assert any(begin > 0 for cuts in grown.values() for begin, _, _ in cuts.values()), "a continued proposal grew"
+    assert all(len(set(cuts.values())) == 1 for cuts in grown.values())
+    study.close()
+
+
+def test_racing_beyond_the_seeds_is_an_input_error():
+    with pytest.raises(InputError, match="racing up to more seeds than the 2"):
+        small_spec(evaluation={"seeds": "racing", "max": 5})
+
+
+def test_a_race_ends_within_one_incumbent_of_its_budget():
+    study = Study.in_memory(
+        small_spec(**{**RACE, "seeds": {"tuning": 4, "test": 0}, "budget": {"runs": 20}, "parallelism": 4})
+    )
+    run(study)
+    assert 2000 <= study.driver.charged_steps <= 2000 + 4 * 4 * 100
