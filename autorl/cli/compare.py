@@ -53,6 +53,9 @@ def compare(
             results[name][seed] = run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
         except StudyError as error:
             typer.echo(f"autorl: {error}", err=True)
+        except KeyboardInterrupt:
+            typer.echo("autorl: interrupted; every finished segment is kept: the same command goes on", err=True)
+            raise typer.Exit(130) from None
         finally:
             study.close()
     comparison = compare_results(results, base.seed, repeats)

@@ -87,6 +87,8 @@ def resume(
     try:
         if more is not None:
             study.extend(more)
+        else:
+            _say_if_ended_early(study)
     except BaseException:
         study.close()
         raise
@@ -132,6 +134,7 @@ def read_study(source: str, changes: Mapping[str, Any], settings: list[str]) -> 
     Raises:
         InputError: the study, an option or a setting is wrong.
     """
+    from autorl.space import read_document
     from autorl.spec import load_spec, parse_override
     from autorl.tuner import space_study
 
@@ -140,6 +143,11 @@ def read_study(source: str, changes: Mapping[str, Any], settings: list[str]) -> 
         key, value = parse_override(text)
         overrides[key] = value
     if Path(source).suffix in (".yaml", ".yml", ".json") or Path(source).is_file():
+        content = read_document(source)
+        if isinstance(content.data, Mapping) and "hyperparameters" in content.data:
+            raise content.error(
+                "is a search space, not a study: name it under `space` in a study file", "hyperparameters"
+            )
         return load_spec(source, overrides)
     return load_spec(space_study(source), overrides)
 
@@ -219,6 +227,14 @@ def keeps_models(study: Study) -> bool:
     if study.spec.keep.checkpoints == "none":
         return False
     return all(exporter(study.load(trainer)) is not None for trainer in study.spec.trainers.values())
+
+
+def _say_if_ended_early(study: Study) -> None:
+    """A search that `autorl test` ended is not gone on with unasked."""
+    from autorl.report.status import UNSPENT, spent
+
+    if study.tests.candidates and not spent(study.spec, study.driver):
+        typer.echo(f"autorl: {UNSPENT}", err=True)
 
 
 def _extension(text: str) -> float:

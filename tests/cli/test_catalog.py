@@ -32,6 +32,12 @@ def test_a_wrong_space_names_file_and_line(tmp_path):
     assert error.count("\n") == 1
 
 
+def test_a_search_space_is_no_study(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(SPACE))
+    assert "is a search space, not a study" in autorl("tune", path, code=2).stderr
+
+
 def test_every_trainer_is_listed():
     assert as_json("trainers") == trainers.names()
     text = autorl("trainers").stdout

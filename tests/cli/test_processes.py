@@ -57,7 +57,7 @@ def test_status_while_a_driver_runs_then_interrupt_then_resume(tmp_path):
 @pytest.mark.parametrize("executor", ["in_process", "processes"])
 def test_a_killed_study_has_a_status_and_ends_with_the_same_scores(tmp_path, executor):
     file = study_file(tmp_path, trainer=SLOW, executor={"name": executor, "workers": 2}, budget={"runs": 12})
-    autorl("tune", file, "--out", tmp_path / "whole", "--quiet")
+    autorl("tune", file, "--out", tmp_path / "whole", "--quiet", "--set", "executor.name=in_process")
     process = start("tune", file, "--out", tmp_path / "s", "--quiet")
     wait_for_segments(tmp_path / "s", 4)
     os.kill(process.pid, signal.SIGKILL)
@@ -79,6 +79,11 @@ def test_test_ends_a_search_where_it_is_and_says_so(tmp_path):
     assert tested["test"]["n_seeds"] == 6
     assert sum(tested["proposals"].values()) < 8
     assert any("opens it again" in text for text in as_json("status", tmp_path / "s")["warnings"])
+    again = autorl("resume", tmp_path / "s", "--quiet", "--json")
+    assert "opens it again" in again.stderr
+    assert json.loads(again.stdout)["test"] == tested["test"]
+    reopened = as_json("resume", tmp_path / "s", "--runs", "+2", "--quiet")
+    assert sum(reopened["proposals"].values()) == 9
 
 
 def test_exit_codes_and_streams_of_the_process(tmp_path):
