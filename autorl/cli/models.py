@@ -1,4 +1,4 @@
-"""Trained models: where a study keeps them, and how a trainer writes one for others to load."""
+"""`autorl export`: the model of a proposal as a file for others to load."""
 
 from __future__ import annotations
 

@@ -106,6 +106,22 @@ class Result:
             return None
         return self.tuning - self.test.value if self.direction == "maximize" else self.test.value - self.tuning
 
+    def load_model(self, seed: int | None = None) -> Any:
+        """The incumbent's trained agent as a Stable-Baselines3 model.
+
+        Args:
+            seed: of the run it was trained in; by default the best on test seeds: expect less of it than its score.
+
+        Raises:
+            InputError: the trainer has no models (a function, a command), or Stable-Baselines3 is not installed.
+            StudyError: the study was not kept in a folder, or kept no checkpoint.
+        """
+        from autorl.study.models import load_model
+
+        if self.folder is None:
+            raise StudyError("the study was not kept: give it a folder with `out=`")
+        return load_model(self.folder, self.incumbent.proposal, self.incumbent.config, seed)
+
 
 def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[int], incumbent: Incumbent) -> Result:
     """The result, from a study's tables.

@@ -217,7 +217,7 @@ class Work:
         return next((name for name in names if name in self._outcomes), None)
 
     def collect(self, wanted: Collection[ProposalId], heads: Collection[SegmentId | None], *, tests: bool) -> None:
-        """Delete the checkpoints whose proposal is not wanted and that no run goes on from; of test runs, if `tests`."""
+        """Delete the checkpoints whose proposal is not wanted and no run goes on from; of test runs, if `tests`."""
         parents = {segment.parent.segment for segment in self.in_flight.values() if segment.parent} | {*heads}
         spared = () if tests else set(self._spec.plan.test)
         gone = [

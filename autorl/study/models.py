@@ -1,0 +1,84 @@
+"""Trained agents: which checkpoints of a proposal were kept, and how a trainer writes one as a model for others.
+
+Trainers of agents offer `export_model(checkpoint, file) -> Path`: a Stable-Baselines3 zip, whatever engine trained it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from autorl.spec import Spec, thaw
+from autorl.study.study import trainer_loader
+from autorl.types import Checkpoint, Config, InputError, StudyError, Trainer
+
+Export = Callable[[Checkpoint, Path], Path]
+Query = Callable[..., list[tuple[Any, ...]]]
+
+
+def exporter(trainer: Trainer) -> Export | None:
+    """How the trainer writes a model: `export_model`, its own or of its module or package.
+
+    None for trainers whose checkpoints are their own affair (functions, commands).
+    """
+    module = type(trainer).__module__
+    owners: list[Any] = [trainer, sys.modules[module], sys.modules.get(module.rpartition(".")[0])]
+    found = (getattr(owner, "export_model", None) for owner in owners)
+    return next((export for export in found if export is not None), None)
+
+
+def kept_checkpoints(query: Query, folder: Path, proposal: int) -> dict[int, Checkpoint]:
+    """The checkpoints of a proposal that are still there, by seed."""
+    rows = query(
+        "SELECT seed, segment, checkpoint FROM segments WHERE proposal = ? AND checkpoint IS NOT NULL", (proposal,)
+    )
+    return {seed: Checkpoint(segment, str(folder / path)) for seed, segment, path in rows if (folder / path).is_dir()}
+
+
+def best_seed(query: Query, sign: float, proposal: int, kept: Mapping[int, Checkpoint]) -> int:
+    """The kept seed with the best test score; without a test, the first one kept."""
+    rows = query("SELECT seed, value FROM tests WHERE proposal = ? AND objective = 0", (proposal,))
+    scores = {seed: sign * value for seed, value in rows if seed in kept and value is not None}
+    return max(scores, key=lambda seed: (scores[seed], -seed)) if scores else min(kept)
+
+
+def load_model(folder: Path, proposal: int, config: Config, seed: int | None) -> Any:
+    """The agent of a proposal as a Stable-Baselines3 model, trained with `seed` (default: the best on test seeds).
+
+    Raises:
+        InputError: its trainer has no models, or none was kept for this seed.
+        StudyError: no model of the proposal was kept.
+    """
+    spec = thaw((folder / "study.yaml").read_text(encoding="utf-8"), str(folder / "study.yaml"))
+    with closing(sqlite3.connect(f"file:{folder / 'study.sqlite'}?mode=ro", uri=True)) as connection:
+
+        def query(sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+            return connection.execute(sql, parameters).fetchall()
+
+        kept = kept_checkpoints(query, folder, proposal)
+        if not kept:
+            raise StudyError(f"{folder}: no model of proposal {proposal} was kept (keep.checkpoints)")
+        chosen = best_seed(query, spec.objectives()[0].sign, proposal, kept) if seed is None else seed
+    if chosen not in kept:
+        have = ", ".join(map(str, sorted(kept)))
+        raise InputError(f"no model with seed {chosen} was kept; there is seed {have}", key="seed")
+    return _read(spec, config, kept[chosen])
+
+
+def _read(spec: Spec, config: Config, checkpoint: Checkpoint) -> Any:
+    trainer, _ = spec.trainer_for(config)
+    write = exporter(trainer_loader(spec)(trainer))
+    if write is None:
+        raise InputError(f"trainer {trainer.name!r} has no models to load", key="trainer")
+    try:
+        import stable_baselines3
+    except ImportError as error:
+        raise InputError('a model needs Stable-Baselines3: pip install "autorl[sb3]"') from error
+    algorithm = getattr(stable_baselines3, trainer.name.rpartition("/")[2].upper())
+    with tempfile.TemporaryDirectory() as folder:
+        return algorithm.load(write(checkpoint, Path(folder) / "model.zip"), device="cpu")
