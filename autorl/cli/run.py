@@ -222,7 +222,7 @@ def print_result(result: Result, study: Study, *, as_json: bool) -> None:
 
 def keeps_models(study: Study) -> bool:
     """Whether the test runs leave models that `autorl export` can write."""
-    from autorl.cli.models import exporter
+    from autorl.study.models import exporter
 
     if study.spec.keep.checkpoints == "none":
         return False
