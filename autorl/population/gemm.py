@@ -14,6 +14,7 @@ Reference:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-from autorl.population.kernels import INNER, Array, kernel
+from autorl.population.kernels import INNER, Array, before_compiling, cached_c_function, kernel
 
 PAD = 4  # rows of `b` and `out` are padded to a multiple of this many elements
 TILE_ROWS = 4
@@ -173,21 +174,34 @@ _middle_panel = make_panel(1, _MIDDLE)
 _narrow_panel = make_panel(1, PAD)
 
 
-@kernel
-def _gemm_tiles(out: Any, a: Any, b: Any, start: Any, start_row: int, rows: int, columns: int, depth: int) -> None:
-    c, s, left, right = out.ctypes.data, start.ctypes.data, a.ctypes.data, b.ctypes.data
-    c_row, b_row = out.strides[0] // 4, b.strides[0] // 4
-    a_row, a_column = a.strides[0] // 4, a.strides[1] // 4
+def _product(c, c_row, s, s_row, a, a_row, a_column, b, b_row, rows, columns, depth):  # type: ignore[no-untyped-def]
+    """Start + a @ b on addresses and strides, panel by panel."""
     j = 0
     while j + WIDE <= columns:
-        _wide_panel(c + 4 * j, c_row, s + 4 * j, start_row, left, a_row, a_column, right + 4 * j, b_row, rows, depth)
+        _wide_panel(c + 4 * j, c_row, s + 4 * j, s_row, a, a_row, a_column, b + 4 * j, b_row, rows, depth)
         j += WIDE
     while j + _MIDDLE <= columns:
-        _middle_panel(c + 4 * j, c_row, s + 4 * j, start_row, left, a_row, a_column, right + 4 * j, b_row, rows, depth)
+        _middle_panel(c + 4 * j, c_row, s + 4 * j, s_row, a, a_row, a_column, b + 4 * j, b_row, rows, depth)
         j += _MIDDLE
     while j < columns:
-        _narrow_panel(c + 4 * j, c_row, s + 4 * j, start_row, left, a_row, a_column, right + 4 * j, b_row, rows, depth)
+        _narrow_panel(c + 4 * j, c_row, s + 4 * j, s_row, a, a_row, a_column, b + 4 * j, b_row, rows, depth)
         j += PAD
+
+
+_SYMBOL = "autorl_population_gemm"
+_SIGNATURE = types.void(*[types.intp] * 12)
+_linked: Any = types.ExternalFunction(_SYMBOL, _SIGNATURE)
+
+
+@functools.cache
+def link() -> Any:
+    """Compile the product once and publish its symbol; programs that use it are linked to it by name.
+
+    Compiled into every caller instead, it would be half of all code the compiler has to translate.
+    """
+    product = cached_c_function(_SIGNATURE, _product)
+    binding.add_symbol(_SYMBOL, product.address)
+    return product  # kept alive by the cache
 
 
 @kernel
@@ -222,17 +236,52 @@ def gemm_add(out: Array, a: Array, b: Array, rows: int, columns: int, depth: int
     out[:rows, :columns] += a[:rows, :depth] @ b[:depth, :columns]
 
 
-@overload(gemm, jit_options=INNER)
+@overload(gemm, jit_options=INNER, inline="always")
 def _gemm(out, a, b, start, rows, columns, depth):  # type: ignore[no-untyped-def]
-    if LANES and out.dtype == types.float32:
-        return lambda out, a, b, start, rows, columns, depth: _gemm_tiles(out, a, b, start, 0, rows, columns, depth)
-    return lambda out, a, b, start, rows, columns, depth: gemm_loops(out, a, b, start, rows, columns, depth)
-
-
-@overload(gemm_add, jit_options=INNER)
-def _gemm_add(out, a, b, rows, columns, depth):  # type: ignore[no-untyped-def]
-    if LANES and out.dtype == types.float32:
-        return lambda out, a, b, rows, columns, depth: _gemm_tiles(
-            out, a, b, out, out.strides[0] // 4, rows, columns, depth
+    def tiled(out, a, b, start, rows, columns, depth):  # type: ignore[no-untyped-def]
+        _linked(
+            out.ctypes.data,
+            out.strides[0] // 4,
+            start.ctypes.data,
+            0,
+            a.ctypes.data,
+            a.strides[0] // 4,
+            a.strides[1] // 4,
+            b.ctypes.data,
+            b.strides[0] // 4,
+            rows,
+            columns,
+            depth,
         )
-    return lambda out, a, b, rows, columns, depth: gemm_add_loops(out, a, b, rows, columns, depth)
+
+    def looped(out, a, b, start, rows, columns, depth):  # type: ignore[no-untyped-def]
+        gemm_loops(out, a, b, start, rows, columns, depth)
+
+    return tiled if LANES and out.dtype == types.float32 else looped
+
+
+@overload(gemm_add, jit_options=INNER, inline="always")
+def _gemm_add(out, a, b, rows, columns, depth):  # type: ignore[no-untyped-def]
+    def tiled(out, a, b, rows, columns, depth):  # type: ignore[no-untyped-def]
+        _linked(
+            out.ctypes.data,
+            out.strides[0] // 4,
+            out.ctypes.data,
+            out.strides[0] // 4,
+            a.ctypes.data,
+            a.strides[0] // 4,
+            a.strides[1] // 4,
+            b.ctypes.data,
+            b.strides[0] // 4,
+            rows,
+            columns,
+            depth,
+        )
+
+    def looped(out, a, b, rows, columns, depth):  # type: ignore[no-untyped-def]
+        gemm_add_loops(out, a, b, rows, columns, depth)
+
+    return tiled if LANES and out.dtype == types.float32 else looped
+
+
+before_compiling(link)

@@ -94,6 +94,8 @@ class Program:
 
     def _compile(self, signature: tuple[Any, ...], arguments: tuple[Any, ...]) -> None:
         with self._lock, _one_process():
+            for prepare in _preparations:
+                prepare()
             for argument in arguments:
                 if isinstance(argument, Function):
                     argument.dispatcher.compile(argument.kind.signature.args)
@@ -107,13 +109,34 @@ def _kind(argument: Any) -> Any:
     return argument.kind if isinstance(argument, Function) else kind_of(argument)
 
 
+def cached_c_function(signature: Any, function: Callable[..., Any]) -> Any:
+    """`function` compiled to a C function of this signature and cached in the engine's own folder."""
+    with _engine_cache():
+        return numba.cfunc(signature, cache=True, **OPTIONS)(function)
+
+
+_preparations: list[Callable[[], Any]] = []
+
+
+def before_compiling(prepare: Callable[[], Any]) -> None:
+    """Have `prepare` called before any program is compiled or loaded, by one process at a time."""
+    _preparations.append(prepare)
+
+
 def cached(function: Callable[..., Any]) -> Any:
     """`function` compiled by numba and cached in the engine's own folder."""
+    with _engine_cache():
+        return numba.njit(cache=True, **OPTIONS)(function)
+
+
+@contextmanager
+def _engine_cache() -> Iterator[None]:
+    """Functions decorated in this block are cached in the engine's folder; numba's setting is put back."""
     config: Any = numba.config
     previous = config.CACHE_DIR
     config.CACHE_DIR = str(cache_directory())
     try:
-        return numba.njit(cache=True, **OPTIONS)(function)
+        yield
     finally:
         config.CACHE_DIR = previous
 

@@ -5,7 +5,9 @@ import pytest
 from numba import njit
 
 from autorl.population import gemm as module
-from autorl.population.gemm import PAD, gemm, gemm_add, gemm_add_loops, gemm_loops, make_panel
+from autorl.population.gemm import PAD, gemm, gemm_add, gemm_add_loops, gemm_loops, link, make_panel
+
+link()  # plain njit functions below call the product by name
 
 
 @njit
