@@ -1,0 +1,95 @@
+"""The floors of the design: a room imports only lower floors, and heavy packages only when they are used."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import autorl
+
+PACKAGE = Path(autorl.__file__).parent
+FLOORS = [
+    {"types"},
+    {"space", "seeds", "statistics"},
+    {"store"},
+    {"landscapes"},
+    {"population"},
+    {"trainers", "optimizers", "executors"},
+    {"evaluation"},
+    {"spec"},  # the study file builds the judge and the seed policy it describes: one floor above evaluation
+    {"study"},
+    {"tuner"},
+    {"report", "integrations"},
+    {"cli"},
+    {"__main__"},
+]
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+HEAVY = {"torch", "stable_baselines3", "optuna", "ConfigSpace", "pandas", "duckdb", "numba", "scipy"}
+MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+
+
+def room(module):
+    return Path(module).with_suffix("").parts[0]
+
+
+def resolve(node, module):
+    """Full names of what an import statement imports, relative imports resolved."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    base = node.module or ""
+    if node.level:
+        parts = ["autorl", *Path(module).with_suffix("").parts]
+        package = parts[: len(parts) - node.level] if parts[-1] != "__init__" else parts[: -node.level]
+        base = ".".join([*package, base]).strip(".")
+    return [f"{base}.{alias.name}" for alias in node.names]
+
+
+def imported_rooms(module):
+    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+    names = [
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in resolve(node, module)
+    ]
+    return {name.split(".")[1] for name in names if name.startswith("autorl.") and name.split(".")[1] in FLOOR}
+
+
+def test_every_room_has_a_floor():
+    assert {room(module) for module in MODULES} - {"__init__"} <= set(FLOOR)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if room(module) != "__init__"])
+def test_a_module_imports_only_lower_floors(module):
+    """Imports inside functions and under TYPE_CHECKING count as well."""
+    mine = room(module)
+    wrong = {other for other in imported_rooms(module) if other != mine and FLOOR[other] >= FLOOR[mine]}
+    assert not wrong, f"autorl/{module} ({mine}) imports {sorted(wrong)}"
+
+
+def test_types_imports_nothing_of_the_package():
+    assert imported_rooms("types.py") == set()
+
+
+def test_the_check_sees_what_it_should(tmp_path):
+    source = "from __future__ import annotations\ndef f():\n    from ..study import Study\n    import autorl.cli.app\n"
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    found = {name for node in nodes for name in resolve(node, "store/store.py")}
+    assert {"autorl.study.Study", "autorl.cli.app"} <= found
+
+
+@pytest.mark.parametrize("modules", ["autorl, autorl.spec", "autorl.study, autorl.tuner"])
+def test_importing_the_core_loads_no_heavy_package(modules):
+    code = f"import sys, {modules}; print(sorted({HEAVY!r} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_the_public_names_exist_and_are_sorted():
+    assert list(autorl.__all__) == sorted(autorl.__all__)
+    for name in autorl.__all__:
+        assert getattr(autorl, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        autorl.nothing  # noqa: B018
