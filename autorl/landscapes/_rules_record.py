@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from autorl.landscapes.croissant import CROISSANT, describe
+from autorl.landscapes.croissant import CROISSANT, describe, structure
 from autorl.landscapes.manifest import file_sha256
 from autorl.landscapes.schema import METRIC_TYPE, STATUSES, TABLES, TableName, config_of_row, hyperparameter_column
 from autorl.types import InputError
@@ -35,7 +35,7 @@ def files_match_manifest(landscape: Landscape) -> Iterator[str]:
     croissant = folder / CROISSANT
     if not croissant.is_file():
         yield f"{CROISSANT} is missing"
-    elif json.loads(croissant.read_text(encoding="utf-8")) != describe(folder, manifest):
+    elif structure(json.loads(croissant.read_text(encoding="utf-8"))) != structure(describe(folder, manifest)):
         yield f"{CROISSANT} does not describe these files"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from autorl.landscapes.manifest import Manifest
 from autorl.landscapes.schema import TABLES
+from autorl.types import InputError
 
 CROISSANT = "croissant.json"
 PARQUET = "application/x-parquet"  # the spelling readers accept; application/vnd.apache.parquet is not read by them
@@ -129,6 +130,23 @@ def record_set_names(files: Iterable[str]) -> dict[str, str]:
     parts = sorted(name for name in files if name.startswith("evals/"))
     numbered = {name: f"evals-{number}" if number else "evals" for number, name in enumerate(parts)}
     return {name: numbered.get(name, name.removesuffix(".parquet")) for name in files}
+
+
+def structure(description: Mapping[str, Any]) -> dict[str, Any]:
+    """What a description claims about the files, without its prose: hash and (column, type) of each file.
+
+    Raises:
+        InputError: it is not a Croissant description of Parquet files.
+    """
+    try:
+        files: dict[str, Any] = {each["contentUrl"]: [each["sha256"], []] for each in description["distribution"]}
+        for record_set in description["recordSet"]:
+            for each in record_set["field"]:
+                source = each["source"]
+                files[source["fileObject"]["@id"]][1].append((source["extract"]["column"], each["dataType"]))
+    except (KeyError, TypeError) as error:
+        raise InputError(f"not a description of Parquet files: {error!r}", key=CROISSANT) from None
+    return files
 
 
 def write_croissant(folder: Path, manifest: Manifest) -> None:

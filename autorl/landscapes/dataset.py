@@ -16,7 +16,7 @@ from autorl.landscapes.grid import Grid, assemble
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.schema import TABLES, config_of_row
 from autorl.space import Space, load_space
-from autorl.statistics import Aggregate, parse_aggregate
+from autorl.statistics import Aggregate, parse_aggregate, ranking
 from autorl.types import Config, InputError
 
 if TYPE_CHECKING:
@@ -127,8 +127,7 @@ class Landscape:
             InputError: no such role, step or aggregate, or no configuration has all seeds.
         """
         aggregate, at = parse_aggregate(by, key="by"), self.grid.step_position(step)
-        ranking = self._ranking(seeds, aggregate, at)
-        row = int(ranking[0])
+        row = int(self._ranking(seeds, aggregate, at)[0])
         tuning, test = (self._over(role, aggregate, at, row) for role in ("tuning", "test"))
         value = self._over(seeds, aggregate, at, row)
         config_id = int(self.grid.config_ids[row])
@@ -192,10 +191,8 @@ class Landscape:
         complete = np.flatnonzero(~np.isnan(table).any(axis=1))
         if not len(complete):
             raise InputError(f"no configuration has a score for every {seeds} seed at this step", file=str(self.path))
-        scores = table[complete]
-        spread = scores.std(axis=1, ddof=1) if scores.shape[1] > 1 else np.zeros(len(scores))
-        order = np.lexsort((spread, -scores.mean(axis=1), -aggregate.stacked(scores[:, :, None])))
-        return complete[order]
+        order: npt.NDArray[np.int64] = complete[ranking(table[complete], aggregate)]
+        return order
 
     def _over(self, seeds: str, aggregate: Aggregate, at: int, row: int) -> float | None:
         """The aggregate of one row over the seeds of a role; None without any, or if one is missing."""

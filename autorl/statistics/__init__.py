@@ -15,6 +15,7 @@ from autorl.statistics.aggregates import (
     optimality_gap,
     parse_aggregate,
     quantile,
+    ranking,
     select,
 )
 from autorl.statistics.bootstrap import (
@@ -85,6 +86,7 @@ __all__ = [
     "profile_band",
     "quantile",
     "rank_normalise",
+    "ranking",
     "ranks",
     "reduction_names",
     "reference_score",

@@ -154,13 +154,18 @@ def parse_aggregate(text: str | Aggregate, key: str = "aggregate") -> Aggregate:
         raise InputError(str(error), key=key) from error
 
 
-def select(scores: npt.ArrayLike, aggregate: str | Aggregate = "mean") -> int:
-    """Row of the best configuration in a (configurations, seeds) array.
+def ranking(scores: npt.ArrayLike, aggregate: str | Aggregate = "mean") -> npt.NDArray[np.int64]:
+    """Rows of a (configurations, seeds) array, best first.
 
-    Largest aggregate over the seeds; ties: larger mean, then lower standard deviation, then the earlier row. An IQM or
-    a median saturates at a capped return, so ties are common and must not be left to chance.
+    By the aggregate over the seeds; ties: larger mean, then lower standard deviation, then the earlier row. An IQM or a
+    median saturates at a capped return, so ties are common and must not be left to chance.
     """
     table = as_table(scores, "scores")
     values = parse_aggregate(aggregate).stacked(table[:, :, None])
     spread = table.std(axis=1, ddof=1) if table.shape[1] > 1 else np.zeros(len(table))
-    return int(np.lexsort((spread, -table.mean(axis=1), -values))[0])
+    return np.lexsort((spread, -table.mean(axis=1), -values))
+
+
+def select(scores: npt.ArrayLike, aggregate: str | Aggregate = "mean") -> int:
+    """Row of the best configuration in a (configurations, seeds) array: the first of `ranking`."""
+    return int(ranking(scores, aggregate)[0])

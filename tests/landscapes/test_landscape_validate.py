@@ -73,12 +73,10 @@ def test_1_a_seed_that_copies_another(tmp_path):
 def test_2_two_data_sets_with_the_same_scores(tmp_path):
     one = write(tmp_path / "a")
     shifted = tables()
-    shifted = dataclasses.replace(
-        shifted,
-        evals=shifted.evals.assign(run_id=lambda f: f.run_id + 1000),
-        runs=shifted.runs.assign(run_id=lambda f: f.run_id + 1000),
-        segments=shifted.segments.assign(run_id=lambda f: f.run_id + 1000),
-    )
+    renumbered = {
+        name: shifted[name].assign(run_id=lambda frame: 1000 - frame.run_id) for name in ("runs", "evals", "segments")
+    }
+    shifted = dataclasses.replace(shifted, **renumbered)
     two = write(tmp_path / "b", shifted, id="sample/a2c/CartPole-v1", algorithm="a2c")
     other = write(tmp_path / "c", tables(seed=1), id="sample/ppo/CartPole-v1", algorithm="ppo")
     found = [problem for problem in validate([one, two, other]) if problem.rule == "distinct_data"]

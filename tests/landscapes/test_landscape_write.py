@@ -3,15 +3,27 @@
 import dataclasses
 import json
 import os
+from pathlib import Path
 
 import duckdb
+import numpy as np
 import pytest
 from landscape_samples import SPACE, N, configs, manifest, tables
 
-from autorl.landscapes import Landscape, Manifest, append, compact, list_landscapes, load_landscape, write_landscape
+from autorl.landscapes import (
+    Landscape,
+    Manifest,
+    append,
+    compact,
+    config_rows,
+    list_landscapes,
+    load_landscape,
+    write_landscape,
+)
 from autorl.landscapes.manifest import file_sha256
 from autorl.landscapes.schema import SCHEMA_VERSION, config_of_row
 from autorl.landscapes.validate import validate
+from autorl.space import compile_algorithms, load_space
 from autorl.types import InputError
 
 
@@ -239,3 +251,35 @@ def test_unknown_columns_and_clashing_names(tmp_path):
     )
     with pytest.raises(InputError, match=r"\['origin'\] have the name of a column"):
         write_landscape(tmp_path / "x", rows, manifest(), clash)
+
+
+def test_schedules_and_algorithm_choice_have_columns_with_dots(tmp_path):
+    rate = {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 1e-3}
+    one = load_space({"learning_rate": {**rate, "schedule": ["constant", "linear"]}})
+    two = load_space({"learning_rate": rate, "steps": {"type": "ordinal", "choices": [8, 16], "default": 8}})
+    space = compile_algorithms({"ppo": one, "dqn": two})
+    chosen = {number: space.sample(np.random.default_rng(number)) for number in range(N)}
+    assert len({config["algorithm"] for config in chosen.values()}) == 2
+    rows = dataclasses.replace(tables(), configs=config_rows(space, chosen, "sobol"))
+    write_landscape(tmp_path / "x", rows, manifest(), space)
+    landscape = Landscape(tmp_path / "x")
+    assert [landscape.config(number) for number in range(N)] == list(chosen.values())
+    found = landscape.sql('SELECT count("ppo.learning_rate"), count("dqn.steps") FROM configs').fetchall()[0]
+    assert found == tuple(sum(name in each for each in chosen.values()) for name in ("ppo.learning_rate", "dqn.steps"))
+    assert validate(tmp_path / "x") == []
+
+
+V1 = Path(__file__).parent / "fixtures" / "v1"
+
+
+def test_a_data_set_of_schema_version_1_stays_readable():
+    """The folder was written by the first release of this schema and is never rewritten."""
+    landscape = Landscape(V1)
+    assert landscape.manifest.schema_version == 1
+    assert landscape.manifest.rows == {"configs": 2, "runs": 10, "segments": 10, "evals": 40}
+    assert landscape.metrics == ("eval_return",)
+    assert landscape.grid.values.shape == (2, 5, 4)
+    assert landscape.best("tuning", "mean").config_id == 0
+    assert landscape.best("tuning", "mean").value == pytest.approx(303.66205, rel=1e-6)
+    assert landscape.config(0)["shape"] == (16, 16)
+    assert validate(V1) == []

@@ -19,6 +19,7 @@ from autorl.statistics import (
     optimality_gap,
     parse_aggregate,
     quantile,
+    ranking,
     select,
 )
 from autorl.types import InputError
@@ -195,6 +196,8 @@ def test_select_breaks_ties_by_mean_then_spread_then_order():
     capped = [[0, 500, 500, 500, 500], [400, 500, 500, 500, 500], [400, 500, 500, 500, 500], [499] * 5]
     assert select(capped, "iqm") == 1
     assert select([[4, 6], [5, 5], [3, 7], [5, 5]], "mean") == 1
+    assert select([[1, 5, 6], [4, 5, 5], [2, 5, 8]], "median") == 2  # the larger mean, although it spreads more
     assert select([[1.0], [2.0], [2.0]]) == 1
+    assert ranking([[1, 3], [5, 5], [4, 6], [0, 9]]).tolist() == [1, 2, 3, 0]
     with pytest.raises(ValueError, match="finite"):
         select([[1.0, math.nan]])
