@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from autorl.landscapes.croissant import CROISSANT, describe, structure
+from autorl.landscapes.croissant import CROISSANT, describe, read_croissant, structure
 from autorl.landscapes.manifest import file_sha256
 from autorl.landscapes.schema import METRIC_TYPE, STATUSES, TABLES, TableName, config_of_row, hyperparameter_column
 from autorl.types import InputError
@@ -18,8 +18,6 @@ _SLACK = 1.1  # trained steps may pass the last evaluation by a rollout, not by 
 
 def files_match_manifest(landscape: Landscape) -> Iterator[str]:
     """Hashes, row counts, the space and `croissant.json` are those of the files (published ones were not)."""
-    import json
-
     manifest, folder = landscape.manifest, landscape.path
     for name, expected in manifest.files.items():
         if not (folder / name).is_file():
@@ -32,10 +30,9 @@ def files_match_manifest(landscape: Landscape) -> Iterator[str]:
             yield f"{name} has {found} rows, the manifest says {expected}"
     if landscape.space.hash != manifest.space_hash:
         yield "space.yaml is not the space of the manifest (its hash differs)"
-    croissant = folder / CROISSANT
-    if not croissant.is_file():
+    if not (folder / CROISSANT).is_file():
         yield f"{CROISSANT} is missing"
-    elif structure(json.loads(croissant.read_text(encoding="utf-8"))) != structure(describe(folder, manifest)):
+    elif structure(read_croissant(folder)) != structure(describe(folder, manifest)):
         yield f"{CROISSANT} does not describe these files"
 
 

@@ -149,6 +149,14 @@ def structure(description: Mapping[str, Any]) -> dict[str, Any]:
     return files
 
 
+def read_croissant(folder: Path) -> Any:
+    """The JSON of `croissant.json`. Raises InputError if it is not JSON."""
+    try:
+        return json.loads((folder / CROISSANT).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"not JSON: {error}", file=str(folder / CROISSANT)) from None
+
+
 def write_croissant(folder: Path, manifest: Manifest) -> None:
     """Write `croissant.json` atomically."""
     text = json.dumps(describe(folder, manifest), indent=1, ensure_ascii=False) + "\n"

@@ -180,6 +180,9 @@ def test_11_metadata_that_describes_other_files(tmp_path):
     text = (folder / "croissant.json").read_text().replace('"eval_return"', '"performance"')
     (folder / "croissant.json").write_text(text)
     assert_found(folder, "files_match_manifest", "croissant.json does not describe these files")
+    for text, message in (("{", "not JSON"), ("{}", "not a description")):
+        (folder / "croissant.json").write_text(text)
+        assert_found(folder, "files_match_manifest", message)
     other = write(tmp_path / "b", tables(seed=3))
     (write(tmp_path / "c") / "evals/part-00000.parquet").write_bytes((other / "evals/part-00000.parquet").read_bytes())
     assert_found(tmp_path / "c", "files_match_manifest", "its SHA-256 differs")
