@@ -1,0 +1,351 @@
+"""The study file: every key, the frozen copy, overrides, and one line for every mistake."""
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autorl.evaluation import Fixed, Racing
+from autorl.spec import Spec, load_spec, parse_override, thaw
+from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
+
+BASE = """\
+trainer: synthetic
+space:
+  hyperparameters:
+    x: {type: float, lower: 0.0, upper: 1.0}
+fidelity: {steps: 100}
+budget: {runs: 8}
+"""
+EVERY_KEY = """\
+name: everything
+seed: 3
+trainer: {name: synthetic, kwargs: {noise: 1e-3, log: ["1e-3", "09", "on"], bounds: {x: [0, 1]}}}
+environment: {id: "module:Env-v0", kwargs: {size: 5}, wrappers: ["m:A", {"m:B": {k: 1}}], n_envs: 2, normalize: true,
+              vec_env: subproc}
+space:
+  hyperparameters:
+    x: {type: float, lower: 1e-5, upper: 1, scale: log, default: 1e-3, changeable: true, schedule: [constant, linear]}
+    k: {type: categorical, choices: ["1e-3", "yes", "null", "07"]}
+    n: {type: int, lower: 1, upper: 9}
+  conditions: {n: "k == 'yes'"}
+objective: [{metric: a, reduce: mean_last(3), direction: minimize}, {metric: b, reduce: best}]
+constraints: [{metric: wall_seconds, max: 60}, {metric: kl, min: -1e-3}]
+fidelity: {steps: 1e5, evaluations: 7, episodes: 3}
+optimizer: {name: nsga2, population: 12}
+budget: {environment_steps: 2e6}
+seeds: {tuning: [5, 3], test: 4}
+evaluation: {seeds: racing, min: 1, max: 2, rule: t, aggregate: cvar(0.5)}
+parallelism: 5
+asynchronous: true
+executor: {name: processes, workers: 3, devices: ["0", 1]}
+failures: {penalty: -1e3, retries: 2}
+limits: {segment_seconds: 10, memory_gb: 1.5, disk_gb: null}
+warm_start: [{x: 0.5, k: "07"}, {x: 0.1, k: "yes", n: 3}]
+test: {top: 5}
+keep: {checkpoints: top}
+"""
+
+
+def loaded(tmp_path, text, overrides=None):
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    return load_spec(path, overrides)
+
+
+def test_every_key_is_read_as_what_it_says(tmp_path):
+    spec = loaded(tmp_path, EVERY_KEY)
+    assert set(yaml.safe_load(EVERY_KEY)) == set(Spec.model_fields) - {"algorithms", "path"}, "no key is left out"
+    assert spec.trainers == {
+        "": TrainerSpec("synthetic", FrozenMap(noise=1e-3, log=("1e-3", "09", "on"), bounds={"x": (0, 1)}))
+    }
+    assert spec.environment.resolve() == EnvironmentSpec(
+        "module:Env-v0", FrozenMap(size=5), ("m:A", FrozenMap({"m:B": {"k": 1}})), 2, True, "subproc"
+    )
+    assert [(o.metric, o.reduce, o.sign) for o in spec.objectives()] == [("a", "mean_last(3)", -1), ("b", "best", 1)]
+    assert (spec.fidelity.steps, spec.evaluation_steps) == (100_000, tuple(100_000 * k // 7 for k in range(1, 8)))
+    assert spec.optimizer.options == {"population": 12}
+    assert spec.plan.tuning == (5, 3)
+    assert spec.policy() == Racing((5, 3), 1, 2, "t")
+    assert spec.full_runs == 20
+    assert spec.failures.penalty == -1000.0
+    assert spec.limits.disk_gb is None
+    assert spec.search_space.hyperparameters["k"].choices == ("1e-3", "yes", "null", "07")
+    assert spec.path == str(tmp_path)
+    for reason in ("asynchronous: true", "segment_seconds", "memory_gb", "a constraint in wall-clock seconds"):
+        assert reason in spec.indeterminate
+
+
+def test_defaults_are_those_of_the_design(tmp_path):
+    spec = loaded(tmp_path, BASE)
+    assert (spec.name, spec.seed, spec.parallelism, spec.asynchronous) == ("study", 0, 8, False)
+    assert (spec.plan.tuning, spec.plan.test) == ((0, 1, 2), tuple(range(100, 110)))
+    assert [(o.metric, o.reduce, o.direction) for o in spec.objectives()] == [("eval_return", "last", "maximize")]
+    assert (spec.fidelity.evaluations, spec.fidelity.episodes) == (10, 32)
+    assert (spec.optimizer.name, spec.optimizer.stop, spec.optimizer.options) == ("tpe", None, {})
+    assert spec.policy() == Fixed((0, 1, 2))
+    assert (spec.failures.penalty, spec.failures.retries, spec.limits.disk_gb) == ("worst", 3, 20)
+    assert (spec.test.top, spec.keep.checkpoints) == (3, "incumbent")
+    assert spec.indeterminate is None
+
+
+@pytest.mark.parametrize("text", [BASE, EVERY_KEY], ids=["base", "everything"])
+def test_the_frozen_copy_is_the_same_study(tmp_path, text):
+    spec = loaded(tmp_path, text)
+    frozen = spec.freeze()
+    again = thaw(frozen, "study.yaml")
+    assert again.freeze() == frozen
+    assert again.search_space == spec.search_space
+    assert again.plan == spec.plan
+    for key in set(Spec.model_fields) - {"space", "seeds"}:
+        assert getattr(again, key) == getattr(spec, key), key
+
+
+def test_the_frozen_copy_of_an_algorithm_choice_is_self_contained(tmp_path):
+    (tmp_path / "mine.yaml").write_text("hyperparameters: {lr: {type: float, lower: 0, upper: 1}}\n")
+    text = """\
+algorithms:
+  one: {trainer: {name: a, kwargs: {k: 1}}, space: mine.yaml}
+  two: {trainer: b, space: {hyperparameters: {lr: {type: float, lower: 0, upper: 1}}}}
+fidelity: {steps: 10}
+budget: {configurations: 4}
+"""
+    spec = loaded(tmp_path, text)
+    frozen = spec.freeze()
+    (tmp_path / "mine.yaml").unlink()
+    again = thaw(frozen, "x")
+    assert again.search_space == spec.search_space
+    assert again.trainer_for(Config({"algorithm": "one", "one.lr": 0.5})) == (
+        TrainerSpec("a", FrozenMap(k=1)),
+        Config(lr=0.5),
+    )
+    assert again.trainer_for(Config({"algorithm": "two", "two.lr": 0.25})) == (TrainerSpec("b"), Config(lr=0.25))
+
+
+scalars = (
+    st.text(max_size=8)
+    | st.sampled_from(
+        ["1e-3", "09", "1e5", "-1E9", "0x1f", "1_000", "on", "yes", "null", "~", ".5", "1.", "+1", "12:30"]
+    )
+    | st.sampled_from(["2020-01-01", "true", "True", ".inf", "1e+3", "-", "- a", "a: b", "#", "0o7", "1__2"])
+    | st.integers(-(10**12), 10**12)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.booleans()
+    | st.none()
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(["a", "1e-3", "yes", "09"]), scalars | st.lists(scalars, max_size=3), max_size=3)
+)
+def test_a_trainers_options_survive_freezing_to_the_type(kwargs):
+    spec = load_spec(yaml.safe_load(BASE) | {"trainer": {"name": "t", "kwargs": kwargs}})
+    again = thaw(spec.freeze(), "x").trainer.kwargs
+    assert again == kwargs
+    assert repr(sorted(again.items(), key=repr)) == repr(sorted(kwargs.items(), key=repr)), "types included"
+
+
+def test_rungs_belong_to_the_stopping_rule_or_to_the_optimizer():
+    from autorl.study.study import make_optimizer
+
+    def optimizer_of(section):
+        spec = load_spec(yaml.safe_load(BASE) | {"optimizer": section})
+        return make_optimizer(thaw(spec.freeze(), "x"), lambda trainer: _Changeless())
+
+    assert optimizer_of({"name": "asha", "rungs": 2}).steps == (34, 100)
+    assert len(optimizer_of({"name": "asha"}).steps) == 4
+    assert optimizer_of({"name": "random", "stop": "median", "rungs": 2}).steps == (50, 100)
+    assert len(optimizer_of({"name": "random", "stop": "median"}).steps) == 5
+    with pytest.raises(InputError, match="unknown option"):
+        optimizer_of({"name": "random", "rungs": 3})
+
+
+class _Changeless:
+    changes = ()
+
+
+# -- overrides ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("fidelity.steps=5e4", ("fidelity.steps", 50000.0)),
+        ("name=1e-3", ("name", 0.001)),
+        ("seeds.tuning=[1, 2]", ("seeds.tuning", [1, 2])),
+        ("a.b={c: 1}", ("a.b", {"c": 1})),
+        ("x=", ("x", None)),
+        ("x=a=b", ("x", "a=b")),
+        (" x = yes", ("x", "yes")),
+        ('x="3"', ("x", "3")),
+    ],
+)
+def test_overrides_are_read_as_yaml(text, parsed):
+    assert parse_override(text) == parsed
+
+
+@pytest.mark.parametrize("text", ["fidelity.steps", "=3", " =3", ""])
+def test_an_override_without_a_key_or_value_is_an_input_error(text):
+    with pytest.raises(InputError, match="--set: expected key=value"):
+        parse_override(text)
+
+
+def test_overrides_reach_into_sections_and_short_forms(tmp_path):
+    changes = [
+        "fidelity.steps=1e3",
+        "trainer.kwargs.noise=0.5",
+        "optimizer.name=random",
+        "environment.id=A-v0",
+        "seeds.test=0",
+    ]
+    spec = loaded(tmp_path, BASE + "environment: B-v0\n", dict(map(parse_override, changes)))
+    assert spec.fidelity.steps == 1000
+    assert spec.trainer.name == "synthetic"
+    assert spec.trainer.kwargs == {"noise": 0.5}
+    assert (spec.optimizer.name, spec.environment.id, spec.plan.test) == ("random", "A-v0", ())
+
+
+def test_an_override_of_a_short_optimizer_keeps_its_name(tmp_path):
+    spec = loaded(tmp_path, BASE + "optimizer: random\n", {"optimizer.stop": "median"})
+    assert (spec.optimizer.name, spec.optimizer.stop) == ("random", "median")
+
+
+def test_an_override_does_not_change_the_mapping_it_was_given():
+    study = yaml.safe_load(BASE)
+    load_spec(study, {"fidelity.steps": 7})
+    assert study == yaml.safe_load(BASE)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("fidelity.stps", 3, "unknown key 'stps'; did you mean 'steps'"),
+        ("budget.hours", 3, "needs exactly one of"),
+        ("budget.runs.x", 3, "budget.runs is not a mapping"),
+        ("parallelism", 0, "greater than or equal to 1"),
+        ("objective.metric.x.y", 3, "objective.metric"),
+    ],
+)
+def test_a_bad_override_is_an_input_error(tmp_path, key, value, message):
+    with pytest.raises(InputError, match=message):
+        loaded(tmp_path, BASE + "objective: {metric: a}\n", {key: value})
+
+
+def test_a_function_has_one_step_and_one_value():
+    study = {"trainer": "python:m:f", "space": yaml.safe_load(BASE)["space"], "budget": {"runs": 1}}
+    spec = load_spec(study)
+    assert (spec.fidelity.steps, spec.objective[0].metric) == (1, "value")
+    assert load_spec(study, {"objective.direction": "minimize"}).objective[0].metric == "value"
+    assert load_spec(study | {"objective": {"metric": "acc"}}).objective[0].metric == "acc"
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+ADDED = [
+    ("optimiser: tpe", "optimiser", "did you mean 'optimizer'"),
+    ("seeds: {tunning: 3}", "seeds.tunning", "did you mean 'tuning'"),
+    ("evaluation: {agregate: mean}", "evaluation.agregate", "did you mean 'aggregate'"),
+    ("executor: {workes: 3}", "executor.workes", "did you mean 'workers'"),
+    ("objective: [{metric: a}, {metrc: b}]", "objective[1].metrc", "did you mean 'metric'"),
+    ("seeds: {tuning: [1, 2], test: [2, 3]}", "seeds", "in both tuning and test"),
+    ("seeds: {tuning: 0}", "seeds.tuning", "greater than or equal to 1"),
+    ("seeds: {tuning: [-1]}", "seeds.tuning", "got -1"),
+    ("seeds: {test: [1, 1]}", "seeds.test", "listed twice"),
+    ("objective: {reduce: median}", "objective.reduce", "allowed: last, best, auc, mean_last"),
+    ("objective: {reduce: mean_last(0)}", "objective.reduce", ">= 1"),
+    ("objective: {direction: up}", "objective[0].direction", "'maximize' or 'minimize', got 'up'"),
+    ("evaluation: {aggregate: meen}", "evaluation.aggregate", "did you mean 'mean'"),
+    ("evaluation: {aggregate: cvar(2)}", "evaluation.aggregate", "got 2.0"),
+    ("evaluation: {seeds: racing, max: 9}", "evaluation", "more seeds than the 3"),
+    ("evaluation: {seeds: race}", "evaluation.seeds", "'fixed' or 'racing', got 'race'"),
+    ("constraints: [{metric: a}]", "constraints[0]", "exactly one of `max` and `min`"),
+    ("constraints: [{metric: a, max: 1, min: 0}]", "constraints[0]", "exactly one of"),
+    ("constraints: [{max: 1}]", "constraints[0].metric", "is missing"),
+    ("parallelism: 0", "parallelism", "greater than or equal to 1, got 0"),
+    ("parallelism: true", "parallelism", "whole number"),
+    ("executor: {name: slurm}", "executor.name", "'in_process', 'threads' or 'processes', got 'slurm'"),
+    ("failures: {penalty: bad}", "failures.penalty", "got 'bad'"),
+    ("failures: {retries: -1}", "failures.retries", "greater than or equal to 0"),
+    ("limits: {segment_seconds: 0}", "limits.segment_seconds", "greater than 0"),
+    ("limits: {disk_gb: lots}", "limits.disk_gb", "expected a number"),
+    ("warm_start: [{x: 0.5}, {x: 3.0}]", "warm_start[1].x", "3.0 is outside [0.0, 1.0]"),
+    ("warm_start: [{z: 0.3}]", "warm_start[0].z", "unknown hyperparameter; known: x"),
+    ("keep: {checkpoints: all}", "keep.checkpoints", "'incumbent', 'top', 'lineage' or 'none', got 'all'"),
+    ("test: {top: -1}", "test.top", "greater than or equal to 0"),
+    ("environment: {id: A, vec_env: thread}", "environment.vec_env", "'dummy' or 'subproc', got 'thread'"),
+    ("environment: {id: A, n_envs: 1.5}", "environment.n_envs", "1.5"),
+    ("optimizer: {name: tpe, stop: mean}", "optimizer.stop", "'median', got 'mean'"),
+    ("optimizer: {name: tpe, stop: median, rungs: 0}", "optimizer.rungs", "got 0"),
+    ("seed: -1", "seed", "got -1"),
+    ("asynchronous: maybe", "asynchronous", "got 'maybe'"),
+    ("limits:", "limits", "got None"),
+    ("budget: {runs: 3}", None, "given twice, first in line 6"),
+    ("\tseeds: 3", None, "not valid YAML"),
+    ("seeds: [1", None, "not valid YAML"),
+]
+
+
+@pytest.mark.parametrize(("line", "key", "message"), ADDED, ids=[line for line, *_ in ADDED])
+def test_a_mistake_is_one_line_with_file_line_key_and_what_is_allowed(tmp_path, line, key, message):
+    with pytest.raises(InputError) as caught:
+        loaded(tmp_path, f"{BASE}{line}\n")
+    error = caught.value
+    assert error.file == str(tmp_path / "study.yaml")
+    assert error.line in ((7, 8) if key is None else (7,))
+    assert error.key == key
+    assert message in error.message
+    assert "\n" not in str(error)
+    assert str(error).startswith(f"{tmp_path / 'study.yaml'}:{error.line}: ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "key", "message"),
+    [
+        ("steps: 100", "steps: 0", 5, "fidelity.steps", "got 0"),
+        ("steps: 100", "steps: 1.5", 5, "fidelity.steps", "got 1.5"),
+        ("steps: 100", "steps: many", 5, "fidelity.steps", "got 'many'"),
+        ("{runs: 8}", "{runs: -8}", 6, "budget.runs", "got -8"),
+        ("{runs: 8}", "{runs: .inf}", 6, "budget.runs", "finite"),
+        ("{runs: 8}", "{runs: 8, hours: 2}", 6, "budget", "got ['runs', 'hours']"),
+        ("{runs: 8}", "{}", 6, "budget", "got none"),
+        ("{runs: 8}", "{steps: 8}", 6, "budget.steps", "known keys: configurations, environment_steps, hours, runs"),
+        ("upper: 1.0", "upper: -1.0", 4, "space.hyperparameters.x.upper", "upper must be greater than lower"),
+        ("type: float", "type: flaot", 4, "space.hyperparameters.x.type", "got 'flaot'"),
+        ("upper: 1.0", "uper: 1.0", 4, "space.hyperparameters.x.uper", "upper"),
+        ("fidelity: {steps: 100}\n", "", None, "fidelity", "is missing"),
+        ("budget: {runs: 8}\n", "", None, "budget", "is missing"),
+        ("trainer: synthetic\n", "", None, None, "needs either `trainer` and `space`, or `algorithms`"),
+        (BASE, "", None, None, "expected a mapping of keys"),
+        (BASE, "- 1\n", None, None, "expected a mapping of keys"),
+    ],
+)
+def test_a_mistake_in_what_is_needed(tmp_path, old, new, line, key, message):
+    with pytest.raises(InputError) as caught:
+        loaded(tmp_path, BASE.replace(old, new))
+    assert (caught.value.line, caught.value.key) == (line, key)
+    assert message in str(caught.value)
+
+
+def test_a_study_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match="file not found"):
+        load_spec(tmp_path / "no.yaml")
+    with pytest.raises(InputError, match="expected a file, this is a folder"):
+        load_spec(tmp_path)
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="not a text file in UTF-8"):
+        load_spec(tmp_path / "bytes.yaml")
+
+
+@pytest.mark.parametrize("cut", [0, 10, 60, 200])
+def test_a_torn_frozen_file_is_an_input_error(tmp_path, cut):
+    frozen = loaded(tmp_path, BASE).freeze()
+    with pytest.raises(InputError):
+        thaw(frozen[:cut], "study.yaml")
+
+
+def test_warm_starts_may_leave_out_what_has_a_default(tmp_path):
+    spec = loaded(tmp_path, EVERY_KEY)
+    config = spec.search_space.config(spec.warm_start[0])
+    assert config["x.shape"] == "constant"
+    assert "n" not in config
