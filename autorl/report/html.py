@@ -61,17 +61,22 @@ def _headline(view: StudyView, result: Result | None) -> str:
     if result.test is None:
         parts.append("<p class=headline>Not tested on held-out seeds: there is no result to report yet.</p>")
     else:
-        span = interval_text(result.test.interval)
+        span = interval_text(result.test.iqm_interval)
         parts.append(
-            f"<p class=headline>Test score <b>{number(result.test.value)}</b>, 95&nbsp;% interval {span}, "
+            f"<p class=headline>Test score (IQM) <b>{number(result.test.iqm)}</b>, 95&nbsp;% interval {span}, "
             f"{len(result.test.seeds)} held-out seeds</p>"
         )
-    rows = [("tuning score", number(result.tuning), f"{result.tuning_seeds} tuning seeds; optimistic: chosen by it")]
+    rows = []
+    if result.test is not None and result.aggregate != "iqm":
+        span = interval_text(result.test.interval)
+        rows.append((f"test score ({result.aggregate})", number(result.test.value), f"95 % interval {span}"))
+    note = f"{result.tuning_seeds} tuning seeds; optimistic: chosen by it"
+    rows.append((f"tuning score ({result.aggregate})", number(result.tuning), note))
     if result.gap is not None:
         rows.append(("gap", number(result.gap), "tuning score minus test score; larger = more over-tuned"))
     if result.default is not None:
         default = result.default.test
-        rows.append(("default configuration", number(default.value), f"test, {interval_text(default.interval)}"))
+        rows.append(("default (IQM)", number(default.iqm), f"test, {interval_text(default.iqm_interval)}"))
     if result.difference is not None and result.default is not None and result.test is not None:
         change = number(result.test.value - result.default.test.value)
         rows.append(("difference to default", change, f"paired, 95 % interval {interval_text(result.difference)}"))

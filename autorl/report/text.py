@@ -88,13 +88,15 @@ def _scores(result: Result) -> str:
     if result.test is None:
         lines.append(("test score", "none", "", "not tested on held-out seeds: there is no number to report yet"))
     else:
-        lines.append(("test score", *_estimate_cells(result.test)))
+        lines.append(("test score (IQM)", *_iqm_cells(result.test)))
+        if result.aggregate != "iqm":
+            lines.append((f"test score ({result.aggregate})", *_estimate_cells(result.test)[:2], _AGGREGATE))
     seeds = f"{result.tuning_seeds} tuning seeds; optimistic, it was chosen by this score"
-    lines.append(("tuning score", number(result.tuning), "", seeds))
+    lines.append((f"tuning score ({result.aggregate})", number(result.tuning), "", seeds))
     if result.gap is not None:
         lines.append(("gap", number(result.gap), "", "tuning score minus test score, larger = more over-tuned"))
     if result.default is not None:
-        lines.append(("default", *_estimate_cells(result.default.test)))
+        lines.append(("default's test (IQM)", *_iqm_cells(result.default.test)))
     if result.difference is not None and result.default is not None and result.test is not None:
         difference = result.test.value - result.default.test.value
         lines.append(("difference", number(difference), f"95 % {interval_text(result.difference)}", _PAIRED))
@@ -107,6 +109,7 @@ def _scores(result: Result) -> str:
     )
 
 
+_AGGREGATE = "as the study aggregates: what the tuning score and the gap are made of"
 _PAIRED = "incumbent minus default on the same test seeds"
 
 
@@ -118,6 +121,11 @@ def _estimate_cells(estimate: Estimate) -> tuple[str, str, str]:
     span = f"95 % {interval_text(estimate.interval)}" if estimate.interval else ""
     failed = f", {estimate.failed} of them failed" if estimate.failed else ""
     return number(estimate.value), span, f"{len(estimate.seeds)} held-out seeds{failed}"
+
+
+def _iqm_cells(estimate: Estimate) -> tuple[str, str, str]:
+    span = f"95 % {interval_text(estimate.iqm_interval)}" if estimate.iqm_interval else ""
+    return number(estimate.iqm), span, _estimate_cells(estimate)[2]
 
 
 def _candidates(entries: Sequence[Entry]) -> str:
@@ -194,6 +202,8 @@ def _estimate_dict(estimate: Estimate) -> dict[str, Any]:
     return {
         "value": _finite(estimate.value),
         "interval": _interval_dict(estimate.interval),
+        "iqm": _finite(estimate.iqm),
+        "iqm_interval": _interval_dict(estimate.iqm_interval),
         "seeds": {str(seed): _finite(value) for seed, value in estimate.seeds.items()},
         "n_seeds": len(estimate.seeds),
         "failed": estimate.failed,

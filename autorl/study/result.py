@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autorl import seeds as streams
+from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import FEW_RUNS, Interval, bootstrap_interval, difference_interval
 from autorl.types import Config, Incumbent, StudyError
 
@@ -29,13 +30,17 @@ class Estimate:
 
     Attributes:
         value: the study's aggregate over seeds.
-        interval: 95 % bootstrap interval of it; None with fewer than two seeds.
+        interval: 95 % stratified bootstrap interval of it; None with fewer than two seeds.
+        iqm, iqm_interval: the same as an interquartile mean, which is how RL results are best reported (Agarwal et al.
+            2021), whatever the study aggregates by.
         seeds: the value of each seed; a failed one has the penalty.
         failed: how many seeds failed.
     """
 
     value: float
     interval: Interval | None
+    iqm: float
+    iqm_interval: Interval | None
     seeds: Mapping[int, float]
     failed: int = 0
 
@@ -66,6 +71,7 @@ class Result:
 
     Attributes:
         objective: what the numbers are, e.g. "last eval_return (mean over seeds), maximize".
+        aggregate: over seeds, e.g. "mean": that of the tuning score, `Estimate.value` and the gap.
         incumbent: the best proposal by tuning score; test scores never change which it is.
         tuning: its score on tuning seeds: optimistic, because it was chosen by it.
         entries: everything that was tested, the incumbent first; empty without test seeds.
@@ -78,6 +84,7 @@ class Result:
     """
 
     objective: str
+    aggregate: str
     direction: str
     incumbent: Incumbent
     tuning: float
@@ -146,6 +153,7 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
     counts: dict[str, int] = dict(query("SELECT status, COUNT(*) FROM proposals GROUP BY status ORDER BY status"))
     return Result(
         objective=f"{objective.label} ({spec.evaluation.aggregate} over seeds), {objective.direction}",
+        aggregate=spec.evaluation.aggregate,
         direction=objective.direction,
         incumbent=incumbent,
         tuning=_tuning(query, incumbent.proposal),
@@ -194,13 +202,20 @@ def _tuning(query: Query, proposal: int) -> float:
 def _estimate(spec: Spec, proposal: int, values: Mapping[int, tuple[float, str]]) -> Estimate:
     seeds = {seed: value for seed, (value, _) in values.items()}
     failed = sum(status not in ("done", "stopped") for _, status in values.values())
-    scores = np.array(list(seeds.values()))
-    judge, sign = spec.judge(), spec.objectives()[0].sign
+    value, interval = _aggregated(spec, proposal, spec.evaluation.aggregate, list(seeds.values()))
+    middle, middle_interval = _aggregated(spec, proposal, "iqm", list(seeds.values()))
+    return Estimate(value, interval, middle, middle_interval, seeds, failed)
+
+
+def _aggregated(spec: Spec, proposal: int, aggregate: str, values: Sequence[float]) -> tuple[float, Interval | None]:
+    """An aggregate of test scores in the metric's own direction, and its interval if there is more than one score."""
+    sign = spec.objectives()[0].sign  # aggregates such as cvar look at the worse end
+    scores = sign * np.array(values)
     interval = None
     if len(scores) > 1:
         rng = streams.generator(spec.seed, "test", proposal)
-        interval = _signed(bootstrap_interval(sign * scores, spec.evaluation.aggregate, rng=rng), sign)
-    return Estimate(sign * judge.combine(sign * scores), interval, seeds, failed)
+        interval = _signed(bootstrap_interval(scores, aggregate, rng=rng), sign)
+    return sign * parse_aggregate(aggregate)(scores), interval
 
 
 def _difference(spec: Spec, incumbent: Entry | None, default: Entry | None) -> Interval | None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.metadata
 import itertools
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -363,10 +364,19 @@ def with_more_test_seeds(spec: Spec, store: Store) -> Spec:
     return spec.model_copy(update={"seeds": seeds, "plan": seeds.resolve()})  # a copy would keep the plan it has cached
 
 
+_RECORDED = ("numpy", "scipy", "gymnasium", "numba", "optuna", "torch", "stable-baselines3", "cmaes")
+
+
 def _session() -> dict[str, object]:
+    """What a reader needs to train the same again: versions and the kind of machine."""
     from autorl import __version__
 
-    return {"version": __version__, "python": platform.python_version(), "platform": sys.platform, "pid": os.getpid()}
+    versions = {}
+    for name in _RECORDED:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    machine = {"platform": platform.platform(), "machine": platform.machine(), "cores": os.cpu_count()}
+    return {"version": __version__, "python": platform.python_version(), "packages": versions, **machine}
 
 
 def hours_used(store: Store) -> float:

@@ -49,7 +49,9 @@ def main():
         best = candidates[np.argsort(returns)[-max(2, int(args.elite * args.population)) :]]
         mean, deviation = best.mean(axis=0), best.std(axis=0) + args.noise
         evaluation = np.mean([episode(env, mean, int(rng.integers(2**31)))[0] for _ in range(5)])
-        print(json.dumps({"global_step": min(global_step, args.total_timesteps), "eval_return": evaluation}), flush=True)
+        print(
+            json.dumps({"global_step": min(global_step, args.total_timesteps), "eval_return": evaluation}), flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from autorl.spec import load_spec
-from autorl.statistics import Interval
+from autorl.statistics import Interval, iqm
 from autorl.study import Entry, Estimate, Result, Study
 from autorl.types import Config, Incumbent
 
@@ -29,13 +29,14 @@ def interval(low, high):
 def entry(label, proposal, tuning, values, span, config=CONFIG, failed=0):
     seeds = {100 + index: value for index, value in enumerate(values)}
     mean = sum(values) / len(values)
-    return Entry(label, proposal, ((0, config),), tuning, Estimate(mean, span, seeds, failed))
+    return Entry(label, proposal, ((0, config),), tuning, Estimate(mean, span, float(iqm(values)), span, seeds, failed))
 
 
 def result(**changes):
     """Incumbent 7: tuning 95, test 80 [70, 90] on 5 seeds; default 0: test 50 [40, 60]; difference [20, 40]."""
     fields = {
         "objective": "last eval_return (mean over seeds), maximize",
+        "aggregate": "mean",
         "direction": "maximize",
         "incumbent": Incumbent(((0, CONFIG),), 1000, 7),
         "tuning": 95.0,

@@ -18,11 +18,18 @@ def line(text, name):
 def test_the_held_out_score_comes_first_with_its_interval_and_seeds():
     rows = result_text(result()).splitlines()
     assert rows[0] == "last eval_return (mean over seeds), maximize"
-    assert rows[2].split() == ["test", "score", "80", "95", "%", "[70,", "90]", "5", "held-out", "seeds"]
-    assert rows[3].split()[:5] == ["tuning", "score", "95", "3", "tuning"]
-    assert rows[4].split()[:2] == ["gap", "15"]
-    assert rows[5].split() == ["default", "50", "95", "%", "[40,", "60]", "5", "held-out", "seeds"]
-    assert rows[6].split()[:6] == ["difference", "30", "95", "%", "[20,", "40]"]
+    assert rows[2].split() == ["test", "score", "(IQM)", "80", "95", "%", "[70,", "90]", "5", "held-out", "seeds"]
+    assert rows[3].split()[:8] == ["test", "score", "(mean)", "80", "95", "%", "[70,", "90]"]
+    assert rows[4].split()[:6] == ["tuning", "score", "(mean)", "95", "3", "tuning"]
+    assert rows[5].split()[:2] == ["gap", "15"]
+    assert rows[6].split()[:8] == ["default's", "test", "(IQM)", "50", "95", "%", "[40,", "60]"]
+    assert rows[7].split()[:6] == ["difference", "30", "95", "%", "[20,", "40]"]
+
+
+def test_a_study_that_aggregates_by_iqm_says_it_once():
+    text = result_text(result(aggregate="iqm"))
+    assert text.count("test score (") == 1
+    assert line(text, "tuning score").split()[2] == "(iqm)"
 
 
 def test_the_tuning_score_never_stands_alone():
@@ -47,7 +54,7 @@ def test_counts_failures_caveats_and_the_configuration_are_shown():
     broken = entry("incumbent", 7, 95.0, [80.0, 0.0], interval(0.0, 80.0), failed=1)
     text = result_text(result(entries=(broken,), difference=None, caveats=("be careful",)))
     assert line(text, "proposals").strip() == "proposals: 30 scored, 2 crash"
-    assert "1 of them failed" in line(text, "test score")
+    assert "1 of them failed" in line(text, "test score (IQM)")
     assert "caution: be careful" in text
     assert line(text, "lr").split() == ["lr", "0.0003"]
 

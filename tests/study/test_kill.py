@@ -1,4 +1,4 @@
-"""A study killed with SIGKILL at every event, and inside checkpoint writes, ends with the table of an undisturbed one."""
+"""Killed with SIGKILL at every event, and inside checkpoint writes, a study ends with the table of a quiet run."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""`autorl tune`, killed with SIGKILL at ten random moments and resumed each time, ends with the table of a quiet run."""
+"""`autorl tune`, killed at ten random moments and resumed each time, ends with the table of a quiet run."""
 
 import random
 import signal
