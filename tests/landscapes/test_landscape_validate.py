@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import numpy as np
+import duckdb
 import pandas as pd
 import pytest
 from landscape_samples import SPACE, manifest, tables
@@ -202,17 +203,21 @@ def test_12_a_missing_value_in_a_run_that_is_not_marked(tmp_path):
     assert not [problem for problem in validate(write(tmp_path / "b", marked)) if problem.rule == "failures_marked"]
 
 
+def rewrite(path, query):
+    """Replace a Parquet file by a query over its `old` content."""
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE old AS SELECT * FROM read_parquet('{path}')")
+        connection.execute(f"COPY ({query}) TO '{path}' (FORMAT parquet)")
+
+
 def test_13_lists_as_text_and_wrong_types(tmp_path):
     listed = altered("configs", lambda frame: frame.assign(activation="['tanh', 'relu']"))
     assert_found(write(tmp_path / "a", listed), "typed_columns", "configs.activation holds lists")
     folder = write(tmp_path / "b")
-    pd.read_parquet(folder / "runs.parquet").assign(seed=lambda f: f.seed.astype(str)).to_parquet(
-        folder / "runs.parquet"
-    )
+    rewrite(folder / "runs.parquet", "SELECT * REPLACE (CAST(seed AS VARCHAR) AS seed) FROM old")
     assert_found(folder, "typed_columns", "runs.seed is VARCHAR, expected INTEGER")
     folder = write(tmp_path / "c")
-    frame = pd.read_parquet(folder / "runs.parquet")
-    frame.assign(note="x").drop(columns="wall_seconds").to_parquet(folder / "runs.parquet")
+    rewrite(folder / "runs.parquet", "SELECT * EXCLUDE (wall_seconds), 'x' AS note FROM old")
     assert_found(folder, "typed_columns", "runs.wall_seconds is missing, expected DOUBLE")
     assert_found(folder, "typed_columns", "runs.note is VARCHAR, expected no such column")
     empty = altered("runs", where("algorithm", lambda frame: frame.run_id == 0, None))
