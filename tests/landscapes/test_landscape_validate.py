@@ -3,8 +3,8 @@
 import dataclasses
 import json
 
-import numpy as np
 import duckdb
+import numpy as np
 import pandas as pd
 import pytest
 from landscape_samples import SPACE, manifest, tables
