@@ -147,17 +147,20 @@ class _Tile:
         return ir.Constant(self.index, value)
 
 
-def make_panel(vectors: int, lanes: int) -> Callable[..., None]:
-    """A kernel for one panel of `vectors` * `lanes` columns: all rows, in tiles of `TILE_ROWS` and then one by one."""
-    tall, single = make_tile(TILE_ROWS, vectors, lanes), make_tile(1, vectors, lanes)
+def make_panel(vectors: int, lanes: int, tall_rows: int = TILE_ROWS) -> Callable[..., None]:
+    """A kernel for one panel of `vectors` * `lanes` columns: all rows, in tiles of `tall_rows` and then one by one.
+
+    Enough independent sums have to be in flight to hide the latency of a multiply-add: narrow panels take tall tiles.
+    """
+    tall, single = make_tile(tall_rows, vectors, lanes), make_tile(1, vectors, lanes)
 
     @kernel
     def panel(c, c_row, start, start_row, a, a_row, a_column, b, b_row, rows, depth):  # type: ignore[no-untyped-def]
         row = 0
-        while row + TILE_ROWS <= rows:
+        while row + tall_rows <= rows:
             at, first = c + 4 * row * c_row, start + 4 * row * start_row
             tall(at, c_row, first, start_row, a + 4 * row * a_row, a_row, a_column, b, b_row, depth)
-            row += TILE_ROWS
+            row += tall_rows
         while row < rows:
             at, first = c + 4 * row * c_row, start + 4 * row * start_row
             single(at, c_row, first, start_row, a + 4 * row * a_row, a_row, a_column, b, b_row, depth)
@@ -170,8 +173,8 @@ def make_panel(vectors: int, lanes: int) -> Callable[..., None]:
 WIDE = 4 * max(LANES, PAD)  # columns of the widest panel
 _MIDDLE = max(LANES, PAD)
 _wide_panel = make_panel(4, _MIDDLE)
-_middle_panel = make_panel(1, _MIDDLE)
-_narrow_panel = make_panel(1, PAD)
+_middle_panel = make_panel(1, _MIDDLE, 2 * TILE_ROWS)
+_narrow_panel = make_panel(1, PAD, 2 * TILE_ROWS)
 
 
 def _product(c, c_row, s, s_row, a, a_row, a_column, b, b_row, rows, columns, depth):  # type: ignore[no-untyped-def]

@@ -16,35 +16,37 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @kernel
-def log_softmax(logits: Array, out: Array) -> None:
-    """out[j] = log of the probability of action j, for j < len(out)."""
-    top = float(logits[0])
-    for j in range(1, len(out)):
+def softmax(logits: Array, chances: Array) -> None:
+    """Fill `chances` (2, n_actions) with the probability of each action and its logarithm."""
+    n, top = chances.shape[1], float(logits[0])
+    for j in range(1, n):
         top = max(top, float(logits[j]))
     total = 0.0
-    for j in range(len(out)):
-        total += math.exp(logits[j] - top)
+    for j in range(n):
+        chances[0, j] = math.exp(logits[j] - top)
+        total += chances[0, j]
     log_total = top + math.log(total)
-    for j in range(len(out)):
-        out[j] = logits[j] - log_total
+    for j in range(n):
+        chances[0, j] /= total
+        chances[1, j] = logits[j] - log_total
 
 
 @kernel
-def sample(member: Member, outputs: Array, log_std: Array, log_p: Array, action: Array) -> float:
+def sample(member: Member, outputs: Array, log_std: Array, chances: Array, action: Array) -> float:
     """Draw an action from the policy with these network outputs into `action`; returns its log-probability.
 
-    `log_p` is scratch memory with one entry per discrete action; it is empty for a Gaussian policy.
+    `chances` is scratch memory, (2, n_actions); for a Gaussian policy n_actions is 0.
     """
     seed = rng.stream(member.key[0], rng.ACTION)
-    if len(log_p) > 0:
-        log_softmax(outputs, log_p)
+    if chances.shape[1] > 0:
+        softmax(outputs, chances)
         left = rng.uniform(seed, draw(member, rng.ACTION))
         choice = 0
-        while choice < len(log_p) - 1 and left >= math.exp(log_p[choice]):
-            left -= math.exp(log_p[choice])
+        while choice < chances.shape[1] - 1 and left >= chances[0, choice]:
+            left -= chances[0, choice]
             choice += 1
         action[0] = choice
-        return float(log_p[choice])
+        return float(chances[1, choice])
     for i in range(len(action)):
         action[i] = outputs[i] + math.exp(log_std[i]) * rng.normal(seed, draw(member, rng.ACTION))
     return gaussian_log_prob(outputs, log_std, action)
@@ -61,14 +63,14 @@ def gaussian_log_prob(mean: Array, log_std: Array, action: Array) -> float:
 
 
 @kernel
-def log_prob_and_entropy(outputs: Array, log_std: Array, log_p: Array, action: Array) -> tuple[float, float]:
-    """Log-probability of `action`, and the policy's entropy. Fills `log_p` for `policy_gradient`."""
-    if len(log_p) > 0:
-        log_softmax(outputs, log_p)
+def log_prob_and_entropy(outputs: Array, log_std: Array, chances: Array, action: Array) -> tuple[float, float]:
+    """Log-probability of `action`, and the policy's entropy. Fills `chances` for `policy_gradient`."""
+    if chances.shape[1] > 0:
+        softmax(outputs, chances)
         entropy = 0.0
-        for j in range(len(log_p)):
-            entropy -= math.exp(log_p[j]) * log_p[j]
-        return log_p[int(action[0])], entropy
+        for j in range(chances.shape[1]):
+            entropy -= chances[0, j] * chances[1, j]
+        return chances[1, int(action[0])], entropy
     entropy = 0.0
     for i in range(len(log_std)):
         entropy += 0.5 + HALF_LOG_2PI + log_std[i]
@@ -79,7 +81,7 @@ def log_prob_and_entropy(outputs: Array, log_std: Array, log_p: Array, action: A
 def policy_gradient(
     outputs: Array,
     log_std: Array,
-    log_p: Array,
+    chances: Array,
     action: Array,
     weights: tuple[float, float, float],
     delta: Array,
@@ -90,12 +92,12 @@ def policy_gradient(
     Categorical: d log p_a / d logit_j = [j = a] - p_j and d H / d logit_j = -p_j (log p_j + H).
     """
     by_log_prob, by_entropy, entropy = weights
-    if len(log_p) > 0:
+    if chances.shape[1] > 0:
         chosen = int(action[0])
-        for j in range(len(log_p)):
-            p = math.exp(log_p[j])
+        for j in range(chances.shape[1]):
+            p, log_p = chances[0, j], chances[1, j]
             hit = 1.0 if j == chosen else 0.0
-            delta[j] = by_log_prob * (hit - p) - by_entropy * p * (log_p[j] + entropy)
+            delta[j] = by_log_prob * (hit - p) - by_entropy * p * (log_p + entropy)
         return
     for i in range(len(action)):
         inverse = math.exp(-log_std[i])

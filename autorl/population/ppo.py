@@ -96,7 +96,7 @@ class Rollout(NamedTuple):
 class Agent(NamedTuple):
     """Actor, critic and (for continuous actions) the logarithms of the policy's deviations, over one flat array.
 
-    `inputs` (rows, observation_size) gathers a chunk of observations; `log_p` has one entry per discrete action,
+    `inputs` (rows, observation_size) gathers a chunk of observations; `chances` has one column per discrete action,
     `action` one per action dimension.
     """
 
@@ -107,7 +107,7 @@ class Agent(NamedTuple):
     gradient: Array
     rollout: Rollout
     inputs: Array
-    log_p: Array
+    chances: Array
     action: Array
 
 
@@ -143,7 +143,7 @@ def make_agent(parameters: Array, environment: Environment, hp: Any) -> Agent:
         gradient=gradient,
         rollout=make_rollout(environment, hp, parameters.dtype),
         inputs=np.zeros((rows, environment.observation_size), parameters.dtype),
-        log_p=np.zeros(environment.n_actions),
+        chances=np.zeros((2, environment.n_actions)),
         action=np.zeros(environment.action_size),
     )
 
@@ -206,7 +206,7 @@ def collect_rollout(member: Member, agent: Agent, hp: Any, world: World) -> None
         for e in range(n_envs):
             i = t * n_envs + e
             action = rollout.actions[i]
-            rollout.log_probs[i] = sample(member, agent.actor.outputs[e], agent.log_std, agent.log_p, action)
+            rollout.log_probs[i] = sample(member, agent.actor.outputs[e], agent.log_std, agent.chances, action)
             if world.n_actions == 0:
                 clipped(action, world.bounds, agent.action)
                 action = agent.action
@@ -297,14 +297,14 @@ def policy_loss(agent: Agent, r: int, i: int, advantage: float, weights: tuple[f
     """
     clip_range, ent_coef, share = weights
     outputs, action = agent.actor.outputs[r], agent.rollout.actions[i]
-    log_prob, entropy = log_prob_and_entropy(outputs, agent.log_std, agent.log_p, action)
+    log_prob, entropy = log_prob_and_entropy(outputs, agent.log_std, agent.chances, action)
     log_ratio = log_prob - agent.rollout.log_probs[i]
     ratio = math.exp(log_ratio)
     clipped_out = ratio > 1.0 + clip_range if advantage > 0.0 else ratio < 1.0 - clip_range
     by_log_prob = 0.0 if clipped_out else -share * advantage * ratio
     by_weight = (by_log_prob, -share * ent_coef, entropy)
     policy_gradient(
-        outputs, agent.log_std, agent.log_p, action, by_weight, agent.actor.slopes[r], agent.log_std_gradient
+        outputs, agent.log_std, agent.chances, action, by_weight, agent.actor.slopes[r], agent.log_std_gradient
     )
     return float(ratio - 1.0 - log_ratio)
 
