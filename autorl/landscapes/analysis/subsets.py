@@ -1,0 +1,222 @@
+"""Representative subsets of environments: few tasks whose scores predict the mean rank over all of them.
+
+The method of ARLBench [1], which follows Atari-5 [2]: rank-normalise each environment, target = mean rank over all
+environments, and for every subset of k environments predict the target by linear regression with non-negative weights
+and no intercept; the subset with the smallest cross-validated error wins. That winner is fragile: many subsets are as
+good to within noise. So the selection holds all near-ties, and the cheapest of them.
+
+References:
+    [1] Becktepe et al., "ARLBench: flexible and efficient benchmarking for hyperparameter optimization in reinforcement
+        learning", 2024, arXiv 2409.18827.
+    [2] Aitchison, Sweetser and Hutter, "Atari-5: distilling the Arcade Learning Environment down to five games", 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.landscapes.analysis.tables import Array, Integers, TaskTable, spearman, unit_scores
+from autorl.types import InputError
+
+Normalisation: TypeAlias = Literal["rank", "min_max"]
+ErrorName: TypeAlias = Literal["spearman", "mse"]
+FOLDS = 5
+SHUFFLE_SEED = 42
+TOLERANCE = 0.01
+_MOST = 500_000  # candidate subsets: a few minutes
+
+
+@dataclass(frozen=True)
+class Subset:
+    """A subset of environments.
+
+    Attributes:
+        error: mean over the folds of 1 - Spearman (or the squared error) between prediction and target.
+        weights: of the environments in the regression on all configurations; non-negative, not normalised.
+        correlation: Spearman between that regression and the target over all configurations.
+        unweighted: the same for the plain mean of the subset's normalised scores.
+        cost: sum of the costs of its environments; None if no costs were given.
+    """
+
+    environments: tuple[str, ...]
+    error: float
+    weights: tuple[float, ...]
+    correlation: float
+    unweighted: float
+    cost: float | None
+
+
+@dataclass(frozen=True)
+class SubsetSelection:
+    """Subsets of one size.
+
+    Attributes:
+        near_ties: all subsets whose error is at most `tolerance` above the smallest, best first.
+        n_candidates: number of subsets compared.
+    """
+
+    k: int
+    near_ties: tuple[Subset, ...]
+    n_candidates: int
+    tolerance: float
+
+    @property
+    def best(self) -> Subset:
+        """The subset with the smallest error."""
+        return self.near_ties[0]
+
+    @property
+    def cheapest(self) -> Subset:
+        """The near-tie of the lowest cost, then the smallest error; the best one if there are no costs."""
+        return min(self.near_ties, key=lambda each: (each.cost or 0.0, each.error))
+
+    def rank(self, environments: Sequence[str]) -> int | None:
+        """Place of a subset among the near-ties, 1 = best; None if it is not one."""
+        wanted = frozenset(environments)
+        places = (place for place, each in enumerate(self.near_ties, 1) if frozenset(each.environments) == wanted)
+        return next(places, None)
+
+
+def select_subset(
+    scores: npt.ArrayLike,
+    environments: Sequence[str],
+    k: int,
+    *,
+    normalise: Normalisation = "rank",
+    error: ErrorName = "spearman",
+    tolerance: float = TOLERANCE,
+    costs: Sequence[float] | None = None,
+) -> SubsetSelection:
+    """The best subsets of k environments, by exhaustive search.
+
+    Args:
+        scores: (n configurations, m environments), mean over seeds, larger is better; NaN = crashed, the worst rank.
+        environments: names of the columns.
+        k: number of environments in a subset.
+        normalise: percentile ranks (ARLBench) or min-max.
+        error: 1 - Spearman (ARLBench) or the mean squared error.
+        tolerance: a subset is a near-tie if its error is at most this much above the smallest.
+        costs: of one run in each environment.
+
+    Raises:
+        InputError: k not in 1..m-1, fewer configurations than two per fold, too many subsets, lengths that differ.
+    """
+    table = np.asarray(scores, dtype=np.float64)
+    _check(table, environments, k, costs)
+    columns = _normalised(table, normalise)
+    target = columns.mean(axis=1)
+    subsets = np.array(list(combinations(range(columns.shape[1]), k)), dtype=np.int64)
+    errors = _cross_validated(columns, target, subsets, error)
+    order = np.argsort(errors, kind="stable")
+    tied = order[errors[order] <= errors[order[0]] + tolerance]
+    found = tuple(_refit(columns, target, subsets[row], environments, costs, float(errors[row])) for row in tied)
+    return SubsetSelection(k, found, len(subsets), tolerance)
+
+
+def select_environments(
+    table: TaskTable, k: int, *, normalise: Normalisation = "rank", tolerance: float = TOLERANCE
+) -> SubsetSelection:
+    """`select_subset` of landscapes (see `task_table`), with their training lengths as costs."""
+    return select_subset(
+        table.values, table.environments, k, normalise=normalise, tolerance=tolerance, costs=table.costs
+    )
+
+
+def k_fold(n: int, folds: int = FOLDS, seed: int = SHUFFLE_SEED) -> list[tuple[Integers, Integers]]:
+    """(training rows, test rows) of each fold; equal to scikit-learn's KFold(folds, shuffle=True, random_state=seed).
+
+    Raises:
+        InputError: fewer rows than folds.
+    """
+    if not 2 <= folds <= n:
+        raise InputError(f"cross-validation needs 2 <= folds <= rows, got {folds} folds of {n} rows", key="folds")
+    shuffled = np.random.RandomState(seed).permutation(n)  # the generator scikit-learn shuffles with
+    rows = np.arange(n)
+    tests = [np.sort(part) for part in np.array_split(shuffled, folds)]
+    return [(np.setdiff1d(rows, test, assume_unique=True), test) for test in tests]
+
+
+def _check(table: Array, environments: Sequence[str], k: int, costs: Sequence[float] | None) -> None:
+    if table.ndim != 2 or table.shape[1] != len(environments):
+        raise InputError(f"scores of {len(environments)} environments need as many columns, got shape {table.shape}")
+    n, m = table.shape
+    if not 1 <= k < m:
+        raise InputError(f"a subset of {m} environments has 1 to {m - 1} of them, got {k}", key="k")
+    if n < 2 * FOLDS:
+        raise InputError(f"subset selection needs at least {2 * FOLDS} configurations in common, got {n}")
+    if math.comb(m, k) > _MOST:
+        raise InputError(f"{math.comb(m, k):,} subsets of {k} out of {m} are too many to compare; choose k", key="k")
+    if costs is not None and len(costs) != m:
+        raise InputError(f"expected {m} costs, one per environment, got {len(costs)}", key="costs")
+
+
+def _normalised(table: Array, normalise: Normalisation) -> Array:
+    """Columns in [0, 1]; NaN becomes 0, after the ranks were taken over what is not NaN."""
+    from scipy.stats import rankdata
+
+    if normalise not in ("rank", "min_max"):
+        raise InputError(f"expected rank or min_max, got {normalise!r}", key="normalise")
+    columns = np.zeros_like(table)
+    for column, values in enumerate(table.T):
+        known = ~np.isnan(values)
+        if known.any():
+            kept = values[known]
+            columns[known, column] = rankdata(kept) / len(kept) if normalise == "rank" else unit_scores(kept)
+    return columns
+
+
+def _cross_validated(columns: Array, target: Array, subsets: Integers, error: ErrorName) -> Array:
+    """Mean error of each subset over the folds."""
+    if error not in ("spearman", "mse"):
+        raise InputError(f"expected spearman or mse, got {error!r}", key="error")
+    total = np.zeros(len(subsets))
+    for train, test in k_fold(len(columns)):
+        weights = _weights(columns[train], target[train], subsets)
+        # BLAS may round equal predictions apart; ties must stay ties
+        predicted = np.round(weights @ columns[test].T, 12)
+        if error == "mse":
+            total += ((predicted - target[test]) ** 2).mean(axis=1)
+        else:
+            total += 1.0 - spearman(predicted, np.broadcast_to(target[test], predicted.shape))
+    return total / FOLDS
+
+
+def _weights(columns: Array, target: Array, subsets: Integers) -> Array:
+    """Non-negative least squares without intercept for each subset: (c, k) -> (c, m), zero outside the subset.
+
+    All subsets share one QR factorisation, which leaves the least-squares problem what it was and makes it m rows long.
+    """
+    from scipy.optimize import nnls
+
+    basis, triangle = np.linalg.qr(columns)
+    right = basis.T @ target
+    weights = np.zeros((len(subsets), columns.shape[1]))
+    for row, subset in enumerate(subsets):
+        weights[row, subset] = nnls(triangle[:, subset], right)[0]
+    return weights
+
+
+def _refit(
+    columns: Array,
+    target: Array,
+    subset: Integers,
+    environments: Sequence[str],
+    costs: Sequence[float] | None,
+    error: float,
+) -> Subset:
+    weights = _weights(columns, target, subset[None, :])[0]
+    return Subset(
+        environments=tuple(environments[column] for column in subset),
+        error=error,
+        weights=tuple(float(weights[column]) for column in subset),
+        correlation=float(spearman(columns @ weights, target)),
+        unweighted=float(spearman(columns[:, subset].mean(axis=1), target)),
+        cost=None if costs is None else float(sum(costs[column] for column in subset)),
+    )

@@ -1,0 +1,157 @@
+"""The arrays that the analyses work on, cut out of landscapes: final scores, learning curves, scores by task.
+
+Scores are larger-is-better here: those of a landscape that is minimised change their sign. A failed run scores the
+landscape's penalty. Configurations without a score for every seed asked for are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.statistics import min_max
+from autorl.types import InputError
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Learning curves of the configurations of one landscape.
+
+    Attributes:
+        values: (n configurations, s seeds, e steps), larger is better, no NaN.
+        config_ids, seeds, steps: the axes.
+    """
+
+    values: Array
+    config_ids: Integers
+    seeds: Integers
+    steps: Integers
+
+    @property
+    def final(self) -> Array:
+        """Scores at the last step, (n configurations, s seeds)."""
+        return np.asarray(self.values[:, :, -1])
+
+    @property
+    def means(self) -> Array:
+        """Mean over seeds at the last step, (n configurations,)."""
+        return np.asarray(self.final.mean(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class TaskTable:
+    """Mean scores of the same configurations in several environments.
+
+    Attributes:
+        values: (n configurations, m environments), larger is better.
+        config_ids: the rows. environments: the columns.
+        costs: training cost of one run in each environment, in environment steps.
+    """
+
+    values: Array
+    config_ids: Integers
+    environments: tuple[str, ...]
+    costs: tuple[float, ...]
+
+
+def learning_curves(data: Landscape, seeds: SeedSet = "all") -> Curves:
+    """Curves of the configurations that have a score for every seed at every step.
+
+    Raises:
+        InputError: no seeds of that role, or no complete configuration.
+    """
+    return _complete(data, seeds, np.arange(len(data.grid.steps)))
+
+
+def final_scores(data: Landscape, seeds: SeedSet = "all", step: int | None = None) -> Curves:
+    """The scores at one step (None = the last) as curves of length 1; other steps may be missing.
+
+    Raises:
+        InputError: no seeds of that role, no such step, or no complete configuration.
+    """
+    return _complete(data, seeds, np.array([data.grid.step_position(step)]))
+
+
+def task_table(landscapes: Sequence[Landscape], seeds: SeedSet = "all", first: int | None = None) -> TaskTable:
+    """Mean scores at the last step of the configurations that all the landscapes have in common.
+
+    Configurations are paired by `config_id`: landscapes built from one sampler and seed give one id to one point of the
+    unit cube, also where the ranges of a hyperparameter differ between domains.
+
+    Args:
+        landscapes: one per environment, over the same hyperparameters.
+        seeds: the seed role that is averaged over.
+        first: keep the configurations with an id below this one only.
+
+    Raises:
+        InputError: fewer than two landscapes, other hyperparameters in one of them, or nothing in common.
+    """
+    if len(landscapes) < 2:
+        raise InputError(f"comparing environments needs at least two landscapes, got {len(landscapes)}")
+    names = landscapes[0].space.names
+    for data in landscapes[1:]:
+        if data.space.names != names:
+            raise InputError(
+                f"{data.manifest.id} has other hyperparameters than {landscapes[0].manifest.id}: "
+                f"{sorted(set(data.space.names) ^ set(names))}"
+            )
+    parts = [final_scores(data, seeds) for data in landscapes]
+    shared = reduce(np.intersect1d, [part.config_ids for part in parts])
+    shared = shared if first is None else shared[shared < first]
+    if len(shared) < 2:
+        raise InputError("the landscapes have fewer than two complete configurations in common")
+    columns = [part.means[np.searchsorted(part.config_ids, shared)] for part in parts]
+    environments = [data.manifest.environment for data in landscapes]
+    unique = len(set(environments)) == len(environments)
+    labels = tuple(environments if unique else (data.manifest.id for data in landscapes))
+    return TaskTable(
+        np.stack(columns, axis=1), shared, labels, tuple(float(data.manifest.steps[-1]) for data in landscapes)
+    )
+
+
+def unit_scores(scores: npt.ArrayLike) -> Array:
+    """Scores (n, m tasks) or (n,) min-max normalised by column: worst 0, best 1.
+
+    Raises:
+        InputError: all scores of a column are equal.
+        ValueError: a score is not finite.
+    """
+    table = np.asarray(scores, dtype=np.float64)
+    columns = table[:, None] if table.ndim == 1 else table
+    if len(columns) == 0 or np.any(columns.max(axis=0) == columns.min(axis=0)):
+        raise InputError("all configurations score the same, so there is nothing to compare")
+    return np.asarray(min_max(columns).reshape(table.shape))
+
+
+def spearman(first: npt.ArrayLike, second: npt.ArrayLike) -> Array:
+    """Spearman's rank correlation along the last axis, ties averaged: (..., n) and (..., n) -> (...).
+
+    0 where one side is constant, since it then says nothing about the order of the other (scipy: NaN).
+    """
+    from scipy.stats import rankdata
+
+    one, two = (rankdata(np.asarray(each, dtype=np.float64), axis=-1) for each in (first, second))
+    one, two = (each - each.mean(axis=-1, keepdims=True) for each in (one, two))
+    scale = np.sqrt((one**2).sum(axis=-1) * (two**2).sum(axis=-1))
+    product = (one * two).sum(axis=-1)
+    return np.asarray(np.divide(product, scale, out=np.zeros_like(scale), where=scale > 0))
+
+
+def _complete(data: Landscape, seeds: SeedSet, steps: Integers) -> Curves:
+    grid = data.grid
+    chosen = grid.seed_positions(seeds)
+    values = grid.values[:, chosen][:, :, steps].astype(np.float64)
+    complete = ~np.isnan(values).any(axis=(1, 2))
+    if not complete.any():
+        raise InputError(f"no configuration has a score for every {seeds} seed", file=str(data.path))
+    sign = -1.0 if data.manifest.objective.direction == "minimize" else 1.0
+    return Curves(sign * values[complete], grid.config_ids[complete], grid.seeds[chosen], grid.steps[steps])

@@ -1,0 +1,67 @@
+"""The arrays cut out of landscapes: direction, completeness, pairing by configuration; the rank correlation."""
+
+import numpy as np
+import pytest
+from analysis_samples import SPACE, write_sample
+from scipy.stats import spearmanr
+
+from autorl.landscapes.analysis.tables import final_scores, learning_curves, spearman, task_table, unit_scores
+from autorl.types import InputError
+
+
+def level(config):
+    return 10.0 * SPACE.hyperparameters["learning_rate"].to_unit(config["learning_rate"])
+
+
+def test_incomplete_configurations_are_left_out_where_they_are_incomplete(tmp_path):
+    data = write_sample(tmp_path / "a", level, configs=6)
+    assert learning_curves(data).config_ids.tolist() == [1, 2, 3, 4, 5]
+    assert learning_curves(data).values.shape == (5, 5, 3)
+    assert learning_curves(data, "test").config_ids.tolist() == [0, 1, 2, 3, 4, 5]
+    assert final_scores(data, "tuning").config_ids.tolist() == [1, 2, 3, 4, 5]
+    early = final_scores(data, "tuning", step=200)
+    assert early.config_ids.tolist() == [0, 1, 2, 3, 4, 5]
+    assert early.steps.tolist() == [200]
+    stored = data.sql(
+        "SELECT value FROM scores WHERE config_id = 4 AND step = 200 AND seed_role = 'tuning' ORDER BY seed"
+    )
+    assert early.final[4] == pytest.approx([row[0] for row in stored.fetchall()])
+    with pytest.raises(InputError, match="250 is not in this data set"):
+        final_scores(data, step=250)
+
+
+def test_what_is_minimised_changes_its_sign(tmp_path):
+    up, down = (write_sample(tmp_path / each, level, configs=5, direction=each) for each in ("maximize", "minimize"))
+    assert final_scores(up).values == pytest.approx(-final_scores(down).values)
+
+
+def test_the_rows_of_a_task_table_are_the_configurations_in_common(tmp_path):
+    one = write_sample(tmp_path / "a", level, configs=6)
+    two = write_sample(tmp_path / "b", lambda config: -level(config), environment="Other-v0", configs=4)
+    table = task_table([one, two], seeds="test")
+    assert table.environments == ("Sample-v0", "Other-v0")
+    assert table.config_ids.tolist() == [0, 1, 2, 3]
+    assert table.values[:, 0] == pytest.approx(final_scores(one, "test").means[:4])
+    assert table.values[:, 1] == pytest.approx(final_scores(two, "test").means)
+    assert table.costs == (300.0, 300.0)
+    assert task_table([one, two], first=3).config_ids.tolist() == [1, 2]
+    assert task_table([one, one]).environments == ("sample/dqn/Sample-v0",) * 2
+    with pytest.raises(InputError, match="at least two landscapes"):
+        task_table([one])
+    with pytest.raises(InputError, match="fewer than two complete configurations in common"):
+        task_table([one, two], first=2)
+
+
+def test_spearman_is_scipys():
+    rng = np.random.default_rng(0)
+    first, second = rng.integers(0, 4, (3, 20)), rng.normal(size=(3, 20))
+    expected = [spearmanr(*pair).statistic for pair in zip(first, second, strict=True)]
+    assert spearman(first, second) == pytest.approx(expected)
+    assert spearman(np.ones(5), np.arange(5)) == 0.0
+
+
+def test_unit_scores():
+    assert unit_scores([[1, 30], [2, 10], [5, 20]]).tolist() == [[0, 1], [0.25, 0], [1, 0.5]]
+    assert unit_scores([3.0, 1.0]).tolist() == [1, 0]
+    with pytest.raises(InputError, match="score the same"):
+        unit_scores([2.0, 2.0])
