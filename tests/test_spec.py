@@ -147,7 +147,7 @@ def test_a_trainers_options_survive_freezing_to_the_type(kwargs):
 
 
 def test_rungs_belong_to_the_stopping_rule_or_to_the_optimizer():
-    from autorl.study.study import make_optimizer
+    from autorl.study.setup import make_optimizer
 
     def optimizer_of(section):
         spec = load_spec(yaml.safe_load(BASE) | {"optimizer": section})

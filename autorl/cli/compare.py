@@ -82,7 +82,7 @@ def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
 
 def _check_all(specs: dict[tuple[str, int], Spec]) -> None:
     """Check one study of each optimizer before any is trained."""
-    from autorl.study.study import check, trainer_loader
+    from autorl.study.setup import check, trainer_loader
 
     for _, spec in {name: (name, spec) for (name, _), spec in specs.items()}.values():
         check(spec, trainer_loader(spec))

@@ -22,7 +22,7 @@ def export(view: StudyView, file: Path, seed: int | None, proposal: int | None) 
         StudyError: the model was not kept.
     """
     from autorl.study.models import best_seed, exporter, kept_checkpoints
-    from autorl.study.study import trainer_loader
+    from autorl.study.setup import trainer_loader
 
     number = view.incumbent().proposal if proposal is None else proposal
     if number not in view.driver.lineage.proposals:

@@ -195,7 +195,7 @@ def drive(
 
 def run_study(study: Study, *, workers: int | None, search: bool, as_json: bool, quiet: bool) -> Result:
     """Run a study to its end with `workers` slots (None: as the study file says), and show how it goes."""
-    from autorl.study.study import make_executor
+    from autorl.study.setup import make_executor
 
     executor = None
     if workers is not None:

@@ -18,7 +18,7 @@ from autorl.spec import OptimizerSection, Spec
 from autorl.store import Store
 from autorl.store.store import DATABASE
 from autorl.study import Study
-from autorl.study.study import check, make_optimizer, trainer_loader
+from autorl.study.setup import check, make_optimizer, trainer_loader
 from autorl.types import Checkpoint, Outcome, Report, Segment, Status
 
 _MODELS = frozenset({"tpe", "gp", "cmaes", "nsga2", "smac"})  # propose full-length runs, at a cost; counts are random's

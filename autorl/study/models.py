@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from autorl.spec import Spec, thaw
-from autorl.study.study import trainer_loader
+from autorl.study.setup import trainer_loader
 from autorl.types import Checkpoint, Config, InputError, StudyError, Trainer
 
 Export = Callable[[Checkpoint, Path], Path]

@@ -8,8 +8,6 @@ Kill it at any moment; `Study.open(folder).run()` goes on and ends with the same
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import importlib.metadata
 import itertools
 import os
@@ -21,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autorl import executors, optimizers, trainers
-from autorl.executors.worker import NO_SPACE, Load, from_folder
+from autorl.executors.worker import NO_SPACE, Load
 from autorl.seeds import FIRST_TEST_SEED
 from autorl.spec import SeedsSection, Spec, thaw
 from autorl.store import Store
 from autorl.study.driver import Driver
 from autorl.study.result import Result, read_result
+from autorl.study.setup import check, make_executor, make_optimizer, trainer_loader
 from autorl.study.test_phase import TestPhase
 from autorl.types import (
     Executor,
@@ -264,95 +262,6 @@ class Study:
                 f"{self.store.folder}: checkpoints take {used / 2**30:.2f} GiB, over limits.disk_gb = {limit:g}; "
                 "what was recorded is kept"
             )
-
-
-def trainer_loader(spec: Spec) -> Load:
-    """Builds trainers in any process, user modules beside the study file included."""
-    return functools.partial(from_folder, trainers.load, spec.path)
-
-
-def check(spec: Spec, load: Load) -> None:
-    """Everything that can be checked without training: trainers, environment, hyperparameter names, the optimizer.
-
-    Raises:
-        InputError: naming the key of the study file.
-    """
-    try:
-        _check(spec, load)
-    except InputError as error:
-        raise spec.located(error) from None
-
-
-def _check(spec: Spec, load: Load) -> None:
-    names = spec.search_space.names
-    for algorithm, trainer in spec.trainers.items():
-        prefix = f"{algorithm}." if algorithm else ""
-        own = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
-        own = {name for name in own if not name.endswith((".shape", ".end"))}
-        load(trainer).check(spec.environment.resolve(), own)
-    optimizer = make_optimizer(spec, load)
-    if spec.evaluation.seeds == "racing" and getattr(optimizer, "population_based", False):
-        message = f"every member of a population trains every tuning seed: {spec.optimizer.name} cannot race"
-        raise InputError(message, key="evaluation.seeds")
-    executors.check(executor_name(spec), executor_limits(spec), spec.executor.devices)
-
-
-def make_optimizer(spec: Spec, load: Load) -> Optimizer:
-    """The study's optimizer before it has observed anything."""
-    space = spec.search_space
-    options = spec.optimizer.options
-    if spec.optimizer.stop is not None:
-        options["stop"] = spec.optimizer.stop
-    if spec.optimizer.rungs is not None:
-        options["rungs"] = spec.optimizer.rungs
-    kind = optimizers.find(spec.optimizer.name)
-    if "seed" in {field.name for field in dataclasses.fields(kind.Options)}:
-        options.setdefault("seed", spec.seed)  # a scrambled sequence is a function of the study's seed
-    return optimizers.make(
-        spec.optimizer.name,
-        space,
-        horizon=spec.fidelity.steps,
-        budget=spec.full_runs,
-        n_objectives=len(spec.objective),
-        changeable=changeable(spec, load),
-        initial=[space.config(config) for config in spec.warm_start],
-        **options,
-    )
-
-
-def changeable(spec: Spec, load: Load) -> frozenset[str]:
-    """Hyperparameters a continued run may change: marked so in the space, and supported by their trainer."""
-    allowed: set[str] = set()
-    for algorithm, trainer in spec.trainers.items():
-        prefix = f"{algorithm}." if algorithm else ""
-        changes = load(trainer).changes
-        marked = (name for name in spec.search_space.changeable if name.startswith(prefix))
-        allowed.update(name for name in marked if name.removeprefix(prefix) in changes)
-    return frozenset(allowed)
-
-
-def executor_name(spec: Spec) -> str:
-    """The executor of a study: threads for the compiled engine, whatever the file says but `in_process`."""
-    native = all(trainer.name.startswith("population/") for trainer in spec.trainers.values())
-    return "threads" if native and spec.executor.name != "in_process" else spec.executor.name or "processes"
-
-
-def executor_limits(spec: Spec) -> executors.Limits:
-    memory = spec.limits.memory_gb
-    return executors.Limits(spec.limits.segment_seconds, None if memory is None else int(memory * 2**30))
-
-
-def make_executor(spec: Spec, load: Load) -> Executor:
-    """The executor the study file names; by default threads for `population/*` and processes for everything else."""
-    preload = sorted({module for trainer in spec.trainers.values() for module in load(trainer).preload})
-    return executors.make(
-        executor_name(spec),
-        load,
-        spec.executor.workers or os.cpu_count() or 1,
-        preload=preload,
-        limits=executor_limits(spec),
-        devices=[str(device) for device in spec.executor.devices],
-    )
 
 
 def with_more_test_seeds(spec: Spec, store: Store) -> Spec:
