@@ -1,0 +1,265 @@
+"""The Python front door: `tune`, and the embedded `Tuner`."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from autorl import Finished, InputError, SeedPlan, StudyError, Tuner, Waiting, tune
+
+SPACE = {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5}}}
+
+
+def value(trial, noise=0.1):
+    return -((trial.config["x"] - 0.3) ** 2) + noise * ((trial.seed * 7919 % 101) / 101 - 0.5)
+
+
+def drive(tuner, rounds, reverse=False):
+    """Ask until `Waiting`, tell all (backwards if `reverse`), `rounds` times; what was asked."""
+    asked = []
+    for _ in range(rounds):
+        open_ = []
+        while True:
+            try:
+                open_.append(tuner.ask())
+            except (Waiting, Finished):
+                break
+        asked += [(trial.id, dict(trial.config), trial.seed) for trial in open_]
+        for trial in reversed(open_) if reverse else open_:
+            tuner.tell(trial, value(trial))
+    return asked
+
+
+@pytest.mark.parametrize("optimizer", ["random", "tpe"])
+def test_the_same_calls_give_the_same_trials_in_whatever_order_a_batch_is_told(optimizer):
+    asked = [drive(Tuner(SPACE, optimizer, seeds=SeedPlan(2, 0), parallelism=3), 8, reverse) for reverse in (0, 0, 1)]
+    assert asked[0] == asked[1] == asked[2]
+    assert len(asked[0]) > 20
+
+
+def test_a_trial_per_tuning_seed_then_waiting():
+    tuner = Tuner(SPACE, "random", seeds=SeedPlan([4, 9], 0))
+    first, second = tuner.ask(), tuner.ask()
+    assert (first.seed, second.seed) == (4, 9)
+    assert first.config == second.config == {"x": 0.5}, "the default configuration comes first"
+    assert (first.start, first.until, first.checkpoint, first.role) == (0, 1, None, "tuning")
+    with pytest.raises(Waiting, match="2 open trials"):
+        tuner.ask()
+    tuner.tell(second, 1.0)
+    with pytest.raises(Waiting, match="1 open trials"):
+        tuner.ask()
+    tuner.tell(first, 3.0)
+    assert tuner.ask().config != first.config
+    assert tuner.result().tuning == 2.0
+
+
+def test_finished_when_the_budget_is_used_up():
+    tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0), budget={"runs": 2})
+    for _ in range(2):
+        tuner.tell(tuner.ask(), 1.0)
+    with pytest.raises(Finished, match="the budget is used up"):
+        tuner.ask()
+
+
+def test_a_trial_is_told_once():
+    tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0))
+    trial = tuner.ask()
+    tuner.tell(trial, 1.0)
+    for again in (lambda: tuner.tell(trial, 1.0), lambda: tuner.fail(trial)):
+        with pytest.raises(InputError, match=r"trial 0\.0 is not open"):
+            again()
+
+
+def test_a_missing_metric_leaves_the_trial_open():
+    tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0))
+    trial = tuner.ask()
+    with pytest.raises(InputError, match="needs metric 'value'; told: loss"):
+        tuner.tell(trial, {"loss": 1.0})
+    tuner.tell(trial, {"loss": 1.0, "value": 2})
+    assert tuner.result().tuning == 2.0
+
+
+@pytest.mark.parametrize("kind", ["crash", "timeout", "out_of_memory", "diverged"])
+def test_failures_keep_their_kind(kind):
+    tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0))
+    tuner.tell(tuner.ask(), 1.0)
+    tuner.fail(tuner.ask(), kind)
+    tuner.tell(tuner.ask(), 2.0)
+    assert tuner.result().counts == {kind: 1, "scored": 2}
+
+
+def test_lost_is_handed_out_again_and_nonsense_is_refused():
+    tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0))
+    trial = tuner.ask()
+    with pytest.raises(InputError, match="unknown kind of failure 'oops'; known: crash"):
+        tuner.fail(trial, "oops")
+    for _ in range(3):
+        tuner.fail(trial, "lost")
+        assert tuner.ask() == trial
+    tuner.tell(trial, float("nan"))
+    with pytest.raises(StudyError, match="no proposal was scored"):
+        tuner.result()
+
+
+def test_minimise():
+    tuner = Tuner(SPACE, "random", "minimize", SeedPlan(1, 1))
+    for score in (3.0, 1.0, 2.0):
+        tuner.tell(tuner.ask(), score)
+    for trial in tuner.test_trials():
+        tuner.tell(trial, 1.5)
+    result = tuner.result()
+    assert (result.incumbent.proposal, result.tuning, result.test.value, result.gap) == (1, 1.0, 1.5, 0.5)
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_trials_that_are_continued_get_their_checkpoint_back(saves):
+    optimizer = {"name": "random", "stop": "median", "rungs": 2, "peers": 1, "grace": 0}
+    tuner = Tuner(SPACE, optimizer, seeds=SeedPlan(2, 0), fidelity=100, budget={"runs": 12})
+    told, continued = {}, []
+    while True:
+        try:
+            trial = tuner.ask()
+        except Finished:
+            break
+        if trial.until == 100:
+            continued.append(trial)
+        told[trial.id] = f"/mine/{trial.id}"
+        tuner.tell(trial, value(trial, 0), checkpoint=told[trial.id] if saves else None)
+    assert continued
+    for trial in continued:
+        assert trial.start == (50 if saves else 0)
+        assert (trial.checkpoint in told.values()) if saves else trial.checkpoint is None
+        assert trial.checkpoint is None or trial.checkpoint.endswith(f".{trial.seed}")
+
+
+def test_test_trials_are_held_out_and_end_the_search(tmp_path):
+    tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 3), path=tmp_path / "s")
+    for score in (1.0, 5.0, 2.0):
+        tuner.tell(tuner.ask(), score)
+    trials = []
+    for trial in tuner.test_trials():
+        trials.append(trial)
+        tuner.tell(trial, 4.0)
+    assert {(trial.role, trial.seed) for trial in trials} == {("test", seed) for seed in (100, 101, 102)}
+    result = tuner.result()
+    assert (result.incumbent.proposal, result.test.value, result.gap) == (1, 4.0, 1.0)
+    tuner.close()
+    again = Tuner(SPACE, "random", seeds=SeedPlan(1, 3), path=tmp_path / "s")
+    with pytest.raises(Finished):
+        again.ask()
+    assert again.result() == result
+    again.close()
+
+
+def test_test_trials_with_open_tuning_trials():
+    tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 1), parallelism=3, asynchronous=True)
+    first, second = tuner.ask(), tuner.ask()
+    assert first.config == {"x": 0.5}
+    tuner.tell(second, 3.0)
+    for trial in tuner.test_trials():
+        tuner.tell(trial, 2.0)
+    assert tuner.result().incumbent.proposal == 1
+
+
+KILLED = """
+    import os, signal, sys
+    from autorl import SeedPlan, Tuner
+    tuner = Tuner({space!r}, "tpe", seeds=SeedPlan(2, 0), path=sys.argv[1])
+    for number in range(int(sys.argv[2])):
+        trial = tuner.ask()
+        tuner.tell(trial, -((trial.config["x"] - 0.3) ** 2) + 0.1 * ((trial.seed * 7919 % 101) / 101 - 0.5))
+    tuner.ask()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_path_is_taken_up_again_after_a_kill(tmp_path):
+    whole = drive(Tuner(SPACE, "tpe", seeds=SeedPlan(2, 0)), 8)
+    for told in (3, 4):
+        code = textwrap.dedent(KILLED).format(space=SPACE)
+        command = [sys.executable, "-c", code, str(tmp_path / "s"), str(told)]
+        assert subprocess.run(command, check=False).returncode == -9
+    tuner = Tuner(SPACE, "tpe", seeds=SeedPlan(2, 0), path=tmp_path / "s")
+    trial = tuner.ask()
+    assert (trial.id, dict(trial.config), trial.seed) == whole[7]
+    tuner.close()
+    with pytest.raises(InputError, match="holds a study of another file"):
+        Tuner(SPACE, "random", seeds=SeedPlan(2, 0), path=tmp_path / "s")
+
+
+# -- tune --------------------------------------------------------------------------------------------------------------
+
+
+def plain(config, *, seed):
+    return config["x"] + seed / 1000
+
+
+def everything(config, **offered):
+    assert {"seed", "until", "report", "checkpoint", "role", "horizon"} <= set(offered)
+    return {"value": config["x"]}
+
+
+def reporting(config, *, seed, until, report):
+    report(until, config["x"])
+
+
+@pytest.mark.parametrize("function", [plain, everything, reporting, lambda config, seed: config["x"]])
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_tune_a_function(function, direction):
+    result = tune(function, SPACE, runs=12, seeds=SeedPlan(2, 2), optimizer="random", direction=direction)
+    assert result.counts == {"scored": 6}
+    assert (result.incumbent.config["x"] > 0.5) == (direction == "maximize")
+    assert len(result.test.seeds) == 2
+    assert result.folder is None
+
+
+def test_the_same_call_gives_the_same_result():
+    results = [tune(plain, SPACE, runs=12, seeds=SeedPlan(2, 5), optimizer="tpe", seed=3) for _ in range(2)]
+    assert results[0] == results[1]
+
+
+def test_out_keeps_the_study_and_takes_it_up_again(tmp_path, monkeypatch):
+    calls = []
+
+    def counted(config, *, seed):
+        calls.append(seed)
+        return config["x"]
+
+    options = {"runs": 6, "seeds": SeedPlan(1, 2), "optimizer": "random", "out": tmp_path / "s"}
+    first = tune(counted, SPACE, **options)
+    done = len(calls)
+    monkeypatch.chdir(tmp_path)
+    assert tune(counted, SPACE, workers=3, **options) == first, "from another folder, with other workers"
+    assert len(calls) == done
+    with pytest.raises(InputError, match="holds a study of another file"):
+        tune(counted, SPACE, **(options | {"runs": 7}))
+
+
+def test_a_function_that_cannot_resume_can_be_cut(tmp_path):
+    result = tune(
+        lambda config, seed, until: config["x"] * until, SPACE, runs=12, steps=100, seeds=SeedPlan(2, 1),
+        optimizer={"name": "random", "stop": "median", "rungs": 2},
+    )  # fmt: skip
+    assert result.incumbent.until == 100
+
+
+def test_what_is_wrong_is_said():
+    with pytest.raises(InputError, match="needs a search space"):
+        tune(plain)
+    with pytest.raises(InputError, match="only a function needs a space"):
+        tune("population/ppo", SPACE)
+    with pytest.raises(InputError, match="unknown key 'rums'"):
+        tune(plain, SPACE, rums=3)
+    with pytest.raises(InputError, match="file not found"):
+        tune("nowhere.yaml")
+    with pytest.raises(InputError, match="needs an argument 'learning_rate' nobody gives"):
+        tune(lambda config, learning_rate: 1.0, SPACE)
+
+
+def test_a_function_that_raises_ends_the_study():
+    def broken(config, *, seed):
+        raise ZeroDivisionError("no")
+
+    with pytest.raises(StudyError, match="the first 3 proposals crashed, the last with: ZeroDivisionError: no"):
+        tune(broken, SPACE, runs=30)
