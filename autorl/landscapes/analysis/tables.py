@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.landscapes.schema import config_of_row
 from autorl.statistics import min_max
-from autorl.types import InputError
+from autorl.types import Config, InputError
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -116,6 +117,20 @@ def task_table(landscapes: Sequence[Landscape], seeds: SeedSet = "all", first: i
     return TaskTable(
         np.stack(columns, axis=1), shared, labels, tuple(float(data.manifest.steps[-1]) for data in landscapes)
     )
+
+
+def configurations(data: Landscape, config_ids: npt.ArrayLike) -> list[Config]:
+    """The configurations of ids, in their order, by one query.
+
+    Raises:
+        InputError: an id is not in the data set.
+    """
+    rows = {int(row["config_id"]): row for row in data.sql("SELECT * FROM configs").df().to_dict("records")}
+    wanted = [int(each) for each in np.atleast_1d(np.asarray(config_ids))]
+    missing = [each for each in wanted if each not in rows]
+    if missing:
+        raise InputError(f"no configurations {missing[:5]} in {data.manifest.id}", key="config_id")
+    return [config_of_row(data.space, rows[each]) for each in wanted]
 
 
 def unit_scores(scores: npt.ArrayLike) -> Array:

@@ -1,0 +1,84 @@
+"""How much of the scores is seed noise: the intraclass correlation of a one-way layout.
+
+ICC(1) of [1]: with n configurations and s seeds each, MSB and MSW the mean squares between and within configurations,
+(MSB - MSW) / (MSB + (s - 1) MSW) estimates the share of variance that lies between configurations. The rest is noise.
+
+References:
+    [1] Shrout and Fleiss, "Intraclass correlations: uses in assessing rater reliability", 1979.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.landscapes.analysis.tables import final_scores
+from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.types import InputError
+
+
+@dataclass(frozen=True)
+class SeedNoise:
+    """Variance components of scores.
+
+    Attributes:
+        icc: estimated share of variance between configurations; can fall slightly below 0 when there is none.
+        between: estimated variance of the configurations' true means; negative with `icc`.
+        within: variance over seeds within a configuration, averaged over configurations.
+    """
+
+    icc: float
+    between: float
+    within: float
+    n_configurations: int
+    n_seeds: int
+
+    @property
+    def noise_share(self) -> float:
+        """Share of the variance that is seed noise, in [0, 1]."""
+        return 1.0 - max(0.0, self.icc)
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of a configuration's mean over the seeds."""
+        return math.sqrt(self.within / self.n_seeds)
+
+    def reliability(self, seeds: int) -> float:
+        """Share of variance between configurations when each scores its mean over `seeds` (Spearman-Brown)."""
+        share = max(0.0, self.icc)
+        return seeds * share / (1.0 + (seeds - 1) * share)
+
+    def seeds_for(self, reliability: float = 0.9) -> int | None:
+        """Fewest seeds whose mean is that reliable; None if no number is, because nothing differs but by noise."""
+        if not 0.0 < reliability < 1.0:
+            raise InputError(f"reliability must lie between 0 and 1, got {reliability}", key="reliability")
+        if self.icc <= 0.0:
+            return None
+        needed = reliability * (1.0 - self.icc) / (self.icc * (1.0 - reliability))
+        return max(1, math.ceil(needed - 1e-9))
+
+
+def seed_noise(scores: npt.ArrayLike) -> SeedNoise:
+    """Variance components of scores (n configurations, s seeds).
+
+    Raises:
+        InputError: fewer than two configurations or seeds, or all scores are equal.
+    """
+    table = np.asarray(scores, dtype=np.float64)
+    if table.ndim != 2 or min(table.shape) < 2:
+        raise InputError(f"seed noise needs at least two configurations and two seeds, got shape {table.shape}")
+    n, s = table.shape
+    within = float(table.var(axis=1, ddof=1).mean())
+    mean_square_between = float(s * table.mean(axis=1).var(ddof=1))
+    total = mean_square_between + (s - 1) * within
+    if total == 0.0:
+        raise InputError("all scores are equal, so there is no variance to split")
+    return SeedNoise((mean_square_between - within) / total, (mean_square_between - within) / s, within, n, s)
+
+
+def landscape_noise(data: Landscape, seeds: SeedSet = "all", step: int | None = None) -> SeedNoise:
+    """`seed_noise` of a landscape at a step (None = the last)."""
+    return seed_noise(final_scores(data, seeds, step).final)
