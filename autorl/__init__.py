@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from autorl.landscapes import Landscape, load_landscape
     from autorl.seeds import SeedPlan
     from autorl.space import Space, load_space
     from autorl.study import Result, Study
@@ -23,6 +24,7 @@ _HOME = {
     "Config": "autorl.types",
     "Finished": "autorl.tuner",
     "InputError": "autorl.types",
+    "Landscape": "autorl.landscapes",
     "Result": "autorl.study",
     "SeedPlan": "autorl.seeds",
     "Space": "autorl.space",
@@ -31,6 +33,7 @@ _HOME = {
     "Trial": "autorl.tuner",
     "Tuner": "autorl.tuner",
     "Waiting": "autorl.tuner",
+    "load_landscape": "autorl.landscapes",
     "load_space": "autorl.space",
     "tune": "autorl.tuner",
 }
@@ -39,6 +42,7 @@ __all__ = [
     "Config",
     "Finished",
     "InputError",
+    "Landscape",
     "Result",
     "SeedPlan",
     "Space",
@@ -47,6 +51,7 @@ __all__ = [
     "Trial",
     "Tuner",
     "Waiting",
+    "load_landscape",
     "load_space",
     "tune",
 ]

@@ -1,9 +1,11 @@
 """Landscape data sets: every run of many configurations x seeds, queryable, validated, publishable."""
 
-from autorl.landscapes.dataset import Choice, Landscape, list_landscapes, load_landscape
+from autorl.landscapes.dataset import Choice, Landscape, list_landscapes, load_landscape, shipped_root
 from autorl.landscapes.grid import Grid
+from autorl.landscapes.manage import delete_landscape, merge_landscapes
 from autorl.landscapes.manifest import Manifest, Objective
 from autorl.landscapes.schema import SCHEMA_VERSION, Column, Tables, config_rows
+from autorl.landscapes.study import from_study
 from autorl.landscapes.write import append, compact, write_landscape
 
 __all__ = [
@@ -18,7 +20,11 @@ __all__ = [
     "append",
     "compact",
     "config_rows",
+    "delete_landscape",
+    "from_study",
     "list_landscapes",
     "load_landscape",
+    "merge_landscapes",
+    "shipped_root",
     "write_landscape",
 ]

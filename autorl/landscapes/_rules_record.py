@@ -17,8 +17,13 @@ _SLACK = 1.1  # trained steps may pass the last evaluation by a rollout, not by 
 
 
 def files_match_manifest(landscape: Landscape) -> Iterator[str]:
-    """Hashes, row counts, the space and `croissant.json` are those of the files (published ones were not)."""
+    """Hashes, row counts, the space and `croissant.json` are those of the files (published ones were not).
+
+    A study's folder has no such files.
+    """
     manifest, folder = landscape.manifest, landscape.path
+    if landscape.is_study:
+        return
     for name, expected in manifest.files.items():
         if not (folder / name).is_file():
             yield f"{name} is missing"
@@ -155,7 +160,7 @@ def counted_steps(landscape: Landscape) -> Iterator[str]:
 def provenance_recorded(landscape: Landscape) -> Iterator[str]:
     """It is known which code or files made the data, by hash (two builds of one version string once differed)."""
     manifest = landscape.manifest
-    if not manifest.licence:
+    if not manifest.licence and not landscape.is_study:
         yield "the manifest states no licence"
     if not (manifest.packages or manifest.sources or manifest.commit):
         yield "neither packages, sources nor a commit say what made the data"

@@ -1,4 +1,4 @@
-"""The DuckDB views of a landscape folder."""
+"""The DuckDB tables of a landscape: views of Parquet files, or frames held in memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autorl.landscapes.manifest import Manifest
+from autorl.landscapes.schema import TABLES, Tables, cast_list, table_columns
+from autorl.space import Space
 from autorl.types import InputError
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ _FAILED = "status NOT IN ('done', 'stopped')"
 
 
 def connect(folder: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection:
-    """An in-memory connection with the tables as views, and three that give them meaning.
+    """An in-memory connection with the files of a landscape as views, and three that give them meaning.
 
     `measured` (run_id, step, value): the objective's metric with its floor, NULL where it failed. `penalty` (value):
     what a failed run scores. `scores`: both together, by run.
@@ -26,9 +28,26 @@ def connect(folder: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection:
     import duckdb
 
     try:
-        return _create(duckdb.connect(), folder, manifest)
+        return _meaning(_files(duckdb.connect(), folder, manifest), str(folder), manifest)
     except duckdb.Error as error:
         raise InputError(f"cannot be read: {first_line(error)}", file=str(folder)) from None
+
+
+def connect_frames(tables: Tables, space: Space, manifest: Manifest) -> duckdb.DuckDBPyConnection:
+    """The same tables and views over frames: each is copied into memory once, with its declared types.
+
+    Raises:
+        InputError: a table has wrong columns.
+    """
+    import duckdb
+
+    connection = duckdb.connect()
+    for name in TABLES:
+        connection.register("frame", tables[name])
+        cells = cast_list(table_columns(name, tables.columns(name), space))
+        connection.execute(f"CREATE TABLE {name} AS SELECT {cells} FROM frame")
+        connection.unregister("frame")
+    return _meaning(connection, manifest.id, manifest)
 
 
 def first_line(error: Exception) -> str:
@@ -36,7 +55,7 @@ def first_line(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def _create(connection: duckdb.DuckDBPyConnection, folder: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection:
+def _files(connection: duckdb.DuckDBPyConnection, folder: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection:
     parts = [name for name in sorted(manifest.files) if name.startswith("evals/")]
     tables = {name: [f"{name}.parquet"] for name in ("configs", "runs", "segments")} | {"evals": parts}
     for name, files in tables.items():
@@ -47,10 +66,14 @@ def _create(connection: duckdb.DuckDBPyConnection, folder: Path, manifest: Manif
             )
         listed = ", ".join("'" + str(folder / file).replace("'", "''") + "'" for file in files)
         connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{listed}], union_by_name = true)")
+    return connection
+
+
+def _meaning(connection: duckdb.DuckDBPyConnection, where: str, manifest: Manifest) -> duckdb.DuckDBPyConnection:
     objective = manifest.objective
     columns = [row[0] for row in connection.execute("DESCRIBE evals").fetchall()]
     if objective.metric not in columns:
-        raise InputError(f"the objective's metric {objective.metric!r} is not among {columns}", file=str(folder))
+        raise InputError(f"the objective's metric {objective.metric!r} is not among {columns}", file=where)
     metric = f'"{objective.metric}"'
     raised = metric if objective.floor is None else f"greatest({metric}, {objective.floor!r})"
     connection.execute(

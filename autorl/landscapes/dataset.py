@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import threading
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes._views import connect, first_line
+from autorl.landscapes._views import connect, connect_frames, first_line
 from autorl.landscapes.grid import Grid, assemble
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.schema import TABLES, config_of_row
+from autorl.landscapes.study import is_study, read_study
 from autorl.space import Space, load_space
 from autorl.statistics import Aggregate, parse_aggregate, ranking
 from autorl.types import Config, InputError
@@ -49,6 +51,8 @@ class Choice:
 class Landscape:
     """A landscape folder, opened for reading. Nothing is loaded before it is asked for.
 
+    A study's folder is one too, also while the study runs: it shows the moment it was opened.
+
     SQL sees the views `configs`, `runs`, `evals`, `segments` as stored, and `scores` (run_id, config_id, seed,
     seed_role, step, value): the objective with floor and penalty applied and a row for every step a failed run missed,
     safe to average. In `evals` a failed evaluation is NULL, which AVG skips.
@@ -56,7 +60,9 @@ class Landscape:
 
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder)
-        self.manifest = Manifest.read(self.path)
+        study = not (self.path / MANIFEST).is_file() and is_study(self.path)
+        self._study = read_study(self.path) if study else None
+        self.manifest = self._study.manifest if self._study else Manifest.read(self.path)
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -65,7 +71,12 @@ class Landscape:
     @cached_property
     def space(self) -> Space:
         """The search space of the configurations."""
-        return load_space(self.path / "space.yaml")
+        return self._study.space if self._study else load_space(self.path / "space.yaml")
+
+    @property
+    def is_study(self) -> bool:
+        """Whether this is a study's folder, which has no files of the landscape format."""
+        return self._study is not None
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
@@ -181,6 +192,8 @@ class Landscape:
 
     @cached_property
     def _connection(self) -> duckdb.DuckDBPyConnection:
+        if self._study is not None:
+            return connect_frames(self._study.tables, self._study.space, self.manifest)
         return connect(self.path, self.manifest)
 
     def _ranking(self, seeds: SeedSet, aggregate: Aggregate, at: int) -> npt.NDArray[np.int64]:
@@ -213,14 +226,24 @@ def list_landscapes(root: str | Path) -> dict[str, Path]:
     return {Manifest.read(folder).id: folder for folder in visible}
 
 
+def shipped_root() -> Path | None:
+    """The folder of the landscapes that come with the package: in an installation, else in a checkout; None if none."""
+    package = Path(__file__).parents[1]
+    candidates = (package / "_shipped" / "landscapes", package.parent / "landscapes")
+    return next((folder for folder in candidates if folder.is_dir()), None)
+
+
 def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Landscape:
-    """Open a landscape: a folder, or an id `namespace/algorithm/environment` below `root`.
+    """Open a landscape: a folder (a study's too), or an id `namespace/algorithm/environment` below `root` or shipped.
 
     Raises:
-        InputError: neither is there.
+        InputError: it is nowhere there.
     """
-    for folder in (Path(source), Path(root) / str(source)):
-        if (folder / MANIFEST).is_file():
+    roots = [Path(root), *([shipped] if (shipped := shipped_root()) else [])]
+    for folder in (Path(source), *(each / str(source) for each in roots)):
+        if (folder / MANIFEST).is_file() or is_study(folder):
             return Landscape(folder)
-    known = list(list_landscapes(root)) if Path(root).is_dir() else []
-    raise InputError(f"no landscape {str(source)!r}; known under {root}: {known or 'none'}", key="landscape")
+    known = sorted({name for each in roots if each.is_dir() for name in list_landscapes(each)})
+    close = difflib.get_close_matches(str(source), known, n=3)
+    hint = f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(known[:10]) or 'none'}"
+    raise InputError(f"no landscape {str(source)!r} and no such folder{hint}", key="landscape")

@@ -37,7 +37,7 @@ TABLES: Mapping[TableName, tuple[Column, ...]] = {
     "configs": (
         Column("config_id", "INTEGER", "Number of the configuration in this data set."),
         Column("config_hash", "VARCHAR", "SHA-256 of the canonical JSON of the active hyperparameters."),
-        Column("origin", "VARCHAR", "Who proposed it: sobol, default, an optimizer's name."),
+        Column("origin", "VARCHAR", "Who proposed it, and how: sobol, default, explore ..."),
     ),
     "runs": (
         Column("run_id", "INTEGER", "Number of the run: one configuration trained with one seed."),
@@ -66,7 +66,7 @@ TABLES: Mapping[TableName, tuple[Column, ...]] = {
         Column("parent", "VARCHAR", "Segment it continued from.", nullable=True),
         Column("member", "VARCHAR", "Population member.", nullable=True),
         Column("from_step", "BIGINT", "Step it began at."),
-        Column("to_step", "BIGINT", "Nominal step it ended at."),
+        Column("to_step", "BIGINT", "Step it ended at."),
         Column("config_id", "INTEGER", "Configuration it was trained with."),
     ),
 }
@@ -116,6 +116,11 @@ def table_columns(name: TableName, frame_columns: Sequence[str], space: Space | 
     return fixed
 
 
+def cast_list(columns: Sequence[Column]) -> str:
+    """The columns as a SQL select list that gives each its declared type."""
+    return ", ".join(f'CAST("{column.name}" AS {column.type}) AS "{column.name}"' for column in columns)
+
+
 def hyperparameter_column(item: Hyperparameter) -> Column:
     """The column of a hyperparameter; null where it is inactive."""
     return Column(item.name, _column_type(item), f"Hyperparameter {item.name} ({item.type}).", nullable=True)
@@ -136,15 +141,16 @@ def _column_type(item: Hyperparameter) -> str:
 
 def encode(item: Hyperparameter, value: Any) -> Any:
     """A hyperparameter's value as a cell. Choices of several types, or not scalars, are written as JSON text."""
-    return canonical_json(value) if _as_json(item) else value
+    return canonical_json(value) if as_json(item) else value
 
 
 def decode(item: Hyperparameter, cell: Any) -> Any:
     """The value in a cell; the inverse of `encode`."""
-    return item.canonical(json.loads(cell) if _as_json(item) else cell)
+    return item.canonical(json.loads(cell) if as_json(item) else cell)
 
 
-def _as_json(item: Hyperparameter) -> bool:
+def as_json(item: Hyperparameter) -> bool:
+    """Whether the values are written as JSON text: choices of several types, or not scalars."""
     return _column_type(item) == "VARCHAR" and any(not isinstance(choice, str) for choice in item.choices)
 
 

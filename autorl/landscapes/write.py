@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.landscapes.croissant import write_croissant
 from autorl.landscapes.manifest import Manifest, file_sha256
-from autorl.landscapes.schema import Column, TableName, Tables, table_columns
+from autorl.landscapes.schema import Column, TableName, Tables, cast_list, table_columns
 from autorl.space import Space, load_space
 from autorl.types import FrozenMap, InputError
 
@@ -143,8 +143,7 @@ def _write_frame(
     """Write the columns of a frame (and the rows of an older file) with their declared types, sorted."""
     connection = _connect()
     connection.register("frame", frame)
-    cells = ", ".join(f'CAST("{column.name}" AS {column.type}) AS "{column.name}"' for column in columns)
-    query = f"SELECT {cells} FROM frame"
+    query = f"SELECT {cast_list(columns)} FROM frame"
     if and_rows_of is not None:
         query += f" UNION ALL BY NAME SELECT * FROM read_parquet('{_quoted(and_rows_of)}')"
     temporary = target.with_suffix(".tmp")

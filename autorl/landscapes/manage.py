@@ -1,0 +1,136 @@
+"""Whole landscapes: merging several into one, and deleting one."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autorl.landscapes.dataset import Landscape
+from autorl.landscapes.manifest import MANIFEST, Manifest
+from autorl.landscapes.schema import TABLES, TableName, Tables
+from autorl.landscapes.write import write_landscape
+from autorl.types import FrozenMap, InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SAME = ("algorithm", "objective", "step_unit", "space_hash")
+
+
+def merge_landscapes(sources: Sequence[Landscape], root: str | Path, id: str, replace: bool = False) -> Manifest:
+    """Write the runs of several landscapes over one space to the landscape folder `root/id`.
+
+    Equal configurations become one row; ids are numbered anew. The description, licence and provenance are the first
+    one's; `parents` names all.
+
+    Raises:
+        InputError: fewer than two are given; their space, algorithm, environment or objective differs; a seed has one
+            role here and another there; two of them trained one configuration with one seed.
+    """
+    if len(sources) < 2:
+        raise InputError("merging needs at least two landscapes")
+    first = sources[0].manifest
+    for other in sources[1:]:
+        _check_mergeable(first, other.manifest)
+    tables, run_offset = [], 0
+    numbers: dict[str, int] = {}
+    for place, source in enumerate(sources):
+        frames = {name: source.sql(f"SELECT * FROM {name}").df() for name in TABLES}
+        tables.append(_renumbered(frames, numbers, run_offset, place))
+        run_offset += 1 + int(frames["runs"]["run_id"].max()) if len(frames["runs"]) else 0
+    merged = _concatenated(tables)
+    _refuse_repeats(merged.runs)
+    manifests = [source.manifest for source in sources]
+    manifest = dataclasses.replace(
+        first,
+        id=id,
+        steps=tuple(sorted({step for each in manifests for step in each.steps})),
+        seeds=FrozenMap({role: _union(manifests, role) for role in ("tuning", "test")}),
+        sources=tuple(dict.fromkeys(item for each in manifests for item in each.sources)),
+        notes=tuple(dict.fromkeys(note for each in manifests for note in each.notes)),
+        parents=tuple(each.id for each in manifests),
+        rows=FrozenMap(),
+        files=FrozenMap(),
+    )
+    return write_landscape(Path(root) / id, merged, manifest, sources[0].space, replace)
+
+
+def delete_landscape(folder: str | Path) -> None:
+    """Remove a landscape folder and the folders above it that are empty then, up to four.
+
+    Raises:
+        InputError: it is not a landscape folder (a study's folder is not: it is where the runs are kept).
+    """
+    path = Path(folder)
+    if not (path / MANIFEST).is_file():
+        raise InputError("not a landscape folder; nothing was deleted", file=str(path))
+    levels = Manifest.read(path).id.count("/") + 1
+    shutil.rmtree(path)
+    for parent in list(path.resolve().parents)[: levels - 1]:
+        if any(parent.iterdir()):
+            break
+        parent.rmdir()
+
+
+def _check_mergeable(first: Manifest, other: Manifest) -> None:
+    for name in (*_SAME, "environment"):
+        mine, theirs = getattr(first, name), getattr(other, name)
+        if mine != theirs:
+            raise InputError(f"{other.id} cannot be merged with {first.id}: {mine!r} and {theirs!r}", key=name)
+    for role, opposite in (("tuning", "test"), ("test", "tuning")):
+        shared = sorted(set(first.seeds.get(role, ())) & set(other.seeds.get(opposite, ())))
+        if shared:
+            raise InputError(f"seeds {shared[:5]} are {role} in {first.id} and {opposite} in {other.id}", key="seeds")
+
+
+def _union(manifests: Sequence[Manifest], role: str) -> list[int]:
+    return sorted({int(seed) for each in manifests for seed in each.seeds.get(role, ())})
+
+
+def _renumbered(
+    frames: dict[TableName, pd.DataFrame], numbers: dict[str, int], run_offset: int, place: int
+) -> dict[TableName, pd.DataFrame]:
+    """The tables with config_ids by hash (`numbers`, extended), shifted run_ids and segments named by source."""
+    configs = frames["configs"]
+    ids = {
+        int(old): numbers.setdefault(str(key), len(numbers))
+        for old, key in zip(configs["config_id"], configs["config_hash"], strict=True)
+    }
+    runs, segments = frames["runs"], frames["segments"]
+    return {
+        "configs": configs.assign(config_id=configs["config_id"].map(ids)),
+        "runs": runs.assign(
+            run_id=runs["run_id"] + run_offset,
+            config_id=runs["config_id"].map(ids),
+            parent_run=runs["parent_run"].astype("Int64") + run_offset,
+        ),
+        "evals": frames["evals"].assign(run_id=frames["evals"]["run_id"] + run_offset),
+        "segments": segments.assign(
+            segment=f"{place}/" + segments["segment"],
+            parent=f"{place}/" + segments["parent"].astype("str").where(segments["parent"].notna()),
+            run_id=segments["run_id"] + run_offset,
+            config_id=segments["config_id"].map(ids),
+        ),
+    }
+
+
+def _concatenated(parts: Sequence[dict[TableName, pd.DataFrame]]) -> Tables:
+    import pandas as pd
+
+    frames: dict[str, Any] = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in TABLES}
+    frames["configs"] = frames["configs"].drop_duplicates("config_id", ignore_index=True)
+    return Tables(**frames)
+
+
+def _refuse_repeats(runs: pd.DataFrame) -> None:
+    """From the start a configuration and a seed give one run; two would be copies, or not comparable."""
+    fresh = runs[runs["start_step"] == 0]
+    repeated = fresh[fresh.duplicated(["config_id", "seed", "member"])]
+    if len(repeated):
+        row = repeated.iloc[0]
+        raise InputError(
+            f"{len(repeated)} runs are in two of them, e.g. of seed {row['seed']}: the landscapes overlap", key="seed"
+        )

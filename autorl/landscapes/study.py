@@ -1,0 +1,279 @@
+"""A study's folder as a landscape, also while a driver runs: its SQLite tables as frames with the landscape's columns.
+
+The database is copied into memory in one read transaction (`mode=ro`), so a reader never holds up the driver and never
+writes there. What is read is the moment of the copy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from autorl.landscapes._provenance import package
+from autorl.landscapes.manifest import Manifest, Objective
+from autorl.landscapes.schema import TABLES, TableName, Tables, config_rows
+from autorl.landscapes.write import write_landscape
+from autorl.space import Space, compile_algorithms, load_space, parse_document
+from autorl.store.schema import SCHEMA_VERSION
+from autorl.store.store import DATABASE, STUDY_FILE
+from autorl.types import FrozenMap, InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COST_METRICS = ("wall_seconds", "environment_steps")  # objectives that are columns of `runs`, not of `evals`
+ABOUT = ("description", "licence", "citation", "url", "creator", "commit", "hardware")
+_NAMESPACE = "studies"
+_NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:/-]+")
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyData:
+    """What a study has recorded, as a landscape.
+
+    Attributes:
+        pending: proposals without a score.
+    """
+
+    manifest: Manifest
+    space: Space
+    tables: Tables
+    pending: int
+
+
+def is_study(folder: Path) -> bool:
+    """Whether `folder` holds a study."""
+    return (folder / STUDY_FILE).is_file()
+
+
+def read_study(folder: Path) -> StudyData:
+    """The study in `folder` as it is now. Its id is `studies/<trainer>/<environment or name>`.
+
+    An objective that is a cost (`wall_seconds`, `environment_steps`) is a metric at the last evaluation of each run.
+
+    Raises:
+        InputError: there is no study, or its files cannot be read.
+    """
+    path = folder / STUDY_FILE
+    try:
+        document = parse_document(path.read_text(encoding="utf-8"), str(path)).data
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"holds no study that can be read: {error}", file=str(folder)) from None
+    try:
+        with closing(_snapshot(folder / DATABASE)) as connection:
+            return _read(connection, folder, document)
+    except (sqlite3.Error, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"cannot be read as a study ({error!r})", file=str(folder)) from None
+
+
+def from_study(
+    study: str | Path,
+    root: str | Path,
+    id: str,
+    *,
+    bounds: tuple[float | None, float | None] = (None, None),
+    replace: bool = False,
+    **about: str,
+) -> Manifest:
+    """Write what a study recorded to the landscape folder `root/id`.
+
+    Args:
+        study: the study's folder.
+        root: where landscapes are kept.
+        id: `namespace/algorithm/environment`; the environment is the study's, verbatim.
+        bounds: smallest and largest value the objective can take.
+        replace: whether an existing landscape may be replaced.
+        about: fields of the manifest a study does not know: description, licence, citation, url, creator, commit,
+            hardware.
+
+    Raises:
+        InputError: no study or nothing recorded in it, a wrong id or field, or the folder exists.
+    """
+    unknown = sorted(set(about) - set(ABOUT))
+    if unknown:
+        raise InputError(f"unknown field; allowed: {', '.join(ABOUT)}", key=unknown[0])
+    data = read_study(Path(study))
+    if data.tables.runs.empty:
+        raise InputError("has recorded no run yet", file=str(study))
+    manifest = dataclasses.replace(data.manifest, id=id)
+    algorithm, environment = _names(id, str(study), data)
+    runs = data.tables.runs.assign(environment=environment)
+    if runs["algorithm"].nunique() == 1:
+        runs["algorithm"] = algorithm
+    if data.pending:
+        notes = (*manifest.notes, f"Written while {data.pending} proposals of the study were pending.")
+        manifest = dataclasses.replace(manifest, notes=notes)
+    known: dict[str, Any] = {"algorithm": algorithm, "environment": environment, "return_bounds": bounds, **about}
+    known.setdefault("description", f"{len(data.tables.configs)} configurations of {algorithm} on {environment}.")
+    tables = dataclasses.replace(data.tables, runs=runs)
+    manifest = dataclasses.replace(manifest, **known, rows=FrozenMap())
+    return write_landscape(Path(root) / id, tables, manifest, data.space, replace)
+
+
+def _names(id: str, study: str, data: StudyData) -> tuple[str, str]:
+    """Algorithm and environment of an id. Raises InputError if the environment is not the study's."""
+    _, algorithm, environment = (*id.split("/", 2), "", "")[:3]
+    found = data.tables.runs["environment"].iloc[0]
+    trained = data.manifest.trainer["environment"]["id"]
+    if trained is not None and environment != trained:
+        raise InputError(
+            f"the study trained on {found!r}, so the id is namespace/algorithm/{found}", file=study, key=id
+        )
+    return algorithm, environment
+
+
+def _snapshot(path: Path) -> sqlite3.Connection:
+    """The database copied into memory. Without a log nobody is writing, and SQLite is told so: it then needs no file of
+    its own beside the database, which may lie on a read-only disk.
+    """
+    if not path.exists():  # a study killed before its first event
+        raise InputError("holds a study that has recorded nothing yet", file=str(path.parent))
+    log = path.with_name(f"{path.name}-wal")
+    quiet = not log.exists()
+    try:
+        copy = _copied(path, immutable=quiet)
+    except sqlite3.DatabaseError:
+        if not (quiet and log.exists()):
+            raise
+        copy = _copied(path, immutable=False)  # a driver began to write meanwhile
+    (version,) = copy.execute("PRAGMA user_version").fetchone()
+    if version > SCHEMA_VERSION:
+        raise InputError(
+            f"was written by a newer autorl (schema {version}; this one reads up to {SCHEMA_VERSION})", file=str(path)
+        )
+    return copy
+
+
+def _copied(path: Path, *, immutable: bool) -> sqlite3.Connection:
+    address = f"file:{quote(str(path.resolve()))}?mode=ro" + ("&immutable=1" if immutable else "")
+    copy = sqlite3.connect(":memory:")
+    with closing(sqlite3.connect(address, uri=True, timeout=30)) as source:
+        source.backup(copy)
+    return copy
+
+
+def _read(connection: sqlite3.Connection, folder: Path, document: Mapping[str, Any]) -> StudyData:
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone() is None:
+        raise InputError("holds a study that has recorded nothing yet", file=str(folder))
+    environment = document["environment"]["id"] if document["environment"].get("id") else document["name"]
+    space, objective = _space(document), document["objective"][0]
+    tables = _tables(connection, space, environment, objective["metric"])
+    manifest = _manifest(connection, document, environment, folder)
+    last = document["fidelity"]["steps"]
+    planned = {
+        last * k // document["fidelity"]["evaluations"] for k in range(1, document["fidelity"]["evaluations"] + 1)
+    }
+    steps = tuple(sorted({*planned, *(int(step) for step in tables.evals["step"].unique())} - {0}))
+    rows = FrozenMap({str(name): len(tables[name]) for name in TABLES})
+    manifest = dataclasses.replace(manifest, steps=steps, space_hash=space.hash, rows=rows)
+    (pending,) = connection.execute("SELECT count(*) FROM proposals WHERE status = 'pending'").fetchone()
+    return StudyData(manifest, space, tables, pending)
+
+
+def _space(document: Mapping[str, Any]) -> Space:
+    """The search space as the study resolves it."""
+    constants = {"n_envs": document["environment"]["n_envs"], "horizon": document["fidelity"]["steps"]}
+    parts = {name: load_space(part["space"], None, constants) for name, part in document.get("algorithms", {}).items()}
+    return compile_algorithms(parts) if parts else load_space(document["space"], None, constants)
+
+
+def _tables(connection: sqlite3.Connection, space: Space, environment: str, metric: str) -> Tables:
+    listed = connection.execute("SELECT config_id, origin, config FROM configs ORDER BY config_id").fetchall()
+    configs = config_rows(space, {number: json.loads(text) for number, _, text in listed}, origin="")
+    configs["origin"] = [origin for _, origin, _ in listed]
+    runs = _frame(connection, "runs", "ORDER BY run_id")
+    runs["environment"] = runs["environment"].fillna(environment)
+    segments = _frame(connection, "segments", "ORDER BY rowid")
+    return Tables(configs, runs, _evals(connection, runs, metric), segments)
+
+
+def _frame(connection: sqlite3.Connection, name: TableName, order: str) -> pd.DataFrame:
+    import pandas as pd
+
+    columns = [column.name for column in TABLES[name]]
+    rows = connection.execute(f"SELECT {', '.join(columns)} FROM {name} {order}").fetchall()
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _evals(connection: sqlite3.Connection, runs: pd.DataFrame, objective: str) -> pd.DataFrame:
+    """One column for each metric, the objective's even if nothing was measured yet."""
+    import pandas as pd
+
+    rows = connection.execute("SELECT run_id, step, metric, value FROM evals").fetchall()
+    long = pd.DataFrame(rows, columns=["run_id", "step", "metric", "value"])
+    taken = sorted({"run_id", "step"} & set(long["metric"]))
+    if taken:
+        raise InputError(f"a metric has the name of a column of 'evals': {taken[0]}", key="metric")
+    evals = long.pivot(index=["run_id", "step"], columns="metric", values="value").reset_index()
+    evals.columns.name = None
+    if objective in COST_METRICS:
+        last = evals.groupby("run_id")["step"].transform("max") == evals["step"]
+        evals[objective] = evals["run_id"].map(runs.set_index("run_id")[objective]).where(last)
+    elif objective not in evals:
+        evals[objective] = pd.Series(index=evals.index, dtype=float)
+    return evals
+
+
+def _manifest(connection: sqlite3.Connection, document: Mapping[str, Any], environment: str, folder: Path) -> Manifest:
+    """The manifest without what depends on the tables: steps, rows and the space's hash."""
+    objective, optimizer, seeds = document["objective"][0], document["optimizer"], document["seeds"]
+    penalty = document["failures"]["penalty"]
+    added = [seed for body in _events(connection, "test_seeds") for seed in body["seeds"]]
+    name = document["trainer"]["name"] if document.get("trainer") else "algorithms"
+    (latest,) = connection.execute("SELECT max(time) FROM event").fetchone()
+    file = folder / STUDY_FILE
+    return Manifest(
+        id=_NOT_IN_AN_ID.sub("-", f"{_NAMESPACE}/{name}/{environment}"),
+        description=f"Study {document['name']}.",
+        algorithm=name,
+        environment=environment,
+        steps=(document["fidelity"]["steps"],),
+        seeds=FrozenMap(tuning=seeds["tuning"], test=[*seeds["test"], *added]),
+        licence="",
+        objective=Objective(
+            objective["metric"], objective["direction"], penalty=None if penalty == "worst" else float(penalty)
+        ),
+        sampler=FrozenMap(name=optimizer["name"], seed=optimizer.get("seed", document["seed"])),
+        evaluation=FrozenMap(episodes=document["fidelity"]["episodes"], reduce=objective["reduce"]),
+        trainer=FrozenMap({**_trainer(document), "environment": {"id": None, **document["environment"]}}),
+        sources=(FrozenMap(path=STUDY_FILE, sha256=hashlib.sha256(file.read_bytes()).hexdigest()),),
+        created=datetime.fromtimestamp(latest, UTC).date().isoformat() if latest else "",
+        **_sessions(_events(connection, "session")),
+    )
+
+
+def _trainer(document: Mapping[str, Any]) -> dict[str, Any]:
+    if document.get("trainer"):
+        return dict(document["trainer"])
+    return {"name": "algorithms", **{name: part["trainer"] for name, part in document["algorithms"].items()}}
+
+
+def _events(connection: sqlite3.Connection, kind: str) -> list[dict[str, Any]]:
+    rows = connection.execute("SELECT body FROM event WHERE kind = ? ORDER BY seq", (kind,)).fetchall()
+    return [json.loads(body) for (body,) in rows]
+
+
+def _sessions(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Packages and machine of the sessions that worked on the study; a difference between sessions is a note."""
+    if not sessions:
+        return {}
+    first = sessions[0]
+    versions = {"autorl": first["version"], **first.get("packages", {})}
+    notes = []
+    for other in sessions[1:]:
+        changed = {"autorl": other["version"], **other.get("packages", {})}.items() - versions.items()
+        notes += [f"A later session used {name} {version}." for name, version in sorted(changed)]
+    return {
+        "packages": FrozenMap({name: package(name, version) for name, version in versions.items()}),
+        "hardware": f"{first['machine']}, {first['cores']} cores" if "machine" in first else "",
+        "notes": tuple(dict.fromkeys(notes)),
+    }

@@ -1,0 +1,97 @@
+"""Merging, deleting and exporting landscapes."""
+
+import optuna
+import pandas as pd
+import pytest
+from landscape_samples import SEEDS, SPACE, STEPS, configs, manifest, tables
+
+from autorl.landscapes import Landscape, delete_landscape, list_landscapes, merge_landscapes, write_landscape
+from autorl.landscapes.export import export_optuna, export_table
+from autorl.landscapes.validate import validate
+from autorl.types import FrozenMap, InputError
+
+
+def written(root, id="sample/dqn/CartPole-v1", first=0, count=4, seeds=None, **changes):
+    rows = tables(first, count)
+    if seeds is not None:
+        rows.runs["seed"] += seeds
+        rows.segments["seed"] += seeds
+        changes["seeds"] = FrozenMap({role: [seed + seeds for seed in each] for role, each in SEEDS.items()})
+    write_landscape(root / id, rows, manifest(id=id, **changes), SPACE)
+    return Landscape(root / id)
+
+
+def test_merged_landscapes_hold_all_runs_over_one_numbering(tmp_path):
+    parts = [written(tmp_path, "a/dqn/CartPole-v1"), written(tmp_path, "b/dqn/CartPole-v1", first=2, seeds=10)]
+    done = merge_landscapes(parts, tmp_path, "all/dqn/CartPole-v1")
+    merged = Landscape(tmp_path / "all/dqn/CartPole-v1")
+    assert [str(problem) for problem in validate(merged.path)] == []
+    assert (done.rows["configs"], done.rows["runs"], done.rows["evals"]) == (6, 40, 160)
+    assert done.parents == ("a/dqn/CartPole-v1", "b/dqn/CartPole-v1")
+    assert done.seeds == {"tuning": (0, 1, 2, 10, 11, 12), "test": (100, 101, 110, 111)}
+    joined = "SELECT config_hash, seed, step, eval_return FROM evals JOIN runs USING (run_id) "
+    joined += "JOIN configs USING (config_id)"
+    for part in parts:
+        mine, theirs = set(merged.sql(joined).fetchall()), set(part.sql(joined).fetchall())
+        assert theirs <= mine
+
+
+def test_what_does_not_belong_together_is_not_merged(tmp_path):
+    first = written(tmp_path)
+    with pytest.raises(InputError, match="at least two"):
+        merge_landscapes([first], tmp_path, "x/dqn/CartPole-v1")
+    with pytest.raises(InputError, match="20 runs are in two of them"):
+        merge_landscapes([first, written(tmp_path, "b/dqn/CartPole-v1")], tmp_path, "x/dqn/CartPole-v1")
+    other = written(tmp_path, "c/dqn/Other-v1", environment="Other-v1")
+    with pytest.raises(InputError, match="cannot be merged"):
+        merge_landscapes([first, other], tmp_path, "x/dqn/CartPole-v1")
+    swapped = written(tmp_path, "d/dqn/CartPole-v1", seeds=100)
+    with pytest.raises(InputError, match="are test in sample"):
+        merge_landscapes([first, swapped], tmp_path, "x/dqn/CartPole-v1")
+    assert not (tmp_path / "x").exists()
+
+
+def test_deleting_leaves_neighbours_alone(tmp_path):
+    written(tmp_path)
+    kept = written(tmp_path, "sample/ppo/CartPole-v1")
+    delete_landscape(tmp_path / "sample/dqn/CartPole-v1")
+    assert list_landscapes(tmp_path) == {"sample/ppo/CartPole-v1": kept.path}
+    assert not (tmp_path / "sample/dqn").exists()
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(InputError, match="nothing was deleted"):
+        delete_landscape(tmp_path / "mine")
+    assert (tmp_path / "mine").is_dir()
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
+def test_a_flat_table_has_every_evaluation(tmp_path, ending):
+    landscape = written(tmp_path)
+    assert export_table(landscape, tmp_path / f"flat{ending}") == 80
+    file = tmp_path / f"flat{ending}"
+    frame = landscape.sql(f"FROM '{file}'").df() if ending == ".parquet" else pd.read_csv(file)
+    assert len(frame) == 80
+    assert frame.eval_return.sum() == pytest.approx(
+        landscape.sql("SELECT sum(eval_return) FROM evals").fetchall()[0][0]
+    )
+    assert {"seed_role", "learning_rate", "config_hash", "status"} <= set(frame)
+    with pytest.raises(InputError, match="exists already"):
+        export_table(landscape, tmp_path / f"flat{ending}")
+
+
+def test_an_optuna_study_has_the_configurations_and_their_means(tmp_path):
+    landscape = written(tmp_path)
+    assert export_optuna(landscape, tmp_path / "x.db") == 4
+    study = optuna.load_study(storage=f"sqlite:///{tmp_path}/x.db", study_name="sample/dqn/CartPole-v1")
+    best = landscape.best(by="mean")
+    assert study.best_value == pytest.approx(best.value)
+    assert study.best_trial.user_attrs == {"config_id": best.config_id, "test": pytest.approx(best.test)}
+    assert set(study.best_trial.intermediate_values) == set(STEPS)
+    for trial in study.trials:
+        config = configs(4)[trial.user_attrs["config_id"]]
+        assert set(trial.params) == set(config)
+        assert trial.params["learning_rate"] == pytest.approx(config["learning_rate"])
+
+
+def test_other_endings_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"\.csv"):
+        export_table(written(tmp_path), tmp_path / "x.txt")

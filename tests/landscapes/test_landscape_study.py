@@ -1,0 +1,162 @@
+"""A study's folder as a landscape: equal to what its database says, also in the middle, and written out."""
+
+import json
+import shutil
+import sqlite3
+
+import pandas as pd
+import pytest
+
+from autorl import load_landscape
+from autorl.landscapes import Landscape, from_study
+from autorl.landscapes.validate import validate
+from autorl.spec import load_spec
+from autorl.study import Study
+from autorl.types import InputError
+
+SPACE = {
+    "hyperparameters": {
+        "x": {"type": "float", "lower": 0.0, "upper": 1.0},
+        "kind": {"type": "categorical", "choices": ["a", "b"]},
+        "only_b": {"type": "int", "lower": 1, "upper": 9},
+        "layers": {"type": "ordinal", "choices": [[16], [16, 16]]},
+    },
+    "conditions": {"only_b": "kind == b"},
+}
+STUDY = {
+    "name": "small",
+    "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}, "noise": 0.1, "interaction": 0.05}},
+    "space": SPACE,
+    "fidelity": {"steps": 100, "evaluations": 5},
+    "budget": {"configurations": 8},
+    "seeds": {"tuning": 2, "test": 3},
+    "optimizer": "sobol",
+    "executor": {"name": "in_process"},
+    "test": {"top": 8},
+}
+
+
+def run(folder, **changes):
+    study = Study.create(load_spec({**STUDY, **changes}), folder)
+    try:
+        study.run()
+    finally:
+        study.close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("study") / "study")
+
+
+def database(folder, sql):
+    with sqlite3.connect(folder / "study.sqlite") as connection:
+        return connection.execute(sql).fetchall()
+
+
+def test_tables_hold_what_the_database_holds(finished):
+    data = load_landscape(finished)
+    assert data.is_study
+    assert data.manifest.rows["runs"] == 8 * 5
+    stored = database(finished, "SELECT run_id, step, value FROM evals WHERE metric = 'eval_return' ORDER BY 1, 2")
+    assert data.sql("SELECT run_id, step, CAST(eval_return AS FLOAT) FROM evals ORDER BY 1, 2").fetchall() == [
+        (run_id, step, pytest.approx(value, rel=1e-6)) for run_id, step, value in stored
+    ]
+    for number, text in database(finished, "SELECT config_id, config FROM configs"):
+        assert json.loads(json.dumps(dict(data.config(number)))) == json.loads(text)
+    types = {row[0]: row[1] for row in data.sql("DESCRIBE configs").fetchall()}
+    assert (types["x"], types["only_b"], types["kind"]) == ("DOUBLE", "BIGINT", "VARCHAR")
+    assert data.sql("SELECT count(*) FROM configs WHERE (kind = 'b') <> (only_b IS NOT NULL)").fetchall() == [(0,)]
+    assert {name: data.manifest.seeds[name] for name in ("tuning", "test")} == {
+        "tuning": (0, 1),
+        "test": (100, 101, 102),
+    }
+
+
+def test_best_is_the_best_by_hand(finished):
+    rows = database(
+        finished,
+        "SELECT config_id, AVG(value) FROM evals JOIN runs USING (run_id) WHERE metric = 'eval_return' AND step = 100 "
+        "AND seed_role = 'tuning' GROUP BY config_id ORDER BY 2 DESC",
+    )
+    choice = load_landscape(finished).best(by="mean")
+    assert (choice.config_id, choice.value) == (rows[0][0], pytest.approx(rows[0][1]))
+    assert choice.test is not None
+    assert len(load_landscape(finished).curves(choice.config_id)) == 5 * 5
+
+
+def test_a_study_in_the_middle_can_be_read_and_is_not_touched(tmp_path):
+    study = Study.create(load_spec(STUDY), tmp_path / "live")
+    try:
+        pool = study.advance()
+        before = load_landscape(tmp_path / "live")
+        assert before.manifest.rows["runs"] == 0
+        assert before.metrics == ("eval_return",)
+        assert before.sql("SELECT count(*) FROM scores").fetchall() == [(0,)]
+        study.record(study.load(pool[0].trainer).train(pool[0], lambda report: None))
+        after = load_landscape(tmp_path / "live")
+        assert after.manifest.rows["runs"] == 1
+        assert after.sql("SELECT count(*) FROM evals WHERE eval_return IS NOT NULL").fetchall() == [(5,)]
+        assert before.manifest.rows["runs"] == 0
+    finally:
+        study.close()
+
+
+def test_a_study_killed_before_its_first_event_says_so(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "unborn")
+    (tmp_path / "unborn" / "study.sqlite").unlink()
+    with pytest.raises(InputError, match="recorded nothing yet"):
+        Landscape(tmp_path / "unborn")
+
+
+def test_a_cost_objective_is_a_metric_of_the_last_evaluation(tmp_path):
+    folder = run(tmp_path / "cost", objective={"metric": "wall_seconds", "direction": "minimize"})
+    data = load_landscape(folder)
+    frame = data.sql("SELECT step, wall_seconds FROM evals").df()
+    assert frame[frame.step < 100].wall_seconds.isna().all()
+    assert (frame[frame.step == 100].wall_seconds > 0).all()
+    assert data.best(by="mean").value > 0
+
+
+def test_failed_runs_have_their_status_and_the_penalty(tmp_path):
+    trainer = {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}, "nan": {"above": {"x": 0.6}}}}
+    folder = run(tmp_path / "failing", trainer=trainer, failures={"penalty": -3.0})
+    data = load_landscape(folder)
+    failed = data.sql("SELECT count(*) FROM runs WHERE status = 'diverged'").fetchall()[0][0]
+    assert failed > 0
+    query = "SELECT DISTINCT value FROM scores JOIN runs USING (run_id) WHERE status = 'diverged' AND step = 100"
+    assert data.sql(query).fetchall() == [(-3.0,)]
+
+
+def test_written_out_it_is_a_valid_landscape_with_the_same_rows(finished, tmp_path):
+    manifest = from_study(finished, tmp_path, "my/synthetic/bowl", licence="CC0", bounds=(-2.0, 2.0))
+    assert [str(problem) for problem in validate(tmp_path / "my/synthetic/bowl")] == []
+    written, live = Landscape(tmp_path / "my/synthetic/bowl"), load_landscape(finished)
+    assert not written.is_study
+    assert (manifest.algorithm, manifest.environment, manifest.return_bounds) == ("synthetic", "bowl", (-2.0, 2.0))
+    for table in ("configs", "evals", "segments"):
+        query = f"SELECT * FROM {table} ORDER BY ALL"
+        pd.testing.assert_frame_equal(written.sql(query).df(), live.sql(query).df())
+    assert written.best().config == live.best().config
+    assert manifest.packages["numpy"]["sha256"]
+    with pytest.raises(InputError, match="exists"):
+        from_study(finished, tmp_path, "my/synthetic/bowl")
+
+
+def test_what_cannot_be_written_is_refused(finished, tmp_path):
+    with pytest.raises(InputError, match="unknown field"):
+        from_study(finished, tmp_path, "my/synthetic/bowl", author="me")
+    with pytest.raises(InputError, match="namespace/algorithm/environment"):
+        from_study(finished, tmp_path, "bowl")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InputError, match="no landscape"):
+        load_landscape(tmp_path)
+
+
+def test_the_environment_of_the_id_is_the_studys(tmp_path):
+    folder = run(tmp_path / "named", environment={"id": "CartPole-v1"})
+    with pytest.raises(InputError, match="CartPole-v1"):
+        from_study(folder, tmp_path, "my/synthetic/Acrobot-v1")
+    assert from_study(folder, tmp_path, "my/synthetic/CartPole-v1").environment == "CartPole-v1"
+    assert load_landscape(folder).manifest.id == "studies/synthetic/CartPole-v1"
