@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from autorl.cli import catalog, compare, inspect, run
+from autorl.cli import catalog, compare, inspect, landscape, run
 from autorl.types import InputError, StudyError
 
 INTERRUPTED = 130
@@ -93,6 +93,7 @@ app.command()(run.replay)
 app.command()(inspect.export)
 app.command()(inspect.report)
 app.command("compare")(compare.compare)
+app.add_typer(landscape.app, name="landscape")
 app.command()(catalog.space)
 app.command()(catalog.trainers)
 app.command()(catalog.optimizers)

@@ -1,0 +1,438 @@
+"""The command group `autorl landscape`: look at landscape data sets, bring them in, put them out, build them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from autorl.cli.options import AsJson, Quiet, Workers, print_json
+from autorl.types import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from autorl.landscapes import Manifest
+    from autorl.spec import Spec
+    from autorl.study import Study
+
+ROOT = Path("landscapes")
+_BLIND = ("sobol", "random", "grid")  # optimizers whose configurations do not depend on results
+_DIGITS = 6
+
+
+class _InOrder(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+
+app = typer.Typer(
+    cls=_InOrder,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Landscape data sets: every run of many configurations, to be queried, replayed, imported and published.",
+)
+Source = Annotated[
+    str, typer.Argument(metavar="LANDSCAPE", help="An id, a landscape folder, or a study's folder.", show_default=False)
+]
+Out = Annotated[Path, typer.Option("--out", help="Folder landscapes are kept in.")]
+Role = Annotated[str, typer.Option("--seeds", help="Seeds that count: tuning, test or all.")]
+By = Annotated[str, typer.Option("--by", help="Aggregate over seeds: mean, median, iqm, cvar(0.2), quantile(0.25).")]
+Step = Annotated[int | None, typer.Option("--step", help="Step of the evaluation; default the last.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
+
+
+@app.command("list")
+def list_all(
+    where: Annotated[str, typer.Argument(help="local, shipped or all.")] = "all",
+    root: Annotated[Path, typer.Option(help="Folder of the local ones.")] = ROOT,
+    as_json: AsJson = False,
+) -> None:
+    """The landscapes there are: local ones, and those shipped with the package."""
+    from autorl.landscapes import Landscape, list_landscapes, shipped_root
+
+    if where not in ("local", "shipped", "all"):
+        raise InputError(f"expected local, shipped or all, got {where!r}", key="WHERE")
+    roots = {"local": root, "shipped": shipped_root()}
+    rows, seen = [], set[Path]()
+    for place, folder in roots.items():
+        if where not in (place, "all") or folder is None or not folder.is_dir() or folder.resolve() in seen:
+            continue
+        seen.add(folder.resolve())
+        for name, path in list_landscapes(folder).items():
+            counts = Landscape(path).manifest.rows
+            rows.append((name, place, *(counts[table] for table in ("configs", "runs", "evals")), str(path)))
+    _show(("landscape", "where", "configurations", "runs", "evaluations", "folder"), rows, as_json=as_json)
+
+
+@app.command()
+def info(source: Source, as_json: AsJson = False) -> None:
+    """What a landscape is, how it was made, and how its runs ended."""
+    from autorl.landscapes import load_landscape
+
+    landscape = load_landscape(source)
+    manifest = landscape.manifest
+    status = dict(landscape.sql("SELECT status, count(*) FROM runs GROUP BY status ORDER BY status").fetchall())
+    if as_json:
+        print_json({**manifest.to_dict(), "folder": str(landscape.path), "status": status})
+        return
+    objective = manifest.objective
+    steps = manifest.steps
+    lines = {
+        "landscape": manifest.id,
+        "folder": f"{landscape.path}{' (a study)' if landscape.is_study else ''}",
+        "description": manifest.description,
+        "objective": f"{objective.direction} {objective.metric}",
+        "rows": ", ".join(f"{count} {name}" for name, count in manifest.rows.items()),
+        "runs": ", ".join(f"{count} {name}" for name, count in status.items()) or "none",
+        "tuning seeds": _listed(manifest.seeds.get("tuning", ())),
+        "test seeds": _listed(manifest.seeds.get("test", ())),
+        "steps": f"{len(steps)}, from {steps[0]} to {steps[-1]}",
+        "metrics": ", ".join(landscape.metrics),
+        "hyperparameters": ", ".join(landscape.space.names),
+        "sampler": ", ".join(f"{key} {value}" for key, value in manifest.sampler.items()),
+        "licence": manifest.licence or "none stated",
+        "created": manifest.created,
+    }
+    for key, text in lines.items():
+        typer.echo(f"{key:16}{text}".rstrip())
+    for note in manifest.notes:
+        typer.echo(f"{'note':16}{note}")
+
+
+@app.command()
+def query(
+    source: Source,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="Over configs, runs, evals, segments, scores.")],
+    limit: Annotated[int, typer.Option(min=0, help="Rows to print; 0 = all. --json prints all.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a landscape in SQL (DuckDB's dialect)."""
+    from autorl.landscapes import load_landscape
+
+    answer = load_landscape(source).sql(sql)
+    rows = answer.fetchall()
+    shown = rows if as_json or limit == 0 else rows[:limit]
+    _show(answer.columns, shown, as_json=as_json)
+    if len(shown) < len(rows):
+        typer.echo(f"... and {len(rows) - len(shown)} more rows (--limit 0 prints all)", err=True)
+
+
+@app.command()
+def best(source: Source, seeds: Role = "tuning", by: By = "iqm", step: Step = None, as_json: AsJson = False) -> None:
+    """The best configuration over the seeds of a role, and what it scores on the others."""
+    from autorl.landscapes import load_landscape
+
+    landscape = load_landscape(source)
+    choice = landscape.best(_role(seeds), by, step)
+    if as_json:
+        print_json({**vars(choice), "config": _plain(choice.config)})
+        return
+    unit = "optimizer steps" if landscape.manifest.step_unit == "optimizer_steps" else "steps"
+    typer.echo(f"configuration {choice.config_id}, chosen by {choice.by} over {seeds} seeds at {choice.step} {unit}")
+    for role, value in (("tuning", choice.tuning), ("test", choice.test)):
+        chosen = " (optimistic: it was chosen by these)" if seeds in (role, "all") else ""
+        typer.echo(f"  {role + ' seeds':14}{_cell(value)}{chosen if value is not None else ''}")
+    for name, setting in choice.config.items():
+        typer.echo(f"  {name} = {_cell(_plain(setting))}")
+
+
+@app.command()
+def curve(
+    source: Source,
+    config_id: Annotated[int, typer.Argument(help="Configuration, as `best` and `top` name it.")],
+    as_json: AsJson = False,
+) -> None:
+    """The learning curves of one configuration, seed by seed."""
+    from autorl.landscapes import load_landscape
+
+    frame = load_landscape(source).curves(config_id)
+    _show([str(name) for name in frame], _rows_of(frame), as_json=as_json)
+
+
+@app.command()
+def top(
+    source: Source,
+    count: Annotated[int, typer.Option("--n", "-n", min=1, help="How many.")] = 10,
+    seeds: Role = "tuning",
+    by: By = "iqm",
+    step: Step = None,
+    as_json: AsJson = False,
+) -> None:
+    """The best configurations, best first."""
+    from autorl.landscapes import load_landscape
+
+    frame = load_landscape(source).top(count, _role(seeds), by, step)
+    _show([str(name) for name in frame], _rows_of(frame), as_json=as_json)
+
+
+@app.command()
+def validate(
+    sources: Annotated[list[str], typer.Argument(metavar="LANDSCAPE...", help="Ids or folders; a folder of many too.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check integrity: files, keys, seeds, curves, bounds, copies. Exit code 1 if a rule is broken."""
+    from autorl.landscapes.validate import validate as check
+
+    folders = [folder for source in sources for folder in _folders(source)]
+    problems = check(folders)
+    if as_json:
+        print_json([vars(problem) for problem in problems])
+    else:
+        for problem in problems:
+            typer.echo(str(problem))
+        typer.echo(f"{len(folders)} landscapes checked: {len(problems) or 'no'} problems")
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command("import")
+def import_files(
+    source: Annotated[Path, typer.Argument(help="ARLBench's CSV(.gz) file, folder of them, or optimizer_runs folder.")],
+    out: Out = ROOT,
+    namespace: Annotated[str, typer.Option(help="First part of the new ids.")] = "arlbench",
+    tuning_seeds: Annotated[int, typer.Option(min=1, help="The lowest N seeds tune, the others test.")] = 5,
+    replace: Replace = False,
+    as_json: AsJson = False,
+) -> None:
+    """Import data of others. The format is recognised: ARLBench's landscapes and its optimizer runs."""
+    from autorl.landscapes.importers import import_any
+
+    if not source.exists():
+        raise InputError("no such file or folder", file=str(source))
+    done = import_any(source, out, tuning_seeds=tuning_seeds, namespace=namespace, replace=replace)
+    _show_written(done, out, as_json=as_json)
+
+
+@app.command()
+def merge(
+    sources: Annotated[list[str], typer.Argument(metavar="LANDSCAPE...", help="Two or more, over one space.")],
+    id: Annotated[str, typer.Option("--id", help="Of the result: namespace/algorithm/environment.")],
+    out: Out = ROOT,
+    replace: Replace = False,
+    as_json: AsJson = False,
+) -> None:
+    """Merge landscapes of one algorithm, environment and space into one."""
+    from autorl.landscapes import load_landscape, merge_landscapes
+
+    done = merge_landscapes([load_landscape(source) for source in sources], out, id, replace)
+    _show_written([done], out, as_json=as_json)
+
+
+@app.command()
+def delete(
+    source: Source,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a landscape folder. A study's folder is never deleted."""
+    from autorl.landscapes import delete_landscape, load_landscape
+
+    landscape = load_landscape(source)
+    if not yes:
+        if as_json:
+            raise InputError("nobody can be asked: add --yes", key="--json")
+        typer.confirm(f"Delete {landscape.path} ({landscape.manifest.rows['runs']} runs)?", abort=True)
+    delete_landscape(landscape.path)
+    if as_json:
+        print_json({"deleted": str(landscape.path)})
+    else:
+        typer.echo(f"deleted {landscape.path}")
+
+
+@app.command()
+def export(
+    source: Source,
+    file: Annotated[Path, typer.Argument(help=".csv, .csv.gz or .parquet: a table; .db or .sqlite3: an Optuna study.")],
+    seeds: Role = "tuning",
+    by: By = "mean",
+    as_json: AsJson = False,
+) -> None:
+    """Write a landscape for other tools: one flat table, or an Optuna study (SQLite) with a trial per configuration."""
+    from autorl.landscapes import load_landscape
+    from autorl.landscapes.export import export_optuna, export_table
+
+    landscape = load_landscape(source)
+    optuna = file.suffix in (".db", ".sqlite", ".sqlite3")
+    count = export_optuna(landscape, file, _role(seeds), by) if optuna else export_table(landscape, file)
+    what = "trials" if optuna else "rows"
+    if as_json:
+        print_json({"file": str(file), what: count})
+    else:
+        typer.echo(f"{file}: {count} {what}")
+
+
+@app.command()
+def build(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A study file with `optimizer: sobol`.")],
+    id: Annotated[str, typer.Option("--id", help="Of the landscape: namespace/algorithm/environment.")],
+    out: Out = ROOT,
+    study: Annotated[Path | None, typer.Option(help="Folder of the study; default studies/<name>.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file.")
+    ] = None,
+    about: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=TEXT", help="Of the manifest: description, licence, citation, url, creator, commit."),
+    ] = None,
+    bounds: Annotated[
+        tuple[float, float] | None, typer.Option(metavar="LOW HIGH", help="Range the objective cannot leave.")
+    ] = None,
+    workers: Workers = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run; write nothing.")] = False,
+    replace: Replace = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train every configuration of a build file on all its seeds, and write the landscape.
+
+    The build file is a study file whose optimizer does not learn: sobol, random or grid. Every configuration is trained
+    on the tuning seeds and then on the test seeds. The same command goes on where it was interrupted.
+    """
+    from autorl.cli.run import STUDIES, print_plan
+    from autorl.landscapes import from_study
+
+    spec = _build_spec(file, settings or [])
+    folder = study or STUDIES / spec.name
+    if dry_run:
+        print_plan(spec, folder, as_json=as_json)
+        return
+    if (out / id).exists() and not replace:
+        raise InputError("the landscape exists; choose another --id, or --replace it", file=str(out / id))
+    _train_all(spec, folder, workers=workers, as_json=as_json, quiet=quiet)
+    facts = _facts(about or [])
+    done = from_study(folder, out, id, bounds=bounds or (None, None), replace=replace, **facts)
+    _show_written([done], out, as_json=as_json)
+
+
+def _build_spec(file: Path, settings: list[str]) -> Spec:
+    """The study of a build file, with every configuration among those trained on test seeds."""
+    from autorl.cli.run import read_study
+
+    spec = read_study(str(file), {}, settings)
+    if spec.optimizer.name not in _BLIND or spec.optimizer.stop is not None:
+        message = f"expected one of {', '.join(_BLIND)}, without `stop`: a search would leave out what looks bad"
+        raise InputError(message, file=str(file), key="optimizer")
+    if spec.evaluation.seeds != "fixed":
+        raise InputError("every configuration is trained on all seeds: expected fixed", key="evaluation.seeds")
+    if not math.isfinite(spec.full_runs):
+        raise InputError("expected a number of configurations or runs", file=str(file), key="budget")
+    return read_study(str(file), {"test.top": math.ceil(spec.full_runs)}, settings)
+
+
+def _train_all(spec: Spec, folder: Path, *, workers: int | None, as_json: bool, quiet: bool) -> None:
+    """Run the study in `folder` to its end, or to the end of what is left of it."""
+    from autorl.cli.run import run_study
+
+    study = _take_up(spec, folder)
+    try:
+        run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
+    except KeyboardInterrupt:
+        typer.echo("autorl: interrupted; every finished segment is kept: the same command goes on", err=True)
+        raise typer.Exit(130) from None
+    finally:
+        study.close()
+
+
+def _take_up(spec: Spec, folder: Path) -> Study:
+    """The study in `folder`: a new one, or the one that was begun there.
+
+    Raises:
+        InputError: the folder holds another study.
+    """
+    from autorl.study import Study
+
+    if not (folder / "study.yaml").exists():
+        return Study.create(spec, folder)
+    study = Study.open(folder)
+    if study.spec.freeze() != spec.freeze():
+        study.close()
+        raise InputError("holds another study: choose another folder with --study", file=str(folder))
+    return study
+
+
+def _facts(about: Sequence[str]) -> dict[str, str]:
+    from autorl.landscapes.study import ABOUT
+
+    facts = {}
+    for text in about:
+        key, separator, value = text.partition("=")
+        if not separator or key.strip() not in ABOUT:
+            raise InputError(f"expected KEY=TEXT with a key of {', '.join(ABOUT)}, got {text!r}", key="--about")
+        facts[key.strip()] = value.strip()
+    return facts
+
+
+def _folders(source: str) -> list[Path]:
+    """The landscape a word stands for, or all those below a folder."""
+    from autorl.landscapes import list_landscapes, load_landscape
+
+    folder = Path(source)
+    if folder.is_dir() and not ((folder / "manifest.json").exists() or (folder / "study.yaml").exists()):
+        found = list(list_landscapes(folder).values())
+        if not found:
+            raise InputError("no landscape in it", file=source)
+        return found
+    return [load_landscape(source).path]
+
+
+def _role(text: str) -> Any:
+    if text not in ("tuning", "test", "all"):
+        raise InputError(f"expected tuning, test or all, got {text!r}", key="--seeds")
+    return text
+
+
+def _show_written(manifests: Iterable[Manifest], out: Path, *, as_json: bool) -> None:
+    rows = [
+        (each.id, *(each.rows[name] for name in ("configs", "runs", "evals")), str(out / each.id)) for each in manifests
+    ]
+    _show(("landscape", "configurations", "runs", "evaluations", "folder"), rows, as_json=as_json)
+
+
+def _show(header: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool) -> None:
+    """Rows as a table, or as a JSON list of objects."""
+    from autorl.report.text import columns
+
+    if as_json:
+        print_json([{name: _plain(value) for name, value in zip(header, row, strict=True)} for row in rows])
+    else:
+        typer.echo(columns(header, ([_cell(_plain(value)) for value in row] for row in rows), indent=""))
+
+
+def _rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
+    import pandas as pd
+
+    return [tuple(None if pd.isna(cell) else cell for cell in row) for row in frame.itertuples(index=False, name=None)]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.{_DIGITS}g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    """The value in JSON types; numbers that are not finite are null."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | bool | None) else str(value)
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    """`10: 0..9`, or the seeds themselves when they have gaps."""
+    ordered = sorted(seeds)
+    if not ordered:
+        return "none"
+    contiguous = ordered == list(range(ordered[0], ordered[-1] + 1))
+    text = f"{ordered[0]}..{ordered[-1]}" if contiguous else ", ".join(map(str, ordered))
+    return f"{len(ordered)}: {text}"
