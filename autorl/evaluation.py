@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,9 +82,14 @@ class Curve:
         return max(bisect_right(self.steps, step) - 1, 0)
 
 
-def join(outcomes: Sequence[Outcome]) -> Curve:
-    """The curve of a chain of segments, oldest first."""
+def join(outcomes: Sequence[Outcome], without: Collection[int] = ()) -> Curve:
+    """The curve of a chain of segments, oldest first.
+
+    `without`: steps that were evaluated only because a segment ended there; without them a run that was cut has the
+    curve of one that was not.
+    """
     points = {report.step: report.metrics for outcome in outcomes for report in outcome.reports}
+    points = {step: metrics for step, metrics in points.items() if step not in without}
     cost: dict[str, float] = {}
     for outcome in outcomes:
         for name, value in outcome.cost.items():

@@ -8,6 +8,7 @@ may change later.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -30,6 +32,7 @@ from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
 from autorl.seeds import SeedPlan
 from autorl.space import (
     Document,
+    Dumper,
     Space,
     compile_algorithms,
     load_space,
@@ -54,6 +57,15 @@ def _integral(value: Any) -> Any:
 def _number(value: Any) -> Any:
     if isinstance(value, bool | str):
         raise ValueError("expected a number")
+    return value
+
+
+UNLIMITED = 10**9  # configurations: the budget of an embedded search, which ends when its caller stops asking
+
+
+def _penalty(value: str | float) -> str | float:
+    if value != "worst" and (isinstance(value, bool | str) or not math.isfinite(value)):
+        raise ValueError(f"should be 'worst' or a finite number, got {value!r}")
     return value
 
 
@@ -233,7 +245,7 @@ class ExecutorSection(Section):
 
 
 class FailuresSection(Section):
-    penalty: Literal["worst"] | Number = "worst"
+    penalty: Annotated[str | float, AfterValidator(_penalty)] = "worst"
     """Score of a failed seed: the worst told so far at that fidelity, or a number (in the metric's own direction)."""
     retries: Whole = 3
     """How often a segment whose worker was lost is tried again."""
@@ -251,7 +263,7 @@ class LimitsSection(Section):
 class TestSection(Section):
     __test__ = False  # not a test class, whatever its name suggests to pytest
     top: Whole = 3
-    """How many of the best proposals are trained on test seeds besides the incumbent; they never re-rank it."""
+    """How many of the best proposals are trained on test seeds, the incumbent one of them; they never re-rank it."""
 
 
 class KeepSection(Section):
@@ -358,7 +370,7 @@ class Spec(Section):
 
     def judge(self) -> Judge:
         constraints = [Constraint(section.metric, section.max, section.min) for section in self.constraints]
-        penalty = None if self.failures.penalty == "worst" else self.failures.penalty
+        penalty = None if isinstance(self.failures.penalty, str) else self.failures.penalty
         return Judge(self.objectives(), constraints, self.evaluation.aggregate, penalty)
 
     def policy(self) -> Fixed | Racing:
@@ -373,7 +385,7 @@ class Spec(Section):
         per_proposal = len(self.policy().first)
         budget = self.budget
         if budget.configurations is not None:
-            return float(budget.configurations)
+            return math.inf if budget.configurations >= UNLIMITED else float(budget.configurations)
         if budget.environment_steps is not None:
             return budget.environment_steps / (self.fidelity.steps * per_proposal)
         return budget.runs / per_proposal if budget.runs is not None else float("inf")
@@ -410,16 +422,7 @@ class Spec(Section):
         data["seeds"] = {"tuning": list(self.plan.tuning), "test": list(self.plan.test)}
         data["optimizer"] = {**self.optimizer.model_dump(), **self.optimizer.options}
         kept = {key: value for key, value in data.items() if value is not None}
-        return str(yaml.dump(kept, Dumper=_Dumper, sort_keys=False))
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes text that our reader, unlike YAML 1.1, takes for a number: `1e-3`, `09`."""
-
-
-_Dumper.add_implicit_resolver(
-    "tag:autorl,2026:number", re.compile(r"[-+]?[0-9_]+([eE][-+]?[0-9]+)?$"), list("-+0123456789")
-)
+        return str(yaml.dump(kept, Dumper=Dumper, sort_keys=False))
 
 
 def load_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Spec:
@@ -547,6 +550,7 @@ def _first_problem(error: ValidationError, document: Document) -> InputError:
     if first["type"] == "missing":
         return document.error("is missing", key)
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys", message)
     if first["type"] != "value_error":
         message += f", got {first['input']!r}"
     return document.error(message, key)

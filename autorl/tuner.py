@@ -11,7 +11,7 @@ from typing import Any
 from autorl.executors import InProcess
 from autorl.seeds import SeedPlan
 from autorl.space import Space, parse_document
-from autorl.spec import Spec, load_spec
+from autorl.spec import UNLIMITED, Spec, load_spec
 from autorl.study import Progress, Result, Study
 from autorl.trainers._shared import AnyChange
 from autorl.trainers.function import FunctionTrainer
@@ -28,8 +28,6 @@ from autorl.types import (
     Trainer,
     TrainerSpec,
 )
-
-UNLIMITED = 10**9  # configurations: an embedded search ends when its caller stops asking
 
 
 def tune(

@@ -264,7 +264,7 @@ class Scored:
     Attributes:
         values: one per objective, aggregated over seeds; larger is better whatever the study's direction.
         spread: standard deviation over seeds (ddof=1), one per objective; 0 with one seed.
-        reached: the nominal step, `proposal.until`, unless every seed stopped itself earlier.
+        reached: the nominal step, `proposal.until`; a seed that stopped itself is scored as if it had gone on.
         constraints: infeasible where > 0.
         resumable: False when a seed failed: never a donor, never continued.
         mean: plain mean over seeds, the first tie-breaker between equal values (an IQM saturates).

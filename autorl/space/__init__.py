@@ -2,7 +2,7 @@
 
 from autorl.space.algorithms import compile_algorithms, split_algorithm
 from autorl.space.canonical import canonical_json
-from autorl.space.document import Document, parse_document, read_document, unknown_key
+from autorl.space.document import Document, Dumper, parse_document, read_document, unknown_key
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.space.schedules import resolve_schedules, schedule_function
 from autorl.space.space import Space
@@ -10,6 +10,7 @@ from autorl.space.yaml_format import find_space, load_space
 
 __all__ = [
     "Document",
+    "Dumper",
     "Hyperparameter",
     "Space",
     "canonical_json",

@@ -60,6 +60,15 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_whole)
 
 
+class Dumper(yaml.SafeDumper):
+    """SafeDumper that quotes text our loader, unlike YAML 1.1, takes for a number: `1e-3`, `09`."""
+
+
+Dumper.add_implicit_resolver(
+    "tag:autorl,2026:number", re.compile(r"[-+]?[0-9_]+([eE][-+]?[0-9]+)?$"), list("-+0123456789")
+)
+
+
 @dataclass(frozen=True)
 class Document:
     """What a file says, and where.

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from autorl.space.document import read_document, unknown_key
+from autorl.space.document import Dumper, read_document, unknown_key
 from autorl.space.hyperparameter import KINDS, Hyperparameter, check_name
 from autorl.space.schedules import expand
 from autorl.space.space import Space
@@ -165,7 +165,7 @@ def write_space(space: Space) -> str:
     return text
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(Dumper):
     """Innermost mappings and lists on one line."""
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:

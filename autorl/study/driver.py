@@ -163,7 +163,7 @@ class Driver:
         if keep != "none":
             wanted.update(self.ranking.ordered()[: max(1, self.spec.test.top if keep == "top" else 1)])
         heads = {self.work.head(item.proposal, seed) for item in self._queue for seed in item.seeds}
-        self.work.collect(wanted, heads, tests=over and keep == "none")
+        self.work.collect(wanted, heads, tests=over and keep != "top")
 
     # -- one decision ----------------------------------------------------------------------------------------------
 
@@ -255,6 +255,7 @@ class Driver:
         self.ranking.observe(event)
         self._optimizer.observe(event)
         self._upgrade_incumbent()
+        self._race_again(event.proposal)
 
     def _complete(self, item: Item) -> bool:
         """Whether every seed of the item is in and the race wants no more."""
@@ -275,6 +276,19 @@ class Driver:
         if not any(item.proposal == best for item in self._queue):
             due = len(self.lineage) + self.spec.parallelism
             self._queue.append(Item(best, due, list(self.policy.full), upgrade=True))
+
+    def _race_again(self, proposal: ProposalId) -> None:
+        """Racing: a proposal asked for when the incumbent had fewer seeds races the incumbent of today."""
+        best = self.ranking.best()
+        if not isinstance(self.policy, Racing) or best in (None, proposal) or proposal not in self.ranking:
+            return
+        assert best is not None
+        mine, theirs = (
+            [self.work.value(number, seed) for seed in self._seeds_of[number]] for number in (proposal, best)
+        )
+        if more := self.policy.more(mine, theirs):
+            due = len(self.lineage) + self.spec.parallelism
+            self._queue.append(Item(proposal, due, [*self._seeds_of[proposal], *more], tuple(theirs)))
 
     # -- budget ----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from autorl.evaluation import Curve, Judge, SeedValue, join
@@ -84,7 +84,7 @@ class Work:
         """An outcome whose metrics cannot be scored is a failure, and says why."""
         if outcome.status.failed:
             return outcome
-        curve = join([*self._before(segment), outcome])
+        curve = self._join(segment.id, [*self._before(segment), outcome])
         try:
             value = self._judge.value(segment.seed, curve)
         except (KeyError, ValueError) as error:
@@ -181,12 +181,13 @@ class Work:
 
     def curve(self, proposal: ProposalId, seed: int) -> Curve:
         """The learning curve of (proposal, seed) from step 0, over every run of its lineage."""
-        return join(self._chain_outcomes(proposal, seed))
+        return self._join(segment_id(proposal, seed), self._chain_outcomes(proposal, seed))
 
     def value(self, proposal: ProposalId, seed: int) -> SeedValue:
         """The objective values of one seed of a proposal."""
         outcomes = self._chain_outcomes(proposal, seed)
-        return self._judge.value(seed, join(outcomes), outcomes[-1].message)
+        curve = self._join(segment_id(proposal, seed), outcomes)
+        return self._judge.value(seed, curve, outcomes[-1].message)
 
     def outcome(self, proposal: ProposalId, seed: int) -> Outcome | None:
         return self._outcomes.get(segment_id(proposal, seed))
@@ -198,6 +199,12 @@ class Work:
             if found[-1].status is not Status.DONE:
                 break
         return found
+
+    def _join(self, segment: SegmentId, outcomes: Sequence[Outcome]) -> Curve:
+        """The curve of a chain whose last proposal is that of `segment`, or the part of it that `outcomes` covers."""
+        links = self._lineage.chain(_proposal(segment))[: len(outcomes) - 1]
+        cuts = {self._lineage[link].until for link in links}
+        return join(outcomes, without=cuts.difference(self._spec.evaluation_steps))
 
     def _before(self, segment: Segment) -> list[Outcome]:
         """Outcomes of the chain before this segment."""
@@ -260,7 +267,8 @@ class Work:
         if outcome.checkpoint is not None:
             body["checkpoint"] = self._store.relative(outcome.checkpoint.path)
         if not outcome.status.failed:
-            body["reductions"] = self._judge.reductions(join([*self._before(segment), outcome]))
+            curve = self._join(segment.id, [*self._before(segment), outcome])
+            body["reductions"] = self._judge.reductions(curve)
         parent_root = run.parent_root
         body["run"] = {
             "proposal": proposal,
