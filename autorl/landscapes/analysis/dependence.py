@@ -1,0 +1,118 @@
+"""Partial dependence on one or two hyperparameters, and how strongly two interact.
+
+Partial dependence [1] at a value: the mean prediction over the recorded configurations when the hyperparameter is set
+to that value in each of them. Interaction [2] is Friedman and Popescu's H squared: the share of the variance of the
+joint partial dependence of two hyperparameters that their separate ones do not add up to.
+
+References:
+    [1] Friedman, "Greedy function approximation: a gradient boosting machine", 2001.
+    [2] Friedman and Popescu, "Predictive learning via rule ensembles", 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from autorl.landscapes.analysis.forest import Forest
+from autorl.landscapes.analysis.tables import Array
+from autorl.types import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Predict: TypeAlias = Callable[[Array], Array]
+
+
+def individual_dependence(predict: Predict, rows: Array, columns: Sequence[int], points: Array) -> Array:
+    """Predictions of every row with `columns` set to each point: rows (n, d), points (g, len(columns)) -> (n, g)."""
+    moved = np.repeat(rows[:, None, :], len(points), axis=1)
+    moved[:, :, list(columns)] = points
+    return predict(moved.reshape(-1, rows.shape[1])).reshape(len(rows), len(points))
+
+
+def partial_dependence(predict: Predict, rows: Array, columns: Sequence[int], points: Array) -> Array:
+    """Mean over rows of `individual_dependence`: (g,)."""
+    return np.asarray(individual_dependence(predict, rows, columns, points).mean(axis=0))
+
+
+def interaction_strength(predict: Predict, rows: Array, first: int, second: int) -> float:
+    """H squared of two columns over the rows, in [0, 1]; 0 where the joint partial dependence is flat."""
+    joint, one, two = (
+        partial_dependence(predict, rows, columns, rows[:, list(columns)])
+        for columns in ((first, second), (first,), (second,))
+    )
+    rounding = 1e-12 * float(np.abs(joint).max())
+    joint, one, two = (each - each.mean() for each in (joint, one, two))
+    total = float((joint**2).mean())
+    return 0.0 if total <= rounding**2 else min(1.0, float(((joint - one - two) ** 2).mean()) / total)
+
+
+def dependence_table(forest: Forest, name: str, points: int = 32) -> pd.DataFrame:
+    """Partial dependence on one hyperparameter: value, mean, and the 10 % and 90 % quantiles over configurations.
+
+    Raises:
+        InputError: unknown or constant hyperparameter.
+    """
+    import pandas as pd
+
+    grid = forest.grid(name, points)
+    curves = individual_dependence(forest.predict, forest.rows, [forest.column(name)], grid[:, None])
+    low, high = np.quantile(curves, (0.1, 0.9), axis=0)
+    item = forest.space.hyperparameters[name]
+    values = [item.from_unit(float(unit)) for unit in grid]
+    return pd.DataFrame({"value": values, "mean": curves.mean(axis=0), "low": low, "high": high})
+
+
+def dependence_surface(forest: Forest, first: str, second: str, points: int = 16) -> pd.DataFrame:
+    """Joint partial dependence: a row per value of `first`, a column per value of `second`.
+
+    Raises:
+        InputError: unknown or constant hyperparameter, or the same one twice.
+    """
+    import pandas as pd
+
+    columns = [forest.column(name) for name in (first, second)]
+    if first == second:
+        raise InputError(f"two different hyperparameters are needed, got {first!r} twice", key="hyperparameter")
+    grids = [forest.grid(name, points) for name in (first, second)]
+    mesh = np.stack([each.ravel() for each in np.meshgrid(*grids, indexing="ij")], axis=1)
+    surface = partial_dependence(forest.predict, forest.rows, columns, mesh).reshape(len(grids[0]), len(grids[1]))
+    axes = []
+    for name, grid in zip((first, second), grids, strict=True):
+        item = forest.space.hyperparameters[name]
+        axes.append(pd.Index([item.from_unit(float(unit)) for unit in grid], name=name))
+    return pd.DataFrame(surface, index=axes[0], columns=axes[1])
+
+
+def interaction_table(
+    forest: Forest, names: Sequence[str] | None = None, sample: int = 48, seed: int = 0
+) -> pd.DataFrame:
+    """H squared of every pair of hyperparameters (None = of all): first, second, interaction; largest first.
+
+    Args:
+        forest: the fitted forest.
+        names: the hyperparameters that are paired.
+        sample: configurations it is computed on, drawn without replacement; the cost grows with its square.
+        seed: of that draw.
+
+    Raises:
+        InputError: unknown or constant hyperparameter, fewer than two.
+    """
+    import pandas as pd
+
+    chosen = forest.names if names is None else tuple(names)
+    columns = {name: forest.column(name) for name in chosen}
+    if len(columns) < 2:
+        raise InputError("an interaction needs two different hyperparameters", key="hyperparameter")
+    drawn = np.random.default_rng(seed).permutation(len(forest.rows))[:sample]
+    rows = forest.rows[drawn]
+    found = [
+        (first, second, interaction_strength(forest.predict, rows, columns[first], columns[second]))
+        for first, second in combinations(columns, 2)
+    ]
+    table = pd.DataFrame(found, columns=["first", "second", "interaction"])
+    return table.sort_values("interaction", ascending=False, kind="stable", ignore_index=True)

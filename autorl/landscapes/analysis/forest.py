@@ -1,0 +1,158 @@
+"""The random forest behind importance and dependence: configurations in the unit cube -> mean score.
+
+Values are on their hyperparameter's scale (a learning rate on the log scale), which matters for importance. An inactive
+hyperparameter has its default there, as in the original fANOVA. Constants are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.landscapes.analysis.tables import Array, configurations, final_scores, spearman
+from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.space import Space, unknown_key
+from autorl.types import Config, InputError
+
+TREES = 64
+_FEATURES = 5 / 6  # tried per split, as in SMAC's and DeepCAVE's forests
+_MIN_LEAF = 3
+_MAX_LEAVES = 512  # bounds the memory of fANOVA, which looks at pairs of leaves
+_MIN_ROWS = 10
+_MIN_TREES = 32  # with fewer, some configurations were seen by every tree and have no out-of-bag prediction
+
+
+class Regressor(Protocol):
+    """What is used of scikit-learn's RandomForestRegressor."""
+
+    estimators_: Sequence[Any]
+    oob_score_: float
+
+    def fit(self, rows: npt.NDArray[np.float32], targets: Array) -> object: ...
+    def predict(self, rows: npt.NDArray[np.float32]) -> Array: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """A fitted forest.
+
+    Attributes:
+        names: the hyperparameters that vary, one per column of `rows`.
+        rows: the configurations it was fitted to, (n, d) in the unit cube. targets: their scores (n,).
+        out_of_bag: rank correlation between the scores and predictions of trees that did not see them. Below about 0.5
+            the importances describe noise.
+    """
+
+    space: Space
+    names: tuple[str, ...]
+    model: Regressor
+    rows: Array
+    targets: Array
+    out_of_bag: float
+
+    def predict(self, rows: npt.ArrayLike) -> Array:
+        """Predicted scores of rows (n, d) of the unit cube."""
+        return np.asarray(self.model.predict(np.asarray(rows, dtype=np.float32)), dtype=np.float64)
+
+    def encode(self, configs: Sequence[Mapping[str, Any]]) -> Array:
+        """Rows (n, d) of configurations."""
+        return encode(self.space, self.names, configs)
+
+    def column(self, name: str) -> int:
+        """Column of a hyperparameter. Raises InputError if it is unknown or constant."""
+        if name not in self.names:
+            raise InputError(unknown_key(name, self.names), key="hyperparameter")
+        return self.names.index(name)
+
+    def grid(self, name: str, points: int) -> Array:
+        """Where to look along a hyperparameter: every choice, every integer if they are few, or `points` bin centres.
+
+        The values are distinct and weigh the same in the unit interval.
+        """
+        item = self.space.hyperparameters[self.names[self.column(name)]]
+        if item.numeric:
+            lower, upper = item.bounds
+            few = item.type == "int" and item.scale == "linear" and upper - lower < points
+            count = int(upper - lower) + 1 if few else points
+        else:
+            count = item.n_choices
+        return (np.arange(count) + 0.5) / count
+
+
+def encode(space: Space, names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> Array:
+    """Configurations as rows of the unit cube, columns `names`; inactive hyperparameters have their default."""
+    items = [space.hyperparameters[name] for name in names]
+    return np.array([[item.to_unit(config.get(item.name, item.default)) for item in items] for config in configs])
+
+
+def fit_forest(
+    space: Space,
+    configs: Sequence[Mapping[str, Any]],
+    targets: npt.ArrayLike,
+    *,
+    trees: int = TREES,
+    seed: int = 0,
+) -> Forest:
+    """A forest of regression trees on bootstrap samples of configurations and their mean scores.
+
+    Raises:
+        InputError: scikit-learn is not installed, fewer than 10 configurations or 32 trees, equal scores, or nothing
+            that varies.
+    """
+    if trees < _MIN_TREES:
+        raise InputError(f"a forest needs at least {_MIN_TREES} trees, got {trees}", key="trees")
+    scores = np.asarray(targets, dtype=np.float64)
+    names = tuple(name for name in space.names if space.hyperparameters[name].type != "constant")
+    if len(configs) < _MIN_ROWS or len(scores) != len(configs):
+        raise InputError(f"a forest needs at least {_MIN_ROWS} configurations with a score each, got {len(configs)}")
+    if not names or np.ptp(scores) == 0.0:
+        raise InputError("all configurations or all scores are the same, so there is nothing to explain")
+    model = _regressor(
+        n_estimators=trees,
+        max_features=_FEATURES,
+        min_samples_leaf=_MIN_LEAF,
+        max_leaf_nodes=_MAX_LEAVES,
+        bootstrap=True,
+        oob_score=_rank_score,
+        random_state=seed,
+    )
+    rows = encode(space, names, configs)
+    model.fit(rows.astype(np.float32), scores)
+    return Forest(space, names, model, rows, scores, float(model.oob_score_))
+
+
+def landscape_forest(
+    data: Landscape, seeds: SeedSet = "all", step: int | None = None, *, trees: int = TREES, seed: int = 0
+) -> Forest:
+    """`fit_forest` to a landscape's mean scores over the seeds of a role at a step (None = the last)."""
+    curves = final_scores(data, seeds, step)
+    return fit_forest(data.space, configurations(data, curves.config_ids), curves.means, trees=trees, seed=seed)
+
+
+def neighbours(forest: Forest, config: Mapping[str, Any], name: str, grid: Array) -> Array:
+    """Rows of a configuration with one hyperparameter moved along a grid; what that deactivates takes its default."""
+    item = forest.space.hyperparameters[name]
+    defaults = {each: forest.space.hyperparameters[each].default for each in forest.space.names}
+    moved = [Config({**defaults, **config, name: item.from_unit(float(unit))}) for unit in grid]
+    active = [{each: values[each] for each in forest.space.active(values)} for values in moved]
+    return forest.encode(active)
+
+
+def _regressor(**options: Any) -> Regressor:
+    try:
+        ensemble = import_module("sklearn.ensemble")
+    except ImportError:
+        raise InputError(
+            "this analysis fits a random forest, which needs scikit-learn: pip install 'autorl[bo]'"
+        ) from None
+    model: Regressor = ensemble.RandomForestRegressor(**options)
+    return model
+
+
+def _rank_score(targets: Array, predictions: Array) -> float:
+    return float(spearman(np.ravel(targets), np.ravel(predictions)))

@@ -1,0 +1,208 @@
+"""fANOVA against brute-force integration of the same trees and functions with known shares; local importance."""
+
+import sys
+from itertools import product
+
+import numpy as np
+import pytest
+from analysis_samples import SPACE, arlbench, with_data, write_sample
+
+from autorl.landscapes import Landscape
+from autorl.landscapes.analysis.forest import encode, fit_forest, landscape_forest, neighbours
+from autorl.landscapes.analysis.importance import fanova, forest_leaves, local_importance, variance_shares
+from autorl.landscapes.importers.arlbench import import_file
+from autorl.space import load_space
+from autorl.types import InputError
+
+pytest.importorskip("sklearn")
+MIXED = load_space(
+    {
+        "hyperparameters": {
+            "x": {"type": "float", "lower": 0, "upper": 1},
+            "n": {"type": "int", "lower": 1, "upper": 6},
+            "c": {"type": "categorical", "choices": ["a", "b", "c", "d", "e"]},
+            "z": {"type": "float", "lower": 0, "upper": 1},
+        }
+    }
+)
+
+
+def fitted(space, function, n=200, trees=32):
+    configs = [space.sample(np.random.default_rng(number)) for number in range(n)]
+    return fit_forest(space, configs, [function(config) for config in configs], trees=trees)
+
+
+def cells(estimator, column, item):
+    """Representative points of a column and their weights: what a tree cannot tell apart, or the values themselves."""
+    if item.type != "float":
+        count = item.n_choices or int(item.upper - item.lower) + 1
+        return (np.arange(count) + 0.5) / count, np.full(count, 1 / count)
+    inner = estimator.tree_.threshold[estimator.tree_.feature == column]
+    edges = np.unique([0.0, *inner, 1.0])
+    return (edges[1:] + edges[:-1]) / 2, np.diff(edges)
+
+
+def by_brute_force(estimator, space):
+    """Shares of all single columns and pairs, from the tree's predictions on the whole product grid."""
+    items = list(space.hyperparameters.values())
+    axes = [cells(estimator, column, item) for column, item in enumerate(items)]
+    grid = np.array(list(product(*(points for points, _ in axes))), dtype=np.float32)
+    values = estimator.predict(grid).reshape([len(points) for points, _ in axes])
+    weights = [weight for _, weight in axes]
+
+    def marginal(kept):
+        result = values
+        for column in reversed(range(len(items))):
+            if column not in kept:
+                result = np.tensordot(result, weights[column], axes=(column, 0))
+        return result
+
+    def variance(kept):
+        table = marginal(kept)
+        measure = np.ones(())
+        for column in kept:
+            measure = np.multiply.outer(measure, weights[column])
+        return float((measure * (table - (measure * table).sum()) ** 2).sum())
+
+    total = variance(range(len(items)))
+    single = [variance([column]) for column in range(len(items))]
+    pairs = {
+        (a, b): variance([a, b]) - single[a] - single[b] for a in range(len(items)) for b in range(a + 1, len(items))
+    }
+    return {(column,): value / total for column, value in enumerate(single)} | {
+        pair: value / total for pair, value in pairs.items()
+    }
+
+
+def test_shares_equal_brute_force_integration_of_every_tree():
+    forest = fitted(MIXED, lambda c: c["x"] * c["n"] + (c["c"] in "ad") * 3 + np.sin(5 * c["z"]), n=60)
+    for leaves, estimator in zip(forest_leaves(forest), forest.model.estimators_, strict=True):
+        expected = by_brute_force(estimator, MIXED)
+        assert variance_shares(leaves, list(expected)) == pytest.approx(list(expected.values()), abs=1e-9)
+        sizes = (leaves.high - leaves.low).prod(axis=1)
+        assert sizes.sum() == pytest.approx(1.0)
+
+
+def test_an_additive_function_has_the_shares_of_its_terms():
+    table = fanova(fitted(MIXED, lambda c: 3 * c["x"] + c["z"], n=1000), pairs=True)
+    main = table[table.second.isna()].set_index("first").importance
+    assert main["x"] == pytest.approx(0.9, abs=0.02)
+    assert main["z"] == pytest.approx(0.1, abs=0.02)
+    assert main[["n", "c"]].max() < 0.005
+    assert table[table.second.notna()].importance.max() < 0.01
+    assert table.importance.is_monotonic_decreasing
+
+
+def test_an_interaction_is_found_as_one():
+    table = fanova(fitted(MIXED, lambda c: float((c["x"] > 0.5) ^ (c["z"] > 0.5)), n=600), pairs=True)
+    assert set(table.loc[0, ["first", "second"]]) == {"x", "z"}
+    assert table.importance[0] > 0.8
+    assert fanova(fitted(MIXED, lambda c: c["x"])).second.isna().all()
+
+
+def test_an_inactive_hyperparameter_has_its_default():
+    config = SPACE.sample(np.random.default_rng(0))
+    config = type(config)({**config, "target": False, "width": 8})
+    config = type(config)({name: value for name, value in config.items() if name != "interval"})
+    names = tuple(name for name in SPACE.names if name != "version")
+    row = encode(SPACE, names, [config])[0]
+    expected = SPACE.to_unit(config)[[SPACE.names.index(name) for name in names]]
+    known = ~np.isnan(expected)
+    assert row[known] == pytest.approx(expected[known])
+    assert row[names.index("interval")] == SPACE.hyperparameters["interval"].to_unit(10)
+
+
+def test_neighbours_differ_in_one_hyperparameter_and_what_it_switches_off():
+    forest = fitted(SPACE, lambda c: np.log(c["learning_rate"]) + c["width"], n=40)
+    assert forest.names == ("learning_rate", "width", "activation", "target", "interval")
+    config = next(
+        each for each in (SPACE.sample(np.random.default_rng(i)) for i in range(20)) if each.get("interval", 10) != 10
+    )
+    base = forest.encode([config])[0]
+    rows = neighbours(forest, config, "target", forest.grid("target", 8))
+    assert rows[0] == pytest.approx(base)  # target true
+    assert np.flatnonzero(rows[1] != base).tolist() == [3, 4]
+    moved = neighbours(forest, config, "learning_rate", forest.grid("learning_rate", 5))
+    assert moved[:, 0] == pytest.approx([0.1, 0.3, 0.5, 0.7, 0.9])
+    assert (moved[:, 1:] == base[1:]).all()
+
+
+def test_local_importance_is_the_variance_along_each_axis():
+    forest = fitted(MIXED, lambda c: (4 * c["x"] if c["c"] == "a" else 0.0) + c["n"] / 6, n=400)
+    config = {"x": 0.5, "n": 3, "c": "a", "z": 0.5}
+    table = local_importance(forest, config, points=64).set_index("hyperparameter").importance
+    assert table.sum() == pytest.approx(1.0)
+    variances = {}
+    for column, name in enumerate(forest.names):
+        grid = forest.grid(name, 64)
+        rows = np.repeat(forest.encode([config]), len(grid), axis=0)
+        rows[:, column] = grid
+        variances[name] = forest.predict(rows).var()
+    for name, value in variances.items():
+        assert table[name] == pytest.approx(value / sum(variances.values()), rel=1e-6, abs=1e-9)
+    elsewhere = local_importance(forest, config | {"c": "b"}).set_index("hyperparameter").importance
+    assert elsewhere["x"] < 0.1 < table["x"]
+
+
+def test_inactive_hyperparameters_have_no_local_importance():
+    forest = fitted(SPACE, lambda c: c.get("interval", 50) + c["width"], n=60)
+    config = next(each for each in (SPACE.sample(np.random.default_rng(i)) for i in range(20)) if not each["target"])
+    table = local_importance(forest, config).set_index("hyperparameter").importance
+    assert table["interval"] == 0.0
+    with pytest.raises(InputError):
+        local_importance(forest, {**config, "width": 1000})
+
+
+def test_grid_points():
+    forest = fitted(MIXED, lambda c: c["x"])
+    assert len(forest.grid("n", 64)) == 6
+    assert [MIXED.hyperparameters["n"].from_unit(unit) for unit in forest.grid("n", 64)] == [1, 2, 3, 4, 5, 6]
+    assert len(forest.grid("n", 4)) == 4
+    assert [MIXED.hyperparameters["c"].from_unit(unit) for unit in forest.grid("c", 2)] == list("abcde")
+
+
+def test_a_forest_is_the_same_every_time_and_says_how_well_it_fits():
+    one, two = (fitted(MIXED, lambda c: c["x"]) for _ in range(2))
+    assert fanova(one).equals(fanova(two))
+    assert one.out_of_bag > 0.95
+    rng = np.random.default_rng(0)
+    assert abs(fitted(MIXED, lambda _: rng.normal()).out_of_bag) < 0.3
+
+
+def test_mistakes_are_named(monkeypatch):
+    with pytest.raises(InputError, match="at least 10 configurations"):
+        fitted(MIXED, lambda c: c["x"], n=9)
+    with pytest.raises(InputError, match="nothing to explain"):
+        fitted(MIXED, lambda c: 1.0)
+    with pytest.raises(InputError, match="at least 32 trees"):
+        fitted(MIXED, lambda c: c["x"], trees=31)
+    forest = fitted(MIXED, lambda c: c["x"])
+    with pytest.raises(InputError, match="unknown key 'y'"):
+        forest.column("y")
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
+    with pytest.raises(InputError, match=r"pip install 'autorl\[bo\]'"):
+        fitted(MIXED, lambda c: c["x"])
+
+
+def test_of_a_landscape(tmp_path):
+    unit = SPACE.hyperparameters["learning_rate"].to_unit
+    data = write_sample(tmp_path / "a", lambda config: 100 * unit(config["learning_rate"]), configs=60)
+    forest = landscape_forest(data, "tuning")
+    assert len(forest.targets) == 59
+    assert fanova(forest).loc[0, "first"] == "learning_rate"
+    assert local_importance(forest, data.best().config).loc[0, "hyperparameter"] == "learning_rate"
+
+
+@with_data
+@pytest.mark.parametrize("name", ["cc_cartpole_dqn", "cc_acrobot_dqn", "cc_cartpole_ppo"])
+def test_the_learning_rate_matters_most_in_arlbenchs_landscapes(tmp_path, name):
+    from analysis_samples import DATA
+
+    manifest = import_file(DATA / f"{name}.csv.gz", tmp_path, 5, "arlbench", False)
+    data = Landscape(tmp_path / manifest.id)
+    forest = landscape_forest(data)
+    assert len(forest.targets) == len(arlbench(name[-3:])[name[:-4]]) == 256
+    table = fanova(forest)
+    assert table.loc[0, "first"] == "learning_rate"
+    assert table.loc[0, "importance"] > 0.7
+    assert forest.out_of_bag > 0.8
