@@ -170,9 +170,10 @@ def make_panel(vectors: int, lanes: int, tall_rows: int = TILE_ROWS) -> Callable
     return compiled
 
 
-WIDE = 4 * max(LANES, PAD)  # columns of the widest panel
 _MIDDLE = max(LANES, PAD)
-_wide_panel = make_panel(4, _MIDDLE)
+_VECTORS = 2 if LANES == 8 else 4  # AVX2 has 16 vector registers, AVX-512 and NEON have 32
+WIDE = _VECTORS * _MIDDLE  # columns of the widest panel
+_wide_panel = make_panel(_VECTORS, _MIDDLE)
 _middle_panel = make_panel(1, _MIDDLE, 2 * TILE_ROWS)
 _narrow_panel = make_panel(1, PAD, 2 * TILE_ROWS)
 

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numba import njit
+from population_helpers import CARTPOLE, SMALL, advanced
+
+from autorl.population import kernels
+from autorl.population.environments import Environment
+from autorl.population.kernels import kernel, program
+
+_TRAIN = """
+import numpy as np
+from autorl.population import engine
+from autorl.population.environments import ENVIRONMENTS
+from autorl.population.hyperparameters import record
+algorithm, environment = engine.find_algorithm("dqn"), ENVIRONMENTS["CartPole-v1"]
+hp = record(algorithm.settings, {"learning_starts": 10, "buffer_size": 100}, 1000)
+state = algorithm.create(environment, hp, 3, np.float32)
+algorithm.bind(state, environment, hp).advance(20)
+print(state["member"].parameters.tobytes().hex()[:4000])
+"""
+
+
+@kernel
+def _double(x):
+    return 2 * x
+
+
+@program
+def _fill(out):
+    for i in range(len(out)):
+        out[i] = _double(i)
+
+
+def test_a_kernel_runs_as_plain_python_and_inside_a_program():
+    out = np.zeros(5)
+    _fill(out)
+    assert list(out) == [0, 2, 4, 6, 8]
+    assert _double(21) == 42
+    assert _double("ab") == "abab"  # not compiled
+
+
+def test_the_fingerprint_follows_the_source(tmp_path, monkeypatch):
+    before = kernels._fingerprint()
+    copy = tmp_path / "kernels.py"
+    copy.write_text("changed = True", encoding="utf-8")
+    monkeypatch.setattr(kernels, "__file__", str(copy))
+    assert kernels._fingerprint() != before
+
+
+def test_numbas_own_cache_setting_is_left_alone():
+    import numba
+
+    before = numba.config.CACHE_DIR
+    kernels.cached(lambda x: x)
+    assert before == numba.config.CACHE_DIR
+
+
+@njit
+def _reset(state, key):
+    state[0] = 0.0
+
+
+@njit
+def _step(state, action, key):
+    state[0] += 1.0
+    return action[0], False
+
+
+@njit
+def _observe(state, observation):
+    observation[0] = 1.0
+
+
+def test_a_users_environment_trains_in_the_program_compiled_before():
+    advanced("ppo", 0, (1,), CARTPOLE, **SMALL)
+    right = Environment("Right", 1, 1, 10, _reset, _step, _observe, n_actions=2)
+    config = {"n_steps": 64, "n_envs": 2, "learning_rate": 1e-2, "net_width": 8}
+    member = advanced("ppo", 0, (15,), right, **config)["member"]
+    assert member.recent.mean() > 9.0  # action 1 pays: ten of ten
+    from autorl.population import ppo
+
+    assert len(ppo.train._compiled) <= 1  # no further specialisation
+
+
+@pytest.mark.slow
+def test_processes_that_start_together_compile_once_and_agree(tmp_path):
+    environment = {**os.environ, "AUTORL_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", _TRAIN]
+    started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    printed = [process.communicate(timeout=300)[0] for process in started]
+    assert all(process.returncode == 0 for process in started)
+    assert len(set(printed)) == 1
+    assert len(printed[0]) > 1000
+    programs = [path for path in tmp_path.rglob("*.nbc") if "train" in path.name]
+    assert len(programs) == 1
+    later = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert later == printed[0]
+    assert len([path for path in tmp_path.rglob("*.nbc") if "train" in path.name]) == 1
