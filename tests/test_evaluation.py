@@ -89,6 +89,8 @@ def test_segments_of_a_chain_are_one_curve_with_summed_cost():
         return Outcome(name, status, steps[-1], reports, {"environment_steps": cost})
 
     curve = join([outcome("0.0", [10, 20], 20.0), outcome("1.0", [30], 10.0, Status.STOPPED)])
+    cut = join([outcome("0.0", [10, 15], 15.0), outcome("1.0", [20, 30], 15.0)], without={15})
+    assert cut.steps == curve.steps == (10, 20, 30)
     assert curve.steps == (10, 20, 30)
     assert list(curve.series("m")) == [1, 2, 3]
     assert curve.cost == {"environment_steps": 30.0}

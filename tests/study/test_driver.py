@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, tables, toy_spec
+from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_with, tables, toy_spec
 from study_support import small_spec
 
 from autorl import seeds, trainers
@@ -183,3 +183,15 @@ def test_a_proposal_waits_for_all_of_its_seeds(monkeypatch):
     assert optimizer.told[2].values == pytest.approx((0.2 + 4,))
     assert optimizer.told[2].spread == pytest.approx((np.std([3, 5], ddof=1),))
     assert {segment.seed for segment in trainer.segments} == {3, 5}
+
+
+def test_a_cut_run_has_the_curve_of_an_uncut_one(monkeypatch):
+    """Rungs that are no evaluation points are evaluated to decide there, and are no part of the curve."""
+    objective = {"reduce": "auc"}
+    whole = study_with(monkeypatch, toy_spec(objective=objective), Scripted(listed(full(0.8))), Toy())
+    whole.run()
+    optimizer = Scripted(listed(chain(0.8, 30), chain(0.8, 70, 0), chain(0.8, 100, 1)))
+    cut = study_with(monkeypatch, toy_spec(objective=objective, parallelism=1), optimizer, Toy())
+    cut.run()
+    assert cut.store.query("SELECT step FROM evals ORDER BY step") == [(30,), (50,), (70,), (100,)]
+    assert cut.driver.ranking[2].values == whole.driver.ranking[0].values

@@ -186,6 +186,15 @@ def test_the_reference_is_the_incumbent_at_the_proposals_own_ask(monkeypatch):
         assert seeds_of(study)[study.driver.ranking.best()] == 4
 
 
+@pytest.mark.parametrize("lag", [1, 3])
+def test_a_better_proposal_asked_before_the_incumbent_was_complete_races_it_when_it_is_scored(monkeypatch, lag):
+    """Proposals 1 to 4 are asked while the incumbent has one seed; the best of all must still win in the end."""
+    _, study = race_of(monkeypatch, [0.5, 0.3, 0.2, 0.9, 0.4, 0.1], parallelism=lag)
+    assert study.driver.ranking.best() == 3
+    assert seeds_of(study)[3] == 4
+    assert seeds_of(study)[2] == 1
+
+
 def test_arrival_order_changes_nothing(monkeypatch):
     found = []
     for order in range(4):
