@@ -1,1 +1,67 @@
 """Analyses of landscapes: what matters, what transfers, what is noise, which environments represent the others."""
+
+from autorl.landscapes.analysis.dependence import (
+    dependence_surface,
+    dependence_table,
+    interaction_strength,
+    interaction_table,
+    partial_dependence,
+)
+from autorl.landscapes.analysis.fidelity import budget_correlation, budget_table, early_choice_regret
+from autorl.landscapes.analysis.forest import Forest, fit_forest, landscape_forest
+from autorl.landscapes.analysis.importance import fanova, local_importance
+from autorl.landscapes.analysis.noise import SeedNoise, landscape_noise, seed_noise
+from autorl.landscapes.analysis.redundancy import Redundancy, detectable_difference, redundancy_of
+from autorl.landscapes.analysis.subsets import Subset, SubsetSelection, select_environments, select_subset, size_table
+from autorl.landscapes.analysis.tables import (
+    Curves,
+    TaskTable,
+    configurations,
+    final_scores,
+    learning_curves,
+    task_table,
+)
+from autorl.landscapes.analysis.transfer import BestSingle, Transfer, best_single, transfer_regret
+from autorl.landscapes.analysis.tunability import Tunability, tunability_of
+from autorl.landscapes.analysis.values import performance_by_value, values_table
+
+__all__ = [
+    "BestSingle",
+    "Curves",
+    "Forest",
+    "Redundancy",
+    "SeedNoise",
+    "Subset",
+    "SubsetSelection",
+    "TaskTable",
+    "Transfer",
+    "Tunability",
+    "best_single",
+    "budget_correlation",
+    "budget_table",
+    "configurations",
+    "dependence_surface",
+    "dependence_table",
+    "detectable_difference",
+    "early_choice_regret",
+    "fanova",
+    "final_scores",
+    "fit_forest",
+    "interaction_strength",
+    "interaction_table",
+    "landscape_forest",
+    "landscape_noise",
+    "learning_curves",
+    "local_importance",
+    "partial_dependence",
+    "performance_by_value",
+    "redundancy_of",
+    "seed_noise",
+    "select_environments",
+    "select_subset",
+    "size_table",
+    "task_table",
+    "transfer_regret",
+    "tunability_of",
+    "values_table",
+]

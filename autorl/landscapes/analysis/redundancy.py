@@ -44,7 +44,7 @@ class Redundancy:
         return 1.0 - self.distinct / self.n
 
 
-def redundancy(scores: npt.ArrayLike, epsilon: float | None = None) -> Redundancy:
+def redundancy_of(scores: npt.ArrayLike, epsilon: float | None = None) -> Redundancy:
     """Redundancy of scores (n configurations, s seeds).
 
     Args:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,15 @@ import numpy.typing as npt
 from autorl.landscapes.analysis.tables import Array, Integers, TaskTable, spearman, unit_scores
 from autorl.types import InputError
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Normalisation: TypeAlias = Literal["rank", "min_max"]
 ErrorName: TypeAlias = Literal["spearman", "mse"]
 FOLDS = 5
 SHUFFLE_SEED = 42
 TOLERANCE = 0.01
+KEEP = 1000
 _MOST = 500_000  # candidate subsets: a few minutes
 
 
@@ -58,7 +62,7 @@ class SubsetSelection:
     """Subsets of one size.
 
     Attributes:
-        near_ties: all subsets whose error is at most `tolerance` above the smallest, best first.
+        near_ties: the subsets whose error is at most `tolerance` above the smallest, best first.
         n_candidates: number of subsets compared.
     """
 
@@ -93,6 +97,7 @@ def select_subset(
     error: ErrorName = "spearman",
     tolerance: float = TOLERANCE,
     costs: Sequence[float] | None = None,
+    keep: int = KEEP,
 ) -> SubsetSelection:
     """The best subsets of k environments, by exhaustive search.
 
@@ -104,6 +109,7 @@ def select_subset(
         error: 1 - Spearman (ARLBench) or the mean squared error.
         tolerance: a subset is a near-tie if its error is at most this much above the smallest.
         costs: of one run in each environment.
+        keep: most near-ties that are reported.
 
     Raises:
         InputError: k not in 1..m-1, fewer configurations than two per fold, too many subsets, lengths that differ.
@@ -115,7 +121,7 @@ def select_subset(
     subsets = np.array(list(combinations(range(columns.shape[1]), k)), dtype=np.int64)
     errors = _cross_validated(columns, target, subsets, error)
     order = np.argsort(errors, kind="stable")
-    tied = order[errors[order] <= errors[order[0]] + tolerance]
+    tied = order[errors[order] <= errors[order[0]] + tolerance][:keep]
     found = tuple(_refit(columns, target, subsets[row], environments, costs, float(errors[row])) for row in tied)
     return SubsetSelection(k, found, len(subsets), tolerance)
 
@@ -127,6 +133,36 @@ def select_environments(
     return select_subset(
         table.values, table.environments, k, normalise=normalise, tolerance=tolerance, costs=table.costs
     )
+
+
+def size_table(
+    scores: npt.ArrayLike, environments: Sequence[str], sizes: Sequence[int] = range(1, 7), top: int = 3
+) -> pd.DataFrame:
+    """The best subsets of several sizes: k, place, environments, error, correlation, unweighted.
+
+    What a larger subset buys: ARLBench compared k = 1..6 and kept the top 3 of each. Sizes that are not smaller than
+    the number of environments are left out.
+
+    Raises:
+        InputError: as `select_subset`.
+    """
+    import pandas as pd
+
+    rows = []
+    for k in [each for each in sizes if each < len(environments)]:
+        found = select_subset(scores, environments, k, tolerance=np.inf, keep=top)
+        rows += [
+            {
+                "k": k,
+                "place": place,
+                "environments": each.environments,
+                "error": each.error,
+                "correlation": each.correlation,
+                "unweighted": each.unweighted,
+            }
+            for place, each in enumerate(found.near_ties, 1)
+        ]
+    return pd.DataFrame(rows)
 
 
 def k_fold(n: int, folds: int = FOLDS, seed: int = SHUFFLE_SEED) -> list[tuple[Integers, Integers]]:

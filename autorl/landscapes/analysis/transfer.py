@@ -65,7 +65,9 @@ class BestSingle:
         return float(self.losses.mean())
 
 
-def transfer(scores: npt.ArrayLike, environments: Sequence[str], chosen_by: npt.ArrayLike | None = None) -> Transfer:
+def transfer_regret(
+    scores: npt.ArrayLike, environments: Sequence[str], chosen_by: npt.ArrayLike | None = None
+) -> Transfer:
     """Regret of every environment's best configuration in every other one.
 
     Args:
@@ -87,7 +89,7 @@ def transfer(scores: npt.ArrayLike, environments: Sequence[str], chosen_by: npt.
 
 
 def best_single(scores: npt.ArrayLike, chosen_by: npt.ArrayLike | None = None) -> BestSingle:
-    """The best configuration on average over environments, and what it loses in each; arguments as `transfer`."""
+    """The best configuration on average over environments, and what it loses in each; arguments as `transfer_regret`."""
     table, choice = _pair(scores, chosen_by)
     row = int(choice.mean(axis=1).argmax())
     return BestSingle(row, 1.0 - table[row])

@@ -44,7 +44,7 @@ class Tunability:
         return float(np.interp(quantile, self.quantiles, self.curve))
 
 
-def tunability(means: npt.ArrayLike) -> Tunability:
+def tunability_of(means: npt.ArrayLike) -> Tunability:
     """Tunability of configuration means (n,), larger is better.
 
     Raises:

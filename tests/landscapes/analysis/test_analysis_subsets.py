@@ -4,12 +4,14 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from analysis_samples import SPACE, arlbench, means, with_data, write_sample
+from analysis_samples import DATA, SPACE, arlbench, means, with_data, write_sample
 from scipy.optimize import nnls
 from scipy.stats import rankdata, spearmanr
 
-from autorl.landscapes.analysis.subsets import k_fold, select_environments, select_subset
+from autorl.landscapes import Landscape
+from autorl.landscapes.analysis.subsets import k_fold, select_environments, select_subset, size_table
 from autorl.landscapes.analysis.tables import task_table
+from autorl.landscapes.importers.arlbench import import_file
 from autorl.types import InputError
 
 DQN = ["cc_acrobot", "atari_battle_zone", "minigrid_door_key", "minigrid_four_rooms"]
@@ -110,6 +112,16 @@ def test_other_normalisation_and_error():
     assert found.near_ties[found.rank(["a", "e"]) - 1].error == pytest.approx(np.mean(errors))
 
 
+def test_sizes_are_compared():
+    table, names = made_up(), list("abcdef")
+    found = size_table(table, names)
+    assert found.k.tolist() == [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5]
+    best = select_subset(table, names, 2, tolerance=10.0).near_ties
+    assert found[found.k == 2].environments.tolist() == [each.environments for each in best[:3]]
+    assert found[found.k == 2].error.tolist() == [each.error for each in best[:3]]
+    assert found[found.place == 1].error.is_monotonic_decreasing
+
+
 def test_mistakes_are_named():
     table, names = made_up(), list("abcdef")
     for k in (0, 6):
@@ -153,6 +165,22 @@ def test_arlbenchs_dqn_subset_is_found():
     assert found.n_candidates == 715
     assert found.rank(DQN) == 1
     assert 1 - found.best.error == pytest.approx(0.9371, abs=5e-5)
+
+
+@pytest.mark.slow
+@with_data
+def test_imported_landscapes_give_the_published_subset(tmp_path):
+    landscapes = [
+        Landscape(tmp_path / import_file(path, tmp_path, 5, "arlbench", False).id)
+        for path in sorted(DATA.glob("*_dqn.csv*"))
+    ]
+    table = task_table(landscapes, first=128)
+    assert table.values.shape == (128, 13)
+    found = select_environments(table, 4)
+    published = ["Acrobot-v1", "BattleZone-v5", "MiniGrid-DoorKey-5x5", "MiniGrid-FourRooms"]
+    assert found.rank(published) == 1
+    assert len(found.near_ties) > 1
+    assert found.cheapest.cost <= found.best.cost
 
 
 @with_data

@@ -5,14 +5,14 @@ import pytest
 from analysis_samples import means, with_data
 from scipy.stats import percentileofscore
 
-from autorl.landscapes.analysis.transfer import best_single, transfer
+from autorl.landscapes.analysis.transfer import best_single, transfer_regret
 from autorl.types import InputError
 
 SCORES = np.array([[0.0, 10.0], [4.0, 6.0], [3.0, 7.0], [1.0, 2.0]])
 
 
 def test_by_hand():
-    found = transfer(SCORES, ["a", "b"])
+    found = transfer_regret(SCORES, ["a", "b"])
     assert found.best.tolist() == [1, 0]
     assert found.regret == pytest.approx(np.array([[0.0, 0.5], [1.0, 0.0]]))
     assert found.mean_loss == pytest.approx(0.75)
@@ -24,7 +24,7 @@ def test_by_hand():
 
 def test_against_plain_loops():
     table = np.random.default_rng(0).integers(0, 9, (20, 4)).astype(float)
-    found = transfer(table, list("abcd"))
+    found = transfer_regret(table, list("abcd"))
     for source in range(4):
         row = table[:, source].argmax()
         for target in range(4):
@@ -42,7 +42,7 @@ def test_choosing_on_other_seeds_is_honest():
     rng = np.random.default_rng(0)
     level = rng.random((50, 3))
     tuning, test = level + 0.3 * rng.normal(size=(50, 3)), level + 0.3 * rng.normal(size=(50, 3))
-    honest = transfer(test, list("abc"), chosen_by=tuning)
+    honest = transfer_regret(test, list("abc"), chosen_by=tuning)
     assert honest.best.tolist() == tuning.argmax(axis=0).tolist()
     assert (np.diag(honest.regret) >= 0).all()
     assert np.diag(honest.regret).max() > 0
@@ -51,16 +51,16 @@ def test_choosing_on_other_seeds_is_honest():
 
 def test_mistakes_are_named():
     with pytest.raises(InputError, match="at least two environments"):
-        transfer(SCORES, ["a"])
+        transfer_regret(SCORES, ["a"])
     with pytest.raises(InputError, match="of one shape"):
-        transfer(SCORES, ["a", "b"], chosen_by=SCORES[:2])
+        transfer_regret(SCORES, ["a", "b"], chosen_by=SCORES[:2])
     with pytest.raises(InputError, match="score the same"):
-        transfer(SCORES * [1, 0], ["a", "b"])
+        transfer_regret(SCORES * [1, 0], ["a", "b"])
 
 
 @with_data
 def test_published_means_of_the_dqn_landscapes():
     """Published: 0.699 and 0.503, on an earlier run of one of the 13 environments."""
     names, table = means("dqn")
-    assert transfer(table, names).mean_loss == pytest.approx(0.699, abs=0.01)
+    assert transfer_regret(table, names).mean_loss == pytest.approx(0.699, abs=0.01)
     assert best_single(table).mean_loss == pytest.approx(0.503, abs=0.01)
