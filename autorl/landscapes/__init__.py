@@ -4,6 +4,7 @@ from autorl.landscapes.dataset import Choice, Landscape, list_landscapes, load_l
 from autorl.landscapes.grid import Grid
 from autorl.landscapes.manage import delete_landscape, merge_landscapes
 from autorl.landscapes.manifest import Manifest, Objective
+from autorl.landscapes.replay import Replay, ReplayObjective
 from autorl.landscapes.schema import SCHEMA_VERSION, Column, Tables, config_rows
 from autorl.landscapes.study import from_study
 from autorl.landscapes.write import append, compact, write_landscape
@@ -16,6 +17,8 @@ __all__ = [
     "Landscape",
     "Manifest",
     "Objective",
+    "Replay",
+    "ReplayObjective",
     "Tables",
     "append",
     "compact",

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from autorl.landscapes._views import connect, connect_frames, first_line
 from autorl.landscapes.grid import Grid, assemble
 from autorl.landscapes.manifest import MANIFEST, Manifest
+from autorl.landscapes.replay import LookUp, ReplayObjective
 from autorl.landscapes.schema import TABLES, config_of_row
 from autorl.landscapes.study import is_study, read_study
 from autorl.space import Space, load_space
@@ -189,6 +190,14 @@ class Landscape:
             "SELECT * FROM evals JOIN runs USING (run_id) JOIN configs USING (config_id) ORDER BY run_id, step"
         ).df()
         return frame
+
+    def objective(self, lookup: LookUp = "nearest") -> ReplayObjective:
+        """The landscape as a function `objective(config, seed=0, until=None)`: an exact or nearest look-up.
+
+        Raises:
+            InputError: no configuration was trained with every tuning seed.
+        """
+        return ReplayObjective(self, lookup)
 
     @cached_property
     def _connection(self) -> duckdb.DuckDBPyConnection:

@@ -130,11 +130,13 @@ def assemble(
         if run[4] not in ("done", "stopped"):
             flat[cell] = np.where(np.isnan(flat[cell]), np.float32(penalty), flat[cell])
         elif run[4] == "stopped":
-            flat[cell] = _carry_forward(flat[cell])
+            flat[cell] = carry_forward(flat[cell])
     return Grid(values, ids, seeds, tuple(roles[int(seed)] for seed in seeds), axis)
 
 
-def _carry_forward(curve: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Each gap takes the value before it; gaps at the beginning stay."""
-    last = np.maximum.accumulate(np.where(np.isnan(curve), -1, np.arange(len(curve))))
-    return np.where(last >= 0, curve[np.maximum(last, 0)], np.float32(np.nan))
+def carry_forward(curves: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Along the last axis each gap (NaN) takes the value before it; gaps at the beginning stay."""
+    places = np.where(np.isnan(curves), -1, np.arange(curves.shape[-1]))
+    last = np.maximum.accumulate(places, axis=-1)
+    filled = np.take_along_axis(curves, np.maximum(last, 0), axis=-1)
+    return np.where(last >= 0, filled, np.float32(np.nan))

@@ -47,6 +47,7 @@ _TRAINERS: dict[str, _Entry] = {
     "population/sac": _Entry("autorl.trainers.population:make", "SAC compiled, for continuous actions"),
     "command": _Entry("autorl.trainers.command:make", "any script: flags or a config file in, metrics out"),
     "python": _Entry("autorl.trainers.function:make", "a Python function: python:module:function"),
+    "tabular": _Entry("autorl.trainers.tabular:make", "replays a landscape: recorded runs instead of training"),
     "synthetic": _Entry("autorl.trainers.synthetic:make", "analytic learning curves with a known optimum, for tests"),
 }
 

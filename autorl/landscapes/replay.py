@@ -1,0 +1,286 @@
+"""A landscape as a black box: any configuration is answered by a recorded run, without training.
+
+Everything is in dense arrays [configuration, seed, step] that are filled once; a look-up is arithmetic on them, never a
+query. Two rules say which run answers:
+
+* configuration: `exact` = the recorded configuration that is equal; `nearest` = the recorded one at the smallest
+  Euclidean distance in the unit cube of the data set's space, where a categorical hyperparameter that differs, or one
+  that is active on one side only, counts 1, and ties go to the lower config_id. Hyperparameters that are not given have
+  the default of the data set's space. Only configurations trained with every tuning seed answer, so the optimizer sees
+  the same ones whatever the seed.
+* seed: tuning seed s is number s of the data set's tuning seeds in ascending order, test seed s number s - 100 of its
+  test seeds (100 is the first test seed of a study file that only counts them); past the last one it begins again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.landscapes.grid import carry_forward
+from autorl.seeds import FIRST_TEST_SEED
+from autorl.types import Config, InputError, SeedRole, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from autorl.landscapes.dataset import Landscape
+
+LookUp: TypeAlias = Literal["exact", "nearest"]
+LOOK_UPS: tuple[str, ...] = get_args(LookUp)
+_REMEMBERED = 100_000  # configurations whose row is kept
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedRun:
+    """One run from the start, as recorded.
+
+    Attributes:
+        config_id, seed: those of the data set.
+        repeats: the seed of a count that has the same run, if the seed asked for lies past the last one; else None.
+        status: how it ended.
+        end: step it ended at; None if it is `done`, and then it goes on to the last recorded step.
+        steps: recorded steps, ascending. values: by metric, one for each of `steps`, the last known where one is
+            missing, NaN before the first.
+        seconds_per_step: recorded wall seconds per environment step; None where no time was recorded.
+    """
+
+    config_id: int
+    seed: int
+    repeats: int | None
+    status: Status
+    end: int | None
+    steps: npt.NDArray[np.int64]
+    values: Mapping[str, npt.NDArray[np.float32]]
+    seconds_per_step: float | None
+
+    def at(self, step: int) -> dict[str, float]:
+        """The metrics at the nearest recorded step <= `step`; empty before the first."""
+        place = int(np.searchsorted(self.steps, step, side="right")) - 1
+        found = {name: float(curve[place]) for name, curve in self.values.items()} if place >= 0 else {}
+        return {name: value for name, value in found.items() if value == value}
+
+
+class Replay:
+    """The runs of a landscape that were trained from the start, in memory.
+
+    Raises:
+        InputError: no configuration was trained with every tuning seed.
+    """
+
+    def __init__(self, landscape: Landscape, lookup: LookUp = "nearest") -> None:
+        if lookup not in LOOK_UPS:
+            raise InputError(f"expected {' or '.join(LOOK_UPS)}, got {lookup!r}", key="lookup")
+        self.landscape, self.lookup = landscape, lookup
+        self.space, self.grid = landscape.space, landscape.grid
+        self._rows: dict[Config, int] = {}
+        self._table = _tabulate(landscape)
+        over = "tuning" if "tuning" in self.grid.roles else "all"
+        whole = self._table.trained[:, self.grid.seed_positions(over)].all(axis=1)
+        self._answering = np.flatnonzero(whole)
+        if not len(self._answering):
+            raise InputError("no configuration was trained with every tuning seed", file=str(landscape.path))
+
+    def run(self, config: Mapping[str, Any], seed: int, role: SeedRole = "tuning") -> RecordedRun:
+        """The recorded run that answers for a configuration and a seed.
+
+        Raises:
+            InputError: the configuration is not in the data set's space, or with `exact` not in the data set; it has no
+                seeds of this role; the configuration was not trained with this seed.
+        """
+        row = self.row(config)
+        place, repeats = self.seed_place(seed, role)
+        table = self._table
+        config_id, own_seed = int(self.grid.config_ids[row]), int(self.grid.seeds[place])
+        if not table.trained[row, place]:
+            raise InputError(
+                f"configuration {config_id} was not trained with {role} seed {own_seed}; "
+                "ask for fewer seeds, or none of this role",
+                file=str(self.landscape.path),
+            )
+        end = int(table.ends[row, place])
+        seconds = float(table.seconds[row, place])
+        return RecordedRun(
+            config_id=config_id,
+            seed=own_seed,
+            repeats=repeats,
+            status=Status(str(table.status[row, place])),
+            end=None if end < 0 else end,
+            steps=self.grid.steps,
+            values={name: curves[row, place] for name, curves in table.curves.items()},
+            seconds_per_step=None if np.isnan(seconds) else seconds,
+        )
+
+    def row(self, config: Mapping[str, Any]) -> int:
+        """Row of the grid that answers for a configuration."""
+        key = config if isinstance(config, Config) else Config(config)
+        found = self._rows.get(key)
+        if found is None:
+            found = self._find(self.space.config(key))
+            if len(self._rows) >= _REMEMBERED:
+                self._rows.clear()
+            self._rows[key] = found
+        return found
+
+    def seed_place(self, seed: int, role: SeedRole) -> tuple[int, int | None]:
+        """Position on the grid's seed axis that answers for a seed of a role, and the seed it repeats, if it does."""
+        places = self.grid.seed_positions(role)
+        first = FIRST_TEST_SEED if role == "test" else 0
+        number = (seed - first) % len(places)
+        return int(places[number]), None if first + number == seed else first + number
+
+    @cached_property
+    def _units(self) -> npt.NDArray[np.float64]:
+        """Shape (answering configurations, hyperparameters)."""
+        ids = (int(self.grid.config_ids[row]) for row in self._answering)
+        return np.array([self.space.to_unit(self.landscape.config(number)) for number in ids])
+
+    @cached_property
+    def _hashes(self) -> dict[str, int]:
+        rows = self.landscape.sql("SELECT config_hash, config_id FROM configs").fetchall()
+        places = {int(number): row for row, number in enumerate(self.grid.config_ids)}
+        return {text: places[number] for text, number in rows}
+
+    def _find(self, config: Config) -> int:
+        if self.lookup == "exact":
+            row = self._hashes.get(self.space.config_hash(config))
+            if row is None:
+                raise InputError(f"{dict(config)} is not in {self.landscape.manifest.id}; `lookup: nearest` takes any")
+            return row
+        wanted = self.space.to_unit(config)
+        unlike = np.isnan(self._units) != np.isnan(wanted)
+        gap = np.nan_to_num(self._units - wanted)
+        kinds = [item.type == "categorical" for item in self.space.hyperparameters.values()]
+        gap[:, kinds] = gap[:, kinds] != 0
+        gap[unlike] = 1.0
+        return int(self._answering[(gap**2).sum(axis=1).argmin()])
+
+
+class ReplayObjective:
+    """A landscape as a function, for any optimizer: `objective(config, seed=0, until=None)` is the recorded score.
+
+    The score is that of the landscape: floor applied, a failed run scores the penalty, larger or smaller is better as
+    `direction` says. It can be given to `autorl.tune(objective, space, steps=objective.horizon)`. Pickled, it names the
+    folder and loads it again where it is used.
+
+    Attributes:
+        space: the landscape's search space. direction: maximize or minimize. horizon: the last recorded step.
+    """
+
+    def __init__(self, landscape: Landscape, lookup: LookUp = "nearest") -> None:
+        self.replay = Replay(landscape, lookup)
+        self.space = landscape.space
+        self.direction = landscape.manifest.objective.direction
+        self.horizon = int(landscape.grid.steps[-1])
+        self.name = landscape.manifest.id
+
+    def __call__(
+        self, config: Mapping[str, Any], *, seed: int = 0, until: int | None = None, role: SeedRole = "tuning"
+    ) -> float:
+        """The score at the nearest recorded step <= `until` (None = the last).
+
+        Raises:
+            InputError: as `Replay.run`, or nothing is recorded at or before `until`.
+        """
+        grid = self.replay.grid
+        row, (place, _) = self.replay.row(config), self.replay.seed_place(seed, role)
+        at = len(grid.steps) - 1 if until is None else int(np.searchsorted(grid.steps, until, side="right")) - 1
+        if at < 0:
+            raise InputError(f"{self.name} records nothing before step {grid.steps[0]}", key="until")
+        value = float(grid.values[row, place, at])
+        if value != value:
+            raise InputError(
+                f"configuration {grid.config_ids[row]} has no score for {role} seed {grid.seeds[place]} at step "
+                f"{grid.steps[at]}"
+            )
+        return value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reload, (str(self.replay.landscape.path), self.replay.lookup)
+
+
+def _reload(folder: str, lookup: LookUp) -> ReplayObjective:
+    from autorl.landscapes.dataset import Landscape
+
+    return ReplayObjective(Landscape(folder), lookup)
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """Arrays over (configuration, seed), and `curves` by metric over (configuration, seed, step)."""
+
+    status: npt.NDArray[np.str_]
+    trained: npt.NDArray[np.bool_]
+    ends: npt.NDArray[np.int64]  # -1: to the last step
+    seconds: npt.NDArray[np.float64]  # per step
+    curves: dict[str, npt.NDArray[np.float32]]
+
+
+def _tabulate(landscape: Landscape) -> _Table:
+    grid = landscape.grid
+    shape = grid.values.shape[:2]
+    runs = landscape.sql(
+        "SELECT run_id, config_id, seed, status, environment_steps, wall_seconds FROM runs WHERE start_step = 0 "
+        "ORDER BY environment_steps NULLS FIRST, run_id"  # of two runs of one cell the longer one is kept
+    ).fetchnumpy()
+    rows = np.searchsorted(grid.config_ids, runs["config_id"])
+    places = np.searchsorted(grid.seeds, runs["seed"])
+    status = np.full(shape, "", dtype="<U16")
+    steps, seconds = np.full(shape, np.nan), np.full(shape, np.nan)
+    status[rows, places] = runs["status"].astype("<U16")
+    steps[rows, places] = np.ma.filled(np.ma.asarray(runs["environment_steps"], dtype=np.float64), np.nan)
+    seconds[rows, places] = np.ma.filled(np.ma.asarray(runs["wall_seconds"], dtype=np.float64), np.nan)
+    cells = dict(zip(runs["run_id"].tolist(), zip(rows.tolist(), places.tolist(), strict=True), strict=True))
+    curves = _curves(landscape, cells)
+    known = ~np.isnan(curves[landscape.manifest.objective.metric])
+    measured = known.cumsum(axis=2)[:, :, -1] > 0
+    cut = (status != "") & (status != Status.DONE.value)
+    ends = _ends(grid.steps, known, steps, status == Status.STOPPED.value)
+    trained = cut | known[:, :, -1]
+    lasting = np.where(np.isnan(steps) & measured, float(grid.steps[-1]), steps)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = np.where(lasting > 0, seconds / lasting, np.nan)
+    filled = {name: carry_forward(values) for name, values in curves.items()}
+    return _Table(status, trained, np.where(cut, ends, -1), rate, filled)
+
+
+def _ends(
+    axis: npt.NDArray[np.int64],
+    known: npt.NDArray[np.bool_],
+    steps: npt.NDArray[np.float64],
+    stopped: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.int64]:
+    """Where a run that was cut ended, shape (configurations, seeds).
+
+    A failed run: at its first evaluation without a value, or earlier where fewer steps were counted. A stopped run: at
+    the steps counted, or at its last evaluation.
+    """
+    missing = ~known
+    first_missing = np.where(missing.any(axis=2), axis[missing.argmax(axis=2)], axis[-1])
+    last_known = np.where(known.any(axis=2), axis[known.shape[2] - 1 - known[:, :, ::-1].argmax(axis=2)], 0)
+    failed_end = np.fmin(first_missing, steps)
+    stopped_end = np.where(np.isnan(steps), last_known, steps)
+    return np.maximum(np.where(stopped, stopped_end, failed_end), 0).astype(np.int64)
+
+
+def _curves(landscape: Landscape, cells: Mapping[int, tuple[int, int]]) -> dict[str, npt.NDArray[np.float32]]:
+    """Every metric as stored, the objective with its floor; NaN where nothing is."""
+    grid, objective = landscape.grid, landscape.manifest.objective
+    listed = ", ".join(f'"{name}"' for name in landscape.metrics)
+    found = landscape.sql(f"SELECT run_id, step, {listed} FROM evals ORDER BY run_id, step").fetchnumpy()
+    keep = np.array([run in cells for run in found["run_id"].tolist()], dtype=bool)
+    keep &= np.isin(found["step"], grid.steps)
+    pairs = np.array([cells[run] for run in found["run_id"][keep].tolist()], dtype=np.int64).reshape(-1, 2)
+    at = np.searchsorted(grid.steps, found["step"][keep])
+    curves = {}
+    for name in landscape.metrics:
+        values = np.ma.filled(np.ma.asarray(found[name], dtype=np.float32), np.nan)[keep]
+        if name == objective.metric and objective.floor is not None:
+            values = np.where(np.isnan(values), values, np.maximum(values, np.float32(objective.floor)))
+        curves[name] = np.full(grid.values.shape, np.nan, dtype=np.float32)
+        curves[name][pairs[:, 0], pairs[:, 1], at] = values
+    return curves

@@ -1,0 +1,355 @@
+"""The trainer `tabular`: conformance where it applies, look-ups against the data, failures, and whole studies."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import autorl
+from autorl.landscapes import Landscape, Manifest, Tables, config_rows, write_landscape
+from autorl.landscapes.importers import import_any
+from autorl.seeds import FIRST_TEST_SEED
+from autorl.space import load_space
+from autorl.spec import load_spec
+from autorl.study import Study
+from autorl.trainers import load
+from autorl.trainers.conformance import Case, TrainerConformance
+from autorl.types import Checkpoint, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
+
+SPACE = load_space(
+    {
+        "hyperparameters": {
+            "x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5},
+            "rate": {"type": "float", "lower": 1e-4, "upper": 1.0, "scale": "log", "default": 1e-2},
+            "kind": {"type": "categorical", "choices": ["a", "b", "c"], "default": "a"},
+            "only_b": {"type": "int", "lower": 1, "upper": 9, "default": 5},
+        },
+        "conditions": {"only_b": "kind == b"},
+    }
+)
+STEPS = (100, 200, 300, 400)
+SEEDS = {"tuning": (10, 11, 12, 13, 14), "test": (50, 51, 52)}
+N = 40
+SECONDS = 8.0
+CRASHED, STOPPED, PARTLY_TESTED = 3, 4, 5  # configurations that end badly, early, or have no test runs
+ARLBENCH = Path(__file__).parents[3] / "shared/data/arlbench/landscapes/cc_cartpole_dqn.csv.gz"
+
+
+def value(number, seed, step):
+    return round(number + seed / 100 + step / 1000, 4)
+
+
+def cells():
+    for number in range(N):
+        for role, seeds in SEEDS.items():
+            for seed in seeds:
+                if not (number == PARTLY_TESTED and role == "test"):
+                    yield number, role, seed
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    configs = {number: SPACE.sample(rng) for number in range(N)}
+    runs, evals = [], []
+    for run_id, (number, role, seed) in enumerate(cells()):
+        status = {CRASHED: "crash", STOPPED: "stopped"}.get(number, "done")
+        steps = {"crash": 250, "stopped": 300, "done": 400}[status]
+        runs.append(
+            {
+                **{"run_id": run_id, "config_id": number, "seed": seed, "seed_role": role, "algorithm": "toy"},
+                **{"environment": "Toy-v0", "parent_run": None, "start_step": 0, "member": None, "status": status},
+                **{"environment_steps": steps, "wall_seconds": SECONDS * steps / 400},
+            }
+        )
+        evals += [
+            {"run_id": run_id, "step": step, "eval_return": value(number, seed, step), "length": float(step)}
+            for step in STEPS
+            if step <= steps
+        ]
+    frame = pd.DataFrame(runs)
+    segments = frame[["run_id", "seed", "config_id", "member"]].assign(
+        segment=frame["run_id"].astype(str), parent=None, from_step=0, to_step=frame["environment_steps"]
+    )
+    manifest = Manifest(
+        id="toys/toy/Toy-v0",
+        description="A made landscape.",
+        algorithm="toy",
+        environment="Toy-v0",
+        steps=STEPS,
+        seeds=FrozenMap(SEEDS),
+        licence="CC0",
+    )
+    target = tmp_path_factory.mktemp("landscapes") / manifest.id
+    tables = Tables(config_rows(SPACE, configs, "sobol"), frame, pd.DataFrame(evals), segments)
+    write_landscape(target, tables, manifest, SPACE)
+    return target
+
+
+@pytest.fixture(scope="module")
+def landscape(folder):
+    return Landscape(folder)
+
+
+@pytest.fixture(scope="module")
+def trainer(folder):
+    return load(TrainerSpec("tabular", FrozenMap(landscape=str(folder))))
+
+
+def segment(landscape, number, **changes):
+    values = {
+        "id": "0.0",
+        "trainer": TrainerSpec("tabular", FrozenMap(landscape=str(landscape.path))),
+        "config": landscape.config(number),
+        "seed": 0,
+        "role": "tuning",
+        "until": 400,
+        "horizon": 400,
+        "evaluate_at": STEPS,
+    }
+    return Segment(**(values | changes))
+
+
+def train(trainer, wanted):
+    told = []
+    outcome = trainer.train(wanted, told.append)
+    assert tuple(told) == outcome.reports
+    return outcome
+
+
+class TestTabular(TrainerConformance):
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _case(cls, folder):
+        first = Landscape(folder).config(0)
+        other = next(kind for kind in ("a", "c") if kind != first["kind"])
+        cls.case = Case(
+            TrainerSpec("tabular", FrozenMap(landscape=str(folder))),
+            configs=(first, first),
+            horizon=400,
+            fixed=("kind", other),
+        )
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runner(cls, _case, tmp_path_factory):
+        from autorl.trainers.conformance import Runner
+
+        return Runner(cls.case, tmp_path_factory.mktemp("conformance"))
+
+
+def test_a_recorded_configuration_is_answered_by_its_run(landscape, trainer):
+    for number in (0, 7, 39):
+        for role, base in (("tuning", 0), ("test", FIRST_TEST_SEED)):
+            for place, recorded in enumerate(SEEDS[role]):
+                outcome = train(trainer, segment(landscape, number, seed=base + place, role=role))
+                assert outcome.status is Status.DONE
+                assert outcome.notes == ()
+                assert [report.step for report in outcome.reports] == list(STEPS)
+                for report in outcome.reports:
+                    assert report.metrics["eval_return"] == pytest.approx(
+                        value(number, recorded, report.step), rel=1e-6
+                    )
+                    assert report.metrics["length"] == report.step
+
+
+def test_a_seed_past_the_last_one_says_that_it_repeats(landscape, trainer):
+    sixth = train(trainer, segment(landscape, 0, seed=5))
+    assert [dict(report.metrics) for report in sixth.reports] == [
+        dict(report.metrics) for report in train(trainer, segment(landscape, 0, seed=0)).reports
+    ]
+    assert "what seed 0 does" in sixth.notes[0]
+    assert "what seed 101 does" in train(trainer, segment(landscape, 0, seed=104, role="test")).notes[0]
+
+
+def test_an_evaluation_between_two_recorded_steps_is_the_earlier_one(landscape, trainer):
+    outcome = train(trainer, segment(landscape, 2, until=450, evaluate_at=(50, 199, 200, 310, 450)))
+    assert [report.step for report in outcome.reports] == [199, 200, 310, 450]
+    found = [report.metrics["eval_return"] for report in outcome.reports]
+    assert found == pytest.approx([value(2, 10, step) for step in (100, 200, 300, 400)], rel=1e-6)
+    assert outcome.reached == 450
+
+
+@pytest.mark.parametrize(("until", "message"), [(99, "before step 100"), (500, "end at step 400")])
+def test_what_was_not_recorded_is_not_made_up(landscape, trainer, until, message):
+    with pytest.raises(InputError, match=message):
+        train(trainer, segment(landscape, 0, until=until, evaluate_at=(until,)))
+
+
+def test_the_cost_is_the_recorded_one(landscape, trainer, tmp_path):
+    whole = train(trainer, segment(landscape, 0))
+    assert (whole.cost["environment_steps"], whole.cost["wall_seconds"]) == (400, pytest.approx(SECONDS))
+    half = segment(landscape, 0, until=100, evaluate_at=(100,), save=True, folder=str(tmp_path / "half"))
+    first = train(trainer, half)
+    rest = train(trainer, segment(landscape, 0, parent=first.checkpoint, start=100, evaluate_at=(200, 300, 400)))
+    assert (first.cost["wall_seconds"], rest.cost["wall_seconds"]) == (pytest.approx(2.0), pytest.approx(6.0))
+    assert rest.cost["environment_steps"] == 300
+
+
+def test_a_recorded_failure_happens_at_its_step(landscape, trainer, tmp_path):
+    before = segment(landscape, CRASHED, until=200, evaluate_at=(100, 200), save=True, folder=str(tmp_path / "before"))
+    first = train(trainer, before)
+    assert (first.status, first.reached) == (Status.DONE, 200)
+    then = train(trainer, segment(landscape, CRASHED, parent=first.checkpoint, start=200, evaluate_at=(300, 400)))
+    assert (then.status, then.reached, then.reports) == (Status.CRASH, 250, ())
+    assert "recorded as crash" in then.message
+    whole = train(trainer, segment(landscape, CRASHED, save=True, folder=str(tmp_path / "whole")))
+    assert (whole.status, whole.reached, whole.checkpoint) == (Status.CRASH, 250, None)
+    assert [report.step for report in whole.reports] == [100, 200]
+
+
+def test_a_recorded_stop_is_a_stop(landscape, trainer):
+    outcome = train(trainer, segment(landscape, STOPPED))
+    assert (outcome.status, outcome.reached) == (Status.STOPPED, 300)
+    assert [report.step for report in outcome.reports] == [100, 200, 300]
+
+
+def test_a_configuration_without_test_runs_has_no_test_score(landscape, trainer):
+    assert train(trainer, segment(landscape, PARTLY_TESTED)).status is Status.DONE
+    with pytest.raises(InputError, match="not trained with test seed 50"):
+        train(trainer, segment(landscape, PARTLY_TESTED, seed=100, role="test"))
+
+
+def distance(a, b):
+    """The definition, one hyperparameter at a time."""
+    total = 0.0
+    for name, item in SPACE.hyperparameters.items():
+        if (name in a) != (name in b):
+            total += 1
+        elif name in a:
+            gap = (
+                float(a[name] != b[name])
+                if item.type == "categorical"
+                else item.to_unit(a[name]) - item.to_unit(b[name])
+            )
+            total += gap**2
+    return total
+
+
+def test_nearest_is_the_nearest_by_definition(landscape):
+    replay = landscape.objective().replay
+    rng = np.random.default_rng(1)
+    recorded = [landscape.config(number) for number in range(N)]
+    for _ in range(50):
+        config = SPACE.sample(rng)
+        assert replay.row(config) == min(range(N), key=lambda number: (distance(config, recorded[number]), number))
+
+
+def test_what_is_not_given_has_the_default(landscape):
+    replay = landscape.objective().replay
+    assert replay.row({"x": 0.1}) == replay.row(SPACE.config({"x": 0.1, "rate": 1e-2, "kind": "a"}))
+
+
+def test_exact_takes_recorded_configurations_only(landscape):
+    objective = landscape.objective("exact")
+    assert objective(landscape.config(9), seed=1, until=250) == pytest.approx(value(9, 11, 200), rel=1e-6)
+    with pytest.raises(InputError, match="is not in toys/toy/Toy-v0"):
+        objective(SPACE.sample(np.random.default_rng(5)))
+
+
+def test_the_objective_is_the_grid_and_can_be_pickled(landscape):
+    objective = landscape.objective()
+    assert (objective.direction, objective.horizon, objective.space) == ("maximize", 400, landscape.space)
+    copy = pickle.loads(pickle.dumps(objective))
+    for number in (0, CRASHED, STOPPED):
+        config = landscape.config(number)
+        expected = landscape.grid.value(number, 12, 300)
+        assert objective(config, seed=2, until=399) == expected == copy(config, seed=2, until=399)
+    assert objective(landscape.config(CRASHED)) == pytest.approx(value(0, 10, 100), rel=1e-6)  # the worst recorded
+    with pytest.raises(InputError, match="before step 100"):
+        objective(landscape.config(0), until=99)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "is missing"),
+        ({"landscape": "nothing/at/all"}, "no landscape"),
+        ({"landscape": "{}", "lookup": "closest"}, "exact or nearest"),
+        ({"landscape": "{}", "look_up": "exact"}, "did you mean 'lookup'"),
+    ],
+)
+def test_wrong_options_are_named(folder, options, message):
+    options = {name: text.format(folder) for name, text in options.items()}
+    with pytest.raises(InputError, match=message):
+        load(TrainerSpec("tabular", FrozenMap(options))).check(EnvironmentSpec(), ())
+
+
+def test_another_space_or_environment_is_refused(trainer):
+    trainer.check(EnvironmentSpec("Toy-v0"), SPACE.names)
+    with pytest.raises(InputError, match="Toy-v0, not CartPole"):
+        trainer.check(EnvironmentSpec("CartPole-v1"), SPACE.names)
+    with pytest.raises(InputError, match="did you mean 'rate'"):
+        trainer.check(EnvironmentSpec(), {"rates"})
+
+
+def test_a_checkpoint_of_another_step_is_refused(landscape, trainer, tmp_path):
+    (tmp_path / "state.json").write_text(json.dumps({"step": 100, "config": dict(landscape.config(0))}))
+    with pytest.raises(InputError, match="checkpoint is at step 100"):
+        train(trainer, segment(landscape, 0, parent=Checkpoint("x", str(tmp_path)), start=200, evaluate_at=(300,)))
+
+
+def study_over(folder, space, **changes):
+    values = {
+        "trainer": {"name": "tabular", "kwargs": {"landscape": str(folder)}},
+        "space": space.to_dict(),
+        "fidelity": {"steps": 400, "evaluations": 4},
+        "budget": {"runs": 60},
+        "seeds": {"tuning": 3, "test": 3},
+        "executor": {"name": "in_process"},
+        "test": {"top": 1},
+    }
+    return load_spec({**values, **changes})
+
+
+@pytest.mark.parametrize("optimizer", ["random", "tpe", {"name": "asha", "eta": 2, "rungs": 3}])
+def test_a_study_over_a_landscape_finds_a_good_configuration(folder, landscape, tmp_path, optimizer):
+    study = Study.create(study_over(folder, SPACE, optimizer=optimizer), tmp_path / "study")
+    try:
+        result = study.run()
+    finally:
+        study.close()
+    scores = sorted(np.mean([value(n, seed, 400) for seed in SEEDS["tuning"][:3]]) for n in range(N))
+    assert result.tuning >= scores[N // 2]
+    row = landscape.objective().replay.row(result.incumbent.config)
+    assert result.tuning == pytest.approx(np.mean([value(row, seed, 400) for seed in SEEDS["tuning"][:3]]), rel=1e-6)
+    assert result.test.value == pytest.approx(np.mean([value(row, seed, 400) for seed in SEEDS["test"]]), rel=1e-6)
+
+
+def test_an_objective_is_tuned_like_any_function(landscape):
+    objective = landscape.objective()
+    result = autorl.tune(
+        objective, objective.space, steps=objective.horizon, runs=24, optimizer="random", seeds=autorl.SeedPlan(2, 3)
+    )
+    config = result.incumbent.config
+    assert result.tuning == pytest.approx(np.mean([objective(config, seed=seed) for seed in (0, 1)]))
+    expected = np.mean([objective(config, seed=100 + seed, role="test") for seed in range(3)])
+    assert result.test.value == pytest.approx(expected)
+
+
+@pytest.mark.skipif(not ARLBENCH.is_file(), reason="needs the ARLBench files beside the checkout")
+@pytest.mark.parametrize("optimizer", ["random", "tpe"])
+def test_arlbench_replayed(tmp_path, optimizer):
+    (manifest,) = import_any(ARLBENCH, tmp_path, tuning_seeds=5, namespace="arlbench", replace=False)
+    folder = tmp_path / manifest.id
+    data = Landscape(folder)
+    changes = {
+        "fidelity": {"steps": 50_000, "evaluations": 10},
+        "seeds": {"tuning": 3, "test": 5},
+        "budget": {"runs": 96},
+        "environment": {"id": "CartPole-v1"},
+    }
+    study = Study.in_memory(study_over(folder, data.space, optimizer=optimizer, **changes))
+    try:
+        result = study.run()
+    finally:
+        study.close()
+    row = data.objective().replay.row(result.incumbent.config)
+    tuning = data.grid.values[row, data.grid.seed_positions("tuning")[:3], -1]
+    assert result.tuning == pytest.approx(float(tuning.mean()), rel=1e-6)
+    test = data.grid.values[row, data.grid.seed_positions("test"), -1]
+    assert result.test.value == pytest.approx(float(test.mean()), rel=1e-6)
+    assert result.tuning > float(np.median(data.grid.values[:, :, -1].mean(axis=1)))
