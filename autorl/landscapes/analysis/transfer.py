@@ -89,7 +89,7 @@ def transfer_regret(
 
 
 def best_single(scores: npt.ArrayLike, chosen_by: npt.ArrayLike | None = None) -> BestSingle:
-    """The best configuration on average over environments, and what it loses in each; arguments as `transfer_regret`."""
+    """The best configuration on average over environments, and what it loses in each. Arguments: `transfer_regret`."""
     table, choice = _pair(scores, chosen_by)
     row = int(choice.mean(axis=1).argmax())
     return BestSingle(row, 1.0 - table[row])
