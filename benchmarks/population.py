@@ -266,6 +266,8 @@ def table(name: str, found: dict[str, list[Measured]]) -> list[str]:
     lines = []
     for system, runs in found.items():
         ratios = [run.rate / base.rate for run, base in zip(runs, found["SB3"], strict=True)]
+        per_cpu = statistics.median(run.steps / run.cpu for run in runs)
+        base_per_cpu = statistics.median(run.steps / run.cpu for run in found["SB3"])
         returns = sorted(value for run in runs for value in run.returns)
         spread = "-"
         if returns:
@@ -273,8 +275,8 @@ def table(name: str, found: dict[str, list[Measured]]) -> list[str]:
             spread = f"{low:.0f} / {middle:.0f} / {high:.0f} ({len(returns)})"
         lines.append(
             f"| {name} | {system} | {statistics.median(run.rate for run in runs):,.0f} "
-            f"| {statistics.median(run.steps / run.cpu for run in runs):,.0f} "
-            f"| {statistics.median(ratios):.1f} ({min(ratios):.1f}-{max(ratios):.1f}) | {spread} |"
+            f"| {per_cpu:,.0f} | {statistics.median(ratios):.1f} ({min(ratios):.1f}-{max(ratios):.1f}) "
+            f"| {per_cpu / base_per_cpu:.1f} | {spread} |"
         )
     return lines
 
@@ -289,11 +291,13 @@ def report(results: dict[str, dict[str, list[Measured]]], options: argparse.Name
         + ", ".join(f"{package} {version(package)}" for package in packages)
         + ".",
         f"{options.rounds} rounds of at most {options.seconds:.0f} s a cell, interleaved; load average "
-        f"{os.getloadavg()[0]:.1f} at the end. Steps per second include training. Returns are the last 100 training "
-        "episodes of members that finished: 10 % / median / 90 % (count).",
+        f"{options.load:.1f} at the start. Steps per second include training. Returns are the last 100 training "
+        "episodes of members that finished: 10 % / median / 90 % (count). With a load average above the number of "
+        "cores at the start, trust the ratios per CPU-second.",
         "",
-        "| job | system, population | steps/s | steps per CPU-second | ratio to SB3, median (range) | return |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| job | system, population | steps/s | steps per CPU-second | ratio to SB3, median (range) "
+        "| per CPU-second | return |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, found in results.items():
         lines += table(name, found)
@@ -325,6 +329,7 @@ def main() -> None:
     parser.add_argument("--jax-python", default="", help="an interpreter that can import jax")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "population.md")
     options = parser.parse_args()
+    options.load = os.getloadavg()[0]
     names = [name for name in JOBS if any(name.startswith(cell) for cell in options.cells)]
     results = {name: measure(name, options) for name in names}
     text = report(results, options)

@@ -74,9 +74,9 @@ class Agent(NamedTuple):
     """The networks of a member and scratch memory for one minibatch of n rows.
 
     Attributes:
-        actor: outputs mean and log-deviation of each action dimension; `judged` is the same network with scratch memory
-            of its own, for the following observations and for acting.
-        first, second: critics; inputs are an observation and an action. `target_1`, `target_2` are their targets.
+        actor: outputs mean and log-deviation of each action dimension.
+        first, second: critics; inputs are an observation and an action. `target_1`, `target_2` are their targets and
+            share their scratch memory.
         log_alpha: (1,) the logarithm of the temperature, the last parameter.
         gradient: (parameters,) flat, of actor, critics and temperature.
         observations, pairs, action_slopes: inputs of actor and critics, and the critics' gradients with respect to
@@ -86,7 +86,6 @@ class Agent(NamedTuple):
     """
 
     actor: Network
-    judged: Network
     first: Network
     second: Network
     target_1: Network
@@ -137,14 +136,15 @@ def make_agent(state: State, environment: Environment, hp: Any) -> Agent:
     (actor, critic), word = network_sizes(environment, hp), HYPERPARAMETERS["activation"].decode(hp.activation)
     a, c, n, dtype = parameter_count(actor), parameter_count(critic), int(hp.batch_size), parameters.dtype
     rows, inputs, actions = max(n, int(hp.n_envs)), environment.observation_size, environment.action_size
-    gradient, unused = np.zeros_like(parameters), np.zeros_like(target)
+    gradient = np.zeros_like(parameters)
+    first = network(parameters[a : a + c], gradient[a : a + c], critic, word, rows)
+    second = network(parameters[a + c : -1], gradient[a + c : -1], critic, word, rows)
     return Agent(
         actor=network(parameters[:a], gradient[:a], actor, word, rows),
-        judged=network(parameters[:a], gradient[:a], actor, word, rows),
-        first=network(parameters[a : a + c], gradient[a : a + c], critic, word, rows),
-        second=network(parameters[a + c : -1], gradient[a + c : -1], critic, word, rows),
-        target_1=network(target[:c], unused[:c], critic, word, rows),
-        target_2=network(target[c:], unused[c:], critic, word, rows),
+        first=first,
+        second=second,
+        target_1=first._replace(parameters=target[:c]),
+        target_2=second._replace(parameters=target[c:]),
         replay=state["replay"],
         log_alpha=parameters[-1:],
         gradient=gradient,
@@ -194,12 +194,12 @@ def step_environments(member: Member, agent: Agent, hp: Any, world: World) -> No
     n_envs, replay, inputs = len(member.states), agent.replay, agent.observations.shape[1]
     for e in range(n_envs):
         world.observe(member.states[e], agent.observations[e])
-    forward(agent.judged, agent.observations, n_envs)
+    forward(agent.actor, agent.observations, n_envs)
     seed = rng.stream(member.key[0], rng.ACTION)
     for e in range(n_envs):
         row = replay.rows[memory.claim(replay)]
         world.observe(member.states[e], row[:inputs])
-        squashed_sample(agent.judged.outputs[e], seed, member.counters[rng.ACTION], agent.noise[e], agent.actions[e])
+        squashed_sample(agent.actor.outputs[e], seed, member.counters[rng.ACTION], agent.noise[e], agent.actions[e])
         for i in range(len(agent.action)):
             counter = draw(member, rng.ACTION)
             if member.counts[STEPS] < hp.learning_starts:
@@ -281,10 +281,10 @@ def critic_targets(agent: Agent, hp: Any, alpha: float, seed: int) -> None:
     """Y = r + gamma * (1 - terminated) * (min Q'(s', a') - alpha * log pi(a'|s')) with a' drawn from the policy."""
     n = len(agent.batch)
     take(agent, agent.observations.shape[1])
-    forward(agent.judged, agent.observations, n)
+    forward(agent.actor, agent.observations, n)
     for r in range(n):
         draws = r * len(agent.action)
-        agent.log_probs[r] = squashed_sample(agent.judged.outputs[r], seed, draws, agent.noise[r], agent.actions[r])
+        agent.log_probs[r] = squashed_sample(agent.actor.outputs[r], seed, draws, agent.noise[r], agent.actions[r])
     pair(agent)
     forward(agent.target_1, agent.pairs, n)
     forward(agent.target_2, agent.pairs, n)
