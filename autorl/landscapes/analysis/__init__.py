@@ -11,6 +11,7 @@ from autorl.landscapes.analysis.fidelity import budget_correlation, budget_table
 from autorl.landscapes.analysis.forest import Forest, fit_forest, landscape_forest
 from autorl.landscapes.analysis.importance import fanova, local_importance
 from autorl.landscapes.analysis.noise import SeedNoise, landscape_noise, seed_noise
+from autorl.landscapes.analysis.phases import PhaseComparison, Phases, compare_phases, phase_scores
 from autorl.landscapes.analysis.redundancy import Redundancy, detectable_difference, redundancy_of
 from autorl.landscapes.analysis.subsets import Subset, SubsetSelection, select_environments, select_subset, size_table
 from autorl.landscapes.analysis.tables import (
@@ -29,6 +30,8 @@ __all__ = [
     "BestSingle",
     "Curves",
     "Forest",
+    "PhaseComparison",
+    "Phases",
     "Redundancy",
     "SeedNoise",
     "Subset",
@@ -39,6 +42,7 @@ __all__ = [
     "best_single",
     "budget_correlation",
     "budget_table",
+    "compare_phases",
     "configurations",
     "dependence_surface",
     "dependence_table",
@@ -55,6 +59,7 @@ __all__ = [
     "local_importance",
     "partial_dependence",
     "performance_by_value",
+    "phase_scores",
     "redundancy_of",
     "seed_noise",
     "select_environments",

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.landscapes.analysis.noise import SeedNoise
+from autorl.landscapes.analysis.phases import PhaseComparison
 from autorl.landscapes.analysis.tables import Curves
 from autorl.landscapes.analysis.transfer import Transfer
 from autorl.landscapes.analysis.tunability import Tunability
@@ -107,6 +108,13 @@ def plot_values(table: pd.DataFrame, name: str, title: str | None = None) -> Fig
 def plot_transfer(found: Transfer, title: str = "Regret of another environment's best configuration") -> Figure:
     """The matrix of `transfer_regret` as a heat map."""
     figure, axes = _heat_map(found.regret, found.environments, found.environments, "regret", (0.0, 1.0))
+    return _labelled(figure, axes, title, "used in", "best in")
+
+
+def plot_phases(found: PhaseComparison, title: str = "Regret of another phase's best configuration") -> Figure:
+    """The regrets of `compare_phases` as a heat map."""
+    names = tuple(f"phase {number}" for number in range(1, len(found.regret) + 1))
+    figure, axes = _heat_map(found.regret, names, names, "regret", (0.0, 1.0))
     return _labelled(figure, axes, title, "used in", "best in")
 
 

@@ -73,7 +73,8 @@ def _label(item: Hyperparameter, place: int, members: Sequence[Any]) -> dict[str
     if not item.numeric:
         return {"value": item.choices[place], "low": None, "high": None}
     low, high = (min(members), max(members)) if members else (None, None)
-    return {"value": f"{low:g}..{high:g}" if members else "", "low": low, "high": high}
+    form = "{:.3g}..{:.3g}" if item.type == "float" else "{}..{}"
+    return {"value": form.format(low, high) if members else "", "low": low, "high": high}
 
 
 def _statistics(scores: Array) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from analysis_samples import SPACE
 from autorl.landscapes.analysis import plots
 from autorl.landscapes.analysis.fidelity import budget_correlation, early_choice_regret
 from autorl.landscapes.analysis.noise import seed_noise
+from autorl.landscapes.analysis.phases import compare_phases
 from autorl.landscapes.analysis.tables import Curves
 from autorl.landscapes.analysis.transfer import transfer_regret
 from autorl.landscapes.analysis.tunability import tunability_of
@@ -90,6 +91,8 @@ class TestFigures:
         axes = axes_of(plots.plot_transfer(found))
         assert axes.images[0].get_array().tolist() == found.regret.tolist()
         assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y", "z"]
+        phases = compare_phases(RNG.random((3, 6, 2)))
+        assert axes_of(plots.plot_phases(phases)).images[0].get_array().tolist() == phases.regret.tolist()
 
     def test_budget(self):
         correlation, regret = budget_correlation(VALUES)[-1], early_choice_regret(VALUES)
