@@ -131,7 +131,8 @@ def complete_or_explained(landscape: Landscape) -> Iterator[str]:
     for status, count in landscape.sql("SELECT status, count(*) FROM runs GROUP BY status").fetchall():
         if status not in STATUSES:
             yield f"{count} runs have status {status!r}; allowed: {', '.join(STATUSES)}"
-    listed = ", ".join(f"({step})" for step in landscape.manifest.steps)
+    planned = landscape.manifest.evaluation.get("steps", landscape.manifest.steps)
+    listed = ", ".join(f"({step})" for step in planned)
     expected = "=" if landscape.manifest.evaluation.get("at") == "end" else "<="
     missing = landscape.sql(
         f"SELECT run_id, count(*) FROM runs CROSS JOIN (VALUES {listed}) AS planned(step) "
@@ -144,13 +145,18 @@ def complete_or_explained(landscape: Landscape) -> Iterator[str]:
 
 
 def counted_steps(landscape: Landscape) -> Iterator[str]:
-    """Steps are counted environment steps (published "10,000 steps" were really a rollout of 16,384)."""
+    """Steps are counted environment steps (published "10,000 steps" were really a rollout of 16,384).
+
+    Runs that end with a whole rollout past the last evaluation are so where the manifest says by how much.
+    """
     if landscape.manifest.step_unit != "environment_steps":
         return
+    overshoot = landscape.manifest.evaluation.get("overshoot", 0)
     wrong = landscape.sql(
         "SELECT run_id, environment_steps, max(step) - start_step AS steps FROM runs JOIN evals USING (run_id) "
         "WHERE status = 'done' GROUP BY run_id, environment_steps, start_step "
-        f"HAVING environment_steps < steps OR environment_steps > {_SLACK} * steps ORDER BY run_id"
+        f"HAVING environment_steps < steps OR environment_steps > greatest({_SLACK} * steps, steps + {overshoot}) "
+        "ORDER BY run_id"
     ).fetchall()
     if wrong:
         run, steps, last = wrong[0]

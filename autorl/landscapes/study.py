@@ -174,9 +174,17 @@ def _read(connection: sqlite3.Connection, folder: Path, document: Mapping[str, A
     }
     steps = tuple(sorted({*planned, *(int(step) for step in tables.evals["step"].unique())} - {0}))
     rows = FrozenMap({str(name): len(tables[name]) for name in TABLES})
-    manifest = dataclasses.replace(manifest, steps=steps, space_hash=space.hash, rows=rows)
+    evaluation = FrozenMap(manifest.evaluation, steps=sorted(planned - {0}), overshoot=_overshoot(tables))
+    manifest = dataclasses.replace(manifest, steps=steps, evaluation=evaluation, space_hash=space.hash, rows=rows)
     (pending,) = connection.execute("SELECT count(*) FROM proposals WHERE status = 'pending'").fetchone()
     return StudyData(manifest, space, tables, pending)
+
+
+def _overshoot(tables: Tables) -> int:
+    """Steps a run was trained past its last nominal step, at most: it ends with a whole rollout."""
+    last = tables.runs["run_id"].map(tables.evals.groupby("run_id")["step"].max())
+    past = tables.runs["start_step"] + tables.runs["environment_steps"] - last
+    return max(0, int(past[tables.runs["status"] == "done"].max())) if past.notna().any() else 0
 
 
 def _space(document: Mapping[str, Any]) -> Space:

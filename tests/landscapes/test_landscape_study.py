@@ -144,6 +144,38 @@ def test_written_out_it_is_a_valid_landscape_with_the_same_rows(finished, tmp_pa
         from_study(finished, tmp_path, "my/synthetic/bowl")
 
 
+@pytest.mark.parametrize("optimizer", ["hyperband", "asha", "pbt"])
+def test_studies_with_rungs_and_changes_are_whole(tmp_path, optimizer):
+    space = {**SPACE["hyperparameters"], "x": {**SPACE["hyperparameters"]["x"], "changeable": True}}
+    changes = {"optimizer": optimizer, "budget": {"runs": 30}, "space": {**SPACE, "hyperparameters": space}}
+    folder = run(tmp_path / "study", **changes)
+    assert [str(problem) for problem in validate(folder)] == []
+    data = load_landscape(folder)
+    changed = data.sql("SELECT count(*) FROM runs WHERE start_step > 0 AND parent_run IS NOT NULL").fetchall()[0][0]
+    assert (changed > 0) == (optimizer == "pbt")
+    assert set(data.manifest.steps) >= {20, 40, 60, 80, 100}
+
+
+def test_whole_rollouts_are_said_to_be_so(tmp_path):
+    trainer = {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}, "noise": 0.1, "rollout": 64}}
+    folder = run(tmp_path / "rollouts", trainer=trainer)
+    assert load_landscape(folder).manifest.evaluation["overshoot"] == 28
+    assert "counted_steps" not in {problem.rule for problem in validate(folder)}
+
+
+def test_an_algorithm_choice_has_prefixed_columns(tmp_path):
+    part = {"trainer": STUDY["trainer"], "space": {"x": SPACE["hyperparameters"]["x"]}}
+    changes = {"algorithms": {"one": part, "two": part}, "optimizer": "random"}
+    study = {key: value for key, value in STUDY.items() if key not in ("trainer", "space")}
+    drawn = Study.create(load_spec({**study, **changes}), tmp_path / "choice")
+    drawn.run()
+    drawn.close()
+    data = load_landscape(tmp_path / "choice")
+    query = "SELECT count(*) FROM configs WHERE (algorithm = 'one') <> (\"one.x\" IS NOT NULL)"
+    assert data.sql(query).fetchall() == [(0,)]
+    assert from_study(tmp_path / "choice", tmp_path, "my/choice/bowl").rows["configs"] == 8
+
+
 def test_what_cannot_be_written_is_refused(finished, tmp_path):
     with pytest.raises(InputError, match="unknown field"):
         from_study(finished, tmp_path, "my/synthetic/bowl", author="me")
