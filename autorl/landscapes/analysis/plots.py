@@ -6,7 +6,7 @@ global state. `save` writes it; an SVG of the same figure is the same file every
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -14,21 +14,74 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes.analysis.noise import SeedNoise
-from autorl.landscapes.analysis.phases import PhaseComparison
-from autorl.landscapes.analysis.tables import Curves
+from autorl.landscapes.analysis.dependence import dependence_surface, dependence_table
+from autorl.landscapes.analysis.fidelity import budget_table
+from autorl.landscapes.analysis.forest import landscape_forest
+from autorl.landscapes.analysis.importance import fanova
+from autorl.landscapes.analysis.noise import SeedNoise, landscape_noise
+from autorl.landscapes.analysis.phases import PhaseComparison, compare_phases, phase_scores
+from autorl.landscapes.analysis.tables import Curves, final_scores
 from autorl.landscapes.analysis.transfer import Transfer
-from autorl.landscapes.analysis.tunability import Tunability
-from autorl.space import Hyperparameter
+from autorl.landscapes.analysis.tunability import Tunability, tunability_of
+from autorl.landscapes.analysis.values import values_table
+from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.space import Hyperparameter, unknown_key
 from autorl.types import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Figure: TypeAlias = Any  # matplotlib.figure.Figure, which is imported when a figure is drawn
+KINDS: Mapping[str, int] = {
+    "budget": 0,
+    "dependence": 1,
+    "importance": 0,
+    "noise": 0,
+    "phases": 0,
+    "surface": 2,
+    "tunability": 0,
+    "values": 1,
+}
 SUFFIXES = (".png", ".svg", ".pdf")
 _BLUE, _GREY = "#2563a8", "#8a8a8a"
 _MOST_BARS = 20
+
+
+def draw(
+    data: Landscape, kind: str, names: Sequence[str] = (), seeds: SeedSet = "all", step: int | None = None
+) -> Figure:
+    """The figure of an analysis of one landscape.
+
+    Args:
+        data: the landscape.
+        kind: one of `KINDS`.
+        names: the hyperparameters it is about: one for dependence and values, two for surface, none for the others.
+        seeds: the seed role that is analysed.
+        step: where, None = the last; budget and phases look at every step and take none.
+
+    Raises:
+        InputError: unknown kind, another number of names, a step where none is taken, or the analysis is impossible.
+    """
+    if kind not in KINDS:
+        raise InputError(unknown_key(kind, KINDS), key="kind")
+    if len(names) != KINDS[kind]:
+        raise InputError(f"a plot of {kind} takes {KINDS[kind]} hyperparameters, got {list(names)}", key="names")
+    if kind in ("budget", "phases"):
+        if step is not None:
+            raise InputError(f"a plot of {kind} looks at every step and takes none", key="step")
+        return _over_time(data, kind, seeds)
+    if kind == "values":
+        return plot_values(values_table(data, names[0], seeds, step), names[0])
+    if kind == "noise":
+        return plot_noise({data.manifest.environment: landscape_noise(data, seeds, step)})
+    if kind == "tunability":
+        return plot_tunability({data.manifest.environment: tunability_of(final_scores(data, seeds, step).means)})
+    forest = landscape_forest(data, seeds, step)
+    if kind == "importance":
+        return plot_importance(fanova(forest, pairs=True))
+    if kind == "surface":
+        return plot_surface(dependence_surface(forest, names[0], names[1]))
+    return plot_dependence(dependence_table(forest, names[0]), data.space.hyperparameters[names[0]])
 
 
 def save(figure: Figure, path: str | Path) -> Path:
@@ -150,6 +203,12 @@ def plot_curves(curves: Curves, config_id: int, title: str | None = None) -> Fig
     axes.plot(curves.steps, values.T, color=_GREY, alpha=0.6, linewidth=0.8)
     axes.plot(curves.steps, values.mean(axis=0), color=_BLUE, linewidth=2)
     return _labelled(figure, axes, title or f"Configuration {config_id}", "step", "score")
+
+
+def _over_time(data: Landscape, kind: str, seeds: SeedSet) -> Figure:
+    if kind == "budget":
+        return plot_budget(budget_table(data, seeds))
+    return plot_phases(compare_phases(phase_scores(data, seeds).scores))
 
 
 def _matplotlib(name: str) -> Any:

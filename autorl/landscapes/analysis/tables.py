@@ -65,12 +65,13 @@ class TaskTable:
 
 
 def learning_curves(data: Landscape, seeds: SeedSet = "all") -> Curves:
-    """Curves of the configurations that have a score for every seed at every step.
+    """Curves of the configurations that have a score for every seed at every step that any run from scratch reached.
 
     Raises:
         InputError: no seeds of that role, or no complete configuration.
     """
-    return _complete(data, seeds, np.arange(len(data.grid.steps)))
+    reached = ~np.isnan(data.grid.values[:, data.grid.seed_positions(seeds)]).all(axis=(0, 1))
+    return _complete(data, seeds, np.flatnonzero(reached))
 
 
 def final_scores(data: Landscape, seeds: SeedSet = "all", step: int | None = None) -> Curves:
@@ -142,8 +143,10 @@ def unit_scores(scores: npt.ArrayLike) -> Array:
     """
     table = np.asarray(scores, dtype=np.float64)
     columns = table[:, None] if table.ndim == 1 else table
-    if len(columns) == 0 or np.any(columns.max(axis=0) == columns.min(axis=0)):
-        raise InputError("all configurations score the same, so there is nothing to compare")
+    flat = [0] if len(columns) == 0 else np.flatnonzero(columns.max(axis=0) == columns.min(axis=0)).tolist()
+    if flat:
+        where = f" in columns {flat}" if table.ndim > 1 else ""
+        raise InputError(f"all configurations score the same{where}, so there is nothing to compare")
     return np.asarray(min_max(columns).reshape(table.shape))
 
 
@@ -166,7 +169,8 @@ def _complete(data: Landscape, seeds: SeedSet, steps: Integers) -> Curves:
     chosen = grid.seed_positions(seeds)
     values = grid.values[:, chosen][:, :, steps].astype(np.float64)
     complete = ~np.isnan(values).any(axis=(1, 2))
-    if not complete.any():
-        raise InputError(f"no configuration has a score for every {seeds} seed", file=str(data.path))
+    if not len(steps) or not complete.any():
+        where = f"at step {grid.steps[steps[0]]}" if len(steps) == 1 else "at every step"
+        raise InputError(f"no configuration has a score for every seed ({seeds}) {where}", file=str(data.path))
     sign = -1.0 if data.manifest.objective.direction == "minimize" else 1.0
     return Curves(sign * values[complete], grid.config_ids[complete], grid.seeds[chosen], grid.steps[steps])

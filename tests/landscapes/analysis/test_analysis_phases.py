@@ -8,6 +8,7 @@ from scipy.stats import spearmanr
 
 from autorl.landscapes import Landscape, Tables, write_landscape
 from autorl.landscapes.analysis.phases import compare_phases, phase_scores
+from autorl.landscapes.analysis.tables import final_scores, learning_curves
 from autorl.types import InputError
 
 
@@ -80,3 +81,6 @@ def test_phases_of_a_landscape(tmp_path):
     assert found.correlation[0, 1] == pytest.approx(-1.0)
     assert found.regret.tolist() == [[0.0, 1.0], [1.0, 0.0]]
     assert phase_scores(data, "test").scores.shape == (2, 8, 2)
+    assert learning_curves(data).steps.tolist() == [100, 200, 300]  # of the runs from scratch
+    with pytest.raises(InputError, match="at step 500"):
+        final_scores(data)

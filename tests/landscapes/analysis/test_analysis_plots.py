@@ -5,11 +5,11 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from analysis_samples import SPACE
+from analysis_samples import SPACE, write_sample
 
 from autorl.landscapes.analysis import plots
 from autorl.landscapes.analysis.fidelity import budget_correlation, early_choice_regret
-from autorl.landscapes.analysis.noise import seed_noise
+from autorl.landscapes.analysis.noise import landscape_noise, seed_noise
 from autorl.landscapes.analysis.phases import compare_phases
 from autorl.landscapes.analysis.tables import Curves
 from autorl.landscapes.analysis.transfer import transfer_regret
@@ -48,6 +48,18 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
 def test_a_wrong_suffix_is_named(tmp_path):
     with pytest.raises(InputError, match=r"ends in .png, .svg, .pdf; got 'a.gif'"):
         plots.save(None, tmp_path / "a.gif")
+
+
+def test_wrong_requests_are_named(tmp_path):
+    data = write_sample(tmp_path / "a", lambda config: float(config["width"]), configs=6)
+    with pytest.raises(InputError, match="did you mean 'importance'"):
+        plots.draw(data, "importence")
+    with pytest.raises(InputError, match=r"surface takes 2 hyperparameters, got \['width'\]"):
+        plots.draw(data, "surface", ["width"])
+    with pytest.raises(InputError, match="takes none"):
+        plots.draw(data, "budget", step=100)
+    with pytest.raises(InputError, match="no phases"):
+        plots.draw(data, "phases")
 
 
 @pytest.mark.usefixtures("drawing")
@@ -123,6 +135,16 @@ class TestFigures:
         assert axes.lines[-1].get_ydata().tolist() == VALUES[7].mean(axis=0).tolist()
         with pytest.raises(InputError, match="configuration 20 has no score"):
             plots.plot_curves(curves, 20)
+
+    def test_one_call_draws_each_kind_of_a_landscape(self, tmp_path):
+        pytest.importorskip("sklearn")
+        data = write_sample(tmp_path / "a", lambda config: float(config["width"]), configs=24)
+        names = {0: [], 1: ["width"], 2: ["width", "activation"]}
+        for kind, count in plots.KINDS.items():
+            if kind != "phases":
+                assert axes_of(plots.draw(data, kind, names[count], "tuning")).get_title(loc="left")
+        shares = axes_of(plots.draw(data, "noise", step=100)).patches
+        assert shares[0].get_width() == pytest.approx(landscape_noise(data, step=100).noise_share)
 
     @pytest.mark.parametrize("suffix", plots.SUFFIXES)
     def test_a_file_is_the_same_every_time(self, tmp_path, suffix):

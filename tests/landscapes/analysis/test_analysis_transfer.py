@@ -54,7 +54,7 @@ def test_mistakes_are_named():
         transfer_regret(SCORES, ["a"])
     with pytest.raises(InputError, match="of one shape"):
         transfer_regret(SCORES, ["a", "b"], chosen_by=SCORES[:2])
-    with pytest.raises(InputError, match="score the same"):
+    with pytest.raises(InputError, match=r"score the same in columns \[1\]"):
         transfer_regret(SCORES * [1, 0], ["a", "b"])
 
 
