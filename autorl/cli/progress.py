@@ -37,6 +37,7 @@ class Reporter(AbstractContextManager["Reporter"]):
         self._line_seconds = line_seconds
         self._clock = clock
         self._phase = ""
+        self._line = ""
         self._printed = -float("inf")
         self._began: tuple[float, float] | None = None  # seconds and budget used when this session began
         self._bar: Any = None
@@ -69,8 +70,10 @@ class Reporter(AbstractContextManager["Reporter"]):
         now = self._clock()
         if progress.phase != self._phase or now - self._printed >= self._line_seconds:
             self._phase, self._printed = progress.phase, now
-            parts = [f"{progress.phase} {share:4.0%}", detail, best, left]
-            print(" · ".join(part for part in parts if part), file=self._stream, flush=True)
+            line = " · ".join(part for part in (f"{progress.phase} {share:4.0%}", detail, best, left) if part)
+            if line != self._line:  # nothing new: the first runs may take long
+                print(line, file=self._stream, flush=True)
+            self._line = line
 
     def _share(self, progress: Progress) -> tuple[float, str]:
         """How much of the phase is done, and of what."""
