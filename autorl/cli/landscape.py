@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from autorl.cli.options import AsJson, Quiet, Workers, print_json
+from autorl.cli.landscape_build import ROOT, Out, Replace, build
+from autorl.cli.options import AsJson, print_json
+from autorl.cli.rows import cell, plain, rows_of, show_rows, show_written
 from autorl.types import InputError
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from autorl.landscapes import Manifest
-    from autorl.spec import Spec
-    from autorl.study import Study
-
-ROOT = Path("landscapes")
-_BLIND = ("sobol", "random", "grid")  # optimizers whose configurations do not depend on results
-_DIGITS = 6
 
 
 class _InOrder(TyperGroup):
@@ -30,20 +20,20 @@ class _InOrder(TyperGroup):
         return list(self.commands)
 
 
-app = typer.Typer(
-    cls=_InOrder,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Landscape data sets: every run of many configurations, to be queried, replayed, imported and published.",
-)
+app = typer.Typer(cls=_InOrder, rich_markup_mode=None)
 Source = Annotated[
     str, typer.Argument(metavar="LANDSCAPE", help="An id, a landscape folder, or a study's folder.", show_default=False)
 ]
-Out = Annotated[Path, typer.Option("--out", help="Folder landscapes are kept in.")]
 Role = Annotated[str, typer.Option("--seeds", help="Seeds that count: tuning, test or all.")]
 By = Annotated[str, typer.Option("--by", help="Aggregate over seeds: mean, median, iqm, cvar(0.2), quantile(0.25).")]
 Step = Annotated[int | None, typer.Option("--step", help="Step of the evaluation; default the last.")]
-Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
+
+
+@app.callback(invoke_without_command=True)
+def start(ctx: typer.Context) -> None:
+    """Landscape data sets: every run of many configurations, to be queried, replayed, imported and published."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
 
 
 @app.command("list")
@@ -66,7 +56,7 @@ def list_all(
         for name, path in list_landscapes(folder).items():
             counts = Landscape(path).manifest.rows
             rows.append((name, place, *(counts[table] for table in ("configs", "runs", "evals")), str(path)))
-    _show(("landscape", "where", "configurations", "runs", "evaluations", "folder"), rows, as_json=as_json)
+    show_rows(("landscape", "where", "configurations", "runs", "evaluations", "folder"), rows, as_json=as_json)
 
 
 @app.command()
@@ -117,7 +107,7 @@ def query(
     answer = load_landscape(source).sql(sql)
     rows = answer.fetchall()
     shown = rows if as_json or limit == 0 else rows[:limit]
-    _show(answer.columns, shown, as_json=as_json)
+    show_rows(answer.columns, shown, as_json=as_json)
     if len(shown) < len(rows):
         typer.echo(f"... and {len(rows) - len(shown)} more rows (--limit 0 prints all)", err=True)
 
@@ -130,15 +120,15 @@ def best(source: Source, seeds: Role = "tuning", by: By = "iqm", step: Step = No
     landscape = load_landscape(source)
     choice = landscape.best(_role(seeds), by, step)
     if as_json:
-        print_json({**vars(choice), "config": _plain(choice.config)})
+        print_json({**vars(choice), "config": plain(choice.config)})
         return
     unit = "optimizer steps" if landscape.manifest.step_unit == "optimizer_steps" else "steps"
     typer.echo(f"configuration {choice.config_id}, chosen by {choice.by} over {seeds} seeds at {choice.step} {unit}")
     for role, value in (("tuning", choice.tuning), ("test", choice.test)):
         chosen = " (optimistic: it was chosen by these)" if seeds in (role, "all") else ""
-        typer.echo(f"  {role + ' seeds':14}{_cell(value)}{chosen if value is not None else ''}")
+        typer.echo(f"  {role + ' seeds':14}{cell(value)}{chosen if value is not None else ''}")
     for name, setting in choice.config.items():
-        typer.echo(f"  {name} = {_cell(_plain(setting))}")
+        typer.echo(f"  {name} = {cell(plain(setting))}")
 
 
 @app.command()
@@ -151,7 +141,7 @@ def curve(
     from autorl.landscapes import load_landscape
 
     frame = load_landscape(source).curves(config_id)
-    _show([str(name) for name in frame], _rows_of(frame), as_json=as_json)
+    show_rows([str(name) for name in frame], rows_of(frame), as_json=as_json)
 
 
 @app.command()
@@ -167,7 +157,7 @@ def top(
     from autorl.landscapes import load_landscape
 
     frame = load_landscape(source).top(count, _role(seeds), by, step)
-    _show([str(name) for name in frame], _rows_of(frame), as_json=as_json)
+    show_rows([str(name) for name in frame], rows_of(frame), as_json=as_json)
 
 
 @app.command()
@@ -205,7 +195,7 @@ def import_files(
     if not source.exists():
         raise InputError("no such file or folder", file=str(source))
     done = import_any(source, out, tuning_seeds=tuning_seeds, namespace=namespace, replace=replace)
-    _show_written(done, out, as_json=as_json)
+    show_written(done, out, as_json=as_json)
 
 
 @app.command()
@@ -220,7 +210,7 @@ def merge(
     from autorl.landscapes import load_landscape, merge_landscapes
 
     done = merge_landscapes([load_landscape(source) for source in sources], out, id, replace)
-    _show_written([done], out, as_json=as_json)
+    show_written([done], out, as_json=as_json)
 
 
 @app.command()
@@ -266,105 +256,7 @@ def export(
         typer.echo(f"{file}: {count} {what}")
 
 
-@app.command()
-def build(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A study file with `optimizer: sobol`.")],
-    id: Annotated[str, typer.Option("--id", help="Of the landscape: namespace/algorithm/environment.")],
-    out: Out = ROOT,
-    study: Annotated[Path | None, typer.Option(help="Folder of the study; default studies/<name>.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file.")
-    ] = None,
-    about: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=TEXT", help="Of the manifest: description, licence, citation, url, creator, commit."),
-    ] = None,
-    bounds: Annotated[
-        tuple[float, float] | None, typer.Option(metavar="LOW HIGH", help="Range the objective cannot leave.")
-    ] = None,
-    workers: Workers = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run; write nothing.")] = False,
-    replace: Replace = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Train every configuration of a build file on all its seeds, and write the landscape.
-
-    The build file is a study file whose optimizer does not learn: sobol, random or grid. Every configuration is trained
-    on the tuning seeds and then on the test seeds. The same command goes on where it was interrupted.
-    """
-    from autorl.cli.run import STUDIES, print_plan
-    from autorl.landscapes import from_study
-
-    spec = _build_spec(file, settings or [])
-    folder = study or STUDIES / spec.name
-    if dry_run:
-        print_plan(spec, folder, as_json=as_json)
-        return
-    if (out / id).exists() and not replace:
-        raise InputError("the landscape exists; choose another --id, or --replace it", file=str(out / id))
-    _train_all(spec, folder, workers=workers, as_json=as_json, quiet=quiet)
-    facts = _facts(about or [])
-    done = from_study(folder, out, id, bounds=bounds or (None, None), replace=replace, **facts)
-    _show_written([done], out, as_json=as_json)
-
-
-def _build_spec(file: Path, settings: list[str]) -> Spec:
-    """The study of a build file, with every configuration among those trained on test seeds."""
-    from autorl.cli.run import read_study
-
-    spec = read_study(str(file), {}, settings)
-    if spec.optimizer.name not in _BLIND or spec.optimizer.stop is not None:
-        message = f"expected one of {', '.join(_BLIND)}, without `stop`: a search would leave out what looks bad"
-        raise InputError(message, file=str(file), key="optimizer")
-    if spec.evaluation.seeds != "fixed":
-        raise InputError("every configuration is trained on all seeds: expected fixed", key="evaluation.seeds")
-    if not math.isfinite(spec.full_runs):
-        raise InputError("expected a number of configurations or runs", file=str(file), key="budget")
-    return read_study(str(file), {"test.top": math.ceil(spec.full_runs)}, settings)
-
-
-def _train_all(spec: Spec, folder: Path, *, workers: int | None, as_json: bool, quiet: bool) -> None:
-    """Run the study in `folder` to its end, or to the end of what is left of it."""
-    from autorl.cli.run import run_study
-
-    study = _take_up(spec, folder)
-    try:
-        run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
-    except KeyboardInterrupt:
-        typer.echo("autorl: interrupted; every finished segment is kept: the same command goes on", err=True)
-        raise typer.Exit(130) from None
-    finally:
-        study.close()
-
-
-def _take_up(spec: Spec, folder: Path) -> Study:
-    """The study in `folder`: a new one, or the one that was begun there.
-
-    Raises:
-        InputError: the folder holds another study.
-    """
-    from autorl.study import Study
-
-    if not (folder / "study.yaml").exists():
-        return Study.create(spec, folder)
-    study = Study.open(folder)
-    if study.spec.freeze() != spec.freeze():
-        study.close()
-        raise InputError("holds another study: choose another folder with --study", file=str(folder))
-    return study
-
-
-def _facts(about: Sequence[str]) -> dict[str, str]:
-    from autorl.landscapes.study import ABOUT
-
-    facts = {}
-    for text in about:
-        key, separator, value = text.partition("=")
-        if not separator or key.strip() not in ABOUT:
-            raise InputError(f"expected KEY=TEXT with a key of {', '.join(ABOUT)}, got {text!r}", key="--about")
-        facts[key.strip()] = value.strip()
-    return facts
+app.command()(build)
 
 
 def _folders(source: str) -> list[Path]:
@@ -384,48 +276,6 @@ def _role(text: str) -> Any:
     if text not in ("tuning", "test", "all"):
         raise InputError(f"expected tuning, test or all, got {text!r}", key="--seeds")
     return text
-
-
-def _show_written(manifests: Iterable[Manifest], out: Path, *, as_json: bool) -> None:
-    rows = [
-        (each.id, *(each.rows[name] for name in ("configs", "runs", "evals")), str(out / each.id)) for each in manifests
-    ]
-    _show(("landscape", "configurations", "runs", "evaluations", "folder"), rows, as_json=as_json)
-
-
-def _show(header: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool) -> None:
-    """Rows as a table, or as a JSON list of objects."""
-    from autorl.report.text import columns
-
-    if as_json:
-        print_json([{name: _plain(value) for name, value in zip(header, row, strict=True)} for row in rows])
-    else:
-        typer.echo(columns(header, ([_cell(_plain(value)) for value in row] for row in rows), indent=""))
-
-
-def _rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
-    import pandas as pd
-
-    return [tuple(None if pd.isna(cell) else cell for cell in row) for row in frame.itertuples(index=False, name=None)]
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.{_DIGITS}g}" if isinstance(value, float) else str(value)
-
-
-def _plain(value: Any) -> Any:
-    """The value in JSON types; numbers that are not finite are null."""
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, str | int | bool | None) else str(value)
 
 
 def _listed(seeds: Sequence[int]) -> str:

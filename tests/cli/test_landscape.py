@@ -51,6 +51,11 @@ def test_list_and_info(root, source):
     assert "maximize eval_return" in autorl("landscape", "info", source).stdout
 
 
+def test_without_a_command_it_says_what_there_is():
+    shown = autorl("landscape").stdout
+    assert [name for name in ("list", "best", "import", "build") if f"\n  {name} " not in shown] == []
+
+
 def query_runs(folder):
     return Landscape(folder).sql("SELECT run_id FROM runs").fetchall()
 
@@ -150,11 +155,11 @@ def test_build_trains_every_configuration_on_every_seed_and_goes_on(tmp_path):
 
 
 def test_a_build_that_was_stopped_goes_on_to_the_same_rows(tmp_path):
-    from autorl.cli.landscape import _build_spec
+    from autorl.cli.landscape_build import build_spec
     from autorl.study import Study
 
     file, out = build_file(tmp_path), tmp_path / "out"
-    study = Study.create(_build_spec(file, []), tmp_path / "cut")
+    study = Study.create(build_spec(file, []), tmp_path / "cut")
     for segment in study.advance()[:3]:
         study.record(study.load(segment.trainer).train(segment, lambda report: None))
     study.close()

@@ -1,0 +1,123 @@
+"""`autorl landscape build`: train every configuration of a build file and write the landscape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autorl.cli.options import AsJson, Quiet, Workers
+from autorl.cli.rows import show_written
+from autorl.types import InputError
+
+if TYPE_CHECKING:
+    from autorl.spec import Spec
+    from autorl.study import Study
+
+ROOT = Path("landscapes")
+Out = Annotated[Path, typer.Option("--out", help="Folder landscapes are kept in.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
+_BLIND = ("sobol", "random", "grid")  # optimizers whose configurations do not depend on results
+
+
+def build(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A study file with `optimizer: sobol`.")],
+    id: Annotated[str, typer.Option("--id", help="Of the landscape: namespace/algorithm/environment.")],
+    out: Out = ROOT,
+    study: Annotated[Path | None, typer.Option(help="Folder of the study; default studies/<name>.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file.")
+    ] = None,
+    about: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=TEXT", help="Of the manifest: description, licence, citation, url, creator, commit."),
+    ] = None,
+    bounds: Annotated[
+        tuple[float, float] | None, typer.Option(metavar="LOW HIGH", help="Range the objective cannot leave.")
+    ] = None,
+    workers: Workers = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run; write nothing.")] = False,
+    replace: Replace = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train every configuration of a build file on all its seeds, and write the landscape.
+
+    The build file is a study file whose optimizer does not learn: sobol, random or grid. Every configuration is trained
+    on the tuning seeds and then on the test seeds. The same command goes on where it was interrupted.
+    """
+    from autorl.cli.run import STUDIES, print_plan
+    from autorl.landscapes import from_study
+
+    spec = build_spec(file, settings or [])
+    folder = study or STUDIES / spec.name
+    if dry_run:
+        print_plan(spec, folder, as_json=as_json)
+        return
+    if (out / id).exists() and not replace:
+        raise InputError("the landscape exists; choose another --id, or --replace it", file=str(out / id))
+    _train_all(spec, folder, workers=workers, as_json=as_json, quiet=quiet)
+    facts = _facts(about or [])
+    done = from_study(folder, out, id, bounds=bounds or (None, None), replace=replace, **facts)
+    show_written([done], out, as_json=as_json)
+
+
+def build_spec(file: Path, settings: list[str]) -> Spec:
+    """The study of a build file, with every configuration among those trained on test seeds."""
+    from autorl.cli.run import read_study
+
+    spec = read_study(str(file), {}, settings)
+    if spec.optimizer.name not in _BLIND or spec.optimizer.stop is not None:
+        message = f"expected one of {', '.join(_BLIND)}, without `stop`: a search would leave out what looks bad"
+        raise InputError(message, file=str(file), key="optimizer")
+    if spec.evaluation.seeds != "fixed":
+        raise InputError("every configuration is trained on all seeds: expected fixed", key="evaluation.seeds")
+    if not math.isfinite(spec.full_runs):
+        raise InputError("expected a number of configurations or runs", file=str(file), key="budget")
+    return read_study(str(file), {"test.top": math.ceil(spec.full_runs)}, settings)
+
+
+def _train_all(spec: Spec, folder: Path, *, workers: int | None, as_json: bool, quiet: bool) -> None:
+    """Run the study in `folder` to its end, or to the end of what is left of it."""
+    from autorl.cli.run import run_study
+
+    study = _take_up(spec, folder)
+    try:
+        run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
+    except KeyboardInterrupt:
+        typer.echo("autorl: interrupted; every finished segment is kept: the same command goes on", err=True)
+        raise typer.Exit(130) from None
+    finally:
+        study.close()
+
+
+def _take_up(spec: Spec, folder: Path) -> Study:
+    """The study in `folder`: a new one, or the one that was begun there.
+
+    Raises:
+        InputError: the folder holds another study.
+    """
+    from autorl.study import Study
+
+    if not (folder / "study.yaml").exists():
+        return Study.create(spec, folder)
+    study = Study.open(folder)
+    if study.spec.freeze() != spec.freeze():
+        study.close()
+        raise InputError("holds another study: choose another folder with --study", file=str(folder))
+    return study
+
+
+def _facts(about: Sequence[str]) -> dict[str, str]:
+    from autorl.landscapes.study import ABOUT
+
+    facts = {}
+    for text in about:
+        key, separator, value = text.partition("=")
+        if not separator or key.strip() not in ABOUT:
+            raise InputError(f"expected KEY=TEXT with a key of {', '.join(ABOUT)}, got {text!r}", key="--about")
+        facts[key.strip()] = value.strip()
+    return facts

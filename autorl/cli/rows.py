@@ -1,0 +1,64 @@
+"""Rows on standard output: a plain table, or a JSON list of objects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from autorl.cli.options import print_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from autorl.landscapes import Manifest
+
+
+def show_written(manifests: Iterable[Manifest], out: Path, *, as_json: bool) -> None:
+    """The landscapes a command wrote below `out`."""
+    rows = [
+        (each.id, *(each.rows[name] for name in ("configs", "runs", "evals")), str(out / each.id)) for each in manifests
+    ]
+    show_rows(("landscape", "configurations", "runs", "evaluations", "folder"), rows, as_json=as_json)
+
+
+def show_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool) -> None:
+    """Rows as a table, or as a JSON list of objects."""
+    from autorl.report.text import columns
+
+    if as_json:
+        print_json([{name: plain(value) for name, value in zip(header, row, strict=True)} for row in rows])
+    else:
+        typer.echo(columns(header, ([cell(plain(value)) for value in row] for row in rows), indent=""))
+
+
+def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """The rows of a frame, missing cells as None."""
+    import pandas as pd
+
+    return [
+        tuple(None if pd.isna(value) else value for value in row) for row in frame.itertuples(index=False, name=None)
+    ]
+
+
+def cell(value: Any) -> str:
+    """A value in a table: six significant digits; a dash where there is none."""
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON types; numbers that are not finite are null."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value if isinstance(value, str | int | bool | None) else str(value)
