@@ -5,8 +5,9 @@
     executor: {name: in_process}
 
 Which recorded run answers for a configuration and a seed: see `autorl.landscapes.replay`. An evaluation at step t is
-the recorded one at the nearest step <= t; points before the first recorded one are not reported. A recorded failure or
-stop happens at its step. The cost is simulated: recorded wall seconds per step times the steps of the segment.
+the recorded one at the nearest step <= t. Nothing is known before the first recorded step, so a segment that would end
+before it goes on to it, and an evaluation before it is that one. A recorded failure or stop happens at its step. The
+cost is simulated: recorded wall seconds per step times the steps of the segment.
 
 A run can be continued from a checkpoint with the same configuration; nothing may change in it, because no recorded run
 says what would have happened then. For the same reason exploiting another run brings no new random streams.
@@ -74,7 +75,7 @@ class Tabular:
             raise InputError(f"{manifest.id} is of {manifest.environment}, not {environment.id}", key="environment.id")
 
     def align(self, config: Config, step: int) -> int:
-        return step
+        return max(step, int(self.replay.grid.steps[0]))
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         clock = Clock()
@@ -82,9 +83,10 @@ class Tabular:
         self._check_parent(segment)
         self._check_horizon(segment)
         run = self.replay.run(segment.config, segment.seed, segment.role)
-        ended = run.end is not None and (run.end < segment.until or (run.status.failed and run.end <= segment.until))
+        until = self.align(segment.config, segment.until)
+        ended = run.end is not None and (run.end < until or (run.status.failed and run.end <= until))
         status = run.status if ended else Status.DONE
-        reached = max(segment.start, run.end) if ended and run.end is not None else segment.until
+        reached = max(segment.start, run.end) if ended and run.end is not None else until
         reports = _reports(segment, run, reached, failed=status.failed)
         for each in reports:
             report(each)
@@ -111,11 +113,9 @@ class Tabular:
         )
 
     def _check_horizon(self, segment: Segment) -> None:
-        """Raise `InputError` if the recorded runs are too short to say anything, or too long apart."""
+        """Raise `InputError` if the segment goes on a whole evaluation interval past the recorded runs."""
         steps = self.replay.grid.steps
         gap = int(steps[-1] - steps[-2]) if len(steps) > 1 else int(steps[-1])
-        if segment.until < steps[0]:
-            raise InputError(f"nothing is recorded before step {steps[0]}", key="fidelity.steps")
         if segment.until >= steps[-1] + gap:
             raise InputError(f"the recorded runs end at step {steps[-1]}", key="fidelity.steps")
 
@@ -143,9 +143,10 @@ def make(spec: TrainerSpec) -> Tabular:
 
 def _reports(segment: Segment, run: RecordedRun, reached: int, *, failed: bool) -> list[Report]:
     """Recorded evaluations at the segment's points; a run that failed was not evaluated at the step it failed at."""
-    points = [point for point in segment.evaluate_at if (point < reached if failed else point <= reached)]
-    found = ((point, run.at(point)) for point in points)
-    return [Report(segment.id, point, metrics) for point, metrics in found if metrics]
+    first = int(run.steps[0])
+    points = [(point, max(point, first)) for point in segment.evaluate_at]
+    known = [(point, run.at(at)) for point, at in points if (at < reached if failed else at <= reached)]
+    return [Report(segment.id, point, metrics) for point, metrics in known if metrics]
 
 
 def _save(segment: Segment, step: int) -> Checkpoint:
