@@ -283,6 +283,6 @@ def _listed(seeds: Sequence[int]) -> str:
     ordered = sorted(seeds)
     if not ordered:
         return "none"
-    contiguous = ordered == list(range(ordered[0], ordered[-1] + 1))
+    contiguous = len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1))
     text = f"{ordered[0]}..{ordered[-1]}" if contiguous else ", ".join(map(str, ordered))
     return f"{len(ordered)}: {text}"

@@ -3,6 +3,8 @@
 import json
 import shutil
 import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -101,6 +103,31 @@ def test_a_study_in_the_middle_can_be_read_and_is_not_touched(tmp_path):
         assert before.manifest.rows["runs"] == 0
     finally:
         study.close()
+
+
+def test_a_study_of_schema_version_1_can_be_read(tmp_path):
+    fixture = Path(__file__).parents[1] / "store"
+    shutil.copy(fixture / "study_v1.yaml", tmp_path / "study.yaml")
+    with closing(sqlite3.connect(tmp_path / "study.sqlite")) as connection:
+        connection.executescript((fixture / "study_v1.sql").read_text())
+    data = load_landscape(tmp_path)
+    assert (data.manifest.rows["runs"], data.manifest.rows["evals"]) == (6, 12)
+    assert data.best(by="mean").test is not None
+
+
+def test_a_study_of_a_newer_schema_is_refused(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "newer")
+    with closing(sqlite3.connect(tmp_path / "newer" / "study.sqlite")) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(InputError, match="newer autorl"):
+        load_landscape(tmp_path / "newer")
+
+
+def test_a_damaged_study_is_an_input_error(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "damaged")
+    (tmp_path / "damaged" / "study.sqlite").write_bytes(b"not a database" * 100)
+    with pytest.raises(InputError, match="cannot be read"):
+        load_landscape(tmp_path / "damaged")
 
 
 def test_a_study_killed_before_its_first_event_says_so(finished, tmp_path):
