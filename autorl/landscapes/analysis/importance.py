@@ -137,7 +137,7 @@ def _leaves(tree: Any, items: list[Hyperparameter]) -> Leaves:
         column = int(tree.feature[node])
         cut = _measure(items[column], float(tree.threshold[node]))
         below, above = high.copy(), low.copy()
-        below[column], above[column] = min(high[column], cut), max(low[column], cut)
+        below[column] = above[column] = cut
         stack += [(left, low, below), (right, above, high)]
     lows, highs, values = zip(*boxes, strict=True)
     return Leaves(np.array(lows), np.array(highs), np.array(values))

@@ -84,3 +84,10 @@ def test_phases_of_a_landscape(tmp_path):
     assert learning_curves(data).steps.tolist() == [100, 200, 300]  # of the runs from scratch
     with pytest.raises(InputError, match="at step 500"):
         final_scores(data)
+
+
+def test_what_is_minimised_changes_its_sign(tmp_path):
+    first = write_sample(tmp_path / "one", lambda config: float(config["width"]), configs=5, direction="minimize")
+    data = with_second_phase(tmp_path / "two", first)
+    stored = data.sql("SELECT value FROM scores WHERE config_id = 3 AND step = 300 ORDER BY seed").fetchall()
+    assert phase_scores(data).scores[0, 2] == pytest.approx([-row[0] for row in stored])

@@ -77,6 +77,17 @@ def test_the_regression_is_that_of_scikit_learn():
         assert each.unweighted == pytest.approx(spearmanr(chosen.mean(axis=1), target).statistic)
 
 
+def test_weights_are_not_negative():
+    """Where least squares would subtract one environment from another, its weight is zero."""
+    rng = np.random.default_rng(0)
+    one, two = rng.normal(size=(2, 60))
+    table = np.stack([one, one + two, *(two + 0.1 * rng.normal(size=(3, 60)))], axis=1)
+    found = select_subset(table, list("abcde"), 2, tolerance=10.0)
+    both = found.near_ties[found.rank("ab") - 1]
+    assert both.weights[0] == 0.0 < both.weights[1]
+    assert both.error == pytest.approx(by_hand(table, [0, 1]), abs=1e-9)
+
+
 def test_near_ties_are_within_the_tolerance_and_the_cheapest_is_among_them():
     table, names = made_up(), list("abcdef")
     every = select_subset(table, names, 2, tolerance=10.0, costs=[6, 5, 4, 3, 2, 1])

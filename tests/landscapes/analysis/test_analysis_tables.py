@@ -52,6 +52,15 @@ def test_the_rows_of_a_task_table_are_the_configurations_in_common(tmp_path):
         task_table([one, two], first=2)
 
 
+def test_rows_are_paired_by_id_wherever_they_stand(tmp_path):
+    one = write_sample(tmp_path / "a", level, configs=8)
+    two = write_sample(tmp_path / "b", level, environment="Other-v0", configs=8, first=4, noise=0.0)
+    table = task_table([one, two])
+    assert table.config_ids.tolist() == [5, 6, 7]
+    assert table.values[:, 1] == pytest.approx([level(one.config(number)) for number in (5, 6, 7)])
+    assert table.values[:, 0] == pytest.approx(final_scores(one).means[-3:])
+
+
 def test_spearman_is_scipys():
     rng = np.random.default_rng(0)
     first, second = rng.integers(0, 4, (3, 20)), rng.normal(size=(3, 20))
