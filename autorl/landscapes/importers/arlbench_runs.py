@@ -82,15 +82,18 @@ def _configurations(
     absent = [name for name in space.names if name not in frame]
     numbers: dict[str, int] = {}
     configs: dict[int, Config] = {}
+    seen: dict[tuple[str, ...], int] = {}  # every configuration is in the file once for each seed
     column = []
     for row in frame[names].to_dict("records"):
-        try:
-            config = space.config(_active(space, row))
-        except InputError as error:
-            raise InputError(error.message, file=str(path), key=error.key) from None
-        number = numbers.setdefault(space.config_hash(config), len(numbers))
-        configs.setdefault(number, config)
-        column.append(number)
+        cells = tuple(map(str, row.values()))
+        if cells not in seen:
+            try:
+                config = space.config(_active(space, row))
+            except InputError as error:
+                raise InputError(error.message, file=str(path), key=error.key) from None
+            seen[cells] = numbers.setdefault(space.config_hash(config), len(numbers))
+            configs.setdefault(seen[cells], config)
+        column.append(seen[cells])
     notes = (f"Not published and set to their defaults: {', '.join(absent)}.",) if absent else ()
     return frame.assign(number=column), configs, notes
 
