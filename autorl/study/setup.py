@@ -78,9 +78,15 @@ def changeable(spec: Spec, load: Load) -> frozenset[str]:
 
 
 def executor_name(spec: Spec) -> str:
-    """The executor of a study: threads for the compiled engine, whatever the file says but `in_process`."""
-    native = all(trainer.name.startswith("population/") for trainer in spec.trainers.values())
-    return "threads" if native and spec.executor.name != "in_process" else spec.executor.name or "processes"
+    """The executor of a study: threads for the compiled engine, whatever the file says but `in_process`.
+
+    Trainers that only look a value up run in the driver's process unless the file says otherwise or sets a limit.
+    """
+    names = [trainer.name for trainer in spec.trainers.values()]
+    if all(name.startswith("population/") for name in names) and spec.executor.name != "in_process":
+        return "threads"
+    looked_up = all(name == "tabular" for name in names) and executor_limits(spec) == executors.Limits()
+    return spec.executor.name or ("in_process" if looked_up and not spec.executor.devices else "processes")
 
 
 def executor_limits(spec: Spec) -> executors.Limits:
