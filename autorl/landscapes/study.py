@@ -16,14 +16,13 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from autorl.landscapes._provenance import package
 from autorl.landscapes.manifest import Manifest, Objective
 from autorl.landscapes.schema import TABLES, TableName, Tables, config_rows
 from autorl.landscapes.write import write_landscape
 from autorl.space import Space, compile_algorithms, load_space, parse_document
-from autorl.store.schema import SCHEMA_VERSION
+from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
 from autorl.types import FrozenMap, InputError
 
@@ -69,7 +68,9 @@ def read_study(folder: Path) -> StudyData:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"holds no study that can be read: {error}", file=str(folder)) from None
     try:
-        with closing(_snapshot(folder / DATABASE)) as connection:
+        if not (folder / DATABASE).exists():  # a study killed before its first event
+            raise InputError("holds a study that has recorded nothing yet", file=str(folder))
+        with closing(snapshot(folder / DATABASE)) as connection:
             return _read(connection, folder, document)
     except (sqlite3.Error, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"cannot be read as a study ({error!r})", file=str(folder)) from None
@@ -129,36 +130,6 @@ def _names(id: str, study: str, data: StudyData) -> tuple[str, str]:
             f"the study trained on {found!r}, so the id is namespace/algorithm/{found}", file=study, key=id
         )
     return algorithm, environment
-
-
-def _snapshot(path: Path) -> sqlite3.Connection:
-    """The database copied into memory. Without a log nobody is writing, and SQLite is told so: it then needs no file of
-    its own beside the database, which may lie on a read-only disk.
-    """
-    if not path.exists():  # a study killed before its first event
-        raise InputError("holds a study that has recorded nothing yet", file=str(path.parent))
-    log = path.with_name(f"{path.name}-wal")
-    quiet = not log.exists()
-    try:
-        copy = _copied(path, immutable=quiet)
-    except sqlite3.DatabaseError:
-        if not (quiet and log.exists()):
-            raise
-        copy = _copied(path, immutable=False)  # a driver began to write meanwhile
-    (version,) = copy.execute("PRAGMA user_version").fetchone()
-    if version > SCHEMA_VERSION:
-        raise InputError(
-            f"was written by a newer autorl (schema {version}; this one reads up to {SCHEMA_VERSION})", file=str(path)
-        )
-    return copy
-
-
-def _copied(path: Path, *, immutable: bool) -> sqlite3.Connection:
-    address = f"file:{quote(str(path.resolve()))}?mode=ro" + ("&immutable=1" if immutable else "")
-    copy = sqlite3.connect(":memory:")
-    with closing(sqlite3.connect(address, uri=True, timeout=30)) as source:
-        source.backup(copy)
-    return copy
 
 
 def _read(connection: sqlite3.Connection, folder: Path, document: Mapping[str, Any]) -> StudyData:

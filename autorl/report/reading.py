@@ -12,17 +12,15 @@ import os
 import socket
 import sqlite3
 from collections.abc import Collection
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
 from autorl.spec import Spec, thaw
 from autorl.store import Recorded, Store
-from autorl.store.schema import SCHEMA_VERSION
+from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
 from autorl.study.driver import Driver
 from autorl.study.result import Result, read_result
@@ -186,48 +184,13 @@ def open_view(folder: Path) -> StudyView:
     spec = thaw(text, str(folder / STUDY_FILE))
     path = folder / DATABASE
     try:
-        store = Store(_snapshot(path), folder, None) if path.exists() else Store.in_memory()
+        store = Store(snapshot(path), folder, None) if path.exists() else Store.in_memory()
         if store.query("SELECT 1 FROM sqlite_master WHERE name = 'event'") == []:  # killed before the first event
             store.close()
             store = Store.in_memory()
         return StudyView(folder, spec, store)
     except sqlite3.Error as error:
         raise InputError(f"cannot be read ({error})", file=str(path)) from error
-
-
-def _snapshot(path: Path) -> sqlite3.Connection:
-    """The database as it is now, copied into memory in one read transaction; the file is let go at once.
-
-    Where no driver has a log open, SQLite is told so: otherwise even a reader leaves an empty log behind, or cannot
-    read a read-only folder.
-    """
-    log = path.with_name(f"{path.name}-wal")
-    copy = None
-    if not log.exists():
-        copy = _copied(path, log, immutable=True)
-    if copy is None:  # there is a log, or a driver began one meanwhile
-        copy = _copied(path, log, immutable=False)
-    assert copy is not None
-    (version,) = copy.execute("PRAGMA user_version").fetchone()
-    if version > SCHEMA_VERSION:
-        raise InputError(
-            f"was written by a newer autorl (schema {version}; this one reads up to {SCHEMA_VERSION})", file=str(path)
-        )
-    return copy
-
-
-def _copied(path: Path, log: Path, *, immutable: bool) -> sqlite3.Connection | None:
-    """A copy in memory; None when it was taken as `immutable` and a driver began to write."""
-    address = f"file:{quote(str(path.resolve()))}?mode=ro" + ("&immutable=1" if immutable else "")
-    copy = sqlite3.connect(":memory:", isolation_level=None)
-    with closing(sqlite3.connect(address, uri=True, timeout=30)) as source:
-        try:
-            source.backup(copy)
-        except sqlite3.DatabaseError:
-            if immutable and log.exists():
-                return None
-            raise
-    return None if immutable and log.exists() else copy
 
 
 def lock_holder(folder: Path) -> str | None:

@@ -1,0 +1,46 @@
+"""Reading a study's database while its driver may be writing it: a copy in memory, and nothing left behind."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from autorl.store.schema import SCHEMA_VERSION
+from autorl.types import InputError
+
+
+def snapshot(path: Path) -> sqlite3.Connection:
+    """The database as it is now, copied into memory in one read transaction; the file is let go at once.
+
+    Where no driver has a log open, SQLite is told so: otherwise even a reader leaves an empty log behind, or cannot
+    read a read-only folder.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    copy = None
+    if not log.exists():
+        copy = _copied(path, log, immutable=True)
+    if copy is None:  # there is a log, or a driver began one meanwhile
+        copy = _copied(path, log, immutable=False)
+    assert copy is not None
+    (version,) = copy.execute("PRAGMA user_version").fetchone()
+    if version > SCHEMA_VERSION:
+        raise InputError(
+            f"was written by a newer autorl (schema {version}; this one reads up to {SCHEMA_VERSION})", file=str(path)
+        )
+    return copy
+
+
+def _copied(path: Path, log: Path, *, immutable: bool) -> sqlite3.Connection | None:
+    """A copy in memory; None when it was taken as `immutable` and a driver began to write."""
+    address = f"file:{quote(str(path.resolve()))}?mode=ro" + ("&immutable=1" if immutable else "")
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    with closing(sqlite3.connect(address, uri=True, timeout=30)) as source:
+        try:
+            source.backup(copy)
+        except sqlite3.DatabaseError:
+            if immutable and log.exists():
+                return None
+            raise
+    return None if immutable and log.exists() else copy
