@@ -43,6 +43,7 @@ from autorl.space import (
 )
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.reductions import parse_reduction
+from autorl.trainers import REPLAYING
 from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 
 
@@ -444,6 +445,7 @@ def load_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, An
     for key, value in (overrides or {}).items():
         _override(data, key, value)
     _fill_defaults(data)
+    _pin_landscapes(data)
     spec = _validated(data, document)
     spec._document = document
     _check_resolved(spec, document)
@@ -508,6 +510,22 @@ def _fill_defaults(data: dict[str, Any]) -> None:
         objective = data.setdefault("objective", {})
         if isinstance(objective, dict):
             objective.setdefault("metric", "value")
+
+
+def _pin_landscapes(data: dict[str, Any]) -> None:
+    """Landscapes that trainers replay, by their absolute folder: a study is resumed from any working folder."""
+    from autorl.landscapes import find_landscape
+
+    algorithms = data.get("algorithms")
+    sections = [data, *(algorithms.values() if isinstance(algorithms, dict) else ())]
+    for trainer in (section.get("trainer") for section in sections if isinstance(section, dict)):
+        if not isinstance(trainer, dict) or trainer.get("name") not in REPLAYING:
+            continue
+        kwargs = trainer.get("kwargs")
+        if isinstance(kwargs, dict) and isinstance(kwargs.get("landscape"), str):
+            found = find_landscape(kwargs["landscape"], folder=data["path"])
+            if found is not None:  # if there is none, the trainer says so when the study is set up
+                kwargs["landscape"] = str(found.resolve())
 
 
 def _check_resolved(spec: Spec, document: Document) -> None:

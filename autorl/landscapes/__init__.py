@@ -1,6 +1,6 @@
 """Landscape data sets: every run of many configurations x seeds, queryable, validated, publishable."""
 
-from autorl.landscapes.dataset import Choice, Landscape, list_landscapes, load_landscape, shipped_root
+from autorl.landscapes.dataset import Choice, Landscape, find_landscape, list_landscapes, load_landscape, shipped_root
 from autorl.landscapes.grid import Grid
 from autorl.landscapes.manage import delete_landscape, merge_landscapes
 from autorl.landscapes.manifest import Manifest, Objective
@@ -24,6 +24,7 @@ __all__ = [
     "compact",
     "config_rows",
     "delete_landscape",
+    "find_landscape",
     "from_study",
     "list_landscapes",
     "load_landscape",

@@ -191,13 +191,17 @@ class Landscape:
         ).df()
         return frame
 
-    def objective(self, lookup: LookUp = "nearest") -> ReplayObjective:
+    def objective(self, lookup: LookUp = "nearest", *, wrap_seeds: bool = False) -> ReplayObjective:
         """The landscape as a function `objective(config, seed=0, until=None)`: an exact or nearest look-up.
+
+        Args:
+            lookup: `nearest`, or `exact` = recorded configurations only.
+            wrap_seeds: whether seeds past the last recorded one begin again instead of being refused.
 
         Raises:
             InputError: no configuration was trained with every tuning seed.
         """
-        return ReplayObjective(self, lookup)
+        return ReplayObjective(self, lookup, wrap_seeds)
 
     @cached_property
     def _connection(self) -> duckdb.DuckDBPyConnection:
@@ -242,16 +246,30 @@ def shipped_root() -> Path | None:
     return next((folder for folder in candidates if folder.is_dir()), None)
 
 
+def find_landscape(
+    source: str | Path, root: str | Path = "landscapes", folder: str | Path | None = None
+) -> Path | None:
+    """The folder of a landscape or study: a path, or an id below `root` or shipped; None if there is none.
+
+    Relative ones are looked for in `folder` (that of a study file, say), then in the working folder.
+    """
+    places = [Path(folder)] if folder is not None else []
+    candidates = [base / each for base in (*places, Path()) for each in (Path(source), Path(root) / str(source))]
+    if (shipped := shipped_root()) is not None:
+        candidates.append(shipped / str(source))
+    return next((each for each in candidates if (each / MANIFEST).is_file() or is_study(each)), None)
+
+
 def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Landscape:
     """Open a landscape: a folder (a study's too), or an id `namespace/algorithm/environment` below `root` or shipped.
 
     Raises:
         InputError: it is nowhere there.
     """
+    found = find_landscape(source, root)
+    if found is not None:
+        return Landscape(found)
     roots = [Path(root), *([shipped] if (shipped := shipped_root()) else [])]
-    for folder in (Path(source), *(each / str(source) for each in roots)):
-        if (folder / MANIFEST).is_file() or is_study(folder):
-            return Landscape(folder)
     known = sorted({name for each in roots if each.is_dir() for name in list_landscapes(each)})
     close = difflib.get_close_matches(str(source), known, n=3)
     hint = f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(known[:10]) or 'none'}"

@@ -9,11 +9,13 @@ query. Two rules say which run answers:
   the default of the data set's space. Only configurations trained with every tuning seed answer, so the optimizer sees
   the same ones whatever the seed.
 * seed: tuning seed s is number s of the data set's tuning seeds in ascending order, test seed s number s - 100 of its
-  test seeds (100 is the first test seed of a study file that only counts them); past the last one it begins again.
+  test seeds (100 is the first test seed of a study file that only counts them). A seed past the last one is refused,
+  because it would repeat a run that was counted already; with `wrap_seeds` it begins again.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -26,7 +28,7 @@ from autorl.seeds import FIRST_TEST_SEED
 from autorl.types import Config, InputError, SeedRole, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from autorl.landscapes.dataset import Landscape
 
@@ -40,7 +42,7 @@ class RecordedRun:
     """One run from the start, as recorded.
 
     Attributes:
-        config_id, seed: those of the data set.
+        config_id, seed: those of the data set. (Of a predicted run: those of the run whose noise and end it has.)
         repeats: the seed of a count that has the same run, if the seed asked for lies past the last one; else None.
         status: how it ended.
         end: step it ended at; None if it is `done`, and then it goes on to the last recorded step.
@@ -58,6 +60,10 @@ class RecordedRun:
     values: Mapping[str, npt.NDArray[np.float32]]
     seconds_per_step: float | None
 
+    def ended(self, until: int) -> bool:
+        """Whether it ended before a segment to `until` is over: a failed run also when it failed right there."""
+        return self.end is not None and (self.end < until or (self.status.failed and self.end <= until))
+
     def at(self, step: int) -> dict[str, float]:
         """The metrics at the nearest recorded step <= `step`; empty before the first."""
         place = int(np.searchsorted(self.steps, step, side="right")) - 1
@@ -68,17 +74,21 @@ class RecordedRun:
 class Replay:
     """The runs of a landscape that were trained from the start, in memory.
 
+    Args:
+        wrap_seeds: whether seeds past the last recorded one of their role begin again instead of being refused.
+
     Raises:
         InputError: no configuration was trained with every tuning seed.
     """
 
-    def __init__(self, landscape: Landscape, lookup: LookUp = "nearest") -> None:
+    def __init__(self, landscape: Landscape, lookup: LookUp = "nearest", wrap_seeds: bool = False) -> None:
         if lookup not in LOOK_UPS:
             raise InputError(f"expected {' or '.join(LOOK_UPS)}, got {lookup!r}", key="lookup")
-        self.landscape, self.lookup = landscape, lookup
+        self.landscape, self.lookup, self.wrap_seeds = landscape, lookup, wrap_seeds
         self.space, self.grid = landscape.space, landscape.grid
         self._rows: dict[Config, int] = {}
-        self._table = _tabulate(landscape)
+        self._places: dict[tuple[str, int], int] = {}
+        self._table = tabulate(landscape)
         over = "tuning" if "tuning" in self.grid.roles else "all"
         whole = self._table.trained[:, self.grid.seed_positions(over)].all(axis=1)
         self._answering = np.flatnonzero(whole)
@@ -92,8 +102,7 @@ class Replay:
             InputError: the configuration is not in the data set's space, or with `exact` not in the data set; it has no
                 seeds of this role; the configuration was not trained with this seed.
         """
-        row = self.row(config)
-        place, repeats = self.seed_place(seed, role)
+        row, place = self.row(config), self.seed_place(seed, role)
         table = self._table
         config_id, own_seed = int(self.grid.config_ids[row]), int(self.grid.seeds[place])
         if not table.trained[row, place]:
@@ -107,7 +116,7 @@ class Replay:
         return RecordedRun(
             config_id=config_id,
             seed=own_seed,
-            repeats=repeats,
+            repeats=self.repeated(seed, role),
             status=Status(str(table.status[row, place])),
             end=None if end < 0 else end,
             steps=self.grid.steps,
@@ -126,12 +135,35 @@ class Replay:
             self._rows[key] = found
         return found
 
-    def seed_place(self, seed: int, role: SeedRole) -> tuple[int, int | None]:
-        """Position on the grid's seed axis that answers for a seed of a role, and the seed it repeats, if it does."""
-        places = self.grid.seed_positions(role)
-        first = FIRST_TEST_SEED if role == "test" else 0
-        number = (seed - first) % len(places)
-        return int(places[number]), None if first + number == seed else first + number
+    def seed_place(self, seed: int, role: SeedRole) -> int:
+        """Position on the grid's seed axis that answers for a seed of a role.
+
+        Raises:
+            InputError: there are no seeds of this role, or this one is past the last and may not begin again.
+        """
+        found = self._places.get((role, seed))
+        if found is None:
+            self.check_seeds([seed], role)
+            places = self.grid.seed_positions(role)
+            found = self._places[role, seed] = int(places[(seed - first_seed(role)) % len(places)])
+        return found
+
+    def repeated(self, seed: int, role: SeedRole) -> int | None:
+        """The seed of a count that has the same runs as this one, which lies past the last; None if it does not."""
+        number = seed - first_seed(role)
+        count = len(self.grid.seed_positions(role))
+        return None if 0 <= number < count else first_seed(role) + number % count
+
+    def check_seeds(self, seeds: Iterable[int], role: SeedRole) -> None:
+        """Raise `InputError` if no run is recorded for one of these seeds, unless they may begin again."""
+        count, first = len(self.grid.seed_positions(role)), first_seed(role)
+        wrong = [seed for seed in seeds if not first <= seed < first + count]
+        if wrong and not self.wrap_seeds:
+            raise InputError(
+                f"{self.landscape.manifest.id} records {count} {role} seeds, {first}..{first + count - 1} in a study; "
+                f"seed {wrong[0]} would repeat one of them (`wrap_seeds: true` allows that)",
+                key=f"seeds.{role}",
+            )
 
     @cached_property
     def _units(self) -> npt.NDArray[np.float64]:
@@ -160,6 +192,11 @@ class Replay:
         return int(self._answering[(gap**2).sum(axis=1).argmin()])
 
 
+def first_seed(role: SeedRole) -> int:
+    """The first seed of a role in a study file that only counts them."""
+    return FIRST_TEST_SEED if role == "test" else 0
+
+
 class ReplayObjective:
     """A landscape as a function, for any optimizer: `objective(config, seed=0, until=None)` is the recorded score.
 
@@ -171,12 +208,13 @@ class ReplayObjective:
         space: the landscape's search space. direction: maximize or minimize. horizon: the last recorded step.
     """
 
-    def __init__(self, landscape: Landscape, lookup: LookUp = "nearest") -> None:
-        self.replay = Replay(landscape, lookup)
+    def __init__(self, landscape: Landscape, lookup: LookUp = "nearest", wrap_seeds: bool = False) -> None:
+        self.replay = Replay(landscape, lookup, wrap_seeds)
         self.space = landscape.space
         self.direction = landscape.manifest.objective.direction
-        self.horizon = int(landscape.grid.steps[-1])
         self.name = landscape.manifest.id
+        self._steps = landscape.grid.steps.tolist()
+        self.horizon = self._steps[-1]
 
     def __call__(
         self, config: Mapping[str, Any], *, seed: int = 0, until: int | None = None, role: SeedRole = "tuning"
@@ -186,41 +224,48 @@ class ReplayObjective:
         Raises:
             InputError: as `Replay.run`, or nothing is recorded at or before `until`.
         """
-        grid = self.replay.grid
-        row, (place, _) = self.replay.row(config), self.replay.seed_place(seed, role)
-        at = len(grid.steps) - 1 if until is None else int(np.searchsorted(grid.steps, until, side="right")) - 1
+        replay = self.replay
+        row, place = replay.row(config), replay.seed_place(seed, role)
+        at = len(self._steps) - 1 if until is None else bisect_right(self._steps, until) - 1
         if at < 0:
-            raise InputError(f"{self.name} records nothing before step {grid.steps[0]}", key="until")
-        value = float(grid.values[row, place, at])
+            raise InputError(f"{self.name} records nothing before step {self._steps[0]}", key="until")
+        value: float = replay.grid.values.item(row, place, at)
         if value != value:
             raise InputError(
-                f"configuration {grid.config_ids[row]} has no score for {role} seed {grid.seeds[place]} at step "
-                f"{grid.steps[at]}"
+                f"configuration {replay.grid.config_ids[row]} has no score for {role} seed "
+                f"{replay.grid.seeds[place]} at step {self._steps[at]}"
             )
         return value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reload, (str(self.replay.landscape.path), self.replay.lookup)
+        return _reload, (str(self.replay.landscape.path), self.replay.lookup, self.replay.wrap_seeds)
 
 
-def _reload(folder: str, lookup: LookUp) -> ReplayObjective:
+def _reload(folder: str, lookup: LookUp, wrap_seeds: bool) -> ReplayObjective:
     from autorl.landscapes.dataset import Landscape
 
-    return ReplayObjective(Landscape(folder), lookup)
+    return ReplayObjective(Landscape(folder), lookup, wrap_seeds)
 
 
 @dataclass(frozen=True, eq=False)
-class _Table:
-    """Arrays over (configuration, seed), and `curves` by metric over (configuration, seed, step)."""
+class Table:
+    """Runs as arrays over (configuration, seed).
+
+    Attributes:
+        status: how each ended; empty where there is none. trained: whether there is one, to its end.
+        ends: the step it was cut at; -1 = it went on to the last. seconds: wall seconds per step, NaN if unknown.
+        curves: by metric, over (configuration, seed, step); the last known value where one is missing.
+    """
 
     status: npt.NDArray[np.str_]
     trained: npt.NDArray[np.bool_]
-    ends: npt.NDArray[np.int64]  # -1: to the last step
-    seconds: npt.NDArray[np.float64]  # per step
+    ends: npt.NDArray[np.int64]
+    seconds: npt.NDArray[np.float64]
     curves: dict[str, npt.NDArray[np.float32]]
 
 
-def _tabulate(landscape: Landscape) -> _Table:
+def tabulate(landscape: Landscape) -> Table:
+    """The runs of a landscape that were trained from the start as arrays on the axes of its grid."""
     grid = landscape.grid
     shape = grid.values.shape[:2]
     runs = landscape.sql(
@@ -245,7 +290,7 @@ def _tabulate(landscape: Landscape) -> _Table:
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.where(lasting > 0, seconds / lasting, np.nan)
     filled = {name: carry_forward(values) for name, values in curves.items()}
-    return _Table(status, trained, np.where(cut, ends, -1), rate, filled)
+    return Table(status, trained, np.where(cut, ends, -1), rate, filled)
 
 
 def _ends(

@@ -9,6 +9,8 @@ import os
 from autorl import executors, optimizers, trainers
 from autorl.executors.worker import Load, from_folder
 from autorl.spec import Spec
+from autorl.trainers import REPLAYING
+from autorl.trainers._shared import KnowsSeeds
 from autorl.types import Executor, InputError, Optimizer
 
 
@@ -35,7 +37,11 @@ def _check(spec: Spec, load: Load) -> None:
         prefix = f"{algorithm}." if algorithm else ""
         own = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
         own = {name for name in own if not name.endswith((".shape", ".end"))}
-        load(trainer).check(spec.environment.resolve(), own)
+        loaded = load(trainer)
+        loaded.check(spec.environment.resolve(), own)
+        if isinstance(loaded, KnowsSeeds):
+            loaded.check_seeds(spec.plan.tuning, "tuning")
+            loaded.check_seeds(spec.plan.test if spec.test.top else (), "test")
     optimizer = make_optimizer(spec, load)
     if spec.evaluation.seeds == "racing" and getattr(optimizer, "population_based", False):
         message = f"every member of a population trains every tuning seed: {spec.optimizer.name} cannot race"
@@ -85,7 +91,7 @@ def executor_name(spec: Spec) -> str:
     names = [trainer.name for trainer in spec.trainers.values()]
     if all(name.startswith("population/") for name in names) and spec.executor.name != "in_process":
         return "threads"
-    looked_up = all(name == "tabular" for name in names) and executor_limits(spec) == executors.Limits()
+    looked_up = all(name in REPLAYING for name in names) and executor_limits(spec) == executors.Limits()
     return spec.executor.name or ("in_process" if looked_up and not spec.executor.devices else "processes")
 
 

@@ -16,9 +16,10 @@ from autorl.types import InputError, Trainer, TrainerSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["load", "names"]
+__all__ = ["REPLAYING", "load", "names"]
 
 FUNCTION_PREFIX = "python:"
+REPLAYING = ("tabular", "surrogate")  # answer from a landscape, their option of this name, in microseconds
 
 
 @dataclass(frozen=True)

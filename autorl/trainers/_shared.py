@@ -6,18 +6,27 @@ import difflib
 import math
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from autorl.types import Config, FrozenMap, InputError, Report, Segment
+from autorl.types import Config, FrozenMap, InputError, Report, SeedRole, Segment
 
 Change = Literal["apply", "rebuild"]
 
 
 class Diverged(BaseException):
     """Leaves the training of a user at the first metric that is not finite; no `except Exception` may swallow it."""
+
+
+@runtime_checkable
+class KnowsSeeds(Protocol):
+    """A trainer that cannot train with every seed."""
+
+    def check_seeds(self, seeds: Sequence[int], role: SeedRole) -> None:
+        """Raise `InputError` if one of these seeds cannot be used. Called before a study."""
+        ...
 
 
 class AnyChange(Mapping[str, Change]):

@@ -2,11 +2,13 @@
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 import autorl
 from autorl.landscapes import Landscape, Manifest, Tables, config_rows, write_landscape
@@ -156,13 +158,72 @@ def test_a_recorded_configuration_is_answered_by_its_run(landscape, trainer):
                     assert report.metrics["length"] == report.step
 
 
-def test_a_seed_past_the_last_one_says_that_it_repeats(landscape, trainer):
+def test_a_seed_past_the_last_one_is_refused(landscape, trainer):
+    for seed, role in ((5, "tuning"), (103, "test"), (99, "test")):
+        with pytest.raises(InputError, match=rf"{role} seeds, .*seed {seed} would repeat one of them"):
+            train(trainer, segment(landscape, 0, seed=seed, role=role))
+        with pytest.raises(InputError, match="would repeat"):
+            landscape.objective()(landscape.config(0), seed=seed, role=role)
+
+
+def test_a_seed_past_the_last_one_says_that_it_repeats(landscape):
+    trainer = load(TrainerSpec("tabular", FrozenMap(landscape=str(landscape.path), wrap_seeds=True)))
     sixth = train(trainer, segment(landscape, 0, seed=5))
     assert [dict(report.metrics) for report in sixth.reports] == [
         dict(report.metrics) for report in train(trainer, segment(landscape, 0, seed=0)).reports
     ]
     assert "what seed 0 does" in sixth.notes[0]
     assert "what seed 101 does" in train(trainer, segment(landscape, 0, seed=104, role="test")).notes[0]
+    wrapped = landscape.objective(wrap_seeds=True)
+    assert wrapped(landscape.config(0), seed=6) == wrapped(landscape.config(0), seed=1)
+    assert pickle.loads(pickle.dumps(wrapped))(landscape.config(0), seed=6) == wrapped(landscape.config(0), seed=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": {"tuning": 6, "test": 3}}, "seeds.tuning: .* records 5 tuning seeds, 0..4 .* seed 5 would repeat"),
+        ({"seeds": {"tuning": 5}}, "seeds.test: .* records 3 test seeds, 100..102 .* seed 103 would repeat"),
+        ({"seeds": {"tuning": [10, 11], "test": 1}}, "seeds.tuning: .* seed 10 would repeat"),
+    ],
+)
+def test_a_study_with_more_seeds_than_are_recorded_does_not_begin(folder, tmp_path, changes, message):
+    with pytest.raises(InputError, match=message):
+        Study.create(study_over(folder, SPACE, **changes), tmp_path / "study")
+    assert not (tmp_path / "study").exists()
+    kwargs = {"landscape": str(folder), "wrap_seeds": True}
+    Study.in_memory(study_over(folder, SPACE, trainer={"name": "tabular", "kwargs": kwargs}, **changes)).close()
+
+
+def test_test_seeds_count_only_if_they_are_used(folder):
+    Study.in_memory(study_over(folder, SPACE, seeds={"tuning": 5, "test": 10}, test={"top": 0})).close()
+
+
+@pytest.mark.parametrize("given", ["toys/toy/Toy-v0", "landscapes/toys/toy/Toy-v0"])
+def test_a_study_is_resumed_from_another_working_folder(folder, tmp_path, monkeypatch, given):
+    """The landscape is found beside the study file, and the stored study names its folder."""
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    shutil.copytree(folder.parents[2], home / "landscapes")
+    elsewhere.mkdir()
+    kwargs = {"landscape": given}
+    file = home / "study.yaml"
+    spec = study_over(folder, SPACE, trainer={"name": "tabular", "kwargs": kwargs}, budget={"runs": 12})
+    text = yaml.safe_load(spec.freeze())
+    text["trainer"]["kwargs"] = kwargs
+    del text["path"]
+    file.write_text(yaml.safe_dump(text))
+    monkeypatch.chdir(tmp_path)
+    study = Study.create(load_spec(file), home / "study")
+    study.run()
+    study.close()
+    monkeypatch.chdir(elsewhere)
+    again = Study.open(home / "study")
+    try:
+        assert again.spec.trainer.kwargs["landscape"] == str(home / "landscapes/toys/toy/Toy-v0")
+        again.extend(runs=12)
+        assert again.run().test is not None
+    finally:
+        again.close()
 
 
 def test_an_evaluation_between_two_recorded_steps_is_the_earlier_one(landscape, trainer):
@@ -278,6 +339,7 @@ def test_the_objective_is_the_grid_and_can_be_pickled(landscape):
         ({}, "is missing"),
         ({"landscape": "nothing/at/all"}, "no landscape"),
         ({"landscape": "{}", "lookup": "closest"}, "exact or nearest"),
+        ({"landscape": "{}", "wrap_seeds": "yes"}, "expected true or false, got 'yes'"),
         ({"landscape": "{}", "look_up": "exact"}, "did you mean 'lookup'"),
     ],
 )

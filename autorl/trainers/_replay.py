@@ -1,0 +1,157 @@
+"""What `tabular` and `surrogate` share: a segment is answered by a known run, in microseconds instead of minutes.
+
+An evaluation at step t is the run's at the nearest of its steps <= t. Nothing is known before the first of them, so a
+segment that would end before it goes on to it, and an evaluation before it is that one. A failure or stop happens at
+its step. The cost is simulated: the run's wall seconds per step times the steps of the segment.
+
+A run can be continued from a checkpoint with the same configuration; nothing may change in it, because no recorded run
+says what would have happened then. For the same reason exploiting another run brings no new random streams.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from autorl.landscapes.replay import RecordedRun
+from autorl.store.checkpoints import writing
+from autorl.trainers._shared import Change, Clock, check_continuation, check_names, check_start, plain
+from autorl.types import (
+    Checkpoint,
+    Config,
+    EnvironmentSpec,
+    InputError,
+    Outcome,
+    Report,
+    SeedRole,
+    Segment,
+    Status,
+    TrainerSpec,
+)
+
+if TYPE_CHECKING:
+    from autorl.landscapes.dataset import Landscape
+    from autorl.landscapes.grid import Grid
+    from autorl.space import Space
+
+_STATE = "state.json"
+_NO_TIME = "the landscape records no wall seconds: these are those of the look-up"
+
+
+class Runs(Protocol):
+    """What answers: `autorl.landscapes.Replay` or `autorl.landscapes.Surrogate`."""
+
+    landscape: Landscape
+    space: Space
+    grid: Grid
+
+    def run(self, config: Mapping[str, object], seed: int, role: SeedRole) -> RecordedRun: ...
+
+
+class ReplayTrainer(ABC):
+    """A trainer without training."""
+
+    @property
+    @abstractmethod
+    def runs(self) -> Runs:
+        """What answers, loaded when first needed."""
+
+    @abstractmethod
+    def notes(self, segment: Segment, run: RecordedRun) -> list[str]:
+        """What a reader of the outcome must know."""
+
+    @property
+    def changes(self) -> Mapping[str, Change]:
+        return {}
+
+    def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
+        """Raise `InputError` if there is no such landscape, a name is not in its space, or its task is another."""
+        manifest = self.runs.landscape.manifest
+        check_names(hyperparameters, self.runs.space.names, f"hyperparameter of {manifest.id}", "space")
+        if environment.id not in (None, manifest.environment):
+            raise InputError(f"{manifest.id} is of {manifest.environment}, not {environment.id}", key="environment.id")
+
+    def align(self, config: Config, step: int) -> int:
+        return max(step, int(self.runs.grid.steps[0]))
+
+    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
+        clock = Clock()
+        check_start(segment)
+        _check_parent(segment)
+        self._check_horizon(segment)
+        run = self.runs.run(segment.config, segment.seed, segment.role)
+        until = self.align(segment.config, segment.until)
+        ended = run.ended(until)
+        status = run.status if ended else Status.DONE
+        reached = max(segment.start, run.end) if ended and run.end is not None else until
+        reports = _reports(segment, run, reached, failed=status.failed)
+        for each in reports:
+            report(each)
+        cost = clock.cost(reached - segment.start)
+        notes = self.notes(segment, run)
+        if run.seconds_per_step is None:
+            notes.append(_NO_TIME)
+        else:
+            cost["wall_seconds"] = run.seconds_per_step * (reached - segment.start)
+        return Outcome(
+            segment=segment.id,
+            status=status,
+            reached=reached,
+            reports=tuple(reports),
+            cost=cost,
+            checkpoint=_save(segment, reached) if segment.save and not status.failed else None,
+            applied=dict(segment.config),
+            notes=tuple(notes),
+            message=f"configuration {run.config_id} with seed {run.seed} was recorded as {status}" if ended else "",
+        )
+
+    def _check_horizon(self, segment: Segment) -> None:
+        """Raise `InputError` if the segment goes on a whole evaluation interval past the recorded runs."""
+        steps = self.runs.grid.steps
+        gap = int(steps[-1] - steps[-2]) if len(steps) > 1 else int(steps[-1])
+        if segment.until >= steps[-1] + gap:
+            raise InputError(f"the recorded runs end at step {steps[-1]}", key="fidelity.steps")
+
+
+def required_landscape(spec: TrainerSpec) -> str:
+    """The option `landscape`, which has no default."""
+    if "landscape" not in spec.kwargs:
+        raise InputError(
+            "is missing: an id or a folder; `autorl landscape list` names them", key="trainer.kwargs.landscape"
+        )
+    return str(spec.kwargs["landscape"])
+
+
+def flag(spec: TrainerSpec, name: str) -> bool:
+    """An option that is true or false, false if it is not given."""
+    value = spec.kwargs.get(name, False)
+    if not isinstance(value, bool):
+        raise InputError(f"expected true or false, got {value!r}", key=f"trainer.kwargs.{name}")
+    return value
+
+
+def _check_parent(segment: Segment) -> None:
+    if segment.parent is None:
+        return
+    state = json.loads((Path(segment.parent.path) / _STATE).read_text(encoding="utf-8"))
+    if state["step"] != segment.start:
+        raise InputError(f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at {segment.start}")
+    check_continuation(state["config"], segment.config, {})
+
+
+def _reports(segment: Segment, run: RecordedRun, reached: int, *, failed: bool) -> list[Report]:
+    """The run's evaluations at the segment's points; one that failed was not evaluated at the step it failed at."""
+    first = int(run.steps[0])
+    points = [(point, max(point, first)) for point in segment.evaluate_at]
+    known = [(point, run.at(at)) for point, at in points if (at < reached if failed else at <= reached)]
+    return [Report(segment.id, point, metrics) for point, metrics in known if metrics]
+
+
+def _save(segment: Segment, step: int) -> Checkpoint:
+    with writing(segment) as folder:
+        state = {"step": step, "config": plain(segment.config)}
+        (folder / _STATE).write_text(json.dumps(state, sort_keys=True), encoding="utf-8")
+    return Checkpoint(segment.id, segment.folder)
