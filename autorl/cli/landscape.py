@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from autorl.cli import landscape_analysis
 from autorl.cli.landscape_build import ROOT, Out, Replace, build
 from autorl.cli.options import AsJson, print_json
 from autorl.cli.rows import cell, plain, rows_of, show_rows, show_written
@@ -257,6 +258,9 @@ def export(
 
 
 app.command()(build)
+app.command()(landscape_analysis.importance)
+app.command()(landscape_analysis.subset)
+app.command()(landscape_analysis.analyse)
 
 
 def _folders(source: str) -> list[Path]:

@@ -1,5 +1,8 @@
 """Analyses of landscapes: what matters, what transfers, what is noise, which environments represent the others."""
 
+from autorl.landscapes.analysis._answer import Answer
+from autorl.landscapes.analysis._kinds import KINDS
+from autorl.landscapes.analysis.answers import METHODS, analyse, importance, subset
 from autorl.landscapes.analysis.dependence import (
     dependence_surface,
     dependence_table,
@@ -7,11 +10,16 @@ from autorl.landscapes.analysis.dependence import (
     interaction_table,
     partial_dependence,
 )
-from autorl.landscapes.analysis.fidelity import budget_correlation, budget_table, early_choice_regret
+from autorl.landscapes.analysis.fidelity import (
+    budget_correlation,
+    budget_table,
+    correlation_intervals,
+    early_choice_regret,
+)
 from autorl.landscapes.analysis.forest import Forest, fit_forest, landscape_forest
-from autorl.landscapes.analysis.importance import fanova, local_importance
-from autorl.landscapes.analysis.noise import SeedNoise, landscape_noise, seed_noise
+from autorl.landscapes.analysis.noise import SeedNoise, icc_interval, landscape_noise, seed_noise
 from autorl.landscapes.analysis.phases import PhaseComparison, Phases, compare_phases, phase_scores
+from autorl.landscapes.analysis.progress import best_curves, importance_by_step
 from autorl.landscapes.analysis.redundancy import Redundancy, detectable_difference, redundancy_of
 from autorl.landscapes.analysis.subsets import Subset, SubsetSelection, select_environments, select_subset, size_table
 from autorl.landscapes.analysis.tables import (
@@ -23,10 +31,14 @@ from autorl.landscapes.analysis.tables import (
     task_table,
 )
 from autorl.landscapes.analysis.transfer import BestSingle, Transfer, best_single, transfer_regret
-from autorl.landscapes.analysis.tunability import Tunability, tunability_of
+from autorl.landscapes.analysis.tunability import Tunability, tunability_of, tuning_gains
 from autorl.landscapes.analysis.values import performance_by_value, values_table
+from autorl.landscapes.analysis.variance import fanova, local_importance
 
 __all__ = [
+    "KINDS",
+    "METHODS",
+    "Answer",
     "BestSingle",
     "Curves",
     "Forest",
@@ -39,11 +51,14 @@ __all__ = [
     "TaskTable",
     "Transfer",
     "Tunability",
+    "analyse",
+    "best_curves",
     "best_single",
     "budget_correlation",
     "budget_table",
     "compare_phases",
     "configurations",
+    "correlation_intervals",
     "dependence_surface",
     "dependence_table",
     "detectable_difference",
@@ -51,6 +66,9 @@ __all__ = [
     "fanova",
     "final_scores",
     "fit_forest",
+    "icc_interval",
+    "importance",
+    "importance_by_step",
     "interaction_strength",
     "interaction_table",
     "landscape_forest",
@@ -65,8 +83,10 @@ __all__ = [
     "select_environments",
     "select_subset",
     "size_table",
+    "subset",
     "task_table",
     "transfer_regret",
     "tunability_of",
+    "tuning_gains",
     "values_table",
 ]

@@ -30,6 +30,15 @@ def budget_correlation(values: npt.ArrayLike) -> Array:
     return spearman(means[:, None, :], means[None, :, :])
 
 
+def correlation_intervals(values: npt.ArrayLike, resamples: int = 500, seed: int = 0) -> tuple[Array, Array]:
+    """95 % percentile intervals of `budget_correlation`'s last row, by bootstrap over configurations: (low, high)."""
+    means = np.asarray(values, dtype=np.float64).mean(axis=1)
+    rows = np.random.default_rng(seed).integers(len(means), size=(resamples, len(means)))
+    drawn = np.moveaxis(means[rows], 1, 2)
+    low, high = np.quantile(spearman(drawn, drawn[:, -1:, :]), (0.025, 0.975), axis=0)
+    return np.asarray(low), np.asarray(high)
+
+
 def early_choice_regret(values: npt.ArrayLike) -> Array:
     """What the configuration that is best at each checkpoint misses at the last one: (n, s, e) -> (e,).
 
@@ -45,7 +54,9 @@ def early_choice_regret(values: npt.ArrayLike) -> Array:
 
 
 def budget_table(data: Landscape, seeds: SeedSet = "all") -> pd.DataFrame:
-    """step, fraction of the last step, rank correlation with it, regret of choosing there; a row per checkpoint.
+    """step, fraction of the last step, rank correlation with it (and its interval), regret of choosing there.
+
+    A row per checkpoint; low and high are those of `correlation_intervals`.
 
     Raises:
         InputError: no complete configuration, or all of them end with the same mean.
@@ -53,11 +64,14 @@ def budget_table(data: Landscape, seeds: SeedSet = "all") -> pd.DataFrame:
     import pandas as pd
 
     curves = learning_curves(data, seeds)
+    low, high = correlation_intervals(curves.values)
     return pd.DataFrame(
         {
             "step": curves.steps,
             "fraction": curves.steps / curves.steps[-1],
             "correlation": budget_correlation(curves.values)[-1],
+            "low": low,
+            "high": high,
             "regret": early_choice_regret(curves.values),
         }
     )

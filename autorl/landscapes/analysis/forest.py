@@ -31,9 +31,12 @@ class Regressor(Protocol):
     """What is used of scikit-learn's RandomForestRegressor."""
 
     estimators_: Sequence[Any]
+    estimators_samples_: Sequence[npt.NDArray[np.int64]]
     oob_score_: float
+    oob_prediction_: Array
 
     def fit(self, rows: npt.NDArray[np.float32], targets: Array) -> object: ...
+    def apply(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]: ...
     def predict(self, rows: npt.NDArray[np.float32]) -> Array: ...
 
 
@@ -112,7 +115,7 @@ def fit_forest(
         raise InputError(f"a forest needs at least {_MIN_ROWS} configurations with a score each, got {len(configs)}")
     if not names or np.ptp(scores) == 0.0:
         raise InputError("all configurations or all scores are the same, so there is nothing to explain")
-    model = _regressor(
+    model = regressor(
         n_estimators=trees,
         max_features=_FEATURES,
         min_samples_leaf=_MIN_LEAF,
@@ -136,20 +139,23 @@ def landscape_forest(
 
 def neighbours(forest: Forest, config: Mapping[str, Any], name: str, grid: Array) -> Array:
     """Rows of a configuration with one hyperparameter moved along a grid; what that deactivates takes its default."""
+    return forest.encode(moved(forest, config, name, grid))
+
+
+def moved(forest: Forest, config: Mapping[str, Any], name: str, grid: Array) -> list[Config]:
+    """A configuration with one hyperparameter at each point of a grid; what that activates has its default."""
     item = forest.space.hyperparameters[name]
     defaults = {each: forest.space.hyperparameters[each].default for each in forest.space.names}
-    moved = [Config({**defaults, **config, name: item.from_unit(float(unit))}) for unit in grid]
-    active = [{each: values[each] for each in forest.space.active(values)} for values in moved]
-    return forest.encode(active)
+    found = [Config({**defaults, **config, name: item.from_unit(float(unit))}) for unit in grid]
+    return [Config({each: values[each] for each in forest.space.active(values)}) for values in found]
 
 
-def _regressor(**options: Any) -> Regressor:
+def regressor(**options: Any) -> Regressor:
+    """scikit-learn's random forest with these options, not fitted. Raises InputError if it is not installed."""
     try:
         ensemble = import_module("sklearn.ensemble")
     except ImportError:
-        raise InputError(
-            "this analysis fits a random forest, which needs scikit-learn: pip install 'autorl[bo]'"
-        ) from None
+        raise InputError("a random forest is fitted here, which needs scikit-learn: pip install 'autorl[bo]'") from None
     model: Regressor = ensemble.RandomForestRegressor(**options)
     return model
 

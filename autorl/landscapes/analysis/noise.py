@@ -79,6 +79,24 @@ def seed_noise(scores: npt.ArrayLike) -> SeedNoise:
     return SeedNoise((mean_square_between - within) / total, (mean_square_between - within) / s, within, n, s)
 
 
+def icc_interval(scores: npt.ArrayLike, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
+    """95 % percentile interval of the ICC of scores (n, s), by bootstrap over configurations.
+
+    Raises:
+        InputError: as `seed_noise`.
+    """
+    seed_noise(scores)
+    table = np.asarray(scores, dtype=np.float64)
+    n, s = table.shape
+    rows = np.random.default_rng(seed).integers(n, size=(resamples, n))
+    within = table.var(axis=1, ddof=1)[rows].mean(axis=1)
+    mean_square_between = s * table.mean(axis=1)[rows].var(axis=1, ddof=1)
+    total = mean_square_between + (s - 1) * within
+    drawn = np.divide(mean_square_between - within, total, out=np.zeros_like(total), where=total > 0)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(low), float(high)
+
+
 def landscape_noise(data: Landscape, seeds: SeedSet = "all", step: int | None = None) -> SeedNoise:
     """`seed_noise` of a landscape at a step (None = the last)."""
     return seed_noise(final_scores(data, seeds, step).final)

@@ -17,13 +17,13 @@ import numpy.typing as npt
 from autorl.landscapes.analysis.dependence import dependence_surface, dependence_table
 from autorl.landscapes.analysis.fidelity import budget_table
 from autorl.landscapes.analysis.forest import landscape_forest
-from autorl.landscapes.analysis.importance import fanova
 from autorl.landscapes.analysis.noise import SeedNoise, landscape_noise
 from autorl.landscapes.analysis.phases import PhaseComparison, compare_phases, phase_scores
 from autorl.landscapes.analysis.tables import Curves, final_scores
 from autorl.landscapes.analysis.transfer import Transfer
 from autorl.landscapes.analysis.tunability import Tunability, tunability_of
 from autorl.landscapes.analysis.values import values_table
+from autorl.landscapes.analysis.variance import fanova
 from autorl.landscapes.dataset import Landscape, SeedSet
 from autorl.space import Hyperparameter, unknown_key
 from autorl.types import InputError

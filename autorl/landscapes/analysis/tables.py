@@ -6,7 +6,7 @@ landscape's penalty. Configurations without a score for every seed asked for are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TypeAlias
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from autorl.landscapes.dataset import Landscape, SeedSet
 from autorl.landscapes.schema import config_of_row
+from autorl.space import unknown_key
 from autorl.statistics import min_max
 from autorl.types import Config, InputError
 
@@ -83,7 +84,12 @@ def final_scores(data: Landscape, seeds: SeedSet = "all", step: int | None = Non
     return _complete(data, seeds, np.array([data.grid.step_position(step)]))
 
 
-def task_table(landscapes: Sequence[Landscape], seeds: SeedSet = "all", first: int | None = None) -> TaskTable:
+def task_table(
+    landscapes: Sequence[Landscape],
+    seeds: SeedSet = "all",
+    first: int | None = None,
+    clip: Mapping[str, float] | None = None,
+) -> TaskTable:
     """Mean scores at the last step of the configurations that all the landscapes have in common.
 
     Configurations are paired by `config_id`: landscapes built from one sampler and seed give one id to one point of the
@@ -93,9 +99,12 @@ def task_table(landscapes: Sequence[Landscape], seeds: SeedSet = "all", first: i
         landscapes: one per environment, over the same hyperparameters.
         seeds: the seed role that is averaged over.
         first: keep the configurations with an id below this one only.
+        clip: {environment: value}; a run's score below it counts as it, before the mean over seeds. Beside the floor
+            of the landscape's own objective.
 
     Raises:
-        InputError: fewer than two landscapes, other hyperparameters in one of them, or nothing in common.
+        InputError: fewer than two landscapes, other hyperparameters in one of them, nothing in common, or an
+            environment to clip that is not there.
     """
     if len(landscapes) < 2:
         raise InputError(f"comparing environments needs at least two landscapes, got {len(landscapes)}")
@@ -106,13 +115,20 @@ def task_table(landscapes: Sequence[Landscape], seeds: SeedSet = "all", first: i
                 f"{data.manifest.id} has other hyperparameters than {landscapes[0].manifest.id}: "
                 f"{sorted(set(data.space.names) ^ set(names))}"
             )
+    environments = [data.manifest.environment for data in landscapes]
+    limits = dict(clip or {})
+    for name in limits:
+        if name not in environments:
+            raise InputError(unknown_key(name, environments), key="clip")
     parts = [final_scores(data, seeds) for data in landscapes]
     shared = reduce(np.intersect1d, [part.config_ids for part in parts])
     shared = shared if first is None else shared[shared < first]
     if len(shared) < 2:
         raise InputError("the landscapes have fewer than two complete configurations in common")
-    columns = [part.means[np.searchsorted(part.config_ids, shared)] for part in parts]
-    environments = [data.manifest.environment for data in landscapes]
+    columns = [
+        _raised(part.final[np.searchsorted(part.config_ids, shared)], data, limits).mean(axis=1)
+        for part, data in zip(parts, landscapes, strict=True)
+    ]
     unique = len(set(environments)) == len(environments)
     labels = tuple(environments if unique else (data.manifest.id for data in landscapes))
     return TaskTable(
@@ -162,6 +178,13 @@ def spearman(first: npt.ArrayLike, second: npt.ArrayLike) -> Array:
     scale = np.sqrt((one**2).sum(axis=-1) * (two**2).sum(axis=-1))
     product = (one * two).sum(axis=-1)
     return np.asarray(np.divide(product, scale, out=np.zeros_like(scale), where=scale > 0))
+
+
+def _raised(scores: Array, data: Landscape, limits: Mapping[str, float]) -> Array:
+    """Scores with values of the metric below the limit of their environment raised to it."""
+    limit = limits.get(data.manifest.environment, -np.inf)
+    minimized = data.manifest.objective.direction == "minimize"
+    return np.asarray(np.minimum(scores, -limit) if minimized else np.maximum(scores, limit))
 
 
 def _complete(data: Landscape, seeds: SeedSet, steps: Integers) -> Curves:

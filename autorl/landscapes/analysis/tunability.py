@@ -1,18 +1,28 @@
 """How much choosing pays: the distance from typical configurations to the best one, after [1].
 
+Of a whole landscape: from the recorded scores. Of one hyperparameter [2]: what the best value of it alone gains over a
+reference configuration, as a forest predicts it.
+
 References:
     [1] Kleuker et al. (LUH-AI), analysis of ARLBench's landscapes: tunability curves and their area.
+    [2] Probst, Boulesteix and Bischl, "Tunability: importance of hyperparameters of machine learning algorithms", 2019.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from autorl.landscapes.analysis.forest import Forest, moved
 from autorl.landscapes.analysis.tables import Array, unit_scores
 from autorl.types import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,3 +69,31 @@ def tunability_of(means: npt.ArrayLike) -> Tunability:
         area=float(np.trapezoid(curve, quantiles)),
         near_best=float((ordered > 0.9).mean()),
     )
+
+
+def tuning_gains(forest: Forest, config: Mapping[str, Any], points: int = 64) -> pd.DataFrame:
+    """What tuning one hyperparameter gains over a configuration: hyperparameter, gain, reference, best; largest first.
+
+    `gain` is in units of the score, `reference` the value in the configuration and `best` the one with the largest
+    prediction when the others stay and the space allows it. Inactive hyperparameters gain 0.
+
+    Raises:
+        InputError: the configuration is not valid in the space.
+    """
+    import pandas as pd
+
+    forest.space.check(config)
+    active = forest.space.active(config)
+    base = float(forest.predict(forest.encode([config]))[0])
+    rows = []
+    for name in forest.names:
+        allowed = moved(forest, config, name, forest.grid(name, points)) if name in active else []
+        allowed = [each for each in allowed if forest.space.missing or not forest.space.violated(each)]
+        predicted = forest.predict(forest.encode(allowed)) if allowed else np.array([base])
+        better = bool(predicted.max() > base)
+        best = allowed[int(predicted.argmax())][name] if better else config.get(name)
+        rows.append((name, float(predicted.max()) - base if better else 0.0, config.get(name), best))
+    table = pd.DataFrame(rows, columns=["hyperparameter", "gain", "reference", "best"]).astype(
+        {"reference": object, "best": object}
+    )
+    return table.sort_values("gain", ascending=False, kind="stable", ignore_index=True)

@@ -9,7 +9,7 @@ from analysis_samples import SPACE, arlbench, with_data, write_sample
 
 from autorl.landscapes import Landscape
 from autorl.landscapes.analysis.forest import encode, fit_forest, landscape_forest, neighbours
-from autorl.landscapes.analysis.importance import fanova, forest_leaves, local_importance, variance_shares
+from autorl.landscapes.analysis.variance import fanova, forest_leaves, local_importance, variance_shares
 from autorl.landscapes.importers.arlbench import import_file
 from autorl.space import load_space
 from autorl.types import InputError

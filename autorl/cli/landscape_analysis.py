@@ -1,0 +1,247 @@
+"""`autorl landscape importance | subset | analyse`: what landscapes say about hyperparameters and environments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autorl.cli.options import AsJson, print_json
+from autorl.cli.rows import cell, plain, rows_of, show_rows
+from autorl.types import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from autorl.landscapes import Landscape
+    from autorl.landscapes.analysis import Answer
+
+ROOT = Path("landscapes")
+Source = Annotated[
+    str, typer.Argument(metavar="LANDSCAPE", help="An id, a landscape folder, or a study's folder.", show_default=False)
+]
+Sources = Annotated[
+    list[str],
+    typer.Argument(metavar="LANDSCAPE...", help="Ids or folders; a folder of many, such as arlbench/dqn, too."),
+]
+KindName = Annotated[str, typer.Argument(metavar="KIND", help="Which; the list is above.", show_default=False)]
+Names = Annotated[
+    list[str] | None, typer.Option("--hyperparameter", "-p", metavar="NAME", help="What it is about; repeat it.")
+]
+Seeds = Annotated[str, typer.Option("--seeds", help="Seeds that count: tuning, test or all.")]
+AnySeeds = Annotated[
+    str | None,
+    typer.Option("--seeds", help="tuning, test or all; default all, or choose on tuning seeds and show test seeds."),
+]
+Limit = Annotated[int, typer.Option(min=0, help="Rows to print; 0 = all. --json prints all.")]
+Step = Annotated[int | None, typer.Option("--step", help="Step of the evaluation; default the last.")]
+
+
+def importance(
+    source: Source,
+    method: Annotated[str, typer.Option(help="fanova, local (around one configuration) or tunability.")] = "fanova",
+    seeds: Seeds = "all",
+    step: Step = None,
+    interactions: Annotated[bool, typer.Option("--interactions", help="fanova: the shares of pairs too.")] = False,
+    config: Annotated[
+        int | None, typer.Option(help="local: default the best; tunability: default the space's defaults.")
+    ] = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """How much each hyperparameter matters (random forest over the configurations' mean scores).
+
+    fanova: share of the variance over the whole space. local: the same when one hyperparameter moves away from one
+    configuration. tunability: what tuning it alone gains over one configuration, in units of the score.
+    """
+    from autorl.landscapes import analysis, load_landscape
+
+    data = load_landscape(source)
+    chosen: Any = method
+    show(
+        analysis.importance(data, chosen, role(seeds), step, interactions=interactions, config_id=config),
+        as_json=as_json,
+        limit=limit,
+    )
+
+
+def subset(
+    sources: Sources,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Environments in it; default: compare the sizes 1 to 6.")
+    ] = None,
+    first: Annotated[int | None, typer.Option(min=1, help="Only configurations with an id below this one.")] = None,
+    clip: Annotated[
+        list[str] | None, typer.Option(metavar="ENV=LOW", help="Scores below LOW count as LOW; repeat it.")
+    ] = None,
+    seeds: Seeds = "all",
+    tolerance: Annotated[float, typer.Option(min=0.0, help="How far above the best error a near-tie may be.")] = 0.01,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Which few environments represent all of them: ARLBench's method, and every subset that is nearly as good.
+
+    Landscapes of several algorithms are answered algorithm by algorithm. ARLBench's own data: --first 128 --size 4.
+    """
+    from autorl.landscapes import analysis
+
+    limits = _limits(clip or [])
+    groups: dict[str, list[Landscape]] = {}
+    for data in landscapes_of(sources):
+        groups.setdefault(data.manifest.algorithm, []).append(data)
+    answers, problems = {}, {}
+    for algorithm, group in groups.items():
+        inside = {data.manifest.environment for data in group}
+        mine = limits if len(groups) == 1 else {name: low for name, low in limits.items() if name in inside}
+        try:
+            answers[algorithm] = analysis.subset(
+                group, size, seeds=role(seeds), first=first, clip=mine, tolerance=tolerance
+            )
+        except InputError as error:
+            if len(groups) == 1:
+                raise
+            problems[algorithm] = str(error)
+    if not answers:
+        raise InputError("; ".join(f"{algorithm}: {problem}" for algorithm, problem in problems.items()))
+    for algorithm, problem in problems.items():
+        typer.echo(f"{algorithm} is left out: {problem}", err=True)
+    if as_json:
+        print_json([{"algorithm": algorithm, **document(answer)} for algorithm, answer in answers.items()])
+        return
+    for algorithm, answer in answers.items():
+        typer.echo(f"{algorithm}:")
+        show(answer, as_json=False, limit=limit)
+
+
+def analyse(
+    sources: Sources,
+    kind: KindName,
+    names: Names = None,
+    seeds: AnySeeds = None,
+    step: Step = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Answer another question about landscapes; `plot` draws the same.
+
+    \b
+    budget        how early training tells the end
+    curves        learning curves of the best configurations
+    dependence    partial dependence on a hyperparameter (-p NAME)
+    interaction   how strongly hyperparameters interact, H squared (-p NAME -p NAME ..., default all pairs)
+    noise         share of variance that is seed noise, a row per landscape
+    over-time     importance at every step
+    phases        what the best configuration of one phase misses in another
+    redundancy    configurations that cannot be told apart, a row per landscape
+    surface       partial dependence on two hyperparameters (-p NAME -p NAME)
+    transfer      what the best configuration of one environment misses in another
+    tunability    what choosing gains over a typical configuration, a row per landscape
+    values        scores by value of a hyperparameter (-p NAME)
+    """  # noqa: D301
+    show(answer_of(sources, kind, names or [], seeds, step), as_json=as_json, limit=limit)
+
+
+def answer_of(sources: list[str], kind: str, names: list[str], seeds: str | None, step: int | None) -> Answer:
+    """The answer of a kind about landscapes by name."""
+    from autorl.landscapes import analysis
+
+    if kind not in analysis.KINDS:
+        from autorl.space import unknown_key
+
+        raise InputError(unknown_key(kind, analysis.KINDS), key="KIND")
+    chosen = None if seeds is None else role(seeds)
+    return analysis.analyse(landscapes_of(sources), kind, names, chosen, step)
+
+
+def landscapes_of(sources: list[str]) -> list[Landscape]:
+    """The landscapes that words stand for: an id, a folder, or a folder of many; each once.
+
+    A folder of many may be a path, or the beginning of an id below ./landscapes or among the shipped ones.
+    """
+    from autorl.landscapes import Landscape, find_landscape, list_landscapes, load_landscape, shipped_root
+
+    found: dict[Path, Landscape] = {}
+    for source in sources:
+        shipped = shipped_root()
+        places = [Path(source), ROOT / source, *([shipped / source] if shipped else [])]
+        folders = [] if find_landscape(source) else [each for each in places if each.is_dir()]
+        many = next((paths for folder in folders if (paths := list(list_landscapes(folder).values()))), [])
+        for each in [Landscape(path) for path in many] or [load_landscape(source)]:
+            found.setdefault(each.path.resolve(), each)
+    return list(found.values())
+
+
+def role(text: str) -> Any:
+    """A seed role, checked."""
+    if text not in ("tuning", "test", "all"):
+        raise InputError(f"expected tuning, test or all, got {text!r}", key="--seeds")
+    return text
+
+
+def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:
+    """An answer as text (what it is about, its rows, its notes), or as JSON."""
+    if as_json:
+        print_json(document(answer))
+        return
+    label = "landscape" if len(answer.landscapes) == 1 else "landscapes"
+    several = ", ".join(answer.landscapes) if len(answer.landscapes) < 4 else str(len(answer.landscapes))
+    lines = {label: several, **answer.about}
+    width = 2 + max(map(len, lines))
+    for name, value in lines.items():
+        typer.echo(f"{name.replace('_', ' '):{width}}{_text(value)}")
+    table = _summary(answer.table) if answer.kind == "transfer" else answer.table
+    shown = table.head(limit) if limit else table
+    typer.echo()
+    show_rows([str(name) for name in shown], [tuple(map(_text, row)) for row in rows_of(shown)], as_json=False)
+    if len(shown) < len(table):
+        typer.echo(f"... and {len(table) - len(shown)} more (--limit 0 prints all)", err=True)
+    for note in answer.notes:
+        typer.echo(f"note: {note}")
+
+
+def document(answer: Answer) -> dict[str, Any]:
+    """An answer in JSON types."""
+    header = [str(name) for name in answer.table]
+    rows = [{name: plain(value) for name, value in zip(header, row, strict=True)} for row in rows_of(answer.table)]
+    about = plain(dict(answer.about))
+    return {
+        "kind": answer.kind,
+        "landscapes": list(answer.landscapes),
+        **about,
+        "notes": list(answer.notes),
+        "rows": rows,
+    }
+
+
+def _summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Of all pairs of `transfer`: what each environment's best configuration misses elsewhere."""
+    away = table[table["best_in"] != table["used_in"]]
+    groups = away.groupby(["best_in", "config_id"], sort=False)
+    worst = away.loc[groups["regret"].idxmax(), ["best_in", "used_in", "regret"]]
+    summary = groups.agg(mean_regret=("regret", "mean"), mean_percentile=("percentile", "mean")).reset_index()
+    renamed = worst.rename(columns={"used_in": "worst_in", "regret": "worst_regret"})
+    return summary.merge(renamed, on="best_in")
+
+
+def _text(value: Any) -> str:
+    value = plain(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {cell(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(f"{item:.3f}" if isinstance(item, float) else str(item) for item in value)
+    return cell(value)
+
+
+def _limits(texts: list[str]) -> dict[str, float]:
+    """ENV=LOW options as numbers by environment."""
+    limits = {}
+    for text in texts:
+        name, sign, low = text.rpartition("=")
+        try:
+            limits[name] = float(low)
+        except ValueError:
+            sign = ""
+        if not sign or not name:
+            raise InputError(f"expected ENVIRONMENT=NUMBER, got {text!r}", key="--clip")
+    return limits

@@ -1,0 +1,70 @@
+"""What an analysis answers, and what every answer says about the scores it used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from autorl.landscapes.analysis.forest import Forest
+from autorl.landscapes.dataset import Landscape, SeedSet
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WEAK_FIT = 0.5  # out-of-bag rank correlation below which importances describe noise
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What an analysis found.
+
+    Attributes:
+        kind: importance, subset, or one of `KINDS`.
+        landscapes: ids of the landscapes it looked at.
+        about: what it was computed on, and single numbers, in JSON types. Scores are larger-is-better: those of a
+            landscape that is minimised have the other sign.
+        table: the rows.
+        notes: what a reader must know to believe the rows.
+        data: the landscapes themselves, for the scales of axes.
+        detail: further tables a figure is drawn from.
+    """
+
+    kind: str
+    landscapes: tuple[str, ...]
+    about: Mapping[str, Any]
+    table: pd.DataFrame
+    notes: tuple[str, ...] = ()
+    data: tuple[Landscape, ...] = ()
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of landscapes. `seeds` None: all of them; where something is chosen, on tuning and told on test."""
+
+    names: tuple[str, ...] = ()
+    seeds: SeedSet | None = None
+    step: int | None = None
+
+
+def fitted(data: Landscape, forest: Forest, seeds: SeedSet | None, step: int | None) -> dict[str, Any]:
+    return {**scored(data, seeds, step), "configurations": len(forest.targets), "out_of_bag": forest.out_of_bag}
+
+
+def scored(data: Landscape, seeds: SeedSet | None, step: int | None) -> dict[str, Any]:
+    return {
+        "metric": data.manifest.objective.metric,
+        "direction": data.manifest.objective.direction,
+        "seeds": seeds or "all",
+        "step": int(data.grid.steps[data.grid.step_position(step)]),
+    }
+
+
+def weak(forest: Forest) -> tuple[str, ...]:
+    if forest.out_of_bag >= WEAK_FIT:
+        return ()
+    return (
+        f"the forest explains little here (out-of-bag rank correlation {forest.out_of_bag:.2f}): what it says about "
+        "hyperparameters is mostly noise",
+    )

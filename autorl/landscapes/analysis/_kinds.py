@@ -1,0 +1,254 @@
+"""The questions `analyse` answers, by name: each is a function of landscapes and a `Question`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autorl.landscapes.analysis._answer import Answer, Question, fitted, scored, weak
+from autorl.landscapes.analysis.dependence import dependence_surface, dependence_table, interaction_table
+from autorl.landscapes.analysis.fidelity import budget_table
+from autorl.landscapes.analysis.forest import Forest, landscape_forest
+from autorl.landscapes.analysis.noise import icc_interval, seed_noise
+from autorl.landscapes.analysis.phases import compare_phases, phase_scores
+from autorl.landscapes.analysis.progress import best_curves, importance_by_step
+from autorl.landscapes.analysis.redundancy import redundancy_of
+from autorl.landscapes.analysis.tables import final_scores, task_table
+from autorl.landscapes.analysis.transfer import best_single, transfer_regret
+from autorl.landscapes.analysis.tunability import tunability_of
+from autorl.landscapes.analysis.values import values_table
+from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.space import unknown_key
+from autorl.types import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of analysis: how many hyperparameters and landscapes it takes, and whether it looks at one step."""
+
+    answer: Callable[[Sequence[Landscape], Question], Answer]
+    about: str
+    names: tuple[int, int] = (0, 0)
+    landscapes: tuple[int, int | None] = (1, 1)
+    at_step: bool = True
+
+
+def _of_forest(data: Sequence[Landscape], ask: Question, kind: str, table: Callable[[Forest], pd.DataFrame]) -> Answer:
+    (landscape,) = data
+    for name in ask.names:
+        if name not in landscape.space.names:
+            raise InputError(unknown_key(name, landscape.space.names), key="hyperparameter")
+    forest = landscape_forest(landscape, ask.seeds or "all", ask.step)
+    about = {"hyperparameters": list(ask.names), **fitted(landscape, forest, ask.seeds, ask.step)}
+    return Answer(kind, (landscape.manifest.id,), about, table(forest), weak(forest), tuple(data))
+
+
+def _dependence(data: Sequence[Landscape], ask: Question) -> Answer:
+    return _of_forest(data, ask, "dependence", lambda forest: dependence_table(forest, ask.names[0]))
+
+
+def _surface(data: Sequence[Landscape], ask: Question) -> Answer:
+    def rows(forest: Forest) -> pd.DataFrame:
+        wide = dependence_surface(forest, ask.names[0], ask.names[1])
+        return wide.reset_index().melt(id_vars=ask.names[0], var_name=ask.names[1], value_name="mean")
+
+    return _of_forest(data, ask, "surface", rows)
+
+
+def _interaction(data: Sequence[Landscape], ask: Question) -> Answer:
+    return _of_forest(data, ask, "interaction", lambda forest: interaction_table(forest, ask.names or None))
+
+
+def _values(data: Sequence[Landscape], ask: Question) -> Answer:
+    (landscape,) = data
+    table = values_table(landscape, ask.names[0], ask.seeds or "all", ask.step)
+    about = {"hyperparameters": list(ask.names), **scored(landscape, ask.seeds, ask.step)}
+    about["configurations"] = int(table["n"].sum())
+    return Answer("values", (landscape.manifest.id,), about, table, (), tuple(data))
+
+
+def _budget(data: Sequence[Landscape], ask: Question) -> Answer:
+    (landscape,) = data
+    table = budget_table(landscape, ask.seeds or "all")
+    return Answer("budget", (landscape.manifest.id,), scored(landscape, ask.seeds, None), table, (), tuple(data))
+
+
+def _over_time(data: Sequence[Landscape], ask: Question) -> Answer:
+    (landscape,) = data
+    table, skipped = importance_by_step(landscape, ask.seeds or "all")
+    notes = (f"nothing to explain at steps {', '.join(map(str, skipped))}: all scores equal",) if skipped else ()
+    return Answer("over-time", (landscape.manifest.id,), scored(landscape, ask.seeds, None), table, notes, tuple(data))
+
+
+def _curves(data: Sequence[Landscape], ask: Question) -> Answer:
+    (landscape,) = data
+    choose, show = _chosen_and_shown(data, ask.seeds)
+    table, band = best_curves(landscape, choose, show)
+    about = {**scored(landscape, show, None), "chosen_on": choose}
+    optimistic = ("chosen and shown on the same seeds: the curves are optimistic",) if choose == show else ()
+    return Answer("curves", (landscape.manifest.id,), about, table, optimistic, tuple(data), {"band": band})
+
+
+def _phases(data: Sequence[Landscape], ask: Question) -> Answer:
+    import pandas as pd
+
+    (landscape,) = data
+    phases = phase_scores(landscape, ask.seeds or "all")
+    found = compare_phases(phases.scores)
+    count = len(found.best)
+    rows = [
+        {
+            "best_in": source + 1,
+            "config_id": int(phases.config_ids[found.best[source]]),
+            "used_in": target + 1,
+            "regret": float(found.regret[source, target]),
+            "correlation": float(found.correlation[source, target]),
+        }
+        for source in range(count)
+        for target in range(count)
+    ]
+    about = {
+        **scored(landscape, ask.seeds, None),
+        "configurations": len(phases.config_ids),
+        "starts": phases.starts.tolist(),
+        "ends": phases.ends.tolist(),
+        "schedule_gain": found.schedule_gain,
+    }
+    del about["step"]
+    return Answer("phases", (landscape.manifest.id,), about, pd.DataFrame(rows), (), tuple(data))
+
+
+def _noise(data: Sequence[Landscape], ask: Question) -> Answer:
+    def row(landscape: Landscape) -> dict[str, Any]:
+        scores = final_scores(landscape, ask.seeds or "all", ask.step).final
+        found = seed_noise(scores)
+        low, high = icc_interval(scores)
+        return {
+            "icc": found.icc,
+            "low": low,
+            "high": high,
+            "noise_share": found.noise_share,
+            "seed_sd": float(np.sqrt(found.within)),
+            "configurations": found.n_configurations,
+            "seeds": found.n_seeds,
+            "seeds_for_0.9": found.seeds_for(0.9),
+        }
+
+    return _per_landscape(data, ask, "noise", row)
+
+
+def _tunability(data: Sequence[Landscape], ask: Question) -> Answer:
+    curves = {}
+
+    def row(landscape: Landscape) -> dict[str, Any]:
+        means = final_scores(landscape, ask.seeds or "all", ask.step).means
+        found = tunability_of(means)
+        curves[landscape.manifest.id] = found
+        return {
+            "tunability": found.value,
+            "area": found.area,
+            "near_best": found.near_best,
+            "best": float(means.max()),
+            "median": float(np.median(means)),
+            "configurations": len(means),
+        }
+
+    answer = _per_landscape(data, ask, "tunability", row)
+    return Answer(answer.kind, answer.landscapes, answer.about, answer.table, answer.notes, answer.data, curves)
+
+
+def _redundancy(data: Sequence[Landscape], ask: Question) -> Answer:
+    def row(landscape: Landscape) -> dict[str, Any]:
+        found = redundancy_of(final_scores(landscape, ask.seeds or "all", ask.step).final)
+        return {
+            "epsilon": found.epsilon,
+            "configurations": found.n,
+            "distinct": found.distinct,
+            "redundant": found.share,
+            "as_good_as_best": found.as_good,
+            "expected_trials": found.expected_trials,
+        }
+
+    return _per_landscape(data, ask, "redundancy", row)
+
+
+def _per_landscape(
+    data: Sequence[Landscape], ask: Question, kind: str, row: Callable[[Landscape], dict[str, Any]]
+) -> Answer:
+    """A row per landscape. With several, one that cannot be analysed is left out and named in the notes."""
+    import pandas as pd
+
+    rows, notes = [], []
+    for landscape in data:
+        try:
+            rows.append({"landscape": landscape.manifest.id, **row(landscape)})
+        except InputError as error:
+            if len(data) == 1:
+                raise
+            notes.append(f"{landscape.manifest.id} is left out: {error.message}")
+    if not rows:
+        raise InputError(f"{kind}: none of {len(data)} landscapes can be analysed; {notes[0]}")
+    about = {"seeds": ask.seeds or "all", "step": ask.step or "last"}
+    found = tuple(each["landscape"] for each in rows)
+    return Answer(kind, found, about, pd.DataFrame(rows), tuple(notes), tuple(data))
+
+
+def _transfer(data: Sequence[Landscape], ask: Question) -> Answer:
+    import pandas as pd
+
+    choose, show = _chosen_and_shown(data, ask.seeds)
+    shown, chosen = task_table(data, show), task_table(data, choose)
+    ids = np.intersect1d(shown.config_ids, chosen.config_ids)
+    tables = [each.values[np.searchsorted(each.config_ids, ids)] for each in (shown, chosen)]
+    found, single = transfer_regret(tables[0], shown.environments, tables[1]), best_single(*tables)
+    rows = [
+        {
+            "best_in": source,
+            "config_id": int(ids[found.best[row]]),
+            "used_in": target,
+            "regret": float(found.regret[row, column]),
+            "percentile": float(found.percentile[row, column]),
+        }
+        for row, source in enumerate(found.environments)
+        for column, target in enumerate(found.environments)
+    ]
+    about = {
+        "configurations": len(ids),
+        "chosen_on": choose,
+        "seeds": show,
+        "mean_regret_elsewhere": found.mean_loss,
+        "best_single": {"config_id": int(ids[single.row]), "mean_regret": single.mean_loss},
+    }
+    optimistic = ("chosen and scored on the same seeds: regret at home is 0",) if choose == show else ()
+    names = tuple(each.manifest.id for each in data)
+    return Answer("transfer", names, about, pd.DataFrame(rows), optimistic, tuple(data))
+
+
+def _chosen_and_shown(data: Sequence[Landscape], seeds: SeedSet | None) -> tuple[SeedSet, SeedSet]:
+    """The seeds something is chosen on, and those it is shown on."""
+    if seeds is not None:
+        return seeds, seeds
+    both = all({"tuning", "test"} <= set(each.grid.roles) for each in data)
+    return ("tuning", "test") if both else ("all", "all")
+
+
+KINDS: Mapping[str, Kind] = {
+    "budget": Kind(_budget, "how early training tells the end", at_step=False),
+    "curves": Kind(_curves, "learning curves of the best configurations", at_step=False),
+    "dependence": Kind(_dependence, "partial dependence on a hyperparameter", names=(1, 1)),
+    "interaction": Kind(_interaction, "how strongly hyperparameters interact (H squared)", names=(0, 99)),
+    "noise": Kind(_noise, "share of variance that is seed noise", landscapes=(1, None)),
+    "over-time": Kind(_over_time, "importance at every step", at_step=False),
+    "phases": Kind(_phases, "what the best of one phase misses in another", at_step=False),
+    "redundancy": Kind(_redundancy, "configurations that cannot be told apart", landscapes=(1, None)),
+    "surface": Kind(_surface, "partial dependence on two hyperparameters", names=(2, 2)),
+    "transfer": Kind(_transfer, "the best of one environment in another", landscapes=(2, None), at_step=False),
+    "tunability": Kind(_tunability, "what choosing gains over a typical configuration", landscapes=(1, None)),
+    "values": Kind(_values, "scores by value of a hyperparameter", names=(1, 1)),
+}

@@ -1,0 +1,159 @@
+"""One call per question about landscapes: an `Answer` holds what it was computed on, its rows, and what a figure needs.
+
+`importance` and `subset` have arguments of their own; `analyse` asks every other question by its name. The command line
+and the figures work on these answers, so a table, a JSON document and a picture never disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from autorl.landscapes.analysis._answer import Answer, Question, fitted, weak
+from autorl.landscapes.analysis._kinds import KINDS
+from autorl.landscapes.analysis.forest import landscape_forest
+from autorl.landscapes.analysis.subsets import TOLERANCE, select_environments, size_table
+from autorl.landscapes.analysis.tables import task_table
+from autorl.landscapes.analysis.tunability import tuning_gains
+from autorl.landscapes.analysis.variance import fanova, local_importance
+from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.space import unknown_key
+from autorl.types import InputError
+
+Method: TypeAlias = Literal["fanova", "local", "tunability"]
+METHODS: tuple[Method, ...] = ("fanova", "local", "tunability")
+
+
+def analyse(
+    source: Landscape | Sequence[Landscape],
+    kind: str,
+    names: Sequence[str] = (),
+    seeds: SeedSet | None = None,
+    step: int | None = None,
+) -> Answer:
+    """Answer one of `KINDS` about a landscape, or about several.
+
+    Args:
+        source: one landscape; noise, tunability and redundancy take any number, transfer at least two.
+        kind: one of `KINDS`.
+        names: hyperparameters: one for dependence and values, two for surface, any for interaction (none = all pairs).
+        seeds: the seed role; None = all. Where something is chosen (curves, transfer), None = chosen on tuning seeds
+            and shown on test seeds, if there are both.
+        step: of the evaluation, None = the last; budget, curves, over-time, phases and transfer look at their own.
+
+    Raises:
+        InputError: unknown kind, another number of hyperparameters or landscapes, a step where none is taken, or the
+            analysis is impossible with these data.
+    """
+    if kind not in KINDS:
+        raise InputError(unknown_key(kind, KINDS), key="kind")
+    asked, data = KINDS[kind], [source] if isinstance(source, Landscape) else list(source)
+    least, most = asked.names
+    if not least <= len(names) <= most:
+        many = str(least) if least == most else f"{least} to {most}"
+        raise InputError(f"{kind} takes {many} hyperparameters, got {len(names)}", key="hyperparameter")
+    fewest, limit = asked.landscapes
+    if len(data) < fewest or (limit is not None and len(data) > limit):
+        wanted = "one landscape" if limit else f"at least {fewest} landscapes"
+        raise InputError(f"{kind} takes {wanted}, got {len(data)}", key="landscape")
+    if step is not None and not asked.at_step:
+        raise InputError(f"{kind} looks at its own steps and takes none", key="step")
+    return asked.answer(data, Question(tuple(names), seeds, step))
+
+
+def importance(
+    data: Landscape,
+    method: Method = "fanova",
+    seeds: SeedSet = "all",
+    step: int | None = None,
+    *,
+    interactions: bool = False,
+    config_id: int | None = None,
+) -> Answer:
+    """How much each hyperparameter matters, by a random forest over the configurations' mean scores.
+
+    Args:
+        data: the landscape.
+        method: `fanova`: share of the variance over the whole space. `local`: the same around one configuration.
+            `tunability`: what tuning it alone gains over one configuration, in units of the score.
+        seeds: the seed role that is averaged over.
+        step: of the evaluation, None = the last.
+        interactions: whether `fanova` adds the shares of pairs.
+        config_id: for `local` (default: the best by its mean) and `tunability` (default: the space's defaults).
+
+    Raises:
+        InputError: unknown method, an argument another method takes, no scikit-learn, or nothing to explain.
+    """
+    if method not in METHODS:
+        raise InputError(f"expected {', '.join(METHODS[:-1])} or {METHODS[-1]}, got {method!r}", key="method")
+    if interactions and method != "fanova":
+        raise InputError(f"only fanova knows interactions, not {method}", key="interactions")
+    if config_id is not None and method == "fanova":
+        raise InputError("fanova looks at the whole space; local and tunability at one configuration", key="config")
+    forest = landscape_forest(data, seeds, step)
+    about = {"method": method, **fitted(data, forest, seeds, step)}
+    if method == "fanova":
+        table = fanova(forest, pairs=interactions).rename(columns={"first": "hyperparameter", "second": "with"})
+        table = table if interactions else table.drop(columns="with")
+    elif method == "local":
+        chosen = data.best(seeds, "mean", step).config_id if config_id is None else config_id
+        about["configuration"] = chosen
+        table = local_importance(forest, data.config(chosen))
+    else:
+        about["configuration"] = "the defaults" if config_id is None else config_id
+        table = tuning_gains(forest, data.space.default() if config_id is None else data.config(config_id))
+    return Answer("importance", (data.manifest.id,), about, table, weak(forest), (data,))
+
+
+def subset(
+    landscapes: Sequence[Landscape],
+    size: int | None = None,
+    *,
+    seeds: SeedSet = "all",
+    first: int | None = None,
+    clip: Mapping[str, float] | None = None,
+    tolerance: float = TOLERANCE,
+) -> Answer:
+    """Which few environments represent all of these (see `subsets`): the near-ties of one size, or sizes compared.
+
+    Args:
+        landscapes: one per environment, over the same hyperparameters.
+        size: number of environments; None = the best three subsets of each size up to 6.
+        seeds: the seed role that is averaged over.
+        first: only configurations with an id below this one (ARLBench: 128).
+        clip: {environment: lowest score that counts}.
+        tolerance: how far above the smallest error a near-tie may be.
+
+    Raises:
+        InputError: fewer than two landscapes, nothing in common, or a size that is not smaller than their number.
+    """
+    import pandas as pd
+
+    table = task_table(landscapes, seeds, first, clip)
+    ids = tuple(data.manifest.id for data in landscapes)
+    about = {"environments": list(table.environments), "configurations": len(table.config_ids), "seeds": seeds}
+    if size is None:
+        sizes = size_table(table.values, table.environments)
+        return Answer("subset", ids, about, sizes, (), tuple(landscapes))
+    found = select_environments(table, size, tolerance=tolerance)
+    rows = [
+        {
+            "place": place,
+            "environments": each.environments,
+            "error": each.error,
+            "correlation": each.correlation,
+            "unweighted": each.unweighted,
+            "weights": each.weights,
+            "cost": each.cost,
+        }
+        for place, each in enumerate(found.near_ties, 1)
+    ]
+    about |= {
+        "size": size,
+        "candidates": found.n_candidates,
+        "tolerance": tolerance,
+        "near_ties": len(rows),
+        "best": list(found.best.environments),
+        "cheapest": list(found.cheapest.environments),
+    }
+    return Answer("subset", ids, about, pd.DataFrame(rows), (), tuple(landscapes))

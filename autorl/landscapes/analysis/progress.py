@@ -1,0 +1,73 @@
+"""What changes while training goes on: learning curves of the best configurations, importance at every step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autorl.landscapes.analysis.forest import landscape_forest
+from autorl.landscapes.analysis.tables import final_scores, learning_curves
+from autorl.landscapes.analysis.variance import fanova
+from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.statistics import bootstrap_interval, ranking
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BEST = 5
+_QUANTILES = {"low": 0.1, "median": 0.5, "high": 0.9}
+
+
+def importance_by_step(data: Landscape, seeds: SeedSet = "all") -> tuple[pd.DataFrame, tuple[int, ...]]:
+    """Main effects of fANOVA at every step: step, hyperparameter, importance, spread, out_of_bag.
+
+    Also the steps without an answer, where all configurations score the same (nobody has learned anything yet).
+
+    Raises:
+        InputError: no complete configuration, or all scores are the same at every step.
+    """
+    import pandas as pd
+
+    curves = learning_curves(data, seeds)
+    parts, skipped = [], []
+    for step in curves.steps.tolist():
+        if np.ptp(final_scores(data, seeds, step).means) == 0.0 and step != curves.steps[-1]:
+            skipped.append(step)
+            continue
+        forest = landscape_forest(data, seeds, step)
+        main = fanova(forest)[["first", "importance", "spread"]].rename(columns={"first": "hyperparameter"})
+        parts.append(main.assign(step=step, out_of_bag=forest.out_of_bag))
+    table = pd.concat(parts, ignore_index=True)
+    return table[["step", "hyperparameter", "importance", "spread", "out_of_bag"]], tuple(skipped)
+
+
+def best_curves(
+    data: Landscape, choose: SeedSet, show: SeedSet, count: int = BEST
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Learning curves of the best configurations, and where the curves of all lie.
+
+    The best by their mean over the `choose` seeds at the last step. First: place, config_id, step, mean over the `show`
+    seeds, and low and high of its 95 % bootstrap interval (NaN with one seed). Second: step, and the 10 %, 50 % and
+    90 % quantiles (low, median, high) of the means of all configurations.
+
+    Raises:
+        InputError: no configuration has a score for every seed and step.
+    """
+    import pandas as pd
+
+    curves, basis = learning_curves(data, show), final_scores(data, choose)
+    both = np.flatnonzero(np.isin(basis.config_ids, curves.config_ids))
+    order = both[ranking(basis.final[both], "mean")][:count]
+    rng = np.random.default_rng(0)
+    rows = []
+    for place, config_id in enumerate(basis.config_ids[order].tolist(), 1):
+        values = curves.values[np.searchsorted(curves.config_ids, config_id)]
+        for step, scores in zip(curves.steps.tolist(), values.T, strict=True):
+            interval = bootstrap_interval(scores, "mean", rng=rng, resamples=2000) if len(scores) > 1 else None
+            low, high = (interval.low, interval.high) if interval else (np.nan, np.nan)
+            rows.append((place, config_id, step, float(scores.mean()), low, high))
+    means = curves.values.mean(axis=1)
+    band = {name: np.quantile(means, share, axis=0) for name, share in _QUANTILES.items()}
+    table = pd.DataFrame(rows, columns=["place", "config_id", "step", "mean", "low", "high"])
+    return table, pd.DataFrame({"step": curves.steps, **band})
