@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
+    from autorl.landscapes.surrogate import SurrogateObjective
+
 SeedSet: TypeAlias = Literal["tuning", "test", "all"]
 
 
@@ -202,6 +204,21 @@ class Landscape:
             InputError: no configuration was trained with every tuning seed.
         """
         return ReplayObjective(self, lookup, wrap_seeds)
+
+    def surrogate(self, *, min_correlation: float | None = None, force: bool = False) -> SurrogateObjective:
+        """The landscape as a function that predicts: any configuration and any seed has a score of its own.
+
+        Args:
+            min_correlation: out-of-bag rank correlation below which the forest is refused (None = 0.7).
+            force: whether it is taken all the same; `.quality` states it.
+
+        Raises:
+            InputError: scikit-learn is not installed, too few configurations, or the forest is below the bar.
+        """
+        from autorl.landscapes.surrogate import MIN_CORRELATION, SurrogateObjective
+
+        bar = MIN_CORRELATION if min_correlation is None else min_correlation
+        return SurrogateObjective(self, min_correlation=bar, force=force)
 
     @cached_property
     def _connection(self) -> duckdb.DuckDBPyConnection:

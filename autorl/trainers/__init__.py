@@ -49,6 +49,9 @@ _TRAINERS: dict[str, _Entry] = {
     "command": _Entry("autorl.trainers.command:make", "any script: flags or a config file in, metrics out"),
     "python": _Entry("autorl.trainers.function:make", "a Python function: python:module:function"),
     "tabular": _Entry("autorl.trainers.tabular:make", "replays a landscape: recorded runs instead of training"),
+    "surrogate": _Entry(
+        "autorl.trainers.surrogate:make", "replays a landscape: predicted runs with seed noise", "bo", ("sklearn",)
+    ),
     "synthetic": _Entry("autorl.trainers.synthetic:make", "analytic learning curves with a known optimum, for tests"),
 }
 

@@ -42,7 +42,7 @@ _NO_TIME = "the landscape records no wall seconds: these are those of the look-u
 
 
 class Runs(Protocol):
-    """What answers: `autorl.landscapes.Replay` or `autorl.landscapes.Surrogate`."""
+    """What answers: `landscapes.replay.Replay` or `landscapes.surrogate.Surrogate`."""
 
     landscape: Landscape
     space: Space
