@@ -272,6 +272,27 @@ class KeepSection(Section):
     """Which checkpoints outlive the study: the incumbent's test runs, also the top k's, every one, or none."""
 
 
+class LandscapeSection(Section):
+    """What `autorl landscape build` writes once everything is trained; nothing else reads it."""
+
+    id: str
+    """namespace/algorithm/environment."""
+    bounds: tuple[Number | None, Number | None] = (None, None)
+    """Smallest and largest value the objective can take; null = unbounded."""
+    description: str = ""
+    licence: str = ""
+    citation: str = ""
+    url: str = ""
+    creator: str = ""
+
+    @field_validator("bounds")
+    @classmethod
+    def _ordered(cls, value: tuple[float | None, float | None]) -> tuple[float | None, float | None]:
+        if value[0] is not None and value[1] is not None and value[0] >= value[1]:
+            raise ValueError(f"should be [low, high], got {list(value)}")
+        return value
+
+
 class Spec(Section):
     """A study file, checked. `space`, `plan` and the specs of trainers are resolved on it."""
 
@@ -298,6 +319,7 @@ class Spec(Section):
     warm_start: list[dict[str, Any]] = []
     test: TestSection = TestSection()
     keep: KeepSection = KeepSection()
+    landscape: LandscapeSection | None = None
     path: str | None = None
     """Folder modules are imported from; default the study file's."""
     _document: Document | None = PrivateAttr(None)

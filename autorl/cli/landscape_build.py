@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 ROOT = Path("landscapes")
 Out = Annotated[Path, typer.Option("--out", help="Folder landscapes are kept in.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
-_BLIND = ("sobol", "random", "grid")  # optimizers whose configurations do not depend on results
+_BLIND = ("sobol", "random", "grid", "phases")  # optimizers whose configurations do not depend on results
 
 
 def build(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A study file with `optimizer: sobol`.")],
-    id: Annotated[str, typer.Option("--id", help="Of the landscape: namespace/algorithm/environment.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A study file with `optimizer: sobol` and `landscape:`.")
+    ],
+    id: Annotated[
+        str | None, typer.Option("--id", help="namespace/algorithm/environment; default `landscape.id`.")
+    ] = None,
     out: Out = ROOT,
     study: Annotated[Path | None, typer.Option(help="Folder of the study; default studies/<name>.")] = None,
     settings: Annotated[
@@ -39,29 +43,35 @@ def build(
         tuple[float, float] | None, typer.Option(metavar="LOW HIGH", help="Range the objective cannot leave.")
     ] = None,
     workers: Workers = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run; write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost; write nothing.")] = False,
     replace: Replace = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Train every configuration of a build file on all its seeds, and write the landscape.
 
-    The build file is a study file whose optimizer does not learn: sobol, random or grid. Every configuration is trained
-    on the tuning seeds and then on the test seeds. The same command goes on where it was interrupted.
+    The build file is a study file whose optimizer does not search: sobol, random or grid; or phases, which trains all
+    from the best agent of the phase before. Every configuration is trained on the tuning seeds and then on the test
+    seeds. The same command goes on where it was interrupted.
     """
-    from autorl.cli.run import STUDIES, print_plan
+    from autorl.cli.landscape_cost import print_cost
+    from autorl.cli.run import STUDIES
     from autorl.landscapes import from_study
 
     spec = build_spec(file, settings or [])
+    name = id or (spec.landscape.id if spec.landscape else None)
+    if name is None:
+        raise InputError("is missing: namespace/algorithm/environment (or --id)", file=str(file), key="landscape.id")
+    _check_id(name, spec, file)
     folder = study or STUDIES / spec.name
     if dry_run:
-        print_plan(spec, folder, as_json=as_json)
+        print_cost(spec, name, folder, workers=workers, as_json=as_json)
         return
-    if (out / id).exists() and not replace:
-        raise InputError("the landscape exists; choose another --id, or --replace it", file=str(out / id))
-    _train_all(spec, folder, workers=workers, as_json=as_json, quiet=quiet)
+    if (out / name).exists() and not replace:
+        raise InputError("the landscape exists; choose another --id, or --replace it", file=str(out / name))
     facts = _facts(about or [])
-    done = from_study(folder, out, id, bounds=bounds or (None, None), replace=replace, **facts)
+    _train_all(spec, folder, workers=workers, as_json=as_json, quiet=quiet)
+    done = from_study(folder, out, name, bounds=bounds, replace=replace, **facts)
     show_written([done], out, as_json=as_json)
 
 
@@ -77,7 +87,31 @@ def build_spec(file: Path, settings: list[str]) -> Spec:
         raise InputError("every configuration is trained on all seeds: expected fixed", key="evaluation.seeds")
     if not math.isfinite(spec.full_runs):
         raise InputError("expected a number of configurations or runs", file=str(file), key="budget")
-    return read_study(str(file), {"test.top": math.ceil(spec.full_runs)}, settings)
+    configurations, ends = shape(spec)
+    return read_study(str(file), {"test.top": configurations * len(ends)}, settings)
+
+
+def shape(spec: Spec) -> tuple[int, tuple[int, ...]]:
+    """Configurations of a build, and the steps at which its phases end (one where all runs start from scratch)."""
+    from autorl.optimizers.phases import Phases
+    from autorl.study.setup import make_optimizer, trainer_loader
+
+    if spec.optimizer.name == "phases":
+        optimizer = make_optimizer(spec, trainer_loader(spec))
+        assert isinstance(optimizer, Phases)
+        return optimizer.configurations, optimizer.ends
+    return math.ceil(spec.full_runs), (spec.fidelity.steps,)
+
+
+def _check_id(name: str, spec: Spec, file: Path) -> None:
+    """Raise `InputError` before hours of training if the landscape could not be written under this id."""
+    from autorl.landscapes.manifest import check_id
+
+    check_id(name)
+    environment = spec.environment.id
+    if environment is not None and name.split("/", 2)[2] != environment:
+        message = f"the study trains on {environment}: expected namespace/algorithm/{environment}, got {name}"
+        raise InputError(message, file=str(file), key="landscape.id")
 
 
 def _train_all(spec: Spec, folder: Path, *, workers: int | None, as_json: bool, quiet: bool) -> None:

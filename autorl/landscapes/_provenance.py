@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.metadata
+import subprocess
 from pathlib import Path
 
 from autorl.types import FrozenMap
@@ -15,10 +17,46 @@ def package(name: str, version: str) -> FrozenMap:
     """`version`, and `sha256` if that version of the package is the one installed here.
 
     Two builds of one version string may differ, so a version alone identifies nothing. Of this package the source files
-    are hashed (it may be an editable checkout); of others the hashes in `RECORD`, metadata and byte code left out.
+    are hashed (it may be an editable checkout), with `engine_hash` beside it. Of others it is the hashes in `RECORD`,
+    metadata and byte code left out.
     """
-    found = _own_hash() if name == _OWN else _recorded_hash(name, version)
+    if name == _OWN:
+        return FrozenMap(version=version, sha256=_own_hash(), engine=engine_hash())
+    found = _recorded_hash(name, version)
     return FrozenMap(version=version, sha256=found) if found else FrozenMap(version=version)
+
+
+def checkout_commit() -> str:
+    """The git commit of the checkout this package runs from, `-dirty` after it if files differ; empty elsewhere."""
+    import autorl
+
+    root = Path(autorl.__file__).parents[1]
+    if not (root / ".git").exists():  # an installation, perhaps inside somebody else's repository
+        return ""
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    except (OSError, subprocess.SubprocessError):  # no git here, or a repository it will not read
+        return ""
+
+
+def engine_hash() -> str:
+    """Hash of the code that decides what the population engine computes, comments and docstrings left out.
+
+    Equal code on one CPU type gives results that are the same to the bit.
+    """
+    import autorl
+
+    root = Path(autorl.__file__).parent
+    files = [*sorted((root / "population").glob("*.py")), *sorted((root / "population" / "environments").glob("*.py"))]
+    total = hashlib.sha256()
+    for path in [*files, root / "trainers" / "population.py", root / "seeds.py"]:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+                node.body = node.body[1:] or [ast.Pass()]
+        total.update(path.relative_to(root).as_posix().encode() + b"\0" + ast.unparse(tree).encode())
+    return total.hexdigest()
 
 
 def _own_hash() -> str:

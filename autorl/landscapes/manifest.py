@@ -87,8 +87,7 @@ class Manifest:
     files: FrozenMap = field(default_factory=FrozenMap)
 
     def __post_init__(self) -> None:
-        if not _ID.match(self.id):
-            raise InputError(f"a landscape id is namespace/algorithm/environment, got {self.id!r}", key="id")
+        check_id(self.id)
         if self.objective.direction not in ("maximize", "minimize"):
             raise InputError(f"expected maximize or minimize, got {self.objective.direction!r}", key="direction")
         if not self.steps or list(self.steps) != sorted(set(self.steps)):
@@ -149,6 +148,12 @@ class Manifest:
             return cls.from_dict(values)
         except InputError as error:
             raise InputError(error.message, file=str(path), key=error.key) from None
+
+
+def check_id(id: str) -> None:
+    """Raise `InputError` if a landscape cannot have this id."""
+    if not _ID.match(id):
+        raise InputError(f"a landscape id is namespace/algorithm/environment, got {id!r}", key="id")
 
 
 def file_sha256(path: Path) -> str:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autorl.landscapes._provenance import package
+from autorl.landscapes._provenance import checkout_commit, package
 from autorl.landscapes.manifest import Manifest, Objective
 from autorl.landscapes.schema import TABLES, TableName, Tables, config_rows
 from autorl.landscapes.write import write_landscape
@@ -41,12 +41,14 @@ class StudyData:
 
     Attributes:
         pending: proposals without a score.
+        section: the `landscape` section of the study file.
     """
 
     manifest: Manifest
     space: Space
     tables: Tables
     pending: int
+    section: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def is_study(folder: Path) -> bool:
@@ -79,13 +81,15 @@ def read_study(folder: Path) -> StudyData:
 def from_study(
     study: str | Path,
     root: str | Path,
-    id: str,
+    id: str | None = None,
     *,
-    bounds: tuple[float | None, float | None] = (None, None),
+    bounds: tuple[float | None, float | None] | None = None,
     replace: bool = False,
     **about: str,
 ) -> Manifest:
     """Write what a study recorded to the landscape folder `root/id`.
+
+    What is not given is taken from the `landscape` section of the study file.
 
     Args:
         study: the study's folder.
@@ -97,7 +101,7 @@ def from_study(
             hardware.
 
     Raises:
-        InputError: no study or nothing recorded in it, a wrong id or field, or the folder exists.
+        InputError: no study or nothing recorded in it, no id or a wrong one, a wrong field, or the folder exists.
     """
     unknown = sorted(set(about) - set(ABOUT))
     if unknown:
@@ -105,6 +109,9 @@ def from_study(
     data = read_study(Path(study))
     if data.tables.runs.empty:
         raise InputError("has recorded no run yet", file=str(study))
+    section = data.section
+    if (id := id or section.get("id")) is None:
+        raise InputError("the study file names none: give one, namespace/algorithm/environment", key="landscape.id")
     manifest = dataclasses.replace(data.manifest, id=id)
     algorithm, environment = _names(id, str(study), data)
     runs = data.tables.runs.assign(environment=environment)
@@ -113,10 +120,14 @@ def from_study(
     if data.pending:
         notes = (*manifest.notes, f"Written while {data.pending} proposals of the study were pending.")
         manifest = dataclasses.replace(manifest, notes=notes)
-    known: dict[str, Any] = {"algorithm": algorithm, "environment": environment, "return_bounds": bounds, **about}
-    known.setdefault("description", f"{len(data.tables.configs)} configurations of {algorithm} on {environment}.")
+    description = f"{len(data.tables.configs)} configurations of {algorithm} on {environment}."
+    known: dict[str, Any] = {"description": description, "commit": checkout_commit()}
+    known |= {name: section[name] for name in ABOUT if section.get(name)} | about
+    limits = section.get("bounds", (None, None)) if bounds is None else bounds
     tables = dataclasses.replace(data.tables, runs=runs)
-    manifest = dataclasses.replace(manifest, **known, rows=FrozenMap())
+    manifest = dataclasses.replace(
+        manifest, algorithm=algorithm, environment=environment, return_bounds=tuple(limits), rows=FrozenMap(), **known
+    )
     return write_landscape(Path(root) / id, tables, manifest, data.space, replace)
 
 
@@ -148,7 +159,7 @@ def _read(connection: sqlite3.Connection, folder: Path, document: Mapping[str, A
     evaluation = FrozenMap(manifest.evaluation, steps=sorted(planned - {0}), overshoot=_overshoot(tables))
     manifest = dataclasses.replace(manifest, steps=steps, evaluation=evaluation, space_hash=space.hash, rows=rows)
     (pending,) = connection.execute("SELECT count(*) FROM proposals WHERE status = 'pending'").fetchone()
-    return StudyData(manifest, space, tables, pending)
+    return StudyData(manifest, space, tables, pending, document.get("landscape") or {})
 
 
 def _overshoot(tables: Tables) -> int:
@@ -210,6 +221,9 @@ def _manifest(connection: sqlite3.Connection, document: Mapping[str, Any], envir
     name = document["trainer"]["name"] if document.get("trainer") else "algorithms"
     (latest,) = connection.execute("SELECT max(time) FROM event").fetchone()
     file = folder / STUDY_FILE
+    sampler = {"name": optimizer["name"], "seed": optimizer.get("seed", document["seed"])}
+    if "phases" in optimizer:
+        sampler["phases"] = optimizer["phases"]
     return Manifest(
         id=_NOT_IN_AN_ID.sub("-", f"{_NAMESPACE}/{name}/{environment}"),
         description=f"Study {document['name']}.",
@@ -221,7 +235,7 @@ def _manifest(connection: sqlite3.Connection, document: Mapping[str, Any], envir
         objective=Objective(
             objective["metric"], objective["direction"], penalty=None if penalty == "worst" else float(penalty)
         ),
-        sampler=FrozenMap(name=optimizer["name"], seed=optimizer.get("seed", document["seed"])),
+        sampler=FrozenMap(sampler),
         evaluation=FrozenMap(episodes=document["fidelity"]["episodes"], reduce=objective["reduce"]),
         trainer=FrozenMap({**_trainer(document), "environment": {"id": None, **document["environment"]}}),
         sources=(FrozenMap(path=STUDY_FILE, sha256=hashlib.sha256(file.read_bytes()).hexdigest()),),
@@ -251,8 +265,18 @@ def _sessions(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for other in sessions[1:]:
         changed = {"autorl": other["version"], **other.get("packages", {})}.items() - versions.items()
         notes += [f"A later session used {name} {version}." for name, version in sorted(changed)]
+        if _hardware(other) != _hardware(first):
+            notes.append(f"A later session ran on {_hardware(other)}.")
     return {
         "packages": FrozenMap({name: package(name, version) for name, version in versions.items()}),
-        "hardware": f"{first['machine']}, {first['cores']} cores" if "machine" in first else "",
+        "hardware": _hardware(first),
         "notes": tuple(dict.fromkeys(notes)),
     }
+
+
+def _hardware(session: Mapping[str, Any]) -> str:
+    """`x86_64, znver5 (AMD EPYC), 2 cores`: the CPU type decides which results are the same to the bit."""
+    if "machine" not in session:
+        return ""
+    parts = (session["machine"], session.get("cpu", ""), f"{session['cores']} cores")
+    return ", ".join(part for part in parts if part)

@@ -28,6 +28,7 @@ REGISTRY: Mapping[str, str] = {
     "hyperband": "autorl.optimizers.hyperband:Hyperband",
     "nsga2": "autorl.optimizers.optuna_:NSGA2",
     "pbt": "autorl.optimizers.pbt:PBT",
+    "phases": "autorl.optimizers.phases:Phases",
     "random": "autorl.optimizers.random:RandomSearch",
     "sobol": "autorl.optimizers.sobol:SobolSearch",
     "successive_halving": "autorl.optimizers.hyperband:SuccessiveHalving",

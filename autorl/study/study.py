@@ -285,7 +285,19 @@ def _session() -> dict[str, object]:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     machine = {"platform": platform.platform(), "machine": platform.machine(), "cores": os.cpu_count()}
-    return {"version": __version__, "python": platform.python_version(), "packages": versions, **machine}
+    return {"version": __version__, "python": platform.python_version(), "packages": versions, "cpu": cpu(), **machine}
+
+
+def cpu() -> str:
+    """The CPU type compiled code is made for, `znver5 (AMD EPYC)`: results are the same to the bit on one type."""
+    from llvmlite.binding import get_host_cpu_name
+
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        lines = []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{get_host_cpu_name()} ({model or platform.processor() or 'model unknown'})"
 
 
 def hours_used(store: Store) -> float:

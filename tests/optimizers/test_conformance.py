@@ -15,6 +15,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "asha": {"options": {"rungs": 3}},
     "hyperband": {"options": {"rungs": 3}},
     "pbt": {"options": {"population": 4, "generations": 5}},
+    "phases": {"options": {"phases": 4, "configurations": 6}},
     "sobol": {"options": {"seed": 3}},
     "successive_halving": {"options": {"rungs": 3}},
     "tpe": {"options": {"startup": 4}},

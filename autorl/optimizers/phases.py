@@ -1,0 +1,127 @@
+"""Sobol configurations trained in phases, for landscapes that show how training changes them (Mohan et al. 2023).
+
+The horizon is cut into phases of equal length. In the first one every configuration is trained from scratch; in each
+later one every configuration goes on from the best agent of the phase before: it resumes the checkpoint of the best
+configuration, so that within a phase all have the same beginning. Seed by seed: what is trained with seed s continues
+the best configuration's agent of seed s, in [1] the agent of its best seed. So test seeds never continue an agent that
+was chosen by tuning scores, and a phase has as many independent beginnings as there are seeds.
+
+    phase 1   Proposal(c0, until=10), Proposal(c1, until=10)            Scored(0, 1.0), Scored(1, 2.0)
+    phase 2   Proposal(c0, until=20, resume_from=1), Proposal(c1, until=20, resume_from=1)
+
+References:
+    [1] Mohan, Benjamins, Wienecke, Dockhorn and Lindauer, "AutoRL hyperparameter landscapes", AutoML 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autorl.optimizers.base import BaseOptimizer, Problem, Record, option
+from autorl.optimizers.hyperband import may_go_on, merit
+from autorl.optimizers.sobol import SobolOptions, SobolSearch
+from autorl.types import Done, Event, FrozenMap, InputError, Proposal, ProposalId, Proposed, Wait
+
+if TYPE_CHECKING:
+    import numpy as np
+
+UNLIMITED = 64  # configurations when the study's budget does not say how many
+
+
+@dataclass(frozen=True)
+class PhasesOptions:
+    phases: int = option(3, "parts of equal length the horizon is cut into", minimum=2)
+    configurations: int | None = option(None, "null: as many full-length runs as the budget affords", minimum=1)
+    seed: int = option(0, "of the scrambling of the Sobol points; a study gives its own seed", minimum=0)
+
+
+class Phases(BaseOptimizer[PhasesOptions]):
+    """Sobol points trained phase by phase, all of them from the best agent of the phase before; for landscapes."""
+
+    Options = PhasesOptions
+    partial = True
+    population_based = True
+
+    def __init__(self, problem: Problem, options: PhasesOptions) -> None:
+        fixed = sorted(
+            name for name in problem.space.names if _varies(problem, name) and name not in problem.changeable
+        )
+        if fixed:
+            raise InputError(
+                f"every phase changes the whole configuration, but {', '.join(fixed)} cannot change during training: "
+                "mark what can `changeable: true`, make the rest constant",
+                key="space",
+            )
+        super().__init__(problem, options)
+        count = min(options.phases, problem.horizon)
+        self.ends = tuple(-(-problem.horizon * part // count) for part in range(1, count + 1))
+        self.configurations = options.configurations or _affordable(problem.budget)
+        self._sobol = SobolSearch(problem, SobolOptions(options.seed))
+        self._phases: list[list[ProposalId]] = [[]]
+
+    def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
+        full = len(self._phases[-1]) == self.configurations
+        phase = len(self._phases) - 1 + full
+        if phase == len(self.ends):
+            return Done()
+        if phase == 0:
+            return self._first(rng)
+        before = [self.history[number] for number in self._phases[phase - 1]]
+        if any(record.result is None for record in before):
+            return Wait()
+        best = min(filter(may_go_on, before), key=merit, default=None)
+        if best is None:
+            return Done()  # no agent is left that a phase could begin with
+        config = before[0 if full else len(self._phases[phase])].proposal.config
+        origin = f"phase {phase + 1} from proposal {best.id}"
+        return Proposal(config, self.ends[phase], best.id, _member(phase), origin, FrozenMap(phase=phase))
+
+    def _first(self, rng: np.random.Generator) -> Proposal | Done:
+        place = len(self._phases[0])
+        if place < len(self.problem.initial):
+            config, origin, meta = self.problem.initial[place], "warm start" if place else "default", {}
+        else:
+            point = self._sobol._ask(rng)
+            config, origin, meta = point.config, point.origin, dict(point.meta)
+        return Proposal(config, self.ends[0], None, _member(0), origin, FrozenMap(meta, phase=0))
+
+    def _observe(self, event: Event) -> None:
+        if not isinstance(event, Proposed):
+            return
+        self._sobol._observe(event)
+        if event.proposal.meta["phase"] == len(self._phases):
+            self._phases.append([])
+        self._phases[-1].append(event.id)
+
+    def keeps(self) -> Collection[ProposalId]:
+        """Of the latest phase, what waits for its score and the best so far; until it is full, where it began too."""
+        latest = [self.history[number] for number in self._phases[-1]]
+        kept = [record.id for record in latest if record.result is None]
+        if len(self._phases) < len(self.ends):
+            kept += _best(latest)
+        else:
+            kept = []
+        if len(self._phases) > 1 and len(latest) < self.configurations:
+            kept += [number for number in (latest[0].proposal.resume_from,) if number is not None]
+        return kept
+
+
+def _best(records: list[Record]) -> list[ProposalId]:
+    best = min(filter(may_go_on, records), key=merit, default=None)
+    return [] if best is None else [best.id]
+
+
+def _affordable(budget: float) -> int:
+    return UNLIMITED if math.isinf(budget) else max(1, int(budget))
+
+
+def _varies(problem: Problem, name: str) -> bool:
+    return problem.space.hyperparameters[name].type != "constant"
+
+
+def _member(phase: int) -> str:
+    """The same for all of a phase: the random streams of a phase are derived from it, so comparisons stay paired."""
+    return f"phase {phase + 1}"
