@@ -77,7 +77,8 @@ def perturb(
     Numeric: with probability `resample` drawn anew, otherwise `step` up or down in the unit interval, clipped at the
     bounds (away from a bound it already sits on); an integer moves by at least one. Ordinal: one choice up or down, or
     drawn anew among the others. Categorical: another choice with probability `resample`, otherwise unchanged. At least
-    one hyperparameter moves if any can. Children that become active are drawn.
+    one hyperparameter moves if any can. A hyperparameter that is not among `names` neither appears nor disappears: a
+    move of its parents that would do that is not made. Children among `names` that become active are drawn.
     """
     start = space.config(config) if space.is_valid(config) else repair(space, config, rng)
     movable = [name for name in space.names if name in names and name in start and _can_move(space, name)]
@@ -88,20 +89,49 @@ def perturb(
         if all(moved[name] == start[name] for name in movable):
             forced = movable[int(rng.integers(len(movable)))]
             moved[forced] = _neighbour(space.hyperparameters[forced], start[forced], rng, step, 1.0)
-        result = activate(space, complete(space, {**start, **moved}, rng))
-        if not space.violated(result):
+        result = _moved(space, start, moved, complete(space, start, rng), names)
+        if result != start and not space.violated(result):
             return result
-    return _move_one(space, start, movable, rng)
+    return _move_one(space, start, movable, names, rng)
 
 
-def _move_one(space: Space, start: Config, movable: list[str], rng: np.random.Generator) -> Config:
+def place(
+    space: Space, config: Config, values: Mapping[str, Any], rng: np.random.Generator, names: Collection[str]
+) -> Config | None:
+    """The valid `config` with `values` for some of `names`, by the rules of `perturb`; None if that breaks a rule.
+
+    Values of hyperparameters that are not active then are dropped; others of `names` that become active are drawn.
+    """
+    result = _moved(space, config, values, complete(space, config, rng), names)
+    return None if space.violated(result) else result
+
+
+def _moved(
+    space: Space, start: Config, moved: Mapping[str, Any], drawn: Mapping[str, Any], names: Collection[str]
+) -> Config:
+    """`start` with the values of `moved`, `drawn` for what becomes active; what changes others than `names` is undone.
+
+    Whether a hyperparameter is active follows from its ancestors, so undoing their moves brings it back.
+    """
+    while True:
+        result = activate(space, {**drawn, **moved})
+        strays = [name for name in {*result} ^ {*start} if name not in names]
+        if not strays:
+            return result
+        undone = set[str]().union(*(ancestors(name, space.conditions) for name in strays))
+        moved = {name: value for name, value in moved.items() if name not in undone}
+
+
+def _move_one(
+    space: Space, start: Config, movable: list[str], names: Collection[str], rng: np.random.Generator
+) -> Config:
     """The nearest valid move of one hyperparameter, in random order of hyperparameters; `start` if there is none."""
     for position in rng.permutation(len(movable)):
         name = movable[int(position)]
         values = complete(space, start, rng)
         for value in _by_distance(space.hyperparameters[name], start[name]):
-            result = activate(space, {**values, name: value})
-            if not space.violated(result):
+            result = _moved(space, start, {name: value}, values, names)
+            if result != start and not space.violated(result):
                 return result
     return start
 

@@ -117,11 +117,58 @@ def test_children_follow_their_parent():
     rng = np.random.default_rng(0)
     start = space.default()
     assert "momentum" not in start
+    names = ["optimizer", "momentum"]
     for _ in range(200):
-        moved = space.perturb(start, rng, names=["optimizer"], resample=1)
+        moved = space.perturb(start, rng, names=names, resample=1)
         assert moved["optimizer"] == "sgd"
         assert 0 <= moved["momentum"] <= 0.99
-        assert "momentum" not in space.perturb(moved, rng, names=["optimizer"], resample=1)
+        assert "momentum" not in space.perturb(moved, rng, names=names, resample=1)
+
+
+def test_what_may_not_change_neither_appears_nor_disappears():
+    """A run cannot be given, in the middle of training, a hyperparameter that is fixed when it starts."""
+    space = Space.from_dict(
+        {
+            "hyperparameters": {
+                "kind": {"choices": ["a", "b", "c"], "changeable": True},
+                "mode": {"choices": ["u", "v"], "changeable": True},
+                "x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True},
+                "fixed": {"type": "float", "lower": 0.0, "upper": 1.0},
+                "either": {"type": "int", "lower": 1, "upper": 9},
+                "free": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True},
+            },
+            "conditions": {"fixed": "kind == 'b'", "either": "kind == 'a' or mode == 'u'", "free": "kind == 'c'"},
+        }
+    )
+    rng = np.random.default_rng(0)
+    kinds, free = set(), 0
+    for _ in range(500):
+        start = space.sample(rng)
+        moved = space.perturb(start, rng, resample=0.9)
+        assert space.is_valid(moved)
+        assert moved != start
+        for name in ("fixed", "either"):
+            assert moved.get(name) == start.get(name)
+        kinds.add((start["kind"], moved["kind"]))
+        free += "free" in moved and "free" not in start
+    assert {("a", "c"), ("c", "a"), ("b", "b")} <= kinds, "moves that change nothing fixed are made"
+    assert not {pair for pair in kinds if "b" in pair} - {("b", "b")}
+    assert free > 20, "a changeable child is drawn"
+
+
+def test_a_parent_that_would_bring_a_fixed_child_is_not_the_forced_move():
+    space = Space.from_dict(
+        {
+            "hyperparameters": {
+                "kind": {"choices": ["a", "b"], "changeable": True},
+                "fixed": {"type": "int", "lower": 1, "upper": 9},
+            },
+            "conditions": {"fixed": "kind == 'b'"},
+        }
+    )
+    rng = np.random.default_rng(0)
+    assert space.perturb({"kind": "a"}, rng, resample=1) == {"kind": "a"}
+    assert space.perturb({"kind": "b", "fixed": 3}, rng, resample=1) == {"kind": "b", "fixed": 3}
 
 
 def test_nothing_changeable_means_no_move():
