@@ -150,10 +150,8 @@ def read_back(settings: Settings, values: Any, config: Mapping[str, Any], step: 
 @kernel
 def scheduled(start: float, end: float, shape: int, progress: float) -> float:
     """The value of a scheduled hyperparameter at progress = step / horizon, clipped to [0, 1]."""
+    if shape == CONSTANT:
+        return start  # also where it is infinite: an infinite clip range clips nothing
     progress = min(max(progress, 0.0), 1.0)
-    done = 0.0
-    if shape == LINEAR:
-        done = progress
-    elif shape == COSINE:
-        done = 0.5 * (1.0 - math.cos(math.pi * progress))
+    done = progress if shape == LINEAR else 0.5 * (1.0 - math.cos(math.pi * progress))
     return (1.0 - done) * start + done * end

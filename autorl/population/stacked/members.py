@@ -13,7 +13,7 @@ from torch import Tensor
 from autorl.population import rng as native_rng
 from autorl.population.descent import BETA_1, BETA_2, RMSPROP_ALPHA
 from autorl.population.environments import Environment
-from autorl.population.hyperparameters import COSINE, LINEAR
+from autorl.population.hyperparameters import CONSTANT, COSINE, LINEAR
 from autorl.population.networks import TANH
 from autorl.population.stacked import rng
 from autorl.population.stacked.environments import STACKED
@@ -64,7 +64,7 @@ class Hyper:
         progress = min(max(progress, 0.0), 1.0)
         cosine = 0.5 * (1.0 - np.cos(np.pi * progress))
         done = torch.where(shape == LINEAR, progress, torch.where(shape == COSINE, cosine, 0.0))
-        return (1.0 - done) * start + done * end
+        return torch.where(shape == CONSTANT, start, (1.0 - done) * start + done * end)
 
 
 def stack_members(states: Sequence[Any], environment: Environment) -> Members:

@@ -1,0 +1,385 @@
+"""Is the population engine the same algorithm as Stable-Baselines3? Many seeds of both, equal settings, equal steps.
+
+    python benchmarks/equivalence.py                              # every cell; writes results/equivalence.md
+    python benchmarks/equivalence.py --cells a2c dqn-1 --seeds 100 --peer-seeds 30 --workers 2
+    python benchmarks/equivalence.py --report                     # the table of what is finished, no training
+
+A cell is one algorithm with one setting. Both systems train for the same number of environment steps and are evaluated
+after 60, 70, ..., 100 % of them; the policy is read out as plain matrices and one evaluator, in Gymnasium's own
+environments, plays it for both: `EPISODES` episodes, PPO and A2C with sampled actions, DQN and SAC with their best
+ones. A run's score is the mean of its evaluations. A cell passes when the 95 % bootstrap interval of the
+difference of the interquartile means lies within +-7 % of the task's range of returns.
+
+Every finished run is a line of the cache file (by cell, settings, system, version and seed), so that an interrupted
+comparison goes on where it stopped. Runs of the engine are keyed by its source: after a change only the peer's are
+reused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import multiprocessing
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from population import machine
+
+from autorl.statistics import difference_interval, iqm
+
+HERE = Path(__file__).parent
+EPISODES = 20
+EVALUATED_AT = (60, 70, 80, 90, 100)  # per cent of the steps
+MARGIN = 0.07
+RANGES = {"CartPole-v1": (0.0, 500.0), "Pendulum-v1": (-1600.0, 0.0)}
+ENGINE, PEER = "engine", "SB3"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One comparison. `config` is in the engine's words; `kind` is the class of Stable-Baselines3."""
+
+    kind: str
+    environment: str
+    steps: int
+    config: dict[str, Any]
+
+    @property
+    def algorithm(self) -> str:
+        """The engine's name for it: A2C is a special case of PPO."""
+        return "ppo" if self.kind == "A2C" else self.kind.lower()
+
+    @property
+    def digest(self) -> str:
+        """Changes with whatever a finished run depends on."""
+        text = json.dumps(
+            [self.kind, self.environment, self.steps, self.config, EPISODES, EVALUATED_AT], sort_keys=True
+        )
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def a2c(environment: str, steps: int, **config: Any) -> Cell:
+    """A2C's defaults in Stable-Baselines3 as a setting of PPO, with `config` over them."""
+    values = {"n_envs": 1, "n_steps": 5, "learning_rate": 7e-4, "gae_lambda": 1.0, **config}
+    special = {"n_epochs": 1, "batch_size": values["n_steps"] * values["n_envs"], "clip_range": math.inf}
+    special |= {"normalize_advantage": False, "optimizer": "rmsprop", "optimizer_eps": 1e-5}
+    return Cell("A2C", environment, steps, {**values, **special})
+
+
+PPO = {
+    "1": {"n_envs": 1},
+    "2": {"n_envs": 8, "n_steps": 64, "batch_size": 128, "n_epochs": 4, "learning_rate": 5e-4, "gamma": 0.98}
+    | {"ent_coef": 0.01},
+    "3": {"n_envs": 4, "n_steps": 128, "batch_size": 64, "n_epochs": 4, "gamma": 0.98, "gae_lambda": 0.8}
+    | {"clip_range": 0.1, "max_grad_norm": 1.0, "activation": "relu"},
+}
+PENDULUM = {
+    "1": {"n_envs": 4, "n_steps": 256, "n_epochs": 10, "learning_rate": 1e-3, "gamma": 0.9},
+    "2": {"n_envs": 8, "n_steps": 64, "batch_size": 128, "n_epochs": 8, "learning_rate": 2e-3, "gamma": 0.9}
+    | {"clip_range_vf": 5.0, "normalize_advantage": False, "max_grad_norm": 2.0, "vf_coef": 0.25},
+    "3": {"n_envs": 4, "n_steps": 128, "batch_size": 128, "n_epochs": 5, "learning_rate": 1e-3, "gamma": 0.9}
+    | {"gae_lambda": 0.9, "ent_coef": 0.01, "clip_range": 0.3, "activation": "relu"},
+}
+DQN = {
+    "1": {"learning_rate": 1e-3, "batch_size": 64, "buffer_size": 50_000, "learning_starts": 1000}
+    | {"target_update_interval": 240, "exploration_fraction": 0.2},
+    "2": {"learning_rate": 5e-4, "buffer_size": 5000, "learning_starts": 500, "target_update_interval": 100}
+    | {"exploration_fraction": 0.3, "gamma": 0.95, "tau": 0.5},
+    "3": {"n_envs": 4, "learning_rate": 1e-3, "batch_size": 128, "buffer_size": 10_000, "learning_starts": 1000}
+    | {"target_update_interval": 200, "train_freq": 2, "gradient_steps": 4, "gamma": 0.98, "max_grad_norm": 1.0}
+    | {"exploration_final_eps": 0.1, "activation": "tanh"},
+}
+SAC = {
+    "1": {"net_width": 64, "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02, "gamma": 0.95, "train_freq": 2},
+    "2": {"net_width": 64, "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02, "gamma": 0.95, "train_freq": 4}
+    | {"gradient_steps": 2, "ent_coef": 0.2, "activation": "tanh"},
+    "3": {"n_envs": 2, "net_width": 32, "batch_size": 128, "learning_rate": 4e-3, "tau": 0.03, "gamma": 0.9}
+    | {"learning_starts": 500, "buffer_size": 2000, "train_freq": 2, "gradient_steps": 2, "target_update_interval": 2},
+}
+SAC_STEPS = {"1": 6_000, "2": 4_000, "3": 6_000}
+CELLS = {
+    "a2c-1": a2c("CartPole-v1", 12_000, learning_rate=3e-4),
+    "a2c-2": a2c("CartPole-v1", 15_360, n_envs=4, n_steps=16, learning_rate=5e-4, gae_lambda=0.9, vf_coef=0.25),
+    "a2c-3": a2c("CartPole-v1", 20_480, n_envs=8, learning_rate=5e-4, gamma=0.95, ent_coef=0.01, max_grad_norm=1.0),
+    **{f"ppo-discrete-{n}": Cell("PPO", "CartPole-v1", 20_480, config) for n, config in PPO.items()},
+    **{f"ppo-continuous-{n}": Cell("PPO", "Pendulum-v1", 20_480, config) for n, config in PENDULUM.items()},
+    **{f"dqn-{n}": Cell("DQN", "CartPole-v1", 15_000, config) for n, config in DQN.items()},
+    **{f"sac-{n}": Cell("SAC", "Pendulum-v1", SAC_STEPS[n], config) for n, config in SAC.items()},
+}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A trained policy as plain arrays: (weights, biases) of each layer, and how its outputs become actions.
+
+    `head`: `categorical`, `best` (index), `gaussian` (deviations in `scale`), `squashed`.
+    """
+
+    layers: tuple[tuple[Any, Any], ...]
+    activation: str
+    head: str
+    scale: Any = None
+
+    def actions(self, observations: Any, space: Any, rng: np.random.Generator) -> Any:
+        """One action for each row of `observations`."""
+        x = observations.astype(np.float32)
+        for index, (weights, biases) in enumerate(self.layers):
+            x = x @ weights + biases
+            if index < len(self.layers) - 1:
+                x = np.tanh(x) if self.activation == "tanh" else np.maximum(x, 0)
+        if self.head == "categorical":
+            return (x + rng.gumbel(size=x.shape)).argmax(axis=1)
+        if self.head == "best":
+            return x.argmax(axis=1)
+        if self.head == "gaussian":
+            return np.clip(x + self.scale * rng.normal(size=x.shape), space.low, space.high).astype(np.float32)
+        low, high = space.low, space.high
+        return (low + 0.5 * (high - low) * (1 + np.tanh(x[:, : len(low)]))).astype(np.float32)
+
+
+def play(policy: Policy, environment: str, seed: int) -> float:
+    """Mean return of `EPISODES` episodes in Gymnasium's environments."""
+    import gymnasium
+
+    envs = [gymnasium.make(environment, disable_env_checker=True) for _ in range(EPISODES)]
+    rng, total, going = np.random.default_rng([seed, 1]), np.zeros(EPISODES), list(range(EPISODES))
+    seeds = np.random.default_rng([seed, 0]).integers(2**31, size=EPISODES)
+    observations = {i: envs[i].reset(seed=int(seeds[i]))[0] for i in going}
+    while going:
+        actions = policy.actions(np.array([observations[i] for i in going]), envs[0].action_space, rng)
+        for i, action in zip(tuple(going), actions, strict=True):
+            observations[i], reward, terminated, truncated, _ = envs[i].step(action)
+            total[i] += reward
+            if terminated or truncated:
+                going.remove(i)
+    return float(total.mean())
+
+
+def train_engine(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> None:
+    """One member of the population engine, evaluated on the way."""
+    from autorl.population import engine
+    from autorl.population.environments import find_environment
+    from autorl.population.hyperparameters import record
+    from autorl.population.networks import FAN_OUT, layer_views
+    from autorl.seeds import digest
+
+    algorithm, environment = engine.find_algorithm(cell.algorithm), find_environment(cell.environment)
+    hp = record(algorithm.settings, cell.config, cell.steps)
+    state = algorithm.create(environment, hp, digest(seed, "training") % 2**64, np.float32)
+    bound = algorithm.bind(state, environment, hp)
+    outputs = environment.n_actions or environment.action_size
+    for percent in EVALUATED_AT:
+        engine.train_to(bound, algorithm, state, hp, cell.steps * percent // 100)
+        layers = []
+        for row in bound.policy.layers:
+            weights, biases = layer_views(bound.policy.parameters, row)
+            layers.append((weights[:, : row[FAN_OUT]].copy(), biases[: row[FAN_OUT]].copy()))
+        scale = np.exp(state["member"].parameters[-outputs:]) if head(cell) == "gaussian" else None
+        word = algorithm.settings["activation"].decode(hp.activation)
+        evaluate(Policy(tuple(layers), word, head(cell), scale))
+
+
+def head(cell: Cell) -> str:
+    """How this cell's policy is evaluated."""
+    if cell.kind in ("DQN", "SAC"):
+        return "best" if cell.kind == "DQN" else "squashed"
+    return "gaussian" if cell.environment == "Pendulum-v1" else "categorical"
+
+
+def peer_arguments(cell: Cell) -> dict[str, Any]:
+    """The cell's setting as keyword arguments of Stable-Baselines3's class; what it leaves out is the default there."""
+    from torch import nn
+
+    config = dict(cell.config)
+    config.pop("n_envs", None)
+    if cell.kind == "A2C":
+        for name in ("n_epochs", "batch_size", "clip_range", "optimizer"):
+            del config[name]
+        config["rms_prop_eps"] = config.pop("optimizer_eps")
+    policy: dict[str, Any] = {}
+    default = 256 if cell.kind == "SAC" else 64
+    policy["net_arch"] = [config.pop("net_width", default)] * config.pop("net_depth", 2)
+    if "activation" in config:
+        policy["activation_fn"] = {"tanh": nn.Tanh, "relu": nn.ReLU}[config.pop("activation")]
+    return {**config, "policy_kwargs": policy}
+
+
+def train_peer(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> None:
+    """One model of Stable-Baselines3, evaluated between the same updates."""
+    import stable_baselines3
+    import torch
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+
+    torch.set_num_threads(1)
+    due = [cell.steps * percent // 100 for percent in EVALUATED_AT[:-1]]
+
+    class Evaluate(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_start(self) -> None:  # after the updates of the rollout before
+            if due and self.num_timesteps >= due[0]:
+                due.pop(0)
+                evaluate(peer_policy(cell, self.model))
+
+    env = make_vec_env(cell.environment, cell.config.get("n_envs", 1), seed=seed)
+    model = getattr(stable_baselines3, cell.kind)("MlpPolicy", env, seed=seed, device="cpu", **peer_arguments(cell))
+    model.learn(cell.steps, callback=Evaluate())
+    assert not due, "the evaluations must not fall together"
+    evaluate(peer_policy(cell, model))
+
+
+def peer_policy(cell: Cell, model: Any) -> Policy:
+    """The policy of a model of Stable-Baselines3."""
+    policy, scale = model.policy, None
+    if cell.kind == "DQN":
+        modules = list(policy.q_net.q_net)
+    elif cell.kind == "SAC":
+        modules = [*policy.actor.latent_pi, policy.actor.mu]
+    else:
+        modules = [*policy.mlp_extractor.policy_net, policy.action_net]
+        scale = policy.log_std.detach().exp().numpy().copy() if head(cell) == "gaussian" else None
+    linear = [module for module in modules if hasattr(module, "weight")]
+    layers = tuple((m.weight.detach().numpy().T.copy(), m.bias.detach().numpy().copy()) for m in linear)
+    return Policy(layers, "tanh" if "Tanh" in repr(modules) else "relu", head(cell), scale)
+
+
+def run(task: tuple[str, str, int]) -> dict[str, Any]:
+    """Train and evaluate one (cell, system, seed): a line of the cache."""
+    name, system, seed = task
+    cell, returns, began = CELLS[name], [], time.process_time()
+
+    def evaluate(policy: Policy) -> None:
+        returns.append(play(policy, cell.environment, 1000 * seed + len(returns)))
+
+    (train_engine if system == ENGINE else train_peer)(cell, seed, evaluate)
+    seconds = round(time.process_time() - began, 2)
+    return {"cell": name, "key": key(name, system), "seed": seed, "returns": returns, "cpu_seconds": seconds}
+
+
+def key(name: str, system: str) -> str:
+    """What a finished run is valid for: the cell, the system, and its version or source."""
+    from autorl.population.kernels import cache_directory
+
+    edition = cache_directory().name if system == ENGINE else version("stable_baselines3")
+    return f"{CELLS[name].digest} {system} {edition}"
+
+
+def finished(cache: Path) -> dict[tuple[str, int], float]:
+    """Scores by (key, seed) of the runs in the cache file."""
+    if not cache.is_file():
+        return {}
+    rows = [json.loads(line) for line in cache.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    return {(row["key"], row["seed"]): float(np.mean(row["returns"])) for row in rows}
+
+
+def complete(names: list[str], options: argparse.Namespace) -> None:
+    """Do the runs that the cache lacks, in worker processes; every result is written as it comes."""
+    known = finished(options.cache)
+    wanted = [(name, ENGINE, seed) for name in names for seed in range(options.seeds)]
+    for block in range(0, options.peer_seeds, 10):  # a first look at every cell before any is finished
+        seeds = range(block, min(block + 10, options.peer_seeds))
+        wanted += [(name, PEER, seed) for name in names for seed in seeds]
+    missing = [task for task in wanted if (key(task[0], task[1]), task[2]) not in known]
+    if not missing:
+        return
+    options.cache.parent.mkdir(parents=True, exist_ok=True)
+    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    with (
+        multiprocessing.get_context("spawn").Pool(options.workers) as pool,
+        options.cache.open("a", encoding="utf-8") as out,
+    ):
+        for count, row in enumerate(pool.imap_unordered(run, missing), start=1):
+            out.write(json.dumps(row) + "\n")
+            out.flush()
+            if count % 10 == 0 or count == len(missing):
+                print(f"{count} of {len(missing)} runs, last {row['cell']} {row['key'].split()[1]}", flush=True)
+
+
+def scores(name: str, system: str, count: int, known: dict[tuple[str, int], float]) -> list[float]:
+    """The scores of a cell's finished runs, the first `count` seeds."""
+    found = [known.get((key(name, system), seed)) for seed in range(count)]
+    return [value for value in found if value is not None]
+
+
+def row(name: str, options: argparse.Namespace, known: dict[tuple[str, int], float]) -> str:
+    """The cell's row of the table."""
+    ours = scores(name, ENGINE, options.seeds, known)
+    theirs = scores(name, PEER, options.peer_seeds, known)
+    cell = CELLS[name]
+    head = f"| {name} | {cell.environment}, {cell.steps:,} steps | {len(ours)} / {len(theirs)} |"
+    if min(len(ours), len(theirs)) < 2:
+        return f"{head} - | - | - | - | not run |"
+    interval = difference_interval(ours, theirs, iqm, rng=np.random.default_rng(0))
+    low, high = RANGES[cell.environment]
+    percent = [100 * value / (high - low) for value in (interval.low, interval.high)]
+    inside = max(map(abs, percent)) <= 100 * MARGIN
+    enough = len(ours) == options.seeds and len(theirs) == options.peer_seeds
+    verdict = ("pass" if inside else "FAIL") + ("" if enough else " so far")
+    return (
+        f"{head} {iqm(ours):.1f} | {iqm(theirs):.1f} | {np.std(ours, ddof=1):.0f} / {np.std(theirs, ddof=1):.0f} "
+        f"| {iqm(ours) - iqm(theirs):+.1f} [{interval.low:+.1f}, {interval.high:+.1f}] "
+        f"= [{percent[0]:+.1f} %, {percent[1]:+.1f} %] | {verdict} |"
+    )
+
+
+def report(names: list[str], options: argparse.Namespace) -> str:
+    """The whole result as Markdown."""
+    packages = ("numpy", "numba", "torch", "stable_baselines3", "gymnasium")
+    known = finished(options.cache)
+    ranges = ", ".join(f"{name} {low:.0f} to {high:.0f}" for name, (low, high) in RANGES.items())
+    lines = [
+        "# Population engine against Stable-Baselines3: the same algorithm?",
+        "",
+        f"Machine: {os.cpu_count()} cores, {machine()}; Python {platform.python_version()}; "
+        + ", ".join(f"{package} {version(package)}" for package in packages)
+        + ".",
+        f"A run's score is the mean of its evaluations after {EVALUATED_AT} % of the steps, {EPISODES} episodes each, "
+        "played by one evaluator in Gymnasium's environments (PPO and A2C: sampled actions; DQN and SAC: the best "
+        "ones). IQM over seeds; difference: engine minus SB3 with its 95 % bootstrap interval, in returns and as a "
+        f"share of the task's range ({ranges}). A cell passes when the interval lies within +-{100 * MARGIN:.0f} %.",
+        "",
+        "| cell | task | seeds, engine / SB3 | IQM, engine | IQM, SB3 | sd over seeds | difference | verdict |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        *(row(name, options, known) for name in names),
+        "",
+        "| cell | setting; the rest are the defaults, equal in both |",
+        "| --- | --- |",
+    ]
+    for name in names:
+        words = ", ".join(f"{key} {value}" for key, value in CELLS[name].config.items())
+        lines.append(f"| {name} | {words or 'none'} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", nargs="+", default=list(CELLS), help="cells, by the beginning of their names")
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--peer-seeds", type=int, default=30)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--report", action="store_true", help="only write the table of what is finished")
+    parser.add_argument("--cache", type=Path, default=HERE.parent / "build" / "equivalence.jsonl")
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "equivalence.md")
+    options = parser.parse_args()
+    names = [name for name in CELLS if any(name.startswith(cell) for cell in options.cells)]
+    if not options.report:
+        complete(names, options)
+    text = report(names, options)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
