@@ -30,6 +30,7 @@ REGISTRY: Mapping[str, str] = {
     "pbt": "autorl.optimizers.pbt:PBT",
     "phases": "autorl.optimizers.phases:Phases",
     "random": "autorl.optimizers.random:RandomSearch",
+    "smac": "autorl.optimizers.smac_:SMAC",
     "sobol": "autorl.optimizers.sobol:SobolSearch",
     "successive_halving": "autorl.optimizers.hyperband:SuccessiveHalving",
     "tpe": "autorl.optimizers.optuna_:TPE",

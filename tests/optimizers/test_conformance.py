@@ -1,11 +1,14 @@
 """Every registered optimizer passes the conformance kit. A new one is tested as soon as it is registered."""
 
+import importlib.util
 from typing import Any, ClassVar
 
 import pytest
 
 from autorl.optimizers import names
 from autorl.optimizers.conformance import OptimizerConformance
+
+NEEDS_SMAC = pytest.mark.skipif(importlib.util.find_spec("smac") is None, reason="the extra `smac` is not installed")
 
 # Small enough that 24 proposals reach the model, and several generations.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -15,7 +18,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "asha": {"options": {"rungs": 3}},
     "hyperband": {"options": {"rungs": 3}},
     "pbt": {"options": {"population": 4, "generations": 5}},
-    "phases": {"options": {"phases": 4, "configurations": 6}},
+    "smac": {"options": {"startup": 4, "refit": 4}, "proposals": 12, "pytestmark": [pytest.mark.slow, NEEDS_SMAC]},
     "sobol": {"options": {"seed": 3}},
     "successive_halving": {"options": {"rungs": 3}},
     "tpe": {"options": {"startup": 4}},

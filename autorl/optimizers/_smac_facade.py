@@ -1,0 +1,125 @@
+"""A SMAC facade built from a list of results. Imports smac, which takes seconds: import it lazily.
+
+SMAC is asked for configurations only: no target function, no intensification, nothing kept on disk. One of its parts
+depends on the hash seed of the process, the start points of its local search, which are a `set`: they are ordered here.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from ConfigSpace import Configuration, ConfigurationSpace
+from smac import BlackBoxFacade, HyperparameterOptimizationFacade, Scenario
+from smac.acquisition.maximizer import LocalAndSortedRandomSearch, LocalSearch
+from smac.facade.abstract_facade import AbstractFacade
+from smac.main.exceptions import ConfigurationSpaceExhaustedException
+from smac.model.random_forest.random_forest import RandomForest
+
+UNLIMITED = 10**9  # trials: the budget is the study's
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without SMAC's remarks on retries and empty neighbourhoods, which our users cannot act upon."""
+    logger = logging.getLogger("smac")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def challengers(
+    space: ConfigurationSpace, told: Sequence[tuple[Configuration, float]], seed: int, model: str, refit: int
+) -> Iterator[Configuration]:
+    """What SMAC would run next, best first, given the cost of each configuration told; a function of the arguments.
+
+    Ends when SMAC finds no configuration that it has not seen. The facade keeps its bookkeeping in a temporary folder,
+    which is gone before the first configuration comes.
+    """
+    with quiet(), tempfile.TemporaryDirectory(prefix="autorl-smac-") as folder:
+        scenario = Scenario(
+            space, name="study", output_directory=Path(folder), deterministic=True, n_trials=UNLIMITED, seed=seed
+        )
+        facade = (_forest if model == "forest" else _gp)(scenario, refit)
+        for configuration, cost in told:
+            facade.runhistory.add(configuration, cost=cost, seed=0)
+        found = iter(facade.intensifier.config_selector)
+    while True:
+        try:
+            with quiet():
+                configuration = next(found)
+        except (StopIteration, ConfigurationSpaceExhaustedException):
+            return
+        yield configuration
+
+
+def _forest(scenario: Scenario, refit: int) -> AbstractFacade:
+    """SMAC's facade for hyperparameter optimization: a random forest, here on one core."""
+    kind = HyperparameterOptimizationFacade
+    model = RandomForest(
+        scenario.configspace,
+        log_y=True,
+        n_trees=10,
+        ratio_features=1.0,
+        min_samples_split=2,
+        min_samples_leaf=1,
+        seed=scenario.seed,
+        n_jobs=1,
+    )
+    maximizer = kind.get_acquisition_maximizer(scenario)
+    _order(maximizer, scenario)
+    return kind(
+        scenario,
+        model=model,
+        acquisition_maximizer=maximizer,
+        initial_design=kind.get_initial_design(scenario, n_configs=0),
+        intensifier=kind.get_intensifier(scenario, max_config_calls=1),
+        config_selector=kind.get_config_selector(scenario, retrain_after=refit),
+        overwrite=True,
+        logging_level=False,
+    )
+
+
+def _gp(scenario: Scenario, refit: int) -> AbstractFacade:
+    """SMAC's facade for black boxes: a Gaussian process."""
+    kind = BlackBoxFacade
+    maximizer = kind.get_acquisition_maximizer(scenario)
+    _order(maximizer, scenario)
+    return kind(
+        scenario,
+        acquisition_maximizer=maximizer,
+        initial_design=kind.get_initial_design(scenario, n_configs=0),
+        intensifier=kind.get_intensifier(scenario, max_config_calls=1),
+        config_selector=kind.get_config_selector(scenario, retrain_after=refit),
+        overwrite=True,
+        logging_level=False,
+    )
+
+
+class _OrderedLocalSearch(LocalSearch):
+    """Local search whose start points come in the order of their vectors, not of their hashes."""
+
+    def _get_initial_points(
+        self,
+        previous_configs: list[Configuration],
+        n_points: int,
+        additional_start_points: list[tuple[float, Configuration]] | None,
+    ) -> list[Configuration]:
+        points = super()._get_initial_points(previous_configs, n_points, additional_start_points)
+        return sorted(points, key=lambda point: tuple(np.nan_to_num(point.get_array(), nan=-1.0)))
+
+
+def _order(maximizer: LocalAndSortedRandomSearch, scenario: Scenario) -> None:
+    maximizer._local_search = _OrderedLocalSearch(
+        scenario.configspace, acquisition_function=maximizer.acquisition_function, seed=scenario.seed
+    )

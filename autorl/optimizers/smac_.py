@@ -1,0 +1,168 @@
+"""SMAC: sequential model-based optimization with random forests (Hutter et al. 2011; Lindauer et al. 2022; SMAC3).
+
+SMAC only proposes; seeds, racing and budgets are the study's. Every `refit` proposals a fresh facade is built from what
+was known at that moment, seeded by a number that travels in `Proposal.meta`, and the next `refit` proposals are its
+challengers in their order. So every proposal is a function of the events, and a resumed study goes on where it stopped.
+Before that a scrambled Sobol design is run, as SMAC does. Pending proposals are not told, and never proposed again;
+failures have the cost of their penalty, infeasible ones a cost behind the worst that is feasible.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, require, violation
+from autorl.optimizers.sobol import SKIPS, SobolOptions, SobolSearch
+from autorl.types import Config, Event, Proposal, Proposed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+DRAWS = 4  # challengers looked at per proposal wanted: some break a rule that ConfigSpace cannot express
+
+
+@dataclass(frozen=True)
+class SMACOptions:
+    startup: int | None = option(
+        None,
+        "proposals before the model is used; null: 10 per hyperparameter, at most a quarter of the runs",
+        minimum=1,
+    )
+    model: str = option(
+        "forest", "surrogate; a Gaussian process takes seconds beyond 150 runs", choices=("forest", "gp")
+    )
+    refit: int = option(8, "proposals from one fit of the model", minimum=1)
+    seed: int = option(0, "of the design; a study gives its own seed", minimum=0)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """What a facade is built from: the records at the time, and the seed. Equal fits give equal challengers."""
+
+    first: int
+    seed: int
+    records: tuple[Record, ...]
+
+
+class SMAC(BaseOptimizer[SMACOptions]):
+    """Random-forest Bayesian optimization, strong on conditional and mixed spaces (SMAC3)."""
+
+    Options = SMACOptions
+
+    def __init__(self, problem: Problem, options: SMACOptions) -> None:
+        require("smac", "smac", "smac")
+        super().__init__(problem, options)
+        self._proposed: set[Config] = set()
+        self._design = SobolSearch(problem, SobolOptions(seed=options.seed))
+        self._index = 0  # next point of the design
+        self._fit: _Fit | None = None  # the current one
+        self._place = 0  # proposals made from it
+        self._exported: Any = None  # the ConfigSpace, a cache
+        self._challengers: tuple[_Fit, tuple[Config, ...]] | None = None  # of a fit, a cache
+
+    @property
+    def startup(self) -> int:
+        """Proposals before the model is used, the initial configurations included."""
+        if self.options.startup is not None:
+            return self.options.startup
+        searched = [h for h in self.problem.space.hyperparameters.values() if h.type != "constant"]
+        return int(max(1, min(10 * len(searched), self.problem.budget / 4)))
+
+    def _ask(self, rng: np.random.Generator) -> Proposal:
+        if len(self.history) < self.startup or not any(record.values for record in self.history):
+            return self._from_design(rng)
+        if self._fit is not None and self._place < self.options.refit:
+            for place, config in enumerate(self._candidates(self._fit)[self._place :], start=self._place + 1):
+                if config not in self._proposed:
+                    return self._propose(config, "smac", {"place": place})
+        fit = _Fit(len(self.history), int(rng.integers(2**31)), tuple(self.history))
+        for place, config in enumerate(self._candidates(fit), start=1):
+            if config not in self._proposed:
+                return self._propose(config, "smac, fitted anew", {"place": place, "seed": fit.seed})
+        return self._propose(self.problem.space.sample(rng), "smac, at random: nothing new was found")
+
+    def _from_design(self, rng: np.random.Generator) -> Proposal:
+        space = self.problem.space
+        for index in range(self._index, self._index + SKIPS):
+            config = space.from_unit(self._design.point(index))
+            if space.is_valid(config) and config not in self._proposed:
+                return self._propose(config, f"smac, design {index}", {"index": index})
+        return self._propose(space.sample(rng), "smac, at random: the design is used up")
+
+    def _observe(self, event: Event) -> None:
+        if not isinstance(event, Proposed):
+            return
+        self._proposed.add(event.proposal.config)
+        meta = event.proposal.meta
+        self._index = meta.get("index", self._index - 1) + 1
+        self._place = meta.get("place", self._place)
+        if "seed" in meta:
+            before = tuple(record for record in self.history if record.id != event.id)
+            self._fit = _Fit(len(before), meta["seed"], before)
+
+    def _candidates(self, fit: _Fit) -> tuple[Config, ...]:
+        """The next proposals according to a fit: valid, and new when it was made."""
+        if self._challengers is None or not _same(self._challengers[0], fit):
+            self._challengers = (fit, tuple(islice(self._found(fit), self.options.refit)))
+        return self._challengers[1]
+
+    def _found(self, fit: _Fit) -> Iterator[Config]:
+        from autorl.space.configspace import from_configuration, to_configuration
+
+        bridge, space = _bridge(), self.problem.space
+        if self._exported is None:
+            self._exported = space.to_configspace()
+        told = [
+            (to_configuration(space, self._exported, record.proposal.config), cost)
+            for record, cost in costs(fit.records)
+        ]
+        known = {record.proposal.config for record in fit.records}
+        limit = DRAWS * self.options.refit
+        stream = bridge.challengers(self._exported, told, fit.seed, self.options.model, self.options.refit)
+        for configuration in islice(stream, limit):
+            config = from_configuration(space, configuration)
+            if config not in known and space.is_valid(config):
+                known.add(config)
+                yield config
+
+
+def costs(records: tuple[Record, ...]) -> list[tuple[Record, float]]:
+    """What SMAC is told: minus the score, for each proposal that has one.
+
+    Infeasible ones lie behind the worst feasible one by up to the range of scores, in the order of their violation.
+    """
+    scored = [record for record in records if record.values]
+    feasible = [-record.values[0] for record in scored if not violation(record)]
+    worst = max(feasible, default=0.0)
+    span = worst - min(feasible, default=0.0) or 1.0
+    most = max((violation(record) for record in scored if math.isfinite(violation(record))), default=0.0)
+
+    def cost(record: Record) -> float:
+        broken = violation(record)
+        return worst + span * min(1.0, broken / (most or 1.0)) if broken else -record.values[0]
+
+    return [(record, cost(record)) for record in scored]
+
+
+def _bridge() -> ModuleType:
+    """The module that imports smac. Part of what smac imports draws from the global generator, which is restored."""
+    state = random.getstate()
+    from autorl.optimizers import _smac_facade
+
+    random.setstate(state)
+    return _smac_facade
+
+
+def _same(one: _Fit, other: _Fit) -> bool:
+    """Whether two fits are equal; without comparing records one by one where they are the same objects."""
+    return (
+        (one.first, one.seed) == (other.first, other.seed)
+        and len(one.records) == len(other.records)
+        and all(mine is theirs or mine == theirs for mine, theirs in zip(one.records, other.records, strict=True))
+    )

@@ -1,0 +1,221 @@
+"""SMAC as a proposer: what it is told, what it leaves behind, and that it is as good as the original."""
+
+import importlib.util
+import logging
+import math
+import random
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autorl import seeds
+from autorl.optimizers import base, make
+from autorl.optimizers.base import Record
+from autorl.optimizers.conformance import assert_alike, score, space_of
+from autorl.optimizers.simulation import replayed, simulate
+from autorl.optimizers.smac_ import costs
+from autorl.optimizers.sobol import SobolOptions, SobolSearch
+from autorl.space import Space, load_space
+from autorl.types import Config, Failed, InputError, Proposal, Proposed, Scored, Status
+
+CONTINUOUS = space_of("continuous")
+needs_smac = pytest.mark.skipif(importlib.util.find_spec("smac") is None, reason="the extra `smac` is not installed")
+
+MIXED = load_space(
+    {
+        "hyperparameters": {
+            "rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 1e-2},
+            "kind": {"type": "categorical", "choices": ["a", "b", "c"], "default": "c"},
+            "layers": {"type": "int", "lower": 1, "upper": 8, "default": 6},
+            "a.x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5},
+            "b.y": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5},
+        },
+        "conditions": {"a.x": "kind == 'a'", "b.y": "kind == 'b'"},
+    }
+)
+
+
+def mixed(config: Config) -> float:
+    extra = {"a": lambda: (config["a.x"] - 0.2) ** 2, "b": lambda: 0.3 + config["b.y"], "c": lambda: 0.5}
+    return -((np.log10(config["rate"]) + 3.5) ** 2) / 2 - 0.05 * abs(config["layers"] - 3) - extra[config["kind"]]()
+
+
+def scored(number: int, value: float, constraints: tuple[float, ...] = ()) -> Record:
+    result = Scored(number, (value,), constraints=constraints)
+    return Record(number, Proposal(CONTINUOUS.default(), 10), result)
+
+
+def test_a_missing_package_is_one_clear_line(monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(base.importlib.util, "find_spec", lambda name: None if name == "smac" else found(name))
+    with pytest.raises(InputError, match=r"^optimizer.name: smac needs smac: pip install 'autorl\[smac\]'$"):
+        make("smac", CONTINUOUS, horizon=10)
+
+
+def test_costs_of_scored_failed_infeasible_and_pending_proposals():
+    records = (
+        scored(0, 3.0),
+        scored(1, -1.0),
+        scored(2, 9.0, constraints=(0.5, -1.0)),
+        scored(3, 8.0, constraints=(math.inf,)),
+        Record(4, Proposal(CONTINUOUS.default(), 10), Failed(4, Status.CRASH, (-1.0,))),
+        Record(5, Proposal(CONTINUOUS.default(), 10), Failed(5, Status.CRASH, ())),
+        Record(6, Proposal(CONTINUOUS.default(), 10)),
+        scored(7, 9.0, constraints=(0.25,)),
+    )
+    assert [(record.id, cost) for record, cost in costs(records)] == [
+        (0, -3.0),
+        (1, 1.0),
+        (2, 5.0),  # worst feasible cost 1, range of scores 4, the largest finite violation
+        (3, 5.0),
+        (4, 1.0),
+        (7, 3.0),
+    ]
+
+
+@needs_smac
+def test_the_design_is_a_scrambled_sobol_sequence():
+    space = CONTINUOUS
+    simulation = simulate(lambda: make("smac", space, horizon=10, budget=40, seed=5), score(space), 9)
+    optimizer = make("smac", space, horizon=10, budget=40, seed=5)
+    points = SobolSearch(optimizer.problem, SobolOptions(seed=5))
+    assert optimizer.startup == 10
+    assert [p.config for p in simulation.proposals[1:]] == [space.from_unit(points.point(i)) for i in range(8)]
+
+
+@needs_smac
+@pytest.mark.parametrize(("budget", "startup"), [(32, 8), (1000, 30), (math.inf, 30), (2, 1)])
+def test_the_design_is_as_long_as_in_smac(budget, startup):
+    assert make("smac", CONTINUOUS, horizon=10, budget=budget).startup == startup
+
+
+@needs_smac
+@pytest.mark.slow
+def test_it_leaves_nothing_behind_and_says_nothing(tmp_path, monkeypatch, capfd, recwarn):
+    monkeypatch.chdir(tmp_path)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002  (the global generator is what must not be touched)
+    before = random.getstate(), np.random.get_state()[1].tolist(), logging.root.level, logging.getLogger("smac").level  # noqa: NPY002
+    handlers = list(logging.root.handlers)
+    simulation = simulate(lambda: make("smac", CONTINUOUS, horizon=10, startup=3, refit=3), score(CONTINUOUS), 9)
+    assert [p.origin for p in simulation.proposals].count("smac, fitted anew") == 2
+    after = random.getstate(), np.random.get_state()[1].tolist(), logging.root.level, logging.getLogger("smac").level  # noqa: NPY002
+    assert after == before
+    assert logging.root.handlers == handlers
+    assert [path.name for path in tmp_path.iterdir()] == ["temporary"]
+    assert list(temporary.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
+    assert len(recwarn) == 0
+    assert not Path("smac3_output").exists()
+
+
+@needs_smac
+@pytest.mark.slow
+def test_one_fit_serves_refit_proposals_and_does_not_see_later_results():
+    """Proposals 4..7 come from the results before proposal 4, whatever is told in between, and after a resume."""
+    space = space_of("conditional")
+    factory = lambda: make("smac", space, horizon=10, startup=4, refit=4)  # noqa: E731
+    events = simulate(factory, score(space), 8).events
+    fitted = [event.proposal.origin for event in events if isinstance(event, Proposed)][4:]
+    assert fitted == ["smac, fitted anew", "smac", "smac", "smac"]
+    told_later = [e for e in events if isinstance(e, Scored) and e.proposal >= 4]
+    silent = [event for event in events if event not in told_later and not _is_last(event)]
+    resumed = replayed(factory, silent)
+    last = [event.proposal.config for event in events if isinstance(event, Proposed)][-1]
+    assert resumed.ask(seeds.generator(9, "ask", 7)).config == last
+
+
+def _is_last(event) -> bool:
+    return isinstance(event, Proposed) and event.id == 7
+
+
+@needs_smac
+@pytest.mark.slow
+def test_rules_that_configspace_cannot_express_hold():
+    space = load_space(
+        {
+            "hyperparameters": {
+                "n": {"type": "int", "lower": 1, "upper": 64, "scale": "log", "default": 2},
+                "m": {"type": "int", "lower": 1, "upper": 64, "scale": "log", "default": 2},
+            },
+            "constraints": ["n * m <= 64"],
+        }
+    )
+    simulation = simulate(
+        lambda: make("smac", space, horizon=1, startup=4), lambda i, p: p.config["n"] * p.config["m"], 20
+    )
+    assert all(p.config["n"] * p.config["m"] <= 64 for p in simulation.proposals)
+    assert sum(p.origin.startswith("smac") and "random" not in p.origin for p in simulation.proposals) == 19
+    assert len({p.config for p in simulation.proposals}) == 20
+
+
+@needs_smac
+@pytest.mark.slow
+def test_an_exhausted_space_is_searched_on():
+    space = load_space({"hyperparameters": {"c": {"type": "categorical", "choices": ["a", "b", "c"]}}})
+    simulation = simulate(lambda: make("smac", space, horizon=1, startup=2), lambda i, p: float(i), 5)
+    assert {p.config["c"] for p in simulation.proposals} == {"a", "b", "c"}
+    assert len(simulation.proposals) == 5
+
+
+@needs_smac
+@pytest.mark.slow
+def test_the_gaussian_process_replays_too():
+    space = space_of("conditional")
+    factory = lambda: make("smac", space, horizon=100, startup=4, refit=2, model="gp")  # noqa: E731
+    whole = simulate(factory, score(space), 9, lag=2)
+    assert simulate(factory, score(space), 9, lag=2, kill=True).fingerprint() == whole.fingerprint()
+
+
+def original(space: Space, objective, n: int, seed: int) -> float:
+    """SMAC itself on the same problem: the default configuration, its own Sobol design of 10, its own fits."""
+    from smac import HyperparameterOptimizationFacade, Scenario
+
+    from autorl.space.configspace import from_configuration
+
+    def cost(config, seed: int = 0) -> float:
+        return -objective(from_configuration(space, config))
+
+    with tempfile.TemporaryDirectory() as folder:
+        scenario = Scenario(
+            space.to_configspace(),
+            output_directory=Path(folder),
+            deterministic=True,
+            n_trials=n,
+            seed=seed,
+            use_default_config=True,
+        )
+        kind = HyperparameterOptimizationFacade
+        facade = kind(
+            scenario,
+            cost,
+            initial_design=kind.get_initial_design(scenario, n_configs=9),
+            logging_level=False,
+            overwrite=True,
+        )
+        best = facade.optimize()
+        return objective(from_configuration(space, best))
+
+
+@needs_smac
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_quality_is_that_of_the_original():
+    """Twelve repeats of 40 runs on a conditional, mixed space; false-alarm rate 1e-3 over seeds, seeds fixed."""
+    repeats, n = 12, 40
+    mine = [
+        simulate(
+            lambda seed=seed: make("smac", MIXED, horizon=1, startup=10, seed=seed),
+            lambda i, p: mixed(p.config),
+            n,
+            seed=1000 + seed,
+        ).best
+        for seed in range(repeats)
+    ]
+    theirs = [original(MIXED, mixed, n, seed) for seed in range(repeats)]
+    assert_alike(mine, theirs)
