@@ -1,26 +1,39 @@
-"""Population-based training, synchronous (Jaderberg et al. 2017): truncation selection at equal steps.
+"""Population-based training [1]: who copies whom, when, and what may change.
 
-A population of runs trains in generations of equal length. When a whole generation is scored, each member of the
-bottom quantile exploits one of the top quantile: it resumes from the donor's checkpoint with the donor's whole
-configuration, and explores: each changeable hyperparameter is moved or drawn anew in the unit cube, valid and within
-its bounds always. Everybody else continues. A member that failed or stopped itself is replaced in the same way, by a
-clone of a survivor.
+A population of runs trains in generations of equal length. A member that is behind exploits one that is ahead: it
+resumes from the donor's checkpoint with the donor's whole configuration, and explores: each changeable hyperparameter
+is moved or drawn anew in the unit cube, valid and within its bounds always. Everybody else continues. A member that
+failed or stopped itself is replaced in the same way, by a clone of a survivor. Members are compared at equal steps.
 
     generation 0   member 0: Proposal(c0, until=10)                   member 1: Proposal(c1, until=10)
     Scored(0, 1.0), Scored(1, 0.2)
     generation 1   member 0: Proposal(c0, until=20, resume_from=0)    member 1: Proposal(c0', until=20, resume_from=0)
+
+Selection: `truncation` replaces the bottom quantile by draws from the top one; in a binary `tournament` each member
+meets another at random and copies it if it is better. Synchronous by default: a generation is decided when all of it
+is scored. Otherwise each member is decided when it is scored itself, among those scored at its step by then.
+
+With several `frequencies` [2] the population is split into as many parts, of which each evolves more rarely than the
+one before, so that what pays at once does not crowd out what pays late. When a part evolves, its second-lowest quarter
+takes better agents from other parts: from a slower part with their configuration, from a faster one with the changeable
+hyperparameters of the part's own best member, which greed does not reach so.
+
+References:
+    [1] Jaderberg et al., "Population based training of neural networks", 2017 (arXiv 1711.09846).
+    [2] Doulazmi et al., "Multiple-frequencies population-based training", RLC 2025 (arXiv 2506.03225).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option
 from autorl.optimizers.hyperband import may_go_on, merit
-from autorl.types import Done, Event, FrozenMap, InputError, Proposal, ProposalId, Proposed, Wait
+from autorl.types import Config, Done, Event, FrozenMap, InputError, Proposal, ProposalId, Proposed, Wait
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,39 +45,84 @@ POPULATIONS = (8, 64)  # members when the study's budget is unlimited, and at mo
 class PBTOptions:
     population: int | None = option(None, "members; null: as many full-length runs as the budget affords", minimum=2)
     generations: int = option(10, "segments of equal length between which members exploit and explore", minimum=2)
+    selection: str = option("truncation", "who is replaced by whom", choices=("truncation", "tournament"))
     quantile: float = option(
-        0.25, "part of the population that is replaced, and part that is copied", minimum=0.0, maximum=0.5
+        0.25,
+        "truncation: part of the population that is replaced, and part that is copied",
+        minimum=0.0,
+        maximum=0.5,
     )
     step: float = option(0.2, "how far explore moves, in units of a hyperparameter's range", minimum=0.0, maximum=1.0)
     resample: float = option(0.25, "probability that explore draws a hyperparameter anew", minimum=0.0, maximum=1.0)
+    synchronous: bool = option(True, "decide a generation when all of it is scored, not each member on its own")
+    frequencies: int = option(1, "parts of the population; each evolves more rarely than the one before", minimum=1)
+    slower: int = option(2, "with frequencies: by which factor more rarely", minimum=2)
 
 
-class PBT(BaseOptimizer[PBTOptions]):
-    """A population whose worst members copy the best, weights and configuration, and perturb what may change."""
+O = TypeVar("O", bound=PBTOptions)  # noqa: E741  (the options of a subclass)
 
-    Options = PBTOptions
+
+@dataclass(frozen=True)
+class Copy:
+    """What a member that is behind does: resume `donor` with the configuration of `source`, explored or as it is.
+
+    Where `source` is another than the donor, only its changeable hyperparameters are taken.
+    """
+
+    donor: Record
+    source: Record
+    explore: bool = True
+
+
+class Population(BaseOptimizer[O]):
+    """Selection among the members of a population. Subclasses say how a copy explores.
+
+    Attributes:
+        population: number of members.
+        steps: where the generations end; the last is the horizon.
+    """
+
     partial = True
     population_based = True
 
-    def __init__(self, problem: Problem, options: PBTOptions) -> None:
-        if not problem.changeable:
-            raise InputError("pbt changes hyperparameters during training: mark some `changeable: true`", key="space")
+    def __init__(self, problem: Problem, options: O) -> None:
         super().__init__(problem, options)
         self.population = options.population or _affordable(problem.budget)
+        _check(problem, options, self.population, type(self).__name__.lower())
         count = min(options.generations, problem.horizon)
         self.steps = tuple(-(-problem.horizon * part // count) for part in range(1, count + 1))
-        self._members: list[ProposalId] = []  # proposal of (generation, member) at generation * population + member
+        self._generations: list[dict[int, ProposalId]] = [{} for _ in self.steps]  # the proposal of each member
+        self._reached = [-1] * self.population  # generation of each member's last proposal
+
+    @abstractmethod
+    def _explore(self, donor: Record, generation: int, rng: np.random.Generator) -> tuple[Config, FrozenMap]:
+        """A valid configuration for a copy of `donor` to train in `generation`; only changeable hyperparameters differ.
+
+        With it, what a later `ask` needs to know of the decision (it goes into the proposal's meta).
+        """
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
-        generation, member = divmod(len(self._members), self.population)
-        if generation == len(self.steps):
+        last = len(self.steps) - 1
+        behind = sorted((reached, member) for member, reached in enumerate(self._reached) if reached < last)
+        if not behind:
             return Done()
-        if generation == 0:
-            return self._first(member, rng)
-        previous = self._generation(generation - 1)
-        if any(record.result is None for record in previous):
-            return Wait()
-        return self._next(previous, generation, member, rng)
+        for reached, member in behind:
+            if reached < 0:
+                return self._first(member, rng)
+            if self._decidable(member, reached):
+                return self._next(member, reached + 1, rng)
+        return Wait()
+
+    def _decidable(self, member: int, generation: int) -> bool:
+        """Whether what decides the way of `member` on from `generation` is known."""
+        proposals = self._generations[generation]
+        if self.options.synchronous:
+            return len(self._known(generation)) == self.population
+        if self.history[proposals[member]].result is None:
+            return False
+        if any(map(may_go_on, self._known(generation))):
+            return True
+        return min(self._reached) >= generation and len(self._known(generation)) == len(proposals)
 
     def _first(self, member: int, rng: np.random.Generator) -> Proposal:
         if member < len(self.problem.initial):
@@ -73,35 +131,128 @@ class PBT(BaseOptimizer[PBTOptions]):
             config, origin = self.problem.space.sample(rng), "random"
         return Proposal(config, self.steps[0], None, str(member), origin, FrozenMap(generation=0))
 
-    def _next(self, previous: list[Record], generation: int, member: int, rng: np.random.Generator) -> Proposal:
-        until, meta, own = self.steps[generation], FrozenMap(generation=generation), previous[member]
-        ranked = sorted(filter(may_go_on, previous), key=merit)
+    def _next(self, member: int, generation: int, rng: np.random.Generator) -> Proposal:
+        until, meta = self.steps[generation], FrozenMap(generation=generation)
+        known = self._known(generation - 1)
+        own = self.history[self._generations[generation - 1][member]]
+        ranked = sorted(filter(may_go_on, known), key=merit)
         if not ranked:
             return Proposal(self.problem.space.sample(rng), until, None, str(member), "random: nobody survived", meta)
-        count = math.ceil(self.options.quantile * self.population)
-        loser = own not in ranked or own in ranked[max(count, len(ranked) - count) :]
-        if not loser:
+        copy = self._select(own, known, ranked, generation, rng)
+        if copy is None:
             return Proposal(own.proposal.config, until, own.id, str(member), "continue", meta)
-        donor = ranked[int(rng.integers(max(1, min(count, len(ranked)))))]
-        config = self.problem.space.perturb(
-            donor.proposal.config, rng, self.problem.changeable, self.options.step, self.options.resample
-        )
-        origin = f"exploit member {donor.proposal.member}, {_changes(donor.proposal.config, config)}"
+        donor = copy.donor
+        if copy.explore:
+            config, facts = self._explore(donor, generation, rng)
+            why, meta = "exploit", FrozenMap({**meta, **facts})
+        else:
+            config, why = self._mixed(copy, rng), "migrate from"
+        origin = f"{why} member {donor.proposal.member}, {_changes(donor.proposal.config, config)}"
         return Proposal(config, until, donor.id, str(member), origin, meta)
 
-    def _generation(self, generation: int) -> list[Record]:
-        start = generation * self.population
-        return [self.history[proposal] for proposal in self._members[start : start + self.population]]
+    # -- selection -------------------------------------------------------------------------------------------------
+
+    def _select(
+        self,
+        own: Record,
+        known: Sequence[Record],
+        ranked: Sequence[Record],
+        generation: int,
+        rng: np.random.Generator,
+    ) -> Copy | None:
+        """Whom `own` copies; None: it continues. `ranked`: those of `known` that may go on, best first."""
+        part = self._part(own)
+        peers = [record for record in ranked if self._part(record) == part]
+        count = math.ceil(self.options.quantile * sum(self._part(record) == part for record in known))
+        if own not in ranked:
+            donor = self._survivor(peers or ranked, count, rng)
+            return Copy(donor, donor)
+        if generation % self.options.slower**part:
+            return None
+        better = self._better(own, peers, count, rng)
+        return self._migrant(own, peers, ranked, count) if better is None else Copy(better, better)
+
+    def _better(self, own: Record, peers: Sequence[Record], count: int, rng: np.random.Generator) -> Record | None:
+        """Whom `own`, which may go on, copies among its peers; None: nobody."""
+        if self.options.selection == "truncation":
+            behind = own in peers[max(count, len(peers) - count) :]
+            return self._survivor(peers, count, rng) if behind else None
+        others = [record for record in peers if record is not own]
+        if not others:
+            return None
+        met = others[int(rng.integers(len(others)))]
+        return met if merit(met) < merit(own) else None
+
+    def _survivor(self, ranked: Sequence[Record], count: int, rng: np.random.Generator) -> Record:
+        """Whom one copies that has to copy somebody."""
+        if self.options.selection == "truncation":
+            return ranked[int(rng.integers(max(1, min(count, len(ranked)))))]
+        return ranked[int(rng.integers(len(ranked), size=2).min())]
+
+    def _migrant(self, own: Record, peers: Sequence[Record], ranked: Sequence[Record], count: int) -> Copy | None:
+        """The better agent of another part that takes the place of `own`, if `own` is in the second-lowest bracket."""
+        part = self._part(own)
+        others = [record for record in ranked if self._part(record) != part]
+        for place in peers[max(count, len(peers) - 2 * count) : len(peers) - count]:
+            if not others or merit(others[0]) > merit(place):
+                return None
+            migrant = others.pop(0)
+            if place is own:
+                return Copy(migrant, migrant if self._part(migrant) > part else peers[0], explore=False)
+        return None
+
+    def _mixed(self, copy: Copy, rng: np.random.Generator) -> Config:
+        """The donor's configuration with what may change from the source, or as it is where that breaks a rule."""
+        config, source, names = copy.donor.proposal.config, copy.source.proposal.config, self.problem.changeable
+        values = {name: value for name, value in source.items() if name in names}
+        return self.problem.space.place(config, values, rng, names) or config
+
+    def _part(self, record: Record) -> int:
+        """The part of the population a member is in: 0 evolves in every generation, each other one more rarely."""
+        return int(record.proposal.member or 0) * self.options.frequencies // self.population
+
+    # -- state -----------------------------------------------------------------------------------------------------
+
+    def _known(self, generation: int) -> list[Record]:
+        """What is settled of a generation, by member."""
+        proposals = self._generations[generation]
+        records = (self.history[proposals[member]] for member in sorted(proposals))
+        return [record for record in records if record.result is not None]
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed):
-            self._members.append(event.id)
+            member, generation = int(event.proposal.member or 0), int(event.proposal.meta["generation"])
+            self._generations[generation][member] = event.id
+            self._reached[member] = generation
 
     def keeps(self) -> Collection[ProposalId]:
-        """The generation being trained, and the one before it until all of its successors are proposed."""
-        oldest = max(0, len(self._members) // self.population - 1)
-        last = (len(self.steps) - 1) * self.population
-        return self._members[oldest * self.population : last]
+        """The generations somebody has still to be decided from, and all after them: any of it may be a donor."""
+        oldest = max(0, min(self._reached))
+        return [number for generation in self._generations[oldest:-1] for number in generation.values()]
+
+
+class PBT(Population[PBTOptions]):
+    """A population whose worst members copy the best, weights and configuration, and perturb what may change."""
+
+    Options = PBTOptions
+
+    def _explore(self, donor: Record, generation: int, rng: np.random.Generator) -> tuple[Config, FrozenMap]:
+        config = self.problem.space.perturb(
+            donor.proposal.config, rng, self.problem.changeable, self.options.step, self.options.resample
+        )
+        return config, FrozenMap()
+
+
+def _check(problem: Problem, options: PBTOptions, population: int, name: str) -> None:
+    if not problem.changeable:
+        raise InputError(f"{name} changes hyperparameters during training: mark some `changeable: true`", key="space")
+    if options.frequencies == 1:
+        return
+    if not options.synchronous:
+        raise InputError("several frequencies need `synchronous: true`", key="optimizer.frequencies")
+    if 2 * options.frequencies > population:
+        message = f"expected at most {population // 2} for a population of {population}, got {options.frequencies}"
+        raise InputError(message, key="optimizer.frequencies")
 
 
 def _affordable(budget: float) -> int:

@@ -209,6 +209,12 @@ class Space:
         self._require_constants()
         return moves.perturb(self, config, rng, frozenset(names), step=step, resample=resample)
 
+    def place(
+        self, config: Config, values: Mapping[str, Any], rng: np.random.Generator, names: Collection[str]
+    ) -> Config | None:
+        """The valid `config` with `values` for some of `names`; None if that breaks a rule; see `moves.place`."""
+        return moves.place(self, config, values, rng, frozenset(names))
+
     # Structure
 
     @property
