@@ -1,0 +1,207 @@
+"""Update by update, the engine does what Stable-Baselines3's own `train` does: same weights, same data, float64.
+
+The engine collects the experience; Stable-Baselines3 gets it through a stand-in for its buffer, minibatch by minibatch
+in the engine's order, and its own code trains on it. Parameters are compared after every iteration, so the optimizers'
+moments are compared too.
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from population_helpers import make
+
+from autorl.population import dqn, engine, export, ppo, rng, sac
+from autorl.population.environments import ENVIRONMENTS
+from autorl.population.members import World, begin
+
+stable_baselines3 = pytest.importorskip("stable_baselines3")
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:overflow encountered"),  # 64-bit hashing in plain Python
+    pytest.mark.filterwarnings("ignore:You have specified a mini-batch size"),
+]
+
+ITERATIONS = 6
+NET = {"net_width": 9, "net_depth": 2}
+_A2C = {"n_epochs": 1, "batch_size": 15, "clip_range": math.inf, "normalize_advantage": False, "optimizer": "rmsprop"}
+_A2C |= {"n_envs": 3, "n_steps": 5, "learning_rate": 7e-4, "gae_lambda": 1.0}
+ROLLOUT = {"n_envs": 3, "n_steps": 12, "batch_size": 10, "n_epochs": 2, "learning_rate": 1e-2}
+REPLAY = {"learning_starts": 20, "buffer_size": 60, "train_freq": 5, "gradient_steps": 3, "batch_size": 16}
+REPLAY |= {"learning_rate": 1e-2, "gamma": 0.9}
+# name: (SB3's class, environment, setting)
+ON_POLICY = {
+    "ppo": ("PPO", "CartPole-v1", ROLLOUT),
+    "ppo-others": (
+        "PPO",
+        "CartPole-v1",
+        {**ROLLOUT, "ent_coef": 0.05, "vf_coef": 0.3, "max_grad_norm": 0.1, "clip_range": 0.02, "clip_range_vf": 0.1}
+        | {"gamma": 0.9, "gae_lambda": 0.7, "normalize_advantage": False, "activation": "relu"},
+    ),
+    "ppo-stops": ("PPO", "CartPole-v1", {**ROLLOUT, "target_kl": 1e-3}),
+    "ppo-continuous": ("PPO", "Pendulum-v1", {**ROLLOUT, "ent_coef": 0.01}),
+    "a2c": ("A2C", "CartPole-v1", _A2C),
+    "a2c-continuous": ("A2C", "Pendulum-v1", {**_A2C, "ent_coef": 0.01, "vf_coef": 0.25}),
+}
+OFF_POLICY = {
+    "dqn": ("DQN", "CartPole-v1", REPLAY),
+    "dqn-others": ("DQN", "Acrobot-v1", {**REPLAY, "max_grad_norm": 0.05, "activation": "tanh", "gradient_steps": -1}),
+    "sac": ("SAC", "Pendulum-v1", {**REPLAY, "tau": 0.1}),
+    "sac-others": (
+        "SAC",
+        "Pendulum-v1",
+        {**REPLAY, "ent_coef": 0.2, "tau": 0.3, "target_update_interval": 2, "activation": "tanh"},
+    ),
+    "sac-entropy": ("SAC", "Pendulum-v1", {**REPLAY, "target_entropy": -3.0, "tau": 0.1}),
+}
+ENGINE_ONLY = ("n_envs", "optimizer", "net_width", "net_depth", "activation")
+
+
+def _pair(kind, environment, config, monkeypatch):
+    """A new member of the engine and a model of Stable-Baselines3 with its parameters, both in float64."""
+    monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *rest, **more: obs)
+    name = "ppo" if kind == "A2C" else kind.lower()
+    algorithm, hp, state = make(name, 5, environment, np.float64, **NET, **config)
+    arguments = {key: value for key, value in config.items() if key not in ENGINE_ONLY}
+    if kind == "A2C":
+        arguments = {key: arguments[key] for key in arguments if key not in ("n_epochs", "batch_size", "clip_range")}
+    policy = export._policy_kwargs(algorithm, hp)
+    model = getattr(stable_baselines3, kind)(
+        "MlpPolicy", export._environment(environment), device="cpu", policy_kwargs=policy, **arguments
+    )
+    model.policy.double()
+    if kind == "SAC" and model.ent_coef_optimizer is not None:
+        model.log_ent_coef.data = model.log_ent_coef.data.double()
+    elif kind == "SAC":
+        model.ent_coef_tensor = torch.tensor(float(hp.ent_coef), dtype=torch.float64)
+    model.set_logger(stable_baselines3.common.logger.Logger(None, []))
+    _fill(model, name, state, environment, hp)
+    return hp, state, model
+
+
+def _fill(model, name, state, environment, hp):
+    if name == "sac" and hp.ent_coef >= 0.0:
+        model.log_ent_coef = torch.zeros(1)  # `_fill_sac` carries the temperature over; a fixed one has no place here
+    {"ppo": export._fill_ppo, "dqn": export._fill_dqn, "sac": export._fill_sac}[name](model, state, environment, hp)
+
+
+def _copy(state):
+    return {part: type(values)(*(array.copy() for array in values)) for part, values in state.items()}
+
+
+def _parameters(model):
+    return {name: value.detach().clone() for name, value in model.policy.state_dict().items()}
+
+
+def _assert_same(found, expected):
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-11, err_msg=name)
+
+
+def _as_engine_has_it(model, name, state, environment, hp):
+    """The engine's parameters under Stable-Baselines3's names: written into the model and read from it."""
+    kept = _parameters(model)
+    _fill(model, name, state, environment, hp)
+    found = _parameters(model)
+    model.policy.load_state_dict(kept)
+    return found
+
+
+def _world(environment):
+    limits = engine.limits(environment)
+    return World(environment.reset, environment.step, environment.observe, *limits)
+
+
+@pytest.mark.parametrize("case", sorted(ON_POLICY))
+def test_rollouts_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
+    kind, environment_id, config = ON_POLICY[case]
+    environment = ENVIRONMENTS[environment_id]
+    hp, state, model = _pair(kind, environment, config, monkeypatch)
+    for iteration in range(ITERATIONS):
+        before = _copy(state)
+        collected = ppo.make_agent(before["member"].parameters, environment, hp)
+        begin(before["member"], _world(environment))
+        ppo.collect_rollout(before["member"], collected, hp, _world(environment))
+        model.rollout_buffer = _rollout(collected.rollout, hp, int(state["member"].key[0]), iteration)
+        _train(ppo, state, environment, hp, ppo.make_agent(state["member"].parameters, environment, hp))
+        model.train()
+        _assert_same(_as_engine_has_it(model, "ppo", state, environment, hp), _parameters(model))
+        if case == "ppo-stops":
+            break  # how many epochs were run decides which permutation comes next
+
+
+def _train(page, state, environment, hp, agent):
+    """One iteration of the page in plain Python."""
+    functions = (environment.reset, environment.step, environment.observe)
+    page.train.py_func(state["member"], agent, hp, engine.limits(environment), *functions, 1)
+
+
+def _rollout(rollout, hp, key, iteration):
+    """A stand-in for SB3's rollout buffer that hands out the engine's minibatches of float64 numbers."""
+    from stable_baselines3.common.type_aliases import RolloutBufferSamples
+
+    tables = (rollout.observations, rollout.actions, rollout.values, rollout.log_probs)
+    tensors = [torch.tensor(table) for table in (*tables, rollout.advantages, rollout.returns)]
+    epochs = iter(range(int(hp.n_epochs)))
+
+    def get(batch_size):
+        order, counter = np.zeros(len(rollout.rewards), np.int64), iteration * int(hp.n_epochs) + next(epochs)
+        rng.permute(order, rng.bits(rng.stream(np.uint64(key), rng.SHUFFLE), counter))
+        size = batch_size or len(order)
+        pieces = np.split(order, range(size, len(order), size))
+        for rows in pieces:
+            yield RolloutBufferSamples(*(tensor[torch.tensor(rows)] for tensor in tensors))
+
+    return SimpleNamespace(get=get, values=rollout.values, returns=rollout.returns)
+
+
+@pytest.mark.parametrize("case", sorted(OFF_POLICY))
+def test_memories_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
+    kind, environment_id, config = OFF_POLICY[case]
+    environment, page = ENVIRONMENTS[environment_id], {"DQN": dqn, "SAC": sac}[kind]
+    hp, state, model = _pair(kind, environment, config, monkeypatch)
+    noise: list[object] = []
+    monkeypatch.setattr("torch.distributions.normal._standard_normal", lambda *shape, **kwargs: noise.pop(0))
+    updates = int(hp.gradient_steps) if hp.gradient_steps > 0 else int(hp.train_freq)
+    for _ in range(3 * ITERATIONS):
+        before = _copy(state)
+        agent = page.make_agent(before, environment, hp)
+        begin(before["member"], _world(environment))
+        for _ in range(int(hp.train_freq)):
+            page.step_environments(before["member"], agent, hp, _world(environment))
+        batches = [_batch(page, before, agent, hp, noise) for _ in range(updates)]
+        _train(page, state, environment, hp, page.make_agent(state, environment, hp))
+        if before["member"].counts[0] <= hp.learning_starts:
+            noise.clear()
+            continue
+        model.replay_buffer = SimpleNamespace(sample=lambda *a, waiting=batches, **k: waiting.pop(0))
+        model.train(updates, int(hp.batch_size))
+        _assert_same(
+            _as_engine_has_it(model, page.__name__.rpartition(".")[2], state, environment, hp), _parameters(model)
+        )
+    assert int(state["member"].counts[1]) >= 3 * updates
+
+
+def _batch(page, state, agent, hp, noise):
+    """The engine's next minibatch as SB3 takes it; for SAC also the normal draws of its two calls of the policy."""
+    from stable_baselines3.common.type_aliases import ReplayBufferSamples
+
+    member, n = state["member"], int(hp.batch_size)
+    if page is dqn:
+        dqn.sample_batch(member, agent, hp, 0.0)
+    else:
+        update = member.counters[rng.UPDATE]
+        member.counters[rng.UPDATE] += 1
+        seeds = [rng.bits(rng.stream(member.key[0], purpose), update) for purpose in (rng.REPLAY, rng.UPDATE)]
+        page.memory.sample_uniform(agent.replay, seeds[0], agent.batch)
+        for part in (0, 1):
+            draws = [rng.normal(rng.stream(seeds[1], part), r) for r in range(n)]
+            noise.append(torch.tensor(draws, dtype=torch.float64)[:, None])
+    rows = torch.tensor(agent.replay.rows[agent.batch])
+    inputs = (rows.shape[1] - 3) // 2
+    return ReplayBufferSamples(
+        rows[:, :inputs], rows[:, 2 * inputs : -2], rows[:, inputs : 2 * inputs], rows[:, -1:], rows[:, -2:-1]
+    )
