@@ -153,8 +153,8 @@ def test_rungs_belong_to_the_stopping_rule_or_to_the_optimizer():
         spec = load_spec(yaml.safe_load(BASE) | {"optimizer": section})
         return make_optimizer(thaw(spec.freeze(), "x"), lambda trainer: _Changeless())
 
-    assert optimizer_of({"name": "asha", "rungs": 2}).steps == (34, 100)
-    assert len(optimizer_of({"name": "asha"}).steps) == 4
+    assert optimizer_of({"name": "asha", "rungs": 2}).steps == (50, 100)
+    assert len(optimizer_of({"name": "asha"}).steps) == 3
     assert optimizer_of({"name": "random", "stop": "median", "rungs": 2}).steps == (50, 100)
     assert len(optimizer_of({"name": "random", "stop": "median"}).steps) == 5
     with pytest.raises(InputError, match="unknown option"):

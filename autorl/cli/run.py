@@ -64,7 +64,11 @@ def tune(
         print_plan(spec, folder, as_json=as_json)
         return
     refuse_existing(folder)
-    drive(Study.create(spec, folder), as_json=as_json, quiet=quiet)
+    study = Study.create(spec, folder)
+    if not quiet:
+        for text in optimizer_cautions(spec):
+            typer.echo(f"caution: {text}", err=True)
+    drive(study, as_json=as_json, quiet=quiet)
 
 
 def resume(
@@ -159,6 +163,15 @@ def refuse_existing(folder: Path) -> None:
             f"holds a study already: go on with `autorl resume {folder}`, or choose another folder with --out",
             file=str(folder),
         )
+
+
+def optimizer_cautions(spec: Spec) -> tuple[str, ...]:
+    """What the study's optimizer says about its options."""
+    from autorl.optimizers import BaseOptimizer
+    from autorl.study.setup import make_optimizer, trainer_loader
+
+    optimizer = make_optimizer(spec, trainer_loader(spec))
+    return optimizer.cautions() if isinstance(optimizer, BaseOptimizer) else ()
 
 
 def print_plan(spec: Spec, folder: Path, *, as_json: bool) -> None:

@@ -6,13 +6,14 @@ eta times longer; if there is nobody, a new configuration starts. Higher rungs f
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option
-from autorl.optimizers.hyperband import Merit, may_go_on, merit, rung_steps
+from autorl.optimizers.hyperband import Merit, cautions_of, may_go_on, merit, rung_steps
 from autorl.types import Event, FrozenMap, Proposal, ProposalId, Proposed
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ASHAOptions:
-    eta: int = option(3, "a rung lets one in eta runs go on, eta times longer", minimum=2)
-    rungs: int = option(4, "lengths a run is scored at: horizon / eta^(rungs-1), ..., horizon", minimum=1)
+    eta: int = option(2, "a rung lets one in eta runs go on, eta times longer", minimum=2)
+    rungs: int = option(3, "lengths a run is scored at: horizon / eta^(rungs-1), ..., horizon", minimum=1)
 
 
 class ASHA(BaseOptimizer[ASHAOptions]):
@@ -39,6 +40,24 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         self._waiting: list[list[Merit]] = [[] for _ in self.steps]  # of these, those not promoted yet
         self._merits: dict[ProposalId, Merit | None] = {}  # of all with an outcome; None = will not go on
         self._started = 0
+
+    def outline(self) -> tuple[str, ...]:
+        """The rungs, and how many configurations the budget pays for when every rung lets its share go on."""
+        eta, last = self.options.eta, len(self.steps) - 1
+        ends = ", ".join(f"{step:,}" for step in self.steps)
+        lines = [f"rungs end at {ends} steps; one in {eta} goes on from each at once"]
+        if math.isfinite(self.problem.budget):
+            new = [step - before for step, before in zip(self.steps, (0, *self.steps), strict=False)]
+            each = sum(steps / eta**rung for rung, steps in enumerate(new)) / self.problem.horizon
+            started = self.problem.budget / each
+            lines.append(
+                f"the budget pays for about {started:.0f} configurations, {started / eta**last:.0f} to the end"
+            )
+        return tuple(lines)
+
+    def cautions(self) -> tuple[str, ...]:
+        """Whether the lowest rung is too early to rank anything."""
+        return cautions_of(self.steps)
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         for rung in reversed(range(len(self.steps) - 1)):

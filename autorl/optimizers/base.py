@@ -201,6 +201,14 @@ class BaseOptimizer(ABC, Generic[O]):
         """Proposals that may still be resumed. None, for an optimizer of full-length runs."""
         return ()
 
+    def outline(self) -> tuple[str, ...]:
+        """How runs are cut and how far the budget goes, in lines for `--dry-run`; empty for full-length runs."""
+        return ()
+
+    def cautions(self) -> tuple[str, ...]:
+        """What a user had better know about these options before the study starts."""
+        return ()
+
     def _initial(self) -> Proposal | None:
         """The initial configuration whose turn it is; None when all were proposed."""
         number = len(self.history)

@@ -10,12 +10,15 @@ that start with fewer, longer runs, for tasks where short runs mislead. Rungs en
 
 A rung is decided when all of it is scored; meanwhile the next bracket is begun (at most `ahead` of them), so that
 workers are not idle. Failed runs, runs with a failed seed and runs that stopped themselves are never promoted.
+
+The first rung ends at a quarter of the horizon by default. In the 42 tasks of ARLBench the ranking of configurations
+after a tenth of a run correlates by 0.26 to 0.56 with the final one, after three tenths by 0.72 to 0.74.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -27,12 +30,13 @@ if TYPE_CHECKING:
 
 
 Merit: TypeAlias = tuple[float, float, ProposalId]
+EARLY = 0.2  # of the horizon: rankings of shorter runs say little about full ones
 
 
 @dataclass(frozen=True)
 class HyperbandOptions:
-    eta: int = option(3, "a rung lets one in eta runs go on, eta times longer", minimum=2)
-    rungs: int = option(4, "lengths a run is scored at: horizon / eta^(rungs-1), ..., horizon", minimum=1)
+    eta: int = option(2, "a rung lets one in eta runs go on, eta times longer", minimum=2)
+    rungs: int = option(3, "lengths a run is scored at: horizon / eta^(rungs-1), ..., horizon", minimum=1)
     ahead: int = option(1, "brackets begun while an earlier one waits for scores", minimum=0)
 
 
@@ -46,6 +50,15 @@ def rung_steps(horizon: int, eta: int, rungs: int) -> tuple[int, ...]:
     if len(set(steps)) < rungs:
         raise InputError(f"{rungs} rungs with eta {eta} do not fit into {horizon} steps", key="optimizer.rungs")
     return steps
+
+
+def cautions_of(steps: Sequence[int]) -> tuple[str, ...]:
+    """What to know about rungs that end at `steps`."""
+    share = steps[0] / steps[-1]
+    if share >= EARLY:
+        return ()
+    advice = "fewer `rungs` or a smaller `eta` make it longer"
+    return (f"the lowest rung ends after {share:.1%} of a run, where rankings say little about full runs: {advice}",)
 
 
 def may_go_on(record: Record) -> bool:
@@ -73,6 +86,11 @@ class _Bracket:
         return len(self.rungs) - 1
 
     @property
+    def awaited(self) -> list[ProposalId]:
+        """Promoted, but not continued yet."""
+        return self.promoted[-1][len(self.rungs[-1]) :]
+
+    @property
     def proposed(self) -> bool:
         """The current rung is all proposed."""
         return len(self.rungs[-1]) == self.sizes[self.rung]
@@ -92,7 +110,8 @@ class Hyperband(BaseOptimizer[HyperbandOptions]):
     def __init__(self, problem: Problem, options: HyperbandOptions) -> None:
         super().__init__(problem, options)
         self.steps = rung_steps(problem.horizon, options.eta, options.rungs)
-        self._brackets: list[_Bracket] = []
+        self._open: dict[int, _Bracket] = {}  # by number; those that are not finished
+        self._begun = 0  # brackets
         self._started = 0  # configurations tried so far
 
     def shape(self, bracket: int) -> tuple[list[int], tuple[int, ...]]:
@@ -102,61 +121,101 @@ class Hyperband(BaseOptimizer[HyperbandOptions]):
         first = math.ceil(len(self.steps) * eta**halvings / (halvings + 1))
         return [first // eta**k for k in range(halvings + 1)], self.steps[-1 - halvings :]
 
+    def outline(self) -> tuple[str, ...]:
+        """The brackets of one cycle, and how many the budget pays for."""
+        shapes = list(dict.fromkeys(_shape_text(*self.shape(number)) for number in range(len(self.steps))))
+        lines = [f"bracket {number}: {text}" for number, text in enumerate(shapes)]
+        if math.isfinite(self.problem.budget):
+            cost = sum(_cost(*self.shape(number)) for number in range(len(shapes))) / self.problem.horizon
+            brackets = self.problem.budget / cost * len(shapes)
+            lines.append(f"the budget pays for {brackets:.3g} brackets ({cost:.3g} full runs for each {len(shapes)})")
+        return tuple(lines)
+
+    def cautions(self) -> tuple[str, ...]:
+        """Whether the lowest rung is too early to rank anything."""
+        return cautions_of(self.steps)
+
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait:
-        open_ = [(number, bracket) for number, bracket in enumerate(self._brackets) if not bracket.finished]
-        for number, bracket in open_:
+        for number, bracket in self._open.items():
             if not bracket.proposed:
                 return self._next_of(number, bracket, rng)
-        if len(open_) > self.options.ahead:
+        if len(self._open) > self.options.ahead:
             return Wait()
-        sizes, steps = self.shape(len(self._brackets))
-        return self._next_of(len(self._brackets), _Bracket(sizes, steps), rng)
+        sizes, steps = self.shape(self._begun)
+        return self._next_of(self._begun, _Bracket(sizes, steps), rng)
 
     def _next_of(self, number: int, bracket: _Bracket, rng: np.random.Generator) -> Proposal:
-        rung, until = bracket.rung, bracket.steps[bracket.rung]
-        meta = FrozenMap(bracket=number, rung=rung)
-        if rung == 0:
+        """The next proposal of a bracket's current rung."""
+        if bracket.rung == 0:
             config, origin = self._new_configuration(rng)
-            return Proposal(config, until, origin=origin, meta=meta)
+            return Proposal(config, bracket.steps[0], origin=origin, meta=FrozenMap(bracket=number, rung=0))
+        return self._promotion(number, bracket)
+
+    def _promotion(self, number: int, bracket: _Bracket) -> Proposal:
+        rung = bracket.rung
         parent = bracket.promoted[rung][len(bracket.rungs[rung])]
-        origin = f"promoted to rung {rung} of bracket {number}"
-        return Proposal(self.history[parent].proposal.config, until, parent, origin=origin, meta=meta)
+        origin, meta = f"promoted to rung {rung} of bracket {number}", FrozenMap(bracket=number, rung=rung)
+        return Proposal(self.history[parent].proposal.config, bracket.steps[rung], parent, origin=origin, meta=meta)
 
     def _new_configuration(self, rng: np.random.Generator) -> tuple[Config, str]:
         if self._started < len(self.problem.initial):
             return self.problem.initial[self._started], "default" if self._started == 0 else "warm start"
+        return self._draw(rng)
+
+    def _draw(self, rng: np.random.Generator) -> tuple[Config, str]:
+        """A new configuration after the initial ones, and its origin."""
         return self.problem.space.sample(rng), "random"
 
     def _observe(self, event: Event) -> None:
-        if not isinstance(event, Proposed):
-            self._close_rung(self._brackets[self.history[event.proposal].proposal.meta["bracket"]])
-            return
-        number = event.proposal.meta["bracket"]
-        if number == len(self._brackets):
-            self._brackets.append(_Bracket(*self.shape(number)))
-        self._brackets[number].rungs[-1].append(event.id)
-        self._started += event.proposal.resume_from is None
+        if isinstance(event, Proposed):
+            number = event.proposal.meta["bracket"]
+            if number == self._begun:
+                self._open[number] = _Bracket(*self.shape(number))
+                self._begun += 1
+            bracket = self._open[number]
+            bracket.rungs[-1].append(event.id)
+            self._started += event.proposal.resume_from is None
+        else:
+            record = self.history[event.proposal]
+            number = record.proposal.meta["bracket"]
+            if number not in self._open:
+                return
+            bracket = self._open[number]
+            self._withdraw(bracket, record)
+            self._close_rung(bracket)
+        if bracket.finished:
+            del self._open[number]
+
+    def _withdraw(self, bracket: _Bracket, record: Record) -> None:
+        """Do not promote a run whose later score says that one of its seeds failed."""
+        if record.id in bracket.awaited and not may_go_on(record):
+            bracket.promoted[-1].remove(record.id)
+            bracket.sizes[bracket.rung] -= 1
 
     def _close_rung(self, bracket: _Bracket) -> None:
         """Once the current rung is all scored, decide who goes on."""
         records = [self.history[proposal] for proposal in bracket.rungs[-1]]
         if bracket.finished or not bracket.proposed or any(record.result is None for record in records):
             return
+        size = self._promote(bracket, records)
+        bracket.rungs.append([])
+        bracket.sizes[bracket.rung] = size
+        if not size:  # nobody left to promote: the bracket ends here
+            del bracket.sizes[bracket.rung + 1 :]
+
+    def _promote(self, bracket: _Bracket, records: list[Record]) -> int:
+        """Note who of the rung goes on; how many runs the next one has."""
         best = sorted(filter(may_go_on, records), key=merit)[: bracket.sizes[bracket.rung + 1]]
         bracket.promoted.append([record.id for record in best])
-        bracket.rungs.append([])
-        bracket.sizes[bracket.rung] = len(best)
-        if not best:  # nobody left to promote: the bracket ends here
-            del bracket.sizes[bracket.rung + 1 :]
+        return len(best)
 
     def keeps(self) -> Collection[ProposalId]:
         """In each open bracket, the runs of the current rung and those promoted but not continued yet."""
         kept: list[ProposalId] = []
-        for bracket in self._brackets:
-            if not bracket.finished:
-                kept += bracket.promoted[-1][len(bracket.rungs[-1]) :]
-                if bracket.rung < len(bracket.sizes) - 1:
-                    kept += bracket.rungs[-1]
+        for bracket in self._open.values():
+            kept += bracket.awaited
+            if bracket.rung < len(bracket.sizes) - 1:
+                kept += bracket.rungs[-1]
         return kept
 
 
@@ -166,3 +225,13 @@ class SuccessiveHalving(Hyperband):
     def shape(self, bracket: int) -> tuple[list[int], tuple[int, ...]]:
         """Runs per rung and the steps they are brought to."""
         return super().shape(0)
+
+
+def _shape_text(sizes: list[int], steps: Sequence[int]) -> str:
+    parts = [f"{size} {'run' if size == 1 else 'runs'} to {step:,}" for size, step in zip(sizes, steps, strict=True)]
+    return ", ".join(parts) + " steps"
+
+
+def _cost(sizes: list[int], steps: Sequence[int]) -> int:
+    """Steps a bracket trains when everybody continues from a checkpoint."""
+    return sum(size * (step - before) for size, step, before in zip(sizes, steps, (0, *steps[:-1]), strict=True))

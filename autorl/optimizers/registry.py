@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 REGISTRY: Mapping[str, str] = {
     "asha": "autorl.optimizers.asha:ASHA",
     "cmaes": "autorl.optimizers.cmaes_:CMAES",
+    "de": "autorl.optimizers.de:DE",
     "gp": "autorl.optimizers.optuna_:GP",
     "grid": "autorl.optimizers.grid:GridSearch",
     "hyperband": "autorl.optimizers.hyperband:Hyperband",

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from autorl.optimizers import BaseOptimizer
 from autorl.spec import OptimizerSection, Spec
 from autorl.store import Store
 from autorl.store.store import DATABASE
@@ -54,6 +55,7 @@ class Plan:
         open_ended: the budget is in hours: the counts are those of one proposal.
         cut: the simulation was stopped after so many segments; the study is larger.
         rungs: steps at which runs are cut; empty without.
+        outline, cautions: what the optimizer itself says about its brackets, and what to know about its options.
         checkpoints: how many outlive the study at most, besides those the optimizer may still resume.
         time: None = unknown.
     """
@@ -65,6 +67,8 @@ class Plan:
     open_ended: bool
     cut: bool
     rungs: tuple[int, ...]
+    outline: tuple[str, ...]
+    cautions: tuple[str, ...]
     checkpoints: int
     workers: int
     time: Estimate | None
@@ -88,7 +92,8 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
         cut = _simulate(study, tally)
     finally:
         study.close()
-    partial = bool(getattr(make_optimizer(light, load), "partial", False))
+    optimizer = make_optimizer(light, load)
+    partial = bool(getattr(optimizer, "partial", False))
     rungs = _rungs(spec, tally)
     search, test = tally.phase(len(study.driver.lineage)), _test_phase(spec, len(rungs) or 1)
     workers = spec.executor.workers or os.cpu_count() or 1
@@ -101,6 +106,8 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
         open_ended=open_ended,
         cut=cut,
         rungs=rungs,
+        outline=optimizer.outline() if isinstance(optimizer, BaseOptimizer) else (),
+        cautions=optimizer.cautions() if isinstance(optimizer, BaseOptimizer) else (),
         checkpoints=_kept(spec, test, search),
         workers=workers,
         time=None if open_ended or cut else estimate_time(spec, steps, workers, folder),

@@ -41,6 +41,7 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
     ]
     if plan.rungs:
         rows.append(("rungs", f"runs are cut at steps {', '.join(map(str, plan.rungs))}"))
+    rows += [("" if number else "schedule", line) for number, line in enumerate(plan.outline)]
     rows.append(("test phase", _test_text(plan)))
     if not plan.open_ended:
         search, test = plan.search, plan.test
@@ -70,6 +71,8 @@ def plan_dict(plan: Plan) -> dict[str, object]:
         "steps_of_a_run": spec.fidelity.steps,
         "evaluations_of_a_run": len(spec.evaluation_steps),
         "rungs": list(plan.rungs),
+        "schedule": list(plan.outline),
+        "cautions": list(plan.cautions),
         "exact": plan.exact,
         "open_ended": plan.open_ended,
         "search": vars(plan.search),
@@ -127,7 +130,7 @@ def _time_text(plan: Plan) -> str:
 
 
 def _notes(plan: Plan) -> list[str]:
-    notes = []
+    notes = [f"caution: {text}" for text in plan.cautions]
     if plan.cut:
         notes.append(f"counted up to {MOST_SEGMENTS:,} segments: the study is larger")
     if not plan.exact and not plan.open_ended:

@@ -13,11 +13,13 @@ NEEDS_SMAC = pytest.mark.skipif(importlib.util.find_spec("smac") is None, reason
 # Small enough that 24 proposals reach the model, and several generations.
 SETTINGS: dict[str, dict[str, Any]] = {
     "cmaes": {"options": {"population_size": 4}},
+    "de": {"options": {"population_size": 5}},
     "gp": {"options": {"startup": 3}, "proposals": 9, "pytestmark": [pytest.mark.slow, pytest.mark.timeout(600)]},
     "nsga2": {"options": {"population_size": 4}},
     "asha": {"options": {"rungs": 3}},
     "hyperband": {"options": {"rungs": 3}},
     "pbt": {"options": {"population": 4, "generations": 5}},
+    "phases": {"options": {"phases": 4, "configurations": 6}},
     "smac": {"options": {"startup": 4, "refit": 4}, "proposals": 12, "pytestmark": [pytest.mark.slow, NEEDS_SMAC]},
     "sobol": {"options": {"seed": 3}},
     "successive_halving": {"options": {"rungs": 3}},

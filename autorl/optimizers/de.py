@@ -1,0 +1,169 @@
+"""Differential evolution, rand/1/bin (Storn and Price 1997), over a population of full-length runs.
+
+A member is a point of the unit cube. Its child takes each coordinate with probability `crossover` from a mutant
+a + scale * (b - c) of three other members, and replaces it unless worse. Replacing is immediate: children are made
+from the population of the moment, one at a time per member, so that workers need not wait for a generation. Points
+stay points: an integer or a choice is read off them, coordinates of inactive hyperparameters are carried along, and a
+coordinate that a mutation puts outside the cube is drawn anew.
+
+    members 0..3 scored   -> Proposal(child of 0)      meta: slot 0, its point
+    Proposed              -> Proposal(child of 1)      0 is still training: 1 has its turn
+    Scored(child of 0)    -> member 0 is the child, if that is at least as good
+
+References:
+    Storn and Price, "Differential evolution: a simple and efficient heuristic for global optimization over continuous
+    spaces", Journal of Global Optimization 11, 1997.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autorl.optimizers.base import BaseOptimizer, History, Problem, Record, option, violation
+from autorl.types import Config, Event, Proposal, ProposalId, Proposed, Scored, Wait
+
+if TYPE_CHECKING:
+    from autorl.space import Space
+
+Point = NDArray[np.float64]
+
+PARENTS = 3  # of a mutant
+REDRAWS = 8  # of a child that was proposed before
+
+
+@dataclass(frozen=True)
+class DEOptions:
+    population_size: int = option(20, "members", minimum=PARENTS + 1)
+    scale: float = option(0.5, "of the difference of two members that is added to a third", minimum=0.0, maximum=2.0)
+    crossover: float = option(0.5, "probability that a coordinate comes from the mutant", minimum=0.0, maximum=1.0)
+
+
+class DE(BaseOptimizer[DEOptions]):
+    """Differential evolution, rand/1/bin: differences of members make children, which replace worse members."""
+
+    Options = DEOptions
+
+    def __init__(self, problem: Problem, options: DEOptions) -> None:
+        super().__init__(problem, options)
+        self._members = Members(self.history, options.population_size)
+        self._proposed: set[Config] = set()
+
+    def _initial(self) -> Proposal | None:
+        first = super()._initial()
+        if first is None:
+            return None
+        meta = {"slot": len(self.history) % self._members.size, "point": point_of(self.problem.space, first.config)}
+        return self._propose(first.config, first.origin, meta)
+
+    def _ask(self, rng: np.random.Generator) -> Proposal | Wait:
+        slot = self._members.idle()
+        if slot is None:
+            return Wait()
+        target = self._members.occupant[slot]
+        parents = [point(record) for record in self._members.records() if record.id != target]
+        breeding = target is not None and len(parents) >= PARENTS
+        space, origin = self.problem.space, f"child of proposal {target}" if breeding else "random"
+        for attempt in range(1 + REDRAWS):
+            if target is not None and breeding and attempt < REDRAWS:
+                mutant = mutate(parents, self.options.scale, rng)
+                drawn = cross(space, point(self.history[target]), mutant, self.options.crossover, rng)
+            else:
+                drawn = rng.random(len(space.names))
+            config = space.decode(drawn, rng)
+            if config not in self._proposed:
+                break
+        else:
+            origin = "random: every child was proposed before"
+        return self._propose(config, origin, {"slot": slot, "point": point_of(space, config, drawn)})
+
+    def _observe(self, event: Event) -> None:
+        if isinstance(event, Proposed):
+            self._proposed.add(event.proposal.config)
+            self._members.begin(event.id, event.proposal.meta["slot"])
+        else:
+            record = self.history[event.proposal]
+            self._members.judge(record, record.proposal.meta["slot"])
+
+
+class Members:
+    """The slots of a population: who holds each, and who is in training to challenge. A fold over proposals.
+
+    Attributes:
+        occupant: by slot; None until somebody was scored there.
+    """
+
+    def __init__(self, history: History, size: int) -> None:
+        self.size = size
+        self.occupant: list[ProposalId | None] = [None] * size
+        self._history = history
+        self._training: list[set[ProposalId]] = [set() for _ in range(size)]
+        self._turn = 0
+
+    def idle(self) -> int | None:
+        """The slot whose turn it is: the next in the circle in which nobody trains; None if there is none."""
+        circle = ((self._turn + k) % self.size for k in range(self.size))
+        return next((slot for slot in circle if not self._training[slot]), None)
+
+    def begin(self, proposal: ProposalId, slot: int) -> None:
+        """`proposal` trains to challenge whoever holds `slot`."""
+        self._training[slot].add(proposal)
+        self._turn = slot + 1
+
+    def judge(self, record: Record, slot: int) -> None:
+        """The challenger has an outcome: it holds the slot unless it failed or the occupant is better."""
+        self._training[slot].discard(record.id)
+        occupant = self.occupant[slot]
+        if not isinstance(record.result, Scored):
+            return
+        if occupant is None or rank(record) <= rank(self._history[occupant]):
+            self.occupant[slot] = record.id
+
+    def records(self) -> list[Record]:
+        """The occupants, by slot."""
+        return [self._history[occupant] for occupant in self.occupant if occupant is not None]
+
+
+def rank(record: Record) -> tuple[float, float]:
+    """Sorts better first: feasible before infeasible, then by score."""
+    return violation(record), -record.values[0]
+
+
+def point(record: Record) -> Point:
+    """Shape (n,): where a proposal lies in the unit cube, inactive hyperparameters included."""
+    return np.array(record.proposal.meta["point"])
+
+
+def point_of(space: Space, config: Config, drawn: Point | None = None) -> list[float]:
+    """The point behind `config`: `drawn` where that gives the values it has, their own places where they were repaired.
+
+    Without `drawn`, inactive hyperparameters are at their defaults.
+    """
+    unit = space.to_unit(config)
+    if drawn is None:
+        defaults = [hyperparameter.to_unit(hyperparameter.default) for hyperparameter in space.hyperparameters.values()]
+        return [float(coordinate) for coordinate in np.where(np.isnan(unit), defaults, unit)]
+    before: Mapping[str, Any] = space.from_unit(drawn)
+    kept = [name not in config or config[name] == before.get(name) for name in space.names]
+    return [float(coordinate) for coordinate in np.where(kept, drawn, unit)]
+
+
+def mutate(parents: Sequence[Point], scale: float, rng: np.random.Generator) -> Point:
+    """The point a + scale * (b - c) of three different parents; coordinates outside the cube are drawn anew."""
+    a, b, c = (parents[int(index)] for index in rng.choice(len(parents), PARENTS, replace=False))
+    mutant = a + scale * (b - c)
+    anew = rng.random(len(mutant))
+    return np.where((mutant < 0) | (mutant > 1), anew, mutant)
+
+
+def cross(space: Space, target: Point, mutant: Point, probability: float, rng: np.random.Generator) -> Point:
+    """Coordinates of the mutant with `probability`, at least one of those that vary; the others of the target."""
+    taken = rng.random(len(target)) < probability
+    varied = [i for i, item in enumerate(space.hyperparameters.values()) if item.numeric or item.n_choices > 1]
+    if varied:
+        taken[varied[int(rng.integers(len(varied)))]] = True
+    return np.where(taken, mutant, target)
