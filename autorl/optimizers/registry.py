@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 
 REGISTRY: Mapping[str, str] = {
     "asha": "autorl.optimizers.asha:ASHA",
+    "bohb": "autorl.optimizers.bohb:BOHB",
     "cmaes": "autorl.optimizers.cmaes_:CMAES",
     "de": "autorl.optimizers.de:DE",
+    "dehb": "autorl.optimizers.dehb:DEHB",
     "gp": "autorl.optimizers.optuna_:GP",
     "grid": "autorl.optimizers.grid:GridSearch",
     "hyperband": "autorl.optimizers.hyperband:Hyperband",
     "nsga2": "autorl.optimizers.optuna_:NSGA2",
+    "pb2": "autorl.optimizers.pb2:PB2",
     "pbt": "autorl.optimizers.pbt:PBT",
     "phases": "autorl.optimizers.phases:Phases",
     "random": "autorl.optimizers.random:RandomSearch",

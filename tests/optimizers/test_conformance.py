@@ -14,10 +14,12 @@ NEEDS_SMAC = pytest.mark.skipif(importlib.util.find_spec("smac") is None, reason
 SETTINGS: dict[str, dict[str, Any]] = {
     "cmaes": {"options": {"population_size": 4}},
     "de": {"options": {"population_size": 5}},
+    "dehb": {"options": {"rungs": 2}},
     "gp": {"options": {"startup": 3}, "proposals": 9, "pytestmark": [pytest.mark.slow, pytest.mark.timeout(600)]},
     "nsga2": {"options": {"population_size": 4}},
     "asha": {"options": {"rungs": 3}},
     "hyperband": {"options": {"rungs": 3}},
+    "pb2": {"options": {"population": 4, "generations": 5}},
     "pbt": {"options": {"population": 4, "generations": 5}},
     "phases": {"options": {"phases": 4, "configurations": 6}},
     "smac": {"options": {"startup": 4, "refit": 4}, "proposals": 12, "pytestmark": [pytest.mark.slow, NEEDS_SMAC]},
@@ -39,3 +41,23 @@ class TestMedianStop(OptimizerConformance):
 class TestMedianStopAroundTPE(OptimizerConformance):
     optimizer = "tpe"
     options: ClassVar = {"startup": 4, "stop": "median", "rungs": 3, "peers": 2}
+
+
+class TestPBTTournament(OptimizerConformance):
+    optimizer = "pbt"
+    options: ClassVar = {"population": 4, "generations": 5, "selection": "tournament"}
+
+
+class TestPBTAsynchronous(OptimizerConformance):
+    optimizer = "pbt"
+    options: ClassVar = {"population": 4, "generations": 5, "synchronous": False}
+
+
+class TestPBTSeveralFrequencies(OptimizerConformance):
+    optimizer = "pbt"
+    options: ClassVar = {"population": 6, "generations": 4, "frequencies": 2}
+
+
+class TestPB2Asynchronous(OptimizerConformance):
+    optimizer = "pb2"
+    options: ClassVar = {"population": 4, "generations": 5, "synchronous": False, "window": 8, "refit": 2}
