@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     import duckdb
 
 _FAILED = "status NOT IN ('done', 'stopped')"
+_engine: tuple[int, duckdb.DuckDBPyConnection] | None = None  # process id, and its DuckDB: starting one takes 15 ms
+_starting = threading.Lock()
 
 
 def connect(folder: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection:
@@ -28,7 +32,7 @@ def connect(folder: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection:
     import duckdb
 
     try:
-        return _meaning(_files(duckdb.connect(), folder, manifest), str(folder), manifest)
+        return _meaning(_files(_connection(), folder, manifest), str(folder), manifest)
     except duckdb.Error as error:
         raise InputError(f"cannot be read: {first_line(error)}", file=str(folder)) from None
 
@@ -39,13 +43,11 @@ def connect_frames(tables: Tables, space: Space, manifest: Manifest) -> duckdb.D
     Raises:
         InputError: a table has wrong columns.
     """
-    import duckdb
-
-    connection = duckdb.connect()
+    connection = _connection()
     for name in TABLES:
         connection.register("frame", tables[name])
         cells = cast_list(table_columns(name, tables.columns(name), space))
-        connection.execute(f"CREATE TABLE {name} AS SELECT {cells} FROM frame")
+        connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {cells} FROM frame")
         connection.unregister("frame")
     return _meaning(connection, manifest.id, manifest)
 
@@ -53,6 +55,17 @@ def connect_frames(tables: Tables, space: Space, manifest: Manifest) -> duckdb.D
 def first_line(error: Exception) -> str:
     """The message of an error without the drawing that DuckDB puts under it."""
     return str(error).splitlines()[0]
+
+
+def _connection() -> duckdb.DuckDBPyConnection:
+    """A connection of its own to the process's DuckDB: what is temporary in it, nobody else sees."""
+    import duckdb
+
+    global _engine
+    with _starting:
+        if _engine is None or _engine[0] != os.getpid():  # a forked child must not use its parent's threads
+            _engine = (os.getpid(), duckdb.connect())
+        return _engine[1].cursor()
 
 
 def _files(connection: duckdb.DuckDBPyConnection, folder: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection:
@@ -65,7 +78,8 @@ def _files(connection: duckdb.DuckDBPyConnection, folder: Path, manifest: Manife
                 f"the files of table '{name}' are missing: {missing or 'none is listed'}", file=str(folder)
             )
         listed = ", ".join("'" + str(folder / file).replace("'", "''") + "'" for file in files)
-        connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{listed}], union_by_name = true)")
+        union = ", union_by_name = true" if len(files) > 1 else ""
+        connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet([{listed}]{union})")
     return connection
 
 
@@ -77,15 +91,15 @@ def _meaning(connection: duckdb.DuckDBPyConnection, where: str, manifest: Manife
     metric = f'"{objective.metric}"'
     raised = metric if objective.floor is None else f"greatest({metric}, {objective.floor!r})"
     connection.execute(
-        f"CREATE VIEW measured AS SELECT run_id, step, "
+        f"CREATE TEMP VIEW measured AS SELECT run_id, step, "
         f"CAST(CASE WHEN {metric} IS NOT NULL AND NOT isnan({metric}) THEN {raised} END AS FLOAT) AS value FROM evals"
     )
     worst = "min" if objective.direction == "maximize" else "max"
     constant = f"SELECT CAST({objective.penalty!r} AS FLOAT) AS value"
     recorded = f"SELECT {worst}(value) AS value FROM measured"
-    connection.execute(f"CREATE VIEW penalty AS {recorded if objective.penalty is None else constant}")
+    connection.execute(f"CREATE TEMP VIEW penalty AS {recorded if objective.penalty is None else constant}")
     connection.execute(
-        "CREATE VIEW scores AS "
+        "CREATE TEMP VIEW scores AS "
         "SELECT run_id, config_id, seed, seed_role, each.step, "
         f"coalesce(measured.value, CASE WHEN {_FAILED} THEN penalty.value END) AS value "
         "FROM penalty, runs CROSS JOIN (SELECT DISTINCT step FROM evals) AS each "

@@ -23,6 +23,8 @@ from autorl.statistics import Aggregate, parse_aggregate, ranking
 from autorl.types import Config, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     import duckdb
     import pandas as pd
 
@@ -76,6 +78,14 @@ class Landscape:
         """The search space of the configurations."""
         return self._study.space if self._study else load_space(self.path / "space.yaml")
 
+    @cached_property
+    def phases(self) -> tuple[int, ...]:
+        """Steps at which phases begin, each from the best agent of the one before; (0,) for a landscape without."""
+        if "phases" not in self.manifest.sampler:
+            return (0,)
+        found = self.sql("SELECT DISTINCT start_step FROM runs ORDER BY start_step").fetchall()
+        return tuple(int(row[0]) for row in found) or (0,)
+
     @property
     def is_study(self) -> bool:
         """Whether this is a study's folder, which has no files of the landscape format."""
@@ -112,24 +122,23 @@ class Landscape:
     @cached_property
     def grid(self) -> Grid:
         """The objective of all runs trained from the start as a dense array, loaded once."""
+        scratch = self._runs.loc[self._runs["start_step"] == 0]
+        runs = [scratch[name].tolist() for name in ("run_id", "config_id", "seed", "seed_role", "status")]
         with self._lock:
-            runs = self._connection.execute(
-                "SELECT run_id, config_id, CAST(seed AS INTEGER), seed_role, status FROM runs WHERE start_step = 0"
-            ).fetchall()
             found = self._connection.execute("SELECT run_id, step, value FROM measured").fetchnumpy()
             ids = [row[0] for row in self._connection.execute("SELECT config_id FROM configs").fetchall()]
-            penalty = self._connection.execute("SELECT value FROM penalty").fetchall()[0][0]
+            failed = not set(runs[-1]) <= {"done", "stopped"}
+            penalty = self._connection.execute("SELECT value FROM penalty").fetchall()[0][0] if failed else np.nan
         values = np.ma.filled(np.ma.asarray(found["value"], dtype=np.float32), np.nan)
         evals = (np.asarray(found["run_id"], dtype=np.int64), np.asarray(found["step"], dtype=np.int64), values)
-        return assemble(runs, evals, penalty, self.manifest.steps, ids)
+        return assemble(list(zip(*runs, strict=True)), evals, penalty, self.manifest.steps, ids)
 
     def config(self, config_id: int) -> Config:
         """The configuration of an id. Raises InputError if there is none."""
-        with self._lock:
-            rows = self._connection.execute("SELECT * FROM configs WHERE config_id = ?", [config_id]).df()
-        if rows.empty:
+        row = self._config_rows.get(config_id)
+        if row is None:
             raise InputError(f"no configuration {config_id} in {self.manifest.id}", key="config_id")
-        return config_of_row(self.space, rows.to_dict("records")[0])
+        return config_of_row(self.space, row)
 
     def best(self, seeds: SeedSet = "tuning", by: str | Aggregate = "iqm", step: int | None = None) -> Choice:
         """The best configuration by an aggregate over the seeds of a role, at a step (None = the last).
@@ -166,9 +175,7 @@ class Landscape:
         for role in ("tuning", "test"):
             if role in self.grid.roles:
                 table[f"{role}_{aggregate.name}"] = [self._over(role, aggregate, at, int(row)) for row in rows]
-        with self._lock:
-            configs = self._connection.execute("SELECT * EXCLUDE (config_hash, origin) FROM configs").df()
-        return pd.DataFrame(table).merge(configs, on="config_id", how="left")
+        return pd.DataFrame(table).merge(self._configs, on="config_id", how="left")
 
     def curves(self, config_id: int) -> pd.DataFrame:
         """Learning curves of a configuration as stored: run_id, seed, seed_role, status, step and every metric.
@@ -176,15 +183,20 @@ class Landscape:
         Raises:
             InputError: there is no such configuration.
         """
-        with self._lock:
-            frame: pd.DataFrame = self._connection.execute(
-                "SELECT run_id, seed, seed_role, status, evals.* EXCLUDE (run_id) FROM runs JOIN evals USING (run_id) "
-                "WHERE config_id = ? ORDER BY seed, run_id, step",
-                [config_id],
-            ).df()
-        if frame.empty:
+        import pandas as pd
+
+        runs = self._runs.loc[self._runs["config_id"] == config_id]
+        ids = runs["run_id"].to_numpy()
+        if not len(ids):
             self.config(config_id)
-        return frame
+        query = "SELECT * FROM evals WHERE run_id BETWEEN ? AND ?"  # by the files' statistics: they are sorted by run
+        with self._lock:
+            found = self._connection.execute(query, [int(ids.min(initial=0)), int(ids.max(initial=-1))]).df()
+        places = np.minimum(np.searchsorted(ids, found["run_id"]), max(len(ids) - 1, 0))
+        rows = np.flatnonzero(ids[places] == found["run_id"]) if len(ids) else places
+        order = rows[np.lexsort((found["step"].to_numpy()[rows], places[rows], runs["seed"].to_numpy()[places[rows]]))]
+        known = {name: runs[name].take(places[order]).array for name in ("run_id", "seed", "seed_role", "status")}
+        return pd.DataFrame(known | {name: found[name].array[order] for name in found if name != "run_id"})
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per evaluation with everything known about it: run, configuration, metrics."""
@@ -221,6 +233,24 @@ class Landscape:
         return SurrogateObjective(self, min_correlation=bar, force=force)
 
     @cached_property
+    def _runs(self) -> pd.DataFrame:
+        """The table of runs without what is the same for all, by run_id."""
+        with self._lock:
+            return self._connection.execute(
+                "SELECT run_id, config_id, seed, seed_role, status, start_step FROM runs ORDER BY run_id"
+            ).df()
+
+    @cached_property
+    def _configs(self) -> pd.DataFrame:
+        """Hyperparameters by config_id."""
+        with self._lock:
+            return self._connection.execute("SELECT * EXCLUDE (config_hash, origin) FROM configs").df()
+
+    @cached_property
+    def _config_rows(self) -> dict[int, dict[Hashable, Any]]:
+        return {int(row["config_id"]): row for row in self._configs.to_dict("records")}
+
+    @cached_property
     def _connection(self) -> duckdb.DuckDBPyConnection:
         if self._study is not None:
             return connect_frames(self._study.tables, self._study.space, self.manifest)
@@ -233,9 +263,19 @@ class Landscape:
             table = -table
         complete = np.flatnonzero(~np.isnan(table).any(axis=1))
         if not len(complete):
-            raise InputError(f"no configuration has a score for every {seeds} seed at this step", file=str(self.path))
+            raise InputError(self._nobody(seeds, at), file=str(self.path), key="step")
         order: npt.NDArray[np.int64] = complete[ranking(table[complete], aggregate)]
         return order
+
+    def _nobody(self, seeds: SeedSet, at: int) -> str:
+        """Why no configuration can be ranked at a step."""
+        step, starts = int(self.grid.steps[at]), self.phases
+        if len(starts) == 1 or step <= starts[1]:
+            return f"no configuration has a score for every {seeds} seed at step {step}"
+        return (
+            f"at step {step} there is no best configuration: phases begin at steps {', '.join(map(str, starts))}, each "
+            f"from the best agent of the one before; ask at a step up to {starts[1]}, or compare the phases"
+        )
 
     def _over(self, seeds: str, aggregate: Aggregate, at: int, row: int) -> float | None:
         """The aggregate of one row over the seeds of a role; None without any, or if one is missing."""

@@ -76,13 +76,20 @@ class Grid:
 
 def _positions(axis: Integers, wanted: npt.ArrayLike, name: str) -> Integers:
     values = np.asarray(wanted)
-    places = np.minimum(np.searchsorted(axis, values), len(axis) - 1)
-    wrong = axis[places] != values
-    if np.any(wrong):
-        first = np.atleast_1d(values)[np.atleast_1d(wrong)][0]
+    places, known = _find(axis, values)
+    if not known.all():
+        first = np.atleast_1d(values)[~np.atleast_1d(known)][0]
         nearest = int(axis[np.abs(axis - first).argmin()])
         raise InputError(f"{first} is not in this data set ({axis[0]}..{axis[-1]}); the nearest is {nearest}", key=name)
-    return np.asarray(places, dtype=np.int64)
+    return places
+
+
+def _find(axis: Integers, wanted: npt.NDArray[np.int64]) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Places of values on an ascending axis, and which of them are there."""
+    if not len(axis):
+        return np.zeros(wanted.shape, dtype=np.int64), np.zeros(wanted.shape, dtype=bool)
+    places = np.minimum(np.searchsorted(axis, wanted), len(axis) - 1)
+    return np.asarray(places, dtype=np.int64), np.asarray(axis[places] == wanted)
 
 
 def assemble(
@@ -113,10 +120,9 @@ def assemble(
     )
     order = np.argsort(numbers)
     run_ids, at, measured = evals
-    known = np.isin(run_ids, numbers) & np.isin(at, axis)
-    targets = cells[order[np.searchsorted(numbers[order], run_ids[known])]] * len(axis) + np.searchsorted(
-        axis, at[known]
-    )
+    (run_places, run_known), (step_places, step_known) = _find(numbers[order], run_ids), _find(axis, at)
+    known = run_known & step_known
+    targets = cells[order[run_places[known]]] * len(axis) + step_places[known]
     flat.reshape(-1)[targets] = measured[known]
     unlike = np.flatnonzero((flat.reshape(-1)[targets] != measured[known]) & ~np.isnan(measured[known]))
     if len(unlike):
