@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from autorl.report.plan import Estimate
     from autorl.spec import Spec
 
-_PROBED = 8  # configurations that are trained for one evaluation interval to measure the speed
+_PROBED = 8  # configurations that are trained for a few evaluation intervals to measure the speed
+_PROBED_INTERVALS = 3  # long enough to be past what happens once, such as filling a memory
 _PROBE_SECONDS = 10.0
 # Measured on the shipped landscapes and the studies they were written from.
 _LANDSCAPE_BYTES = {"evaluation": 14, "run": 40}
@@ -103,12 +104,12 @@ def _estimate(spec: Spec, folder: Path, workers: int, runs: int) -> Estimate | N
     if not all(trainer.name.startswith("population/") for trainer in spec.trainers.values()):
         return estimate_time(spec, runs * spec.fidelity.steps, workers, folder)
     seconds, count = _seconds_per_run(spec)
-    source = f"{count} configurations trained here for {_interval(spec)} steps each: {seconds:.2f} s a run and worker"
+    source = f"{count} configurations trained here for a while: {seconds:.2f} s a run and worker"
     return Estimate(runs * seconds / workers, source)
 
 
 def _seconds_per_run(spec: Spec) -> tuple[float, int]:
-    """Mean seconds of a run, and of how many configurations: each trained for one evaluation interval, then scaled."""
+    """Mean seconds of a run, and of how many configurations: a few evaluation intervals of each, scaled up."""
     from autorl.study import Study
     from autorl.study.setup import trainer_loader
 
@@ -119,23 +120,21 @@ def _seconds_per_run(spec: Spec) -> tuple[float, int]:
     finally:
         study.close()
     firsts = [segment for segment in segments if segment.seed == spec.plan.tuning[0]]
-    interval = _interval(spec)
+    steps = spec.evaluation_steps[:_PROBED_INTERVALS]
 
-    def seconds(segment: Segment, until: int) -> float:
-        short = dataclasses.replace(segment, until=until, evaluate_at=(until,), save=False, folder="", log=None)
+    def seconds(segment: Segment, evaluate_at: tuple[int, ...]) -> float:
+        short = dataclasses.replace(
+            segment, until=evaluate_at[-1], evaluate_at=evaluate_at, save=False, folder="", log=None
+        )
         began = time.perf_counter()
         load(segment.trainer).train(short, lambda report: None)
         return time.perf_counter() - began
 
-    seconds(firsts[0], 1)  # compiles, or loads what was compiled
+    seconds(firsts[0], (1,))  # compiles, or loads what was compiled
     measured: list[float] = []
     while len(measured) < len(firsts) and sum(measured) < _PROBE_SECONDS:
-        measured.append(seconds(firsts[len(measured)], interval))
-    return sum(measured) / len(measured) * spec.fidelity.steps / interval, len(measured)
-
-
-def _interval(spec: Spec) -> int:
-    return spec.evaluation_steps[0]
+        measured.append(seconds(firsts[len(measured)], steps))
+    return sum(measured) / len(measured) * spec.fidelity.steps / steps[-1], len(measured)
 
 
 def _rows(spec: Spec, name: str, cost: Cost) -> list[tuple[str, str]]:

@@ -147,7 +147,8 @@ def complete_or_explained(landscape: Landscape) -> Iterator[str]:
 def counted_steps(landscape: Landscape) -> Iterator[str]:
     """Steps are counted environment steps (published "10,000 steps" were really a rollout of 16,384).
 
-    Runs that end with a whole rollout past the last evaluation are so where the manifest says by how much.
+    Runs that end with a whole rollout past the last evaluation are so where the manifest says by how much; what goes on
+    from such a run has so many steps less to go.
     """
     if landscape.manifest.step_unit != "environment_steps":
         return
@@ -155,8 +156,8 @@ def counted_steps(landscape: Landscape) -> Iterator[str]:
     wrong = landscape.sql(
         "SELECT run_id, environment_steps, max(step) - start_step AS steps FROM runs JOIN evals USING (run_id) "
         "WHERE status = 'done' GROUP BY run_id, environment_steps, start_step "
-        f"HAVING environment_steps < steps OR environment_steps > greatest({_SLACK} * steps, steps + {overshoot}) "
-        "ORDER BY run_id"
+        f"HAVING environment_steps < steps - CASE WHEN start_step > 0 THEN {overshoot} ELSE 0 END "
+        f"OR environment_steps > greatest({_SLACK} * steps, steps + {overshoot}) ORDER BY run_id"
     ).fetchall()
     if wrong:
         run, steps, last = wrong[0]

@@ -78,12 +78,17 @@ class Replay:
         wrap_seeds: whether seeds past the last recorded one of their role begin again instead of being refused.
 
     Raises:
-        InputError: no configuration was trained with every tuning seed.
+        InputError: no configuration was trained with every tuning seed, or all were trained in phases.
     """
 
     def __init__(self, landscape: Landscape, lookup: LookUp = "nearest", wrap_seeds: bool = False) -> None:
         if lookup not in LOOK_UPS:
             raise InputError(f"expected {' or '.join(LOOK_UPS)}, got {lookup!r}", key="lookup")
+        if len(landscape.phases) > 1:
+            message = (
+                f"in phases: runs from scratch end at step {landscape.phases[1]}, so whole runs cannot be replayed"
+            )
+            raise InputError(message, file=str(landscape.path))
         self.landscape, self.lookup, self.wrap_seeds = landscape, lookup, wrap_seeds
         self.space, self.grid = landscape.space, landscape.grid
         self._rows: dict[Config, int] = {}
