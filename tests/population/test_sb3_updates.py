@@ -125,12 +125,29 @@ def test_rollouts_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
         collected = ppo.make_agent(before["member"].parameters, environment, hp)
         begin(before["member"], _world(environment))
         ppo.collect_rollout(before["member"], collected, hp, _world(environment))
+        _assert_advantages(model, collected, hp)
         model.rollout_buffer = _rollout(collected.rollout, hp, int(state["member"].key[0]), iteration)
         _train(ppo, state, environment, hp, ppo.make_agent(state["member"].parameters, environment, hp))
         model.train()
         _assert_same(_as_engine_has_it(model, "ppo", state, environment, hp), _parameters(model))
         if case == "ppo-stops":
             break  # how many epochs were run decides which permutation comes next
+
+
+def _assert_advantages(model, agent, hp):
+    """The advantages and returns of a rollout are those that SB3's own buffer computes from its rewards and values."""
+    from stable_baselines3.common.buffers import RolloutBuffer
+
+    n_steps, n_envs, rollout = int(hp.n_steps), int(hp.n_envs), agent.rollout
+    buffer = RolloutBuffer(
+        n_steps, model.observation_space, model.action_space, "cpu", float(hp.gae_lambda), float(hp.gamma), n_envs
+    )
+    buffer.values, buffer.rewards = rollout.values.reshape(n_steps, -1), rollout.rewards.reshape(n_steps, -1)
+    dones = rollout.dones.reshape(n_steps, -1)
+    buffer.episode_starts[1:] = dones[:-1]
+    buffer.compute_returns_and_advantage(torch.tensor(agent.critic.outputs[:n_envs, 0].copy()), dones[-1])
+    for found, expected in ((rollout.advantages, buffer.advantages), (rollout.returns, buffer.returns)):
+        np.testing.assert_allclose(found.reshape(n_steps, -1), expected, rtol=1e-5, atol=1e-5)
 
 
 def _train(page, state, environment, hp, agent):
