@@ -261,6 +261,7 @@ app.command()(build)
 app.command()(landscape_analysis.importance)
 app.command()(landscape_analysis.subset)
 app.command()(landscape_analysis.analyse)
+app.command()(landscape_analysis.plot)
 
 
 def _folders(source: str) -> list[Path]:

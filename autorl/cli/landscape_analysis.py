@@ -1,4 +1,4 @@
-"""`autorl landscape importance | subset | analyse`: what landscapes say about hyperparameters and environments."""
+"""`autorl landscape importance | subset | analyse | plot`: what landscapes say."""
 
 from __future__ import annotations
 
@@ -139,19 +139,63 @@ def analyse(
     tunability    what choosing gains over a typical configuration, a row per landscape
     values        scores by value of a hyperparameter (-p NAME)
     """  # noqa: D301
-    show(answer_of(sources, kind, names or [], seeds, step), as_json=as_json, limit=limit)
+    show(answer_of(landscapes_of(sources), kind, names or [], seeds, step), as_json=as_json, limit=limit)
 
 
-def answer_of(sources: list[str], kind: str, names: list[str], seeds: str | None, step: int | None) -> Answer:
-    """The answer of a kind about landscapes by name."""
+def plot(
+    sources: Sources,
+    kind: KindName,
+    names: Names = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A .png, .svg, .pdf, or .html (interactive) file; default a .png in this folder."),
+    ] = None,
+    method: Annotated[str, typer.Option(help="Of importance: fanova, local or tunability.")] = "fanova",
+    seeds: AnySeeds = None,
+    step: Step = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw importance, subset, or any kind of `analyse` (see there) into a file.
+
+    An .html file is interactive and complete: it opens without a network.
+    """
+    from autorl.landscapes import analysis
+
+    data = landscapes_of(sources)
+    if names and kind in ("importance", "subset"):
+        raise InputError(f"{kind} takes no hyperparameters", key="--hyperparameter")
+    if method != "fanova" and kind != "importance":
+        raise InputError("only importance has a method", key="--method")
+    if kind == "importance":
+        if len(data) > 1:
+            raise InputError(f"importance takes one landscape, got {len(data)}", key="landscape")
+        chosen: Any = method
+        answer = analysis.importance(data[0], chosen, role(seeds or "all"), step, interactions=method == "fanova")
+    elif kind == "subset":
+        if step is not None:
+            raise InputError("subset looks at the last step and takes none", key="--step")
+        answer = analysis.subset(data, seeds=role(seeds or "all"))
+    else:
+        answer = answer_of(data, kind, names or [], seeds, step)
+    written = analysis.save(answer, out or Path(f"{_stem(answer)}.png"))
+    if as_json:
+        print_json({"file": str(written), "kind": answer.kind, "notes": list(answer.notes)})
+        return
+    typer.echo(str(written))
+    for note in answer.notes:
+        typer.echo(f"note: {note}")
+
+
+def answer_of(data: list[Landscape], kind: str, names: list[str], seeds: str | None, step: int | None) -> Answer:
+    """The answer of a kind about landscapes."""
     from autorl.landscapes import analysis
 
     if kind not in analysis.KINDS:
         from autorl.space import unknown_key
 
-        raise InputError(unknown_key(kind, analysis.KINDS), key="KIND")
+        raise InputError(unknown_key(kind, [*analysis.KINDS, "importance", "subset"]), key="KIND")
     chosen = None if seeds is None else role(seeds)
-    return analysis.analyse(landscapes_of(sources), kind, names, chosen, step)
+    return analysis.analyse(data, kind, names, chosen, step)
 
 
 def landscapes_of(sources: list[str]) -> list[Landscape]:
@@ -212,6 +256,13 @@ def document(answer: Answer) -> dict[str, Any]:
         "notes": list(answer.notes),
         "rows": rows,
     }
+
+
+def _stem(answer: Answer) -> str:
+    """`dqn-CartPole-v1-values-learning_rate`."""
+    about = answer.data[0].manifest
+    named = [about.algorithm, *([about.environment] if len(answer.data) == 1 else []), answer.kind]
+    return "-".join([*named, *answer.about.get("hyperparameters", [])]).replace("/", "_")
 
 
 def _summary(table: pd.DataFrame) -> pd.DataFrame:

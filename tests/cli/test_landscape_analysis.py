@@ -247,6 +247,75 @@ def test_without_scikit_learn_the_package_is_named(one, monkeypatch):
     assert "needs scikit-learn" in autorl("landscape", "importance", one, code=2).stderr
 
 
+def test_plot_writes_what_it_is_asked_for(one, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="the extra plots is not installed")
+    pytest.importorskip("plotly", reason="the extra plots is not installed")
+    monkeypatch.chdir(tmp_path)
+    assert autorl("landscape", "plot", one, "values", "-p", "width").stdout.split() == ["dqn-A-v0-values-width.png"]
+    assert Path("dqn-A-v0-values-width.png").read_bytes().startswith(b"\x89PNG")
+    found = as_json("landscape", "plot", one, "budget", "--out", tmp_path / "b.svg", "--seeds", "test")
+    assert (found["kind"], found["file"]) == ("budget", str(tmp_path / "b.svg"))
+    assert "test seeds" in (tmp_path / "b.svg").read_text()
+    autorl("landscape", "plot", one, "curves", "--out", tmp_path / "c.html")
+    assert "Best configurations" in (tmp_path / "c.html").read_text()
+
+
+@pytest.mark.parametrize("kind", ["transfer", "noise", "redundancy", "tunability", "subset"])
+def test_plot_of_many_landscapes(root, tmp_path, kind):
+    pytest.importorskip("matplotlib", reason="the extra plots is not installed")
+    autorl("landscape", "plot", root, kind, "--out", tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    assert "3 landscapes" in text
+    assert ("A-v0" in text) != (kind == "subset")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        ("importance", [], ["Importance of hyperparameters", "learning_rate × width"]),
+        ("importance", ["--method", "tunability"], ["gain over the defaults"]),
+        ("dependence", ["-p", "learning_rate"], ["learning_rate (log scale)"]),
+        ("surface", ["-p", "learning_rate", "-p", "width"], ["learning_rate (log scale)", "predicted eval_return"]),
+        ("interaction", ["-p", "learning_rate", "-p", "width"], ["How strongly"]),
+        ("over-time", [], ["environment steps"]),
+    ],
+)
+def test_plot_of_a_forest(one, tmp_path, kind, options, words):
+    pytest.importorskip("sklearn")
+    pytest.importorskip("matplotlib", reason="the extra plots is not installed")
+    autorl("landscape", "plot", one, kind, *options, "--out", tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("{one}", "valuez"), "did you mean 'values'"),
+        (("{one}", "noise", "--out", "a.gif"), "ends in .png"),
+        (("{one}", "noise", "--method", "local"), "only importance has a method"),
+        (("{one}", "importance", "-p", "width"), "takes no hyperparameters"),
+        (("{root}", "importance"), "takes one landscape, got 3"),
+        (("{root}", "subset", "--step", "100"), "takes none"),
+        (("{one}", "surface", "-p", "width"), "takes 2 hyperparameters, got 1"),
+    ],
+)
+def test_wrong_plots_exit_with_2(one, root, arguments, message):
+    filled = [argument.format(one=one, root=root) for argument in arguments]
+    assert message in autorl("landscape", "plot", *filled, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("suffix", "module", "name"),
+    [("png", "matplotlib.figure", "matplotlib"), ("html", "plotly.graph_objects", "plotly")],
+)
+def test_a_missing_extra_is_one_clear_line(one, tmp_path, monkeypatch, suffix, module, name):
+    monkeypatch.setitem(sys.modules, module, None)
+    message = autorl("landscape", "plot", one, "noise", "--out", tmp_path / f"a.{suffix}", code=2).stderr
+    assert message.strip() == f"autorl: this figure needs {name}: pip install 'autorl[plots]'"
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="ARLBench's raw files are not beside the checkout")
 def test_the_published_subset_of_arlbench_comes_out_of_the_command(tmp_path):

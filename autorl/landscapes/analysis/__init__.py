@@ -19,6 +19,7 @@ from autorl.landscapes.analysis.fidelity import (
 from autorl.landscapes.analysis.forest import Forest, fit_forest, landscape_forest
 from autorl.landscapes.analysis.noise import SeedNoise, icc_interval, landscape_noise, seed_noise
 from autorl.landscapes.analysis.phases import PhaseComparison, Phases, compare_phases, phase_scores
+from autorl.landscapes.analysis.plots import figure_of, interactive, save
 from autorl.landscapes.analysis.progress import best_curves, importance_by_step
 from autorl.landscapes.analysis.redundancy import Redundancy, detectable_difference, redundancy_of
 from autorl.landscapes.analysis.subsets import Subset, SubsetSelection, select_environments, select_subset, size_table
@@ -64,6 +65,7 @@ __all__ = [
     "detectable_difference",
     "early_choice_regret",
     "fanova",
+    "figure_of",
     "final_scores",
     "fit_forest",
     "icc_interval",
@@ -71,6 +73,7 @@ __all__ = [
     "importance_by_step",
     "interaction_strength",
     "interaction_table",
+    "interactive",
     "landscape_forest",
     "landscape_noise",
     "learning_curves",
@@ -79,6 +82,7 @@ __all__ = [
     "performance_by_value",
     "phase_scores",
     "redundancy_of",
+    "save",
     "seed_noise",
     "select_environments",
     "select_subset",

@@ -194,6 +194,9 @@ def _complete(data: Landscape, seeds: SeedSet, steps: Integers) -> Curves:
     complete = ~np.isnan(values).any(axis=(1, 2))
     if not len(steps) or not complete.any():
         where = f"at step {grid.steps[steps[0]]}" if len(steps) == 1 else "at every step"
+        reached = grid.steps[~np.isnan(grid.values[:, chosen]).all(axis=(0, 1))]
+        if len(steps) == 1 and len(reached) and reached[-1] < grid.steps[steps[0]]:
+            where += f"; runs from scratch end at step {reached[-1]}: ask for it, or compare phases"
         raise InputError(f"no configuration has a score for every seed ({seeds}) {where}", file=str(data.path))
     sign = -1.0 if data.manifest.objective.direction == "minimize" else 1.0
     return Curves(sign * values[complete], grid.config_ids[complete], grid.seeds[chosen], grid.steps[steps])

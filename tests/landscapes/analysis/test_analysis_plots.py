@@ -1,154 +1,176 @@
-"""Figures: what is drawn is what the tables say, files are reproducible, and a missing matplotlib is named."""
+"""Figures: what is drawn is what the charts say, files are reproducible and complete, missing libraries are named."""
 
+import json
+import re
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 from analysis_samples import SPACE, write_sample
 
-from autorl.landscapes.analysis import plots
-from autorl.landscapes.analysis.fidelity import budget_correlation, early_choice_regret
-from autorl.landscapes.analysis.noise import landscape_noise, seed_noise
-from autorl.landscapes.analysis.phases import compare_phases
-from autorl.landscapes.analysis.tables import Curves
-from autorl.landscapes.analysis.transfer import transfer_regret
-from autorl.landscapes.analysis.tunability import tunability_of
-from autorl.landscapes.analysis.values import performance_by_value
-from autorl.space import Hyperparameter
+from autorl.landscapes import analysis
+from autorl.landscapes.analysis._chart import Axis, Bars, Chart, HeatMap, Line
+from autorl.landscapes.analysis.charts import chart_of
+from autorl.landscapes.analysis.plots import STATIC, figure_of, interactive, save
 from autorl.types import InputError
 
-RNG = np.random.default_rng(0)
-VALUES = RNG.normal(size=(20, 4, 5)).cumsum(axis=2)
-IMPORTANCE = pd.DataFrame(
-    {
-        "first": ["lr", "lr", "width"],
-        "second": [None, "width", None],
-        "importance": [0.6, 0.3, 0.1],
-        "spread": [0.1] * 3,
-    }
+LINES = Chart(
+    "Lines",
+    "about",
+    Axis("x", "log"),
+    Axis("y", limits=(0.0, 4.0)),
+    (
+        Line("a", np.array([1.0, 10, 100]), np.array([1.0, 2, 3]), (np.array([0.5, 1, 2]), np.array([2.0, 3, 4]))),
+        Line(
+            "b", np.array([1.0, 10, 100]), np.array([3.0, 2, 1]), None, ("p", "q", "r"), "^", joined=False, muted=True
+        ),
+    ),
+)
+BARS = Chart(
+    "Bars",
+    "about",
+    Axis("share"),
+    Axis("", categories=("first", "second")),
+    (Bars(np.array([0.75, 0.25]), (np.array([0.5, 0.125]), np.array([1.0, 0.5])), ("six", "two")),),
+)
+HEAT = Chart(
+    "Heat",
+    "about",
+    Axis("x", categories=("p", "q", "r")),
+    Axis("y", categories=("u", "v")),
+    (HeatMap(np.array([[0.0, 0.5, 1.0], [0.25, np.nan, 0.75]]), "regret", (0.0, 1.0), annotate=True),),
 )
 
 
-@pytest.fixture
-def drawing():
-    pytest.importorskip("matplotlib")
+def _names(axis):
+    """Labels of categories: those of a number axis may lie outside the limits, where they are not drawn."""
+    return axis.get_ticklabels() if "FixedLocator" in str(axis.get_major_locator()) else []
 
 
-def axes_of(figure):
-    return figure.axes[0]
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory):
+    unit = SPACE.hyperparameters["learning_rate"].to_unit
+    data = write_sample(tmp_path_factory.mktemp("plots") / "a", lambda c: 100 * unit(c["learning_rate"]), configs=24)
+    return analysis.analyse(data, "values", ["learning_rate"])
 
 
-def test_without_matplotlib_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(InputError, match=r"pip install 'autorl\[plots\]'"):
-        plots.plot_importance(IMPORTANCE)
+@pytest.mark.parametrize(
+    ("module", "draw", "name"),
+    [("matplotlib.figure", figure_of, "matplotlib"), ("plotly.graph_objects", interactive, "plotly")],
+)
+def test_a_missing_library_is_named(answer, monkeypatch, module, draw, name):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InputError, match=rf"needs {name}: pip install 'autorl\[plots\]'"):
+        draw(answer)
 
 
-def test_a_wrong_suffix_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"ends in .png, .svg, .pdf; got 'a.gif'"):
-        plots.save(None, tmp_path / "a.gif")
+def test_a_wrong_file_is_named(answer, tmp_path):
+    with pytest.raises(InputError, match=r"ends in .png, .svg, .pdf, .html; got 'a.gif'"):
+        save(answer, tmp_path / "a.gif")
+    with pytest.raises(InputError, match="no such folder"):
+        save(answer, tmp_path / "nowhere" / "a.png")
 
 
-def test_wrong_requests_are_named(tmp_path):
-    data = write_sample(tmp_path / "a", lambda config: float(config["width"]), configs=6)
-    with pytest.raises(InputError, match="did you mean 'importance'"):
-        plots.draw(data, "importence")
-    with pytest.raises(InputError, match=r"surface takes 2 hyperparameters, got \['width'\]"):
-        plots.draw(data, "surface", ["width"])
-    with pytest.raises(InputError, match="takes none"):
-        plots.draw(data, "budget", step=100)
-    with pytest.raises(InputError, match="no phases"):
-        plots.draw(data, "phases")
+class TestStatic:
+    @pytest.fixture
+    def draw(self):
+        figure = pytest.importorskip("matplotlib.figure", reason="the extra plots is not installed")
+        from autorl.landscapes.analysis._static import draw
 
+        return lambda chart: draw(chart, figure.Figure).axes[0]
 
-@pytest.mark.usefixtures("drawing")
-class TestFigures:
-    def test_importance(self):
-        axes = axes_of(plots.plot_importance(IMPORTANCE))
-        assert [bar.get_width() for bar in axes.patches] == pytest.approx([0.1, 0.3, 0.6])
-        assert [tick.get_text() for tick in axes.get_yticklabels()] == ["width", "lr x width", "lr"]
-        local = IMPORTANCE.rename(columns={"first": "hyperparameter"})[["hyperparameter", "importance"]]
-        assert len(axes_of(plots.plot_importance(local)).patches) == 3
-
-    @pytest.mark.parametrize(
-        ("item", "scale"),
-        [
-            (SPACE.hyperparameters["learning_rate"], "log"),
-            (SPACE.hyperparameters["width"], "linear"),
-            (Hyperparameter.real("gamma", 0.8, 0.9999, scale="flipped_log"), "function"),
-        ],
-    )
-    def test_dependence_is_on_the_scale_that_is_searched(self, item, scale):
-        values = [item.from_unit(unit) for unit in (0.1, 0.5, 0.9)]
-        table = pd.DataFrame({"value": values, "mean": [1.0, 2, 3], "low": [0.0, 1, 2], "high": [2.0, 3, 4]})
-        axes = axes_of(plots.plot_dependence(table, item))
-        assert axes.get_xscale() == scale
+    def test_lines(self, draw):
+        axes = draw(LINES)
+        assert axes.get_xscale() == "log"
+        assert axes.get_ylim() == (0.0, 4.0)
         assert axes.lines[0].get_ydata().tolist() == [1, 2, 3]
-        assert axes.lines[0].get_xdata().tolist() == values
+        band = axes.collections[0].get_paths()[0].vertices[:, 1]
+        assert (band.min(), band.max()) == (0.5, 4.0)
+        assert axes.lines[1].get_linestyle() == "None"
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b"]
+        assert (axes.get_xlabel(), axes.get_ylabel()) == ("x", "y")
 
-    def test_dependence_on_choices(self):
-        item = SPACE.hyperparameters["activation"]
-        table = pd.DataFrame({"value": item.choices, "mean": [1.0, 2, 3], "low": [0.0, 1, 2], "high": [2.0, 3, 4]})
-        labels = axes_of(plots.plot_dependence(table, item)).get_xticklabels()
-        assert [label.get_text() for label in labels] == ["tanh", "relu", "silu"]
+    def test_bars(self, draw):
+        axes = draw(BARS)
+        assert [bar.get_width() for bar in axes.patches] == [0.75, 0.25]
+        assert [tick.get_text() for tick in axes.get_yticklabels()] == ["first", "second"]
+        assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first on top
+        ends = [segment[:, 0].tolist() for segment in axes.collections[0].get_segments()]
+        assert ends == [[0.5, 1.0], [0.125, 0.5]]
+        assert [text.get_text() for text in axes.texts] == ["six", "two"]
 
-    def test_surface_and_transfer(self):
-        index = pd.Index([0.1, 0.2], name="lr")
-        surface = pd.DataFrame([[1.0, 2, 3], [4, 5, 6]], index=index, columns=pd.Index(list("abc"), name="act"))
-        axes = axes_of(plots.plot_surface(surface))
-        assert axes.images[0].get_array().tolist() == surface.to_numpy().tolist()
-        assert (axes.get_xlabel(), axes.get_ylabel()) == ("act", "lr")
-        found = transfer_regret(RNG.random((9, 3)), ["x", "y", "z"])
-        axes = axes_of(plots.plot_transfer(found))
-        assert axes.images[0].get_array().tolist() == found.regret.tolist()
-        assert [label.get_text() for label in axes.get_yticklabels()] == ["x", "y", "z"]
-        phases = compare_phases(RNG.random((3, 6, 2)))
-        assert axes_of(plots.plot_phases(phases)).images[0].get_array().tolist() == phases.regret.tolist()
+    def test_heat_map(self, draw):
+        axes = draw(HEAT)
+        shown = axes.images[0].get_array()
+        assert np.ma.filled(shown, np.nan)[0].tolist() == [0.0, 0.5, 1.0]
+        assert bool(np.isnan(np.ma.filled(shown, np.nan)[1, 1]))
+        assert axes.images[0].get_clim() == (0.0, 1.0)
+        assert [text.get_text() for text in axes.texts] == ["0.00", "0.50", "1.00", "0.25", "0.75"]
+        assert [tick.get_text() for tick in axes.get_xticklabels()] == ["p", "q", "r"]
 
-    def test_budget(self):
-        correlation, regret = budget_correlation(VALUES)[-1], early_choice_regret(VALUES)
-        fractions = np.arange(1, 6) / 5
-        table = pd.DataFrame({"fraction": fractions, "correlation": correlation, "regret": regret})
-        axes = axes_of(plots.plot_budget(table))
-        assert axes.lines[0].get_ydata().tolist() == correlation.tolist()
-        assert axes.lines[1].get_ydata().tolist() == regret.tolist()
+    def test_all_text_lies_inside_the_figure(self, draw, answer):
+        for chart in (LINES, BARS, HEAT, chart_of(answer)):
+            figure = draw(chart).figure
+            figure.draw_without_rendering()
+            width, height = figure.bbox.size
+            axes = figure.axes[0]
+            named = [label for axis in (axes.xaxis, axes.yaxis) for label in (axis.label, *_names(axis))]
+            for text in [*figure.texts, *named, *axes.texts]:
+                if text.get_text():
+                    box = text.get_window_extent()
+                    where = (chart.title, text.get_text())
+                    assert -1 <= box.x0 <= box.x1 <= width + 1, where
+                    assert -1 <= box.y0 <= box.y1 <= height + 1, where
 
-    def test_values(self):
-        configs = [SPACE.sample(np.random.default_rng(number)) for number in range(30)]
-        table = performance_by_value(SPACE, configs, RNG.random(30), "activation")
-        axes = axes_of(plots.plot_values(table, "activation"))
-        assert axes.lines[-1].get_ydata().tolist() == table["best"].tolist()
-
-    def test_tunability_and_noise(self):
-        found = {"a": tunability_of([1.0, 2, 3]), "b": tunability_of([1.0, 1, 3])}
-        axes = axes_of(plots.plot_tunability(found))
-        assert [line.get_ydata().tolist() for line in axes.lines] == [each.curve.tolist() for each in found.values()]
-        noise = {"a": seed_noise(VALUES[:, :, 0]), "b": seed_noise(VALUES[:, :, -1])}
-        bars = axes_of(plots.plot_noise(noise)).patches
-        assert [bar.get_width() for bar in bars] == pytest.approx([each.noise_share for each in noise.values()])
-
-    def test_curves(self):
-        curves = Curves(VALUES, np.arange(20), np.arange(4), np.arange(1, 6) * 100)
-        axes = axes_of(plots.plot_curves(curves, 7))
-        assert len(axes.lines) == 5
-        assert axes.lines[-1].get_ydata().tolist() == VALUES[7].mean(axis=0).tolist()
-        with pytest.raises(InputError, match="configuration 20 has no score"):
-            plots.plot_curves(curves, 20)
-
-    def test_one_call_draws_each_kind_of_a_landscape(self, tmp_path):
-        pytest.importorskip("sklearn")
-        data = write_sample(tmp_path / "a", lambda config: float(config["width"]), configs=24)
-        names = {0: [], 1: ["width"], 2: ["width", "activation"]}
-        for kind, count in plots.KINDS.items():
-            if kind != "phases":
-                assert axes_of(plots.draw(data, kind, names[count], "tuning")).get_title(loc="left")
-        shares = axes_of(plots.draw(data, "noise", step=100)).patches
-        assert shares[0].get_width() == pytest.approx(landscape_noise(data, step=100).noise_share)
-
-    @pytest.mark.parametrize("suffix", plots.SUFFIXES)
-    def test_a_file_is_the_same_every_time(self, tmp_path, suffix):
-        written = [plots.save(plots.plot_importance(IMPORTANCE), tmp_path / f"{n}{suffix}") for n in (1, 2)]
+    @pytest.mark.parametrize("suffix", STATIC)
+    def test_a_file_is_the_same_every_time(self, answer, tmp_path, suffix):
+        pytest.importorskip("matplotlib", reason="the extra plots is not installed")
+        written = [save(answer, tmp_path / f"{n}{suffix}") for n in (1, 2)]
         assert written[0].read_bytes() == written[1].read_bytes()
         starts = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
         assert written[0].read_bytes().startswith(starts[suffix])
+
+
+class TestInteractive:
+    @pytest.fixture
+    def draw(self):
+        plotly = pytest.importorskip("plotly.graph_objects", reason="the extra plots is not installed")
+        from autorl.landscapes.analysis._interactive import draw
+
+        return lambda chart: json.loads(draw(chart, plotly).to_json())
+
+    def test_lines(self, draw):
+        figure = draw(LINES)
+        band, first, second = figure["data"]
+        assert figure["layout"]["xaxis"]["type"] == "log"
+        assert figure["layout"]["yaxis"]["range"] == [0, 4]
+        assert (first["x"], first["y"], first["mode"]) == ([1, 10, 100], [1, 2, 3], "lines")
+        assert band["y"] == [2, 3, 4, 2, 1, 0.5]  # up along the high end, back along the low one
+        assert second["mode"] == "markers"
+        assert second["text"] == ["p<br>3", "q<br>2", "r<br>1"]
+        assert "Lines" in figure["layout"]["title"]["text"]
+
+    def test_bars(self, draw):
+        figure = draw(BARS)
+        (bars,) = figure["data"]
+        assert bars["x"] == [0.75, 0.25]
+        assert (bars["error_x"]["array"], bars["error_x"]["arrayminus"]) == ([0.25, 0.25], [0.25, 0.125])
+        assert figure["layout"]["yaxis"]["ticktext"] == ["first", "second"]
+        assert figure["layout"]["yaxis"]["autorange"] == "reversed"
+
+    def test_heat_map(self, draw):
+        (heat,) = draw(HEAT)["data"]
+        assert heat["z"] == [[0, 0.5, 1], [0.25, None, 0.75]]
+        assert (heat["zmin"], heat["zmax"]) == (0, 1)
+        assert heat["customdata"][1][2] == "v, r"
+
+    def test_the_file_is_complete_and_needs_no_network(self, answer, tmp_path):
+        pytest.importorskip("plotly", reason="the extra plots is not installed")
+        text = save(answer, tmp_path / "a.html").read_text()
+        assert len(text) > 1_000_000  # plotly.js is in it
+        tags = re.findall(r"<(?:script|link|img|iframe)\b[^>]{0,200}>", text[:2000] + text[-20000:])
+        assert tags
+        assert [tag for tag in tags if "src=" in tag or "href=" in tag] == []
+        assert "Plotly.newPlot" in text
+        assert "Scores by value of learning_rate" in text
+        assert save(answer, tmp_path / "b.html").read_text() == text

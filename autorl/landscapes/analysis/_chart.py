@@ -1,0 +1,119 @@
+"""The parts of a chart: axes and marks, as values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from autorl.landscapes.analysis.tables import Array
+from autorl.space import Hyperparameter
+
+Limits: TypeAlias = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis.
+
+    Attributes:
+        label: with the unit.
+        scale: of positions. A flipped logarithm is linear here: its positions are transformed (`positions`).
+        categories: names at the positions 0, 1, ...; empty: a number axis.
+        ticks: (position, name) where the renderer would not find good ones.
+        limits: None = as the data are.
+        thin: whether names of categories may be left out when there are many.
+    """
+
+    label: str
+    scale: Literal["linear", "log"] = "linear"
+    categories: tuple[str, ...] = ()
+    ticks: tuple[tuple[float, str], ...] = ()
+    limits: Limits | None = None
+    thin: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """Points, joined or not, with an interval each: a band if joined without markers, else error bars.
+
+    Attributes:
+        band: low and high.
+        names: what the points are called when pointed at.
+        marker: matplotlib's letter: o, s or ^; empty = none.
+        muted: drawn in grey, as background.
+    """
+
+    label: str
+    x: Array
+    y: Array
+    band: tuple[Array, Array] | None = None
+    names: tuple[str, ...] = ()
+    marker: str = ""
+    joined: bool = True
+    muted: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """Horizontal bars, the first on top: values, low and high of their intervals, texts behind them."""
+
+    values: Array
+    interval: tuple[Array, Array] | None = None
+    texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMap:
+    """Values (rows, columns), the first row on top; NaN stays empty. `annotate`: write the numbers into the cells."""
+
+    values: Array
+    label: str
+    limits: Limits = (None, None)
+    annotate: bool = False
+
+
+Mark: TypeAlias = Line | Bars | HeatMap
+
+
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """A figure: title, a line about the data, two axes, and marks of one sort."""
+
+    title: str
+    about: str
+    x: Axis
+    y: Axis
+    marks: tuple[Mark, ...]
+
+
+def axis_of(item: Hyperparameter, names: tuple[str, ...] = ()) -> Axis:
+    """The axis of a hyperparameter as it is searched; `names` of its choices."""
+    if not item.numeric:
+        return Axis(item.name, categories=names)
+    if item.scale == "log":
+        return Axis(f"{item.name} (log scale)", "log")
+    if item.scale == "linear":
+        return Axis(item.name)
+    lower, upper = item.bounds
+    decades = range(math.floor(-math.log10(1.0 - lower)), math.ceil(-math.log10(1.0 - upper)) + 1)
+    wanted = [1.0 - part * 10.0**-decade for decade in decades for part in (1.0, 0.5, 0.2)]
+    shown = [value for value in wanted if lower <= value <= upper]
+    ticks = tuple((float(at), f"{value:.6g}") for at, value in zip(positions(item, shown), shown, strict=True))
+    return Axis(f"{item.name} (flipped log scale)", ticks=ticks)
+
+
+def positions(item: Hyperparameter, values: Iterable[float]) -> Array:
+    """Positions of values on `axis_of`: themselves, or -log10(1 - x) for a flipped logarithm."""
+    found = np.asarray(list(values), dtype=np.float64)
+    return -np.log10(1.0 - found) if item.scale == "flipped_log" else found
+
+
+def number(value: float) -> str:
+    """A number in a label: three digits, more where a value near 1 needs them."""
+    if 0.9 < abs(value) < 1.0:
+        return f"{value:.6g}"
+    return f"{value:.3g}"

@@ -1,0 +1,136 @@
+"""Charts drawn by plotly: the same marks, with values under the pointer."""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+
+from autorl.landscapes.analysis._chart import Axis, Bars, Chart, HeatMap, Line
+from autorl.landscapes.analysis._static import GREY, PALETTE
+
+_SYMBOLS = {"o": "circle", "s": "square", "^": "triangle-up"}
+
+
+def draw(chart: Chart, plotly: Any) -> Any:
+    """The chart as a figure of the module plotly.graph_objects."""
+    figure = plotly.Figure()
+    colors = cycle(PALETTE)
+    for mark in chart.marks:
+        if isinstance(mark, HeatMap):
+            _heat_map(figure, plotly, mark, chart)
+        elif isinstance(mark, Bars):
+            _bars(figure, plotly, mark, chart)
+        else:
+            _line(figure, plotly, mark, GREY if mark.muted else next(colors))
+    upside_down = not isinstance(chart.marks[0], Line)
+    figure.update_layout(
+        title={"text": f"{chart.title}<br><sub>{chart.about}</sub>", "x": 0.01},
+        template="plotly_white",
+        xaxis=_axis(chart.x, upside_down=False),
+        yaxis=_axis(chart.y, upside_down=upside_down),
+        showlegend=isinstance(chart.marks[0], Line),
+        margin={"t": 90},
+    )
+    return figure
+
+
+def _line(figure: Any, plotly: Any, mark: Line, color: str) -> None:
+    names = mark.names or tuple(f"{value:,.6g}" for value in mark.x)
+    mode = "+".join((["lines"] if mark.joined else []) + (["markers"] if mark.marker else []))
+    x, y = mark.x.tolist(), mark.y.tolist()
+    bars = None
+    texts = [f"{name.replace(chr(10), ', ')}<br>{value:.6g}" for name, value in zip(names, y, strict=True)]
+    if mark.band is not None:
+        low, high = (each.tolist() for each in mark.band)
+        texts = [f"{text} ({a:.6g} to {b:.6g})" for text, a, b in zip(texts, low, high, strict=True)]
+        if mark.joined:
+            red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
+            figure.add_trace(
+                plotly.Scatter(
+                    x=x + x[::-1],
+                    y=high + low[::-1],
+                    fill="toself",
+                    fillcolor=f"rgba({red},{green},{blue},0.15)",
+                    line={"width": 0},
+                    hoverinfo="skip",
+                    legendgroup=mark.label,
+                    showlegend=False,
+                )
+            )
+        else:
+            above, below = np.maximum(0.0, mark.band[1] - mark.y), np.maximum(0.0, mark.y - mark.band[0])
+            bars = {"type": "data", "array": above.tolist(), "arrayminus": below.tolist(), "symmetric": False}
+    figure.add_trace(
+        plotly.Scatter(
+            x=x,
+            y=y,
+            mode=mode,
+            name=mark.label,
+            legendgroup=mark.label,
+            line={"color": color},
+            marker={"color": color, "size": 7, "symbol": _SYMBOLS.get(mark.marker, "circle")},
+            error_y=bars,
+            text=texts,
+            hovertemplate="%{text}<extra>" + mark.label + "</extra>",
+        )
+    )
+
+
+def _bars(figure: Any, plotly: Any, mark: Bars, chart: Chart) -> None:
+    around = None
+    if mark.interval is not None:
+        low, high = mark.interval
+        above, below = np.maximum(0.0, high - mark.values), np.maximum(0.0, mark.values - low)
+        around = {"type": "data", "array": above.tolist(), "arrayminus": below.tolist(), "symmetric": False}
+    figure.add_trace(
+        plotly.Bar(
+            x=mark.values.tolist(),
+            y=list(range(len(mark.values))),
+            orientation="h",
+            error_x=around,
+            marker={"color": PALETTE[0]},
+            text=list(mark.texts) or None,
+            customdata=list(chart.y.categories),
+            hovertemplate="%{customdata}<br>%{x:.6g}<extra></extra>",
+        )
+    )
+    figure.update_layout(height=max(360, 200 + 26 * len(mark.values)))
+
+
+def _heat_map(figure: Any, plotly: Any, mark: HeatMap, chart: Chart) -> None:
+    low, high = mark.limits
+    values = [[None if np.isnan(value) else float(value) for value in row] for row in mark.values]
+    texts = [
+        [f"{row.replace(chr(10), ' ')}, {column.replace(chr(10), ' ')}" for column in chart.x.categories]
+        for row in chart.y.categories
+    ]
+    figure.add_trace(
+        plotly.Heatmap(
+            z=values,
+            zmin=low,
+            zmax=high,
+            colorscale="Viridis",
+            colorbar={"title": {"text": mark.label, "side": "right"}},
+            customdata=texts,
+            texttemplate="%{z:.2f}" if mark.annotate else None,
+            hoverongaps=False,
+            hovertemplate="%{customdata}<br>%{z:.6g}<extra></extra>",
+        )
+    )
+    figure.update_layout(height=max(420, 200 + 34 * len(values)))
+
+
+def _axis(axis: Axis, *, upside_down: bool) -> dict[str, Any]:
+    layout: dict[str, Any] = {"title": {"text": axis.label}, "automargin": True}
+    ticks = axis.ticks or tuple((float(at), name.replace("\n", "<br>")) for at, name in enumerate(axis.categories))
+    if ticks:
+        layout |= {"tickvals": [at for at, _ in ticks], "ticktext": [name for _, name in ticks]}
+    if axis.scale == "log":
+        layout |= {"type": "log", "dtick": 1, "exponentformat": "power"}
+    if axis.categories and upside_down:
+        layout["autorange"] = "reversed"
+    elif axis.limits is not None and None not in axis.limits:
+        layout["range"] = list(axis.limits)
+    return layout

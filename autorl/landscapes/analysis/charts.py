@@ -1,0 +1,285 @@
+"""What a figure shows, independent of how it is drawn: `chart_of` makes a `Chart` of an `Answer`.
+
+`plots` draws charts with matplotlib (PNG, SVG, PDF) or plotly (HTML), so both show the same numbers, names and scales.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.landscapes.analysis._answer import Answer
+from autorl.landscapes.analysis._chart import Axis, Bars, Chart, HeatMap, Line, axis_of, number, positions
+from autorl.landscapes.analysis.tables import Array
+from autorl.space import Hyperparameter
+
+if TYPE_CHECKING:
+    pass
+
+MOST_BARS = 20
+_MOST_LINES = 6
+_MOST_CURVES = 3  # more intervals on top of each other cannot be read
+
+
+def chart_of(answer: Answer) -> Chart:
+    """The chart of an answer of any kind."""
+    return _CHARTS[answer.kind](answer)
+
+
+def _importance(answer: Answer) -> Chart:
+    table = answer.table.head(MOST_BARS)
+    method = answer.about["method"]
+    labels = [
+        f"{name} × {other}" if isinstance(other, str) else name
+        for name, other in zip(table["hyperparameter"], table.get("with", [None] * len(table)), strict=True)
+    ]
+    if method == "tunability":
+        changes = table[["gain", "reference", "best"]].itertuples(index=False, name=None)
+        texts = [f"{_short(old)} → {_short(new)}" if gain > 0 else "" for gain, old, new in changes]
+        against = answer.about["configuration"]
+        over = f"configuration {against}" if isinstance(against, int) else against
+        return _bars(answer, "What tuning one alone gains", labels, table["gain"], f"gain over {over}", texts=texts)
+    values = table["importance"].to_numpy()
+    spread = table["spread"].to_numpy() if "spread" in table else None
+    interval = None if spread is None else (np.maximum(0.0, values - spread), values + spread)
+    where = " around one configuration" if method == "local" else ""
+    label = "share of variance" + (" (± standard deviation over trees)" if spread is not None else "")
+    return _bars(answer, f"Importance of hyperparameters{where}", labels, values, label, interval)
+
+
+def _noise(answer: Answer) -> Chart:
+    table = answer.table
+    interval = (1.0 - table["high"].clip(0, 1).to_numpy(), 1.0 - table["low"].clip(0, 1).to_numpy())
+    label = "1 − ICC (95 % interval over configurations)"
+    title = "Share of variance that is seed noise"
+    return _bars(answer, title, list(table["landscape"]), table["noise_share"], label, interval, limits=(0.0, 1.0))
+
+
+def _redundancy(answer: Answer) -> Chart:
+    table = answer.table
+    texts = [f"{distinct} of {n}" for distinct, n in zip(table["distinct"], table["configurations"], strict=True)]
+    title = "Results that seed noise lets one tell apart"
+    return _bars(answer, title, list(table["landscape"]), table["distinct"], "distinct results", texts=texts)
+
+
+def _subset(answer: Answer) -> Chart:
+    table = answer.table
+    label = "cross-validated rank correlation"
+    if "k" not in table:
+        shown = table.head(MOST_BARS)
+        labels = [", ".join(each) for each in shown["environments"]]
+        title = f"Subsets of {answer.about['size']} environments, near-ties"
+        scores = 1.0 - shown["error"].to_numpy()
+        return _bars(answer, title, labels, scores, label, texts=[f"{score:.3f}" for score in scores])
+    lines = []
+    for place, name in enumerate(("best", "second", "third"), 1):
+        rows = table[table["place"] == place]
+        names = tuple(", ".join(each) for each in rows["environments"])
+        x, y = rows["k"].to_numpy(float), 1.0 - rows["error"].to_numpy()
+        lines.append(Line(name, x, y, names=names, marker="o", joined=place == 1))
+    sizes = sorted(table["k"].unique())
+    axis = Axis("environments in the subset", ticks=tuple((float(k), str(k)) for k in sizes))
+    return Chart("What a larger subset of environments buys", _about(answer), axis, Axis(label), tuple(lines))
+
+
+def _dependence(answer: Answer) -> Chart:
+    table, item = answer.table, _item(answer, 0)
+    band = (table["low"].to_numpy(), table["high"].to_numpy())
+    names = tuple(_short(value) for value in table["value"])
+    axis = axis_of(item, names)
+    x = np.arange(len(table), dtype=np.float64) if axis.categories else positions(item, table["value"])
+    label = "mean; 10 % to 90 % of configurations"
+    mark = Line(label, x, table["mean"].to_numpy(), band, names, "o" if axis.categories else "", not axis.categories)
+    title = f"Partial dependence on {item.name}"
+    return Chart(title, _about(answer), axis, Axis(f"predicted {_metric(answer)}"), (mark,))
+
+
+def _surface(answer: Answer) -> Chart:
+    first, second = answer.about["hyperparameters"]
+    wide = answer.table.pivot_table(index=first, columns=second, values="mean", sort=False, observed=True)[::-1]
+    rows, columns = (tuple(_short(value) for value in axis) for axis in (wide.index, wide.columns))
+    items = [_item(answer, 0), _item(answer, 1)]
+    mark = HeatMap(wide.to_numpy(), f"predicted {_metric(answer)}")
+    y, x = (Axis(_named(item), categories=names, thin=True) for item, names in zip(items, (rows, columns), strict=True))
+    return Chart(f"Partial dependence on {first} and {second}", _about(answer), x, y, (mark,))
+
+
+def _interaction(answer: Answer) -> Chart:
+    table = answer.table
+    known = {*table["first"], *table["second"]}
+    names = [name for name in answer.data[0].space.names if name in known]
+    matrix = np.full((len(names), len(names)), np.nan)
+    for first, second, value in table[["first", "second", "interaction"]].itertuples(index=False, name=None):
+        row, column = names.index(first), names.index(second)
+        matrix[row, column] = matrix[column, row] = value
+    axis = Axis("", categories=tuple(names))
+    limits = (0.0, max(0.25, float(table["interaction"].max())))
+    mark = HeatMap(matrix, "H²: share of the joint effect that is interaction", limits, annotate=True)
+    return Chart("How strongly hyperparameters interact", _about(answer), axis, axis, (mark,))
+
+
+def _values(answer: Answer) -> Chart:
+    table = answer.table[answer.table["n"] > 0]
+    name = answer.about["hyperparameters"][0]
+    labels = tuple(f"{_short(value)}\nn = {n}" for value, n in zip(table["value"], table["n"], strict=True))
+    x = np.arange(len(table), dtype=np.float64)
+    quartiles = (table["q25"].to_numpy(), table["q75"].to_numpy())
+    marks = (
+        Line("median and quartiles", x, table["median"].to_numpy(), quartiles, labels, "o", joined=False),
+        Line("best", x, table["best"].to_numpy(), None, labels, "^", joined=False, muted=True),
+    )
+    title = f"Scores by value of {name}"
+    return Chart(title, _about(answer), Axis(name, categories=labels), Axis(_metric(answer)), marks)
+
+
+def _budget(answer: Answer) -> Chart:
+    table = answer.table
+    x = table["fraction"].to_numpy()
+    band = (table["low"].to_numpy(), table["high"].to_numpy())
+    names = tuple(f"step {step:,}" for step in table["step"])
+    marks = (
+        Line("rank correlation with the end (95 % interval)", x, table["correlation"].to_numpy(), band, names, "o"),
+        Line("regret of choosing here (share of range)", x, table["regret"].to_numpy(), None, names, "s"),
+    )
+    low = min(-0.02, float(table["low"].min()) - 0.02)
+    y = Axis("correlation, regret", limits=(low, 1.04))
+    return Chart("How early training tells the end", _about(answer), Axis("share of training"), y, marks)
+
+
+def _over_time(answer: Answer) -> Chart:
+    table = answer.table
+    largest = table.groupby("hyperparameter")["importance"].max().sort_values(ascending=False)
+    marks = []
+    for name in largest.index[:_MOST_LINES]:
+        rows = table[table["hyperparameter"] == name]
+        values, spread = rows["importance"].to_numpy(), rows["spread"].to_numpy()
+        band = (np.maximum(0.0, values - spread), values + spread)
+        marks.append(Line(str(name), rows["step"].to_numpy(float), values, band, marker="o"))
+    x, y = Axis(_steps(answer)), Axis("share of variance (± sd over trees)", limits=(0.0, 1.02))
+    return Chart("Importance while training goes on", _about(answer), x, y, tuple(marks))
+
+
+def _curves(answer: Answer) -> Chart:
+    table, band = answer.table, answer.detail["band"]
+    everyone = (band["low"].to_numpy(), band["high"].to_numpy())
+    steps = band["step"].to_numpy(float)
+    marks = [
+        Line("all configurations: median, 10 % to 90 %", steps, band["median"].to_numpy(), everyone, muted=True),
+    ]
+    for config_id in list(dict.fromkeys(table["config_id"]))[:_MOST_CURVES]:
+        rows = table[table["config_id"] == config_id]
+        interval = (rows["low"].to_numpy(), rows["high"].to_numpy())
+        known = None if np.isnan(interval[0]).any() else interval
+        x, mean = rows["step"].to_numpy(float), rows["mean"].to_numpy()
+        marks.append(Line(f"configuration {config_id}", x, mean, known, marker="o"))
+    about = answer.about
+    choice = f"chosen on {about['chosen_on']} seeds, shown on {about['seeds']} seeds: mean, 95 % interval"
+    text = f"{answer.landscapes[0]} · {choice}"
+    return Chart("Best configurations", text, Axis(_steps(answer)), Axis(_metric(answer)), tuple(marks))
+
+
+def _tunability(answer: Answer) -> Chart:
+    marks = [
+        Line(f"{name} ({found.value:.2f})", found.quantiles, found.curve, muted=False)
+        for name, found in sorted(answer.detail.items(), key=lambda each: -each[1].value)
+    ]
+    x = Axis("quantile of configurations", limits=(0.0, 1.0))
+    y = Axis("best − quantile, share of range", limits=(0.0, 1.02))
+    return Chart("Tunability (best − median)", _about(answer), x, y, tuple(marks))
+
+
+def _transfer(answer: Answer) -> Chart:
+    title = "Regret of another environment's best configuration"
+    return _matrix(answer, title, "", lambda name: str(name))
+
+
+def _phases(answer: Answer) -> Chart:
+    title = "Regret of another phase's best configuration"
+    return _matrix(answer, title, "", lambda number: f"phase {number}")
+
+
+def _matrix(answer: Answer, title: str, suffix: str, label: Callable[[Any], str]) -> Chart:
+    wide = answer.table.pivot_table(index="best_in", columns="used_in", values="regret", sort=False, observed=True)
+    rows, columns = (tuple(label(name) for name in axis) for axis in (wide.index, wide.columns))
+    mark = HeatMap(wide.to_numpy(), "regret (0 = as good as its own best, 1 = the worst)", (0.0, 1.0), annotate=True)
+    x, y = Axis("used in" + suffix, categories=columns), Axis("best in", categories=rows)
+    return Chart(title, _about(answer), x, y, (mark,))
+
+
+def _bars(
+    answer: Answer,
+    title: str,
+    labels: Sequence[str],
+    values: npt.ArrayLike,
+    label: str,
+    interval: tuple[Array, Array] | None = None,
+    texts: Sequence[str] = (),
+    limits: tuple[float | None, float | None] | None = None,
+) -> Chart:
+    mark = Bars(np.asarray(values, dtype=np.float64), interval, tuple(texts))
+    return Chart(title, _about(answer), Axis(label, limits=limits), Axis("", categories=tuple(labels)), (mark,))
+
+
+def _about(answer: Answer) -> str:
+    """One line: which landscape, how many configurations, which seeds, where, how well the forest fits."""
+    about = answer.about
+    count = len(answer.landscapes)
+    parts = [answer.landscapes[0] if count == 1 else f"{count} landscapes"]
+    if "configurations" in about:
+        parts.append(f"{about['configurations']} configurations")
+    if about.get("chosen_on", about.get("seeds")) != about.get("seeds"):
+        parts.append(f"chosen on {about['chosen_on']} seeds, scored on {about['seeds']} seeds")
+    elif "seeds" in about:
+        parts.append(f"{about['seeds']} seeds")
+    if isinstance(about.get("step"), int) and answer.kind not in ("budget", "over-time"):
+        parts.append(f"step {about['step']:,}")
+    if "out_of_bag" in about:
+        parts.append(f"fit: out-of-bag rank correlation {about['out_of_bag']:.2f}")
+    return " · ".join(parts)
+
+
+def _item(answer: Answer, number: int) -> Hyperparameter:
+    return answer.data[0].space.hyperparameters[answer.about["hyperparameters"][number]]
+
+
+def _named(item: Hyperparameter) -> str:
+    return (
+        f"{item.name} ({item.scale.replace('_', ' ')} scale)" if item.numeric and item.scale != "linear" else item.name
+    )
+
+
+def _metric(answer: Answer) -> str:
+    about = answer.about
+    return f"{'−' if about['direction'] == 'minimize' else ''}{about['metric']}"
+
+
+def _steps(answer: Answer) -> str:
+    return answer.data[0].manifest.step_unit.replace("_", " ")
+
+
+def _short(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "inactive"
+    return number(value) if isinstance(value, float) else str(value)
+
+
+_CHARTS: Mapping[str, Callable[[Answer], Chart]] = {
+    "budget": _budget,
+    "curves": _curves,
+    "dependence": _dependence,
+    "importance": _importance,
+    "interaction": _interaction,
+    "noise": _noise,
+    "over-time": _over_time,
+    "phases": _phases,
+    "redundancy": _redundancy,
+    "subset": _subset,
+    "surface": _surface,
+    "transfer": _transfer,
+    "tunability": _tunability,
+    "values": _values,
+}

@@ -1,0 +1,166 @@
+"""Charts: every mark holds the numbers of its answer, axes have the scale that is searched, intervals are there."""
+
+import numpy as np
+import pytest
+from analysis_samples import SPACE, write_sample
+
+from autorl.landscapes import analysis
+from autorl.landscapes.analysis._chart import Bars, HeatMap, Line, axis_of, positions
+from autorl.landscapes.analysis.charts import chart_of
+from autorl.space import Hyperparameter
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    unit = SPACE.hyperparameters["learning_rate"].to_unit
+    folder = tmp_path_factory.mktemp("charts")
+    return [
+        write_sample(
+            folder / name,
+            lambda config, shift=shift: 100 * unit(config["learning_rate"]) + shift * config["width"],
+            environment=name,
+            configs=40,
+            noise=5.0,
+        )
+        for name, shift in (("A-v0", 0.1), ("B-v0", 1.0), ("C-v0", 2.0))
+    ]
+
+
+def test_importance(data):
+    pytest.importorskip("sklearn")
+    answer = analysis.importance(data[0], interactions=True)
+    chart = chart_of(answer)
+    (bars,) = chart.marks
+    assert isinstance(bars, Bars)
+    assert bars.values.tolist() == answer.table.importance.tolist()
+    assert chart.y.categories[0] == "learning_rate"
+    assert any("×" in name for name in chart.y.categories)
+    low, high = bars.interval
+    assert (high - bars.values).tolist() == pytest.approx(answer.table.spread.tolist())
+    assert (low >= 0).all()
+    assert "out-of-bag" in chart.about
+    assert "A-v0" in chart.about
+
+
+def test_importance_by_tunability_and_around_a_configuration(data):
+    pytest.importorskip("sklearn")
+    answer = analysis.importance(data[0], "tunability")
+    (bars,) = chart_of(answer).marks
+    assert bars.values.tolist() == answer.table.gain.tolist()
+    assert bars.texts[0].startswith("0.001 → ")
+    assert chart_of(answer).x.label == "gain over the defaults"
+    local = chart_of(analysis.importance(data[0], "local"))
+    assert local.marks[0].interval is None
+    assert "around one configuration" in local.title
+
+
+def test_dependence_and_surface(data):
+    pytest.importorskip("sklearn")
+    answer = analysis.analyse(data[0], "dependence", ["learning_rate"])
+    chart = chart_of(answer)
+    assert chart.x.scale == "log"
+    assert chart.marks[0].x.tolist() == answer.table["value"].tolist()
+    assert chart.marks[0].band[0].tolist() == answer.table.low.tolist()
+    chosen = chart_of(analysis.analyse(data[0], "dependence", ["activation"]))
+    assert chosen.x.categories == ("tanh", "relu", "silu")
+    assert not chosen.marks[0].joined
+    surface = analysis.analyse(data[0], "surface", ["learning_rate", "activation"])
+    chart = chart_of(surface)
+    (heat,) = chart.marks
+    assert heat.values.shape == (16, 3)
+    assert chart.x.categories == ("tanh", "relu", "silu")
+    assert heat.values[-1, 0] == surface.table["mean"].iloc[0]  # the smallest learning rate is at the bottom
+    assert "log scale" in chart.y.label
+
+
+def test_interaction_is_symmetric_with_an_empty_diagonal(data):
+    pytest.importorskip("sklearn")
+    answer = analysis.analyse(data[0], "interaction", ["width", "learning_rate", "target"])
+    (heat,) = chart_of(answer).marks
+    assert isinstance(heat, HeatMap)
+    assert np.isnan(np.diag(heat.values)).all()
+    assert np.array_equal(heat.values, heat.values.T, equal_nan=True)
+    assert np.nanmax(heat.values) == answer.table.interaction.max()
+
+
+def test_lines(data):
+    budget = analysis.analyse(data[0], "budget")
+    correlation, regret = chart_of(budget).marks
+    assert correlation.y.tolist() == budget.table.correlation.tolist()
+    assert correlation.band[1].tolist() == budget.table.high.tolist()
+    assert regret.y.tolist() == budget.table.regret.tolist()
+    curves = analysis.analyse(data[0], "curves")
+    everyone, *best = chart_of(curves).marks
+    assert everyone.muted
+    assert everyone.y.tolist() == curves.detail["band"]["median"].tolist()
+    first = curves.table[curves.table.place == 1]
+    assert best[0].y.tolist() == first["mean"].tolist()
+    assert best[0].band[0].tolist() == first["low"].tolist()
+    tunability = analysis.analyse(data, "tunability")
+    marks = chart_of(tunability).marks
+    assert [mark.y[0] for mark in marks] == [1.0] * 3
+    assert all(isinstance(mark, Line) for mark in marks)
+
+
+def test_over_time(data):
+    pytest.importorskip("sklearn")
+    answer = analysis.analyse(data[0], "over-time")
+    first = chart_of(answer).marks[0]
+    assert first.label == "learning_rate"
+    assert first.x.tolist() == [100, 200, 300]
+    for step, share in zip(first.x, first.y, strict=True):
+        table = analysis.importance(data[0], step=int(step)).table.set_index("hyperparameter")
+        assert share == pytest.approx(table.importance["learning_rate"])
+
+
+def test_values(data):
+    answer = analysis.analyse(data[0], "values", ["width"])
+    chart = chart_of(answer)
+    medians, best = chart.marks
+    assert medians.y.tolist() == answer.table["median"].tolist()
+    assert medians.band[1].tolist() == answer.table["q75"].tolist()
+    assert best.y.tolist() == answer.table["best"].tolist()
+    assert chart.x.categories[0].endswith(f"n = {answer.table.n[0]}")
+
+
+def test_noise_redundancy_and_transfer_over_landscapes(data):
+    noise = analysis.analyse(data, "noise")
+    (bars,) = chart_of(noise).marks
+    assert bars.values.tolist() == noise.table.noise_share.tolist()
+    low, high = bars.interval
+    assert ((low <= bars.values) & (bars.values <= high)).all()
+    redundancy = analysis.analyse(data, "redundancy")
+    (bars,) = chart_of(redundancy).marks
+    assert bars.values.tolist() == redundancy.table.distinct.tolist()
+    transfer = analysis.analyse(data, "transfer")
+    chart = chart_of(transfer)
+    assert chart.marks[0].values.ravel().tolist() == transfer.table.regret.tolist()
+    assert chart.y.categories == ("A-v0", "B-v0", "C-v0")
+    assert "chosen on tuning seeds, scored on test seeds" in chart.about
+
+
+def test_subset(data):
+    sizes = analysis.subset(data)
+    best, second, third = chart_of(sizes).marks
+    assert best.y.tolist() == (1 - sizes.table[sizes.table.place == 1].error).tolist()
+    assert (len(best.x), len(second.x), len(third.x)) == (2, 2, 2)
+    two = analysis.subset(data, 2, tolerance=10)
+    chart = chart_of(two)
+    assert chart.marks[0].values.tolist() == (1 - two.table.error).tolist()
+    assert chart.y.categories[0] == ", ".join(two.about["best"])
+
+
+def test_a_landscape_that_is_minimised_says_so(tmp_path):
+    data = write_sample(tmp_path / "a", lambda config: float(config["width"]), configs=16, direction="minimize")
+    answer = analysis.analyse(data, "values", ["width"])
+    assert chart_of(answer).y.label == "−eval_return"
+    assert answer.table["mean"].max() < 0
+
+
+def test_a_flipped_logarithm_is_spread_out_near_one():
+    item = Hyperparameter.real("gamma", 0.8, 0.9999, scale="flipped_log")
+    axis = axis_of(item)
+    names = ["0.8", "0.9", "0.95", "0.98", "0.99", "0.995", "0.998", "0.999", "0.9995", "0.9998", "0.9999"]
+    assert [name for _, name in axis.ticks] == names
+    assert positions(item, [0.9, 0.99, 0.999]) == pytest.approx([1, 2, 3])
+    assert axis_of(Hyperparameter.integer("n", 1, 1024, scale="log")).scale == "log"
