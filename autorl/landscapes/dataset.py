@@ -185,18 +185,17 @@ class Landscape:
         """
         import pandas as pd
 
-        runs = self._runs.loc[self._runs["config_id"] == config_id]
-        ids = runs["run_id"].to_numpy()
-        if not len(ids):
+        runs, evals = self._runs, self._evals
+        rows = np.flatnonzero(runs["config_id"].to_numpy() == config_id)
+        if not len(rows):
             self.config(config_id)
-        query = "SELECT * FROM evals WHERE run_id BETWEEN ? AND ?"  # by the files' statistics: they are sorted by run
-        with self._lock:
-            found = self._connection.execute(query, [int(ids.min(initial=0)), int(ids.max(initial=-1))]).df()
-        places = np.minimum(np.searchsorted(ids, found["run_id"]), max(len(ids) - 1, 0))
-        rows = np.flatnonzero(ids[places] == found["run_id"]) if len(ids) else places
-        order = rows[np.lexsort((found["step"].to_numpy()[rows], places[rows], runs["seed"].to_numpy()[places[rows]]))]
-        known = {name: runs[name].take(places[order]).array for name in ("run_id", "seed", "seed_role", "status")}
-        return pd.DataFrame(known | {name: found[name].array[order] for name in found if name != "run_id"})
+        rows = rows[np.argsort(runs["seed"].to_numpy()[rows], kind="stable")]
+        ids, stored = runs["run_id"].to_numpy()[rows], evals["run_id"].to_numpy()
+        begin, end = np.searchsorted(stored, ids), np.searchsorted(stored, ids, side="right")
+        of_run = np.repeat(rows, end - begin)
+        picked = np.arange(len(of_run)) + np.repeat(begin - np.cumsum(end - begin) + (end - begin), end - begin)
+        known = {name: runs[name].array.take(of_run) for name in ("run_id", "seed", "seed_role", "status")}
+        return pd.DataFrame(known | {name: evals[name].array.take(picked) for name in evals if name != "run_id"})
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per evaluation with everything known about it: run, configuration, metrics."""
@@ -239,6 +238,12 @@ class Landscape:
             return self._connection.execute(
                 "SELECT run_id, config_id, seed, seed_role, status, start_step FROM runs ORDER BY run_id"
             ).df()
+
+    @cached_property
+    def _evals(self) -> pd.DataFrame:
+        """The table of evaluations in memory, by run_id and step."""
+        with self._lock:
+            return self._connection.execute("SELECT * FROM evals ORDER BY run_id, step").df()
 
     @cached_property
     def _configs(self) -> pd.DataFrame:

@@ -28,7 +28,7 @@ from autorl.seeds import FIRST_TEST_SEED
 from autorl.types import Config, InputError, SeedRole, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from autorl.landscapes.dataset import Landscape
 
@@ -66,9 +66,16 @@ class RecordedRun:
 
     def at(self, step: int) -> dict[str, float]:
         """The metrics at the nearest recorded step <= `step`; empty before the first."""
-        place = int(np.searchsorted(self.steps, step, side="right")) - 1
-        found = {name: float(curve[place]) for name, curve in self.values.items()} if place >= 0 else {}
-        return {name: value for name, value in found.items() if value == value}
+        return self.through([step])[0]
+
+    def through(self, steps: Sequence[int]) -> list[dict[str, float]]:
+        """`at` each of several steps."""
+        places = np.searchsorted(self.steps, steps, side="right") - 1
+        columns = [values[places].tolist() for values in self.values.values()]
+        return [
+            {name: value for name, value in zip(self.values, found, strict=True) if value == value and place >= 0}
+            for place, *found in zip(places.tolist(), *columns, strict=True)
+        ]
 
 
 class Replay:

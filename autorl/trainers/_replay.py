@@ -145,9 +145,9 @@ def _check_parent(segment: Segment) -> None:
 def _reports(segment: Segment, run: RecordedRun, reached: int, *, failed: bool) -> list[Report]:
     """The run's evaluations at the segment's points; one that failed was not evaluated at the step it failed at."""
     first = int(run.steps[0])
-    points = [(point, max(point, first)) for point in segment.evaluate_at]
-    known = [(point, run.at(at)) for point, at in points if (at < reached if failed else at <= reached)]
-    return [Report(segment.id, point, metrics) for point, metrics in known if metrics]
+    points = [point for point in segment.evaluate_at if (max(point, first) < reached + (not failed))]
+    found = run.through([max(point, first) for point in points])
+    return [Report(segment.id, point, metrics) for point, metrics in zip(points, found, strict=True) if metrics]
 
 
 def _save(segment: Segment, step: int) -> Checkpoint:
