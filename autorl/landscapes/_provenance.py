@@ -6,6 +6,7 @@ import ast
 import hashlib
 import importlib.metadata
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from autorl.types import FrozenMap
@@ -41,16 +42,21 @@ def checkout_commit() -> str:
 
 
 def engine_hash() -> str:
-    """Hash of the code that decides what the population engine computes, comments and docstrings left out.
+    """Hash of the code that decides what the population engine computes.
 
-    Equal code on one CPU type gives results that are the same to the bit.
+    Equal code on one CPU type, with one version of Numba, gives results that are the same to the bit.
     """
     import autorl
 
     root = Path(autorl.__file__).parent
-    files = [*sorted((root / "population").glob("*.py")), *sorted((root / "population" / "environments").glob("*.py"))]
+    engine = [*(root / "population").glob("*.py"), *(root / "population" / "environments").glob("*.py")]
+    return code_hash([*engine, root / "trainers" / "population.py", root / "seeds.py"], root)
+
+
+def code_hash(files: Iterable[Path], root: Path) -> str:
+    """Hash of Python files by their path below `root`; comments, docstrings and layout do not count."""
     total = hashlib.sha256()
-    for path in [*files, root / "trainers" / "population.py", root / "seeds.py"]:
+    for path in sorted(files):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:

@@ -1,0 +1,138 @@
+"""`autorl landscape build`: what a build file says, what it costs, and what the manifest remembers of it."""
+
+import json
+import subprocess
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import autorl
+from autorl.cli import app
+from autorl.landscapes import Landscape
+from autorl.landscapes._provenance import checkout_commit, code_hash
+from autorl.study.study import cpu
+
+STUDY = {
+    "name": "bowl",
+    "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}, "noise": 0.1}},
+    "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}}},
+    "fidelity": {"steps": 90, "evaluations": 3},
+    "optimizer": "sobol",
+    "budget": {"configurations": 4},
+    "seeds": {"tuning": 2, "test": 3},
+    "executor": {"name": "in_process"},
+    "landscape": {"id": "my/synthetic/bowl", "bounds": [-3, 3], "licence": "CC0", "creator": "me"},
+}
+
+
+def build(folder, *options, code=0, **changes):
+    """Run the command on a file with these keys; the landscape goes to `folder/out`."""
+    file = folder / "build.yaml"
+    file.write_text(yaml.safe_dump({**STUDY, **changes}, sort_keys=False))
+    fixed = ("--out", folder / "out", "--study", folder / "study", "--quiet")
+    arguments = ["landscape", "build", file, *fixed, *options]
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_the_file_alone_says_what_is_written(tmp_path):
+    build(tmp_path)
+    manifest = Landscape(tmp_path / "out" / "my/synthetic/bowl").manifest
+    assert (manifest.algorithm, manifest.environment, manifest.return_bounds) == ("synthetic", "bowl", (-3.0, 3.0))
+    assert (manifest.licence, manifest.creator) == ("CC0", "me")
+    assert manifest.description == "4 configurations of synthetic on bowl."
+    assert manifest.sampler == {"name": "sobol", "seed": 0}
+
+
+def test_options_come_before_the_file(tmp_path):
+    build(tmp_path, "--id", "your/synthetic/bowl", "--bounds", "-5", "5", "--about", "licence=MIT")
+    manifest = Landscape(tmp_path / "out" / "your/synthetic/bowl").manifest
+    assert (manifest.return_bounds, manifest.licence, manifest.creator) == ((-5.0, 5.0), "MIT", "me")
+
+
+@pytest.mark.parametrize(
+    ("landscape", "changes", "message"),
+    [
+        (None, {}, "landscape.id"),
+        ({"id": "bowl"}, {}, "namespace/algorithm/environment"),
+        ({"id": "my/ppo/Acrobot-v1"}, {"environment": "CartPole-v1"}, "my/ppo/CartPole-v1|algorithm/CartPole-v1"),
+        ({"id": "my/a/b", "bounds": [1, 0]}, {}, "[low, high]"),
+        ({"id": "my/a/b", "bound": [0, 1]}, {}, "did you mean 'bounds'"),
+        ({"id": "my/a/b"}, {"optimizer": {"name": "phases", "phases": 1}}, "int >= 2"),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_trained(tmp_path, landscape, changes, message):
+    found = build(tmp_path, code=2, landscape=landscape, **changes)
+    assert any(part in found.stderr for part in message.split("|"))
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize("optimizer", ["sobol", {"name": "phases", "phases": 3}])
+def test_the_cost_is_what_is_then_recorded(tmp_path, optimizer):
+    cost = json.loads(build(tmp_path, "--dry-run", "--json", optimizer=optimizer).stdout)
+    assert not (tmp_path / "study").exists()
+    assert not (tmp_path / "out").exists()
+    build(tmp_path, optimizer=optimizer)
+    data = Landscape(tmp_path / "out" / "my/synthetic/bowl")
+    assert cost["landscape"] == data.manifest.id
+    assert (cost["runs"], cost["evaluations"]) == (data.manifest.rows["runs"], data.manifest.rows["evals"])
+    assert cost["steps"] == data.sql("SELECT sum(environment_steps) FROM runs").fetchall()[0][0]
+    assert cost["ends"] == ([90] if optimizer == "sobol" else [30, 60, 90])
+
+
+def test_the_cost_as_text(tmp_path):
+    shown = build(tmp_path, "--dry-run", optimizer={"name": "phases", "phases": 3}).stdout
+    for part in ("nothing is written", "4 by phases", "30, 60, 90", "2 tuning + 3 test", "MiB", "unknown"):
+        assert part in shown
+
+
+@pytest.mark.slow
+def test_the_speed_of_the_engine_is_measured_without_a_trace(tmp_path):
+    changes = {
+        "trainer": "population/ppo",
+        "environment": "CartPole-v1",
+        "space": "population/ppo-small",
+        "fidelity": {"steps": 20_480, "evaluations": 10, "episodes": 2},
+        "landscape": {"id": "my/ppo/CartPole-v1"},
+    }
+    cost = json.loads(build(tmp_path, "--dry-run", "--json", **changes).stdout)
+    assert 0 < cost["seconds"] < 3600
+    assert cost["study_bytes"] > cost["landscape_bytes"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["build.yaml"]
+
+
+def test_the_manifest_says_which_machine_and_code_made_it(tmp_path):
+    build(tmp_path)
+    manifest = Landscape(tmp_path / "out" / "my/synthetic/bowl").manifest
+    assert cpu() in manifest.hardware
+    assert manifest.commit == checkout_commit()
+    assert len(manifest.packages["autorl"]["engine"]) == 64
+
+
+def test_the_commit_is_of_a_checkout_of_ours_only(tmp_path, monkeypatch):
+    package = tmp_path / "autorl" / "__init__.py"
+    package.parent.mkdir()
+    package.touch()
+    monkeypatch.setattr(autorl, "__file__", str(package))
+    assert checkout_commit() == ""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=me", "-c", "user.email=me@example.org"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    assert checkout_commit() == head
+    package.write_text("changed = True\n")
+    assert checkout_commit() == f"{head}-dirty"
+
+
+def test_comments_do_not_count_as_code(tmp_path):
+    file = tmp_path / "engine.py"
+
+    def hashed(text):
+        file.write_text(text)
+        return code_hash([file], tmp_path)
+
+    plain = hashed('def f(x):\n    """What."""\n    return x + 1\n')
+    assert hashed("# Why.\ndef f(x):\n    return (x\n            + 1)\n") == plain
+    assert hashed("def f(x):\n    return x + 2\n") != plain
