@@ -93,7 +93,8 @@ def task_table(
     """Mean scores at the last step of the configurations that all the landscapes have in common.
 
     Configurations are paired by `config_id`: landscapes built from one sampler and seed give one id to one point of the
-    unit cube, also where the ranges of a hyperparameter differ between domains.
+    unit cube, also where the ranges of a hyperparameter differ between domains. Over one space, ids that stand for
+    other configurations are an error.
 
     Args:
         landscapes: one per environment, over the same hyperparameters.
@@ -125,6 +126,7 @@ def task_table(
     shared = shared if first is None else shared[shared < first]
     if len(shared) < 2:
         raise InputError("the landscapes have fewer than two complete configurations in common")
+    _check_ids(landscapes, shared)
     columns = [
         _raised(part.final[np.searchsorted(part.config_ids, shared)], data, limits).mean(axis=1)
         for part, data in zip(parts, landscapes, strict=True)
@@ -185,6 +187,19 @@ def _raised(scores: Array, data: Landscape, limits: Mapping[str, float]) -> Arra
     limit = limits.get(data.manifest.environment, -np.inf)
     minimized = data.manifest.objective.direction == "minimize"
     return np.asarray(np.minimum(scores, -limit) if minimized else np.maximum(scores, limit))
+
+
+def _check_ids(landscapes: Sequence[Landscape], shared: Integers) -> None:
+    """That an id stands for one configuration. Most of them: imported values may differ by round-off."""
+    hashes: dict[str, tuple[str, dict[int, str]]] = {}
+    for data in landscapes:
+        mine = dict(data.sql("SELECT config_id, config_hash FROM configs").fetchall())
+        name, first = hashes.setdefault(data.space.hash, (data.manifest.id, mine))
+        if sum(first[each] != mine[each] for each in shared.tolist()) > len(shared) / 2:
+            raise InputError(
+                f"config_ids of {data.manifest.id} stand for other configurations than those of {name}, so their "
+                "scores cannot be paired: build landscapes with one sampler and seed"
+            )
 
 
 def _complete(data: Landscape, seeds: SeedSet, steps: Integers) -> Curves:

@@ -30,12 +30,16 @@ STEPS = (100, 200, 300)
 SEEDS = {"tuning": (0, 1, 2), "test": (100, 101)}
 
 
-def write_sample(folder, level, *, environment="Sample-v0", configs=48, first=0, direction="maximize", noise=1.0):
+def write_sample(
+    folder, level, *, environment="Sample-v0", configs=48, first=0, direction="maximize", noise=1.0, sampler=0
+):
     """A landscape whose final score is level(config) plus seed noise; a third and two thirds of it before.
 
-    Configuration ids start at `first`. The last evaluation of run 0 is missing.
+    Configuration ids start at `first`; another `sampler` gives them other configurations. The last evaluation of run 0
+    is missing.
     """
-    chosen = {number: SPACE.sample(np.random.default_rng(number)) for number in range(first, first + configs)}
+    numbers = range(first, first + configs)
+    chosen = {number: SPACE.sample(np.random.default_rng(number + 10_000 * sampler)) for number in numbers}
     rng = np.random.default_rng(0)
     runs, evals = [], []
     for number, config in chosen.items():

@@ -5,7 +5,12 @@ import pytest
 from analysis_samples import SPACE, arlbench, with_data, write_sample
 from scipy.stats import spearmanr
 
-from autorl.landscapes.analysis.fidelity import budget_correlation, budget_table, early_choice_regret
+from autorl.landscapes.analysis.fidelity import (
+    budget_correlation,
+    budget_table,
+    correlation_intervals,
+    early_choice_regret,
+)
 from autorl.types import InputError
 
 
@@ -18,6 +23,17 @@ def test_the_matrix_is_scipys():
 def test_a_checkpoint_that_says_nothing_correlates_zero():
     values = np.stack([np.zeros(6), np.arange(6.0)], axis=1)[:, None, :]
     assert budget_correlation(values).tolist() == [[0, 0], [0, 1]]
+
+
+def test_intervals_by_a_loop():
+    values = np.random.default_rng(0).normal(size=(30, 4, 3)).cumsum(axis=2)
+    low, high = correlation_intervals(values, resamples=50)
+    means = values.mean(axis=1)
+    rows = np.random.default_rng(0).integers(30, size=(50, 30))
+    drawn = np.array([[spearmanr(means[row, step], means[row, -1]).statistic for step in range(3)] for row in rows])
+    assert low == pytest.approx(np.quantile(drawn, 0.025, axis=0))
+    assert high == pytest.approx(np.quantile(drawn, 0.975, axis=0))
+    assert (low[-1], high[-1]) == pytest.approx((1.0, 1.0))
 
 
 def test_regret_by_hand():

@@ -74,3 +74,29 @@ def test_unit_scores():
     assert unit_scores([3.0, 1.0]).tolist() == [1, 0]
     with pytest.raises(InputError, match="score the same"):
         unit_scores([2.0, 2.0])
+
+
+def test_scores_are_clipped_before_the_mean_over_seeds(tmp_path):
+    one = write_sample(tmp_path / "a", level, configs=6, noise=3.0)
+    two = write_sample(tmp_path / "b", level, environment="Other-v0", configs=6, direction="minimize", noise=3.0)
+    table = task_table([one, two], clip={"Sample-v0": 4.0, "Other-v0": 5.0})
+    for column, (data, low, sign) in enumerate(((one, 4.0, 1), (two, 5.0, -1))):
+        rows = data.sql("SELECT config_id, value FROM scores WHERE step = 300 AND config_id > 0").df()
+        expected = sign * rows.assign(value=rows.value.clip(lower=low)).groupby("config_id").value.mean()
+        assert table.values[:, column] == pytest.approx(expected.to_numpy())
+    with pytest.raises(InputError, match="did you mean 'Other-v0'"):
+        task_table([one, two], clip={"Other-v1": 0.0})
+
+
+def test_ids_that_stand_for_other_configurations_are_not_paired(tmp_path):
+    one = write_sample(tmp_path / "a", level, configs=6)
+    two = write_sample(tmp_path / "b", level, environment="Other-v0", configs=6, sampler=1)
+    with pytest.raises(InputError, match="stand for other configurations"):
+        task_table([one, two])
+
+
+def test_a_step_that_only_later_phases_reach_is_named(tmp_path):
+    data = write_sample(tmp_path / "a", level, configs=4)
+    data.grid.values[:, :, -1] = np.nan
+    with pytest.raises(InputError, match="runs from scratch end at step 200: ask for it, or compare phases"):
+        final_scores(data)
