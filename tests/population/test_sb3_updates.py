@@ -1,8 +1,8 @@
-"""Update by update, the engine does what Stable-Baselines3's own `train` does: same weights, same data, float64.
+"""Update by update, the engine does what Stable-Baselines3's own `train` does: same weights, same data.
 
 The engine collects the experience; Stable-Baselines3 gets it through a stand-in for its buffer, minibatch by minibatch
-in the engine's order, and its own code trains on it. Parameters are compared after every iteration, so the optimizers'
-moments are compared too.
+in the engine's order, and its own code trains on it; neither is ever put back to the other's state. So the losses, the
+clipping, the optimizers and their moments are compared too. Last, the compiled float32 program over many updates.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ OFF_POLICY = {
 ENGINE_ONLY = ("n_envs", "optimizer", "net_width", "net_depth", "activation")
 
 
-def _pair(kind, environment, config, monkeypatch):
-    """A new member of the engine and a model of Stable-Baselines3 with its parameters, both in float64."""
+def _pair(kind, environment, config, monkeypatch, dtype=np.float64):
+    """A new member of the engine and a model of Stable-Baselines3 with its parameters, both in this precision."""
     monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *rest, **more: obs)
     name = "ppo" if kind == "A2C" else kind.lower()
-    algorithm, hp, state = make(name, 5, environment, np.float64, **NET, **config)
+    algorithm, hp, state = make(name, 5, environment, dtype, **NET, **config)
     arguments = {key: value for key, value in config.items() if key not in ENGINE_ONLY}
     if kind == "A2C":
         arguments = {key: arguments[key] for key in arguments if key not in ("n_epochs", "batch_size", "clip_range")}
@@ -72,7 +72,8 @@ def _pair(kind, environment, config, monkeypatch):
     model = getattr(stable_baselines3, kind)(
         "MlpPolicy", export._environment(environment), device="cpu", policy_kwargs=policy, **arguments
     )
-    model.policy.double()
+    if dtype == np.float64:
+        model.policy.double()
     if kind == "SAC" and model.ent_coef_optimizer is not None:
         model.log_ent_coef.data = model.log_ent_coef.data.double()
     elif kind == "SAC":
@@ -157,11 +158,12 @@ def _train(page, state, environment, hp, agent):
 
 
 def _rollout(rollout, hp, key, iteration):
-    """A stand-in for SB3's rollout buffer that hands out the engine's minibatches of float64 numbers."""
+    """A stand-in for SB3's rollout buffer that hands out the engine's minibatches."""
     from stable_baselines3.common.type_aliases import RolloutBufferSamples
 
     tables = (rollout.observations, rollout.actions, rollout.values, rollout.log_probs)
-    tensors = [torch.tensor(table) for table in (*tables, rollout.advantages, rollout.returns)]
+    tables = (*tables, rollout.advantages, rollout.returns)
+    tensors = [torch.tensor(table.astype(rollout.observations.dtype)) for table in tables]
     epochs = iter(range(int(hp.n_epochs)))
 
     def get(batch_size):
@@ -173,6 +175,24 @@ def _rollout(rollout, hp, key, iteration):
             yield RolloutBufferSamples(*(tensor[torch.tensor(rows)] for tensor in tensors))
 
     return SimpleNamespace(get=get, values=rollout.values, returns=rollout.returns)
+
+
+@pytest.mark.parametrize(("case", "iterations"), [("a2c", 200), ("a2c-continuous", 200), ("ppo", 30)])
+def test_the_compiled_program_stays_with_stable_baselines3(case, iterations, monkeypatch):
+    kind, environment_id, config = ON_POLICY[case]
+    environment = ENVIRONMENTS[environment_id]
+    hp, state, model = _pair(kind, environment, config, monkeypatch, np.float32)
+    member, first = state["member"], state["member"].parameters.copy()
+    agent, functions = ppo.make_agent(member.parameters, environment, hp), environment.functions(np.float32)
+    for iteration in range(iterations):
+        ppo.train(member, agent, hp, engine.limits(environment), *functions, 1)
+        model.rollout_buffer = _rollout(agent.rollout, hp, int(member.key[0]), iteration)
+        model.train()
+    theirs, moved = _parameters(model), np.linalg.norm(member.parameters - first)
+    ours = _as_engine_has_it(model, "ppo", state, environment, hp)
+    drift = math.sqrt(sum(float(((ours[name] - theirs[name]) ** 2).sum()) for name in theirs))
+    assert moved > 0.5
+    assert drift < 1e-4 * moved  # rounding in float32
 
 
 @pytest.mark.parametrize("case", sorted(OFF_POLICY))
