@@ -293,8 +293,8 @@ def main() -> None:
         f"{EVALUATIONS} evaluations. Machine: {os.cpu_count()} cores, {machine()}; Python {platform.python_version()}; "
         f"{packages}; load average {load_before:.1f} at the start, {os.getloadavg()[0]:.1f} at the end. Medians of "
         f"{options.rounds} repeats, {options.csv_rounds} for the CSV; targets and ratios are of CPU times, since wall "
-        "times count other work of the machine too. Warm: of a landscape asked before; first: of one just opened. CSV + "
-        "pandas: the file is read for the question. Written by `python benchmarks/landscapes.py`."
+        "times count other work of the machine too. Warm: of a landscape asked before; first: of one just opened. CSV "
+        "+ pandas: the file is read for the question. Written by `python benchmarks/landscapes.py`."
     )
     text = report(sizes, times, singles, about)
     options.output.parent.mkdir(parents=True, exist_ok=True)

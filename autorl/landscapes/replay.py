@@ -91,11 +91,6 @@ class Replay:
     def __init__(self, landscape: Landscape, lookup: LookUp = "nearest", wrap_seeds: bool = False) -> None:
         if lookup not in LOOK_UPS:
             raise InputError(f"expected {' or '.join(LOOK_UPS)}, got {lookup!r}", key="lookup")
-        if len(landscape.phases) > 1:
-            message = (
-                f"in phases: runs from scratch end at step {landscape.phases[1]}, so whole runs cannot be replayed"
-            )
-            raise InputError(message, file=str(landscape.path))
         self.landscape, self.lookup, self.wrap_seeds = landscape, lookup, wrap_seeds
         self.space, self.grid = landscape.space, landscape.grid
         self._rows: dict[Config, int] = {}
@@ -277,7 +272,16 @@ class Table:
 
 
 def tabulate(landscape: Landscape) -> Table:
-    """The runs of a landscape that were trained from the start as arrays on the axes of its grid."""
+    """The runs of a landscape that were trained from the start as arrays on the axes of its grid.
+
+    Raises:
+        InputError: it was trained in phases.
+    """
+    if len(landscape.phases) > 1:
+        raise InputError(
+            f"in phases: runs from scratch end at step {landscape.phases[1]}, so whole runs cannot be replayed",
+            file=str(landscape.path),
+        )
     grid = landscape.grid
     shape = grid.values.shape[:2]
     runs = landscape.sql(

@@ -91,8 +91,8 @@ class Surrogate:
         quality: its out-of-bag score.
 
     Raises:
-        InputError: scikit-learn is not installed, there are too few configurations, all score the same, or the forest's
-            rank correlation is below `min_correlation`.
+        InputError: scikit-learn is not installed, there are too few configurations, all score the same, they were
+            trained in phases, or the forest's rank correlation is below `min_correlation`.
     """
 
     def __init__(
