@@ -109,6 +109,11 @@ class Members:
         circle = ((self._turn + k) % self.size for k in range(self.size))
         return next((slot for slot in circle if not self._training[slot]), None)
 
+    def turn(self) -> int:
+        """The slot whose turn it is, somebody training in every slot or not."""
+        idle = self.idle()
+        return self._turn % self.size if idle is None else idle
+
     def begin(self, proposal: ProposalId, slot: int) -> None:
         """`proposal` trains to challenge whoever holds `slot`."""
         self._training[slot].add(proposal)

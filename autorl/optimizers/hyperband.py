@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
 from autorl.types import Config, Event, FrozenMap, InputError, Proposal, ProposalId, Proposed, Scored, Wait
@@ -38,6 +38,9 @@ class HyperbandOptions:
     eta: int = option(2, "a rung lets one in eta runs go on, eta times longer", minimum=2)
     rungs: int = option(3, "lengths a run is scored at: horizon / eta^(rungs-1), ..., horizon", minimum=1)
     ahead: int = option(1, "brackets begun while an earlier one waits for scores", minimum=0)
+
+
+B = TypeVar("B", bound=HyperbandOptions)
 
 
 def rung_steps(horizon: int, eta: int, rungs: int) -> tuple[int, ...]:
@@ -73,9 +76,10 @@ def merit(record: Record) -> Merit:
 
 
 @dataclass
-class _Bracket:
-    """`sizes` and `steps` by rung; `rungs[k]`: proposals made so far; `promoted[k]`: those to bring to rung k."""
+class Bracket:
+    """A bracket under way; by rung its sizes and steps, the proposals made so far and those to be brought there."""
 
+    number: int
     sizes: list[int]
     steps: tuple[int, ...]
     rungs: list[list[ProposalId]] = field(default_factory=lambda: [[]])
@@ -101,16 +105,16 @@ class _Bracket:
         return self.proposed and self.rung == len(self.sizes) - 1
 
 
-class Hyperband(BaseOptimizer[HyperbandOptions]):
+class Hyperband(BaseOptimizer[B]):
     """Random configurations in brackets of successive halving, from many short runs to few long ones."""
 
-    Options = HyperbandOptions
+    Options: ClassVar[type[HyperbandOptions]] = HyperbandOptions
     partial = True
 
-    def __init__(self, problem: Problem, options: HyperbandOptions) -> None:
+    def __init__(self, problem: Problem, options: B) -> None:
         super().__init__(problem, options)
         self.steps = rung_steps(problem.horizon, options.eta, options.rungs)
-        self._open: dict[int, _Bracket] = {}  # by number; those that are not finished
+        self._open: dict[int, Bracket] = {}  # by number; those that are not finished
         self._begun = 0  # brackets
         self._started = 0  # configurations tried so far
 
@@ -136,25 +140,21 @@ class Hyperband(BaseOptimizer[HyperbandOptions]):
         return cautions_of(self.steps)
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait:
-        for number, bracket in self._open.items():
+        for bracket in self._open.values():
             if not bracket.proposed:
-                return self._next_of(number, bracket, rng)
+                return self._next_of(bracket, rng)
         if len(self._open) > self.options.ahead:
             return Wait()
-        sizes, steps = self.shape(self._begun)
-        return self._next_of(self._begun, _Bracket(sizes, steps), rng)
+        return self._next_of(Bracket(self._begun, *self.shape(self._begun)), rng)
 
-    def _next_of(self, number: int, bracket: _Bracket, rng: np.random.Generator) -> Proposal:
+    def _next_of(self, bracket: Bracket, rng: np.random.Generator) -> Proposal:
         """The next proposal of a bracket's current rung."""
         if bracket.rung == 0:
             config, origin = self._new_configuration(rng)
-            return Proposal(config, bracket.steps[0], origin=origin, meta=FrozenMap(bracket=number, rung=0))
-        return self._promotion(number, bracket)
-
-    def _promotion(self, number: int, bracket: _Bracket) -> Proposal:
-        rung = bracket.rung
-        parent = bracket.promoted[rung][len(bracket.rungs[rung])]
-        origin, meta = f"promoted to rung {rung} of bracket {number}", FrozenMap(bracket=number, rung=rung)
+            return Proposal(config, bracket.steps[0], origin=origin, meta=FrozenMap(bracket=bracket.number, rung=0))
+        parent, rung = bracket.awaited[0], bracket.rung
+        origin = f"promoted to rung {rung} of bracket {bracket.number}"
+        meta = FrozenMap(bracket=bracket.number, rung=rung)
         return Proposal(self.history[parent].proposal.config, bracket.steps[rung], parent, origin=origin, meta=meta)
 
     def _new_configuration(self, rng: np.random.Generator) -> tuple[Config, str]:
@@ -170,11 +170,11 @@ class Hyperband(BaseOptimizer[HyperbandOptions]):
         if isinstance(event, Proposed):
             number = event.proposal.meta["bracket"]
             if number == self._begun:
-                self._open[number] = _Bracket(*self.shape(number))
+                self._open[number] = Bracket(number, *self.shape(number))
                 self._begun += 1
             bracket = self._open[number]
             bracket.rungs[-1].append(event.id)
-            self._started += event.proposal.resume_from is None
+            self._started += bracket.rung == 0
         else:
             record = self.history[event.proposal]
             number = record.proposal.meta["bracket"]
@@ -186,13 +186,13 @@ class Hyperband(BaseOptimizer[HyperbandOptions]):
         if bracket.finished:
             del self._open[number]
 
-    def _withdraw(self, bracket: _Bracket, record: Record) -> None:
+    def _withdraw(self, bracket: Bracket, record: Record) -> None:
         """Do not promote a run whose later score says that one of its seeds failed."""
         if record.id in bracket.awaited and not may_go_on(record):
             bracket.promoted[-1].remove(record.id)
             bracket.sizes[bracket.rung] -= 1
 
-    def _close_rung(self, bracket: _Bracket) -> None:
+    def _close_rung(self, bracket: Bracket) -> None:
         """Once the current rung is all scored, decide who goes on."""
         records = [self.history[proposal] for proposal in bracket.rungs[-1]]
         if bracket.finished or not bracket.proposed or any(record.result is None for record in records):
@@ -203,7 +203,7 @@ class Hyperband(BaseOptimizer[HyperbandOptions]):
         if not size:  # nobody left to promote: the bracket ends here
             del bracket.sizes[bracket.rung + 1 :]
 
-    def _promote(self, bracket: _Bracket, records: list[Record]) -> int:
+    def _promote(self, bracket: Bracket, records: list[Record]) -> int:
         """Note who of the rung goes on; how many runs the next one has."""
         best = sorted(filter(may_go_on, records), key=merit)[: bracket.sizes[bracket.rung + 1]]
         bracket.promoted.append([record.id for record in best])
@@ -219,7 +219,7 @@ class Hyperband(BaseOptimizer[HyperbandOptions]):
         return kept
 
 
-class SuccessiveHalving(Hyperband):
+class SuccessiveHalving(Hyperband[HyperbandOptions]):
     """Random configurations; again and again the best 1/eta go on, eta times longer (Hyperband's first bracket)."""
 
     def shape(self, bracket: int) -> tuple[list[int], tuple[int, ...]]:

@@ -12,6 +12,7 @@ NEEDS_SMAC = pytest.mark.skipif(importlib.util.find_spec("smac") is None, reason
 
 # Small enough that 24 proposals reach the model, and several generations.
 SETTINGS: dict[str, dict[str, Any]] = {
+    "bohb": {"options": {"rungs": 2, "startup": 4}},
     "cmaes": {"options": {"population_size": 4}},
     "de": {"options": {"population_size": 5}},
     "dehb": {"options": {"rungs": 2}},

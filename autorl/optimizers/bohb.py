@@ -1,0 +1,64 @@
+"""BOHB: the brackets of Hyperband, started with configurations from a tree-structured Parzen estimator.
+
+The model is that of `tpe`, made of the longest runs of which `startup` are scored: scores of different lengths are
+never compared. The other part of the new configurations is random, which keeps Hyperband's guarantee. Promotions
+continue from checkpoints, and count for the model of each length they reached.
+
+    eta 2, 3 rungs, horizon 100   10 runs scored at 25:    new configurations from the model of the runs to 25
+                                  10 runs scored at 50:    ... of the runs to 50
+                                  10 runs scored at 100:   ... of the full runs, from then on
+
+References:
+    Falkner, Klein and Hutter, "BOHB: robust and efficient hyperparameter optimization at scale", ICML 2018. Theirs is a
+    kernel density of its own; Optuna's (multivariate, conditionals in groups, a prior, pending runs as liars) leaves
+    less than half of its regret on a 4-d sphere with 40 full runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autorl.optimizers.base import Problem, option
+from autorl.optimizers.hyperband import Hyperband, HyperbandOptions
+from autorl.optimizers.optuna_ import TPE, TPEOptions
+from autorl.types import Config, Event, Proposed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class BOHBOptions(HyperbandOptions):
+    startup: int = option(10, "runs scored at one length before the model of that length is used", minimum=1)
+    candidates: int = option(24, "samples from the good configurations' density, of which the best is taken", minimum=1)
+    random_fraction: float = option(0.2, "part of the new configurations drawn at random", minimum=0.0, maximum=1.0)
+
+
+class BOHB(Hyperband[BOHBOptions]):
+    """Hyperband's brackets, started with configurations from a TPE of the longest runs scored."""
+
+    Options = BOHBOptions
+
+    def __init__(self, problem: Problem, options: BOHBOptions) -> None:
+        super().__init__(problem, options)
+        self._ended = dict.fromkeys(self.steps, 0)  # runs with an outcome, by length
+        proposed: set[Config] = set()  # at any length: nothing is started twice
+        self._models = {step: TPE(problem, TPEOptions(1, options.candidates)) for step in self.steps}
+        for model in self._models.values():
+            model._proposed = proposed
+
+    def _draw(self, rng: np.random.Generator) -> tuple[Config, str]:
+        ready = [step for step, ended in self._ended.items() if ended >= self.options.startup]
+        if not ready or rng.random() < self.options.random_fraction:
+            return super()._draw(rng)
+        step = max(ready)
+        proposal = self._models[step]._ask(rng)
+        return proposal.config, f"{proposal.origin}, of runs to step {step}"
+
+    def _observe(self, event: Event) -> None:
+        proposal = event.proposal if isinstance(event, Proposed) else self.history[event.proposal].proposal
+        model = self._models[proposal.until]
+        model.observe(event)
+        self._ended[proposal.until] = len(model.history) - len(model.history.pending)
+        super()._observe(event)

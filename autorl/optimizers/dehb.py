@@ -1,0 +1,125 @@
+"""DEHB: the brackets of Hyperband over populations of differential evolution (Awad, Mallik and Hutter 2021).
+
+Every length of run has a population of its own. The first cycle of brackets is Hyperband's: random configurations, of
+which the best are promoted, and a promotion continues from its checkpoint. After that nobody is promoted. Each run of
+a bracket is a child: of a member of the population at its length, whose turn it is, and a mutant of three parents: the
+best members one length below, in a bracket's first rung the best at its own. A child is a new configuration and starts
+from scratch; it replaces its member unless worse. So scores are compared at equal length only, and what short runs
+have taught reaches the long ones through the parents.
+
+    eta 2, 3 rungs, horizon 100   bracket 0: 4 runs to 25, 2 of them on to 50, 1 of them on to 100    populations
+                                  bracket 1: 3 runs to 50, 1 of them on to 100                        at 25: 4 members
+                                  bracket 2: 3 runs to 100                                            at 50: 3
+                                  bracket 3: 4 children to 25, 2 children to 50, 1 child to 100       at 100: 3
+
+References:
+    Awad, Mallik and Hutter, "DEHB: evolutionary hyperband for scalable, robust and efficient hyperparameter
+    optimization", IJCAI 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from autorl.optimizers.base import Problem, Record, option
+from autorl.optimizers.de import PARENTS, REDRAWS, Members, Point, cross, mutate, point, point_of, rank
+from autorl.optimizers.hyperband import Bracket, Hyperband, HyperbandOptions
+from autorl.types import Config, Event, FrozenMap, Proposal, ProposalId, Proposed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class DEHBOptions(HyperbandOptions):
+    scale: float = option(0.5, "of the difference of two parents that is added to a third", minimum=0.0, maximum=2.0)
+    crossover: float = option(0.5, "probability that a coordinate comes from the mutant", minimum=0.0, maximum=1.0)
+
+
+class DEHB(Hyperband[DEHBOptions]):
+    """Hyperband's brackets over differential evolution: one population for every length of run."""
+
+    Options = DEHBOptions
+
+    def __init__(self, problem: Problem, options: DEHBOptions) -> None:
+        super().__init__(problem, options)
+        sizes = dict.fromkeys(self.steps, 1)
+        for number in range(len(self.steps)):
+            for size, step in zip(*self.shape(number), strict=True):
+                sizes[step] = max(sizes[step], size)
+        self._members = {step: Members(self.history, size) for step, size in sizes.items()}
+        self._tried: dict[int, set[Config]] = {step: set() for step in self.steps}
+
+    def outline(self) -> tuple[str, ...]:
+        """Hyperband's, and that later cycles start from scratch."""
+        later = "promotions go on from checkpoints in the first cycle; later cycles are children from scratch"
+        return (*super().outline(), later)
+
+    def _promotes(self, bracket: Bracket) -> bool:
+        """Whether the bracket is one of the first cycle."""
+        return bracket.number < len(self.steps)
+
+    def _next_of(self, bracket: Bracket, rng: np.random.Generator) -> Proposal:
+        until, rung = bracket.steps[bracket.rung], bracket.rung
+        slot = self._members[until].turn()
+        if rung and self._promotes(bracket):
+            promotion = super()._next_of(bracket, rng)
+            kept = self.history[bracket.awaited[0]].proposal.meta["point"]
+            return replace(promotion, meta=FrozenMap(promotion.meta, slot=slot, point=kept))
+        occupant, space = self._members[until].occupant[slot], self.problem.space
+        parents = self._parents(bracket)
+        if (rung == 0 and self._started < len(self.problem.initial)) or occupant is None or len(parents) < PARENTS:
+            config, origin = self._new_configuration(rng)
+            place = point_of(space, config)
+        else:
+            config, drawn = self._child(self.history[occupant], parents, until, rng)
+            origin, place = f"child of proposal {occupant}", point_of(space, config, drawn)
+        meta = FrozenMap(bracket=bracket.number, rung=rung, slot=slot, point=place)
+        return Proposal(config, until, origin=origin, meta=meta)
+
+    def _parents(self, bracket: Bracket) -> list[Record]:
+        """The best members one length below (in the first rung: of its own), filled up from all populations."""
+        below = bracket.steps[max(0, bracket.rung - 1)]
+        best = sorted(self._members[below].records(), key=rank)[: bracket.sizes[bracket.rung]]
+        if len(best) < PARENTS:
+            known = {record.id for record in best}
+            everybody = [record for members in self._members.values() for record in members.records()]
+            best += [record for record in everybody if record.id not in known]
+        return best
+
+    def _child(
+        self, target: Record, parents: list[Record], until: int, rng: np.random.Generator
+    ) -> tuple[Config, Point]:
+        """A child that was not trained to this length before, if `REDRAWS` mutants find one, and its point."""
+        points = [point(record) for record in parents]
+        for _ in range(REDRAWS):
+            mutant = mutate(points, self.options.scale, rng)
+            drawn = cross(self.problem.space, point(target), mutant, self.options.crossover, rng)
+            config = self.problem.space.decode(drawn, rng)
+            if config not in self._tried[until]:
+                return config, drawn
+        drawn = rng.random(len(drawn))
+        return self.problem.space.decode(drawn, rng), drawn
+
+    def _promote(self, bracket: Bracket, records: list[Record]) -> int:
+        if self._promotes(bracket):
+            return super()._promote(bracket, records)
+        bracket.promoted.append([])
+        return bracket.sizes[bracket.rung + 1]
+
+    def _observe(self, event: Event) -> None:
+        if isinstance(event, Proposed):
+            proposal = event.proposal
+            self._tried[proposal.until].add(proposal.config)
+            self._members[proposal.until].begin(event.id, proposal.meta["slot"])
+        else:
+            record = self.history[event.proposal]
+            self._members[record.proposal.until].judge(record, record.proposal.meta["slot"])
+        super()._observe(event)
+
+    def keeps(self) -> Collection[ProposalId]:
+        """Hyperband's, of the brackets of the first cycle."""
+        kept = super().keeps()
+        return [proposal for proposal in kept if self.history[proposal].proposal.meta["bracket"] < len(self.steps)]
