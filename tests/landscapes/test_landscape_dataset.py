@@ -1,12 +1,15 @@
 """Reading: SQL, best, top, curves, the dense grid; failures and stops; brute force as oracle."""
 
 import dataclasses
+import multiprocessing
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from landscape_samples import SEEDS, SPACE, STEPS, N, configs, manifest, tables
 
-from autorl.landscapes import Landscape, Objective, list_landscapes, load_landscape, write_landscape
+from autorl.landscapes import Landscape, Objective, Tables, append, list_landscapes, load_landscape, write_landscape
 from autorl.statistics import cvar, iqm
 from autorl.types import InputError
 
@@ -65,6 +68,61 @@ def test_curves_are_the_stored_ones(landscape, rows):
     assert frame.step.tolist() == list(STEPS) * 5
     with pytest.raises(InputError, match="no configuration 99"):
         landscape.curves(99)
+
+
+def test_curves_of_runs_in_any_order(tmp_path, rows):
+    """Run ids that do not follow configurations and seeds, evaluations in several parts, and a run without any."""
+    order = np.random.default_rng(0).permutation(len(rows.runs))
+    renamed = dict(zip(rows.runs.run_id, 1000 + 7 * order, strict=True))
+    mixed = Tables(
+        rows.configs, *(each.assign(run_id=each.run_id.map(renamed)) for each in (rows.runs, rows.evals, rows.segments))
+    )
+    lost = renamed[10 * 4]
+    first = mixed.runs.run_id < 1000 + 7 * 30
+    whole = dataclasses.replace(mixed, evals=mixed.evals[mixed.evals.run_id != lost])
+
+    def part(kept):
+        ids = whole.runs.run_id[kept]
+        return (
+            whole.runs[kept],
+            whole.evals[whole.evals.run_id.isin(ids)],
+            whole.segments[whole.segments.run_id.isin(ids)],
+        )
+
+    write_landscape(tmp_path / "x", Tables(rows.configs, *part(first)), manifest(), SPACE)
+    append(tmp_path / "x", Tables(rows.configs.iloc[:0], *part(~first)))
+    data = Landscape(tmp_path / "x")
+    for number in range(N):
+        frame = data.curves(number)
+        runs = whole.runs[whole.runs.config_id == number]
+        expected = whole.evals.merge(runs, on="run_id").sort_values(["seed", "run_id", "step"])
+        for name in ("run_id", "seed", "seed_role", "status", "step"):
+            assert frame[name].tolist() == expected[name].tolist()
+        assert frame.eval_return.tolist() == expected.eval_return.astype(np.float32).tolist()
+    assert sorted(data.curves(4).seed.unique()) == [1, 2, 100, 101]
+
+
+def test_landscapes_of_one_process_do_not_see_each_other(tmp_path, landscape, rows):
+    other = rewritten(tmp_path, dataclasses.replace(rows, evals=rows.evals.assign(eval_return=1.0)))
+    assert other.sql("SELECT max(value) FROM scores").fetchall() == [(1.0,)]
+    assert landscape.sql("SELECT max(value) FROM scores").fetchall()[0][0] > 100
+    assert other.best().value == 1.0 < landscape.best().value
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda data: (data.best().value, len(data.curves(3))), [other, landscape] * 20))
+    assert found == [(1.0, 20), (landscape.best().value, 20)] * 20
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_opens_landscapes_of_its_own(landscape):
+    expected = landscape.best().value
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(target=lambda: answers.put(Landscape(landscape.path).best().value))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert answers.get() == expected
 
 
 def test_grid_lookup_equals_sql(landscape):

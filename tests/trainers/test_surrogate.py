@@ -257,6 +257,13 @@ def test_noise_without_structure_is_refused_unless_forced(tmp_path):
         Study.create(study, tmp_path / "study")
 
 
+def test_phases_are_refused(tmp_path, monkeypatch):
+    data = write(tmp_path, crash=False)
+    monkeypatch.setattr(Landscape, "phases", (0, 200))
+    with pytest.raises(InputError, match="in phases: runs from scratch end at step 200"):
+        Surrogate(data)
+
+
 def test_one_seed_has_no_noise_and_a_role_that_is_missing_borrows(tmp_path):
     data = write(tmp_path, seeds={"tuning": (0,)}, crash=False)
     objective, config = data.surrogate(), SPACE.config({"x": 0.5})
