@@ -7,6 +7,7 @@ can: it is a list of finished trial objects that we write, plus at most one draf
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -115,8 +116,11 @@ class TrialTable(BaseStorage):
     set_trial_state_values = set_trial_intermediate_value = set_trial_user_attr = _unused
 
 
-def distribution_of(hyperparameter: Hyperparameter) -> BaseDistribution:
-    """Optuna's counterpart of a hyperparameter: flipped-log values in the unit interval, choices by index."""
+def distribution_of(hyperparameter: Hyperparameter, relax: float = math.inf) -> BaseDistribution:
+    """Optuna's counterpart of a hyperparameter: flipped-log values in the unit interval, choices by index.
+
+    Integers with more than `relax` values are floats, which `decode` rounds.
+    """
     if hyperparameter.type == "categorical":
         return CategoricalDistribution(tuple(range(len(hyperparameter.choices))))
     if hyperparameter.type == "ordinal":
@@ -124,7 +128,7 @@ def distribution_of(hyperparameter: Hyperparameter) -> BaseDistribution:
     if hyperparameter.scale == "flipped_log":
         return FloatDistribution(0.0, 1.0)
     (lower, upper), log = hyperparameter.bounds, hyperparameter.scale == "log"
-    if hyperparameter.type == "int":
+    if hyperparameter.type == "int" and upper - lower < relax:
         return IntDistribution(int(lower), int(upper), log=log)
     return FloatDistribution(lower, upper, log=log)
 
@@ -142,7 +146,9 @@ def decode(hyperparameter: Hyperparameter, value: Any) -> Any:
         return hyperparameter.choices[value]
     if hyperparameter.scale == "flipped_log":
         return hyperparameter.from_unit(value)
-    return value if hyperparameter.type == "int" else hyperparameter.from_unit(hyperparameter.to_unit(value))
+    if hyperparameter.type == "int":
+        return round(value)
+    return hyperparameter.from_unit(hyperparameter.to_unit(value))
 
 
 def suggest(trial: optuna.Trial, name: str, distribution: BaseDistribution) -> Any:
@@ -167,8 +173,11 @@ def told_trial(
     attributes: Mapping[str, Any],
     constraints: Sequence[float],
 ) -> FrozenTrial:
-    """A trial as a sampler shall see it; pending (RUNNING) and unscored (FAIL) ones have no values."""
-    return create_trial(
+    """A trial as a sampler shall see it; pending (RUNNING) and unscored (FAIL) ones have no values.
+
+    Its attribute `internal` holds the parameters as TPE computes with them.
+    """
+    trial = create_trial(
         state=state,
         values=None if values is None else list(values),
         params=dict(params),
@@ -176,3 +185,5 @@ def told_trial(
         system_attrs=dict(attributes),
         constraints={str(index): value for index, value in enumerate(constraints)},
     )
+    trial.__dict__["internal"] = {name: distributions[name].to_internal_repr(value) for name, value in params.items()}
+    return trial

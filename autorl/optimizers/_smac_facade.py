@@ -50,7 +50,7 @@ def challengers(
         scenario = Scenario(
             space, name="study", output_directory=Path(folder), deterministic=True, n_trials=UNLIMITED, seed=seed
         )
-        facade = (_forest if model == "forest" else _gp)(scenario, refit)
+        facade = _forest(scenario, refit, len(told)) if model == "forest" else _gp(scenario, refit)
         for configuration, cost in told:
             facade.runhistory.add(configuration, cost=cost, seed=0)
         found = iter(facade.intensifier.config_selector)
@@ -63,8 +63,12 @@ def challengers(
         yield configuration
 
 
-def _forest(scenario: Scenario, refit: int) -> AbstractFacade:
-    """SMAC's facade for hyperparameter optimization: a random forest, here on one core."""
+def _forest(scenario: Scenario, refit: int, n: int) -> AbstractFacade:
+    """SMAC's facade for hyperparameter optimization: a random forest, here on one core.
+
+    scikit-learn allocates a tree for as many leaves as it may have, in SMAC 130 MB for each. More leaves than the `n`
+    configurations told it cannot have.
+    """
     kind = HyperparameterOptimizationFacade
     model = RandomForest(
         scenario.configspace,
@@ -73,6 +77,7 @@ def _forest(scenario: Scenario, refit: int) -> AbstractFacade:
         ratio_features=1.0,
         min_samples_split=2,
         min_samples_leaf=1,
+        max_leaf_nodes=max(2, n),
         seed=scenario.seed,
         n_jobs=1,
     )

@@ -9,8 +9,10 @@ leaves no trace. What a sampler attached to the draft or the study (NSGA-II: gen
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -19,6 +21,7 @@ from autorl.types import Config, Event, Failed, Proposal, Proposed
 
 if TYPE_CHECKING:
     import numpy as np
+    from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
 
     from autorl.optimizers._optuna_study import TrialTable
@@ -31,6 +34,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
 
     multi_objective = True
     redraws: ClassVar[int] = 5  # after drafts that repeat a proposal or break a rule of the space
+    relax: ClassVar[float] = math.inf  # integers with more values are continuous for the sampler
     first_attributes: ClassVar[Mapping[str, Any]] = {}  # of trials that no sampler drafted: the initial configurations
 
     def __init__(self, problem: Problem, options: O) -> None:
@@ -45,6 +49,16 @@ class OptunaOptimizer(BaseOptimizer[O]):
     @abstractmethod
     def _sampler(self, seed: int) -> BaseSampler:
         """A fresh sampler."""
+
+    def _sampling(self) -> AbstractContextManager[None]:
+        """What surrounds the sampler's work."""
+        return nullcontext()
+
+    def _shared(self) -> dict[str, BaseDistribution] | None:
+        """The parameters that every trial has, if these are all; None where some depend on others."""
+        from autorl.optimizers import _optuna_samplers as samplers
+
+        return None if self.problem.space.has_conditions else samplers.shared(self._distributions)
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         table, space, name = self._synchronized(), self.problem.space, type(self).__name__.lower()
@@ -65,7 +79,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
 
         space, config = self.problem.space, dict[str, Any]()
         before = table.study_attributes
-        with table.draft(), bridge.quiet():
+        with table.draft(), bridge.quiet(), self._sampling():
             self._study.sampler = self._sampler(seed)
             trial = self._study.ask()
             for name in space.names:
@@ -105,7 +119,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
             self._table = bridge.TrialTable(self.problem.n_objectives)
             self._study = bridge.study_on(self._table)
             searched = {n: h for n, h in self.problem.space.hyperparameters.items() if h.type != "constant"}
-            self._distributions = {name: bridge.distribution_of(h) for name, h in searched.items()}
+            self._distributions = {n: bridge.distribution_of(h, self.relax) for n, h in searched.items()}
         for proposal in sorted(self._stale):
             record = self.history[proposal]
             self._table.put(self._numbers[proposal], self._trial(record))
@@ -153,9 +167,11 @@ class TPE(OptunaOptimizer[TPEOptions]):
     Options = TPEOptions
 
     def _sampler(self, seed: int) -> BaseSampler:
-        from optuna.samplers import TPESampler
+        from autorl.optimizers import _optuna_samplers as samplers
 
-        return TPESampler(
+        return samplers.FastTPE(
+            known=self._shared(),
+            valid=self._valid if self.problem.space.has_constraints else None,
             n_startup_trials=self.options.startup,
             n_ei_candidates=self.options.candidates,
             multivariate=True,
@@ -163,6 +179,20 @@ class TPE(OptunaOptimizer[TPEOptions]):
             constant_liar=True,
             seed=seed,
         )
+
+    def _sampling(self) -> AbstractContextManager[None]:
+        from autorl.optimizers import _optuna_samplers as samplers
+
+        return samplers.compiled_normal()
+
+    def _valid(self, parameters: Mapping[str, Any]) -> bool:
+        """Whether a candidate breaks no rule of the space; `parameters` as the sampler has them."""
+        from autorl.optimizers import _optuna_study as bridge
+
+        space = self.problem.space
+        constants = {name: h.default for name, h in space.hyperparameters.items() if h.type == "constant"}
+        chosen = {name: bridge.decode(space.hyperparameters[name], value) for name, value in parameters.items()}
+        return not space.violated({**constants, **chosen})
 
 
 @dataclass(frozen=True)
@@ -174,10 +204,12 @@ class GP(OptunaOptimizer[GPOptions]):
     """Gaussian process with log expected improvement (Optuna's GPSampler); random where conditional.
 
     Proposals in flight are integrated over (qLogEI), which leaves a seventh of the regret of a constant liar (4-d
-    sphere, 8 in flight, 32 runs). It is slow: a second per ask on nine mixed hyperparameters, five with some in flight.
+    sphere, 8 in flight, 32 runs). Integers with more values than Optuna would try one by one are continuous for it:
+    its search along integers costs more than all the rest, and the acquisition hardly changes from one to the next.
     """
 
     Options = GPOptions
+    relax = 16
     redraws = 0  # the acquisition has one maximum, found again with every seed, and finding it is dear
 
     def __init__(self, problem: Problem, options: GPOptions) -> None:
@@ -185,9 +217,17 @@ class GP(OptunaOptimizer[GPOptions]):
         super().__init__(problem, options)
 
     def _sampler(self, seed: int) -> BaseSampler:
-        from optuna.samplers import GPSampler
+        from autorl.optimizers import _optuna_samplers as samplers
 
-        return GPSampler(n_startup_trials=self.options.startup, warn_independent_sampling=False, seed=seed)
+        startup = self.options.startup
+        return samplers.FastGP(
+            known=self._shared(), n_startup_trials=startup, warn_independent_sampling=False, seed=seed
+        )
+
+    def _sampling(self) -> AbstractContextManager[None]:
+        from autorl.optimizers import _optuna_samplers as samplers
+
+        return samplers.one_torch_thread()
 
 
 @dataclass(frozen=True)
