@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes.analysis.forest import Regressor, encode, regressor
+from autorl.landscapes._forest import MIN_ROWS, MIN_TREES, Array, Cost, Noise, Trees, grow, mean_scores, nanmean
+from autorl.landscapes.analysis.forest import encode
 from autorl.landscapes.analysis.tables import configurations, spearman
-from autorl.landscapes.grid import carry_forward
-from autorl.landscapes.replay import RecordedRun, Table, first_seed, tabulate
+from autorl.landscapes.replay import RecordedRun, first_seed, tabulate
 from autorl.seeds import generator, integer_seed
 from autorl.types import Config, InputError, SeedRole, Status
 
@@ -40,13 +40,7 @@ if TYPE_CHECKING:
 
 MIN_CORRELATION = 0.7
 TREES = 128
-MIN_TREES = 32  # with fewer, some configurations were seen by every tree and have no out-of-bag prediction
-_FEATURES = 5 / 6  # tried per split, as in SMAC's forests
-_MIN_LEAF = 3
-_MIN_CONFIGURATIONS = 20
 _REMEMBERED = 10_000  # configurations whose prediction is kept
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -117,8 +111,8 @@ class Surrogate:
                 f"{self.quality.correlation:.2f}, below {min_correlation:g}; `force: true` takes it all the same",
                 key="trainer.kwargs.landscape",
             )
-        self._noise = _Noise.of(self._table, self._rows)
-        self._cost = _Cost(self._units, _nanmean(self._table.seconds[self._rows], axis=1))
+        self._noise = Noise.of(self._table, self._rows)
+        self._cost = Cost(self._units, nanmean(self._table.seconds[self._rows], axis=1))
         self._known: dict[Config, _Prediction] = {}
         self._penalty = float(landscape.sql("SELECT value FROM penalty").fetchall()[0][0])
 
@@ -163,20 +157,20 @@ class Surrogate:
         """Expected curve of each metric over the recorded steps, of runs that do not fail."""
         return dict(zip(self._table.curves, self._predict(config).curves, strict=True))
 
-    def _fit(self, trees: int) -> tuple[_Forest, Quality]:
-        if len(self._rows) < _MIN_CONFIGURATIONS:
+    def _fit(self, trees: int) -> tuple[Trees, Quality]:
+        if len(self._rows) < MIN_ROWS:
             raise InputError(
-                f"a surrogate needs at least {_MIN_CONFIGURATIONS} trained configurations, got {len(self._rows)}",
+                f"a surrogate needs at least {MIN_ROWS} trained configurations, got {len(self._rows)}",
                 file=self._where,
             )
-        targets = _mean_scores(self.grid.values[self._rows], self._table.trained[self._rows])
+        targets = mean_scores(self.grid.values[self._rows], self._table.trained[self._rows])
         if not self._names or np.ptp(targets[:, -1]) == 0.0:
             raise InputError("all configurations score the same: there is nothing to predict", file=self._where)
-        model = _grow(self._units, targets, trees)
+        model = grow(self._units, targets, trees)
         predicted = np.asarray(model.oob_prediction_, dtype=np.float64).reshape(targets.shape)[:, -1]
         wanted = targets[:, -1]
         r2 = 1.0 - float(((wanted - predicted) ** 2).sum() / ((wanted - wanted.mean()) ** 2).sum())
-        return _Forest(model, self._units), Quality(r2, float(spearman(wanted, predicted)), len(wanted))
+        return Trees(model, self._units), Quality(r2, float(spearman(wanted, predicted)), len(wanted))
 
     @property
     def _where(self) -> str:
@@ -259,130 +253,3 @@ def _reload(folder: str, options: dict[str, Any]) -> SurrogateObjective:
     from autorl.landscapes.dataset import Landscape
 
     return SurrogateObjective(Landscape(folder), **options)
-
-
-def _grow(units: npt.NDArray[np.float32], targets: Array, trees: int) -> Regressor:
-    model = regressor(
-        n_estimators=trees,
-        max_features=_FEATURES,
-        min_samples_leaf=_MIN_LEAF,
-        bootstrap=True,
-        oob_score=True,
-        random_state=0,
-    )
-    model.fit(units, targets)
-    return model
-
-
-class _Forest:
-    """The trees of a fitted forest as arrays, so that one configuration costs microseconds.
-
-    `weights` reproduces the forest's own prediction: mean over trees of the mean over the bootstrap sample in the leaf.
-    """
-
-    def __init__(self, model: Regressor, units: npt.NDArray[np.float32]) -> None:
-        trees = [each.tree_ for each in model.estimators_]
-        counts = np.array([tree.node_count for tree in trees])
-        self._roots = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        offsets = np.repeat(self._roots, counts)
-        left, right, feature, threshold = (
-            np.concatenate([getattr(tree, name) for tree in trees])
-            for name in ("children_left", "children_right", "feature", "threshold")
-        )
-        leaf, self_ = left < 0, np.arange(counts.sum())
-        self._left, self._right = np.where(leaf, self_, left + offsets), np.where(leaf, self_, right + offsets)
-        self._feature, self._threshold = np.where(leaf, 0, feature), np.where(leaf, np.inf, threshold)
-        self._depth = max(int(tree.max_depth) for tree in trees)
-        self._leaves = model.apply(units) + self._roots  # (n, trees)
-        drawn = [np.bincount(each, minlength=len(units)) for each in model.estimators_samples_]
-        bag = np.stack(drawn, axis=1).astype(np.float64)
-        totals = np.bincount(self._leaves.ravel(), bag.ravel(), minlength=len(self_))
-        self._share = bag / totals[self._leaves] / len(trees)
-
-    def weights(self, unit: npt.NDArray[np.float32]) -> Array:
-        """Share of each configuration it was fitted to, (n,), in the prediction at a point of the unit cube."""
-        nodes = self._roots
-        for _ in range(self._depth):
-            nodes = np.where(
-                unit[self._feature[nodes]] <= self._threshold[nodes], self._left[nodes], self._right[nodes]
-            )
-        return np.asarray(np.where(self._leaves == nodes, self._share, 0.0).sum(axis=1))
-
-
-@dataclass(frozen=True, eq=False)
-class _Noise:
-    """What a weight is laid on, for the n configurations fitted to.
-
-    Attributes:
-        means: (n, metrics, steps) over the seeds whose run did not fail; NaN where there is none.
-        deviations: (metrics, n, seeds, steps) from these means, stretched; 0 where unknown.
-        lowest, highest: (metrics, 1) values recorded.
-    """
-
-    means: Array
-    deviations: Array
-    lowest: Array
-    highest: Array
-
-    @classmethod
-    def of(cls, table: Table, rows: npt.NDArray[np.int64]) -> _Noise:
-        """From recorded runs."""
-        curves = np.stack([values[rows] for values in table.curves.values()]).astype(np.float64)
-        failed = np.isin(table.status[rows], [status.value for status in Status if status.failed])
-        whole = table.trained[rows] & ~failed
-        kept = np.where(whole[None, :, :, None], curves, np.nan)
-        count = np.maximum(whole.sum(axis=1), 1)[None, :, None, None]
-        means = _nanmean(kept, axis=2)
-        stretch = np.sqrt(count / np.maximum(count - 1, 1))
-        deviations = np.nan_to_num(np.where(table.trained[rows][None, :, :, None], curves, np.nan) - means[:, :, None])
-        lowest, highest = (f(kept, axis=(1, 2, 3), initial=bound, where=~np.isnan(kept)) for f, bound in _EXTREMES)
-        return cls(means.swapaxes(0, 1), deviations * stretch, lowest[:, None], highest[:, None])
-
-    def expected(self, weights: Array) -> Array:
-        """Weighted mean curves (metrics, steps); NaN where nothing with weight is known."""
-        rows = np.flatnonzero(weights)
-        flat = self.means[rows].reshape(len(rows), -1)
-        known = ~np.isnan(flat)
-        totals = np.einsum("i,ij->j", weights[rows], known.astype(np.float64))
-        sums = np.einsum("i,ij->j", weights[rows], np.where(known, flat, 0.0))
-        found = np.divide(sums, totals, out=np.full_like(sums, np.nan), where=totals > 0)
-        return np.asarray(found.reshape(self.means.shape[1:]))
-
-
-class _Cost:
-    """Seconds per step by a forest of its own; a constant where they do not vary, None where none were recorded."""
-
-    def __init__(self, units: npt.NDArray[np.float32], seconds: Array) -> None:
-        known = np.flatnonzero(~np.isnan(seconds))
-        self._seconds, self._forest = seconds[known], None
-        if len(known) >= _MIN_CONFIGURATIONS and np.ptp(self._seconds) > 0:
-            self._forest = _Forest(_grow(units[known], self._seconds, MIN_TREES), units[known])
-
-    def of(self, unit: npt.NDArray[np.float32]) -> float | None:
-        """Of a point of the unit cube."""
-        if not len(self._seconds):
-            return None
-        if self._forest is None:
-            return float(self._seconds.mean())
-        return float((self._forest.weights(unit) * self._seconds).sum())
-
-
-_EXTREMES = ((np.min, np.inf), (np.max, -np.inf))
-
-
-def _mean_scores(values: npt.NDArray[np.float32], trained: npt.NDArray[np.bool_]) -> Array:
-    """Mean over seeds (n, steps) of scores (n, seeds, steps), penalties included; steps not known of all are left out.
-
-    The last step stays: a run counts as trained if it was scored there.
-    """
-    known = np.where(trained[:, :, None], carry_forward(values), np.nan).astype(np.float64)
-    means = _nanmean(known, axis=1)
-    return means[:, ~np.isnan(means).any(axis=0)]
-
-
-def _nanmean(values: Array, axis: int) -> Array:
-    """Mean over the entries that are not NaN; NaN where all are, without a warning."""
-    known = ~np.isnan(values)
-    count = known.sum(axis=axis)
-    total = np.where(known, values, 0.0).sum(axis=axis)
-    return np.asarray(np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0))

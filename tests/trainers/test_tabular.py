@@ -378,7 +378,8 @@ def study_over(folder, space, **changes):
 
 @pytest.mark.parametrize("optimizer", ["random", "tpe", "asha"])
 def test_a_study_over_a_landscape_finds_a_good_configuration(folder, landscape, tmp_path, optimizer):
-    study = Study.create(study_over(folder, SPACE, optimizer=optimizer), tmp_path / "study")
+    budget = {"runs": 20 if optimizer == "asha" else 60}
+    study = Study.create(study_over(folder, SPACE, optimizer=optimizer, budget=budget), tmp_path / "study")
     try:
         result = study.run()
     finally:
