@@ -29,10 +29,13 @@ KindName = Annotated[str, typer.Argument(metavar="KIND", help="Which; the list i
 Names = Annotated[
     list[str] | None, typer.Option("--hyperparameter", "-p", metavar="NAME", help="What it is about; repeat it.")
 ]
-Seeds = Annotated[str, typer.Option("--seeds", help="Seeds that count: tuning, test or all.")]
+Seeds = Annotated[
+    str | None,
+    typer.Option("--seeds", help="tuning, test or all; default all, in a study that tested few of its runs tuning."),
+]
 AnySeeds = Annotated[
     str | None,
-    typer.Option("--seeds", help="tuning, test or all; default all, or choose on tuning seeds and show test seeds."),
+    typer.Option("--seeds", help="The same; where something is chosen: chosen on tuning seeds, shown on test seeds."),
 ]
 Limit = Annotated[int, typer.Option(min=0, help="Rows to print; 0 = all. --json prints all.")]
 Step = Annotated[int | None, typer.Option("--step", help="Step of the evaluation; default the last.")]
@@ -41,7 +44,7 @@ Step = Annotated[int | None, typer.Option("--step", help="Step of the evaluation
 def importance(
     source: Source,
     method: Annotated[str, typer.Option(help="fanova, local (around one configuration) or tunability.")] = "fanova",
-    seeds: Seeds = "all",
+    seeds: Seeds = None,
     step: Step = None,
     interactions: Annotated[bool, typer.Option("--interactions", help="fanova: the shares of pairs too.")] = False,
     config: Annotated[
@@ -75,7 +78,7 @@ def subset(
     clip: Annotated[
         list[str] | None, typer.Option(metavar="ENV=LOW", help="Scores below LOW count as LOW; repeat it.")
     ] = None,
-    seeds: Seeds = "all",
+    seeds: Seeds = None,
     tolerance: Annotated[float, typer.Option(min=0.0, help="How far above the best error a near-tie may be.")] = 0.01,
     limit: Limit = 20,
     as_json: AsJson = False,
@@ -170,11 +173,11 @@ def plot(
         if len(data) > 1:
             raise InputError(f"importance takes one landscape, got {len(data)}", key="landscape")
         chosen: Any = method
-        answer = analysis.importance(data[0], chosen, role(seeds or "all"), step, interactions=method == "fanova")
+        answer = analysis.importance(data[0], chosen, role(seeds), step, interactions=method == "fanova")
     elif kind == "subset":
         if step is not None:
             raise InputError("subset looks at the last step and takes none", key="--step")
-        answer = analysis.subset(data, seeds=role(seeds or "all"))
+        answer = analysis.subset(data, seeds=role(seeds))
     else:
         answer = answer_of(data, kind, names or [], seeds, step)
     written = analysis.save(answer, out or Path(f"{_stem(answer)}.png"))
@@ -183,7 +186,7 @@ def plot(
         return
     typer.echo(str(written))
     for note in answer.notes:
-        typer.echo(f"note: {note}")
+        typer.echo(f"note: {note}", err=True)
 
 
 def answer_of(data: list[Landscape], kind: str, names: list[str], seeds: str | None, step: int | None) -> Answer:
@@ -194,8 +197,7 @@ def answer_of(data: list[Landscape], kind: str, names: list[str], seeds: str | N
         from autorl.space import unknown_key
 
         raise InputError(unknown_key(kind, [*analysis.KINDS, "importance", "subset"]), key="KIND")
-    chosen = None if seeds is None else role(seeds)
-    return analysis.analyse(data, kind, names, chosen, step)
+    return analysis.analyse(data, kind, names, role(seeds), step)
 
 
 def landscapes_of(sources: list[str]) -> list[Landscape]:
@@ -216,9 +218,9 @@ def landscapes_of(sources: list[str]) -> list[Landscape]:
     return list(found.values())
 
 
-def role(text: str) -> Any:
-    """A seed role, checked."""
-    if text not in ("tuning", "test", "all"):
+def role(text: str | None) -> Any:
+    """A seed role, checked; None is left to the analysis."""
+    if text is not None and text not in ("tuning", "test", "all"):
         raise InputError(f"expected tuning, test or all, got {text!r}", key="--seeds")
     return text
 

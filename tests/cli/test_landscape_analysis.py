@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import as_json, autorl
+from cli_support import as_json, autorl, finished_study, query
 from scipy.optimize import nnls
 from scipy.stats import rankdata, spearmanr
 
@@ -245,6 +245,25 @@ def test_wrong_questions_exit_with_2(one, root, arguments, message):
 def test_without_scikit_learn_the_package_is_named(one, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     assert "needs scikit-learn" in autorl("landscape", "importance", one, code=2).stderr
+
+
+def test_a_study_that_tested_few_configurations_is_analysed_on_its_tuning_seeds(tmp_path):
+    study = finished_study(tmp_path, budget={"runs": 40})
+    found = as_json("landscape", "analyse", study, "values", "-p", "kind")
+    assert (found["seeds"], found["configurations"]) == ("tuning", 20)
+    means = query(
+        study,
+        "SELECT AVG(value) FROM evals JOIN runs USING (run_id) WHERE metric = 'eval_return' AND step = 100 "
+        "AND seed_role = 'tuning' GROUP BY config_id ORDER BY 1 DESC",
+    )
+    assert max(row["best"] for row in found["rows"]) == pytest.approx(means[0][0])
+    tested = as_json("landscape", "analyse", study, "curves")
+    assert (tested["chosen_on"], tested["seeds"]) == ("tuning", "test")
+    assert "have no score for every seed (test) and are left out" in tested["notes"][-1]
+    everything = as_json("landscape", "analyse", study, "noise", "--seeds", "all")
+    assert everything["rows"][0]["configurations"] == len({row["config_id"] for row in tested["rows"]})
+    pytest.importorskip("sklearn")
+    assert as_json("landscape", "importance", study)["configurations"] == 20
 
 
 def test_plot_writes_what_it_is_asked_for(one, tmp_path, monkeypatch):

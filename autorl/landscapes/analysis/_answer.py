@@ -41,7 +41,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of landscapes. `seeds` None: all of them; where something is chosen, on tuning and told on test."""
+    """What is asked of landscapes. `seeds` None: choose on tuning seeds and show test seeds, where there are both."""
 
     names: tuple[str, ...] = ()
     seeds: SeedSet | None = None
@@ -68,3 +68,11 @@ def weak(forest: Forest) -> tuple[str, ...]:
         f"the forest explains little here (out-of-bag rank correlation {forest.out_of_bag:.2f}): what it says about "
         "hyperparameters is mostly noise",
     )
+
+
+def left_out(data: Landscape, used: int, seeds: SeedSet) -> tuple[str, ...]:
+    """A note if configurations lack a score for some of the seeds."""
+    total = len(data.grid.config_ids)
+    if used == total:
+        return ()
+    return (f"{total - used} of {total} configurations have no score for every seed ({seeds}) and are left out",)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autorl.landscapes.analysis._answer import Answer, Question, fitted, scored, weak
+from autorl.landscapes.analysis._answer import Answer, Question, fitted, left_out, scored, weak
 from autorl.landscapes.analysis.dependence import dependence_surface, dependence_table, interaction_table
 from autorl.landscapes.analysis.fidelity import budget_table
 from autorl.landscapes.analysis.forest import Forest, landscape_forest
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of analysis: how many hyperparameters and landscapes it takes, and whether it looks at one step."""
+    """A kind of analysis: what it takes, whether it looks at one step, and whether it chooses configurations."""
 
     answer: Callable[[Sequence[Landscape], Question], Answer]
     about: str
     names: tuple[int, int] = (0, 0)
     landscapes: tuple[int, int | None] = (1, 1)
     at_step: bool = True
+    chooses: bool = False
 
 
 def _of_forest(data: Sequence[Landscape], ask: Question, kind: str, table: Callable[[Forest], pd.DataFrame]) -> Answer:
@@ -46,7 +47,8 @@ def _of_forest(data: Sequence[Landscape], ask: Question, kind: str, table: Calla
             raise InputError(unknown_key(name, landscape.space.names), key="hyperparameter")
     forest = landscape_forest(landscape, ask.seeds or "all", ask.step)
     about = {"hyperparameters": list(ask.names), **fitted(landscape, forest, ask.seeds, ask.step)}
-    return Answer(kind, (landscape.manifest.id,), about, table(forest), weak(forest), tuple(data))
+    notes = weak(forest) + left_out(landscape, len(forest.targets), about["seeds"])
+    return Answer(kind, (landscape.manifest.id,), about, table(forest), notes, tuple(data))
 
 
 def _dependence(data: Sequence[Landscape], ask: Question) -> Answer:
@@ -70,7 +72,8 @@ def _values(data: Sequence[Landscape], ask: Question) -> Answer:
     table = values_table(landscape, ask.names[0], ask.seeds or "all", ask.step)
     about = {"hyperparameters": list(ask.names), **scored(landscape, ask.seeds, ask.step)}
     about["configurations"] = int(table["n"].sum())
-    return Answer("values", (landscape.manifest.id,), about, table, (), tuple(data))
+    notes = left_out(landscape, about["configurations"], about["seeds"])
+    return Answer("values", (landscape.manifest.id,), about, table, notes, tuple(data))
 
 
 def _budget(data: Sequence[Landscape], ask: Question) -> Answer:
@@ -91,8 +94,9 @@ def _curves(data: Sequence[Landscape], ask: Question) -> Answer:
     choose, show = _chosen_and_shown(data, ask.seeds)
     table, band = best_curves(landscape, choose, show)
     about = {**scored(landscape, show, None), "chosen_on": choose}
-    optimistic = ("chosen and shown on the same seeds: the curves are optimistic",) if choose == show else ()
-    return Answer("curves", (landscape.manifest.id,), about, table, optimistic, tuple(data), {"band": band})
+    optimistic = ["chosen and shown on the same seeds: the curves are optimistic"] if choose == show else []
+    notes = (*optimistic, *left_out(landscape, int(band.attrs["configurations"]), show))
+    return Answer("curves", (landscape.manifest.id,), about, table, notes, tuple(data), {"band": band})
 
 
 def _phases(data: Sequence[Landscape], ask: Question) -> Answer:
@@ -240,7 +244,7 @@ def _chosen_and_shown(data: Sequence[Landscape], seeds: SeedSet | None) -> tuple
 
 KINDS: Mapping[str, Kind] = {
     "budget": Kind(_budget, "how early training tells the end", at_step=False),
-    "curves": Kind(_curves, "learning curves of the best configurations", at_step=False),
+    "curves": Kind(_curves, "learning curves of the best configurations", at_step=False, chooses=True),
     "dependence": Kind(_dependence, "partial dependence on a hyperparameter", names=(1, 1)),
     "interaction": Kind(_interaction, "how strongly hyperparameters interact (H squared)", names=(0, 99)),
     "noise": Kind(_noise, "share of variance that is seed noise", landscapes=(1, None)),
@@ -248,7 +252,7 @@ KINDS: Mapping[str, Kind] = {
     "phases": Kind(_phases, "what the best of one phase misses in another", at_step=False),
     "redundancy": Kind(_redundancy, "configurations that cannot be told apart", landscapes=(1, None)),
     "surface": Kind(_surface, "partial dependence on two hyperparameters", names=(2, 2)),
-    "transfer": Kind(_transfer, "the best of one environment in another", landscapes=(2, None), at_step=False),
+    "transfer": Kind(_transfer, "the best of one environment in another", (0, 0), (2, None), False, True),
     "tunability": Kind(_tunability, "what choosing gains over a typical configuration", landscapes=(1, None)),
     "values": Kind(_values, "scores by value of a hyperparameter", names=(1, 1)),
 }

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from autorl.landscapes.analysis._answer import Answer, Question, fitted, weak
+from autorl.landscapes.analysis._answer import Answer, Question, fitted, left_out, weak
 from autorl.landscapes.analysis._kinds import KINDS
 from autorl.landscapes.analysis.forest import landscape_forest
 from autorl.landscapes.analysis.subsets import TOLERANCE, select_environments, size_table
-from autorl.landscapes.analysis.tables import task_table
+from autorl.landscapes.analysis.tables import common_seeds, task_table
 from autorl.landscapes.analysis.tunability import tuning_gains
 from autorl.landscapes.analysis.variance import fanova, local_importance
 from autorl.landscapes.dataset import Landscape, SeedSet
@@ -37,8 +37,9 @@ def analyse(
         source: one landscape; noise, tunability and redundancy take any number, transfer at least two.
         kind: one of `KINDS`.
         names: hyperparameters: one for dependence and values, two for surface, any for interaction (none = all pairs).
-        seeds: the seed role; None = all. Where something is chosen (curves, transfer), None = chosen on tuning seeds
-            and shown on test seeds, if there are both.
+        seeds: the seed role; None = all, or tuning where only some configurations have test seeds (a study). Where
+            something is chosen (curves, transfer), None = chosen on tuning seeds and shown on test seeds, if there are
+            both.
         step: of the evaluation, None = the last; budget, curves, over-time, phases and transfer look at their own.
 
     Raises:
@@ -58,13 +59,15 @@ def analyse(
         raise InputError(f"{kind} takes {wanted}, got {len(data)}", key="landscape")
     if step is not None and not asked.at_step:
         raise InputError(f"{kind} looks at its own steps and takes none", key="step")
+    if seeds is None and not asked.chooses:
+        seeds = common_seeds(data, step)
     return asked.answer(data, Question(tuple(names), seeds, step))
 
 
 def importance(
     data: Landscape,
     method: Method = "fanova",
-    seeds: SeedSet = "all",
+    seeds: SeedSet | None = None,
     step: int | None = None,
     *,
     interactions: bool = False,
@@ -76,7 +79,7 @@ def importance(
         data: the landscape.
         method: `fanova`: share of the variance over the whole space. `local`: the same around one configuration.
             `tunability`: what tuning it alone gains over one configuration, in units of the score.
-        seeds: the seed role that is averaged over.
+        seeds: the seed role that is averaged over; None = all, or tuning where only some have test seeds (a study).
         step: of the evaluation, None = the last.
         interactions: whether `fanova` adds the shares of pairs.
         config_id: for `local` (default: the best by its mean) and `tunability` (default: the space's defaults).
@@ -90,6 +93,7 @@ def importance(
         raise InputError(f"only fanova knows interactions, not {method}", key="interactions")
     if config_id is not None and method == "fanova":
         raise InputError("fanova looks at the whole space; local and tunability at one configuration", key="config")
+    seeds = seeds or common_seeds([data], step)
     forest = landscape_forest(data, seeds, step)
     about = {"method": method, **fitted(data, forest, seeds, step)}
     if method == "fanova":
@@ -102,14 +106,15 @@ def importance(
     else:
         about["configuration"] = "the defaults" if config_id is None else config_id
         table = tuning_gains(forest, data.space.default() if config_id is None else data.config(config_id))
-    return Answer("importance", (data.manifest.id,), about, table, weak(forest), (data,))
+    notes = weak(forest) + left_out(data, len(forest.targets), seeds)
+    return Answer("importance", (data.manifest.id,), about, table, notes, (data,))
 
 
 def subset(
     landscapes: Sequence[Landscape],
     size: int | None = None,
     *,
-    seeds: SeedSet = "all",
+    seeds: SeedSet | None = None,
     first: int | None = None,
     clip: Mapping[str, float] | None = None,
     tolerance: float = TOLERANCE,
@@ -119,7 +124,7 @@ def subset(
     Args:
         landscapes: one per environment, over the same hyperparameters.
         size: number of environments; None = the best three subsets of each size up to 6.
-        seeds: the seed role that is averaged over.
+        seeds: the seed role that is averaged over; None = all, or tuning where only some have test seeds (a study).
         first: only configurations with an id below this one (ARLBench: 128).
         clip: {environment: lowest score that counts}.
         tolerance: how far above the smallest error a near-tie may be.
@@ -129,6 +134,7 @@ def subset(
     """
     import pandas as pd
 
+    seeds = seeds or common_seeds(landscapes)
     table = task_table(landscapes, seeds, first, clip)
     ids = tuple(data.manifest.id for data in landscapes)
     about = {"environments": list(table.environments), "configurations": len(table.config_ids), "seeds": seeds}

@@ -49,7 +49,7 @@ def best_curves(
 
     The best by their mean over the `choose` seeds at the last step. First: place, config_id, step, mean over the `show`
     seeds, and low and high of its 95 % bootstrap interval (NaN with one seed). Second: step, and the 10 %, 50 % and
-    90 % quantiles (low, median, high) of the means of all configurations.
+    90 % quantiles (low, median, high) of the means of all configurations; `attrs` says how many these are.
 
     Raises:
         InputError: no configuration has a score for every seed and step.
@@ -70,4 +70,6 @@ def best_curves(
     means = curves.values.mean(axis=1)
     band = {name: np.quantile(means, share, axis=0) for name, share in _QUANTILES.items()}
     table = pd.DataFrame(rows, columns=["place", "config_id", "step", "mean", "low", "high"])
-    return table, pd.DataFrame({"step": curves.steps, **band})
+    quantiles = pd.DataFrame({"step": curves.steps, **band})
+    quantiles.attrs["configurations"] = len(means)
+    return table, quantiles

@@ -84,6 +84,23 @@ def final_scores(data: Landscape, seeds: SeedSet = "all", step: int | None = Non
     return _complete(data, seeds, np.array([data.grid.step_position(step)]))
 
 
+def common_seeds(landscapes: Sequence[Landscape], step: int | None = None) -> SeedSet:
+    """`all`, or `tuning` where fewer than half of the configurations with all tuning seeds have the test seeds too.
+
+    That is so in a study that trains its best configurations alone on test seeds.
+    """
+
+    def complete(data: Landscape, role: str) -> int:
+        values = data.grid.values[:, data.grid.seed_positions(role), data.grid.step_position(step)]
+        return int((~np.isnan(values).any(axis=1)).sum())
+
+    few = (
+        {"tuning", "test"} <= set(data.grid.roles) and 2 * complete(data, "all") < complete(data, "tuning")
+        for data in landscapes
+    )
+    return "tuning" if any(few) else "all"
+
+
 def task_table(
     landscapes: Sequence[Landscape],
     seeds: SeedSet = "all",
