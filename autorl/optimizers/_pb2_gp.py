@@ -12,9 +12,11 @@ the likelihood alone would believe anything.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,8 +41,8 @@ class Prior:
 
 def prior(n_numeric: int, n_categories: int) -> Prior:
     """Weights shrink with the number of hyperparameters, so that distances of random points stay of order one."""
-    weights = [np.log(0.1), np.log(2.0)]  # time, level
-    weights += [np.log(2.0 / max(1, n_numeric))] * n_numeric + [np.log(1.0 / max(1, n_categories))] * n_categories
+    weights = [np.log(0.3), np.log(2.0)]  # time, level
+    weights += [np.log(8.0 / max(1, n_numeric))] * n_numeric + [np.log(1.0 / max(1, n_categories))] * n_categories
     mean = [*weights, 0.0, np.log(0.1)]
     sd = [1.0, 1.0, *[1.5] * n_numeric, *[1.0] * n_categories, 1.0, 1.5]
     return Prior(np.array(mean), np.array(sd))
@@ -48,11 +50,12 @@ def prior(n_numeric: int, n_categories: int) -> Prior:
 
 def distances(a: Array, b: Array, n_numeric: int) -> Array:
     """Shape (m, len(a), len(b)): the distance of every two points in each column."""
-    differences: Array = np.moveaxis(a[:, None, :] - b[None, :, :], 2, 0)
+    apart: Array = a.T[:, :, None] - b.T[:, None, :]
     first = CONTEXT + n_numeric
-    return np.concatenate(
-        [np.abs(differences[:1]), differences[1:first] ** 2, (differences[first:] != 0).astype(np.float64)]
-    )
+    apart[0] = np.abs(apart[0])
+    apart[1:first] **= 2
+    apart[first:] = apart[first:] != 0
+    return apart
 
 
 def fit(points: Array, values: Array, n_numeric: int, start: Sequence[float] | None = None) -> tuple[float, ...]:
@@ -117,22 +120,46 @@ class Posterior:
 
     def at(self, queries: Array) -> tuple[Array, Array]:
         """Mean and standard deviation, shape (q,) each, at `queries`, shape (q, m)."""
-        mean, _ = self._solve(self.points, queries, self.values)
-        seen = np.concatenate([self.points, self.pending])
-        _, variance = self._solve(seen, queries, np.zeros(len(seen)))
-        return mean, np.sqrt(np.maximum(variance, 1e-12))
+        from scipy.linalg import solve_triangular
 
-    def _solve(self, seen: Array, queries: Array, values: Array) -> tuple[Array, Array]:
-        from scipy.linalg import cho_solve, cholesky, solve_triangular
+        between = self._smooth(self._seen, queries)
+        half = solve_triangular(self._lower, between, lower=True, check_finite=False)
+        variance = math.exp(self.logs[-2]) - (half**2).sum(axis=0)
+        return between[: len(self.points)].T @ self._solved, np.sqrt(np.maximum(variance, 1e-12))
 
-        noise, signal = np.exp(self.logs[-1]), float(np.exp(self.logs[-2]))
-        covariance: Any = self._smooth(seen, seen) + (noise + JITTER) * np.eye(len(seen))
-        lower = cholesky(covariance, lower=True, check_finite=False)
-        between = self._smooth(seen, queries)
-        half = solve_triangular(lower, between, lower=True, check_finite=False)
-        return between.T @ cho_solve((lower, True), values, check_finite=False), signal - (half**2).sum(axis=0)
+    @cached_property
+    def _seen(self) -> Array:
+        return np.concatenate([self.points, self.pending])
+
+    @cached_property
+    def _lower(self) -> Array:
+        """Cholesky factor of the covariance of observations and pending points; that of the former is its corner."""
+        from scipy.linalg import cholesky
+
+        noise = math.exp(self.logs[-1]) + JITTER
+        lower: Array = cholesky(
+            self._smooth(self._seen, self._seen) + noise * np.eye(len(self._seen)), lower=True, check_finite=False
+        )
+        return lower
+
+    @cached_property
+    def _solved(self) -> Array:
+        """Shape (n,): the inverse covariance of the observations times their values."""
+        from scipy.linalg import cho_solve
+
+        n = len(self.points)
+        solved: Array = cho_solve((self._lower[:n, :n], True), self.values, check_finite=False)
+        return solved
 
     def _smooth(self, a: Array, b: Array) -> Array:
-        weights, signal = np.exp(np.array(self.logs[:-2])), np.exp(self.logs[-2])
-        covariance: Array = signal * np.exp(-np.tensordot(weights, distances(a, b, self.n_numeric), 1))
+        """Shape (len(a), len(b)): the covariance without noise."""
+        from scipy.spatial.distance import cdist
+
+        weights, first = np.exp(np.array(self.logs[:-2])), CONTEXT + self.n_numeric
+        root = np.sqrt(weights[1:first])
+        exponent: Array = cdist(a[:, 1:first] * root, b[:, 1:first] * root, "sqeuclidean")
+        exponent += weights[0] * np.abs(a[:, :1] - b[:, 0])
+        for column in range(first, a.shape[1]):
+            exponent += weights[column] * (a[:, column, None] != b[None, :, column])
+        covariance: Array = math.exp(self.logs[-2]) * np.exp(-exponent)
         return covariance

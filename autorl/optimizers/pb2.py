@@ -21,7 +21,7 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-ANYWHERE, NEARBY = 160, 48  # first candidates, drawn from the whole cube and around the donor
+ANYWHERE, NEARBY = 400, 100  # first candidates, drawn from the whole cube and around the donor
 NEAR = 0.15  # deviation of the latter, in units of a hyperparameter's range
 REFINEMENTS = (0.05, 0.015)  # then around the best so far, with these deviations
-BEST, AROUND = 4, 12  # how many of the best, how many around each
+BEST, AROUND = 4, 16  # how many of the best, how many around each
+TRIED = 64  # how many of the best candidates are tried under the rules of the space
 FEWEST = 4  # improvements before there is a model
 LEARNING, SHARE, MIXING = 2.0, 0.1, 0.1  # of the weights of choices: rate, part forgotten, part drawn uniformly
 
@@ -188,53 +189,45 @@ class PB2(Population[PB2Options]):
         posterior: Posterior,
         donor: Record,
         generation: int,
-        choices: dict[str, Any],
+        choices: Mapping[str, Any],
         rng: np.random.Generator,
     ) -> Config | None:
-        """The candidate with the highest upper confidence bound; None if none is valid and differs from the donor."""
+        """The valid candidate with the highest upper confidence bound; None if none of the best is one."""
+        space, config, changeable = self.problem.space, donor.proposal.config, self.problem.changeable
+        base = space.place(config, choices, rng, changeable)
+        base, choices = (config, {}) if base is None else (base, choices)  # where the choices break a rule: the donor's
         level = _shares({one.id: one.values[0] for one in self._known(generation - 1) if may_go_on(one)})[donor.id]
-        width = math.sqrt(0.2 + math.log(max(1.0, 0.4 * len(posterior.values))))
-        bounds: dict[Config, float] = {}
-
-        def judge(units: Array) -> None:
-            fresh = [one for one in self._placed(units, donor, choices, rng) if one not in bounds]
-            if fresh:
-                mean, sd = posterior.at(np.array([self._point(generation, level, config) for config in fresh]))
-                bounds.update(zip(fresh, (mean + width * sd).tolist(), strict=True))
-
-        here = self._numbers(donor.proposal.config)
-        judge(rng.random((ANYWHERE, len(here))))
-        judge(here + NEAR * rng.standard_normal((NEARBY, len(here))))
-        for spread in REFINEMENTS:
-            leaders = sorted(bounds, key=lambda config: -bounds[config])[:BEST]
-            for leader in leaders:
-                judge(self._numbers(leader) + spread * rng.standard_normal((AROUND, len(here))))
-        return max(bounds, key=lambda config: bounds[config], default=None)
-
-    def _numbers(self, config: Config) -> Array:
-        """Shape (number of numeric ones,): in the unit cube."""
-        return self._point(0, 0.0, config)[CONTEXT : CONTEXT + len(self.numbers)]
-
-    def _placed(self, units: Array, donor: Record, choices: dict[str, Any], rng: np.random.Generator) -> list[Config]:
-        """The valid configurations at `units`, shape (q, number of numeric ones), that differ from the donor's."""
-        space, config = self.problem.space, donor.proposal.config
-        found: dict[Config, None] = {}
-        for row in units.tolist():
-            numbers = {
-                name: space.hyperparameters[name].from_unit(unit) for name, unit in zip(self.numbers, row, strict=True)
-            }
-            placed = space.place(config, {**choices, **numbers}, rng, self.problem.changeable)
+        free = [number for number, name in enumerate(self.numbers) if name in base]
+        for row in self._candidates(posterior, self._point(generation, level, base), free, rng)[:TRIED].tolist():
+            numbers = {self.numbers[i]: row[CONTEXT + i] for i in free}
+            values = {name: space.hyperparameters[name].from_unit(unit) for name, unit in numbers.items()}
+            placed = space.place(config, {**choices, **values}, rng, changeable)
             if placed is not None and placed != config:
-                found[placed] = None
-        return list(found)
+                return placed
+        return None
+
+    def _candidates(self, posterior: Posterior, base: Array, free: Sequence[int], rng: np.random.Generator) -> Array:
+        """Shape (q, m): points that differ from `base` in the numbers that are `free`, the most promising first."""
+        width = math.sqrt(0.2 + math.log(max(1.0, 0.4 * len(posterior.values))))
+        columns = [CONTEXT + number for number in free]
+        points = np.tile(base, (ANYWHERE + NEARBY, 1))
+        points[:ANYWHERE, columns] = rng.random((ANYWHERE, len(free)))
+        points[ANYWHERE:, columns] += NEAR * rng.standard_normal((NEARBY, len(free)))
+        found, bounds = np.empty((0, len(base))), np.empty(0)
+        for spread in (*REFINEMENTS, 0.0):
+            points[:, columns] = np.clip(points[:, columns], 0.0, 1.0)
+            mean, sd = posterior.at(points)
+            found, bounds = np.concatenate([found, points]), np.concatenate([bounds, mean + width * sd])
+            order = np.argsort(-bounds, kind="stable")
+            points = np.repeat(found[order[:BEST]], AROUND, axis=0)
+            points[:, columns] += spread * rng.standard_normal((len(points), len(free)))
+        return found[order]
 
 
-def _shares(values: dict[int, float]) -> dict[int, float]:
+def _shares(values: Mapping[int, float]) -> dict[int, float]:
     """For each value the share of the others that it is better than (ties count half), 0.5 if it is alone."""
     if len(values) < 2:
         return dict.fromkeys(values, 0.5)
-    all_values = np.array(list(values.values()))
-    below = {
-        key: float((all_values < value).sum() + ((all_values == value).sum() - 1) / 2) for key, value in values.items()
-    }
-    return {key: count / (len(values) - 1) for key, count in below.items()}
+    others = np.array(list(values.values()))
+    below = {key: (others < value).sum() + ((others == value).sum() - 1) / 2 for key, value in values.items()}
+    return {key: float(count) / (len(values) - 1) for key, count in below.items()}

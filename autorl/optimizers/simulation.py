@@ -10,7 +10,9 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from autorl import seeds
 from autorl.types import (
@@ -27,6 +29,11 @@ from autorl.types import (
     Status,
     Wait,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from autorl.space import Space
 
 Objective: TypeAlias = Callable[[ProposalId, Proposal], float | Sequence[float]]
 
@@ -139,6 +146,52 @@ class _Driver:
         if self.kill:
             self._optimizer = replayed(self.factory, self.simulation.events)
         return self._optimizer
+
+
+class MovingOptimum:
+    """An objective that a schedule serves better than any fixed configuration, in closed form.
+
+    Skill grows with every step by the quality of the configuration it is trained with, and is kept by whoever resumes
+    it. The optimum of every number of the space moves on a straight line through the unit cube, from 0.5 - drift / 2 at
+    step 0 to 0.5 + drift / 2 at the horizon:
+
+        quality(config, t) = exp(-sum_i (u_i - u*(t))^2 / width^2),        skill(t) = sum of quality until t / horizon
+
+    The score of a proposal is its skill at the end, plus noise: 1 for one that is perfect all along.
+
+    Args:
+        space: numbers only, all of them active.
+        drift, width: in units of a hyperparameter's range.
+        noise: standard deviation of a score.
+        seed: of the noise.
+    """
+
+    def __init__(
+        self, space: Space, horizon: int, *, drift: float = 0.7, width: float = 0.2, noise: float = 0.0, seed: int = 0
+    ) -> None:
+        self.space, self.horizon = space, horizon
+        self.drift, self.width, self.noise, self.seed = drift, width, noise, seed
+        self.skill: dict[ProposalId, float] = {}
+        self._until: dict[ProposalId, int] = {}
+
+    def __call__(self, number: ProposalId, proposal: Proposal) -> float:
+        before = proposal.resume_from
+        start, skill = (0, 0.0) if before is None else (self._until[before], self.skill[before])
+        self.skill[number] = skill + self.gained(self.space.to_unit(proposal.config), start, proposal.until)
+        self._until[number] = proposal.until
+        error = self.noise * float(seeds.generator(self.seed, "noise", number).standard_normal())
+        return self.skill[number] + error
+
+    def gained(self, units: NDArray[np.float64], start: int, until: int) -> float:
+        """The skill that training between two steps adds, with a configuration at `units`, shape (n,)."""
+        at = (np.arange(start, until) + 0.5) / self.horizon
+        optimum = 0.5 + self.drift * (at - 0.5)
+        off = ((units[:, None] - optimum) ** 2).sum(axis=0)
+        return float(np.exp(-off / self.width**2).sum()) / self.horizon
+
+    def best_fixed(self) -> float:
+        """The skill at the horizon of the best configuration that never changes: the middle of the optimum's way."""
+        return self.gained(np.full(len(self.space.names), 0.5), 0, self.horizon)
 
 
 def replayed(factory: Callable[[], Optimizer], events: Sequence[Event]) -> Optimizer:
