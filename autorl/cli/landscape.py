@@ -183,19 +183,55 @@ def validate(
 
 @app.command("import")
 def import_files(
-    source: Annotated[Path, typer.Argument(help="ARLBench's CSV(.gz) file, folder of them, or optimizer_runs folder.")],
+    source: Annotated[Path, typer.Argument(help="File or folder.")],
     out: Out = ROOT,
-    namespace: Annotated[str, typer.Option(help="First part of the new ids.")] = "arlbench",
-    tuning_seeds: Annotated[int, typer.Option(min=1, help="The lowest N seeds tune, the others test.")] = 5,
+    format: Annotated[
+        str | None,
+        typer.Option(help="arlbench, arlbench-runs, deepcave, hpo-rl-bench, optuna, ray, csv; default: recognised."),
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="namespace/algorithm/environment, where the source does not say it.")
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="First part of the ids, where the source says the rest.")
+    ] = None,
+    tuning_seeds: Annotated[
+        int | None, typer.Option(min=1, help="The lowest N seeds tune, the others test; default half of them.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="The recorded value that is the objective.")] = None,
+    direction: Annotated[str | None, typer.Option(help="maximize or minimize; default as the source says.")] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="COLUMN=ROLE", help="What a column is, or a YAML file that says it of all."),
+    ] = None,
+    unit: Annotated[float, typer.Option(help="Steps in one unit of the source's budget.")] = 1.0,
+    study: Annotated[str | None, typer.Option(help="Name of the study, where a storage has several.")] = None,
+    about: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=TEXT", help="Of the manifest: description, licence, citation, url, creator."),
+    ] = None,
     replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
-    """Import data of others. The format is recognised: ARLBench's landscapes and its optimizer runs."""
+    """Import data of others: ARLBench, DeepCAVE, HPO-RL-Bench, Optuna, Ray Tune, or any CSV file."""
     from autorl.landscapes.importers import import_any
 
-    if not source.exists():
-        raise InputError("no such file or folder", file=str(source))
-    done = import_any(source, out, tuning_seeds=tuning_seeds, namespace=namespace, replace=replace)
+    texts = dict(entry.split("=", 1) if "=" in entry else (entry, "") for entry in about or [])
+    done = import_any(
+        source,
+        out,
+        format=format,
+        id=id,
+        namespace=namespace,
+        tuning_seeds=tuning_seeds,
+        metric=metric,
+        direction=direction,
+        map=tuple(mapping or ()),
+        unit=unit,
+        study=study,
+        about=texts,
+        replace=replace,
+    )
     show_written(done, out, as_json=as_json)
 
 

@@ -124,7 +124,7 @@ def test_wrong_names_and_options_are_refused(tmp_path):
     with pytest.raises(InputError, match="expected <task>_<algorithm>"):
         imported(tmp_path, raw(), "cartpole.csv")
     with pytest.raises(InputError, match="no sac landscapes in domain atari"):
-        imported(tmp_path, raw(), "atari_qbert_sac.csv")
+        arlbench_space("sac", "atari")
     with pytest.raises(InputError, match=r"tuning_seeds must lie in 1\.\.4"):
         imported(tmp_path, raw(), tuning_seeds=5)
     (tmp_path / "empty").mkdir()

@@ -1,25 +1,90 @@
-"""Importers: data sets of others as landscape folders. One module per source format."""
+"""Importers: data sets of others as landscape folders. One module per source format; `common` is what they share."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
+
+from autorl.types import InputError
 
 if TYPE_CHECKING:
+    from autorl.landscapes.importers.common import Options
     from autorl.landscapes.manifest import Manifest
 
+FORMATS: Mapping[str, str] = {
+    "arlbench": "ARLBench's landscape files (CSV), alone, in a folder, or as on Hugging Face",
+    "arlbench-runs": "ARLBench's optimizer runs, a folder for each method",
+    "deepcave": "a run folder of DeepCAVE",
+    "hpo-rl-bench": "HPO-RL-Bench's JSON files",
+    "optuna": "a study in Optuna's storage (SQLite or journal file)",
+    "ray": "an experiment folder of Ray Tune",
+    "csv": "any CSV file, its columns named by --map",
+}
 
-def import_any(
-    source: str | Path, target: str | Path, *, tuning_seeds: int, namespace: str, replace: bool
-) -> list[Manifest]:
-    """Import a file or folder whose format is recognised: ARLBench's landscapes, or its optimizer runs by method.
+
+class Importer(Protocol):
+    """What the module of a format offers."""
+
+    def recognises(self, path: Path) -> bool:
+        """Whether the path looks like data of this format."""
+        ...
+
+    def import_source(self, path: Path, options: Options) -> list[Manifest]:
+        """Write the landscapes in it."""
+        ...
+
+
+def import_any(source: str | Path, target: str | Path, *, format: str | None = None, **options: Any) -> list[Manifest]:
+    """Import a file or folder, in a format of `FORMATS` or in the one (or several) it is recognised to be in.
+
+    Args:
+        source: what to import.
+        target: folder of landscapes.
+        format: None = look.
+        options: the other fields of `common.Options`.
 
     Raises:
-        InputError: it is neither.
+        InputError: there is no such file, its format is not known, or it is not as its format says.
     """
-    from autorl.landscapes.importers.arlbench import import_arlbench
-    from autorl.landscapes.importers.arlbench_runs import METHODS, import_arlbench_runs
+    from autorl.landscapes.importers.common import Options
 
-    if any((Path(source) / name).is_dir() for name in METHODS):
-        return import_arlbench_runs(source, target, namespace, replace)
-    return import_arlbench(source, target, tuning_seeds, namespace, replace)
+    path, settings = Path(source), Options(out=Path(target), **options)
+    if not path.exists():
+        raise InputError("no such file or folder", file=str(source))
+    importers = _importers()
+    if format is not None and format not in importers:
+        raise InputError(f"unknown format {format!r}; allowed: {', '.join(importers)}", key="--format")
+    chosen = [format] if format is not None else _recognised(path, importers, tabular=bool(settings.map))
+    return [manifest for name in chosen for manifest in importers[name].import_source(path, settings)]
+
+
+def _recognised(path: Path, importers: Mapping[str, Importer], *, tabular: bool) -> list[str]:
+    """The formats of a path. ARLBench's folder on Hugging Face is of two; a mapping says that a CSV file is any table.
+
+    Raises:
+        InputError: it is in none.
+    """
+    if tabular and importers["csv"].recognises(path):
+        return ["csv"]
+    found = [name for name in importers if importers[name].recognises(path)]
+    if not found:
+        known = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
+        raise InputError(f"its format is not recognised; known are {known}", file=str(path))
+    together = [name for name in found if name.startswith("arlbench")]
+    return together or found[:1]
+
+
+def _importers() -> dict[str, Importer]:
+    from autorl.landscapes.importers import (
+        arlbench,
+        arlbench_runs,
+        csv_table,
+        deepcave,
+        hpo_rl_bench,
+        optuna_storage,
+        ray_tune,
+    )
+
+    modules = (arlbench, arlbench_runs, deepcave, hpo_rl_bench, optuna_storage, ray_tune, csv_table)
+    return dict(zip(FORMATS, modules, strict=True))

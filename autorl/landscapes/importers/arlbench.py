@@ -2,7 +2,8 @@
 
 A file `<domain>_<environment>_<algorithm>.csv[.gz]` has one row per (configuration, seed, checkpoint): `run_id` or
 `config_id`, `budget` or `training_steps`, `performance` (empty = crashed), `seed`, `hp_config.<name>` (empty =
-inactive).
+inactive). The data set on Hugging Face keeps such files in its folder `landscapes`. A task, algorithm or hyperparameter
+that ARLBench's own landscapes do not have is taken as the file says, over a space inferred from it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autorl.landscapes.importers.arlbench_spaces import TASKS, Task, arlbench_space
+from autorl.landscapes.importers.arlbench_spaces import TASKS, Task, arlbench_space, has_space
+from autorl.landscapes.importers.common import Options, assemble_tables, id_part, seed_roles
+from autorl.landscapes.importers.csv_table import read_csv
+from autorl.landscapes.importers.inference import NOTE, infer_space, table_rows
 from autorl.landscapes.manifest import Manifest, Objective, file_sha256
 from autorl.landscapes.schema import Tables, config_rows
 from autorl.landscapes.write import write_landscape
@@ -24,8 +28,15 @@ from autorl.types import FrozenMap, InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-_NAME = re.compile(r"(?P<task>[a-z0-9_]+)_(?P<algorithm>ppo|dqn|sac)\.csv(\.gz)?\Z")
-_SYNONYMS = {"run_id": "config_id", "training_steps": "budget", "eval_return_mean": "performance"}
+_NAME = re.compile(r"(?P<task>[A-Za-z0-9_.-]+)_(?P<algorithm>[a-z][a-z0-9-]*)\.csv(\.gz)?\Z")
+HF_FOLDER = "landscapes"
+_SYNONYMS = {
+    "run_id": "config_id",
+    "training_steps": "budget",
+    "eval_return_mean": "performance",
+    "optimization_seed": "optimisation_seed",
+}
+_COLUMNS = ("config_id", "budget", "performance", "seed", "optimisation_seed", "optimization_step")
 _PREFIX = "hp_config."
 _DIGITS = 6  # hyperparameters of one configuration that differ by less between seeds differ by round-off
 EPISODES = 128
@@ -39,17 +50,31 @@ ORIGIN: Mapping[str, Any] = {
 }
 
 
+def recognises(path: Path) -> bool:
+    """Whether a file, some file in a folder or in its folder `landscapes` has columns `hp_config.*`."""
+    if path.is_dir():
+        return any(recognises(file) for file in sorted(_tables_of(path)))
+    return path.name.endswith((".csv", ".csv.gz")) and any(name.startswith(_PREFIX) for name in _header(path))
+
+
+def import_source(path: Path, options: Options) -> list[Manifest]:
+    """Import what `recognises` knows; see `import_arlbench`."""
+    folder = path / HF_FOLDER if (path / HF_FOLDER).is_dir() else path
+    namespace = options.namespace or "arlbench"
+    return import_arlbench(folder, options.out, options.tuning_seeds, namespace, options.replace)
+
+
 def import_arlbench(
     source: str | Path,
     target: str | Path,
-    tuning_seeds: int = 5,
+    tuning_seeds: int | None = None,
     namespace: str = "arlbench",
     replace: bool = False,
 ) -> list[Manifest]:
     """Import a file, or every landscape file of a folder, to `target/<namespace>/<algorithm>/<environment>`.
 
-    ARLBench gives its ten seeds no role. Here the lowest `tuning_seeds` of them become tuning seeds and the rest test
-    seeds, so that what is chosen can be reported on seeds that did not choose it.
+    ARLBench gives its ten seeds no role. Here the lowest `tuning_seeds` of them (None = half) become tuning seeds and
+    the rest test seeds, so that what is chosen can be reported on seeds that did not choose it.
 
     Raises:
         InputError: no such file, a name or column that is not ARLBench's, repeated rows, values outside its search
@@ -67,17 +92,17 @@ def csv_files(path: Path) -> list[Path]:
     return files
 
 
-def import_file(path: Path, target: str | Path, tuning_seeds: int, namespace: str, replace: bool) -> Manifest:
+def import_file(path: Path, target: str | Path, tuning_seeds: int | None, namespace: str, replace: bool) -> Manifest:
     """Import one file; see `import_arlbench`."""
     algorithm, task = task_of(path)
-    frame = read_rows(path, ("config_id", "seed", "budget"))
-    space = arlbench_space(algorithm, task.domain)
+    frame, names = read_rows(path, ("config_id", "seed", "budget"))
     try:
-        frame, configs, notes = _with_configurations(frame, space)
+        frame, configs, notes = _with_configurations(frame, names)
+        space, origin = space_of(algorithm, task, names, list(configs.values()))
         rows = config_rows(space, configs, origin="sobol")
+        roles = seed_roles(frame["seed"].unique().tolist(), tuning_seeds)
     except InputError as error:
         raise InputError(error.message, file=str(path), key=error.key) from None
-    roles = _roles(frame["seed"].unique().tolist(), tuning_seeds, path)
     manifest = Manifest(
         id=f"{namespace}/{algorithm}/{task.environment}",
         description=f"ARLBench landscape of {algorithm.upper()} on {task.environment}, {len(configs)} configurations.",
@@ -90,50 +115,92 @@ def import_file(path: Path, target: str | Path, tuning_seeds: int, namespace: st
         sampler=FrozenMap(name="sobol"),
         **ORIGIN,
         sources=(FrozenMap(path=path.name, sha256=file_sha256(path)),),
-        notes=("Seed roles were assigned on import: the source gives none.", *notes),
+        notes=("Seed roles were assigned on import: the source gives none.", *origin, *notes),
     )
     tables = _tables(frame, rows, roles, algorithm, task)
     return write_landscape(Path(target) / manifest.id, tables, manifest, space, replace)
 
 
 def task_of(path: Path) -> tuple[str, Task]:
+    """Algorithm and task by a file's name. A task ARLBench does not have is its own environment and domain."""
     match = _NAME.match(path.name)
-    if match is None or match["task"] not in TASKS:
+    if match is None:
         raise InputError(
-            f"expected <task>_<algorithm>.csv[.gz] with algorithm ppo, dqn or sac and task one of {', '.join(TASKS)}",
+            f"expected <task>_<algorithm>.csv[.gz], such as cc_cartpole_ppo.csv; known tasks: {', '.join(TASKS)}",
             file=str(path),
         )
-    return match["algorithm"], TASKS[match["task"]]
+    unknown = Task(id_part(match["task"]), match["task"])
+    return match["algorithm"], TASKS.get(match["task"], unknown)
 
 
-def read_rows(path: Path, key: Sequence[str]) -> pd.DataFrame:
-    """The file with columns config_id, budget, performance, seed and hyperparameters without their prefix.
+def space_of(
+    algorithm: str, task: Task, names: Sequence[str], configs: Sequence[Mapping[str, Any]]
+) -> tuple[Space, tuple[str, ...]]:
+    """ARLBench's space if it has one with these hyperparameters, else one inferred from the configurations; and notes.
+
+    Raises:
+        InputError: the space cannot be inferred.
+    """
+    if has_space(algorithm, task.domain):
+        space = arlbench_space(algorithm, task.domain)
+        absent = [name for name in space.names if name not in names]
+        if set(names) <= set(space.names):
+            return space, ((f"Not published and set to their defaults: {', '.join(absent)}.",) if absent else ())
+    return infer_space(configs), (NOTE,)
+
+
+def read_rows(path: Path, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
+    """The rows with columns config_id, budget, performance, seed and hyperparameters; and the names of the latter.
 
     Raises:
         InputError: the file cannot be read, lacks a column, or two rows have the same `key`.
     """
-    import pandas as pd
-
-    try:
-        frame = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read as CSV: {error}", file=str(path)) from None
+    frame = read_csv(path)
     frame = frame.rename(columns={old: new for old, new in _SYNONYMS.items() if new not in frame})
+    if "config_id" not in frame and "optimization_step" in frame:
+        frame = frame.rename(columns={"optimization_step": "config_id"})
+    columns = [str(name) for name in frame]
+    prefixed = [name for name in columns if name.startswith(_PREFIX)]
+    names = [name.removeprefix(_PREFIX) for name in prefixed or columns if name not in _COLUMNS]
     frame = frame.rename(columns=lambda name: name.removeprefix(_PREFIX))
     missing = [name for name in dict.fromkeys((*key, "budget", "performance", "seed")) if name not in frame]
     if missing:
         raise InputError(f"columns {missing} are missing; the file has {list(frame)}", file=str(path))
-    repeated = int(frame.duplicated(list(key)).sum())
-    if repeated:
-        raise InputError(f"{repeated} rows repeat a ({', '.join(key)})", file=str(path))
-    return frame
+    repeated = frame.duplicated(list(key))
+    if repeated.any() and "optimization_step" in frame:
+        frame = _numbered_by_step(frame)
+        repeated = frame.duplicated(list(key))
+    if repeated.any():
+        line = int(repeated.to_numpy().argmax()) + 2
+        raise InputError(f"{repeated.sum()} rows repeat a ({', '.join(key)})", file=str(path), line=line)
+    return frame, names
+
+
+def _numbered_by_step(frame: pd.DataFrame) -> pd.DataFrame:
+    """Proposals numbered through the steps of the optimizer, where config_id begins again at each."""
+    return frame.assign(config_id=frame.groupby(["optimization_step", "config_id"], sort=True).ngroup())
+
+
+def _tables_of(folder: Path) -> list[Path]:
+    return [*folder.glob("*.csv*"), *(folder / HF_FOLDER).glob("*.csv*")]
+
+
+def _header(path: Path) -> list[str]:
+    import gzip
+
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8") as stream:
+            return str(stream.readline()).strip().split(",")
+    except (OSError, ValueError):
+        return []  # whatever it is, it is not a table; whoever reads it says so
 
 
 def _with_configurations(
-    frame: pd.DataFrame, space: Space
+    frame: pd.DataFrame, names: Sequence[str]
 ) -> tuple[pd.DataFrame, dict[int, dict[str, Any]], tuple[str, ...]]:
     """Rows with one config_id per distinct configuration, the configurations, and notes about what was repaired."""
-    names = [name for name in space.names if name in frame]
+    names = list(names)
     distinct = frame[["config_id", *names]].drop_duplicates()
     differing = distinct.loc[distinct["config_id"].duplicated(), "config_id"].nunique()
     notes: tuple[str, ...] = ()
@@ -145,8 +212,9 @@ def _with_configurations(
             f"after digit {_DIGITS} were taken as round-off (the lowest seed's are kept); {added} more are their own "
             "configurations.",
         )
-    records = distinct.sort_values("config_id").to_dict("records")
-    return frame, {int(row["config_id"]): _active(row, names) for row in records}, notes
+    distinct = distinct.sort_values("config_id")
+    rows = table_rows({name: distinct[name].tolist() for name in names})
+    return frame, dict(zip(map(int, distinct["config_id"]), rows, strict=True)), notes
 
 
 def _split_by_vector(frame: pd.DataFrame, names: Sequence[str]) -> tuple[pd.DataFrame, int]:
@@ -167,51 +235,21 @@ def _rounded(value: Any) -> Any:
     return f"{value:.{_DIGITS}g}" if isinstance(value, float) else value
 
 
-def _active(row: Mapping[Any, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: row[name] for name in names if row[name] == row[name]}
-
-
-def _roles(seeds: Sequence[int], tuning_seeds: int, path: Path) -> dict[int, str]:
-    ordered = sorted(int(seed) for seed in seeds)
-    if not 1 <= tuning_seeds <= len(ordered):
-        raise InputError(f"tuning_seeds must lie in 1..{len(ordered)}, got {tuning_seeds}", file=str(path))
-    return {seed: "tuning" if place < tuning_seeds else "test" for place, seed in enumerate(ordered)}
-
-
 def _tables(frame: pd.DataFrame, configs: pd.DataFrame, roles: Mapping[int, str], algorithm: str, task: Task) -> Tables:
     import pandas as pd
 
     frame = frame.sort_values(["config_id", "seed", "budget"], ignore_index=True)
     run = frame.groupby(["config_id", "seed"], sort=True)
     last = run.agg(steps=("budget", "max"), score=("performance", lambda column: column.iloc[-1])).reset_index()
-    run_ids = np.arange(len(last))
     runs = pd.DataFrame(
         {
-            "run_id": run_ids,
+            "run_id": np.arange(len(last)),
             "config_id": last["config_id"],
             "seed": last["seed"],
             "seed_role": last["seed"].map(roles),
-            "algorithm": algorithm,
-            "environment": task.environment,
-            "parent_run": None,
-            "start_step": 0,
-            "member": None,
             "status": np.where(last["score"].isna(), "crash", "done"),
             "environment_steps": last["steps"],
-            "wall_seconds": None,
         }
     )
     evals = pd.DataFrame({"run_id": run.ngroup(), "step": frame["budget"], "eval_return": frame["performance"]})
-    segments = pd.DataFrame(
-        {
-            "segment": [f"run-{number}" for number in run_ids],
-            "run_id": run_ids,
-            "seed": last["seed"],
-            "parent": None,
-            "member": None,
-            "from_step": 0,
-            "to_step": last["steps"],
-            "config_id": last["config_id"],
-        }
-    )
-    return Tables(configs, runs, evals, segments)
+    return assemble_tables(configs, runs, evals, algorithm, task.environment)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autorl.landscapes.importers.arlbench import EPISODES, ORIGIN, csv_files, read_rows, task_of
-from autorl.landscapes.importers.arlbench_spaces import arlbench_space
+from autorl.landscapes.importers.arlbench import EPISODES, ORIGIN, csv_files, read_rows, space_of, task_of
+from autorl.landscapes.importers.common import Options, assemble_tables
+from autorl.landscapes.importers.inference import table_rows
 from autorl.landscapes.manifest import Manifest, Objective, file_sha256
 from autorl.landscapes.schema import Tables, config_rows
 from autorl.landscapes.write import write_landscape
@@ -27,6 +28,16 @@ if TYPE_CHECKING:
 METHODS: Mapping[str, str] = {"rs": "random", "smac": "smac", "smac_mf": "smac-hyperband", "pbt": "pbt"}
 _GENERATIONS = 10  # of every published PBT run
 _KEY = ("optimisation_seed", "config_id", "seed")
+
+
+def recognises(path: Path) -> bool:
+    """Whether a folder has one of the folders of methods."""
+    return any((path / name).is_dir() for name in METHODS)
+
+
+def import_source(path: Path, options: Options) -> list[Manifest]:
+    """Import what `recognises` knows; see `import_arlbench_runs`."""
+    return import_arlbench_runs(path, options.out, options.namespace or "arlbench", options.replace)
 
 
 def import_arlbench_runs(
@@ -47,9 +58,12 @@ def import_arlbench_runs(
 
 def _import_file(path: Path, method: str, target: str | Path, namespace: str, replace: bool) -> Manifest:
     algorithm, task = task_of(path)
-    frame = read_rows(path, _KEY)
-    space = arlbench_space(algorithm, task.domain)
-    frame, configs, notes = _configurations(frame, space, path)
+    frame, names = read_rows(path, _KEY)
+    try:
+        space, notes = space_of(algorithm, task, names, table_rows({each: frame[each].tolist() for each in names}))
+    except InputError as error:
+        raise InputError(error.message, file=str(path), key=error.key) from None
+    frame, configs = _configurations(frame, space, path)
     pbt = method == "pbt"
     frame["start"] = _generation(frame) * frame["budget"] if pbt else 0
     frame["end"] = (frame["start"] + frame["budget"]).astype(int)
@@ -74,12 +88,9 @@ def _import_file(path: Path, method: str, target: str | Path, namespace: str, re
     return write_landscape(Path(target) / manifest.id, tables, manifest, space, replace)
 
 
-def _configurations(
-    frame: pd.DataFrame, space: Space, path: Path
-) -> tuple[pd.DataFrame, dict[int, Config], tuple[str, ...]]:
+def _configurations(frame: pd.DataFrame, space: Space, path: Path) -> tuple[pd.DataFrame, dict[int, Config]]:
     """Rows with `number`, one per distinct configuration, and the configurations by number."""
     names = [name for name in space.names if name in frame]
-    absent = [name for name in space.names if name not in frame]
     numbers: dict[str, int] = {}
     configs: dict[int, Config] = {}
     seen: dict[tuple[str, ...], int] = {}  # every configuration is in the file once for each seed
@@ -94,8 +105,7 @@ def _configurations(
             seen[cells] = numbers.setdefault(space.config_hash(config), len(numbers))
             configs.setdefault(seen[cells], config)
         column.append(seen[cells])
-    notes = (f"Not published and set to their defaults: {', '.join(absent)}.",) if absent else ()
-    return frame.assign(number=column), configs, notes
+    return frame.assign(number=column), configs
 
 
 def _active(space: Space, row: Mapping[Any, Any]) -> dict[str, Any]:
@@ -117,24 +127,18 @@ def _tables(frame: pd.DataFrame, configs: pd.DataFrame, algorithm: str, environm
 
     frame = frame.sort_values(list(_KEY), ignore_index=True)
     run_ids = np.arange(len(frame))
-    member = frame["optimisation_seed"].astype(int).astype(str) + "/" + frame["config_id"].astype(str)
-    shared = {"run_id": run_ids, "seed": frame["seed"], "config_id": frame["number"], "member": member}
     runs = pd.DataFrame(
         {
-            **shared,
+            "run_id": run_ids,
+            "seed": frame["seed"],
+            "config_id": frame["number"],
+            "member": frame["optimisation_seed"].astype(int).astype(str) + "/" + frame["config_id"].astype(str),
             "seed_role": "tuning",
-            "algorithm": algorithm,
-            "environment": environment,
-            "parent_run": None,
             "start_step": frame["start"],
+            "last_step": frame["end"],
             "status": np.where(frame["performance"].isna(), "crash", "done"),
             "environment_steps": frame["budget"],
-            "wall_seconds": None,
         }
     )
     evals = pd.DataFrame({"run_id": run_ids, "step": frame["end"], "eval_return": frame["performance"]})
-    names = [f"run-{number}" for number in run_ids]
-    segments = pd.DataFrame(
-        {**shared, "segment": names, "parent": None, "from_step": frame["start"], "to_step": frame["end"]}
-    )
-    return Tables(configs, runs, evals, segments)
+    return assemble_tables(configs, runs, evals, algorithm, environment)

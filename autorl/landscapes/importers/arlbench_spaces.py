@@ -67,13 +67,18 @@ _BUFFERS = {
 }
 
 
+def has_space(algorithm: str, domain: str) -> bool:
+    """Whether ARLBench has landscapes of the algorithm in the domain."""
+    return domain in _BATCHES.get(algorithm, {})
+
+
 def arlbench_space(algorithm: str, domain: str) -> Space:
     """The space an ARLBench landscape was sampled from.
 
     Raises:
         InputError: ARLBench has no such combination.
     """
-    if domain not in _BATCHES.get(algorithm, {}):
+    if not has_space(algorithm, domain):
         known = {name: sorted(domains) for name, domains in _BATCHES.items()}
         raise InputError(f"ARLBench has no {algorithm} landscapes in domain {domain}; it has {known}")
     build = {"ppo": _ppo, "dqn": _dqn, "sac": _sac}[algorithm]

@@ -1,0 +1,340 @@
+"""What all importers share: their options, seed roles, and the way from runs to the tables of a landscape."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from autorl.landscapes.importers.inference import NOTE, infer_space
+from autorl.landscapes.manifest import Manifest, Objective, check_id, file_sha256
+from autorl.landscapes.schema import Tables, config_rows
+from autorl.landscapes.write import write_landscape
+from autorl.space import Space
+from autorl.types import FrozenMap, InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NO_LICENCE = "none stated: all rights reserved"
+_TEXTS = ("description", "licence", "citation", "url", "creator")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a user may say about an import.
+
+    Attributes:
+        out: folder of landscapes.
+        namespace: first part of the ids, for formats that name algorithm and environment; None = the format's.
+        id: `namespace/algorithm/environment`, for formats that do not name them.
+        tuning_seeds: the lowest so many seeds tune, the others test; None = half of them.
+        metric: which recorded value is the objective; `direction`: which way it is better. None = as the source says.
+        map: for tables: `column=role`, or the path of a YAML file with such lines.
+        unit: steps in one unit of the source's budget (iterations, epochs, fractions of a run).
+        about: texts of the manifest: description, licence, citation, url, creator.
+        study: the name of one of several studies in a storage.
+    """
+
+    out: Path
+    namespace: str | None = None
+    id: str | None = None
+    tuning_seeds: int | None = None
+    metric: str | None = None
+    direction: Literal["maximize", "minimize"] | None = None
+    map: tuple[str, ...] = ()
+    unit: float = 1.0
+    about: Mapping[str, str] = field(default_factory=dict)
+    study: str | None = None
+    replace: bool = False
+
+    def __post_init__(self) -> None:
+        if self.direction not in (None, "maximize", "minimize"):
+            raise InputError(f"expected maximize or minimize, got {self.direction!r}", key="direction")
+        if not self.unit > 0 or not math.isfinite(self.unit):
+            raise InputError(f"expected a number above 0, got {self.unit}", key="unit")
+        if self.id is not None:
+            check_id(self.id)
+        for key in self.about:
+            if key not in _TEXTS:
+                raise InputError(f"unknown; allowed: {', '.join(_TEXTS)}", key=f"about.{key}")
+
+    def named(self, source: Path, found: str | None = None) -> str:
+        """The id that was given, or else the one that was found in the source.
+
+        Raises:
+            InputError: there is neither.
+        """
+        if self.id is None and found is None:
+            message = "says neither algorithm nor environment; add --id namespace/algorithm/environment"
+            raise InputError(message, file=str(source))
+        return self.id or str(found)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run of a source: `metrics` are curves at `steps`, ascending.
+
+    `seed` None: the source names none, and repetitions of a configuration are numbered.
+    """
+
+    config_id: int
+    seed: int | None
+    steps: Sequence[int]
+    metrics: Mapping[str, Sequence[float | None]]
+    status: str = "done"
+    wall_seconds: float | None = None
+    member: str | None = None
+    counted: bool = True  # whether the last step is what was really trained
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What an importer read: configurations by the source's number, runs, and what is known about them."""
+
+    path: Path
+    files: Sequence[Path]
+    id: str
+    format: str
+    configs: Mapping[int, Mapping[str, Any]]
+    runs: Sequence[Run]
+    objective: Objective
+    space: Space | None = None
+    roles: Mapping[str, Sequence[int]] | None = None
+    origin: str = "imported"
+    sampler: str = ""
+    notes: tuple[str, ...] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
+    return_bounds: tuple[float | None, float | None] = (None, None)
+
+
+def write_source(source: Source, options: Options) -> Manifest:
+    """Write what was read as the landscape folder `options.out / source.id`.
+
+    Raises:
+        InputError: configurations outside the space, a run that is there twice, more tuning seeds than seeds, or the
+            folder exists.
+    """
+    try:
+        space = source.space or infer_space(list(source.configs.values()))
+        ids, configs = _distinct(space, source.configs)
+        runs, notes = _identified(source.runs, ids, source.objective.metric)
+        if not any(run.steps for run in runs):
+            raise InputError("no evaluation was found in it", key=source.objective.metric)
+        seeds = sorted({int(run.seed) for run in runs if run.seed is not None})
+        roles = _given_roles(source.roles, seeds) or seed_roles(seeds, options.tuning_seeds)
+        rows = config_rows(space, configs, source.origin)
+    except InputError as error:
+        raise InputError(error.message, file=error.file or str(source.path), key=error.key) from None
+    steps = sorted({step for run in runs for step in run.steps})
+    _, algorithm, environment = source.id.split("/", 2)
+    tables = assemble_tables(rows, _run_rows(runs, roles), _eval_rows(runs), algorithm, environment)
+    about: dict[str, Any] = {
+        "licence": NO_LICENCE,
+        "description": f"Imported from {source.format}.",
+        **source.about,
+        **options.about,
+    }
+    manifest = Manifest(
+        id=source.id,
+        algorithm=algorithm,
+        environment=environment,
+        objective=source.objective,
+        return_bounds=source.return_bounds,
+        steps=tuple(steps),
+        seeds=FrozenMap({role: sorted(s for s in seeds if roles[s] == role) for role in ("tuning", "test")}),
+        sampler=FrozenMap(name=source.sampler) if source.sampler else FrozenMap(),
+        evaluation=FrozenMap(at="end") if _gaps(runs, steps) else FrozenMap(),
+        sources=(fingerprint(source.path, source.files),),
+        created=_date(source.files),
+        notes=(*([] if source.space else [NOTE]), *source.notes, *notes),
+        **about,
+    )
+    return write_landscape(options.out / source.id, tables, manifest, space, options.replace)
+
+
+def assemble_tables(
+    configs: pd.DataFrame, runs: pd.DataFrame, evals: pd.DataFrame, algorithm: str, environment: str
+) -> Tables:
+    """The four tables of runs that each are one segment.
+
+    `runs` has run_id, config_id, seed, seed_role, status, environment_steps and, where known, start_step, last_step,
+    member and wall_seconds.
+    """
+    import pandas as pd
+
+    defaults = {"member": None, "wall_seconds": None, "start_step": 0, "parent_run": None}
+    runs = runs.assign(**{name: value for name, value in defaults.items() if name not in runs})
+    last = runs.pop("last_step") if "last_step" in runs else runs["start_step"] + runs["environment_steps"]
+    runs = runs.assign(algorithm=algorithm, environment=environment)
+    segments = pd.DataFrame(
+        {
+            "segment": "run-" + runs["run_id"].astype("str"),
+            **{name: runs[name] for name in ("run_id", "seed", "member", "config_id")},
+            "parent": None,
+            "from_step": runs["start_step"],
+            "to_step": last,
+        }
+    )
+    return Tables(configs, runs, evals, segments)
+
+
+def seed_roles(seeds: Sequence[int], tuning_seeds: int | None) -> dict[int, str]:
+    """Roles for seeds that have none: the lowest `tuning_seeds` (None = half, rounded up) tune, the others test.
+
+    Raises:
+        InputError: there are not so many.
+    """
+    ordered = sorted(int(seed) for seed in seeds)
+    count = (len(ordered) + 1) // 2 if tuning_seeds is None else tuning_seeds
+    if not 1 <= count <= len(ordered):
+        raise InputError(f"tuning_seeds must lie in 1..{len(ordered)}, got {count}")
+    return {seed: "tuning" if place < count else "test" for place, seed in enumerate(ordered)}
+
+
+def fingerprint(path: Path, files: Sequence[Path]) -> FrozenMap:
+    """The entry of a manifest's `sources`: one hash over a file, or over the names and contents of several."""
+    if list(files) == [path]:
+        return FrozenMap(path=path.name, sha256=file_sha256(path))
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(f"{file.relative_to(path).as_posix()} {file_sha256(file)}\n".encode())
+    return FrozenMap(path=path.name, files=len(files), sha256=digest.hexdigest())
+
+
+def whole_step(value: float, unit: float, file: Path, row: str) -> int:
+    """A budget of the source as a whole number of steps.
+
+    Raises:
+        InputError: it is not one.
+    """
+    steps = value * unit
+    if not math.isfinite(steps) or abs(steps - round(steps)) > 1e-6 * max(1.0, abs(steps)):
+        message = f"the budget {value} is not a whole number of steps; --unit N says how many steps 1 stands for"
+        raise InputError(message, file=str(file), key=row)
+    return round(steps)
+
+
+def metric_column(name: str) -> str:
+    """A foreign metric's name as a column of `evals`."""
+    clean = re.sub(r"\W+", "_", name).strip("_") or "value"
+    return f"metric_{clean}" if clean in ("run_id", "step") or clean[0].isdigit() else clean
+
+
+def id_part(text: str) -> str:
+    """A foreign name as a part of a landscape's id."""
+    return re.sub(r"[^A-Za-z0-9_.:-]+", "_", text).strip(".") or "unnamed"
+
+
+def _distinct(space: Space, configs: Mapping[int, Mapping[str, Any]]) -> tuple[dict[int, int], dict[int, Any]]:
+    """The id of each of the source's numbers (the first number with equal values), and the configurations by id."""
+    by_hash: dict[str, int] = {}
+    ids: dict[int, int] = {}
+    distinct: dict[int, Any] = {}
+    for number, values in configs.items():
+        try:
+            config = space.config(values)
+        except InputError as error:
+            raise InputError(error.message, key=f"configuration {number}: {error.key}") from None
+        ids[number] = by_hash.setdefault(space.config_hash(config), number)
+        distinct.setdefault(ids[number], config)
+    return ids, distinct
+
+
+def _identified(runs: Sequence[Run], ids: Mapping[int, int], metric: str) -> tuple[list[Run], tuple[str, ...]]:
+    """Runs with their distinct configuration and a seed, curves cleaned, by configuration and seed; and notes."""
+    found: dict[tuple[int, int], Run] = {}
+    repeated = unnamed = 0
+    for run in runs:
+        config_id = ids[run.config_id]
+        named, seed = run.seed is not None, run.seed or 0
+        while not named and (config_id, seed) in found:
+            seed += 1
+        clean = _cleaned(dataclasses.replace(run, config_id=config_id, seed=seed), metric)
+        unnamed += not named
+        if found.setdefault((config_id, seed), clean) is clean:
+            continue
+        if (found[config_id, seed].steps, found[config_id, seed].metrics) != (clean.steps, clean.metrics):
+            raise InputError(f"configuration {run.config_id} was trained twice with seed {seed}, with other results")
+        repeated += 1
+    notes = []
+    if repeated:
+        notes.append(f"{repeated} exact copies of runs were left out.")
+    if unnamed:
+        notes.append(f"The source names no seeds for {unnamed} runs: repetitions of a configuration are numbered.")
+    return [found[key] for key in sorted(found)], tuple(notes)
+
+
+def _cleaned(run: Run, metric: str) -> Run:
+    """Without evaluations before training; values that are not finite are missing.
+
+    A run without a value of the objective somewhere has failed, whatever the source says: diverged.
+    """
+    keep = [place for place, step in enumerate(run.steps) if step > 0]
+    metrics = {name: [_finite(curve[place]) for place in keep] for name, curve in run.metrics.items()}
+    broken = run.status in ("done", "stopped") and None in metrics.get(metric, [None])
+    steps = [run.steps[place] for place in keep]
+    if sorted(set(steps)) != steps:
+        raise InputError(f"the steps of configuration {run.config_id} with seed {run.seed} do not rise: {steps[:6]}")
+    status = "diverged" if broken else run.status
+    return dataclasses.replace(run, steps=steps, metrics=metrics, status=status)
+
+
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _given_roles(roles: Mapping[str, Sequence[int]] | None, seeds: Sequence[int]) -> dict[int, str] | None:
+    """The roles the source gives, if it gives one to every seed."""
+    given = {int(seed): role for role, listed in (roles or {}).items() for seed in listed}
+    return {seed: given[seed] for seed in seeds} if roles and set(seeds) <= set(given) else None
+
+
+def _run_rows(runs: Sequence[Run], roles: Mapping[int, str]) -> pd.DataFrame:
+    import pandas as pd
+
+    last = [run.steps[-1] if run.steps else 0 for run in runs]
+    return pd.DataFrame(
+        {
+            "run_id": range(len(runs)),
+            "config_id": [run.config_id for run in runs],
+            "seed": [run.seed for run in runs],
+            "seed_role": [roles[run.seed or 0] for run in runs],
+            "member": [run.member for run in runs],
+            "status": [run.status for run in runs],
+            "environment_steps": [float(at) if run.counted else None for at, run in zip(last, runs, strict=True)],
+            "last_step": last,
+            "wall_seconds": [run.wall_seconds for run in runs],
+        }
+    )
+
+
+def _eval_rows(runs: Sequence[Run]) -> pd.DataFrame:
+    import pandas as pd
+
+    names = dict.fromkeys(name for run in runs for name in run.metrics)
+    columns: dict[str, list[Any]] = {
+        "run_id": [number for number, run in enumerate(runs) for _ in run.steps],
+        "step": [step for run in runs for step in run.steps],
+    }
+    for name in names:
+        missing = [None]
+        columns[name] = [each for run in runs for each in run.metrics.get(name, missing * len(run.steps))]
+    return pd.DataFrame(columns)
+
+
+def _gaps(runs: Sequence[Run], steps: Sequence[int]) -> bool:
+    """Whether some finished run lacks an evaluation before its last one that others have."""
+    done = [run for run in runs if run.status == "done" and run.steps]
+    return any(len(run.steps) < sum(step <= run.steps[-1] for step in steps) for run in done)
+
+
+def _date(files: Sequence[Path]) -> str:
+    """The day the newest file was written."""
+    return datetime.fromtimestamp(max(file.stat().st_mtime for file in files), UTC).date().isoformat()

@@ -1,0 +1,182 @@
+"""Run folders of DeepCAVE as landscapes: a row of `history.jsonl` is one evaluation of (configuration, budget, seed).
+
+Read are `history.jsonl` and `configs.json`, and where they are there `configspace.json` (else the space is inferred),
+`meta.json` (objectives; else one cost that is minimized) and `origins.json`. Rows have eight fields up to version 1.3
+(configuration, budget, seed, costs, start, end, status, additional); 1.4 puts the processor time before the start.
+
+References:
+    [Sass2022] Sass et al., "DeepCAVE: an interactive analysis tool for automated machine learning", arXiv 2206.03493.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autorl.landscapes.importers.common import Options, Run, Source, metric_column, whole_step, write_source
+from autorl.landscapes.importers.inference import flatten
+from autorl.landscapes.manifest import Manifest, Objective
+from autorl.space import Space
+from autorl.types import InputError
+
+HISTORY, CONFIGS, CONFIGSPACE, META, ORIGINS = (
+    "history.jsonl",
+    "configs.json",
+    "configspace.json",
+    "meta.json",
+    "origins.json",
+)
+STATUS = {1: "done", 2: "timeout", 3: "out_of_memory", 4: "crash", 5: "lost", 7: "crash", 8: "stopped", 9: "lost"}
+_NOT_EVALUATED = 6
+_SHORT, _LONG = 8, 9
+
+
+def recognises(path: Path) -> bool:
+    """Whether a folder is a DeepCAVE run."""
+    return (path / HISTORY).is_file() and (path / CONFIGS).is_file()
+
+
+def import_source(path: Path, options: Options) -> list[Manifest]:
+    """Import one run folder. A landscape that was exported comes back under its id, with its roles and objective.
+
+    Raises:
+        InputError: a file is missing or not as described above, or the objective is not known.
+    """
+    for name in (HISTORY, CONFIGS):
+        if not (path / name).is_file():
+            raise InputError("missing; a DeepCAVE run folder has it", file=str(path / name))
+    meta = _json(path / META) if (path / META).is_file() else {}
+    listed = meta.get("objectives") or [{"name": "cost", "optimize": "lower"}]
+    names = [str(each.get("name")) for each in listed]
+    own = meta.get("autorl", {})
+    place, objective = _objective(listed, own, path, options)
+    configs = {_number(key, path): value for key, value in _json(path / CONFIGS).items()}
+    space = _space(path / CONFIGSPACE)
+    if space is not None:
+        from autorl.space.configspace import from_configuration
+
+        values: dict[int, Mapping[str, Any]] = {key: from_configuration(space, each) for key, each in configs.items()}
+    else:
+        values = {key: _given(each) for key, each in configs.items()}
+    metrics = [objective.metric if at == place else metric_column(name) for at, name in enumerate(names)]
+    runs = _runs(path / HISTORY, values, metrics, options)
+    used = {run.config_id for run in runs}
+    bounds = [listed[place].get(key) if listed[place].get(f"lock_{key}") else None for key in ("lower", "upper")]
+    files = [path / name for name in (HISTORY, CONFIGS, CONFIGSPACE, META, ORIGINS) if (path / name).is_file()]
+    source = Source(
+        path=path,
+        files=files,
+        id=options.named(path, own.get("id")),
+        format=f"the DeepCAVE run {path.name!r}",
+        configs={number: config for number, config in values.items() if number in used},
+        runs=runs,
+        objective=objective,
+        space=space,
+        roles=own.get("seeds"),
+        origin="deepcave",
+        return_bounds=(bounds[0], bounds[1]),
+        about={"licence": own["licence"]} if own.get("licence") else {},
+    )
+    return [write_source(source, options)]
+
+
+def _objective(
+    listed: Sequence[Mapping[str, Any]], own: Mapping[str, Any], path: Path, options: Options
+) -> tuple[int, Objective]:
+    """Which of the objectives counts, and how: the one named, else the first."""
+    names = [str(each.get("name")) for each in listed]
+    if options.metric is not None and options.metric not in names:
+        raise InputError(f"no objective {options.metric!r}; allowed: {', '.join(names)}", file=str(path), key="metric")
+    place = names.index(options.metric) if options.metric is not None else 0
+    if place == 0 and own.get("objective"):
+        return 0, Objective(**own["objective"])
+    found: Any = {"lower": "minimize", "upper": "maximize"}.get(str(listed[place].get("optimize")))
+    if found is None:
+        message = f"expected lower or upper, got {listed[place].get('optimize')!r}"
+        raise InputError(message, file=str(path / META), key=f"objectives[{place}].optimize")
+    return place, Objective(metric_column(names[place]), options.direction or found)
+
+
+def _space(file: Path) -> Space | None:
+    if not file.is_file():
+        return None
+    import ConfigSpace
+
+    from autorl.space.configspace import import_space
+
+    try:
+        return import_space(ConfigSpace.ConfigurationSpace.from_json(file))
+    except InputError as error:
+        raise InputError(error.message, file=str(file), key=error.key) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"ConfigSpace cannot read it: {error!r}", file=str(file)) from None
+
+
+def _runs(file: Path, configs: Mapping[int, Any], metrics: Sequence[str], options: Options) -> list[Run]:
+    """Rows of one configuration and seed as one run, which ended as its row with the largest budget did."""
+    found: dict[tuple[int, int], dict[int, tuple[Sequence[Any], str]]] = {}
+    for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        if not text.strip():
+            continue
+        config_id, budget, seed, costs, status = _row(text, file, number)
+        if status == _NOT_EVALUATED:
+            continue
+        where = f"line {number}"
+        if config_id not in configs:
+            raise InputError(f"configuration {config_id} is not in {CONFIGS}", file=str(file), line=number)
+        if len(costs) != len(metrics):
+            message = f"{len(costs)} costs, but the objectives are {', '.join(metrics)}"
+            raise InputError(message, file=str(file), line=number)
+        step = 1 if budget is None else whole_step(budget, options.unit, file, where)
+        curve = found.setdefault((config_id, seed), {})
+        if step in curve:
+            message = f"configuration {config_id}, seed {seed}, budget {budget} is there twice"
+            raise InputError(message, file=str(file), line=number)
+        curve[step] = (costs, STATUS[status])
+    runs = []
+    for (config_id, seed), curve in found.items():
+        steps = sorted(curve)
+        columns = {name: [curve[step][0][at] for step in steps] for at, name in enumerate(metrics)}
+        runs.append(Run(config_id, seed, steps, columns, curve[steps[-1]][1]))
+    return runs
+
+
+def _row(text: str, file: Path, number: int) -> tuple[int, float | None, int, Sequence[Any], int]:
+    """(configuration, budget, seed, costs, status) of a line. An infinite budget is None: there is only one."""
+    try:
+        row = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"not JSON: {error}", file=str(file), line=number) from None
+    if not isinstance(row, list) or len(row) not in (_SHORT, _LONG) or not isinstance(row[3], list):
+        message = "expected [configuration, budget, seed, [costs], (processor time,) start, end, status, {...}]"
+        raise InputError(message, file=str(file), line=number)
+    config_id, budget, seed, costs, status = row[0], row[1], row[2], row[3], row[-2]
+    if status not in STATUS and status != _NOT_EVALUATED:
+        raise InputError(f"status {status!r} is not one of 1 to 9", file=str(file), line=number)
+    if not isinstance(config_id, int) or not isinstance(seed, int | None):
+        raise InputError(f"expected integers, got {config_id!r} and {seed!r}", file=str(file), line=number)
+    endless = budget is None or budget in (float("inf"), "inf")
+    return config_id, None if endless else float(budget), -1 if seed is None else seed, costs, status
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read as JSON: {error}", file=str(file)) from None
+    if not isinstance(values, dict):
+        raise InputError("expected a JSON object", file=str(file))
+    return values
+
+
+def _given(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a configuration without a space; null stands for an inactive hyperparameter."""
+    return flatten({name: value for name, value in config.items() if value is not None})
+
+
+def _number(key: str, path: Path) -> int:
+    if not key.lstrip("-").isdigit():
+        raise InputError(f"expected the number of a configuration, got {key!r}", file=str(path / CONFIGS))
+    return int(key)

@@ -1,0 +1,142 @@
+"""HPO-RL-Bench's JSON files as landscapes: one file is one run of a configuration with a seed, evaluated 100 times.
+
+`<environment>_<ALGORITHM>_[random_]lr_<log10>_gamma_<...>[_<name>_<value>...]_seed<n>[_eval].json` with `returns_eval`,
+`std_returns_eval` and `timestamps_eval`. Files of schedules (`configs`, `switch_every`) list a value for each of three
+phases. The i-th evaluation is taken at nominal step 10,000 i: the logged steps are not counted ones.
+
+References:
+    [Shala2024] Shala et al., "HPO-RL-Bench: a zero-cost benchmark for HPO in reinforcement learning", AutoML 2024.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from autorl.landscapes.importers.common import Options, Run, Source, id_part, write_source
+from autorl.landscapes.manifest import Manifest, Objective
+from autorl.types import InputError
+
+INTERVAL = 10_000  # nominal steps between evaluations
+_NAME = re.compile(
+    r"(?P<environment>.+?)_(?P<algorithm>PPO|A2C|DDPG|SAC|TD3|DQN)_(random_)?(?P<values>lr_.+)_seed(?P<seed>\d+)"
+    r"(_eval(_\d+)?)?\.json\Z"
+)
+_NAMES = {"lr": "learning_rate", "clip": "clip_range", "layers": "n_layers", "units": "n_units"}
+_EXTENDED = "n_layers"
+_ABOUT = {
+    "citation": "Shala et al., HPO-RL-Bench: a zero-cost benchmark for HPO in reinforcement learning, AutoML 2024",
+    "url": "https://github.com/releaunifreiburg/HPO-RL-Bench",
+    "creator": "Universität Freiburg",
+}
+_NOTES = (
+    "Steps are nominal: the i-th evaluation is at 10,000 i. Training went on in whole rollouts, up to 16,384 steps an "
+    "evaluation, and the logged counts reset; so counted steps are not given.",
+)
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file, or some file below a folder, has such a name."""
+    files = [path] if path.is_file() else path.rglob("*_seed*.json")
+    return any(_NAME.match(file.name) for file in files)
+
+
+def import_source(path: Path, options: Options) -> list[Manifest]:
+    """Import all files below a folder: one landscape for each algorithm, environment and kind of space.
+
+    Raises:
+        InputError: no such files, or one is not as described above.
+    """
+    files = [path] if path.is_file() else sorted(path.rglob("*.json"))
+    groups: dict[str, list[tuple[Path, dict[str, Any], Run]]] = {}
+    for file in files:
+        name = _NAME.match(file.name)
+        if name is not None:
+            config, run = _read(file, name)
+            groups.setdefault(_id(config, name, options), []).append((file, config, run))
+    if not groups:
+        message = "no files <environment>_<ALGORITHM>_[random_]lr_..._seed<n>[_eval].json are in it"
+        raise InputError(message, file=str(path))
+    if options.id is not None and len(groups) > 1:
+        raise InputError(f"--id names one landscape, here are {', '.join(groups)}", file=str(path), key="id")
+    return [write_source(_source(path, id, found), options) for id, found in sorted(groups.items())]
+
+
+def _id(config: Mapping[str, Any], name: re.Match[str], options: Options) -> str:
+    kind = "-dynamic" if "learning_rate_1" in config else "-extended" if _EXTENDED in config else ""
+    namespace = (options.namespace or "hpo-rl-bench") + kind
+    return options.id or f"{namespace}/{name['algorithm'].lower()}/{id_part(name['environment'])}"
+
+
+def _source(path: Path, id: str, found: Sequence[tuple[Path, dict[str, Any], Run]]) -> Source:
+    """A group of files; curves shorter than the others' were cut, and nobody says why: lost."""
+    longest = max(len(run.steps) for _, _, run in found)
+    numbers: dict[tuple[Any, ...], int] = {}
+    configs, runs = {}, []
+    for _, config, run in found:
+        number = numbers.setdefault(tuple(sorted(config.items())), len(numbers))
+        configs[number] = config
+        runs.append(replace(run, config_id=number, status="done" if len(run.steps) == longest else "lost"))
+    cut = sum(run.status == "lost" for run in runs)
+    notes = (f"{cut} curves stop before the others without a reason given; they count as lost.",) if cut else ()
+    return Source(
+        path=path,
+        files=[file for file, _, _ in found],
+        id=id,
+        format="HPO-RL-Bench",
+        configs=configs,
+        runs=runs,
+        objective=Objective(),
+        origin="grid",
+        sampler="grid",
+        notes=(*_NOTES, *notes),
+        about=_ABOUT,
+    )
+
+
+def _read(file: Path, name: re.Match[str]) -> tuple[dict[str, Any], Run]:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read as JSON: {error}", file=str(file)) from None
+    curves = {}
+    for metric, key in (("eval_return", "returns_eval"), ("eval_return_std", "std_returns_eval")):
+        curve = values.get(key) if isinstance(values, dict) else None
+        if not isinstance(curve, list) or not all(isinstance(each, int | float | None) for each in curve):
+            raise InputError("expected a list of numbers", file=str(file), key=key)
+        curves[metric] = [float("nan") if each is None else float(each) for each in curve]
+    if len(curves["eval_return_std"]) != len(curves["eval_return"]):
+        message = f"{len(curves['eval_return_std'])} values for {len(curves['eval_return'])} evaluations"
+        raise InputError(message, file=str(file), key="std_returns_eval")
+    config = _schedule(values, file) if "configs" in values else _static(name["values"], file)
+    times = values.get("timestamps_eval") or [None]
+    steps = [INTERVAL * (place + 1) for place in range(len(curves["eval_return"]))]
+    return config, Run(0, int(name["seed"]), steps, curves, wall_seconds=times[-1], counted=False)
+
+
+def _static(text: str, file: Path) -> dict[str, Any]:
+    """`lr_-4_gamma_0.95_clip_0.2` as hyperparameters."""
+    words = text.split("_")
+    config: dict[str, Any] = {}
+    try:
+        for key, value in zip(words[::2], words[1::2], strict=True):
+            config[_NAMES.get(key, key)] = 10.0 ** int(value) if key == "lr" else float(value)
+    except ValueError:
+        raise InputError(f"expected pairs <name>_<value>, got {text!r}", file=str(file)) from None
+    return {key: int(value) if key in ("n_layers", "n_units") else value for key, value in config.items()}
+
+
+def _schedule(values: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """The values of each phase of a schedule."""
+    config: dict[str, Any] = {}
+    for key in ("learning_rate", "gamma"):
+        listed = values.get(key)
+        if not isinstance(listed, list) or not all(isinstance(each, int | float) for each in listed):
+            raise InputError(f"expected a list with a value for each phase, got {listed!r}", file=str(file), key=key)
+        for phase, value in enumerate(listed, 1):
+            config[f"{key}_{phase}"] = 10.0**value if key == "learning_rate" else float(value)
+    return config

@@ -1,0 +1,125 @@
+"""A search space from the configurations of a data set that does not bring one."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autorl.space import Hyperparameter, Space, canonical_json
+from autorl.space.canonical import spelled
+from autorl.types import InputError
+
+LOG_RATIO = 1000.0  # positive values that span more than this were drawn on a logarithmic scale, as people do it
+NOTE = (
+    "The search space was inferred: bounds are the smallest and largest recorded value, the scale is logarithmic where "
+    f"positive values span a factor of {LOG_RATIO:g} or more."
+)
+_FOREIGN = re.compile(r"[^A-Za-z0-9_/.-]+")
+
+
+def clean_name(name: str) -> str:
+    """A foreign name with what a hyperparameter's name cannot hold replaced by `_`."""
+    clean = _FOREIGN.sub("_", name).strip("._")
+    return clean if clean[:1].isalpha() else f"_{clean}"
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, names joined by a dot."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        key = clean_name(f"{prefix}{name}")
+        flat |= flatten(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
+    return flat
+
+
+def table_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Rows of a table without their empty cells. A column that is fractional only because of those is of integers."""
+    whole = {name for name, cells in columns.items() if _whole_with_gaps(cells)}
+    listed = [[int(cell) if name in whole and cell == cell else cell for cell in columns[name]] for name in columns]
+    return [
+        {name: cell for name, cell in zip(columns, cells, strict=True) if cell == cell}
+        for cells in zip(*listed, strict=True)
+    ]
+
+
+def _whole_with_gaps(cells: Sequence[Any]) -> bool:
+    given = [cell for cell in cells if cell == cell]
+    return len(given) < len(cells) and all(isinstance(cell, float) and cell.is_integer() for cell in given)
+
+
+def infer_space(configs: Sequence[Mapping[str, Any]]) -> Space:
+    """The smallest space of plain ranges and choices that holds all configurations.
+
+    A hyperparameter that some configurations lack becomes conditional on the first other one whose values tell them
+    apart.
+
+    Raises:
+        InputError: no configurations, a value that is not finite, or a hyperparameter is missing now and then and no
+            other one says when.
+    """
+    names = list(dict.fromkeys(name for config in configs for name in config))
+    if not names:
+        raise InputError("no hyperparameters were found in it")
+    items = [_hyperparameter(name, [config[name] for config in configs if name in config]) for name in names]
+    return Space(items, conditions=infer_conditions(names, configs))
+
+
+def infer_conditions(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """A condition for every hyperparameter that some configurations lack.
+
+    Raises:
+        InputError: no other hyperparameter says when one is active.
+    """
+    partial = [name for name in names if any(name not in config for config in configs)]
+    return {name: _condition(name, names, configs) for name in partial}
+
+
+def _hyperparameter(name: str, values: Sequence[Any]) -> Hyperparameter:
+    distinct = list({canonical_json(_finite(name, value)): value for value in values}.values())
+    kinds = {type(value) for value in distinct}
+    if len(distinct) == 1:
+        return Hyperparameter.constant(name, distinct[0])
+    if kinds <= {int, float}:
+        lower, upper = min(distinct), max(distinct)
+        scale: Any = "log" if lower > 0 and upper / lower >= LOG_RATIO else "linear"
+        build = Hyperparameter.integer if kinds == {int} else Hyperparameter.real
+        return build(name, lower, upper, scale=scale)
+    return Hyperparameter.categorical(name, sorted(distinct, key=canonical_json))
+
+
+def _finite(name: str, value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"the value {value} is not a finite number", key=name)
+    return value
+
+
+def _condition(name: str, names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> str:
+    """When `name` is active, as an expression over another hyperparameter that is there wherever `name` is."""
+    counts = {each: sum(each in config for config in configs) for each in names}
+    parents = [each for each in names if counts[each] > counts[name]]
+    parents = [each for each in parents if all(each in config for config in configs if name in config)]
+    for choices_only in (True, False):
+        for parent in parents:
+            found = _telling(name, parent, configs, choices_only=choices_only)
+            if found:
+                return found
+    missing = len(configs) - counts[name]
+    message = f"missing in {missing} of {len(configs)} configurations, and no other hyperparameter says when"
+    raise InputError(message, key=name)
+
+
+def _telling(name: str, parent: str, configs: Sequence[Mapping[str, Any]], *, choices_only: bool) -> str | None:
+    """The condition of `name` on `parent`, if the parent's values tell where it is active."""
+    given = [(config[parent], name in config) for config in configs if parent in config]
+    active = list({canonical_json(value): value for value, there in given if there}.values())
+    without = list({canonical_json(value): value for value, there in given if not there}.values())
+    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (*active, *without))
+    if numeric and not choices_only and active and without:
+        if min(active) > max(without):
+            return f"{parent} >= {spelled(min(active))}"
+        return f"{parent} <= {spelled(max(active))}" if max(active) < min(without) else None
+    if numeric or set(map(canonical_json, active)) & set(map(canonical_json, without)):
+        return None
+    return f"{parent} in {spelled(active)}"

@@ -1,0 +1,214 @@
+"""Studies in Optuna's storages (SQLite, journal file) as landscapes: a trial is a run, its reports are evaluations.
+
+The user attribute `seed` of a trial is its seed; without it, repetitions of a configuration are numbered. Complete
+trials are done, pruned ones stopped, failed ones crashed; waiting and running ones are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autorl.landscapes.importers.common import Options, Run, Source, metric_column, whole_step, write_source
+from autorl.landscapes.importers.inference import clean_name, infer_conditions
+from autorl.landscapes.manifest import Manifest, Objective
+from autorl.space import Hyperparameter, Space
+from autorl.types import InputError
+
+if TYPE_CHECKING:
+    import optuna
+
+_MAGIC = b"SQLite format 3\0"
+_STATUS = {"COMPLETE": "done", "PRUNED": "stopped", "FAIL": "crash"}
+_ID = re.compile(r"[^/\s]+/[^/\s]+/\S+\Z")
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file is an Optuna storage."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        head = stream.read(4096)
+    if head.startswith(_MAGIC):
+        return {"studies", "trials", "trial_params"} <= _sqlite_tables(path)
+    return b'"op_code"' in head.split(b"\n")[0]
+
+
+def import_source(path: Path, options: Options) -> list[Manifest]:
+    """Import one study; `options.study` says which if there are several.
+
+    Raises:
+        InputError: not a storage of this Optuna, no such study, several objectives and none chosen, or distributions
+            that do not fit together.
+    """
+    with _opened(path) as storage:
+        study = _study(storage, options.study, path)
+        return [write_source(_read(study, path, options), options)]
+
+
+def _read(study: optuna.Study, path: Path, options: Options) -> Source:
+    place, objective = _objective(study, path, options)
+    trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in _STATUS]
+    left_out = len(study.get_trials(deepcopy=False)) - len(trials)
+    configs = {trial.number: {clean_name(name): value for name, value in trial.params.items()} for trial in trials}
+    try:
+        space = _space(trials, list(configs.values()))
+    except InputError as error:
+        raise InputError(error.message, file=str(path), key=error.key) from None
+    shift = int(any(0 in trial.intermediate_values for trial in trials))
+    runs = [_run(trial, place, objective.metric, shift, path, options) for trial in trials]
+    differing = sum(_differs(trial, place) for trial in trials)
+    notes = [
+        f"{left_out} trials that had not ended were left out." if left_out else "",
+        "Steps count from 0 in the source, here from 1." if shift else "",
+        f"In {differing} trials the value differs from the last report; it is recorded at that step, the report in "
+        "`reported`."
+        if differing
+        else "",
+    ]
+    return Source(
+        path=path,
+        files=[path],
+        id=options.named(path, study.study_name if _ID.match(study.study_name) else None),
+        format=f"the Optuna study {study.study_name!r}",
+        configs=configs,
+        runs=runs,
+        objective=objective,
+        space=space,
+        origin="optuna",
+        sampler="optuna",
+        notes=tuple(note for note in notes if note),
+    )
+
+
+def _objective(study: optuna.Study, path: Path, options: Options) -> tuple[int, Objective]:
+    names = study.metric_names or [f"value_{place}" for place in range(len(study.directions))]
+    names = names if len(names) > 1 or study.metric_names else ["value"]
+    if len(names) == 1:
+        place = 0
+    elif options.metric in names:
+        place = names.index(str(options.metric))
+    else:
+        raise InputError(f"the study has several objectives: --metric one of {', '.join(names)}", file=str(path))
+    metric = options.metric or names[place]
+    return place, Objective(metric_column(metric), options.direction or study.directions[place].name.lower())  # type: ignore[arg-type]
+
+
+def _run(trial: optuna.trial.FrozenTrial, place: int, metric: str, shift: int, path: Path, options: Options) -> Run:
+    """A trial's reports as a curve that ends with its value."""
+    reports = {
+        whole_step(step + shift, options.unit, path, f"trial {trial.number}"): value
+        for step, value in sorted(trial.intermediate_values.items())
+    }
+    steps, curve = list(reports), list(reports.values())
+    metrics: dict[str, Sequence[float]] = {metric: curve}
+    final = trial.values[place] if trial.values is not None and trial.state.name == "COMPLETE" else None
+    if final is not None and _differs(trial, place):
+        metrics = {metric: [*curve[:-1], final], "reported": curve}
+    elif final is not None and not steps:
+        steps, metrics = [whole_step(1, options.unit, path, f"trial {trial.number}")], {metric: [final]}
+    seed = trial.user_attrs.get("seed")
+    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+        raise InputError(
+            f"the attribute seed must be an integer, got {seed!r}", file=str(path), key=f"trial {trial.number}"
+        )
+    return Run(
+        trial.number,
+        seed,
+        steps,
+        metrics,
+        _STATUS[trial.state.name],
+        wall_seconds=trial.duration.total_seconds() if trial.duration else None,
+    )
+
+
+def _differs(trial: optuna.trial.FrozenTrial, place: int) -> bool:
+    if trial.state.name != "COMPLETE" or not trial.intermediate_values or trial.values is None:
+        return False
+    return bool(trial.intermediate_values[max(trial.intermediate_values)] != trial.values[place])
+
+
+def _space(trials: Sequence[optuna.trial.FrozenTrial], configs: Sequence[Mapping[str, Any]]) -> Space:
+    """The union of the trials' distributions; conditions are inferred from who has which."""
+    seen: dict[str, list[Any]] = {}
+    for trial in trials:
+        for name, distribution in trial.distributions.items():
+            known = seen.setdefault(clean_name(name), [])
+            if distribution not in known:
+                known.append(distribution)
+    if not seen:
+        raise InputError("its trials have no parameters")
+    items = [_hyperparameter(name, distributions) for name, distributions in seen.items()]
+    return Space(items, conditions=infer_conditions(list(seen), configs))
+
+
+def _hyperparameter(name: str, distributions: Sequence[Any]) -> Hyperparameter:
+    from optuna.distributions import CategoricalDistribution, IntDistribution
+
+    kinds = {type(each) for each in distributions}
+    if len(kinds) > 1 or len({getattr(each, "log", False) for each in distributions}) > 1:
+        raise InputError(f"its trials drew from distributions that do not fit together: {distributions[:3]}", key=name)
+    if kinds == {CategoricalDistribution}:
+        choices = list(dict.fromkeys(choice for each in distributions for choice in each.choices))
+        single = len(choices) == 1
+        return Hyperparameter.constant(name, choices[0]) if single else Hyperparameter.categorical(name, choices)
+    lower, upper = min(each.low for each in distributions), max(each.high for each in distributions)
+    if lower == upper:
+        return Hyperparameter.constant(name, lower)
+    build = Hyperparameter.integer if kinds == {IntDistribution} else Hyperparameter.real
+    return build(name, lower, upper, scale="log" if distributions[0].log else "linear")
+
+
+def _study(storage: Any, wanted: str | None, path: Path) -> optuna.Study:
+    import optuna
+
+    names = optuna.get_all_study_names(storage)
+    if wanted not in names and (wanted is not None or len(names) != 1):
+        raise InputError(f"--study must be one of: {', '.join(names) or 'none is in it'}", file=str(path), key="study")
+    return optuna.load_study(study_name=wanted or names[0], storage=storage)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The storage of a copy of the file: Optuna writes to what it opens."""
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+    from sqlalchemy.exc import SQLAlchemyError
+
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "storage"
+        try:
+            if path.open("rb").read(len(_MAGIC)) != _MAGIC:
+                shutil.copyfile(path, copy)
+                yield optuna.storages.JournalStorage(JournalFileBackend(str(copy)))
+                return
+            with closing(_read_only(path)) as source, closing(sqlite3.connect(copy)) as target:
+                source.backup(target)
+            storage = optuna.storages.RDBStorage(f"sqlite:///{copy}")
+        except (RuntimeError, SQLAlchemyError, sqlite3.Error, json.JSONDecodeError, KeyError) as error:
+            message = f"this Optuna ({optuna.__version__}) cannot read it: {str(error).splitlines()[0]}"
+            raise InputError(message, file=str(path)) from None
+        try:
+            yield storage
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{path.resolve().as_posix()}?mode=ro", uri=True)
+
+
+def _sqlite_tables(path: Path) -> set[str]:
+    try:
+        with closing(_read_only(path)) as connection:
+            return {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.Error as error:
+        raise InputError(f"cannot be read as SQLite: {error}", file=str(path)) from None

@@ -1,0 +1,190 @@
+"""Experiment folders of Ray Tune as landscapes: a trial is a run, its results are evaluations.
+
+A trial folder has `params.json` and `result.json` (or `progress.csv`); `error.txt` or the state ERROR in
+`experiment_state-*.json` say that it crashed. The step is `timesteps_total` where it is recorded, else
+`training_iteration`, or what `--map NAME=step` says; the seed is the parameter `seed`, or what `--map NAME=seed` says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autorl.landscapes.importers.common import Options, Run, Source, metric_column, whole_step, write_source
+from autorl.landscapes.importers.inference import clean_name, flatten
+from autorl.landscapes.manifest import Manifest, Objective
+from autorl.space import canonical_json
+from autorl.types import InputError
+
+_STEPS = ("timesteps_total", "training_iteration")
+_ENDED = {"TERMINATED": "done", "ERROR": "crash"}
+_NAMED = 20  # settings equal in all trials that the note lists
+
+
+def recognises(path: Path) -> bool:
+    """Whether a folder is an experiment: trial folders in it have `params.json` and results."""
+    return path.is_dir() and any(_results(folder) for folder in _trials(path))
+
+
+def import_source(path: Path, options: Options) -> list[Manifest]:
+    """Import one experiment.
+
+    Raises:
+        InputError: no trials, no such metric, or a trial whose configuration changed while it ran (PBT).
+    """
+    if options.metric is None:
+        raise InputError("say which result is the objective: --metric NAME", file=str(path), key="metric")
+    names = _mapped(options)
+    states = _states(path)
+    read = [_read(folder, names, states, options) for folder in _trials(path)]
+    if not read:
+        raise InputError("no trial folders with params.json are in it", file=str(path))
+    configs, equal = _varying([config for config, _ in read])
+    longest = max((run.steps[-1] for _, run in read if run.steps), default=0)
+    runs = [_ended(number, run, longest) for number, (_, run) in enumerate(read)]
+    notes = (f"Settings equal in all trials were left out: {equal}.",) if equal else ()
+    folders = _trials(path)
+    files = [file for folder in folders for file in (folder / "params.json", _results(folder)) if file]
+    source = Source(
+        path=path,
+        files=[*files, *sorted(path.glob("experiment_state-*.json"))],
+        id=options.named(path),
+        format=f"the Ray Tune experiment {path.name!r}",
+        configs=dict(enumerate(configs)),
+        runs=runs,
+        objective=Objective(metric_column(options.metric), options.direction or "maximize"),
+        origin="ray",
+        sampler="ray",
+        notes=notes,
+    )
+    return [write_source(source, options)]
+
+
+def _trials(path: Path) -> list[Path]:
+    return sorted(file.parent for file in path.glob("*/params.json"))
+
+
+def _results(folder: Path) -> Path | None:
+    """The file of results; Ray writes an empty result.json before the first one."""
+    files = [folder / name for name in ("result.json", "progress.csv") if (folder / name).is_file()]
+    return next((file for file in files if file.stat().st_size), files[0] if files else None)
+
+
+def _mapped(options: Options) -> dict[str, str]:
+    names = {}
+    for entry in options.map:
+        name, _, role = entry.rpartition("=")
+        if role not in ("step", "seed") or not name:
+            raise InputError(f"expected NAME=step or NAME=seed, got {entry!r}", key="--map")
+        names[role] = name
+    return names
+
+
+def _states(path: Path) -> dict[str, str]:
+    """The state of each trial in the newest `experiment_state-*.json`."""
+    files = sorted(path.glob("experiment_state-*.json"))
+    if not files:
+        return {}
+    try:
+        trials = [json.loads(entry[0]) for entry in json.loads(files[-1].read_text(encoding="utf-8"))["trial_data"]]
+        return {str(trial["trial_id"]): str(trial["status"]) for trial in trials}
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise InputError(f"not an experiment state of Ray Tune: {error!r}", file=str(files[-1])) from None
+
+
+def _read(
+    folder: Path, names: Mapping[str, str], states: Mapping[str, str], options: Options
+) -> tuple[dict[str, Any], Run]:
+    """The configuration of a trial without its seed, and its run; the status is the trial's own."""
+    config = _settings(_parsed((folder / "params.json").read_text(encoding="utf-8"), folder / "params.json"))
+    file = _results(folder)
+    rows = _rows(file) if file else []
+    seed = config.pop(clean_name(names.get("seed", "seed")), None)
+    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
+        raise InputError(f"expected an integer, got {seed!r}", file=str(folder / "params.json"), key="seed")
+    step = names.get("step") or next((name for name in _STEPS if all(row.get(name) is not None for row in rows)), None)
+    curve: dict[int, float] = {}
+    for number, row in enumerate(rows, 1):
+        _same_configuration(row, config, names, file or folder, number)
+        for key in (options.metric or "", step or "training_iteration"):
+            if key not in row:
+                numbers = sorted(name for name, value in row.items() if isinstance(value, int | float))
+                raise InputError(f"no result {key!r}; there are {', '.join(numbers)}", file=str(file), line=number)
+        at = whole_step(float(row[step or "training_iteration"]), options.unit, file or folder, f"line {number}")
+        curve[at] = float("nan") if row[options.metric or ""] is None else float(row[options.metric or ""])
+    trial_id = str(rows[-1].get("trial_id", "")) if rows else ""
+    state = states.get(trial_id, "TERMINATED")
+    status = "crash" if (folder / "error.txt").is_file() else _ENDED.get(state, "lost")
+    wall = rows[-1].get("time_total_s") if rows else None
+    metrics = {metric_column(options.metric or ""): list(curve.values())}
+    return config, Run(0, seed, list(curve), metrics, status, wall_seconds=wall)
+
+
+def _ended(number: int, run: Run, longest: int) -> Run:
+    """The run with its number; one that ended before the longest was stopped by a scheduler."""
+    early = run.status == "done" and (not run.steps or run.steps[-1] < longest)
+    return Run(number, run.seed, run.steps, run.metrics, "stopped" if early else run.status, run.wall_seconds)
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    """The results of a trial, nested names joined by a slash as Ray does."""
+    if file.suffix == ".csv":
+        from autorl.landscapes.importers.csv_table import read_csv
+
+        records = read_csv(file).to_dict("records") if file.stat().st_size else []
+        return [{str(name): value for name, value in record.items()} for record in records]
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return [_joined(_parsed(line, file, number)) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _joined(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if name == "config" and not prefix:
+            flat[name] = value
+        else:
+            flat |= _joined(value, f"{prefix}{name}/") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _parsed(text: str, file: Path, line: int | None = None) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"not JSON: {error}", file=str(file), line=line) from None
+    if not isinstance(values, dict):
+        raise InputError("expected a JSON object", file=str(file), line=line)
+    return values
+
+
+def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    return flatten(values)
+
+
+def _same_configuration(
+    row: Mapping[str, Any], config: Mapping[str, Any], names: Mapping[str, str], file: Path, line: int
+) -> None:
+    if not isinstance(row.get("config"), Mapping):
+        return
+    now = _settings(row["config"])
+    now.pop(clean_name(names.get("seed", "seed")), None)
+    changed = sorted(name for name in config if name in now and now[name] != config[name])
+    if changed:
+        message = "changed while the trial ran (population-based training?); a run has one configuration"
+        raise InputError(message, file=str(file), key=changed[0], line=line)
+
+
+def _varying(configs: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+    """Configurations without the settings that are equal in all (unless all are), and the names of those."""
+    names = dict.fromkeys(name for config in configs for name in config)
+    distinct = {
+        name: {canonical_json(config[name]) if name in config else None for config in configs} for name in names
+    }
+    equal = [name for name in names if len(distinct[name]) == 1]
+    if len(equal) == len(names):
+        return list(configs), ""
+    more = f" and {len(equal) - _NAMED} more" if len(equal) > _NAMED else ""
+    kept = [{name: value for name, value in config.items() if name not in equal} for config in configs]
+    return kept, ", ".join(equal[:_NAMED]) + more
