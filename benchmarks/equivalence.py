@@ -169,7 +169,7 @@ def train_engine(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> N
     from autorl.population import engine
     from autorl.population.environments import find_environment
     from autorl.population.hyperparameters import record
-    from autorl.population.networks import FAN_OUT, layer_views
+    from autorl.population.networks import layer_views
     from autorl.seeds import digest
 
     algorithm, environment = engine.find_algorithm(cell.algorithm), find_environment(cell.environment)
@@ -180,9 +180,9 @@ def train_engine(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> N
     for percent in EVALUATED_AT:
         engine.train_to(bound, algorithm, state, hp, cell.steps * percent // 100)
         layers = []
-        for row in bound.policy.layers:
-            weights, biases = layer_views(bound.policy.parameters, row)
-            layers.append((weights[:, : row[FAN_OUT]].copy(), biases[: row[FAN_OUT]].copy()))
+        for index in range(len(bound.policy.layers)):
+            weights, biases = layer_views(bound.policy.parameters, bound.policy.layers, index)
+            layers.append((weights.copy(), biases.copy()))
         scale = np.exp(state["member"].parameters[-outputs:]) if head(cell) == "gaussian" else None
         word = algorithm.settings["activation"].decode(hp.activation)
         evaluate(Policy(tuple(layers), word, head(cell), scale))

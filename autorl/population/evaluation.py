@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autorl.population import rng
+from autorl.population.elementary import tanh
 from autorl.population.environments.base import Environment
 from autorl.population.kernels import Array, kernel, program
 from autorl.population.members import World
-from autorl.population.networks import Network, forward, tanh
+from autorl.population.networks import Network, forward
 
 ARGMAX, MEAN, SQUASHED = range(3)  # how an action follows from the outputs: best index, clipped mean, tanh of the mean
 

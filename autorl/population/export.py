@@ -13,7 +13,7 @@ import numpy as np
 
 from autorl.population import dqn, engine, ppo, sac
 from autorl.population.environments import ENVIRONMENTS, Environment
-from autorl.population.networks import FAN_IN, FAN_OUT, Network, layer_views
+from autorl.population.networks import Network, layer_views
 from autorl.types import InputError
 
 
@@ -48,7 +48,7 @@ def _fill_ppo(model: Any, state: engine.State, environment: Environment, hp: Any
     _copy(agent.actor, [*_linear(policy.mlp_extractor.policy_net), policy.action_net])
     _copy(agent.critic, [*_linear(policy.mlp_extractor.value_net), policy.value_net])
     if not environment.n_actions:
-        _set(policy.log_std, agent.log_std)
+        _set(policy.log_std, agent.policy.log_std)
 
 
 def _fill_dqn(model: Any, state: engine.State, environment: Environment, hp: Any) -> None:
@@ -62,7 +62,7 @@ def _fill_sac(model: Any, state: engine.State, environment: Environment, hp: Any
     agent, actor = sac.make_agent(state, environment, hp), model.actor
     hidden, size = _linear(actor.latent_pi), environment.action_size
     _copy(agent.actor, hidden)
-    weights, biases = layer_views(agent.actor.parameters, agent.actor.layers[-1])
+    weights, biases = layer_views(agent.actor.parameters, agent.actor.layers, len(hidden))
     for head, first in ((actor.mu, 0), (actor.log_std, size)):
         _set(head.weight, weights[:, first : first + size].T)
         _set(head.bias, biases[first : first + size])
@@ -82,10 +82,10 @@ def _linear(modules: Iterable[Any]) -> list[Any]:
 
 def _copy(net: Network, layers: list[Any]) -> None:
     """The first `len(layers)` layers of `net` into torch's linear layers."""
-    for row, layer in zip(net.layers, layers, strict=False):
-        weights, biases = layer_views(net.parameters, row)
-        _set(layer.weight, weights[: row[FAN_IN], : row[FAN_OUT]].T)
-        _set(layer.bias, biases[: row[FAN_OUT]])
+    for index, layer in enumerate(layers):
+        weights, biases = layer_views(net.parameters, net.layers, index)
+        _set(layer.weight, weights.T)
+        _set(layer.bias, biases)
 
 
 def _set(parameter: Any, values: Any) -> None:

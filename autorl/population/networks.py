@@ -1,9 +1,11 @@
 """Multi-layer perceptrons on flat parameter arrays: initialisation, forward and backward pass, in numba kernels.
 
-The parameters of a network are one slice of the member's flat array, layer after layer: weights (fan_in, width) row by
-row, then biases (width,), where width is fan_out rounded up to a multiple of `gemm.PAD`. Padding weights are zero,
-receive zero gradients and stay zero. `layers` has one row per layer: fan_in, fan_out, width, offset of the weights,
-offset of the biases. Width, depth and activation are run-time values: one compiled program serves every network shape.
+The parameters of a network are one slice of the member's flat array, layer after layer: weights, then biases (width,),
+where width is fan_out rounded up to a multiple of `gemm.PAD`. A hidden layer's weights are (fan_in, width). The last
+layer has few outputs and many inputs, so its weights lie the other way, (fan_out, padded fan_in): each output is a
+contiguous dot product, and no product of matrices is narrower than a hidden layer. Padding weights are zero, receive
+zero gradients and stay zero. `layers` has one row per layer: fan_in, fan_out, width, offset of the weights, offset of
+the biases. Width, depth and activation are run-time values: one compiled program serves every network shape.
 
 References:
     [Saxe2014] A. Saxe et al. Exact solutions to the nonlinear dynamics of learning in deep linear networks. ICLR 2014.
@@ -13,17 +15,16 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
-from numba.extending import overload
 
 from autorl.population import rng
+from autorl.population.elementary import tanh
 from autorl.population.gemm import PAD, gemm, gemm_add
-from autorl.population.kernels import INNER, Array, kernel
+from autorl.population.kernels import Array, kernel
 
 TANH, RELU = 0, 1
 ACTIVATIONS = {"tanh": TANH, "relu": RELU}
@@ -42,8 +43,9 @@ class Network(NamedTuple):
         delta: (L, rows, width) loss gradients with respect to each layer's pre-activations.
         outputs: (rows, width) the last layer of `hidden`: the network's outputs.
         slopes: (rows, width) the last layer of `delta`: the loss gradient with respect to the outputs.
-        transposed: (n,) the weights of each layer transposed, (fan_out, padded fan_in), at the layer's own offset.
+        transposed: (n,) the weights of the hidden layers transposed, (width, padded fan_in), one after the other.
         zeros: (width,) for products that start from nothing.
+        ones: (1, rows) for sums over rows.
     """
 
     parameters: Array
@@ -56,6 +58,7 @@ class Network(NamedTuple):
     slopes: Array
     transposed: Array
     zeros: Array
+    ones: Array
 
 
 def padded(n: int) -> int:
@@ -66,16 +69,18 @@ def padded(n: int) -> int:
 def layer_table(sizes: Sequence[int]) -> Array:
     """The layer table of a network with these layer sizes, inputs first; shape (len(sizes) - 1, 5)."""
     rows, offset = [], 0
-    for fan_in, fan_out in pairwise(sizes):
+    for index, (fan_in, fan_out) in enumerate(pairwise(sizes)):
         width = padded(fan_out)
-        rows.append((fan_in, fan_out, width, offset, offset + fan_in * width))
-        offset += (fan_in + 1) * width
+        count = fan_in * width if index < len(sizes) - 2 else fan_out * padded(fan_in)
+        rows.append((fan_in, fan_out, width, offset, offset + count))
+        offset += count + width
     return np.array(rows, dtype=np.int64)
 
 
 def parameter_count(sizes: Sequence[int]) -> int:
     """Length of the flat parameter array of a network with these layer sizes, padding included."""
-    return sum((fan_in + 1) * padded(fan_out) for fan_in, fan_out in pairwise(sizes))
+    _, _, width, _, biases = layer_table(sizes)[-1]
+    return int(biases + width)
 
 
 def hidden_sizes(inputs: int, width: int, depth: int, outputs: int) -> tuple[int, ...]:
@@ -85,9 +90,10 @@ def hidden_sizes(inputs: int, width: int, depth: int, outputs: int) -> tuple[int
 
 def network(parameters: Array, gradient: Array, sizes: Sequence[int], activation: str, rows: int) -> Network:
     """A network over the flat slices `parameters` and `gradient`, with scratch memory for `rows` rows."""
+    assert len(sizes) > 2, "a network has at least one hidden layer"
     layers, dtype = layer_table(sizes), parameters.dtype
     width = max(padded(size) for size in sizes)
-    transposed = sum(padded(fan_in) * padded(fan_out) for fan_in, fan_out in pairwise(sizes))
+    transposed = sum(padded(fan_in) * padded(fan_out) for fan_in, fan_out in pairwise(sizes[:-1]))
     hidden, delta = np.zeros((2, len(layers), rows, width), dtype)
     return Network(
         parameters=parameters,
@@ -100,6 +106,7 @@ def network(parameters: Array, gradient: Array, sizes: Sequence[int], activation
         slopes=delta[-1],
         transposed=np.zeros(transposed, dtype),
         zeros=np.zeros(width, dtype),
+        ones=np.ones((1, rows), dtype),
     )
 
 
@@ -109,7 +116,8 @@ def with_rows(net: Network, rows: int) -> Network:
     if rows <= present:
         return net
     hidden, delta = np.zeros((2, layers, rows, width), net.hidden.dtype)
-    return net._replace(hidden=hidden, delta=delta, outputs=hidden[-1], slopes=delta[-1])
+    ones = np.ones((1, rows), hidden.dtype)
+    return net._replace(hidden=hidden, delta=delta, outputs=hidden[-1], slopes=delta[-1], ones=ones)
 
 
 # ---------------------------------------------------------------------------------------------------- initialisation
@@ -118,30 +126,39 @@ def with_rows(net: Network, rows: int) -> Network:
 def orthogonal(parameters: Array, sizes: Sequence[int], gains: Sequence[float], seed: Array) -> None:
     """Fill `parameters` with orthogonal weights [Saxe2014] scaled by `gains` (one per layer) and zero biases."""
     parameters[:] = 0.0
-    for index, (layer, gain) in enumerate(zip(layer_table(sizes), gains, strict=True)):
-        weights, _ = layer_views(parameters, layer)
-        fan_in, fan_out = int(layer[FAN_IN]), int(layer[FAN_OUT])
+    layers = layer_table(sizes)
+    for index, gain in enumerate(gains):
+        weights, _ = layer_views(parameters, layers, index)
+        fan_in, fan_out = weights.shape
         tall = _normals(_substream(seed, index), (max(fan_in, fan_out), min(fan_in, fan_out)))
         _orthonormalise(tall)
-        weights[:, :fan_out] = gain * (tall if fan_in >= fan_out else tall.T)
+        weights[:] = gain * (tall if fan_in >= fan_out else tall.T)
 
 
 def uniform_fan_in(parameters: Array, sizes: Sequence[int], seed: Array) -> None:
     """Fill `parameters` with PyTorch's default for linear layers: uniform in +-1/sqrt(fan_in), biases too [He2015]."""
     parameters[:] = 0.0
-    for index, layer in enumerate(layer_table(sizes)):
-        weights, biases = layer_views(parameters, layer)
-        fan_in, fan_out = int(layer[FAN_IN]), int(layer[FAN_OUT])
-        counters = np.arange((fan_in + 1) * fan_out, dtype=np.uint64)
-        draws = (2.0 * rng.uniform_array(_substream(seed, index), counters) - 1.0) / math.sqrt(fan_in)
-        weights[:, :fan_out] = draws[: fan_in * fan_out].reshape(fan_in, fan_out)
-        biases[:fan_out] = draws[fan_in * fan_out :]
+    layers = layer_table(sizes)
+    for index in range(len(layers)):
+        weights, biases = layer_views(parameters, layers, index)
+        counters = np.arange(weights.size + biases.size, dtype=np.uint64)
+        draws = (2.0 * rng.uniform_array(_substream(seed, index), counters) - 1.0) / math.sqrt(len(weights))
+        weights[:] = draws[: weights.size].reshape(weights.shape)
+        biases[:] = draws[weights.size :]
 
 
-def layer_views(parameters: Array, layer: Array) -> tuple[Array, Array]:
-    """Weights (fan_in, width) and biases (width,) of one layer, as views."""
-    fan_in, _, width, weights, biases = (int(value) for value in layer)
-    return parameters[weights : weights + fan_in * width].reshape(fan_in, width), parameters[biases : biases + width]
+def layer_views(parameters: Any, layers: Array, index: int) -> tuple[Any, Any]:
+    """Weights (..., fan_in, fan_out) and biases (..., fan_out) of one layer, as views without the padding.
+
+    `parameters` is flat, or a stack of flat arrays (..., n), of NumPy or PyTorch.
+    """
+    fan_in, fan_out, width, weights, biases = layers[index].tolist()
+    flat, stack = parameters[..., weights:biases], parameters.shape[:-1]
+    if index < len(layers) - 1:
+        matrix = flat.reshape(*stack, fan_in, width)[..., :fan_out]
+    else:
+        matrix = flat.reshape(*stack, fan_out, padded(fan_in))[..., :fan_in].swapaxes(-1, -2)
+    return matrix, parameters[..., biases : biases + fan_out]
 
 
 def _substream(seed: Array, index: int) -> Array:
@@ -172,21 +189,24 @@ def _orthonormalise(matrix: Array) -> None:
 def forward(net: Network, inputs: Array, rows: int) -> None:
     """Propagate inputs[:rows] (rows, fan_in) to `net.outputs[:rows]`."""
     last = len(net.layers) - 1
-    for index in range(last + 1):
+    before = inputs
+    for index in range(last):
         fan_in, width, weights, biases = _layer(net.layers, index)
         matrix = net.parameters[weights:biases].reshape(fan_in, width)
         out = net.hidden[index]
-        before = inputs if index == 0 else net.hidden[index - 1]
         gemm(out, before, matrix, net.parameters[biases : biases + width], rows, width, fan_in)
-        if index < last:
-            activate(out, rows, width, net.activation)
+        activate(out, rows, width, net.activation)
+        before = out
+    fan_in, fan_out, weights, biases = _head(net.layers)
+    head = net.parameters[weights:biases].reshape(fan_out, fan_in)
+    dot_products(net.outputs, before, head, net.parameters[biases:], rows)
 
 
 @kernel
 def prepare_backward(net: Network) -> None:
-    """Transpose the weights for `backward`: once for all rows that use the same weights."""
+    """Transpose the weights of the hidden layers for `backward`: once for all rows that use the same weights."""
     position = 0
-    for index in range(len(net.layers)):
+    for index in range(len(net.layers) - 1):
         fan_in, width, weights, biases = _layer(net.layers, index)
         columns = _padded(fan_in)
         out = net.transposed[position : position + width * columns].reshape(width, columns)
@@ -201,34 +221,69 @@ def backward(net: Network, inputs: Array, rows: int) -> None:
     Reads the activations of the last `forward` over the same `inputs`, the weights of the last `prepare_backward`, and
     the loss gradient with respect to the outputs in `net.slopes[:rows]` (padding columns zero).
     """
+    last = len(net.layers) - 1
+    fan_in, fan_out, weights, biases = _head(net.layers)
+    head = net.gradient[weights:biases].reshape(fan_out, fan_in)
+    gemm_add(head, net.slopes.T, net.hidden[last - 1], fan_out, fan_in, rows)
+    width = net.layers[last, WIDTH]
+    gemm_add(net.gradient[biases : biases + width].reshape(1, width), net.ones, net.slopes, 1, width, rows)
+    backward_head(net, rows)
     position = len(net.transposed)
-    for index in range(len(net.layers) - 1, -1, -1):
+    for index in range(last - 1, -1, -1):
         fan_in, width, weights, biases = _layer(net.layers, index)
         before = inputs if index == 0 else net.hidden[index - 1]
         delta = net.delta[index]
         gemm_add(net.gradient[weights:biases].reshape(fan_in, width), before.T, delta, fan_in, width, rows)
-        _add_rows(net.gradient[biases : biases + width], delta, rows)
+        gemm_add(net.gradient[biases : biases + width].reshape(1, width), net.ones, delta, 1, width, rows)
         columns = _padded(fan_in)
         position -= width * columns
         if index > 0:
-            transposed = net.transposed[position : position + width * columns].reshape(width, columns)
-            gemm(net.delta[index - 1], delta, transposed, net.zeros, rows, columns, width)
+            backward_layer(net, index, position, net.delta[index - 1], rows)
             deactivate(net.delta[index - 1], net.hidden[index - 1], rows, columns, net.activation)
 
 
 @kernel
 def backward_inputs(net: Network, out: Array, rows: int) -> None:
     """out[:rows] = the loss gradient with respect to the inputs (rows, padded fan_in); parameters get no gradient."""
+    backward_head(net, rows)
     position = len(net.transposed)
-    for index in range(len(net.layers) - 1, -1, -1):
-        fan_in, width, _, _ = _layer(net.layers, index)
-        columns = _padded(fan_in)
-        position -= width * columns
-        transposed = net.transposed[position : position + width * columns].reshape(width, columns)
+    for index in range(len(net.layers) - 2, -1, -1):
+        columns = _padded(net.layers[index, FAN_IN])
+        position -= net.layers[index, WIDTH] * columns
         target = out if index == 0 else net.delta[index - 1]
-        gemm(target, net.delta[index], transposed, net.zeros, rows, columns, width)
+        backward_layer(net, index, position, target, rows)
         if index > 0:
             deactivate(target, net.hidden[index - 1], rows, columns, net.activation)
+
+
+@kernel
+def backward_head(net: Network, rows: int) -> None:
+    """Loss gradient with respect to the pre-activations of the last hidden layer, from the one of the outputs."""
+    last = len(net.layers) - 1
+    fan_in, fan_out, weights, biases = _head(net.layers)
+    head = net.parameters[weights:biases].reshape(fan_out, fan_in)
+    gemm(net.delta[last - 1], net.slopes, head, net.zeros, rows, fan_in, fan_out)
+    deactivate(net.delta[last - 1], net.hidden[last - 1], rows, fan_in, net.activation)
+
+
+@kernel
+def backward_layer(net: Network, index: int, position: int, out: Array, rows: int) -> None:
+    """Out = the loss gradient with respect to the inputs of hidden layer `index`, its transposed weights given."""
+    width, columns = net.layers[index, WIDTH], _padded(net.layers[index, FAN_IN])
+    transposed = net.transposed[position : position + width * columns].reshape(width, columns)
+    gemm(out, net.delta[index], transposed, net.zeros, rows, columns, width)
+
+
+@kernel
+def dot_products(out: Array, rows_of: Array, head: Array, start: Array, rows: int) -> None:
+    """out[r, j] = start[j] + rows_of[r] . head[j] for the first `rows` rows and every row j of `head`."""
+    for r in range(rows):
+        row = rows_of[r]
+        for j in range(head.shape[0]):
+            weights, total = head[j], head.dtype.type(0.0)
+            for k in range(head.shape[1]):
+                total += row[k] * weights[k]
+            out[r, j] = start[j] + total
 
 
 @kernel
@@ -240,8 +295,22 @@ def gather(out: Array, table: Array, rows: Array) -> None:
 
 
 @kernel
+def pick(out: Array, values: Array, rows: Array) -> None:
+    """out[r] = values[rows[r]] for every r."""
+    for r in range(len(rows)):
+        out[r] = values[rows[r]]
+
+
+@kernel
 def _layer(layers: Array, index: int) -> tuple[int, int, int, int]:
     return layers[index, FAN_IN], layers[index, WIDTH], layers[index, WEIGHTS], layers[index, BIASES]
+
+
+@kernel
+def _head(layers: Array) -> tuple[int, int, int, int]:
+    """The last layer: padded fan_in, fan_out, offsets of its weights (fan_out, padded fan_in) and biases."""
+    fan_in, fan_out = layers[-1, FAN_IN], layers[-1, FAN_OUT]
+    return _padded(fan_in), fan_out, layers[-1, WEIGHTS], layers[-1, BIASES]
 
 
 @kernel
@@ -258,42 +327,7 @@ def transpose(out: Array, matrix: Array) -> None:
             out[j, i] = matrix[i, j]
 
 
-@kernel
-def _add_rows(out: Array, matrix: Array, rows: int) -> None:
-    for r in range(rows):
-        row = matrix[r]
-        for j in range(len(out)):
-            out[j] += row[j]
-
-
 # ------------------------------------------------------------------------------------------------------ activations
-
-# tanh(x) = x P(x^2) / Q(x^2), both of degree 4, fitted by iteratively reweighted least squares on |x| <= LIMIT towards
-# the smallest maximal error: 3.5e-7 in float32, never above 1 in magnitude. It vectorises; the library's tanh does not.
-_LIMIT = 7.9
-_P = (9.99999974e-01, 1.34444549e-01, 3.57169978e-03, 2.19034807e-05, 1.52597742e-08)
-_Q = (1.0, 4.67777771e-01, 2.61644271e-02, 3.41174930e-04, 8.53058484e-07)
-_P32, _Q32, _LIMIT32 = tuple(map(np.float32, _P)), tuple(map(np.float32, _Q)), np.float32(_LIMIT)
-
-
-def tanh(x: Any) -> Any:
-    """Hyperbolic tangent of a scalar in its own precision; this body serves plain Python."""
-    return np.tanh(x)
-
-
-@overload(tanh, jit_options=INNER, inline="always")
-def _tanh(x: Any) -> Callable[[Any], Any]:
-    def library(x: Any) -> Any:
-        return math.tanh(x)
-
-    def rational(x: Any) -> Any:
-        x = min(max(x, -_LIMIT32), _LIMIT32)
-        y = x * x
-        p = (((_P32[4] * y + _P32[3]) * y + _P32[2]) * y + _P32[1]) * y + _P32[0]
-        q = (((_Q32[4] * y + _Q32[3]) * y + _Q32[2]) * y + _Q32[1]) * y + _Q32[0]
-        return x * p / q
-
-    return rational if x == types.float32 else library
 
 
 @kernel

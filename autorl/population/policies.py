@@ -1,106 +1,177 @@
 """Stochastic policies on a network's outputs: categorical, and a Gaussian with one learned deviation per dimension.
 
-Log-probabilities, entropies and their gradients are scalars in double precision, whatever the network's precision.
-The Gaussian is Stable-Baselines3's `DiagGaussianDistribution`: unbounded; the environment receives the clipped action.
+Everything is computed for a chunk of rows at once, in double precision whatever the network's; in the scratch arrays
+the row is the last index, so that each step is one vector loop. The Gaussian is Stable-Baselines3's
+`DiagGaussianDistribution`: unbounded; the environment receives the clipped action.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
+
+import numpy as np
 
 from autorl.population import rng
+from autorl.population.elementary import exp, log
 from autorl.population.kernels import Array, kernel
 from autorl.population.members import Member, draw
+from autorl.population.networks import CHUNK
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
-@kernel
-def softmax(logits: Array, chances: Array) -> None:
-    """Fill `chances` (2, n_actions) with the probability of each action and its logarithm."""
-    n, top = chances.shape[1], float(logits[0])
-    for j in range(1, n):
-        top = max(top, float(logits[j]))
-    total = 0.0
-    for j in range(n):
-        chances[0, j] = math.exp(logits[j] - top)
-        total += chances[0, j]
-    log_total = top + math.log(total)
-    for j in range(n):
-        chances[0, j] /= total
-        chances[1, j] = logits[j] - log_total
+class Policy(NamedTuple):
+    """A policy's distribution at each row of a chunk: the logarithms of a Gaussian's deviations, and scratch memory.
 
+    Loops run over all `CHUNK` rows, also where fewer are asked for: their length is known to the compiler. What the
+    rows beyond contain is never used.
 
-@kernel
-def sample(member: Member, outputs: Array, log_std: Array, chances: Array, action: Array) -> float:
-    """Draw an action from the policy with these network outputs into `action`; returns its log-probability.
-
-    `chances` is scratch memory, (2, n_actions); for a Gaussian policy n_actions is 0.
+    Attributes:
+        log_std, log_std_gradient: (action_size,) views of the parameters and of their gradient; empty when categorical.
+        chances, log_chances: (n_actions, CHUNK) the probability of each action and its logarithm; empty when Gaussian.
+        log_probs, entropies: (CHUNK,) of the actions last looked up.
+        work: (2, CHUNK).
     """
-    seed = rng.stream(member.key[0], rng.ACTION)
-    if chances.shape[1] > 0:
-        softmax(outputs, chances)
-        left = rng.uniform(seed, draw(member, rng.ACTION))
-        choice = 0
-        while choice < chances.shape[1] - 1 and left >= chances[0, choice]:
-            left -= chances[0, choice]
-            choice += 1
-        action[0] = choice
-        return float(chances[1, choice])
-    for i in range(len(action)):
-        action[i] = outputs[i] + math.exp(log_std[i]) * rng.normal(seed, draw(member, rng.ACTION))
-    return gaussian_log_prob(outputs, log_std, action)
+
+    log_std: Array
+    log_std_gradient: Array
+    chances: Array
+    log_chances: Array
+    log_probs: Array
+    entropies: Array
+    work: Array
+
+
+def make_policy(log_std: Array, log_std_gradient: Array, n_actions: int) -> Policy:
+    """Scratch memory around the deviations; `n_actions` is 0 for a Gaussian policy."""
+    chances, log_chances = np.zeros((2, n_actions, CHUNK))
+    log_probs, entropies = np.zeros((2, CHUNK))
+    return Policy(log_std, log_std_gradient, chances, log_chances, log_probs, entropies, np.zeros((2, CHUNK)))
 
 
 @kernel
-def gaussian_log_prob(mean: Array, log_std: Array, action: Array) -> float:
-    """Log-density of `action` under independent normals."""
-    total = 0.0
-    for i in range(len(action)):
-        z = (action[i] - mean[i]) * math.exp(-log_std[i])
-        total -= 0.5 * z * z + log_std[i] + HALF_LOG_2PI
-    return total
+def softmax(policy: Policy, outputs: Array) -> None:
+    """Fill `chances` and `log_chances` from the logits outputs[:CHUNK]."""
+    top, totals = policy.work[0], policy.work[1]
+    for j in range(len(policy.chances)):
+        logits = policy.log_chances[j]
+        for r in range(CHUNK):
+            logits[r] = outputs[r, j]
+        for r in range(CHUNK):
+            top[r] = max(top[r], logits[r]) if j > 0 else logits[r]
+    for r in range(CHUNK):
+        totals[r] = 0.0
+    for j in range(len(policy.chances)):
+        logits, chances = policy.log_chances[j], policy.chances[j]
+        for r in range(CHUNK):
+            logits[r] -= top[r]
+            chances[r] = exp(logits[r])
+            totals[r] += chances[r]
+    for r in range(CHUNK):
+        top[r] = log(totals[r])
+        totals[r] = 1.0 / totals[r]
+    for j in range(len(policy.chances)):
+        logits, chances = policy.log_chances[j], policy.chances[j]
+        for r in range(CHUNK):
+            logits[r] -= top[r]
+            chances[r] *= totals[r]
 
 
 @kernel
-def log_prob_and_entropy(outputs: Array, log_std: Array, chances: Array, action: Array) -> tuple[float, float]:
-    """Log-probability of `action`, and the policy's entropy. Fills `chances` for `policy_gradient`."""
-    if chances.shape[1] > 0:
-        softmax(outputs, chances)
-        entropy = 0.0
-        for j in range(chances.shape[1]):
-            entropy -= chances[0, j] * chances[1, j]
-        return chances[1, int(action[0])], entropy
-    entropy = 0.0
-    for i in range(len(log_std)):
-        entropy += 0.5 + HALF_LOG_2PI + log_std[i]
-    return gaussian_log_prob(outputs, log_std, action), entropy
+def sample(member: Member, policy: Policy, outputs: Array, actions: Array, log_probs: Array) -> None:
+    """Draw an action for each row of `actions` from the policy with these outputs; `log_probs` are theirs.
+
+    `outputs` must have whole chunks of rows.
+    """
+    seed, rows = rng.stream(member.key[0], rng.ACTION), len(actions)
+    for first in range(0, rows, CHUNK):
+        end = min(first + CHUNK, rows)
+        if len(policy.chances) > 0:
+            softmax(policy, outputs[first:])
+            choose(policy, seed, member.counters[rng.ACTION])
+            member.counters[rng.ACTION] += end - first
+            for r in range(first, end):
+                actions[r, 0] = policy.work[0, r - first]
+                log_probs[r] = policy.log_chances[int(actions[r, 0]), r - first]
+        else:
+            for r in range(first, end):
+                for i in range(actions.shape[1]):
+                    noise = rng.normal(seed, draw(member, rng.ACTION))
+                    actions[r, i] = outputs[r, i] + math.exp(policy.log_std[i]) * noise
+            gaussian_log_probs(policy, outputs[first:], actions[first:end])
+            for r in range(first, end):
+                log_probs[r] = policy.log_probs[r - first]
+
+
+@kernel
+def choose(policy: Policy, seed: int, counter: int) -> None:
+    """Draw an action for every row with the draws `counter`, `counter` + 1, ... of stream `seed` into `work[0]`."""
+    choices, left = policy.work[0], policy.work[1]
+    for r in range(CHUNK):
+        choices[r] = 0.0
+        left[r] = rng.uniform(seed, counter + r)
+    for j in range(len(policy.chances) - 1):
+        chances = policy.chances[j]
+        for r in range(CHUNK):
+            choices[r] += 1.0 if left[r] >= chances[r] else 0.0
+            left[r] -= chances[r]
+
+
+@kernel
+def gaussian_log_probs(policy: Policy, mean: Array, actions: Array) -> None:
+    """Fill `log_probs` with the log-density of each row of `actions` under independent normals."""
+    rows, log_probs = len(actions), policy.log_probs
+    for r in range(CHUNK):
+        log_probs[r] = 0.0
+    for i in range(len(policy.log_std)):
+        log_std = float(policy.log_std[i])
+        inverse = math.exp(-log_std)
+        for r in range(rows):
+            z = (actions[r, i] - mean[r, i]) * inverse
+            log_probs[r] -= 0.5 * z * z + log_std + HALF_LOG_2PI
+
+
+@kernel
+def log_probs_and_entropies(policy: Policy, outputs: Array, actions: Array) -> None:
+    """Fill `log_probs` with those of the rows `actions`, `entropies`, and what `policy_gradient` needs."""
+    log_probs, entropies, entropy = policy.log_probs, policy.entropies, 0.0
+    for i in range(len(policy.log_std)):
+        entropy += 0.5 + HALF_LOG_2PI + policy.log_std[i]
+    for r in range(CHUNK):
+        entropies[r] = entropy
+    if len(policy.chances) == 0:
+        gaussian_log_probs(policy, outputs, actions)
+        return
+    softmax(policy, outputs)
+    for j in range(len(policy.chances)):
+        chances, log_chances = policy.chances[j], policy.log_chances[j]
+        for r in range(CHUNK):
+            entropies[r] -= chances[r] * log_chances[r]
+    for r in range(len(actions)):
+        log_probs[r] = policy.log_chances[int(actions[r, 0]), r]
 
 
 @kernel
 def policy_gradient(
-    outputs: Array,
-    log_std: Array,
-    chances: Array,
-    action: Array,
-    weights: tuple[float, float, float],
-    delta: Array,
-    log_std_gradient: Array,
+    policy: Policy, outputs: Array, actions: Array, by_log_prob: Array, by_entropy: float, slopes: Array
 ) -> None:
-    """Gradient of `u * log_prob + v * entropy` for weights (u, v, entropy): into `delta`, added to `log_std_gradient`.
+    """Gradient of sum_r by_log_prob[r] * log_prob[r] + by_entropy * entropy[r], after `log_probs_and_entropies`.
 
-    Categorical: d log p_a / d logit_j = [j = a] - p_j and d H / d logit_j = -p_j (log p_j + H).
+    Into `slopes` with respect to the outputs, added to `log_std_gradient` with respect to the deviations. Categorical:
+    d log p_a / d logit_j = [j = a] - p_j and d H / d logit_j = -p_j (log p_j + H).
     """
-    by_log_prob, by_entropy, entropy = weights
-    if chances.shape[1] > 0:
-        chosen = int(action[0])
-        for j in range(chances.shape[1]):
-            p, log_p = chances[0, j], chances[1, j]
-            hit = 1.0 if j == chosen else 0.0
-            delta[j] = by_log_prob * (hit - p) - by_entropy * p * (log_p + entropy)
-        return
-    for i in range(len(action)):
-        inverse = math.exp(-log_std[i])
-        z = (action[i] - outputs[i]) * inverse
-        delta[i] = by_log_prob * z * inverse
-        log_std_gradient[i] += by_log_prob * (z * z - 1.0) + by_entropy
+    rows, entropies = len(actions), policy.entropies
+    for j in range(len(policy.chances)):
+        chances, log_chances = policy.chances[j], policy.log_chances[j]
+        for r in range(rows):
+            hit = 1.0 if actions[r, 0] == j else 0.0
+            slope = by_log_prob[r] * (hit - chances[r])
+            slopes[r, j] = slope - by_entropy * chances[r] * (log_chances[r] + entropies[r])
+    for i in range(len(policy.log_std)):
+        inverse, total = math.exp(-policy.log_std[i]), 0.0
+        for r in range(rows):
+            z = (actions[r, i] - outputs[r, i]) * inverse
+            slopes[r, i] = by_log_prob[r] * z * inverse
+            total += by_log_prob[r] * (z * z - 1.0) + by_entropy
+        policy.log_std_gradient[i] += total

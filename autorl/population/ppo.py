@@ -21,6 +21,7 @@ import numpy as np
 
 from autorl.population import rng
 from autorl.population.descent import ADAM, OPTIMIZERS, adam, clip_scale, rmsprop
+from autorl.population.elementary import exp
 from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import ARGMAX, MEAN
@@ -49,9 +50,10 @@ from autorl.population.networks import (
     network,
     orthogonal,
     parameter_count,
+    pick,
     prepare_backward,
 )
-from autorl.population.policies import log_prob_and_entropy, policy_gradient, sample
+from autorl.population.policies import Policy, log_probs_and_entropies, make_policy, policy_gradient, sample
 
 HYPERPARAMETERS = {
     "learning_rate": Setting(3e-4, lower=0.0, scheduled=True),
@@ -96,18 +98,18 @@ class Rollout(NamedTuple):
 class Agent(NamedTuple):
     """Actor, critic and (for continuous actions) the logarithms of the policy's deviations, over one flat array.
 
-    `inputs` (rows, observation_size) gathers a chunk of observations; `chances` has one column per discrete action,
-    `action` one per action dimension.
+    A chunk of rows is gathered into `inputs` (rows, observation_size), `actions` (rows, action_size) and `columns`
+    (3, rows); `action` (action_size,) is a clipped one.
     """
 
     actor: Network
     critic: Network
-    log_std: Array
-    log_std_gradient: Array
+    policy: Policy
     gradient: Array
     rollout: Rollout
     inputs: Array
-    chances: Array
+    actions: Array
+    columns: Array
     action: Array
 
 
@@ -134,16 +136,16 @@ def make_agent(parameters: Array, environment: Environment, hp: Any) -> Agent:
     actor, critic = network_sizes(environment, hp)
     split, end = parameter_count(actor), parameter_count(actor) + parameter_count(critic)
     gradient = np.zeros_like(parameters)
-    rows, word = max(CHUNK, int(hp.n_envs)), HYPERPARAMETERS["activation"].decode(hp.activation)
+    rows, word = -(-int(hp.n_envs) // CHUNK) * CHUNK, HYPERPARAMETERS["activation"].decode(hp.activation)
     return Agent(
         actor=network(parameters[:split], gradient[:split], actor, word, rows),
         critic=network(parameters[split:end], gradient[split:end], critic, word, rows),
-        log_std=parameters[end:],
-        log_std_gradient=gradient[end:],
+        policy=make_policy(parameters[end:], gradient[end:], environment.n_actions),
         gradient=gradient,
         rollout=make_rollout(environment, hp, parameters.dtype),
         inputs=np.zeros((rows, environment.observation_size), parameters.dtype),
-        chances=np.zeros((2, environment.n_actions)),
+        actions=np.zeros((rows, environment.action_size)),
+        columns=np.zeros((3, rows)),
         action=np.zeros(environment.action_size),
     )
 
@@ -201,12 +203,12 @@ def collect_rollout(member: Member, agent: Agent, hp: Any, world: World) -> None
             world.observe(member.states[e], observations[e])
         forward(agent.actor, observations, n_envs)
         forward(agent.critic, observations, n_envs)
+        actions = rollout.actions[t * n_envs : (t + 1) * n_envs]
+        sample(member, agent.policy, agent.actor.outputs, actions, rollout.log_probs[t * n_envs : (t + 1) * n_envs])
         for e in range(n_envs):
             rollout.values[t * n_envs + e] = agent.critic.outputs[e, 0]
         for e in range(n_envs):
-            i = t * n_envs + e
-            action = rollout.actions[i]
-            rollout.log_probs[i] = sample(member, agent.actor.outputs[e], agent.log_std, agent.chances, action)
+            i, action = t * n_envs + e, actions[e]
             if world.n_actions == 0:
                 clipped(action, world.bounds, agent.action)
                 action = agent.action
@@ -255,20 +257,17 @@ def loss_gradient(agent: Agent, hp: Any, batch: Array, coefficients: tuple[float
     agent.gradient.fill(0.0)
     prepare_backward(agent.actor)
     prepare_backward(agent.critic)
-    centre, scale = advantage_moments(hp, rollout, batch)
+    moments = advantage_moments(hp, rollout, batch)
     divergence, share = 0.0, 1.0 / len(batch)
     clip_range, ent_coef = coefficients
     for first in range(0, len(batch), CHUNK):
-        rows = min(CHUNK, len(batch) - first)
-        gather(agent.inputs, rollout.observations, batch[first : first + rows])
+        chunk = batch[first : first + CHUNK]
+        rows = len(chunk)
+        gather(agent.inputs, rollout.observations, chunk)
         forward(agent.actor, agent.inputs, rows)
         forward(agent.critic, agent.inputs, rows)
-        for r in range(rows):
-            i = batch[first + r]
-            advantage = (rollout.advantages[i] - centre) * scale
-            divergence += policy_loss(agent, r, i, advantage, (clip_range, ent_coef, share))
-            slope = value_slope(hp, rollout, i, float(agent.critic.outputs[r, 0]))
-            agent.critic.slopes[r, 0] = share * hp.vf_coef * slope
+        divergence += policy_loss(agent, chunk, moments, (clip_range, ent_coef, share))
+        value_loss(agent, hp, chunk, share)
         backward(agent.actor, agent.inputs, rows)
         backward(agent.critic, agent.inputs, rows)
     return divergence * share
@@ -290,32 +289,45 @@ def advantage_moments(hp: Any, rollout: Rollout, batch: Array) -> tuple[float, f
 
 
 @kernel
-def policy_loss(agent: Agent, r: int, i: int, advantage: float, weights: tuple[float, float, float]) -> float:
-    """Gradient of the clipped surrogate and the entropy bonus of row `i` into row `r` of the actor's delta.
+def policy_loss(
+    agent: Agent, chunk: Array, moments: tuple[float, float], coefficients: tuple[float, float, float]
+) -> float:
+    """Gradient of the clipped surrogate and the entropy bonus of the rows `chunk` into the actor's slopes.
 
-    `weights`: clip range, entropy coefficient, 1 / minibatch size. Returns (r - 1) - log r: its mean estimates the KL.
+    `coefficients`: clip range, entropy coefficient, 1 / minibatch size. Returns the sum over rows of (r - 1) - log r:
+    its mean estimates the KL divergence.
     """
-    clip_range, ent_coef, share = weights
-    outputs, action = agent.actor.outputs[r], agent.rollout.actions[i]
-    log_prob, entropy = log_prob_and_entropy(outputs, agent.log_std, agent.chances, action)
-    log_ratio = log_prob - agent.rollout.log_probs[i]
-    ratio = math.exp(log_ratio)
-    clipped_out = ratio > 1.0 + clip_range if advantage > 0.0 else ratio < 1.0 - clip_range
-    by_log_prob = 0.0 if clipped_out else -share * advantage * ratio
-    by_weight = (by_log_prob, -share * ent_coef, entropy)
-    policy_gradient(
-        outputs, agent.log_std, agent.chances, action, by_weight, agent.actor.slopes[r], agent.log_std_gradient
-    )
-    return float(ratio - 1.0 - log_ratio)
+    (centre, scale), (clip_range, ent_coef, share) = moments, coefficients
+    rollout, policy, rows, divergence = agent.rollout, agent.policy, len(chunk), 0.0
+    outputs, actions = agent.actor.outputs, agent.actions[:rows]
+    advantages, old, weights = agent.columns[0], agent.columns[1], agent.columns[2]
+    gather(actions, rollout.actions, chunk)
+    pick(advantages, rollout.advantages, chunk)
+    pick(old, rollout.log_probs, chunk)
+    log_probs_and_entropies(policy, outputs, actions)
+    for r in range(rows):
+        advantage, log_ratio = (advantages[r] - centre) * scale, policy.log_probs[r] - old[r]
+        ratio = exp(log_ratio)
+        clipped_out = ratio > 1.0 + clip_range if advantage > 0.0 else ratio < 1.0 - clip_range
+        weights[r] = 0.0 if clipped_out else -share * advantage * ratio
+        divergence += ratio - 1.0 - log_ratio
+    policy_gradient(policy, outputs, actions, weights, -share * ent_coef, agent.actor.slopes)
+    return divergence
 
 
 @kernel
-def value_slope(hp: Any, rollout: Rollout, i: int, value: float) -> float:
-    """Derivative of the squared error of row `i` by the value; zero where clip_range_vf holds the prediction back."""
-    change = value - rollout.values[i]
-    if abs(change) > hp.clip_range_vf:
-        return 0.0
-    return float(2.0 * (value - rollout.returns[i]))
+def value_loss(agent: Agent, hp: Any, chunk: Array, share: float) -> None:
+    """Gradient of the weighted squared errors of the rows `chunk` into the critic's slopes.
+
+    It is zero where clip_range_vf holds the prediction back.
+    """
+    old, returns = agent.columns[0], agent.columns[1]
+    pick(old, agent.rollout.values, chunk)
+    pick(returns, agent.rollout.returns, chunk)
+    for r in range(len(chunk)):
+        value = float(agent.critic.outputs[r, 0])
+        held = abs(value - old[r]) > hp.clip_range_vf
+        agent.critic.slopes[r, 0] = 0.0 if held else share * hp.vf_coef * 2.0 * (value - returns[r])
 
 
 @kernel

@@ -10,6 +10,7 @@ import numpy as np
 from autorl.population import engine, ppo
 from autorl.population.environments import ENVIRONMENTS, Environment
 from autorl.population.hyperparameters import record
+from autorl.population.networks import layer_views
 
 CARTPOLE = ENVIRONMENTS["CartPole-v1"]
 SMALL = {"n_envs": 3, "n_steps": 12, "batch_size": 10, "n_epochs": 2, "net_width": 9}
@@ -38,9 +39,9 @@ def same(left: Any, right: Any) -> bool:
 
 def torch_mlp(torch: Any, flat: Any, net: Any, x: Any) -> Any:
     """The outputs of a network of the engine, by torch, from flat parameters."""
-    for index, (fan_in, fan_out, width, weights, biases) in enumerate(net.layers.tolist()):
-        matrix = flat[weights : weights + fan_in * width].reshape(fan_in, width)[:, :fan_out]
-        x = x @ matrix + flat[biases : biases + fan_out]
+    for index in range(len(net.layers)):
+        weights, biases = layer_views(flat, net.layers, index)
+        x = x @ weights + biases
         if index < len(net.layers) - 1:
             x = torch.tanh(x) if net.activation == 0 else torch.relu(x)
     return x

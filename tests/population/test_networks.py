@@ -6,18 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba import njit
 
 from autorl.population import networks, rng
 from autorl.population.networks import PAD, layer_table, layer_views, network, orthogonal, uniform_fan_in
 
 SEED = rng.derived(11, rng.INITIALISE)
-
-
-@njit
-def _tanh_all(x, out):
-    for i in range(len(x)):
-        out[i] = networks.tanh(x[i])
 
 
 def _filled(sizes, activation="tanh", rows=7, dtype=np.float64):
@@ -28,16 +21,15 @@ def _filled(sizes, activation="tanh", rows=7, dtype=np.float64):
 
 
 def _reference(net, x, activation):
-    for index, layer in enumerate(net.layers):
-        weights, biases = layer_views(net.parameters, layer)
-        x = x @ weights[: x.shape[1]] + biases
-        x = x[:, : layer[networks.FAN_OUT]]
+    for index in range(len(net.layers)):
+        weights, biases = layer_views(net.parameters, net.layers, index)
+        x = x @ weights + biases
         if index < len(net.layers) - 1:
             x = np.tanh(x) if activation == "tanh" else np.maximum(x, 0.0)
     return x
 
 
-shapes = st.lists(st.integers(1, 13), min_size=2, max_size=5)
+shapes = st.lists(st.integers(1, 13), min_size=3, max_size=5)
 
 
 @settings(max_examples=40, deadline=None)
@@ -63,9 +55,9 @@ def test_backward_is_autograd(sizes, rows, activation, seed):
     networks.backward_inputs(net, inputs, rows)
     flat = torch.tensor(net.parameters, requires_grad=True)
     value = start = torch.tensor(x, requires_grad=True)
-    for index, (fan_in, fan_out, width, weights, biases) in enumerate(net.layers.tolist()):
-        matrix = flat[weights : weights + fan_in * width].reshape(fan_in, width)[:, :fan_out]
-        value = value @ matrix + flat[biases : biases + fan_out]
+    for index in range(len(net.layers)):
+        weights, biases = layer_views(flat, net.layers, index)
+        value = value @ weights + biases
         if index < len(net.layers) - 1:
             value = torch.tanh(value) if activation == "tanh" else torch.relu(value)
     (value * torch.tensor(slopes)).sum().backward()
@@ -74,42 +66,30 @@ def test_backward_is_autograd(sizes, rows, activation, seed):
     np.testing.assert_allclose(inputs[:, : sizes[0]], start.grad.numpy(), rtol=1e-10, atol=1e-12)
 
 
-def test_tanh_in_float32_is_within_35e_8_and_never_beyond_one():
-    x = np.linspace(-12, 12, 400_001).astype(np.float32)
-    out = np.zeros_like(x)
-    _tanh_all(x, out)
-    assert np.abs(out - np.tanh(x.astype(np.float64))).max() < 3.5e-7
-    assert np.abs(out).max() <= 1.0
-
-
-def test_tanh_in_float64_is_exact():
-    x = np.linspace(-3, 3, 101)
-    out = np.zeros_like(x)
-    _tanh_all(x, out)
-    np.testing.assert_allclose(out, np.tanh(x), rtol=1e-15)
-
-
-@pytest.mark.parametrize(("fan_in", "fan_out"), [(4, 64), (64, 2), (30, 30)])
-def test_orthogonal_weights_are_orthogonal(fan_in, fan_out):
-    sizes = (fan_in, fan_out)
+@pytest.mark.parametrize("sizes", [(4, 64, 2), (30, 30, 7), (64, 5, 9)])
+def test_orthogonal_weights_are_orthogonal_and_padding_is_zero(sizes):
     parameters = np.full(networks.parameter_count(sizes), 3.0)
-    orthogonal(parameters, sizes, [1.5], SEED)
-    weights, biases = layer_views(parameters, layer_table(sizes)[0])
-    small = weights[:, :fan_out] if fan_in >= fan_out else weights[:, :fan_out].T
-    np.testing.assert_allclose(small.T @ small, 1.5**2 * np.eye(min(sizes)), atol=1e-12)
-    assert (biases == 0.0).all()
-    assert (weights[:, fan_out:] == 0.0).all()
+    orthogonal(parameters, sizes, [1.5, 0.2], SEED)
+    layers = layer_table(sizes)
+    for index, gain in enumerate([1.5, 0.2]):
+        weights, biases = layer_views(parameters, layers, index)
+        small = weights if len(weights) >= weights.shape[1] else weights.T
+        np.testing.assert_allclose(small.T @ small, gain**2 * np.eye(min(weights.shape)), atol=1e-12)
+        assert (biases == 0.0).all()
+        weights[:] = 0.0
+    assert (parameters == 0.0).all()
 
 
 def test_torch_defaults_are_uniform_within_one_over_root_fan_in():
-    sizes = (16, 200)
+    sizes = (16, 200, 40)
     parameters = np.zeros(networks.parameter_count(sizes))
     uniform_fan_in(parameters, sizes, SEED)
-    weights, biases = layer_views(parameters, layer_table(sizes)[0])
-    bound = 1.0 / math.sqrt(16)
-    assert np.abs(weights).max() <= bound
-    assert np.abs(biases).max() <= bound
-    np.testing.assert_allclose([weights.std(), biases.std()], bound / math.sqrt(3), rtol=0.1)
+    for index, bound in enumerate((1.0 / math.sqrt(16), 1.0 / math.sqrt(200))):
+        weights, biases = layer_views(parameters, layer_table(sizes), index)
+        assert np.abs(weights).max() <= bound
+        assert np.abs(biases).max() <= bound
+        np.testing.assert_allclose(weights.std(), bound / math.sqrt(3), rtol=0.05)
+        np.testing.assert_allclose(biases.std(), bound / math.sqrt(3), rtol=0.2)
 
 
 def test_padding_is_to_whole_vectors():

@@ -10,7 +10,7 @@ from population_helpers import CARTPOLE, SMALL, advanced, close, make, ppo_parts
 
 from autorl.population import engine, ppo
 from autorl.population.environments import ENVIRONMENTS
-from autorl.population.networks import FAN_OUT
+from autorl.population.networks import layer_views
 
 PENDULUM = ENVIRONMENTS["Pendulum-v1"]
 
@@ -159,12 +159,11 @@ def test_padding_weights_stay_zero():
     _, hp, _ = make("ppo", 1, **{**SMALL, "net_width": 5})
     agent, _ = ppo_parts(hp, state, CARTPOLE)
     for net in (agent.actor, agent.critic):
-        for fan_in, _, width, weights, biases in net.layers.tolist():
-            fan_out = net.layers[net.layers[:, 3] == weights][0, FAN_OUT]
-            matrix = net.parameters[weights : weights + fan_in * width].reshape(fan_in, width)
-            assert (matrix[:, fan_out:] == 0.0).all()
-            assert (net.parameters[biases + fan_out : biases + width] == 0.0).all()
-            assert (matrix[:, :fan_out] != 0.0).any()
+        for index in range(len(net.layers)):
+            for values in layer_views(net.parameters, net.layers, index):
+                assert (values != 0.0).any()
+                values[:] = 0.0
+        assert (net.parameters == 0.0).all()
 
 
 def test_one_epoch_of_one_minibatch_is_a2c():

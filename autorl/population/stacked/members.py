@@ -14,7 +14,7 @@ from autorl.population import rng as native_rng
 from autorl.population.descent import BETA_1, BETA_2, RMSPROP_ALPHA
 from autorl.population.environments import Environment
 from autorl.population.hyperparameters import CONSTANT, COSINE, LINEAR
-from autorl.population.networks import TANH
+from autorl.population.networks import TANH, layer_views
 from autorl.population.stacked import rng
 from autorl.population.stacked.environments import STACKED
 
@@ -118,9 +118,9 @@ def advance(population: Members, environment: Environment, actions: Tensor) -> t
 
 def forward(parameters: Tensor, layers: Any, activation: int, x: Tensor) -> Tensor:
     """Outputs (P, rows, fan_out) of P networks (P, n) for their inputs (P, rows, fan_in); layout as in `networks`."""
-    for index, (fan_in, fan_out, width, weights, biases) in enumerate(layers.tolist()):
-        matrix = parameters[:, weights : weights + fan_in * width].reshape(-1, fan_in, width)[..., :fan_out]
-        x = torch.baddbmm(parameters[:, None, biases : biases + fan_out], x, matrix)
+    for index in range(len(layers)):
+        weights, biases = layer_views(parameters, layers, index)
+        x = torch.baddbmm(biases[:, None], x, weights)
         if index < len(layers) - 1:
             x = torch.tanh(x) if activation == TANH else torch.relu(x)
     return x
