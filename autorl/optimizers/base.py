@@ -174,7 +174,7 @@ class BaseOptimizer(ABC, Generic[O]):
     Options: ClassVar[type[Any]] = NoOptions
     multi_objective: ClassVar[bool] = False
     partial: ClassVar[bool] = False
-    population_based: ClassVar[bool] = False
+    population_based: bool = False  # of an instance where it depends on the options
 
     def __init__(self, problem: Problem, options: O) -> None:
         self.problem = problem

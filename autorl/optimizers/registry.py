@@ -34,6 +34,8 @@ REGISTRY: Mapping[str, str] = {
     "pbt": "autorl.optimizers.pbt:PBT",
     "phases": "autorl.optimizers.phases:Phases",
     "random": "autorl.optimizers.random:RandomSearch",
+    "rising_bandits": "autorl.optimizers.rising_bandits:RisingBandits",
+    "schedule": "autorl.optimizers.schedule:Schedule",
     "smac": "autorl.optimizers.smac_:SMAC",
     "sobol": "autorl.optimizers.sobol:SobolSearch",
     "successive_halving": "autorl.optimizers.hyperband:SuccessiveHalving",

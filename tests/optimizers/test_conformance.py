@@ -23,6 +23,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "pb2": {"options": {"population": 4, "generations": 5}},
     "pbt": {"options": {"population": 4, "generations": 5}},
     "phases": {"options": {"phases": 4, "configurations": 6}},
+    "rising_bandits": {"options": {"inner": "random", "window": 1.0}},
     "smac": {"options": {"startup": 4, "refit": 4}, "proposals": 12, "pytestmark": [pytest.mark.slow, NEEDS_SMAC]},
     "sobol": {"options": {"seed": 3}},
     "successive_halving": {"options": {"rungs": 3}},
