@@ -53,7 +53,7 @@ def _size(chart: Chart) -> tuple[float, float]:
         return 7.2 + 0.08 * max(0, longest - 30), 1.1 + 0.27 * len(first.values)
     if isinstance(first, HeatMap):
         rows, columns = first.values.shape
-        return 3.6 + 0.48 * columns, 2.0 + 0.38 * rows
+        return max(5.4, 3.6 + 0.48 * columns), max(3.4, 2.0 + 0.38 * rows)
     labels = 0.0 if len(chart.marks) <= _MOST_INSIDE else 2.4
     return max(7.2, 0.75 * len(chart.x.categories)) + labels, 3.8
 

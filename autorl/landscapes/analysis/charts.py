@@ -118,7 +118,7 @@ def _interaction(answer: Answer) -> Chart:
         matrix[row, column] = matrix[column, row] = value
     axis = Axis("", categories=tuple(names))
     limits = (0.0, max(0.25, float(table["interaction"].max())))
-    mark = HeatMap(matrix, "H²: share of the joint effect that is interaction", limits, annotate=True)
+    mark = HeatMap(matrix, "H² (share that is interaction)", limits, annotate=True)
     return Chart("How strongly hyperparameters interact", _about(answer), axis, axis, (mark,))
 
 
@@ -194,19 +194,19 @@ def _tunability(answer: Answer) -> Chart:
 
 def _transfer(answer: Answer) -> Chart:
     title = "Regret of another environment's best configuration"
-    return _matrix(answer, title, "", lambda name: str(name))
+    return _matrix(answer, title, str)
 
 
 def _phases(answer: Answer) -> Chart:
     title = "Regret of another phase's best configuration"
-    return _matrix(answer, title, "", lambda number: f"phase {number}")
+    return _matrix(answer, title, lambda number: f"phase {number}")
 
 
-def _matrix(answer: Answer, title: str, suffix: str, label: Callable[[Any], str]) -> Chart:
+def _matrix(answer: Answer, title: str, label: Callable[[Any], str]) -> Chart:
     wide = answer.table.pivot_table(index="best_in", columns="used_in", values="regret", sort=False, observed=True)
     rows, columns = (tuple(label(name) for name in axis) for axis in (wide.index, wide.columns))
-    mark = HeatMap(wide.to_numpy(), "regret (0 = as good as its own best, 1 = the worst)", (0.0, 1.0), annotate=True)
-    x, y = Axis("used in" + suffix, categories=columns), Axis("best in", categories=rows)
+    mark = HeatMap(wide.to_numpy(), "regret (0 = its own best, 1 = the worst)", (0.0, 1.0), annotate=True)
+    x, y = Axis("used in", categories=columns), Axis("best in", categories=rows)
     return Chart(title, _about(answer), x, y, (mark,))
 
 

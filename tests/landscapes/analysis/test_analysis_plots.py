@@ -33,12 +33,13 @@ BARS = Chart(
     Axis("", categories=("first", "second")),
     (Bars(np.array([0.75, 0.25]), (np.array([0.5, 0.125]), np.array([1.0, 0.5])), ("six", "two")),),
 )
+REGRET = "regret (0 = its own best, 1 = the worst)"
 HEAT = Chart(
     "Heat",
     "about",
     Axis("x", categories=("p", "q", "r")),
     Axis("y", categories=("u", "v")),
-    (HeatMap(np.array([[0.0, 0.5, 1.0], [0.25, np.nan, 0.75]]), "regret", (0.0, 1.0), annotate=True),),
+    (HeatMap(np.array([[0.0, 0.5, 1.0], [0.25, np.nan, 0.75]]), REGRET, (0.0, 1.0), annotate=True),),
 )
 
 
@@ -115,7 +116,7 @@ class TestStatic:
             width, height = figure.bbox.size
             axes = figure.axes[0]
             named = [label for axis in (axes.xaxis, axes.yaxis) for label in (axis.label, *_names(axis))]
-            for text in [*figure.texts, *named, *axes.texts]:
+            for text in [*figure.texts, *named, *axes.texts, *(each.yaxis.label for each in figure.axes)]:
                 if text.get_text():
                     box = text.get_window_extent()
                     where = (chart.title, text.get_text())
