@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from autorl.cli import catalog, compare, inspect, landscape, run
+from autorl.cli.replay import replay
 from autorl.types import InputError, StudyError
 
 INTERRUPTED = 130
@@ -89,7 +90,7 @@ app.command()(run.resume)
 app.command()(inspect.status)
 app.command()(inspect.best)
 app.command("test")(run.on_test_seeds)
-app.command()(run.replay)
+app.command()(replay)
 app.command()(inspect.export)
 app.command()(inspect.report)
 app.command("compare")(compare.compare)

@@ -1,4 +1,4 @@
-"""Commands that train: tune, resume, test, replay."""
+"""Commands that train: tune, resume, test; and what they share."""
 
 from __future__ import annotations
 
@@ -121,15 +121,6 @@ def on_test_seeds(
         finally:
             study.close()
     drive(Study.open(folder), workers=workers, search=False, as_json=as_json, quiet=quiet)
-
-
-def replay(folder: Folder, workers: Workers = None, as_json: AsJson = False, quiet: Quiet = False) -> None:
-    """Retrain the incumbent's schedule on the test seeds.
-
-    The same as `autorl test` without --seeds: the test phase trains every change of configuration of a population-based
-    optimizer's incumbent again, from step 0, at the same steps.
-    """
-    on_test_seeds(folder, None, workers, as_json, quiet)
 
 
 def read_study(source: str, changes: Mapping[str, Any], settings: list[str]) -> Spec:

@@ -1,0 +1,73 @@
+"""`autorl replay`: the winning schedule trained again, from scratch, beside the population's best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json
+from autorl.types import InputError, StudyError
+
+if TYPE_CHECKING:
+    from autorl.study import Study
+
+
+def replay(
+    folder: Folder,
+    own_seeds: Annotated[
+        bool, typer.Option("--own-seeds", help="Also on its tuning seeds; compare with the record, to the last bit.")
+    ] = False,
+    schedule: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the schedule as a study file that trains it.")
+    ] = None,
+    workers: Workers = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Retrain the incumbent's schedule from step 0 on the test seeds.
+
+    Every change of configuration of a population-based optimizer's incumbent is made again at the same step. The score
+    on held-out seeds stands beside that of the population's best member. Ends the search, like `autorl test`.
+    """
+    from autorl.cli.run import run_study
+    from autorl.report.schedule import schedule_text
+    from autorl.report.text import result_dict
+    from autorl.study import Study
+
+    study = Study.open(folder)
+    try:
+        result = run_study(study, workers=workers, search=False, as_json=as_json, quiet=quiet)
+        if schedule is not None:
+            _write(study, schedule)
+        differing = _differing(study) if own_seeds else None
+    finally:
+        study.close()
+    if as_json:
+        more: dict[str, Any] = {} if differing is None else {"own_seeds": {"reproduced": not differing}}
+        print_json(result_dict(result) | more)
+    else:
+        typer.echo(schedule_text(result))
+        if differing == []:
+            typer.echo("  own seeds: the recorded curves are reproduced to the last bit")
+    if differing:
+        raise StudyError(f"{folder}: seeds {', '.join(map(str, differing))} give other curves than those recorded")
+
+
+def _write(study: Study, file: Path) -> None:
+    from autorl.study.replay import schedule_study
+
+    try:
+        file.write_text(schedule_study(study.spec, study.result().incumbent.schedule), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot be written ({error.strerror})", file=str(file)) from error
+
+
+def _differing(study: Study) -> list[int]:
+    """The tuning seeds on which the incumbent, trained again, has another curve than the one recorded."""
+    from autorl.study.replay import retrain, same
+
+    best, driver = study.result().incumbent.proposal, study.driver
+    curves = retrain(study.spec, driver.lineage, study.load, best, driver.tuning_seeds(best))
+    return [seed for seed, curve in curves.items() if not same(curve, driver.work.curve(best, seed))]

@@ -1,0 +1,90 @@
+"""One given schedule: a run whose configuration changes at given steps. What `autorl replay --schedule` writes.
+
+optimizer:
+  name: schedule
+  schedule: {0: {learning_rate: 1e-2}, 40_000: {learning_rate: 1e-3}}
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from autorl.optimizers.base import BaseOptimizer, Problem, option
+from autorl.optimizers.hyperband import may_go_on
+from autorl.types import Config, Done, FrozenMap, InputError, Proposal, ProposalId, Wait
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class ScheduleOptions:
+    schedule: Mapping[str, Any] | None = option(
+        None,
+        "configurations by the step they start at, the first at 0; null: the default and the warm starts, unchanged",
+    )
+
+
+class Schedule(BaseOptimizer[ScheduleOptions]):
+    """Trains one given schedule: configurations by the step they start at."""
+
+    Options = ScheduleOptions
+    partial = True
+
+    def __init__(self, problem: Problem, options: ScheduleOptions) -> None:
+        super().__init__(problem, options)
+        given = _read(problem, options.schedule) if options.schedule else None
+        self.parts = given or [(0, config) for config in problem.initial]
+
+    def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
+        number = len(self.history)
+        if number == len(self.parts):
+            return Done()
+        start, config = self.parts[number]
+        until = self.problem.horizon
+        if number + 1 < len(self.parts) and self.parts[number + 1][0]:
+            until = self.parts[number + 1][0]
+        meta = FrozenMap(part=number)
+        if start == 0:
+            named = "default" if config == self.problem.initial[0] else "schedule"
+            origin = named if self.options.schedule or not number else "warm start"
+            return Proposal(config, until, None, str(number), origin, meta)
+        before = list(self.history)[-1]
+        if before.result is None:
+            return Wait()
+        if not may_go_on(before):
+            return Done()
+        return Proposal(config, until, before.id, before.proposal.member, f"from step {start}", meta)
+
+    def keeps(self) -> Collection[ProposalId]:
+        """The last one, until its continuation is proposed."""
+        number = len(self.history)
+        continued = number < len(self.parts) and self.parts[number][0] > 0
+        return [record.id for record in self.history][-1:] if continued else []
+
+
+def _read(problem: Problem, schedule: Mapping[str, Any]) -> list[tuple[int, Config]]:
+    """The parts in the order of their steps, each a valid configuration.
+
+    Raises:
+        InputError: a step that is none, or a change of something that may not change.
+    """
+    parts: list[tuple[int, Config]] = []
+    for text, values in schedule.items():
+        key = f"optimizer.schedule.{text}"
+        if not str(text).replace("_", "").isdigit() or not int(text) < problem.horizon:
+            raise InputError(f"expected a step below {problem.horizon}, got {text!r}", key=key)
+        if not isinstance(values, Mapping):
+            raise InputError(f"expected a configuration, got {values!r}", key=key)
+        parts.append((int(text), problem.space.config(values)))
+    parts.sort(key=lambda part: part[0])
+    if parts[0][0] != 0:
+        raise InputError(f"the first configuration starts at step 0, got {parts[0][0]}", key="optimizer.schedule")
+    for (_, one), (step, other) in itertools.pairwise(parts):
+        for name in sorted({*one, *other} - problem.changeable):
+            if one.get(name) != other.get(name):
+                raise InputError(f"{name} cannot change during training", key=f"optimizer.schedule.{step}")
+    return parts

@@ -1,0 +1,43 @@
+"""What `autorl replay` prints: the schedule step by step, and its held-out score beside the population's best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autorl.report.reading import plain
+from autorl.report.text import columns, interval_text, number
+from autorl.study import Result
+from autorl.types import Config
+
+
+def schedule_text(result: Result) -> str:
+    """The schedule of the incumbent as changes, and what it scores when it is trained from step 0 again."""
+    best = f"tuning, {result.tuning_seeds} seeds; optimistic, it was chosen by this score"
+    rows = [["population's best", number(result.tuning), "", best]]
+    if result.test is None:
+        rows.append(["schedule, retrained", "-", "", "the study has no test seeds"])
+    else:
+        span, seeds = interval_text(result.test.interval), f"{len(result.test.seeds)} held-out seeds"
+        rows.append(["schedule, retrained", number(result.test.value), span, seeds])
+    if result.default is not None:
+        test = result.default.test
+        seeds = f"{len(test.seeds)} held-out seeds"
+        rows.append(["default, unchanged", number(test.value), interval_text(test.interval), seeds])
+    title = f"schedule of proposal {result.incumbent.proposal} until step {result.incumbent.until}"
+    scores = columns([result.objective, result.aggregate, "95 % interval", ""], rows)
+    return "\n".join([title, *_lines(result.incumbent.schedule), "", scores])
+
+
+def _lines(schedule: Sequence[tuple[int, Config]]) -> list[str]:
+    """One line per change; the first is the whole configuration."""
+    lines, before = [], Config()
+    for step, config in schedule:
+        lines.append(f"  from step {step}: {_changes(before, config)}")
+        before = config
+    return lines
+
+
+def _changes(before: Mapping[str, object], config: Mapping[str, object]) -> str:
+    changed = [f"{name} {plain(value)!r}" for name, value in config.items() if before.get(name, ...) != value]
+    gone = [f"{name} gone" for name in before if name not in config]
+    return ", ".join([*changed, *gone])

@@ -1,0 +1,86 @@
+"""Schedules trained again: a proposal's chain from scratch, and a study file of the schedule it amounts to.
+
+A chain that is trained again on one of its own seeds has the same segments, configurations and random streams (those
+of exploits are functions of seed, member and step), so it gives the recorded curve to the last bit; on any other seed
+it is the same schedule on other luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+
+import yaml
+
+from autorl.evaluation import Curve
+from autorl.executors.worker import Load
+from autorl.spec import Spec
+from autorl.store import Store, codec
+from autorl.study.lineage import Lineage
+from autorl.study.setup import make_executor
+from autorl.study.work import Work
+from autorl.types import Config, Executor, Outcome, ProposalId, Proposed, SeedRole
+
+_POLL_SECONDS = 0.5
+
+
+def retrain(
+    spec: Spec,
+    lineage: Lineage,
+    load: Load,
+    proposal: ProposalId,
+    seeds: Iterable[int],
+    role: SeedRole = "tuning",
+    executor: Executor | None = None,
+) -> dict[int, Curve]:
+    """The learning curves of a proposal by seed, its chain trained from step 0 again. Nothing is recorded.
+
+    `lineage` and `load` are those of the study the proposal is of. `executor` (None = the one the study file names) is
+    closed when this returns.
+    """
+    wanted = tuple(seeds)
+    with closing(Store.in_memory()) as store:
+        work = Work(spec, store, lineage, spec.judge())
+        for link in lineage.chain(proposal):
+            config_hash = spec.search_space.config_hash(lineage[link].config)
+            body = codec.proposed_body(Proposed(link, lineage[link])) | {"config_hash": config_hash}
+            store.append("proposed", body)
+        with closing(executor or make_executor(spec, load)) as pool:
+            while True:
+                for seed in wanted:
+                    work.request(proposal, seed, role)
+                pool.submit(work.drain())
+                if not work.in_flight:
+                    break
+                for message in pool.poll(_POLL_SECONDS):
+                    if isinstance(message, Outcome):
+                        work.record(message)
+        return {seed: work.curve(proposal, seed) for seed in wanted}
+
+
+def same(one: Curve, other: Curve) -> bool:
+    """Whether two learning curves agree to the last bit; what they cost does not count."""
+    return _bits(one) == _bits(other)
+
+
+def _bits(curve: Curve) -> tuple[object, ...]:
+    metrics = tuple(tuple((name, float(metrics[name]).hex()) for name in sorted(metrics)) for metrics in curve.metrics)
+    return curve.steps, metrics, curve.status
+
+
+def schedule_study(spec: Spec, schedule: Sequence[tuple[int, Config]]) -> str:
+    """A study file, as YAML, that trains a schedule on the tuning and test seeds of `spec`: one chain, no search."""
+    document = yaml.safe_load(spec.freeze())
+    document["name"] = f"{spec.name}-schedule"
+    document["optimizer"] = {"name": "schedule", "schedule": {step: _plain(config) for step, config in schedule}}
+    document["budget"] = {"runs": len(spec.plan.tuning)}
+    for key in ("warm_start", "landscape", "path"):
+        document.pop(key, None)
+    text: str = yaml.safe_dump(document, sort_keys=False, width=110)
+    return text
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
