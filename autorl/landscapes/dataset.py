@@ -236,7 +236,8 @@ class Landscape:
         """The table of runs without what is the same for all, by run_id."""
         with self._lock:
             return self._connection.execute(
-                "SELECT run_id, config_id, seed, seed_role, status, start_step FROM runs ORDER BY run_id"
+                "SELECT run_id, config_id, CAST(seed AS INTEGER) AS seed, seed_role, status, start_step FROM runs "
+                "ORDER BY run_id"
             ).df()
 
     @cached_property

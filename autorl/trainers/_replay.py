@@ -63,6 +63,10 @@ class ReplayTrainer(ABC):
     def notes(self, segment: Segment, run: RecordedRun) -> list[str]:
         """What a reader of the outcome must know."""
 
+    def message(self, run: RecordedRun) -> str:
+        """Why a run ended before its time."""
+        return f"configuration {run.config_id} with seed {run.seed} was recorded as {run.status}"
+
     @property
     def changes(self) -> Mapping[str, Change]:
         return {}
@@ -105,7 +109,7 @@ class ReplayTrainer(ABC):
             checkpoint=_save(segment, reached) if segment.save and not status.failed else None,
             applied=dict(segment.config),
             notes=tuple(notes),
-            message=f"configuration {run.config_id} with seed {run.seed} was recorded as {status}" if ended else "",
+            message=self.message(run) if ended else "",
         )
 
     def _check_horizon(self, segment: Segment) -> None:

@@ -56,6 +56,9 @@ class SurrogateTrainer(ReplayTrainer):
         forced = " (forced)" if self.runs.quality.correlation < self.min_correlation else ""
         return [f"predicted by a surrogate of {self.runs.landscape.manifest.id}: {self.runs.quality}{forced}"]
 
+    def message(self, run: RecordedRun) -> str:
+        return f"predicted {run.status}, as configuration {run.config_id} with seed {run.seed} was recorded"
+
 
 def make(spec: TrainerSpec) -> SurrogateTrainer:
     """Build the trainer from its options."""

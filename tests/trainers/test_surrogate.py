@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -215,6 +216,8 @@ def test_failures_happen_as_often_as_recorded(surrogate, spec):
         assert outcome.reached == 250
         assert [report.step for report in outcome.reports] == [100, 200]
         assert outcome.checkpoint is None
+        donor = re.fullmatch(r"predicted crash, as configuration (\d+) with seed (\d+) was recorded", outcome.message)
+        assert crashes(surrogate.landscape.config(int(donor[1])))
     assert all(train(spec, good, seed=seed).status is Status.DONE for seed in range(100))
     assert surrogate.score(bad, failed_seed(outcomes), "tuning", 400) == pytest.approx(
         float(surrogate.landscape.grid.values.min())
