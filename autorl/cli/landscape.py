@@ -216,7 +216,7 @@ def import_files(
     """Import data of others: ARLBench, DeepCAVE, HPO-RL-Bench, Optuna, Ray Tune, or any CSV file."""
     from autorl.landscapes.importers import import_any
 
-    texts = dict(entry.split("=", 1) if "=" in entry else (entry, "") for entry in about or [])
+    pairs = [entry.partition("=") for entry in about or []]
     done = import_any(
         source,
         out,
@@ -229,7 +229,7 @@ def import_files(
         map=tuple(mapping or ()),
         unit=unit,
         study=study,
-        about=texts,
+        about={key: text for key, _, text in pairs},
         replace=replace,
     )
     show_written(done, out, as_json=as_json)
@@ -274,19 +274,31 @@ def delete(
 @app.command()
 def export(
     source: Source,
-    file: Annotated[Path, typer.Argument(help=".csv, .csv.gz or .parquet: a table; .db or .sqlite3: an Optuna study.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help=".csv[.gz], .parquet: a table; .db, .sqlite3, .journal: an Optuna study; no ending: a DeepCAVE run."
+        ),
+    ],
     seeds: Role = "tuning",
     by: By = "mean",
     as_json: AsJson = False,
 ) -> None:
-    """Write a landscape for other tools: one flat table, or an Optuna study (SQLite) with a trial per configuration."""
+    """Write a landscape for other tools: a flat table, an Optuna study, or a run folder of DeepCAVE.
+
+    --seeds and --by are for Optuna studies, which have a trial for each configuration.
+    """
     from autorl.landscapes import load_landscape
     from autorl.landscapes.export import export_optuna, export_table
+    from autorl.landscapes.export_deepcave import export_deepcave
 
     landscape = load_landscape(source)
-    optuna = file.suffix in (".db", ".sqlite", ".sqlite3")
-    count = export_optuna(landscape, file, _role(seeds), by) if optuna else export_table(landscape, file)
-    what = "trials" if optuna else "rows"
+    if file.suffix in (".db", ".sqlite", ".sqlite3", ".journal"):
+        what, count = "trials", export_optuna(landscape, file, _role(seeds), by)
+    elif file.suffix:
+        what, count = "rows", export_table(landscape, file)
+    else:
+        what, count = "rows", export_deepcave(landscape, file)
     if as_json:
         print_json({"file": str(file), what: count})
     else:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from autorl.space import Hyperparameter, Space, canonical_json
 from autorl.space.canonical import spelled
 from autorl.types import InputError
 
-LOG_RATIO = 1000.0  # positive values that span more than this were drawn on a logarithmic scale, as people do it
+_SPAN = 10.0  # values within such a factor look alike on both scales
 NOTE = (
     "The search space was inferred: bounds are the smallest and largest recorded value, the scale is logarithmic where "
-    f"positive values span a factor of {LOG_RATIO:g} or more."
+    f"positive values span a factor of {_SPAN:g} or more and lie evenly on it."
 )
 _FOREIGN = re.compile(r"[^A-Za-z0-9_/.-]+")
 
@@ -83,10 +84,20 @@ def _hyperparameter(name: str, values: Sequence[Any]) -> Hyperparameter:
         return Hyperparameter.constant(name, distinct[0])
     if kinds <= {int, float}:
         lower, upper = min(distinct), max(distinct)
-        scale: Any = "log" if lower > 0 and upper / lower >= LOG_RATIO else "linear"
         build = Hyperparameter.integer if kinds == {int} else Hyperparameter.real
-        return build(name, lower, upper, scale=scale)
+        return build(name, lower, upper, scale="log" if _looks_logarithmic(distinct) else "linear")
     return Hyperparameter.categorical(name, sorted(distinct, key=canonical_json))
+
+
+def _looks_logarithmic(values: Sequence[float]) -> bool:
+    """Whether the median of distinct values is nearer to the middle of their range on the logarithmic scale."""
+    lower, upper = min(values), max(values)
+    if lower <= 0 or upper / lower < _SPAN:
+        return False
+    middle = median(values)
+    linear = (middle - lower) / (upper - lower)
+    logarithmic = math.log(middle / lower) / math.log(upper / lower)
+    return abs(logarithmic - 0.5) < abs(linear - 0.5)
 
 
 def _finite(name: str, value: Any) -> Any:

@@ -1,0 +1,118 @@
+"""A landscape as a run folder of DeepCAVE, for its plots and importance analyses.
+
+Written are `meta.json`, `configspace.json`, `configs.json`, `origins.json` and `history.jsonl`, as DeepCAVE 1.4 loads
+them. A row of the history is one evaluation of (configuration, budget = step, seed), with the objective's floor; the
+evaluations a failed run missed have no cost. Rows have eight fields, without the processor time: 1.4 writes nine but
+cannot load them again. What DeepCAVE has no place for (id, seed roles, penalty, licence) is in `meta.json` under
+`autorl`, where our importer finds it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autorl.landscapes.export import fresh
+from autorl.landscapes.importers.deepcave import CONFIGS, CONFIGSPACE, HISTORY, META, ORIGINS
+from autorl.space.configspace import export_space, exported_name, exported_value
+from autorl.types import InputError
+
+if TYPE_CHECKING:
+    from autorl.landscapes.dataset import Landscape
+
+_SUCCESS = 1
+_STATUS = {
+    "done": _SUCCESS,
+    "stopped": 8,
+    "crash": 4,
+    "timeout": 2,
+    "out_of_memory": 3,
+    "diverged": 7,
+    "lost": 5,
+}
+
+
+def export_deepcave(landscape: Landscape, folder: str | Path) -> int:
+    """Write the runs trained from the start to a new folder that DeepCAVE opens.
+
+    Returns:
+        The number of rows of the history.
+
+    Raises:
+        InputError: the folder exists, or there are no such runs.
+    """
+    target = fresh(folder)
+    rows = _history(landscape)
+    if not rows:
+        raise InputError("no run was trained from the start", file=str(landscape.path))
+    space, ids = landscape.space, sorted({row[0] for row in rows})
+    items = space.hyperparameters
+    configs = {
+        number: {
+            exported_name(items[name]): exported_value(items[name], value)
+            for name, value in landscape.config(number).items()
+        }
+        for number in ids
+    }
+    origins = dict(landscape.sql("SELECT config_id, origin FROM configs").fetchall())
+    target.mkdir()
+    export_space(space).to_json(target / CONFIGSPACE)
+    _write(target / META, _meta(landscape, rows))
+    _write(target / CONFIGS, configs)
+    _write(target / ORIGINS, {number: origins[number] for number in ids})
+    lines = [json.dumps(row) for row in rows]
+    (target / HISTORY).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return len(rows)
+
+
+def _history(landscape: Landscape) -> list[list[Any]]:
+    """Rows [configuration, budget, seed, [cost], start, end, status, additional] by run and step.
+
+    A run that did not end well says so in its last row, and in a row without cost for every step it did not reach.
+    """
+    found = landscape.sql(
+        "SELECT run_id, config_id, seed, status, step, value, wall_seconds FROM runs CROSS JOIN "
+        "(SELECT DISTINCT step FROM evals JOIN runs USING (run_id) WHERE start_step = 0) "
+        "LEFT JOIN measured USING (run_id, step) "
+        "WHERE start_step = 0 AND (measured.run_id IS NOT NULL OR status NOT IN ('done', 'stopped')) "
+        "ORDER BY run_id, step"
+    ).fetchall()
+    rows = []
+    for place, (run, config_id, seed, status, step, value, wall) in enumerate(found):
+        last = place + 1 == len(found) or found[place + 1][0] != run
+        ended = value is None or (last and status != "done")
+        more = {"wall_seconds": wall} if last and wall is not None else {}
+        rows.append([config_id, step, seed, [value], 0.0, 0.0, _STATUS[status] if ended else _SUCCESS, more])
+    return rows
+
+
+def _meta(landscape: Landscape, rows: list[list[Any]]) -> dict[str, Any]:
+    manifest = landscape.manifest
+    values = [row[3][0] for row in rows if row[3][0] is not None]
+    low, high = manifest.return_bounds
+    objective = manifest.objective
+    return {
+        "objectives": [
+            {
+                "name": objective.metric,
+                "lower": low if low is not None else min(values, default=0.0),
+                "upper": high if high is not None else max(values, default=0.0),
+                "lock_lower": low is not None,
+                "lock_upper": high is not None,
+                "optimize": "upper" if objective.direction == "maximize" else "lower",
+            }
+        ],
+        "budgets": sorted({row[1] for row in rows}),
+        "seeds": sorted({row[2] for row in rows}),
+        "autorl": {
+            "id": manifest.id,
+            "objective": vars(objective),
+            "seeds": {role: list(seeds) for role, seeds in manifest.seeds.items()},
+            "licence": manifest.licence,
+        },
+    }
+
+
+def _write(file: Path, values: Any) -> None:
+    file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
