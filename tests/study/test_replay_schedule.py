@@ -1,0 +1,130 @@
+"""A schedule trained again: bitwise on its own seeds, on held-out seeds beside the population's best, and from YAML."""
+
+import dataclasses
+
+import pytest
+import yaml
+from study_support import small_spec
+
+from autorl.spec import load_spec
+from autorl.study import Study
+from autorl.study.replay import retrain, same, schedule_study
+
+PBT = {"name": "pbt", "population": 6, "generations": 5}
+DRIFT = {"drift": 0.6, "noise": 0.0, "interaction": 0.0}
+
+
+def finished(spec):
+    study = Study.in_memory(spec)
+    study.run()
+    return study
+
+
+def winner(study):
+    """The incumbent, which changed its configuration at least once."""
+    best = study.result().incumbent
+    assert len(best.schedule) > 1, "the case is chosen so that the winner has a schedule"
+    return best
+
+
+def curves_of(study, proposal):
+    return {seed: study.driver.work.curve(proposal, seed) for seed in study.driver.tuning_seeds(proposal)}
+
+
+@pytest.fixture(scope="module")
+def study():
+    """A small study of pbt whose winner has a schedule."""
+    return finished(small_spec(DRIFT, optimizer=PBT, budget={"runs": 12}, parallelism=4))
+
+
+def assert_reproduced(study):
+    """The best proposal of those that exploited another member and changed its configuration."""
+    lineage = study.driver.lineage
+    best = next(number for number in study.driver.ranking.ordered() if len(lineage.schedule(number)) > 1)
+    assert any(lineage.fork(link, 0) is not None for link in lineage.chain(best))
+    again = retrain(study.spec, lineage, study.load, best, study.spec.plan.tuning)
+    recorded = curves_of(study, best)
+    assert set(again) == set(recorded)
+    for seed, curve in again.items():
+        assert len(curve.steps) >= study.spec.fidelity.evaluations
+        assert same(curve, recorded[seed])
+
+
+def test_a_schedule_replays_bitwise_on_its_own_seeds(study):
+    assert_reproduced(study)
+
+
+def test_a_schedule_of_pb2_replays_bitwise_on_its_own_seeds():
+    assert_reproduced(finished(small_spec(DRIFT, optimizer={**PBT, "name": "pb2"}, budget={"runs": 12})))
+
+
+def test_a_schedule_of_the_population_engine_replays_bitwise_on_its_own_seeds():
+    spec = load_spec(
+        {
+            "trainer": {"name": "population/ppo", "kwargs": {"n_steps": 32, "batch_size": 32, "net_width": 8}},
+            "environment": {"id": "CartPole-v1", "n_envs": 2},
+            "space": {
+                "hyperparameters": {
+                    "learning_rate": {
+                        **{"type": "float", "lower": 1e-4, "upper": 1e-1, "scale": "log", "changeable": True},
+                        "schedule": ["constant", "linear", "cosine"],
+                    },
+                    "n_epochs": {"type": "int", "lower": 1, "upper": 4, "changeable": True},
+                    "gamma": {"type": "float", "lower": 0.8, "upper": 0.999, "scale": "flipped_log"},
+                }
+            },
+            "fidelity": {"steps": 768, "evaluations": 3, "episodes": 2},
+            "optimizer": {"name": "pbt", "population": 4, "generations": 3, "quantile": 0.5},
+            "budget": {"runs": 8},
+            "seeds": {"tuning": 2, "test": 0},
+            "executor": {"name": "in_process"},
+        }
+    )
+    assert_reproduced(finished(spec))
+
+
+def test_same_tells_curves_apart(study):
+    curve = study.driver.work.curve(winner(study).proposal, 0)
+    last = {name: value * (1 + 1e-15) for name, value in curve.metrics[-1].items()}
+    assert same(curve, dataclasses.replace(curve, cost={"wall_seconds": 9.0}))
+    assert not same(curve, dataclasses.replace(curve, metrics=(*curve.metrics[:-1], last)))
+    assert not same(curve, dataclasses.replace(curve, steps=(*curve.steps[:-1], 99)))
+
+
+def test_held_out_curves_are_those_of_the_test_phase(study):
+    best = winner(study).proposal
+    again = retrain(study.spec, study.driver.lineage, study.load, best, study.spec.plan.test, "test")
+    assert {seed: curve.metrics[-1]["eval_return"] for seed, curve in again.items()} == study.result().test.seeds
+    assert not set(again) & set(study.spec.plan.tuning)
+
+
+def test_the_schedule_as_yaml_is_a_study_that_trains_it(study):
+    """Without noise and random streams the synthetic trainer gives the same score by the schedule alone."""
+    best = winner(study)
+    text = schedule_study(study.spec, best.schedule)
+    document = yaml.safe_load(text)
+    assert list(document["optimizer"]["schedule"]) == [step for step, _ in best.schedule]
+    again = finished(load_spec(document))
+    assert again.result().incumbent.schedule == best.schedule
+    assert again.result().tuning == pytest.approx(study.result().tuning, abs=1e-12)
+    assert again.driver.charged_steps == 100 * len(study.spec.plan.tuning)
+
+
+def test_the_population_was_tuned_on_other_seeds_than_the_schedule_is_reported_on(study):
+    """Tuning seeds reused for validation: the commonest mistake of published PBT results."""
+    result = study.result()
+    assert set(result.test.seeds) == set(study.spec.plan.test)
+    assert not set(result.test.seeds) & set(study.spec.plan.tuning)
+    rows = study.store.query("SELECT DISTINCT seed, seed_role FROM runs ORDER BY seed")
+    assert rows == [(0, "tuning"), (1, "tuning"), (100, "test"), (101, "test"), (102, "test")]
+
+
+def test_every_tuning_seed_of_every_member_is_trained_and_averaged():
+    """Published: member i was given the seeds of other members, except the first."""
+    study = finished(small_spec({**DRIFT, "interaction": 0.3}, optimizer=PBT, budget={"runs": 12}, parallelism=4))
+    assert len(study.driver.lineage) == 6 * 5
+    for proposal in study.driver.lineage.proposals:
+        values = [curve.metrics[-1]["eval_return"] for curve in curves_of(study, proposal).values()]
+        assert len(values) == 2
+        assert study.driver.ranking[proposal].values[0] == pytest.approx(sum(values) / 2, abs=1e-12)
+        assert values[0] != values[1]
