@@ -21,14 +21,17 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PrivateAttr,
+    Tag,
     ValidationError,
     field_validator,
     model_validator,
 )
 
 from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
+from autorl.landscapes.warm_start import fitting, misfit, starting_configurations
 from autorl.seeds import SeedPlan
 from autorl.space import (
     Document,
@@ -41,6 +44,7 @@ from autorl.space import (
     split_algorithm,
     unknown_key,
 )
+from autorl.space.canonical import jsonable
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.reductions import parse_reduction
 from autorl.trainers import REPLAYING
@@ -272,6 +276,42 @@ class KeepSection(Section):
     """Which checkpoints outlive the study: the incumbent's test runs, also the top k's, every one, or none."""
 
 
+class WarmStartSection(Section):
+    """Configurations of another study, or of a landscape, to begin with."""
+
+    study: str | None = None
+    """Another study's folder; relative to the study file or the working folder. This or `landscape`."""
+    landscape: str | None = None
+    """An id or a folder."""
+    top: Count = 5
+    """How many configurations: the best by the interquartile mean over their tuning seeds."""
+    sql: str | None = None
+    """Or a query: the configurations of its column `config_id`, in its order."""
+    misfits: Literal["refuse", "skip"] = "refuse"
+    """What becomes of configurations outside this study's space."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.study is None) == (self.landscape is None):
+            raise ValueError("needs exactly one of `study` and `landscape`")
+        return self
+
+    @property
+    def source(self) -> str:
+        return self.study or self.landscape or ""
+
+
+def _kind_of_start(value: Any) -> str:
+    return "(source)" if isinstance(value, Mapping | WarmStartSection) else "(list)"
+
+
+# The tags are no keys of the file: `_is_key` leaves them out of a location.
+WarmStart = Annotated[
+    Annotated[list[dict[str, Any]], Tag("(list)")] | Annotated[WarmStartSection, Tag("(source)")],
+    Discriminator(_kind_of_start),
+]
+
+
 class LandscapeSection(Section):
     """What `autorl landscape build` writes once everything is trained; nothing else reads it."""
 
@@ -316,7 +356,7 @@ class Spec(Section):
     executor: ExecutorSection = ExecutorSection()
     failures: FailuresSection = FailuresSection()
     limits: LimitsSection = LimitsSection()
-    warm_start: list[dict[str, Any]] = []
+    warm_start: WarmStart = []
     test: TestSection = TestSection()
     keep: KeepSection = KeepSection()
     landscape: LandscapeSection | None = None
@@ -354,6 +394,12 @@ class Spec(Section):
             return compile_algorithms({name: self._load(part.space) for name, part in self.algorithms.items()})
         assert self.space is not None
         return self._load(self.space)
+
+    @property
+    def starts(self) -> list[dict[str, Any]]:
+        """The configurations to begin with, after the default one."""
+        assert isinstance(self.warm_start, list), "load_spec looks sources up"
+        return self.warm_start
 
     def _load(self, source: str | dict[str, Any]) -> Space:
         space = load_space(source, self._folder)
@@ -471,7 +517,7 @@ def load_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, An
     spec = _validated(data, document)
     spec._document = document
     _check_resolved(spec, document)
-    return spec
+    return _with_starts(spec, document)
 
 
 def thaw(text: str, file: str) -> Spec:
@@ -557,11 +603,32 @@ def _check_resolved(spec: Spec, document: Document) -> None:
         if spec.evaluation.seeds == "racing" and max(spec.evaluation.max or 1, spec.evaluation.min) > len(plan.tuning):
             message = f"racing up to more seeds than the {len(plan.tuning)} in seeds.tuning"
             raise InputError(message, key="evaluation")
-        space = _space_located(spec, document)
-        for number, config in enumerate(spec.warm_start):
-            _check_start(space, config, f"warm_start[{number}]")
+        _space_located(spec, document)
     except InputError as error:
         raise (document.located(error) if error.file is None else error) from None
+
+
+def _with_starts(spec: Spec, document: Document) -> Spec:
+    """The spec with its warm start as a list of configurations of its space: the study depends on no other data."""
+    section, chosen = spec.warm_start, list[tuple[str, Mapping[str, Any]]]()
+    if isinstance(section, list):
+        chosen = [(f"warm_start[{number}]", config) for number, config in enumerate(section)]
+    else:
+        try:
+            chosen += starting_configurations(section.source, section.top, section.sql, folder=spec.path)
+        except InputError as error:
+            key = "warm_start.sql" if error.key == "sql" else "warm_start"
+            where = f"{error.file}: " if error.file else ""
+            raise document.located(InputError(where + error.message, key=key)) from None
+    starts, misfits = fitting(spec.search_space, chosen)
+    skip = isinstance(section, WarmStartSection) and section.misfits == "skip"
+    if misfits and (not skip or not starts):
+        raise misfit(misfits, document, listed=isinstance(section, list))
+    if isinstance(section, list):
+        return spec
+    found = spec.model_copy(update={"warm_start": [jsonable(config) for config in starts]})
+    found._document = document
+    return found
 
 
 def _space_located(spec: Spec, document: Document) -> Space:
@@ -571,13 +638,6 @@ def _space_located(spec: Spec, document: Document) -> Space:
     except InputError as error:
         inline = isinstance(spec.space, dict) and error.file is None
         raise (document.located(error, "space") if inline else error) from None
-
-
-def _check_start(space: Space, config: Mapping[str, Any], key: str) -> None:
-    try:
-        space.check(space.config(config))
-    except InputError as error:
-        raise InputError(error.message, key=f"{key}.{error.key}" if error.key else key) from None
 
 
 def _first_problem(error: ValidationError, document: Document) -> InputError:

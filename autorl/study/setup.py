@@ -67,7 +67,7 @@ def make_optimizer(spec: Spec, load: Load) -> Optimizer:
         budget=spec.full_runs,
         n_objectives=len(spec.objective),
         changeable=changeable(spec, load),
-        initial=[space.config(config) for config in spec.warm_start],
+        initial=[space.config(config) for config in spec.starts],
         **options,
     )
 

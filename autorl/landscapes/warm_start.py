@@ -1,0 +1,78 @@
+"""Configurations a study can begin with, from a landscape or from another study's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autorl.space import Document, Space
+from autorl.types import Config, InputError
+
+if TYPE_CHECKING:
+    from autorl.landscapes.dataset import Landscape
+
+
+def starting_configurations(
+    source: str, top: int, sql: str | None = None, *, folder: str | Path | None = None
+) -> list[tuple[str, Config]]:
+    """Up to `top` configurations, best first, each with words that say where it is from.
+
+    Without a query they are the best over tuning seeds (`Landscape.top`): test seeds choose nothing, here neither.
+
+    Args:
+        source: a landscape's id or folder, or a study's folder.
+        top: how many.
+        sql: a query: the configurations of its column `config_id`, in its order.
+        folder: where a relative source begins; if it is not there, at the working folder.
+
+    Raises:
+        InputError: nothing is there, the query is wrong or has no column `config_id`, or no configuration is ranked.
+    """
+    from autorl.landscapes.dataset import Landscape, find_landscape
+
+    found = find_landscape(source, folder=folder)
+    if found is None:
+        raise InputError(f"no landscape or study {source!r}: give an id or a folder that holds one")
+    landscape = Landscape(found)
+    ids = _queried(landscape, sql) if sql is not None else landscape.top(top)["config_id"].tolist()
+    chosen = list(dict.fromkeys(int(config_id) for config_id in ids))[:top]
+    return [(f"configuration {number} of {landscape.manifest.id}", landscape.config(number)) for number in chosen]
+
+
+def _queried(landscape: Landscape, sql: str) -> list[Any]:
+    answer = landscape.sql(sql)
+    if "config_id" not in answer.columns:
+        raise InputError(f"the query needs a column config_id; it has {', '.join(answer.columns)}", key="sql")
+    ids = [row[answer.columns.index("config_id")] for row in answer.fetchall()]
+    known = [number for number in ids if number is not None]
+    if not known:
+        raise InputError("the query finds no configuration", key="sql")
+    return known
+
+
+def fitting(
+    space: Space, chosen: Sequence[tuple[str, Mapping[str, Any]]]
+) -> tuple[list[Config], list[tuple[str, InputError]]]:
+    """The configurations that are in the space, and the others' problems by their label."""
+    inside, outside = list[Config](), list[tuple[str, InputError]]()
+    for label, config in chosen:
+        try:
+            inside.append(space.config(config))
+        except InputError as error:
+            outside.append((label, error))
+    return inside, outside
+
+
+def misfit(misfits: Sequence[tuple[str, InputError]], document: Document, *, listed: bool) -> InputError:
+    """One line for each misfit."""
+
+    def located(label: str, error: InputError) -> InputError:
+        name = f".{error.key}" if error.key else ""
+        if listed:
+            return document.located(InputError(error.message, key=f"{label}{name}"))
+        return document.located(InputError(f"{label}{name}: {error.message}", key="warm_start"))
+
+    first, *others = [located(label, error) for label, error in misfits]
+    first.message = "\n".join([first.message, *map(str, others)])
+    return first
