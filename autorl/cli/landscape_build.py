@@ -21,6 +21,7 @@ ROOT = Path("landscapes")
 Out = Annotated[Path, typer.Option("--out", help="Folder landscapes are kept in.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
 _BLIND = ("sobol", "random", "grid", "phases")  # optimizers whose configurations do not depend on results
+_LINEAGE = ("pbt", "pb2")  # whose members change while they train: the landscape is who copied whom, and when
 
 
 def build(
@@ -51,11 +52,12 @@ def build(
     """Train every configuration of a build file on all its seeds, and write the landscape.
 
     The build file is a study file whose optimizer does not search: sobol, random or grid; or phases, which trains all
-    from the best agent of the phase before. Every configuration is trained on the tuning seeds and then on the test
+    from the best agent of the phase before; or pbt and pb2, for a landscape of who copied whom, of which the best
+    schedules are tested. Every configuration of the others is trained on the tuning seeds and then on the test
     seeds. The same command goes on where it was interrupted.
     """
     from autorl.cli.landscape_cost import print_cost
-    from autorl.cli.run import STUDIES
+    from autorl.cli.run import STUDIES, print_plan
     from autorl.landscapes import from_study
 
     spec = build_spec(file, settings or [])
@@ -64,6 +66,9 @@ def build(
         raise InputError("is missing: namespace/algorithm/environment (or --id)", file=str(file), key="landscape.id")
     _check_id(name, spec, file)
     folder = study or STUDIES / spec.name
+    if dry_run and spec.optimizer.name in _LINEAGE:
+        print_plan(spec, folder, as_json=as_json)
+        return
     if dry_run:
         print_cost(spec, name, folder, workers=workers, as_json=as_json)
         return
@@ -76,12 +81,15 @@ def build(
 
 
 def build_spec(file: Path, settings: list[str]) -> Spec:
-    """The study of a build file, with every configuration among those trained on test seeds."""
+    """The study of a build file, with every configuration among those trained on test seeds; of lineages the best."""
     from autorl.cli.run import read_study
 
     spec = read_study(str(file), {}, settings)
+    if spec.optimizer.name in _LINEAGE:
+        return spec
     if spec.optimizer.name not in _BLIND or spec.optimizer.stop is not None:
-        message = f"expected one of {', '.join(_BLIND)}, without `stop`: a search would leave out what looks bad"
+        allowed = ", ".join(_BLIND + _LINEAGE)
+        message = f"expected one of {allowed}, without `stop`: a search would leave out what looks bad"
         raise InputError(message, file=str(file), key="optimizer")
     if spec.evaluation.seeds != "fixed":
         raise InputError("every configuration is trained on all seeds: expected fixed", key="evaluation.seeds")

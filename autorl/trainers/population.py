@@ -43,7 +43,11 @@ class PopulationTrainer:
 
     @property
     def changes(self) -> Mapping[str, Literal["apply", "rebuild"]]:
-        return {name: s.change for name, s in self.algorithm.settings.items() if s.change is not None}
+        """How a continued run may change each hyperparameter, the parts of its schedule included."""
+        settings = self.algorithm.settings
+        changes = {name: setting.change for name, setting in settings.items() if setting.change is not None}
+        parts = [f"{name}{part}" for name in changes if settings[name].scheduled for part in (".shape", ".end")]
+        return {**changes, **dict.fromkeys(parts, "apply")}
 
     @property
     def preload(self) -> tuple[str, ...]:

@@ -1,0 +1,98 @@
+"""Schedules as search values: each shape on both engines, the same at a cut, and open to population-based training."""
+
+import pytest
+
+from autorl.optimizers import make
+from autorl.optimizers.simulation import simulate
+from autorl.space import load_space, resolve_schedules
+from autorl.spec import load_spec
+from autorl.study.setup import changeable, trainer_loader
+from autorl.trainers import load
+from autorl.types import Config, EnvironmentSpec, FrozenMap, Segment, TrainerSpec
+
+ON_POLICY = {"n_steps": 32, "batch_size": 32, "n_epochs": 1}
+OFF_POLICY = {"learning_starts": 16, "batch_size": 16, "buffer_size": 500, "train_freq": 4}
+SMALL = {
+    "population/ppo": {**ON_POLICY, "net_width": 8},
+    "population/dqn": {**OFF_POLICY, "net_width": 8},
+    "sb3/ppo": {**ON_POLICY, "net_arch": [8]},
+    "sb3/dqn": {**OFF_POLICY, "net_arch": [8]},
+}
+VALUE = {
+    **{"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 1e-2, "changeable": True},
+    "schedule": ["constant", "linear", "cosine"],
+}
+HORIZON = 256
+
+
+def trained(folder, name, config, number, parent=None, start=0):
+    segment = Segment(
+        id=str(number),
+        trainer=TrainerSpec(name, FrozenMap(SMALL[name])),
+        environment=EnvironmentSpec("CartPole-v1"),
+        config=Config(config),
+        seed=0,
+        role="tuning",
+        parent=parent,
+        start=start,
+        until=start + HORIZON // 2,
+        horizon=HORIZON,
+        save=True,
+        folder=str(folder / str(number)),
+    )
+    return load(segment.trainer).train(segment, lambda report: None)
+
+
+@pytest.mark.parametrize("shape", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_every_shape_has_its_value_at_the_start_and_at_a_cut(tmp_path, name, shape):
+    """An inert learning rate after a restore, where the optimizer's state brings the old one back, would be 1e-2."""
+    if name.startswith("sb3"):
+        pytest.importorskip("stable_baselines3", reason="the extra `sb3` is not installed")
+    config = {"learning_rate": 1e-2, "learning_rate.shape": shape}
+    config |= {} if shape == "constant" else {"learning_rate.end": 1e-4}
+    first = trained(tmp_path, name, config, 0)
+    assert first.applied["learning_rate"] == pytest.approx(1e-2)
+    second = trained(tmp_path, name, config, 1, first.checkpoint, first.reached)
+    expected = resolve_schedules(config, HORIZON // 2, HORIZON)["learning_rate"]
+    assert second.applied["learning_rate"] == pytest.approx(expected)
+    assert expected == pytest.approx(1e-2 if shape == "constant" else 5.05e-3)
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_what_a_schedule_ends_at_may_change_in_training(tmp_path, name):
+    if name.startswith("sb3"):
+        pytest.importorskip("stable_baselines3", reason="the extra `sb3` is not installed")
+    config = {"learning_rate": 1e-2, "learning_rate.shape": "linear", "learning_rate.end": 1e-4}
+    first = trained(tmp_path, name, config, 0)
+    second = trained(tmp_path, name, config | {"learning_rate.end": 1e-2}, 1, first.checkpoint, first.reached)
+    assert second.applied["learning_rate"] == pytest.approx(1e-2)
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_population_based_training_explores_the_end_of_a_schedule(name):
+    if name.startswith("sb3"):
+        pytest.importorskip("stable_baselines3", reason="the extra `sb3` is not installed")
+    spec = load_spec(
+        {
+            "trainer": name,
+            "environment": {"id": "CartPole-v1"},
+            "space": {"hyperparameters": {"learning_rate": VALUE}},
+            "fidelity": {"steps": 100},
+            "budget": {"runs": 8},
+            "seeds": {"tuning": 1, "test": 0},
+            "optimizer": "pbt",
+        }
+    )
+    names = changeable(spec, trainer_loader(spec))
+    assert names == {"learning_rate", "learning_rate.end"}
+    space = load_space({"hyperparameters": {"learning_rate": VALUE}})
+
+    def factory():
+        return make("pbt", space, horizon=100, changeable=names, population=8, generations=6, quantile=0.5)
+
+    proposals = simulate(factory, lambda number, proposal: float(number % 5), 48).proposals
+    copies = [(proposals[one.resume_from].config, one.config) for one in proposals if "explore" in one.origin]
+    assert all(before["learning_rate.shape"] == after["learning_rate.shape"] for before, after in copies)
+    scheduled = [(before, after) for before, after in copies if "learning_rate.end" in before]
+    assert any(before["learning_rate.end"] != after["learning_rate.end"] for before, after in scheduled)
