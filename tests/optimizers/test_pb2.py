@@ -1,0 +1,240 @@
+"""PB2: the surrogate, what it is made of, what survives a resume, and how choices are learned."""
+
+import math
+
+import numpy as np
+import pytest
+
+import autorl.optimizers.pb2 as pb2
+from autorl.optimizers import make
+from autorl.optimizers._pb2_gp import Posterior, _negative_log_posterior, distances, fit, prior
+from autorl.optimizers.simulation import replayed, simulate
+from autorl.space import load_space
+from autorl.types import Failed, Proposed, Scored
+
+SPACE = load_space(
+    {
+        "hyperparameters": {
+            "rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "changeable": True},
+            "k": {"type": "int", "lower": 1, "upper": 8, "changeable": True},
+            "kind": {"choices": ["relu", "tanh", "elu"], "changeable": True},
+            "momentum": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True},
+            "net": {"choices": [[64], [64, 64]]},
+        },
+        "conditions": {"momentum": "kind == 'tanh'"},
+    }
+)
+
+
+def factory(**options):
+    chosen = {"population": 6, "generations": 8, "quantile": 0.5} | options
+    return lambda: make("pb2", SPACE, horizon=80, changeable=SPACE.changeable, **chosen)
+
+
+class Skill:
+    """Every generation adds to what is resumed: most with the choice `tanh` and a rate of 1e-3, plus noise."""
+
+    def __init__(self, best="tanh"):
+        self.best, self.total = best, {}
+
+    def __call__(self, number, proposal):
+        before = self.total.get(proposal.resume_from, 0.0)
+        off = (math.log10(proposal.config["rate"]) + 3) / 4
+        gain = math.exp(-((off / 0.2) ** 2)) + (proposal.config["kind"] == self.best)
+        self.total[number] = before + gain + 0.05 * float(np.random.default_rng(number).standard_normal())
+        return self.total[number]
+
+
+# -- the Gaussian process ----------------------------------------------------------------------------------------------
+
+
+def points_of(rng, n, categories=True):
+    """Time, level, two numbers, one choice."""
+    columns = [rng.integers(0, 5, n), rng.random(n), rng.random(n), rng.random(n)]
+    return np.column_stack([*columns, rng.integers(0, 3, n)] if categories else columns).astype(float)
+
+
+def test_distances_are_those_of_each_kind_of_column():
+    found = distances(np.array([[1.0, 0.5, 0.2, 2.0]]), np.array([[4.0, 0.1, 0.4, 2.0], [0.0, 0.5, 0.2, 1.0]]), 1)
+    np.testing.assert_allclose(found[:, 0], [[3, 1], [0.16, 0], [0.04, 0], [0, 1]], atol=1e-15)
+
+
+def test_the_gradient_is_that_of_the_posterior():
+    rng = np.random.default_rng(0)
+    points, values, known = points_of(rng, 12), rng.normal(size=12), prior(2, 1)
+    apart = distances(points, points, 2).reshape(5, -1)
+    logs = known.mean + rng.normal(size=7) / 3
+    _, gradient = _negative_log_posterior(logs, apart, values, known)
+    for index in range(7):
+        step = 1e-6 * np.eye(7)[index]
+        up, down = (_negative_log_posterior(logs + sign * step, apart, values, known)[0] for sign in (1, -1))
+        assert gradient[index] == pytest.approx((up - down) / 2e-6, rel=1e-4, abs=1e-5)
+
+
+def test_the_posterior_is_that_of_the_formulas():
+    """Mean and variance from the inverse of the whole covariance, without factors or distances of this package."""
+    rng = np.random.default_rng(1)
+    points, values, queries = points_of(rng, 9), rng.normal(size=9), points_of(rng, 4)
+    logs = prior(2, 1).mean
+    weights, signal, noise = np.exp(logs[:-2]), np.exp(logs[-2]), np.exp(logs[-1])
+
+    def covariance(a, b):
+        off = weights[0] * abs(a[0] - b[0]) + weights[4] * (a[4] != b[4])
+        return signal * np.exp(-off - sum(weights[i] * (a[i] - b[i]) ** 2 for i in (1, 2, 3)))
+
+    full = np.array([[covariance(a, b) for b in points] for a in points]) + (noise + 1e-8) * np.eye(9)
+    cross = np.array([[covariance(a, b) for b in queries] for a in points])
+    mean, sd = Posterior(logs, points, values, np.empty((0, 5)), 2).at(queries)
+    np.testing.assert_allclose(mean, cross.T @ np.linalg.inv(full) @ values, rtol=1e-8)
+    np.testing.assert_allclose(sd**2, signal - np.diag(cross.T @ np.linalg.inv(full) @ cross), rtol=1e-8)
+
+
+def test_noise_is_told_from_signal():
+    """Ray's PB2 has no noise term: two measurements of one configuration that differ make its model singular or wild.
+
+    Forty pairs of measurements; noise of deviation 0.05 and 1 are 2.6 and more apart in logarithms of variance.
+    """
+    rng = np.random.default_rng(2)
+    once = points_of(rng, 40, categories=False)
+    points = np.concatenate([once, once])
+    signal = np.sin(6 * points[:, 2])
+    quiet, loud = (fit(points, signal + level * rng.normal(size=80), 2) for level in (0.05, 1.0))
+    assert math.exp(quiet[-1]) < 0.05
+    assert 0.3 < math.exp(loud[-1]) < 3.0
+    mean, _ = Posterior(loud, points, signal, np.empty((0, 4)), 2).at(points[:40])
+    assert np.abs(mean - signal[:40]).max() < 1.5
+
+
+def test_pending_points_narrow_the_deviation_and_leave_the_mean():
+    rng = np.random.default_rng(3)
+    points, values = points_of(rng, 10), rng.normal(size=10)
+    here = points_of(rng, 1)
+    alone = Posterior(prior(2, 1).mean, points, values, np.empty((0, 5)), 2).at(here)
+    crowded = Posterior(prior(2, 1).mean, points, values, here, 2).at(here)
+    assert crowded[0] == pytest.approx(alone[0], rel=1e-9)
+    assert crowded[1] < 0.5 * alone[1]
+
+
+def test_what_was_seen_long_ago_counts_less():
+    points = np.array([[0.0, 0.5, 0.5]])
+    posterior = Posterior(prior(1, 0).mean, points, np.array([2.0]), np.empty((0, 3)), 1)
+    mean, sd = posterior.at(np.array([[time, 0.5, 0.5] for time in (0.0, 3.0, 9.0)]))
+    assert mean[0] > 1.5 * mean[1] > 2 * mean[2] > 0
+    assert sd[0] < sd[1] < sd[2]
+
+
+# -- data, caps, resume ------------------------------------------------------------------------------------------------
+
+
+def test_improvements_are_relative_to_the_generation_and_to_what_was_resumed():
+    optimizer = factory(population=4, generations=2, quantile=0.25)()
+    for number in range(4):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    for number, value in enumerate([1.0, 4.0, 2.0, 3.0]):
+        optimizer.observe(Scored(number, (value,), reached=40))
+    for number in range(4, 8):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    assert optimizer.history[4].proposal.resume_from == 1
+    for number, value in zip(range(4, 8), [5.0, 4.5, 4.0, 3.0], strict=True):
+        optimizer.observe(Scored(number, (value,), reached=80))
+    found = [(one.generation, one.level, one.gain) for one in optimizer._improvements()]
+    assert found[:4] == [(0, 0.5, -1.5), (0, 0.5, 1.5), (0, 0.5, -0.5), (0, 0.5, 0.5)]
+    gains = [1.0, 0.5, 2.0, 0.0]  # 5 - 4 (of the donor), 4.5 - 4, 4 - 2, 3 - 3; their median is 0.75
+    assert found[4:] == [(1, level, gain - 0.75) for level, gain in zip([1.0, 1.0, 1 / 3, 2 / 3], gains, strict=True)]
+
+
+def test_the_model_sees_the_window_and_is_fitted_once_in_so_many_generations(monkeypatch):
+    """Ray's PB2 fits a model per window once it has 200 rows: 14 s at 600."""
+    calls = []
+
+    def spy(points, values, n_numeric, start=None):
+        calls.append((len(points), start is not None))
+        return fit(points, values, n_numeric, start)
+
+    monkeypatch.setattr(pb2, "fit", spy)
+    simulate(factory(window=10, refit=1), Skill(), 48)
+    sizes = [size for size, _ in calls]
+    assert 6 <= sizes[0] <= 10, "a generation of six, and what of the next is scored already"
+    assert sizes[1:] == [10] * 6
+    assert [warm for _, warm in calls] == [False, *[True] * 6], "a fit goes on from the one before"
+    calls.clear()
+    simulate(factory(window=10, refit=3), Skill(), 48)
+    assert len(calls) == 3
+
+
+def test_a_resumed_study_has_all_the_data_and_the_model():
+    """Ray's PB2 went on with 0 of 20 rows."""
+    whole = simulate(factory(), Skill(), 40)
+    optimizer, fresh = replayed(factory(), whole.events), replayed(factory(), whole.events)
+    assert len(fresh._improvements()) == 40
+    assert fresh._improvements() == optimizer._improvements()
+    again = simulate(factory(), Skill(), 40, kill=True)
+    assert again.fingerprint() == whole.fingerprint()
+    models = {p.meta["fitted"]: p.meta["model"] for p in whole.proposals if "model" in p.meta}
+    assert set(models) == {1, 2, 3, 4, 5, 6}
+    seen = fresh._improvements()
+    assert fresh._fitted(seen, 6)[0] == models[6]
+
+
+def test_failures_are_no_data_and_their_members_go_on_as_clones():
+    from autorl.types import Status
+
+    failing = {1, 8, 15}
+    whole = simulate(factory(), Skill(), 48, fail=lambda number, p: Status.DIVERGED if number in failing else None)
+    optimizer = replayed(factory(), whole.events)
+    failed = {event.proposal for event in whole.events if isinstance(event, Failed)}
+    assert failed == failing
+    assert len(optimizer._improvements()) == 45
+    for number in failing:
+        heir = whole.proposals[number + 6]
+        assert heir.member == whole.proposals[number].member
+        assert heir.resume_from not in failing
+
+
+# -- choices -----------------------------------------------------------------------------------------------------------
+
+
+def test_better_choices_are_drawn_more_often_and_worse_ones_still():
+    optimizer = replayed(factory(), simulate(factory(), Skill(), 48).events)
+    weights = dict(zip(["relu", "tanh", "elu"], optimizer._weights("kind", optimizer._improvements()), strict=True))
+    assert weights["tanh"] > 0.6
+    assert min(weights.values()) > 0.01
+    assert sum(weights.values()) == pytest.approx(1.0)
+
+
+def test_weights_forget_what_was_good_long_ago():
+    optimizer = factory()()
+
+    def seen(generations, best):
+        config = {kind: SPACE.config({"kind": kind}) for kind in ("relu", "tanh", "elu")}
+        return [
+            pb2.Improvement(generation, config[kind], 0.5, float(kind == best))
+            for generation in generations
+            for kind in config
+        ]
+
+    early, late = seen(range(10), "relu"), seen(range(10, 14), "elu")
+    first, then = optimizer._weights("kind", early), optimizer._weights("kind", early + late)
+    assert first.argmax() == 0
+    assert then.argmax() == 2
+
+
+def test_numbers_and_choices_that_help_are_found():
+    """Of the explored configurations of the second half, three in four have the best choice; one in three by chance.
+
+    With 12 or more of them, so many by chance have a probability below 1e-3.
+    """
+    simulation = simulate(factory(population=8, generations=12), Skill(), 96)
+    explored = [p for p in simulation.proposals if p.origin.startswith("exploit") and p.meta["generation"] > 5]
+    assert len(explored) >= 12
+    assert sum(p.config["kind"] == "tanh" for p in explored) >= 0.75 * len(explored)
+    last = [p.config for p in simulation.proposals if p.meta["generation"] == 11]
+    assert np.median([abs(math.log10(config["rate"]) + 3) for config in last]) < 0.8  # by chance: 1
+
+
+def test_only_choices_may_change():
+    space = load_space({"hyperparameters": {"kind": {"choices": ["a", "b", "c"], "changeable": True}}})
+    made = lambda: make("pb2", space, horizon=80, changeable={"kind"}, population=6, generations=6)  # noqa: E731
+    simulation = simulate(made, lambda number, p: float(p.config["kind"] == "b"), 36)
+    assert {proposal.config["kind"] for proposal in simulation.proposals} <= {"a", "b", "c"}
+    assert simulation.done or len(simulation.proposals) == 36
