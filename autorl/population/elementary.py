@@ -36,6 +36,7 @@ _L = tuple(2.0 / (2 * k + 1) for k in range(11))  # log((1 + s) / (1 - s)) / s i
 _LOWEST, _HIGHEST = -708.0, 709.79
 _BIAS, _SHIFT, _FRACTION = 1023, 52, 2**52 - 1
 _ROOT_2 = math.sqrt(2.0)
+_EXACT: Any = {**INNER, "fastmath": {"contract"}}  # reassociation would add the two parts of log 2 up again
 
 
 def _bit_cast(source: Any, target: Any, kind: Any) -> Any:
@@ -80,7 +81,7 @@ def exp(x: float) -> float:
     return float(np.exp(x))
 
 
-@overload(exp, jit_options=INNER, inline="always")
+@overload(exp, jit_options=_EXACT)
 def _exp(x: Any) -> Callable[[Any], Any]:
     def reduced(x: Any) -> Any:
         x = min(max(x, _LOWEST), _HIGHEST)
@@ -99,7 +100,7 @@ def log(x: float) -> float:
     return math.log(x)
 
 
-@overload(log, jit_options=INNER, inline="always")
+@overload(log, jit_options=_EXACT)
 def _log(x: Any) -> Callable[[Any], Any]:
     def reduced(x: Any) -> Any:
         bits = _to_bits(x)

@@ -59,10 +59,29 @@ class Kernel:
         functools.update_wrapper(self, function)
         self._function = function
         self._dispatcher = numba.njit(**INNER)(function)
+        self._dispatcher.compile = _lightly(self._dispatcher.compile)
         self._numba_type_ = kind_of(self._dispatcher)  # what numba reads when one kernel names another
 
     def __call__(self, *arguments: Any) -> Any:
         return self._function(*arguments)
+
+
+def _lightly(compiled: F) -> F:
+    """`compiled`, a dispatcher's method, under numba's first level of optimization.
+
+    A kernel is only ever part of a program, which is optimized as a whole: doing it for each kernel, each inside the
+    next, is half of all compilation.
+    """
+
+    def at_first_level(*arguments: Any) -> Any:
+        config: Any = numba.config
+        level, config.OPT = config.OPT, 1
+        try:
+            return compiled(*arguments)
+        finally:
+            config.OPT = level
+
+    return cast(F, at_first_level)
 
 
 def kernel(function: F) -> F:
