@@ -1,0 +1,276 @@
+"""What a proposal costs: time at 500 observations, and memory over many proposals, of every registered optimizer.
+
+    python benchmarks/proposals.py                                  # everything; writes results/proposals.md
+    python benchmarks/proposals.py --optimizers tpe smac --seconds 20
+
+Each optimizer has a process of its own with one thread. *Time*: nine mixed hyperparameters, without rules, with the
+constraint `batch_size <= n_steps` and with a condition; 500 observations (of random configurations for optimizers of
+full-length runs, of its own for the others), then proposals one by one with eight in flight; the ask and the two events
+it takes are timed together. The time of SMAC is the mean over 16 asks, two fits of its model. CPU time is what counts
+on a machine that does other things; wall time is given beside it.
+
+*Memory*: as many proposals as fit in `--seconds`, at most 10,000, each scored; growth of the resident set per proposal
+from the second fifth on. What every optimizer keeps is its history, a record per proposal: that is the row `random`.
+Model-based optimizers, whose asks slow down with the history, are asked again and again at 200 observations instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+HORIZON, IN_FLIGHT, OBSERVATIONS, MANY = 10_000, 8, 500, 10_000
+HYPERPARAMETERS: Mapping[str, Mapping[str, Any]] = {
+    "learning_rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 3e-4},
+    "gamma": {"type": "float", "lower": 0.8, "upper": 0.9999, "scale": "flipped_log", "default": 0.99},
+    "ent_coef": {"type": "float", "lower": 1e-8, "upper": 1e-1, "scale": "log", "default": 1e-3},
+    "gae_lambda": {"type": "float", "lower": 0.8, "upper": 1.0, "default": 0.95},
+    "clip_range": {"type": "float", "lower": 0.05, "upper": 0.5, "default": 0.2},
+    "n_epochs": {"type": "int", "lower": 1, "upper": 20, "default": 4},
+    "n_steps": {"type": "int", "lower": 8, "upper": 2048, "scale": "log", "default": 128},
+    "batch_size": {"type": "int", "lower": 8, "upper": 2048, "scale": "log", "default": 64},
+    "activation": {"type": "categorical", "choices": ["relu", "tanh", "elu"]},
+}
+SPACES: Mapping[str, Mapping[str, Any]] = {
+    "plain": {},
+    "constrained": {"constraints": ["batch_size <= n_steps"]},
+    "conditional": {"conditions": {"clip_range": "activation == 'relu'", "ent_coef": "activation in ['relu', 'tanh']"}},
+}
+MODELS = ("tpe", "gp", "smac", "bohb", "pb2", "cost_aware", "rising_bandits")  # asked again at a fixed history
+TARGETS = {"tpe": 20, "asha": 20, "pbt": 20, "pb2": 500, "gp": 3000, "smac": 1500}  # milliseconds
+OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "pbt": {"population": 100, "generations": 100},
+    "pb2": {"population": 20, "generations": 100},
+    "phases": {"phases": 4, "configurations": 4000},
+    "grid": {"levels": 4},
+}
+
+
+@dataclass
+class Player:
+    """Plays an optimizer against a smooth function, with eight proposals in flight."""
+
+    optimizer: Any
+    space: Any
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self._waiting: list[tuple[int, Any]] = []
+
+    def load(self, n: int) -> None:
+        """`n` observations of random configurations."""
+        import numpy as np
+
+        rng = np.random.default_rng(0)
+        for _ in range(n):
+            self._propose(self._proposal(self.space.sample(rng)))
+            self._score()
+
+    def step(self) -> bool:
+        """One proposal and, with eight in flight, one outcome; False when there are no more."""
+        from autorl import seeds
+        from autorl.types import Done, Wait
+
+        while isinstance(answer := self.optimizer.ask(seeds.generator(0, "ask", self.number)), Wait):
+            self._score()
+        if isinstance(answer, Done):
+            return False
+        self._propose(answer)
+        if len(self._waiting) >= IN_FLIGHT:
+            self._score()
+        return True
+
+    def _proposal(self, config: Any) -> Any:
+        from autorl.types import Proposal
+
+        return Proposal(config, HORIZON)
+
+    def _propose(self, proposal: Any) -> None:
+        from autorl.types import Proposed
+
+        self.optimizer.observe(Proposed(self.number, proposal))
+        self._waiting.append((self.number, proposal))
+        self.number += 1
+
+    def _score(self) -> None:
+        import numpy as np
+
+        from autorl.types import Scored
+
+        number, proposal = self._waiting.pop(0)
+        value = proposal.until / HORIZON - float(np.nansum((self.space.to_unit(proposal.config) - 0.3) ** 2))
+        self.optimizer.observe(Scored(number, (value,), reached=proposal.until))
+
+
+def player(name: str, space: str) -> Player:
+    from autorl.optimizers import find, make
+    from autorl.space import load_space
+
+    partial = find(name).partial
+    hyperparameters = {key: {**value, "changeable": partial} for key, value in HYPERPARAMETERS.items()}
+    made = load_space({"hyperparameters": hyperparameters, **SPACES[space]})
+    changeable = frozenset(made.names) if partial else frozenset()
+    options = OPTIONS.get(name, {})
+    return Player(make(name, made, horizon=HORIZON, budget=MANY, changeable=changeable, **options), made)
+
+
+def timed(name: str, space: str, asks: int, seconds: float) -> dict[str, float]:
+    """Milliseconds of CPU and wall of a proposal at 500 observations."""
+    from autorl.optimizers import find
+
+    playing = player(name, space)
+    begun = time.monotonic()
+    if find(name).partial:
+        while playing.number < OBSERVATIONS and playing.step() and time.monotonic() - begun < 4 * seconds:
+            pass
+    else:
+        playing.load(OBSERVATIONS)
+    observed = playing.number
+    playing.step()  # what is done once: imports, the view of the history
+    cpu, wall = list[float](), list[float]()
+    while len(cpu) < asks:
+        started = time.process_time(), time.perf_counter()
+        going = playing.step()
+        cpu.append(1e3 * (time.process_time() - started[0]))
+        wall.append(1e3 * (time.perf_counter() - started[1]))
+        if not going or (len(cpu) >= 8 and time.monotonic() - begun > 8 * seconds):
+            break
+    middle = statistics.mean if name == "smac" else statistics.median
+    return {"cpu": middle(cpu), "wall": middle(wall), "worst": max(cpu), "observed": observed}
+
+
+def grown(name: str, seconds: float) -> dict[str, float]:
+    """Proposals made in the time, and bytes of resident memory per proposal from the second fifth on."""
+    playing = player(name, "plain")
+    if name in MODELS:
+        while playing.number < 200 and playing.step():
+            pass
+    marks = list[tuple[int, int]]()
+    for count in range(1, MANY + 1):
+        if not made(playing, name, count) or time.monotonic() - START > seconds:
+            break
+        if count % 20 == 0:
+            marks.append((count, resident()))
+    rest = marks[len(marks) // 5 :]
+    if len(rest) < 2:
+        return {"proposals": marks[-1][0] if marks else 0, "bytes": math.nan}
+    return {"proposals": rest[-1][0], "bytes": (rest[-1][1] - rest[0][1]) / (rest[-1][0] - rest[0][0])}
+
+
+def made(playing: Player, name: str, count: int) -> bool:
+    """One more proposal; of a model only asked for, with another generator."""
+    from autorl import seeds
+
+    if name not in MODELS:
+        return playing.step()
+    playing.optimizer.ask(seeds.generator(count, "ask", playing.number))
+    return True
+
+
+def resident() -> int:
+    """Bytes of the resident set."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+START = time.monotonic()
+COLUMNS = ("optimizer", "target", "CPU", "wall", "worst CPU", "constrained, CPU", "conditional, CPU")
+COLUMNS += ("proposals", "bytes each", "note")
+
+
+def child(what: str, name: str, space: str, asks: int, seconds: float) -> None:
+    found = timed(name, space, asks, seconds) if what == "time" else grown(name, seconds)
+    print(json.dumps(found))
+
+
+def measure(what: str, name: str, space: str, asks: int, seconds: float) -> dict[str, float] | str:
+    """One measurement in a fresh process; the reason where the optimizer cannot be used so."""
+    code = f"import proposals; proposals.child({what!r}, {name!r}, {space!r}, {asks}, {seconds})"
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=HERE,
+        env={**os.environ, **threads},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or ["no message"])[-1].rpartition("InputError: ")[2]
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def rows(names: Sequence[str], asks: int, seconds: float) -> Iterator[str]:
+    for name in names:
+        cells, notes = list[str](), list[str]()
+        for space in SPACES:
+            found = measure("time", name, space, asks, seconds)
+            if isinstance(found, str):
+                notes.append(found)
+                cells += ["-"] if space != "plain" else ["-", "-", "-"]
+                continue
+            cells.append(f"{found['cpu']:.3g}")
+            if space == "plain":
+                cells += [f"{found['wall']:.3g}", f"{found['worst']:.3g}"]
+                if found["observed"] < OBSERVATIONS:
+                    notes.append(f"at {found['observed']:.0f} observations")
+        memory = measure("memory", name, "plain", asks, seconds)
+        if isinstance(memory, str):
+            cells += ["-", "-"]
+        else:
+            how = " asks" if name in MODELS else ""
+            cells += [f"{memory['proposals']:,.0f}{how}", f"{memory['bytes']:,.0f}"]
+        target = f"{TARGETS[name]}" if name in TARGETS else ""
+        line = f"| {name} | {target} | {' | '.join(cells)} | {'; '.join(dict.fromkeys(notes))} |"
+        print(line, file=sys.stderr, flush=True)
+        yield line
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    from autorl.optimizers import names
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--optimizers", nargs="*", choices=names(), default=[n for n in names() if n != "schedule"])
+    parser.add_argument("--asks", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=60, help="of the memory measurement of one optimizer")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "proposals.md")
+    given = parser.parse_args(arguments)
+    load = os.getloadavg()[0]
+    table = list(rows(given.optimizers, given.asks, given.seconds))
+    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "optuna", "smac", "torch"))
+    text = "\n".join(
+        [
+            "# What a proposal costs",
+            "",
+            "How it is measured: the head of `benchmarks/proposals.py`, which writes this. Milliseconds of a thread at",
+            f"{OBSERVATIONS} observations; bytes of resident memory per proposal (the history's own share is the row",
+            "`random`), or per ask at a fixed history.",
+            "",
+            f"{os.cpu_count()} cores, load average {load:.1f} at the start; Python {platform.python_version()};",
+            f"{packages}.",
+            "",
+            f"| {' | '.join(COLUMNS)} |",
+            "| --- |" + " --- |" * (len(COLUMNS) - 1),
+            *table,
+            "",
+        ]
+    )
+    given.out.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
