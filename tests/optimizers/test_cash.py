@@ -47,7 +47,8 @@ OPTIONS = {
 SLOW = ("gp", "smac")
 ONE_CONFIGURATION = ("schedule",)  # nothing is chosen: it replays what it is given
 NO_CHOICE = {"phases": "algorithm.* cannot change during training"}
-MARKED = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in names()]
+MARKS = (pytest.mark.slow, pytest.mark.timeout(900))
+MARKED = [pytest.param(name, marks=MARKS if name in SLOW else ()) for name in names()]
 
 
 def score(number, proposal):

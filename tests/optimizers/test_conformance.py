@@ -9,6 +9,7 @@ from autorl.optimizers import names
 from autorl.optimizers.conformance import OptimizerConformance
 
 NEEDS_SMAC = pytest.mark.skipif(importlib.util.find_spec("smac") is None, reason="the extra `smac` is not installed")
+SMAC_MARKS = [pytest.mark.slow, pytest.mark.timeout(600), NEEDS_SMAC]
 
 # Small enough that 24 proposals reach the model, and several generations.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -24,7 +25,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "pbt": {"options": {"population": 4, "generations": 5}},
     "phases": {"options": {"phases": 4, "configurations": 6}},
     "rising_bandits": {"options": {"inner": "random", "window": 1.0}},
-    "smac": {"options": {"startup": 4, "refit": 4}, "proposals": 12, "pytestmark": [pytest.mark.slow, NEEDS_SMAC]},
+    "smac": {"options": {"startup": 4, "refit": 4}, "proposals": 12, "pytestmark": SMAC_MARKS},
     "sobol": {"options": {"seed": 3}},
     "successive_halving": {"options": {"rungs": 3}},
     "tpe": {"options": {"startup": 4}},

@@ -21,6 +21,7 @@ from autorl.space import Space, load_space
 from autorl.types import Config, Failed, InputError, Proposal, Proposed, Scored, Status
 
 CONTINUOUS = space_of("continuous")
+pytestmark = pytest.mark.timeout(900)  # a fit takes a second or two, and much more on a busy machine
 needs_smac = pytest.mark.skipif(importlib.util.find_spec("smac") is None, reason="the extra `smac` is not installed")
 
 MIXED = load_space(
@@ -204,7 +205,6 @@ def original(space: Space, objective, n: int, seed: int) -> float:
 
 @needs_smac
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_quality_is_that_of_the_original():
     """Twelve repeats of 40 runs on a conditional, mixed space; false-alarm rate 1e-3 over seeds, seeds fixed."""
     repeats, n = 12, 40
