@@ -248,28 +248,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=60, help="of the memory measurement of one optimizer")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "proposals.md")
     given = parser.parse_args(arguments)
-    load = os.getloadavg()[0]
-    table = list(rows(given.optimizers, given.asks, given.seconds))
+    load, table = os.getloadavg()[0], list[str]()
+    for line in rows(given.optimizers, given.asks, given.seconds):
+        table.append(line)
+        given.out.write_text(report(table, load))
+    print(report(table, load))
+
+
+def report(table: Sequence[str], load: float) -> str:
+    """The whole of results/proposals.md."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "optuna", "smac", "torch"))
-    text = "\n".join(
-        [
-            "# What a proposal costs",
-            "",
-            "How it is measured: the head of `benchmarks/proposals.py`, which writes this. Milliseconds of a thread at",
-            f"{OBSERVATIONS} observations; bytes of resident memory per proposal (the history's own share is the row",
-            "`random`), or per ask at a fixed history.",
-            "",
-            f"{os.cpu_count()} cores, load average {load:.1f} at the start; Python {platform.python_version()};",
-            f"{packages}.",
-            "",
-            f"| {' | '.join(COLUMNS)} |",
-            "| --- |" + " --- |" * (len(COLUMNS) - 1),
-            *table,
-            "",
-        ]
-    )
-    given.out.write_text(text)
-    print(text)
+    lines = [
+        "# What a proposal costs",
+        "",
+        "How it is measured: the head of `benchmarks/proposals.py`, which writes this. Milliseconds of a thread at",
+        f"{OBSERVATIONS} observations; bytes of resident memory per proposal (the history's own share is the row",
+        "`random`), or per ask at a fixed history.",
+        "",
+        f"{os.cpu_count()} cores, load average {load:.1f} at the start. Python {platform.python_version()},",
+        f"{packages}.",
+        "",
+        f"| {' | '.join(COLUMNS)} |",
+        "| --- |" + " --- |" * (len(COLUMNS) - 1),
+        *table,
+        "",
+    ]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
