@@ -122,11 +122,11 @@ def write_source(source: Source, options: Options) -> Manifest:
             folder exists.
     """
     try:
+        if not any(run.steps for run in source.runs):
+            raise InputError("no evaluation was found in it", key=source.objective.metric)
         space = source.space or infer_space(list(source.configs.values()))
         ids, configs = _distinct(space, source.configs)
         runs, notes = _identified(source.runs, ids, source.objective.metric)
-        if not any(run.steps for run in runs):
-            raise InputError("no evaluation was found in it", key=source.objective.metric)
         seeds = sorted({int(run.seed) for run in runs if run.seed is not None})
         roles = _given_roles(source.roles, seeds) or seed_roles(seeds, options.tuning_seeds)
         rows = config_rows(space, configs, source.origin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,7 @@ def _configurations(
     seen: dict[str, int] = {}
     configs: dict[int, dict[str, Any]] = {}
     numbers = []
-    columns = {clean_name(name): frame[name].tolist() for name in listed}
+    columns = {clean_name(name): [_parsed(cell) for cell in frame[name].tolist()] for name in listed}
     for place, config in enumerate(table_rows(columns)):
         number = given[0][place] if given else seen.setdefault(canonical_json(config), len(seen))
         if configs.setdefault(number, config) != config:
@@ -95,6 +96,16 @@ def _configurations(
             raise InputError(message, file=str(path), line=place + _HEADER)
         numbers.append(number)
     return configs, numbers
+
+
+def _parsed(cell: Any) -> Any:
+    """A list or mapping that was written as JSON text; every other cell as it is."""
+    if not isinstance(cell, str) or not cell.startswith(("[", "{")):
+        return cell
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell
 
 
 def _runs(

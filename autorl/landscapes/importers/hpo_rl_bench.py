@@ -57,19 +57,18 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
         name = _NAME.match(file.name)
         if name is not None:
             config, run = _read(file, name)
-            groups.setdefault(_id(config, name, options), []).append((file, config, run))
+            groups.setdefault(_id(config, name, options.namespace), []).append((file, config, run))
     if not groups:
         message = "no files <environment>_<ALGORITHM>_[random_]lr_..._seed<n>[_eval].json are in it"
         raise InputError(message, file=str(path))
     if options.id is not None and len(groups) > 1:
         raise InputError(f"--id names one landscape, here are {', '.join(groups)}", file=str(path), key="id")
-    return [write_source(_source(path, id, found), options) for id, found in sorted(groups.items())]
+    return [write_source(_source(path, options.id or id, found), options) for id, found in sorted(groups.items())]
 
 
-def _id(config: Mapping[str, Any], name: re.Match[str], options: Options) -> str:
+def _id(config: Mapping[str, Any], name: re.Match[str], namespace: str | None) -> str:
     kind = "-dynamic" if "learning_rate_1" in config else "-extended" if _EXTENDED in config else ""
-    namespace = (options.namespace or "hpo-rl-bench") + kind
-    return options.id or f"{namespace}/{name['algorithm'].lower()}/{id_part(name['environment'])}"
+    return f"{namespace or 'hpo-rl-bench'}{kind}/{name['algorithm'].lower()}/{id_part(name['environment'])}"
 
 
 def _source(path: Path, id: str, found: Sequence[tuple[Path, dict[str, Any], Run]]) -> Source:

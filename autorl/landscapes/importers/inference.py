@@ -22,8 +22,8 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_/.-]+")
 
 def clean_name(name: str) -> str:
     """A foreign name with what a hyperparameter's name cannot hold replaced by `_`."""
-    clean = _FOREIGN.sub("_", name).strip("._")
-    return clean if clean[:1].isalpha() else f"_{clean}"
+    clean = re.sub(r"\.{2,}", ".", _FOREIGN.sub("_", name)).strip(".")
+    return clean if clean[:1].isalpha() or clean.startswith("_") else f"_{clean}"
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,0 +1,139 @@
+"""Importing any CSV table by a mapping of its columns."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from landscape_samples import SPACE, configs, manifest, tables
+from typer.testing import CliRunner
+
+from autorl.cli.app import app
+from autorl.landscapes import Landscape, write_landscape
+from autorl.landscapes.export import export_table
+from autorl.landscapes.importers import import_any
+from autorl.landscapes.validate import validate
+from autorl.types import InputError
+
+ID = "me/ppo/CartPole-v1"
+MAP = ("run=config_id", "hp.*=hyperparameter", "s=seed", "t=step", "ret=metric", "len=metric")
+
+
+def table():
+    rng = np.random.default_rng(0)
+    rows = [
+        {"run": 10 + number, "hp.lr": 10.0 ** -(1 + number), "hp.net": "ab"[number % 2], "s": seed, "t": step}
+        | {"ret": rng.uniform(0, 10), "len": rng.uniform(), "host": "x"}
+        for number in range(4)
+        for seed in (5, 6)
+        for step in (300, 100, 200)
+    ]
+    return pd.DataFrame(rows)
+
+
+def written(folder, frame):
+    frame.to_csv(folder / "runs.csv", index=False)
+    return folder / "runs.csv"
+
+
+def test_columns_by_their_roles(tmp_path):
+    frame = table()
+    (done,) = import_any(written(tmp_path, frame), tmp_path / "out", id=ID, map=MAP)
+    data = Landscape(tmp_path / "out" / ID)
+    assert done.rows == {"configs": 4, "runs": 8, "evals": 24, "segments": 8}
+    assert (done.objective.metric, data.metrics) == ("ret", ("ret", "len"))
+    assert data.grid.lookup(frame.run, frame.s, frame.t) == pytest.approx(frame.ret.to_numpy(np.float32))
+    assert dict(data.config(12)) == pytest.approx({"hp.lr": 1e-3, "hp.net": "a"})
+    assert any("Columns left out: host" in note for note in done.notes)
+    assert validate(data.path) == []
+
+
+def test_a_mapping_file_and_options_of_the_command_line(tmp_path):
+    (tmp_path / "map.yaml").write_text(
+        "hyperparameters: [hp.lr, hp.net]\nseed: s\nstep: t\nmetrics: [ret, len]  # the first is the objective\n"
+    )
+    file, out = written(tmp_path, table()), tmp_path / "out"
+    arguments = ["--map", tmp_path / "map.yaml", "--id", ID, "--metric", "len", "--direction", "minimize"]
+    arguments += ["--unit", 10, "--about", "licence=CC0-1.0", "--out", out]
+    result = CliRunner().invoke(app, ["landscape", "import", str(file), *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    data = Landscape(out / ID)
+    assert (data.manifest.objective.metric, data.manifest.objective.direction) == ("len", "minimize")
+    assert data.manifest.steps == (1000, 2000, 3000)
+    assert data.manifest.licence == "CC0-1.0"
+    assert data.manifest.rows["configs"] == 4
+
+
+def test_a_table_of_final_scores(tmp_path):
+    """Neither config_id nor seed nor step: every row is a run, equal hyperparameters are one configuration."""
+    frame = pd.DataFrame({"lr": [0.1, 0.1, 0.2, 0.2], "score": [1.0, 2.0, 3.0, 5.0]})
+    import_any(written(tmp_path, frame), tmp_path / "out", id=ID, map=("lr=hyperparameter", "score=metric"))
+    data = Landscape(tmp_path / "out" / ID)
+    assert data.grid.values[:, :, 0].tolist() == [[1.0, 2.0], [3.0, 5.0]]
+    assert data.best("all", "mean").value == 4.0
+
+
+def test_an_empty_score_is_a_failed_run(tmp_path):
+    frame = table()
+    frame.loc[(frame.run == 11) & (frame.s == 5) & (frame.t == 300), "ret"] = np.nan
+    import_any(written(tmp_path, frame), tmp_path / "out", id=ID, map=MAP)
+    data = Landscape(tmp_path / "out" / ID)
+    assert data.sql("SELECT config_id, seed FROM runs WHERE status = 'diverged'").fetchall() == [(11, 5)]
+    assert validate(data.path) == []
+
+
+def test_our_own_flat_table_comes_back(tmp_path):
+    write_landscape(tmp_path / "a", tables(), manifest(), SPACE)
+    original = Landscape(tmp_path / "a")
+    export_table(original, tmp_path / "flat.csv.gz")
+    roles = ("config_id=config_id", "seed=seed", "seed_role=seed_role", "step=step", "status=status")
+    roles += ("eval_return=metric", "wall_seconds=wall_seconds", *(f"{name}=hyperparameter" for name in SPACE.names))
+    import_any(tmp_path / "flat.csv.gz", tmp_path / "out", id=ID, map=roles)
+    data = Landscape(tmp_path / "out" / ID)
+    assert data.manifest.seeds == original.manifest.seeds
+    assert np.array_equal(data.grid.values, original.grid.values)
+    assert data.config(3)["learning_rate"] == pytest.approx(configs()[3]["learning_rate"])
+    assert ("interval" in data.config(3)) == ("interval" in configs()[3])
+    assert validate(data.path) == []
+
+
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        ((), r"runs\.csv: --map: not a format that is known"),
+        (("ret=reward",), "--map: unknown role 'reward'"),
+        (("rett=metric",), "--map: metric: no column 'rett' in runs.csv; it has run, hp.lr"),
+        (("ret=metric", "ret=step"), "the column 'ret' is metric already"),
+        (("s=seed", "t=seed"), "one column can be seed, got s, t"),
+        (("ret=metric",), "a column has to be a hyperparameter"),
+        (("hp.lr=hyperparameter",), "a column has to be a metric"),
+        (("map.txt",), r"expected column=role or a \.yaml file, got 'map\.txt'"),
+        ((*MAP[1:], "hp.net=step"), "the column 'hp.net' is hyperparameter already"),
+    ],
+)
+def test_wrong_mappings_are_refused(tmp_path, roles, message):
+    with pytest.raises(InputError, match=message):
+        import_any(written(tmp_path, table()), tmp_path / "out", id=ID, map=roles)
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "value", "message"),
+    [
+        (3, "ret", "high", r"runs\.csv:5: ret: expected a number, got 'high'"),
+        (4, "s", 1.5, r"runs\.csv:6: s: expected a whole number, got 1\.5"),
+        (5, "t", 100.5, r"runs\.csv: line 7: the budget 100\.5 is not a whole number of steps"),
+        (2, "hp.lr", 7.0, r"runs\.csv:4: configuration 10 has other hyperparameters than before"),
+        (1, "t", 300, r"runs\.csv:3: another row has the same configuration, seed and step"),
+    ],
+)
+def test_wrong_cells_are_named_with_their_line(tmp_path, row, column, value, message):
+    frame = table().astype({column: object})
+    frame.loc[row, column] = value
+    with pytest.raises(InputError, match=message):
+        import_any(written(tmp_path, frame), tmp_path / "out", id=ID, map=MAP)
+
+
+def test_wrong_status_and_roles(tmp_path):
+    frame = table().assign(status="finished", role="train")
+    with pytest.raises(InputError, match="status 'finished'; allowed: done, stopped"):
+        import_any(written(tmp_path, frame), tmp_path / "out", id=ID, map=(*MAP, "status=status"))
+    with pytest.raises(InputError, match=r"runs\.csv:2: seed role 'train'; allowed: tuning, test"):
+        import_any(tmp_path / "runs.csv", tmp_path / "out", id=ID, map=(*MAP, "role=seed_role"))
