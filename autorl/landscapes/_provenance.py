@@ -50,7 +50,7 @@ def engine_hash() -> str:
 
     root = Path(autorl.__file__).parent
     engine = [*(root / "population").glob("*.py"), *(root / "population" / "environments").glob("*.py")]
-    return code_hash([*engine, root / "trainers" / "population.py", root / "seeds.py"], root)
+    return code_hash([*engine, root / "seeds.py"], root)
 
 
 def code_hash(files: Iterable[Path], root: Path) -> str:

@@ -171,9 +171,15 @@ def _overshoot(tables: Tables) -> int:
 
 def _space(document: Mapping[str, Any]) -> Space:
     """The search space as the study resolves it."""
-    constants = {"n_envs": document["environment"]["n_envs"], "horizon": document["fidelity"]["steps"]}
-    parts = {name: load_space(part["space"], None, constants) for name, part in document.get("algorithms", {}).items()}
-    return compile_algorithms(parts) if parts else load_space(document["space"], None, constants)
+    ours = {"n_envs": document["environment"]["n_envs"], "horizon": document["fidelity"]["steps"]}
+
+    def load(source: Any) -> Space:
+        space = load_space(source)
+        used = {name: value for name, value in ours.items() if name in (*space.missing, *space.constants)}
+        return space.with_constants(used) if used else space
+
+    parts = {name: load(part["space"]) for name, part in document.get("algorithms", {}).items()}
+    return compile_algorithms(parts) if parts else load(document["space"])
 
 
 def _tables(connection: sqlite3.Connection, space: Space, environment: str, metric: str) -> Tables:

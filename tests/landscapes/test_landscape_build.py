@@ -11,6 +11,7 @@ import autorl
 from autorl.cli import app
 from autorl.landscapes import Landscape
 from autorl.landscapes._provenance import checkout_commit, code_hash
+from autorl.space import load_space
 from autorl.study.study import cpu
 
 STUDY = {
@@ -136,3 +137,14 @@ def test_comments_do_not_count_as_code(tmp_path):
     plain = hashed('def f(x):\n    """What."""\n    return x + 1\n')
     assert hashed("# Why.\ndef f(x):\n    return (x\n            + 1)\n") == plain
     assert hashed("def f(x):\n    return x + 2\n") != plain
+
+
+def test_the_space_is_that_of_the_study_file(tmp_path):
+    """Its hash does not depend on the horizon unless a constraint does."""
+    spaces = []
+    for steps in (90, 180):
+        folder = tmp_path / str(steps)
+        folder.mkdir()
+        build(folder, fidelity={"steps": steps, "evaluations": 3})
+        spaces.append(Landscape(folder / "out" / "my/synthetic/bowl").space)
+    assert spaces[0].hash == spaces[1].hash == load_space(STUDY["space"]).hash
