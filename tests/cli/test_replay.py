@@ -1,0 +1,85 @@
+"""`autorl replay`: the schedule beside the population's best, its own seeds to the bit, and a file that trains it."""
+
+import sqlite3
+
+import pytest
+import yaml
+from cli_support import STUDY, as_json, autorl, finished_study
+
+PBT = {
+    "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.2, "rate": 0.2}, "drift": 0.6}},
+    "optimizer": {"name": "pbt", "population": 4, "generations": 5, "quantile": 0.5},
+    "budget": {"runs": 8},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return finished_study(tmp_path_factory.mktemp("replay"), **PBT)
+
+
+def test_the_schedule_stands_beside_the_populations_best(folder):
+    text = autorl("replay", folder, "--quiet").stdout
+    found = as_json("test", folder, "--quiet")
+    schedule = found["incumbent"]["schedule"]
+    assert len(schedule) > 1, "the case is chosen so that the winner has a schedule"
+    assert [line.split(":")[0].strip() for line in text.splitlines()[1 : 1 + len(schedule)]] == [
+        f"from step {part['from_step']}" for part in schedule
+    ]
+    best, retrained = (next(line for line in text.splitlines() if name in line) for name in ("best", "retrained"))
+    assert f"{found['tuning']['value']:.6g}" in best
+    assert f"{found['test']['value']:.6g}" in retrained
+    assert "6 held-out seeds" in retrained
+
+
+def test_own_seeds_are_reproduced_to_the_bit_and_a_changed_record_is_noticed(folder, tmp_path):
+    assert as_json("replay", folder, "--own-seeds", "--quiet")["own_seeds"] == {"reproduced": True}
+    assert "reproduced to the last bit" in autorl("replay", folder, "--own-seeds", "--quiet").stdout
+    with sqlite3.connect(folder / "study.sqlite") as connection:
+        best = as_json("test", folder, "--quiet")["incumbent"]["proposal"]
+        rows = connection.execute("SELECT seq, body FROM event WHERE kind = 'outcome'").fetchall()
+        seq, body = next((seq, body) for seq, body in rows if f'"segment":"{best}.1"' in body.replace(" ", ""))
+        connection.execute("UPDATE event SET body = ? WHERE seq = ?", (_nudged(body), seq))
+        connection.commit()
+        try:
+            error = autorl("replay", folder, "--own-seeds", "--quiet", code=1).stderr
+            assert "seeds 1 give other curves than those recorded" in error
+        finally:
+            connection.execute("UPDATE event SET body = ? WHERE seq = ?", (body, seq))
+            connection.commit()
+
+
+def _nudged(body):
+    """The outcome with the last score off by one unit in the last place."""
+    import json
+    import math
+
+    event = json.loads(body)
+    metrics = event["reports"][-1][1] if isinstance(event["reports"][-1], list) else event["reports"][-1]["metrics"]
+    metrics["eval_return"] = math.nextafter(metrics["eval_return"], 9.0)
+    return json.dumps(event)
+
+
+def test_the_exported_schedule_is_a_study_file_that_trains_it(folder, tmp_path):
+    file = tmp_path / "schedule.yaml"
+    autorl("replay", folder, "--schedule", file, "--quiet")
+    document = yaml.safe_load(file.read_text())
+    assert document["optimizer"]["name"] == "schedule"
+    assert document["seeds"] == {"tuning": [0, 1], "test": list(range(100, 106))}
+    again = as_json("tune", file, "--out", tmp_path / "again", "--quiet")
+    found = as_json("test", folder, "--quiet")
+    assert again["incumbent"]["schedule"] == found["incumbent"]["schedule"]
+    assert again["tuning"]["value"] == pytest.approx(found["tuning"]["value"], abs=1e-12)
+    assert again["test"]["value"] == pytest.approx(found["test"]["value"], abs=1e-12)
+
+
+def test_a_file_that_cannot_be_written_is_one_line(folder, tmp_path):
+    error = autorl("replay", folder, "--schedule", tmp_path / "no" / "file.yaml", "--quiet", code=2).stderr
+    assert "cannot be written" in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_schedule_without_changes_is_one_line(tmp_path):
+    text = autorl("replay", finished_study(tmp_path), "--quiet").stdout
+    assert text.count("from step") == 1
+    assert STUDY["optimizer"] == "random"

@@ -1,0 +1,48 @@
+"""The optimizer `schedule`: one chain of given configurations, cut where they change."""
+
+import pytest
+
+from autorl.optimizers import make
+from autorl.optimizers.conformance import space_of
+from autorl.optimizers.simulation import simulate
+from autorl.types import InputError, Status
+
+SPACE = space_of("types")
+CHANGEABLE = {"rate", "gamma"}
+
+
+def planned(schedule, **more):
+    return lambda: make("schedule", SPACE, horizon=100, changeable=CHANGEABLE, schedule=schedule, **more)
+
+
+def test_parts_are_trained_one_after_another_to_the_horizon():
+    parts = {"60": {"rate": 1e-3, "gamma": 0.9}, "0": {"rate": 1e-2}, 25: {"rate": 1e-4}}
+    simulation = simulate(planned(parts), lambda number, proposal: 0.0, 9, lag=4)
+    found = [(one.config["rate"], one.config["gamma"], one.until, one.resume_from) for one in simulation.proposals]
+    assert found == [(1e-2, 0.99, 25, None), (1e-4, 0.99, 60, 0), (1e-3, 0.9, 100, 1)]
+    assert simulation.done
+    assert {proposal.member for proposal in simulation.proposals} == {"0"}, "a continuation, no exploit"
+
+
+def test_a_failed_part_ends_it():
+    simulation = simulate(
+        planned({"0": {}, "50": {"rate": 1e-4}}), lambda i, p: 0.0, 9, fail=lambda number, p: Status.CRASH
+    )
+    assert simulation.done
+    assert len(simulation.proposals) == 1
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ({"10": {}}, "starts at step 0, got 10"),
+        ({"0": {}, "100": {}}, "a step below 100, got '100'"),
+        ({"0": {}, "soon": {}}, "a step below 100, got 'soon'"),
+        ({"0": 3}, "expected a configuration, got 3"),
+        ({"0": {}, "50": {"layers": 3}}, "layers cannot change during training"),
+        ({"0": {"rate": 9.0}}, "outside"),
+    ],
+)
+def test_what_is_wrong_is_named(schedule, message):
+    with pytest.raises(InputError, match=message):
+        planned(schedule)()
