@@ -246,6 +246,10 @@ class PBT(Population[PBTOptions]):
 def _check(problem: Problem, options: PBTOptions, population: int, name: str) -> None:
     if not problem.changeable:
         raise InputError(f"{name} changes hyperparameters during training: mark some `changeable: true`", key="space")
+    starts = len(problem.initial)
+    if starts > population:
+        message = f"the default and {starts - 1} warm starts do not fit into a population of {population}"
+        raise InputError(message, key="optimizer.population")
     if options.frequencies == 1:
         return
     if not options.synchronous:

@@ -295,6 +295,12 @@ def test_wrong_options(options, message):
         factory(**options)()
 
 
+def test_warm_starts_that_do_not_fit_are_not_dropped_silently():
+    rng = np.random.default_rng(0)
+    with pytest.raises(InputError, match="the default and 5 warm starts do not fit into a population of 4"):
+        factory(initial=[SPACE.sample(rng) for _ in range(5)])()
+
+
 # -- a task whose optimum moves ----------------------------------------------------------------------------------------
 
 MOVING = load_space(

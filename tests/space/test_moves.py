@@ -171,6 +171,18 @@ def test_a_parent_that_would_bring_a_fixed_child_is_not_the_forced_move():
     assert space.perturb({"kind": "b", "fixed": 3}, rng, resample=1) == {"kind": "b", "fixed": 3}
 
 
+def test_placing_values_keeps_the_rest_and_the_rules(mixed):
+    rng = np.random.default_rng(0)
+    start = mixed.default()
+    placed = mixed.place(start, {"clip": 0.125, "optimizer": "sgd"}, rng, mixed.changeable)
+    assert mixed.is_valid(placed)
+    assert 0 <= placed["momentum"] <= 0.99, "what becomes active is drawn"
+    assert changes(start, placed) == {"clip": 0.125, "optimizer": "sgd"}
+    assert mixed.place(start, {"momentum": 0.5}, rng, mixed.changeable) == start, "what is not active is dropped"
+    assert mixed.place(start, {"n_steps": 16}, rng, mixed.changeable) is None, "batch_size <= n_steps"
+    assert mixed.place(start, {"optimizer": "sgd"}, rng, ["optimizer"]) == start, "momentum may not appear"
+
+
 def test_nothing_changeable_means_no_move():
     space = Space.from_dict({"hyperparameters": {"x": {"type": "float", "lower": 0, "upper": 1}}})
     assert space.perturb({"x": 0.3}, np.random.default_rng(0)) == {"x": 0.3}
