@@ -44,6 +44,7 @@ limits: {segment_seconds: 10, memory_gb: 1.5, disk_gb: null}
 warm_start: [{x: 0.5, k: "07"}, {x: 0.1, k: "yes", n: 3}]
 test: {top: 5}
 keep: {checkpoints: top}
+landscape: {id: me/synthetic/Quadratic, bounds: [0, 500], licence: MIT}
 """
 
 
@@ -56,6 +57,12 @@ def loaded(tmp_path, text, overrides=None):
 def test_every_key_is_read_as_what_it_says(tmp_path):
     spec = loaded(tmp_path, EVERY_KEY)
     assert set(yaml.safe_load(EVERY_KEY)) == set(Spec.model_fields) - {"algorithms", "path"}, "no key is left out"
+    assert spec.landscape is not None
+    assert (spec.landscape.id, spec.landscape.bounds, spec.landscape.licence) == (
+        "me/synthetic/Quadratic",
+        (0, 500),
+        "MIT",
+    )
     assert spec.trainers == {
         "": TrainerSpec("synthetic", FrozenMap(noise=1e-3, log=("1e-3", "09", "on"), bounds={"x": (0, 1)}))
     }

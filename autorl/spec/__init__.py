@@ -1,0 +1,16 @@
+"""The study file: its sections, and how it is read, checked and frozen."""
+
+from autorl.spec.sections import EnvironmentSection, OptimizerSection, SeedsSection, TrainerSection
+from autorl.spec.study_file import UNLIMITED, Spec, load_spec, parse_override, thaw
+
+__all__ = [
+    "UNLIMITED",
+    "EnvironmentSection",
+    "OptimizerSection",
+    "SeedsSection",
+    "Spec",
+    "TrainerSection",
+    "load_spec",
+    "parse_override",
+    "thaw",
+]

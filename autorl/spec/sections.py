@@ -1,0 +1,303 @@
+"""The sections of a study file: their keys, defaults and what each allows by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+from autorl.seeds import SeedPlan
+from autorl.statistics.aggregates import parse_aggregate
+from autorl.statistics.reductions import parse_reduction
+from autorl.types import EnvironmentSpec, FrozenMap, TrainerSpec
+
+
+def _integral(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("expected a whole number")
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool | str):
+        raise ValueError("expected a number")
+    return value
+
+
+def _penalty(value: str | float) -> str | float:
+    if value != "worst" and (isinstance(value, bool | str) or not math.isfinite(value)):
+        raise ValueError(f"should be 'worst' or a finite number, got {value!r}")
+    return value
+
+
+Count = Annotated[int, BeforeValidator(_integral), Field(ge=1)]
+Whole = Annotated[int, BeforeValidator(_integral), Field(ge=0)]
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Positive = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """One mapping of the study file: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TrainerSection(Section):
+    name: str
+    """`sb3/ppo`, `population/ppo`, `command`, `python:module:function`, ...; `autorl trainers` lists them."""
+    kwargs: dict[str, Any] = {}
+    """The trainer's own options."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    def resolve(self) -> TrainerSpec:
+        return TrainerSpec(self.name, FrozenMap(self.kwargs))
+
+
+class EnvironmentSection(Section):
+    id: str | None = None
+    """Any Gymnasium id, or `module:Env-v0` to import the module first."""
+    kwargs: dict[str, Any] = {}
+    """Arguments of the environment's constructor."""
+    wrappers: list[Any] = []
+    """`module:Class` or `{"module:Class": {arguments}}`, applied in order."""
+    n_envs: Count = 1
+    """Copies stepped together."""
+    normalize: bool | dict[str, Any] = False
+    """Running normalisation of observations and rewards; arguments of SB3's VecNormalize."""
+    vec_env: Literal["dummy", "subproc"] = "dummy"
+    """All copies in the training process, or a process each."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_id(cls, value: Any) -> Any:
+        return {"id": value} if isinstance(value, str) else value
+
+    def resolve(self) -> EnvironmentSpec:
+        normalize = FrozenMap(self.normalize) if isinstance(self.normalize, dict) else self.normalize
+        wrappers = FrozenMap(wrappers=self.wrappers)["wrappers"]
+        return EnvironmentSpec(self.id, FrozenMap(self.kwargs), wrappers, self.n_envs, normalize, self.vec_env)
+
+
+class AlgorithmSection(Section):
+    trainer: TrainerSection
+    """The trainer of this algorithm."""
+    space: str | dict[str, Any]
+    """Its search space; names are prefixed with the algorithm's."""
+
+
+class ObjectiveSection(Section):
+    metric: str = "eval_return"
+    """A metric the trainer reports, or `wall_seconds` or `environment_steps`."""
+    reduce: str = "last"
+    """How a learning curve becomes a number: last, best, mean_last(k), auc."""
+    direction: Literal["maximize", "minimize"] = "maximize"
+
+    @field_validator("reduce")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        parse_reduction(value, "objective.reduce")
+        return value
+
+
+class ConstraintSection(Section):
+    metric: str
+    max: Number | None = None
+    min: Number | None = None
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Self:
+        if (self.max is None) == (self.min is None):
+            raise ValueError("needs exactly one of `max` and `min`")
+        return self
+
+
+class FidelitySection(Section):
+    steps: Count
+    """Length of a full run in counted environment steps (optimizer steps for RLHF); also the horizon of schedules."""
+    evaluations: Count = 10
+    """Equally spaced evaluations of a full run."""
+    episodes: Count = 32
+    """Episodes of each evaluation."""
+
+
+class OptimizerSection(Section):
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str = "tpe"
+    """`autorl optimizers` lists them with their options, which are further keys of this mapping."""
+    stop: Literal["median"] | None = None
+    """Cut runs that are below the median of their peers at a rung."""
+    rungs: Count | None = None
+    """How many rungs `stop` compares at (default 5), or the optimizer's own option of this name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("stop") is not None:
+            return {"rungs": 5} | value
+        return {"name": value} if isinstance(value, str) else value
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+class BudgetSection(Section):
+    """Exactly one of these. The test phase is apart."""
+
+    runs: Positive | None = None
+    """Full-run equivalents: tuning steps / fidelity.steps, over all seeds and rungs, charged when proposed."""
+    configurations: Count | None = None
+    """Proposals that start from scratch."""
+    environment_steps: Count | None = None
+    """Tuning steps, charged when proposed."""
+    hours: Positive | None = None
+    """Wall-clock hours of the driver, over all its sessions; gives up the same-table guarantee."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"needs exactly one of runs, configurations, environment_steps, hours; got {given or 'none'}"
+            )
+        return self
+
+
+class SeedsSection(Section):
+    tuning: Count | list[Any] = 3
+    """A count n (seeds 0..n-1) or a list."""
+    test: Whole | list[Any] = 10
+    """A count m (seeds 100..100+m-1) or a list; disjoint from `tuning`."""
+
+    def resolve(self) -> SeedPlan:
+        return SeedPlan(self.tuning, self.test)
+
+
+class EvaluationSection(Section):
+    seeds: Literal["fixed", "racing"] = "fixed"
+    """Every tuning seed for every proposal, or more seeds only for those that hold against the incumbent."""
+    min: Count = 1
+    """Racing: seeds of every proposal."""
+    max: Count | None = None
+    """Racing: seeds of an incumbent; default all tuning seeds."""
+    rule: Literal["mean", "t"] = "mean"
+    """Racing: a proposal is dropped when its paired mean is below the incumbent's (mean), or significantly so (t)."""
+    aggregate: str = "mean"
+    """Over seeds: mean, median, iqm, cvar(0.2), quantile(0.25)."""
+
+    @field_validator("aggregate")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        parse_aggregate(value, "evaluation.aggregate")
+        return value
+
+
+class ExecutorSection(Section):
+    name: Literal["in_process", "threads", "processes"] | None = None
+    """Default: threads for `population/*`, processes for the rest."""
+    workers: Count | None = None
+    """Segments at once; default the machine's cores. Never changes a result."""
+    devices: list[str | int] = []
+    """CUDA devices the slots take in turn, for the processes executor."""
+
+
+class FailuresSection(Section):
+    penalty: Annotated[str | float, AfterValidator(_penalty)] = "worst"
+    """Score of a failed seed: the worst told so far at that fidelity, or a number (in the metric's own direction)."""
+    retries: Whole = 3
+    """How often a segment whose worker was lost is tried again."""
+
+
+class LimitsSection(Section):
+    segment_seconds: Positive | None = None
+    """Wall-clock limit of one segment; gives up the same-table guarantee."""
+    memory_gb: Positive | None = None
+    """Resident memory of one segment, in GiB."""
+    disk_gb: Positive | None = 20
+    """Checkpoints of the study together, in GiB; checked before each segment that saves one."""
+
+
+class TestSection(Section):
+    __test__ = False  # not a test class, whatever its name suggests to pytest
+    top: Whole = 3
+    """How many of the best proposals are trained on test seeds, the incumbent one of them; they never re-rank it."""
+
+
+class KeepSection(Section):
+    checkpoints: Literal["incumbent", "top", "lineage", "none"] = "incumbent"
+    """Which checkpoints outlive the study: the incumbent's test runs, also the top k's, every one, or none."""
+
+
+class WarmStartSection(Section):
+    """Configurations of another study, or of a landscape, to begin with."""
+
+    study: str | None = None
+    """Another study's folder; relative to the study file or the working folder. This or `landscape`."""
+    landscape: str | None = None
+    """An id or a folder."""
+    top: Count = 5
+    """How many configurations: the best by the interquartile mean over their tuning seeds."""
+    sql: str | None = None
+    """Or a query: the configurations of its column `config_id`, in its order."""
+    misfits: Literal["refuse", "skip"] = "refuse"
+    """What becomes of configurations outside this study's space."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.study is None) == (self.landscape is None):
+            raise ValueError("needs exactly one of `study` and `landscape`")
+        return self
+
+    @property
+    def source(self) -> str:
+        return self.study or self.landscape or ""
+
+
+def _kind_of_start(value: Any) -> str:
+    return "(source)" if isinstance(value, Mapping | WarmStartSection) else "(list)"
+
+
+# The tags are no keys of the file: `_is_key` leaves them out of a location.
+WarmStart = Annotated[
+    Annotated[list[dict[str, Any]], Tag("(list)")] | Annotated[WarmStartSection, Tag("(source)")],
+    Discriminator(_kind_of_start),
+]
+
+
+class LandscapeSection(Section):
+    """What `autorl landscape build` writes once everything is trained; nothing else reads it."""
+
+    id: str
+    """namespace/algorithm/environment."""
+    bounds: tuple[Number | None, Number | None] = (None, None)
+    """Smallest and largest value the objective can take; null = unbounded."""
+    description: str = ""
+    licence: str = ""
+    citation: str = ""
+    url: str = ""
+    creator: str = ""
+
+    @field_validator("bounds")
+    @classmethod
+    def _ordered(cls, value: tuple[float | None, float | None]) -> tuple[float | None, float | None]:
+        if value[0] is not None and value[1] is not None and value[0] >= value[1]:
+            raise ValueError(f"should be [low, high], got {list(value)}")
+        return value

@@ -1,0 +1,417 @@
+"""The study file: every key, its default and what it allows.
+
+`load_spec` reads YAML (or a mapping), applies `--set` overrides, checks everything that can be checked without
+training, and returns a frozen `Spec`. `Spec.freeze` gives the self-contained YAML that is stored with the study: the
+search space is written out, seed counts become lists, paths become absolute, so the study never depends on a file that
+may change later.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, get_args
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
+from autorl.landscapes.warm_start import fitting, misfit, starting_configurations
+from autorl.seeds import SeedPlan
+from autorl.space import (
+    Document,
+    Dumper,
+    Space,
+    compile_algorithms,
+    load_space,
+    parse_document,
+    read_document,
+    split_algorithm,
+    unknown_key,
+)
+from autorl.space.canonical import jsonable
+from autorl.spec.sections import (
+    AlgorithmSection,
+    BudgetSection,
+    ConstraintSection,
+    Count,
+    EnvironmentSection,
+    EvaluationSection,
+    ExecutorSection,
+    FailuresSection,
+    FidelitySection,
+    KeepSection,
+    LandscapeSection,
+    LimitsSection,
+    ObjectiveSection,
+    OptimizerSection,
+    Section,
+    SeedsSection,
+    TestSection,
+    TrainerSection,
+    WarmStart,
+    WarmStartSection,
+    Whole,
+)
+from autorl.trainers import REPLAYING
+from autorl.types import Config, FrozenMap, InputError, TrainerSpec
+
+UNLIMITED = 10**9  # configurations: the budget of an embedded search, which ends when its caller stops asking
+
+
+class Spec(Section):
+    """A study file, checked. `space`, `plan` and the specs of trainers are resolved on it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    name: str = "study"
+    seed: Whole = 0
+    trainer: TrainerSection | None = None
+    environment: EnvironmentSection = EnvironmentSection()
+    space: str | dict[str, Any] | None = None
+    algorithms: dict[str, AlgorithmSection] | None = None
+    objective: list[ObjectiveSection] = Field(default_factory=lambda: [ObjectiveSection()])
+    constraints: list[ConstraintSection] = Field(default_factory=list)
+    fidelity: FidelitySection
+    optimizer: OptimizerSection = OptimizerSection()
+    budget: BudgetSection
+    seeds: SeedsSection = SeedsSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    parallelism: Count = 8
+    asynchronous: bool = False
+    executor: ExecutorSection = ExecutorSection()
+    failures: FailuresSection = FailuresSection()
+    limits: LimitsSection = LimitsSection()
+    warm_start: WarmStart = Field(default_factory=list)
+    test: TestSection = TestSection()
+    keep: KeepSection = KeepSection()
+    landscape: LandscapeSection | None = None
+    path: str | None = None
+    """Folder modules are imported from; default the study file's."""
+    _document: Document | None = PrivateAttr(None)
+
+    @field_validator("objective", mode="before")
+    @classmethod
+    def _one_objective(cls, value: Any) -> Any:
+        return value if isinstance(value, list) else [value]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.algorithms is None) == (self.trainer is None):
+            raise ValueError("needs either `trainer` and `space`, or `algorithms`")
+        if (self.algorithms is None) == (self.space is None):
+            raise ValueError("needs `space` beside `trainer`; `algorithms` bring their own")
+        if not self.objective:
+            raise ValueError("`objective` needs at least one entry")
+        if self.evaluation.max is not None and self.evaluation.max < self.evaluation.min:
+            raise ValueError("`evaluation.max` is below `evaluation.min`")
+        return self
+
+    # -- resolved: what the rest of the package asks for -----------------------------------------------------------
+
+    @cached_property
+    def plan(self) -> SeedPlan:
+        return self.seeds.resolve()
+
+    @cached_property
+    def search_space(self) -> Space:
+        """The space all optimizers see; with `algorithms`, one conditional space over all of them."""
+        if self.algorithms is not None:
+            return compile_algorithms({name: self._load(part.space) for name, part in self.algorithms.items()})
+        assert self.space is not None
+        return self._load(self.space)
+
+    @property
+    def starts(self) -> list[dict[str, Any]]:
+        """The configurations to begin with, after the default one."""
+        assert isinstance(self.warm_start, list), "load_spec looks sources up"
+        return self.warm_start
+
+    def _load(self, source: str | dict[str, Any]) -> Space:
+        space = load_space(source, self._folder)
+        ours = {"n_envs": self.environment.n_envs, "horizon": self.fidelity.steps}
+        used = {name: value for name, value in ours.items() if name in (*space.missing, *space.constants)}
+        return space.with_constants(used) if used else space
+
+    @cached_property
+    def evaluation_steps(self) -> tuple[int, ...]:
+        """Nominal steps of a full run's evaluations, equally spaced, the last at the end."""
+        steps, n = self.fidelity.steps, self.fidelity.evaluations
+        return tuple(sorted({steps * k // n for k in range(1, n + 1)} - {0}))
+
+    @property
+    def trainers(self) -> dict[str, TrainerSpec]:
+        """Every trainer the study may use, by algorithm ("" when there is one)."""
+        if self.algorithms is not None:
+            return {name: self._trainer(section.trainer) for name, section in self.algorithms.items()}
+        assert self.trainer is not None
+        return {"": self._trainer(self.trainer)}
+
+    def _trainer(self, section: TrainerSection) -> TrainerSpec:
+        """Scripts and functions are looked for beside the study file unless it says where."""
+        of_user = section.name == "command" or section.name.startswith("python:")
+        where = {"path": self.path} if of_user and self.path is not None else {}
+        return TrainerSpec(section.name, FrozenMap({**where, **section.kwargs}))
+
+    def trainer_for(self, config: Config) -> tuple[TrainerSpec, Config]:
+        """The trainer of a configuration and the configuration as that trainer knows it (no algorithm prefix)."""
+        if self.algorithms is None:
+            return self.trainers[""], config
+        algorithm, own = split_algorithm(config)
+        return self.trainers[algorithm], own
+
+    def objectives(self) -> tuple[Objective, ...]:
+        return tuple(Objective(section.metric, section.reduce, section.direction) for section in self.objective)
+
+    def judge(self) -> Judge:
+        constraints = [Constraint(section.metric, section.max, section.min) for section in self.constraints]
+        penalty = None if isinstance(self.failures.penalty, str) else self.failures.penalty
+        return Judge(self.objectives(), constraints, self.evaluation.aggregate, penalty)
+
+    def policy(self) -> Fixed | Racing:
+        if self.evaluation.seeds == "fixed":
+            return Fixed(self.plan.tuning)
+        maximum = self.evaluation.max or len(self.plan.tuning)
+        return Racing(self.plan.tuning, self.evaluation.min, maximum, self.evaluation.rule)
+
+    @property
+    def full_runs(self) -> float:
+        """Full-length proposals the budget pays for at the first seeds: what an optimizer may plan with."""
+        per_proposal = len(self.policy().first)
+        budget = self.budget
+        if budget.configurations is not None:
+            return math.inf if budget.configurations >= UNLIMITED else float(budget.configurations)
+        if budget.environment_steps is not None:
+            return budget.environment_steps / (self.fidelity.steps * per_proposal)
+        return budget.runs / per_proposal if budget.runs is not None else float("inf")
+
+    @property
+    def indeterminate(self) -> str | None:
+        """Why the same file may give another table, or None when it cannot."""
+        reasons = [
+            ("asynchronous: true", self.asynchronous),
+            ("a budget in hours", self.budget.hours is not None),
+            ("limits.segment_seconds", self.limits.segment_seconds is not None),
+            ("limits.memory_gb", self.limits.memory_gb is not None),
+            ("an objective in wall-clock seconds", any(o.metric == "wall_seconds" for o in self.objective)),
+            ("a constraint in wall-clock seconds", any(c.metric == "wall_seconds" for c in self.constraints)),
+        ]
+        found = [text for text, holds in reasons if holds]
+        return ", ".join(found) if found else None
+
+    @property
+    def _folder(self) -> Path | None:
+        return Path(self.path) if self.path else None
+
+    def located(self, error: InputError) -> InputError:
+        """`error` with the file and line of its key, when the study was read from a file."""
+        return error if self._document is None or error.file is not None else self._document.located(error)
+
+    def freeze(self) -> str:
+        """The study file as stored: self-contained YAML with every default written out."""
+        data = self.model_dump(mode="json")
+        if self.space is not None:
+            data["space"] = load_space(self.space, self._folder).to_dict()
+        for name, section in (self.algorithms or {}).items():
+            data["algorithms"][name]["space"] = load_space(section.space, self._folder).to_dict()
+        data["seeds"] = {"tuning": list(self.plan.tuning), "test": list(self.plan.test)}
+        data["optimizer"] = {**self.optimizer.model_dump(), **self.optimizer.options}
+        kept = {key: value for key, value in data.items() if value is not None}
+        return str(yaml.dump(kept, Dumper=Dumper, sort_keys=False))
+
+
+def load_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Spec:
+    """Read a study file, or take a mapping; `overrides` are values by dotted key, as given to `--set`.
+
+    Raises:
+        InputError: naming file, key, line, what is wrong and what is allowed.
+    """
+    if isinstance(source, Mapping):
+        document, folder = Document(dict(source), {}), Path.cwd()
+    else:
+        document, folder = read_document(source), Path(source).resolve().parent
+    if not isinstance(document.data, Mapping):
+        raise document.error("expected a mapping of keys such as `trainer`, `space`, `budget`")
+    data = _copied(document.data)
+    data.setdefault("path", str(folder))
+    if not isinstance(source, Mapping):
+        data.setdefault("name", Path(source).stem)
+    for key, value in (overrides or {}).items():
+        _override(data, key, value)
+    _fill_defaults(data)
+    _pin_landscapes(data)
+    spec = _validated(data, document)
+    spec._document = document
+    _check_resolved(spec, document)
+    return _with_starts(spec, document)
+
+
+def thaw(text: str, file: str) -> Spec:
+    """The spec of a frozen study file, as `Spec.freeze` wrote it.
+
+    Raises:
+        InputError: the file was changed by hand into something that is no study, or is torn.
+    """
+    document = parse_document(text, file)
+    return _validated(document.data, document)
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """`fidelity.steps=5e4` as (key, value); the value is read as YAML.
+
+    Raises:
+        InputError: there is no `=`.
+    """
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise InputError(f"expected key=value, got {text!r}", file="--set")
+    return key.strip(), parse_document(value, "--set").data
+
+
+def _validated(data: Any, document: Document) -> Spec:
+    try:
+        return Spec.model_validate(data)
+    except InputError as error:
+        raise document.located(error) from None
+    except ValidationError as error:
+        raise _first_problem(error, document) from None
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    return value
+
+
+def _override(data: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    place: Any = data
+    for depth, name in enumerate(parents):
+        if name in ("trainer", "optimizer", "environment") and isinstance(place.get(name), str):
+            place[name] = {"id" if name == "environment" else "name": place[name]}
+        place = place.setdefault(name, {})
+        if not isinstance(place, dict):
+            raise InputError(f"{'.'.join(parents[: depth + 1])} is not a mapping", file="--set", key=key)
+    place[last] = value
+
+
+def _fill_defaults(data: dict[str, Any]) -> None:
+    """Defaults that depend on the trainer: a Python function has no environment steps and returns one value."""
+    trainer = data.get("trainer")
+    name = trainer.get("name") if isinstance(trainer, Mapping) else trainer
+    if isinstance(name, str) and name.startswith("python:"):
+        data.setdefault("fidelity", {"steps": 1, "evaluations": 1, "episodes": 1})
+        objective = data.setdefault("objective", {})
+        if isinstance(objective, dict):
+            objective.setdefault("metric", "value")
+
+
+def _pin_landscapes(data: dict[str, Any]) -> None:
+    """Landscapes that trainers replay, by their absolute folder: a study is resumed from any working folder."""
+    from autorl.landscapes import find_landscape
+
+    algorithms = data.get("algorithms")
+    sections = [data, *(algorithms.values() if isinstance(algorithms, dict) else ())]
+    for trainer in (section.get("trainer") for section in sections if isinstance(section, dict)):
+        if not isinstance(trainer, dict) or trainer.get("name") not in REPLAYING:
+            continue
+        kwargs = trainer.get("kwargs")
+        if isinstance(kwargs, dict) and isinstance(kwargs.get("landscape"), str):
+            found = find_landscape(kwargs["landscape"], folder=data["path"])
+            if found is not None:  # if there is none, the trainer says so when the study is set up
+                kwargs["landscape"] = str(found.resolve())
+
+
+def _check_resolved(spec: Spec, document: Document) -> None:
+    """What a model cannot check: seeds and space, so that their errors come before any training."""
+    try:
+        plan = spec.plan
+        if spec.evaluation.seeds == "racing" and max(spec.evaluation.max or 1, spec.evaluation.min) > len(plan.tuning):
+            message = f"racing up to more seeds than the {len(plan.tuning)} in seeds.tuning"
+            raise InputError(message, key="evaluation")
+        _space_located(spec, document)
+    except InputError as error:
+        raise (document.located(error) if error.file is None else error) from None
+
+
+def _with_starts(spec: Spec, document: Document) -> Spec:
+    """The spec with its warm start as a list of configurations of its space: the study depends on no other data."""
+    section, chosen = spec.warm_start, list[tuple[str, Mapping[str, Any]]]()
+    if isinstance(section, list):
+        chosen = [(f"warm_start[{number}]", config) for number, config in enumerate(section)]
+    else:
+        try:
+            chosen += starting_configurations(section.source, section.top, section.sql, folder=spec.path)
+        except InputError as error:
+            key = "warm_start.sql" if error.key == "sql" else "warm_start"
+            where = f"{error.file}: " if error.file else ""
+            raise document.located(InputError(where + error.message, key=key)) from None
+    starts, misfits = fitting(spec.search_space, chosen)
+    skip = isinstance(section, WarmStartSection) and section.misfits == "skip"
+    if misfits and (not skip or not starts):
+        raise misfit(misfits, document, listed=isinstance(section, list))
+    if isinstance(section, list):
+        return spec
+    found = spec.model_copy(update={"warm_start": [jsonable(config) for config in starts]})
+    found._document = document
+    return found
+
+
+def _space_located(spec: Spec, document: Document) -> Space:
+    """The resolved space; an inline definition's errors name the line of the study file."""
+    try:
+        return spec.search_space
+    except InputError as error:
+        inline = isinstance(spec.space, dict) and error.file is None
+        raise (document.located(error, "space") if inline else error) from None
+
+
+def _first_problem(error: ValidationError, document: Document) -> InputError:
+    """The first problem pydantic found, as one line."""
+    first = error.errors()[0]
+    path = [part for part in first["loc"] if _is_key(part)]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+    if first["type"] == "extra_forbidden":
+        return document.error(unknown_key(path[-1], _known_keys(path[:-1])), key)
+    if first["type"] == "missing":
+        return document.error("is missing", key)
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys", message)
+    if first["type"] != "value_error":
+        message += f", got {first['input']!r}"
+    return document.error(message, key)
+
+
+def _is_key(part: str | int) -> bool:
+    """False for what pydantic adds to a location: the branch of a union it tried, such as `list[any]` or `int`."""
+    return isinstance(part, int) or (re.fullmatch(r"[\w.-]+", part) is not None and part not in _TYPES)
+
+
+_TYPES = frozenset({"int", "float", "str", "bool", "constrained-int", "constrained-float"})
+
+
+def _known_keys(path: Sequence[str | int]) -> list[str]:
+    """The keys allowed at a place of the study file."""
+    model: type[BaseModel] = Spec
+    for part in path:
+        if isinstance(part, str) and part in model.model_fields:
+            model = _sections(model.model_fields[part].annotation)[0]
+    return list(model.model_fields)
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """The sections a field's annotation mentions."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [section for part in get_args(annotation) for section in _sections(part)]
