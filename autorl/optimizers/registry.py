@@ -24,6 +24,7 @@ REGISTRY: Mapping[str, str] = {
     "asha": "autorl.optimizers.asha:ASHA",
     "bohb": "autorl.optimizers.bohb:BOHB",
     "cmaes": "autorl.optimizers.cmaes_:CMAES",
+    "cost_aware": "autorl.optimizers.cost_aware:CostAware",
     "de": "autorl.optimizers.de:DE",
     "dehb": "autorl.optimizers.dehb:DEHB",
     "gp": "autorl.optimizers.optuna_:GP",

@@ -15,6 +15,7 @@ SMAC_MARKS = [pytest.mark.slow, pytest.mark.timeout(600), NEEDS_SMAC]
 SETTINGS: dict[str, dict[str, Any]] = {
     "bohb": {"options": {"rungs": 2, "startup": 4}},
     "cmaes": {"options": {"population_size": 4}},
+    "cost_aware": {"options": {"startup": 4, "candidates": 24}},
     "de": {"options": {"population_size": 5}},
     "dehb": {"options": {"rungs": 2}},
     "gp": {"options": {"startup": 3}, "proposals": 9, "pytestmark": [pytest.mark.slow, pytest.mark.timeout(600)]},
