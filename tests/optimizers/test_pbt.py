@@ -331,8 +331,8 @@ def moving_scores(name, seed, **options):
 def test_a_schedule_beats_the_best_fixed_configuration_where_the_optimum_moves(name, seeds):
     """The best fixed configuration is known exactly: no search for one can do better.
 
-    The task was chosen among harder ones (narrower peaks, three dimensions) on which pb2 with eight members fails; seeds
-    below 16 were seen then, so that only pb2's seeds 16 to 24 say how often it wins here: nine of nine, which chance
+    The task was chosen among harder ones (narrower peaks, three dimensions) on which pb2 with eight members fails. The
+    seeds below 16 were seen then: only pb2's seeds 16 to 24 say how often it wins here, nine of nine, which chance
     alone would do once in 2^9 times. A population that cannot change is never above: the test below.
     """
     scores = [moving_scores(name, seed) for seed in seeds]
