@@ -5,9 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from autorl.evaluation import Ranking
 from autorl.optimizers import make
 from autorl.optimizers.conformance import space_of
 from autorl.optimizers.simulation import simulate
+from autorl.spec import load_spec
+from autorl.study import Study
 from autorl.types import Failed, InputError, Proposed, Scored, Status, Wait
 
 SPACE = space_of("continuous")
@@ -150,3 +153,137 @@ def test_more_configurations_than_full_runs_for_the_same_steps(name):
             scores.append(max(within))
         best[method] = np.median(scores)
     assert best[name] > best["random"]
+
+
+# What other tools get wrong: one test each.
+
+BRACKETS = [("asha", {}), ("successive_halving", {}), ("hyperband", {}), ("dehb", {}), ("bohb", {"startup": 4})]
+
+
+@pytest.mark.parametrize(("name", "options"), BRACKETS)
+def test_brackets_go_on_after_a_resume(name, options):
+    """SMAC3's Hyperband, filled by `tell`, begins its brackets anew. Here every cut continues the same schedule."""
+    factory = lambda: make(name, SPACE, horizon=100, eta=2, rungs=3, **options)  # noqa: E731
+    whole = simulate(factory, quality, 30, lag=3)
+    assert simulate(factory, quality, 30, lag=3, kill=True).fingerprint() == whole.fingerprint()
+    assert {proposal.until for proposal in whole.proposals} == {25, 50, 100}
+
+
+@pytest.mark.parametrize(("name", "options"), BRACKETS)
+def test_a_failed_run_is_never_promoted_however_good_its_penalty(name, options):
+    """The penalty of a failure is the best value of all, and half of the runs fail."""
+    optimizer = make(name, SPACE, horizon=100, eta=2, rungs=3, **options)
+    failed = set()
+    for number in range(40):
+        answer = optimizer.ask(np.random.default_rng(number))
+        assert answer.resume_from not in failed
+        optimizer.observe(Proposed(number, answer))
+        if answer.config["x"] > 0.5:
+            failed.add(number)
+            optimizer.observe(Failed(number, Status.CRASH, (100.0,)))
+        else:
+            optimizer.observe(Scored(number, (answer.config["x"],), reached=answer.until))
+    assert failed
+
+
+@pytest.mark.parametrize(("name", "options"), BRACKETS)
+def test_a_run_whose_new_seed_failed_is_not_promoted(name, options):
+    """Racing adds a seed after the rung was decided; it fails: the run cannot be continued any more."""
+    optimizer = make(name, SPACE, horizon=100, eta=2, rungs=3, **options)
+    for number in range(4):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    for number in range(4):
+        optimizer.observe(Scored(number, (float(number),), reached=25))
+    assert optimizer.ask(np.random.default_rng(9)).resume_from == 3
+    optimizer.observe(Scored(3, (3.0,), reached=25, n_seeds=2, resumable=False))
+    assert optimizer.ask(np.random.default_rng(9)).resume_from == 2
+    assert 3 not in optimizer.keeps()
+
+
+@pytest.mark.parametrize(("name", "options"), BRACKETS)
+def test_promoted_configurations_are_equal_and_cannot_be_changed(name, options):
+    """Published PBT and Hyperband records alias one mutable configuration and lose their history."""
+    simulation = simulate(lambda: make(name, SPACE, horizon=100, eta=2, rungs=3, **options), quality, 30)
+    before = [dict(proposal.config) for proposal in simulation.proposals]
+    promoted = [proposal for proposal in simulation.proposals if proposal.resume_from is not None]
+    assert promoted
+    for proposal in promoted:
+        assert proposal.config == simulation.proposals[proposal.resume_from].config
+        with pytest.raises(TypeError):
+            proposal.config["x"] = 0.0
+    assert [dict(proposal.config) for proposal in simulation.proposals] == before
+
+
+@pytest.mark.parametrize("name", ["asha", "hyperband", "dehb", "bohb", "cost_aware"])
+def test_the_incumbent_is_of_the_highest_fidelity(name):
+    """DEHB 0.1.2 and hypersweeper name the best score of any length. Here short runs score best."""
+    ranking = Ranking()
+
+    def shrinking(number, proposal):
+        return 1000 - proposal.until + proposal.config["x"]
+
+    simulation = simulate(lambda: make(name, SPACE, horizon=100), shrinking, 40)
+    for scored in simulation.scored:
+        ranking.observe(scored)
+    full = [s.proposal for s in simulation.scored if s.reached == 100]
+    assert ranking.best() == max(full, key=lambda number: simulation.proposals[number].config["x"])
+
+
+@pytest.mark.parametrize("name", ["hyperband", "dehb", "bohb", "cost_aware"])
+def test_seeds_race_at_every_length(name):
+    """SMAC3 cannot combine budgets and seeds. Here short runs race too, every seed to the same step."""
+    spec = load_spec(
+        {
+            "trainer": {"name": "synthetic", "kwargs": {"noise": 0.1, "interaction": 0.1}},
+            "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
+            "fidelity": {"steps": 20, "evaluations": 1},
+            "optimizer": name,
+            "budget": {"runs": 14},
+            "seeds": {"tuning": 3, "test": 0},
+            "evaluation": {"seeds": "racing", "min": 1, "max": 3},
+            "parallelism": 2,
+            "executor": {"name": "in_process"},
+        }
+    )
+    study = Study.in_memory(spec)
+    study.run()
+    ends = {}
+    for segment, begin, end, notes in study.store.query("SELECT segment, from_step, to_step, notes FROM segments"):
+        proposal, seed = map(int, segment.split("."))
+        ends.setdefault(proposal, {})[seed] = (begin, end)
+        assert begin == ends[proposal][0][0] or notes == "no checkpoint to continue: trained from step 0"
+    study.close()
+    raced = {cuts[0][1] for cuts in ends.values() if len(cuts) > 1}
+    assert min(raced) < 20, "runs that end before the horizon got more seeds"
+    assert all(len({end for _, end in cuts.values()}) == 1 for cuts in ends.values())
+
+
+@pytest.mark.parametrize(("rungs", "least"), [(3, 1.45), (4, 1.5), (5, 1.6)])
+def test_asha_with_continuation_trains_fewer_steps_for_the_same_promotions(rungs, least):
+    """The ratio tends to rungs / (1 + (rungs - 1) / 2) with eta 2: 1.5, 1.6, 1.67."""
+    proposals = simulate(lambda: make("asha", SPACE, horizon=1000, eta=2, rungs=rungs), quality, 200, lag=8).proposals
+    assert sum(proposal.until for proposal in proposals) >= least * steps_trained(proposals)
+
+
+def test_the_schedule_of_a_budget_and_a_caution_about_early_rungs():
+    optimizer = make("hyperband", SPACE, horizon=90, eta=3, rungs=3, budget=23.0)
+    assert optimizer.outline()[:3] == (
+        "bracket 0: 9 runs to 10, 3 runs to 30, 1 run to 90 steps",
+        "bracket 1: 5 runs to 30, 1 run to 90 steps",
+        "bracket 2: 3 runs to 90 steps",
+    )
+    spent = [9 * 10 + 3 * 20 + 60, 5 * 30 + 60, 3 * 90]
+    assert f"{23 * 90 / sum(spent) * 3:.3g} brackets" in optimizer.outline()[3]
+    (caution,) = optimizer.cautions()
+    assert "after 11.1% of a run" in caution
+    assert make("hyperband", SPACE, horizon=90).cautions() == ()
+    assert "about 46 configurations, 12 to the end" in make("asha", SPACE, horizon=100, budget=23.0).outline()[1]
+
+
+def test_state_does_not_grow_with_finished_brackets():
+    optimizer = make("hyperband", SPACE, horizon=100)
+    simulation = simulate(lambda: make("hyperband", SPACE, horizon=100), quality, 400, lag=4)
+    for event in simulation.events:
+        optimizer.observe(event)
+        assert len(optimizer._open) <= 2
+    assert optimizer._begun > 80
