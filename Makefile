@@ -33,5 +33,5 @@ clean:
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --editable ".[dev,sb3,bo,integrations,plots]"
+	$(PIP) --editable ".[dev,sb3,bo,smac,integrations,plots]"
 	@touch $@
