@@ -23,6 +23,8 @@ lint: .venv/dev
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/population.py
+	$(BIN)/python benchmarks/population_profile.py
+	$(BIN)/python benchmarks/whole_path.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist
