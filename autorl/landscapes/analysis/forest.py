@@ -155,7 +155,7 @@ def regressor(**options: Any) -> Regressor:
     try:
         ensemble = import_module("sklearn.ensemble")
     except ImportError:
-        raise InputError("a random forest is fitted here, which needs scikit-learn: pip install 'autorl[plots]'") from None
+        raise InputError("fitting a random forest needs scikit-learn: pip install 'autorl[plots]'") from None
     model: Regressor = ensemble.RandomForestRegressor(**options)
     return model
 
