@@ -211,7 +211,7 @@ def test_mistakes_are_named(monkeypatch):
     with pytest.raises(InputError, match="unknown key 'y'"):
         forest.column("y")
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
-    with pytest.raises(InputError, match=r"pip install 'autorl\[bo\]'"):
+    with pytest.raises(InputError, match=r"pip install 'autorl\[plots\]'"):
         fitted(MIXED, lambda c: c["x"])
 
 

@@ -24,13 +24,17 @@ ROOT = shipped_root()
 SHIPPED = list_landscapes(ROOT) if ROOT is not None else {}
 
 
-def has_phases(folder):
+def has_several_starts(folder):
     files = str(folder / "runs.parquet")
     return duckdb.sql(f"SELECT count(DISTINCT start_step) FROM read_parquet('{files}')").fetchall()[0][0] > 1
 
 
-PHASES = [name for name, folder in SHIPPED.items() if has_phases(folder)]
-FLAT = [name for name in SHIPPED if name not in PHASES]
+def in_phases(folder):
+    return "phases" in json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["sampler"]
+
+
+PHASES = [name for name, folder in SHIPPED.items() if in_phases(folder)]
+FLAT = [name for name, folder in SHIPPED.items() if not has_several_starts(folder)]  # a lineage is neither
 GROUPS = sorted({name.rsplit("/", 1)[0] for name in FLAT})
 FIRST = {next(name for name in FLAT if name.startswith(group + "/")) for group in GROUPS}
 COSTLY = [pytest.param(name, marks=[] if name in FIRST else pytest.mark.slow) for name in FLAT]
