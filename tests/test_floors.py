@@ -15,7 +15,7 @@ FLOORS = [
     {"space", "seeds", "statistics"},
     {"store"},
     {"landscapes"},
-    {"population"},
+    {"population", "rlhf"},
     {"trainers", "optimizers", "executors"},
     {"evaluation"},
     {"spec"},  # the study file builds the judge and the seed policy it describes: one floor above evaluation
@@ -26,7 +26,18 @@ FLOORS = [
     {"__main__"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-HEAVY = {"torch", "stable_baselines3", "optuna", "ConfigSpace", "pandas", "duckdb", "numba", "scipy"}
+HEAVY = {
+    "torch",
+    "transformers",
+    "trl",
+    "stable_baselines3",
+    "optuna",
+    "ConfigSpace",
+    "pandas",
+    "duckdb",
+    "numba",
+    "scipy",
+}
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
 
