@@ -21,9 +21,9 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from autorl.rlhf.task import Signal
 from autorl.types import InputError
 
-Signal: TypeAlias = Callable[[Sequence[str], Sequence[str]], list[float]]
 StepSignal: TypeAlias = Callable[[Sequence[str], Sequence[str]], list[list[float]]]
 Rule: TypeAlias = Literal["mean", "wco", "uwo"]
 Kind: TypeAlias = Literal["at_most", "at_least"]

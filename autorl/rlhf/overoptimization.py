@@ -1,0 +1,122 @@
+"""Over-optimisation of a proxy: gold reward against the distance from the reference policy [Gao2023].
+
+With d = sqrt(KL(policy || reference)) and gold rewards counted from the reference policy's own:
+
+    best-of-n:               gold(d) = d (alpha - beta d)
+    reinforcement learning:  gold(d) = d (alpha - beta log d)
+
+Both rise, reach a maximum and fall: past it, more of the proxy is less of what was wanted.
+
+References:
+    [Gao2023] Gao, Schulman and Hilton, "Scaling Laws for Reward Model Overoptimization", 2022 (ICML 2023).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.statistics._check import Array, as_vector, same_shape
+
+Form: TypeAlias = Literal["best_of_n", "rl"]
+_LARGEST_EXPONENT = 300.0  # e^300 is farther than any policy
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A form of [Gao2023] fitted to measured points.
+
+    Attributes:
+        form: `best_of_n` or `rl`.
+        alpha, beta: its coefficients, by least squares on the gold reward.
+        origin: gold reward of the reference policy.
+        r2: 1 - residual sum of squares / sum of squares about the mean; negative if a constant fits better.
+        peak_kl, peak_gold: where the curve is highest, and how high, origin included; None if it never falls again
+            (beta <= 0) or never rises.
+        interior: the curve has a maximum, and it lies strictly between the smallest and the largest KL measured.
+    """
+
+    form: Form
+    alpha: float
+    beta: float
+    origin: float
+    r2: float
+    peak_kl: float | None
+    peak_gold: float | None
+    interior: bool
+
+    def gold(self, kl: npt.ArrayLike) -> Array:
+        """The fitted gold reward at these KL divergences."""
+        return self.origin + curve(self.form, kl, self.alpha, self.beta)
+
+
+def curve(form: Form, kl: npt.ArrayLike, alpha: float, beta: float) -> Array:
+    """Gold reward above the reference policy's at these KL divergences (nats per sequence)."""
+    rise, fall = _columns(form, as_vector(kl, "kl"))
+    return np.asarray(alpha * rise - beta * fall)
+
+
+def fit(kl: npt.ArrayLike, gold: npt.ArrayLike, form: Form = "rl", *, origin: float = 0.0) -> Fit:
+    """Fit a form to measured points: linear least squares, as both forms are linear in alpha and beta.
+
+    Args:
+        kl: (n,) sequence KL from the reference policy, in nats; an estimate a little below 0 counts as 0.
+        gold: (n,) gold reward of the same policies.
+        form: which of the two.
+        origin: gold reward of the reference policy, where KL is 0.
+
+    Raises:
+        ValueError: fewer than 3 distinct divergences, values that are not finite, or an unknown form.
+    """
+    distances, rewards = as_vector(kl, "kl"), as_vector(gold, "gold")
+    same_shape(distances, rewards, "kl and gold")
+    if len(np.unique(distances)) < 3:
+        raise ValueError(f"two coefficients need at least 3 different KL divergences, got {len(np.unique(distances))}")
+    rise, fall = _columns(form, distances)
+    coefficients, *_ = np.linalg.lstsq(np.stack([rise, -fall], axis=1), rewards - origin, rcond=None)
+    alpha, beta = float(coefficients[0]), float(coefficients[1])
+    residual = rewards - origin - (alpha * rise - beta * fall)
+    total = float(np.sum((rewards - rewards.mean()) ** 2))
+    r2 = 1.0 - float(np.sum(residual**2)) / total if total > 0 else float("nan")
+    peak_kl, height = _peak(form, alpha, beta)
+    interior = peak_kl is not None and float(distances.min()) < peak_kl < float(distances.max())
+    peak_gold = None if height is None else origin + height
+    return Fit(form, alpha, beta, origin, r2, peak_kl, peak_gold, interior)
+
+
+def best_of_n_kl(n: npt.ArrayLike) -> Array:
+    """KL divergence of the best of n samples from one sample: log n - (n - 1) / n nats, if no two score alike.
+
+    Raises:
+        ValueError: an n below 1.
+    """
+    counts = as_vector(np.atleast_1d(np.asarray(n)), "n")
+    if counts.min() < 1:
+        raise ValueError(f"n must be at least 1, got {counts.min():g}")
+    return np.asarray(np.log(counts) - (counts - 1) / counts)
+
+
+def _columns(form: Form, kl: Array) -> tuple[Array, Array]:
+    """What alpha and beta multiply: d, and d^2 or d log d (0 at d = 0, its limit)."""
+    if form not in get_args(Form):
+        raise ValueError(f"unknown form {form!r}; allowed: {', '.join(get_args(Form))}")
+    distance = np.sqrt(np.maximum(kl, 0.0))
+    if form == "best_of_n":
+        return distance, distance**2
+    return distance, distance * np.log(np.where(distance > 0, distance, 1.0))
+
+
+def _peak(form: Form, alpha: float, beta: float) -> tuple[float | None, float | None]:
+    """KL and height of the maximum: d = alpha / (2 beta), or d = exp(alpha / beta - 1) with height beta d."""
+    if beta <= 0 or (form == "best_of_n" and alpha <= 0):
+        return None, None
+    if form == "best_of_n":
+        return (alpha / (2 * beta)) ** 2, alpha**2 / (4 * beta)
+    exponent = alpha / beta - 1
+    if exponent > _LARGEST_EXPONENT:
+        return None, None
+    return math.exp(2 * exponent), beta * math.exp(exponent)

@@ -1,0 +1,116 @@
+"""The published forms of over-optimisation: exact recovery, derived cases, and what cannot be fitted."""
+
+import numpy as np
+import pytest
+
+from autorl.rlhf.overoptimization import best_of_n_kl, curve, fit
+
+KL = np.array([0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
+
+
+@pytest.mark.parametrize(("form", "alpha", "beta"), [("best_of_n", 0.9, 0.3), ("rl", 0.8, 0.4), ("rl", -0.2, 0.5)])
+def test_points_on_the_curve_give_its_coefficients_back(form, alpha, beta):
+    found = fit(KL, 0.09 + curve(form, KL, alpha, beta), form, origin=0.09)
+    assert (found.alpha, found.beta) == pytest.approx((alpha, beta))
+    assert found.r2 == pytest.approx(1.0)
+    assert found.gold(KL) == pytest.approx(0.09 + curve(form, KL, alpha, beta))
+
+
+@pytest.mark.parametrize(("form", "alpha", "beta"), [("best_of_n", 0.9, 0.3), ("rl", 0.8, 0.4)])
+def test_the_maximum_is_where_a_fine_grid_has_it(form, alpha, beta):
+    found = fit(KL, curve(form, KL, alpha, beta), form)
+    grid = np.linspace(0, 16, 200_001)
+    heights = curve(form, grid, alpha, beta)
+    assert found.peak_kl == pytest.approx(grid[heights.argmax()], abs=1e-3)
+    assert found.peak_gold == pytest.approx(heights.max(), abs=1e-6)
+    assert found.interior
+
+
+def test_values_by_hand():
+    """At KL 4, d = 2: 2 (0.9 - 0.3 * 2) = 0.6 and 2 (0.8 - 0.4 log 2); at KL 0 both are 0."""
+    assert curve("best_of_n", [4.0, 0.0], 0.9, 0.3) == pytest.approx([0.6, 0.0])
+    assert curve("rl", [4.0, 0.0], 0.8, 0.4) == pytest.approx([2 * (0.8 - 0.4 * np.log(2)), 0.0])
+
+
+def test_a_maximum_past_the_measured_range_is_not_interior():
+    found = fit([0.1, 0.5, 1.0], curve("best_of_n", [0.1, 0.5, 1.0], 1.0, 0.1), "best_of_n")
+    assert found.peak_kl == pytest.approx(25.0)
+    assert not found.interior
+
+
+@pytest.mark.parametrize("form", ["best_of_n", "rl"])
+def test_gold_that_never_falls_has_no_maximum(form):
+    found = fit(KL, KL, form)
+    assert found.beta < 0
+    assert (found.peak_kl, found.peak_gold, found.interior) == (None, None, False)
+
+
+def test_gold_that_only_falls_has_no_maximum():
+    found = fit(KL, curve("best_of_n", KL, -0.5, 0.2), "best_of_n")
+    assert (found.peak_kl, found.interior) == (None, False)
+
+
+def test_almost_no_curvature_is_no_maximum_rather_than_an_overflow():
+    found = fit(KL, curve("rl", KL, 1.0, 1e-4), "rl")
+    assert found.peak_kl is None
+
+
+def test_a_tilted_gaussian_obeys_the_quadratic_form_exactly():
+    """Proxy x ~ N(0, 1), gold x - c x^2. The KL-regularised optimum is N(m, 1): KL = m^2 / 2, gold gain m - c m^2."""
+    c, means = 0.3, np.linspace(0.0, 4.0, 9)
+    found = fit(means**2 / 2, means - c * means**2, "best_of_n")
+    assert (found.alpha, found.beta) == pytest.approx((np.sqrt(2), 2 * c))
+    assert found.peak_kl == pytest.approx((1 / (2 * c)) ** 2 / 2)
+    assert found.interior
+    as_rl = fit(means**2 / 2, means - c * means**2, "rl")
+    assert as_rl.r2 > 0.9, "the two forms are hard to tell apart over one decade of KL"
+
+
+def test_best_of_n_of_a_hackable_proxy_has_the_published_shape():
+    """Best of n by x of samples x ~ N(0, 1) with gold x - 0.25 x^2: seeded Monte Carlo, error about 0.005 a point."""
+    rng = np.random.default_rng(0)
+    counts = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256])
+    best = [rng.standard_normal((20_000, n)).max(axis=1) for n in counts]
+    gold = np.array([np.mean(x - 0.25 * x**2) for x in best])
+    found = fit(best_of_n_kl(counts), gold, "best_of_n", origin=-0.25)
+    assert found.r2 > 0.9
+    assert found.interior
+    assert gold.max() > gold[0]
+    assert gold[-1] < gold.max()
+
+
+def test_best_of_n_kl_is_the_integral_it_stands_for():
+    """The best of n uniform ranks has density n u^(n-1); its KL from the uniform is the integral of f log f."""
+    u = (np.arange(2_000_000) + 0.5) / 2_000_000
+    for n in (2, 4, 16):
+        density = n * u ** (n - 1)
+        integral = np.mean(density * (np.log(n) + (n - 1) * np.log(u)))
+        assert best_of_n_kl(n)[0] == pytest.approx(integral, abs=1e-4)
+    assert best_of_n_kl([1, 2]) == pytest.approx([0.0, np.log(2) - 0.5])
+
+
+def test_noise_lowers_r2_and_a_constant_has_none():
+    rng = np.random.default_rng(1)
+    noisy = fit(KL, curve("rl", KL, 0.8, 0.4) + rng.normal(0, 0.3, len(KL)), "rl")
+    assert 0 < noisy.r2 < 0.999
+    assert np.isnan(fit(KL, np.ones_like(KL), "rl").r2)
+
+
+@pytest.mark.parametrize(
+    ("kl", "gold", "form", "message"),
+    [
+        ([0.0, 1.0, 1.0], [0.0, 1.0, 1.0], "rl", "at least 3"),
+        ([0.0, 1.0, 2.0], [0.0, 1.0], "rl", "same shape"),
+        ([0.0, 1.0, np.nan], [0.0, 1.0, 2.0], "rl", "finite"),
+        ([0.0, 1.0, 2.0], [0.0, 1.0, 2.0], "dpo", "unknown form"),
+    ],
+)
+def test_wrong_input(kl, gold, form, message):
+    with pytest.raises(ValueError, match=message):
+        fit(kl, gold, form)
+    with pytest.raises(ValueError, match="at least 1"):
+        best_of_n_kl(0)
+
+
+def test_an_estimate_below_zero_counts_as_zero():
+    assert curve("rl", [-0.001], 1.0, 1.0).tolist() == [0.0]
