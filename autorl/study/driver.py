@@ -32,6 +32,7 @@ from autorl.types import (
     Proposed,
     Scored,
     Segment,
+    SegmentId,
     Status,
     StudyError,
     Wait,
@@ -162,8 +163,21 @@ class Driver:
         wanted = set() if keep == "none" and self.finished else set(self._optimizer.keeps())
         if keep != "none":
             wanted.update(self.ranking.ordered()[: max(1, self.spec.test.top if keep == "top" else 1)])
+        self.work.collect(wanted, self._heads(), tests=over and keep != "top")
+
+    def _heads(self) -> set[SegmentId | None]:
+        """The segments that work under way goes on from, and the seeds a race may still add to it.
+
+        A race adds seeds to what is in the queue and to the incumbent; where there are constraints, a further seed can
+        make the incumbent infeasible, and then any other scored proposal takes its place.
+        """
         heads = {self.work.head(item.proposal, seed) for item in self._queue for seed in item.seeds}
-        self.work.collect(wanted, heads, tests=over and keep != "top")
+        if isinstance(self.policy, Racing):
+            racing = {item.proposal for item in self._queue}
+            best = self.ranking.best()
+            racing.update(self.ranking.ordered() if self.judge.constraints else [] if best is None else [best])
+            heads.update(self.work.head(proposal, seed) for proposal in racing for seed in self.policy.full)
+        return heads
 
     # -- one decision ----------------------------------------------------------------------------------------------
 
