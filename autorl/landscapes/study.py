@@ -17,11 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autorl.landscapes._provenance import checkout_commit, package
 from autorl.landscapes.manifest import Manifest, Objective
 from autorl.landscapes.schema import TABLES, TableName, Tables, config_rows
 from autorl.landscapes.write import write_landscape
 from autorl.space import Space, compile_algorithms, load_space, parse_document
+from autorl.store.provenance import package
 from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
 from autorl.types import FrozenMap, InputError
@@ -121,7 +121,7 @@ def from_study(
         notes = (*manifest.notes, f"Written while {data.pending} proposals of the study were pending.")
         manifest = dataclasses.replace(manifest, notes=notes)
     description = f"{len(data.tables.configs)} configurations of {algorithm} on {environment}."
-    known: dict[str, Any] = {"description": description, "commit": checkout_commit()}
+    known: dict[str, Any] = {"description": description}
     known |= {name: section[name] for name in ABOUT if section.get(name)} | about
     limits = section.get("bounds", (None, None)) if bounds is None else bounds
     tables = dataclasses.replace(data.tables, runs=runs)
@@ -266,15 +266,21 @@ def _sessions(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if not sessions:
         return {}
     first = sessions[0]
-    versions = {"autorl": first["version"], **first.get("packages", {})}
+    versions, source = first.get("packages", {}), dict(first.get("source", {}))
     notes = []
+    before = {"autorl": first["version"], **versions}
     for other in sessions[1:]:
-        changed = {"autorl": other["version"], **other.get("packages", {})}.items() - versions.items()
+        changed = {"autorl": other["version"], **other.get("packages", {})}.items() - before.items()
         notes += [f"A later session used {name} {version}." for name, version in sorted(changed)]
+        if other.get("source", {}).get("sha256") != source.get("sha256"):
+            notes.append("A later session used other code of this package.")
         if _hardware(other) != _hardware(first):
             notes.append(f"A later session ran on {_hardware(other)}.")
+    commit = source.pop("commit", "")
+    own = {"autorl": FrozenMap(version=first["version"], **source)}
     return {
-        "packages": FrozenMap({name: package(name, version) for name, version in versions.items()}),
+        "packages": FrozenMap(own | {name: package(name, version) for name, version in versions.items()}),
+        "commit": commit,
         "hardware": _hardware(first),
         "notes": tuple(dict.fromkeys(notes)),
     }

@@ -23,6 +23,7 @@ from autorl.executors.worker import NO_SPACE, Load
 from autorl.seeds import FIRST_TEST_SEED
 from autorl.spec import SeedsSection, Spec, thaw
 from autorl.store import Store
+from autorl.store.provenance import own_source
 from autorl.study.driver import Driver
 from autorl.study.result import Result, read_result
 from autorl.study.setup import check, make_executor, make_optimizer, trainer_loader
@@ -189,7 +190,7 @@ class Study:
             self.driver.ended = True
         if self._over():
             return self.result()
-        self.store.append("session", _session())
+        self.store.append("session", _session(self.spec))
         pool = executor or make_executor(self.spec, self.load)
         finished = 0
         try:
@@ -276,8 +277,8 @@ def with_more_test_seeds(spec: Spec, store: Store) -> Spec:
 _RECORDED = ("numpy", "scipy", "gymnasium", "numba", "optuna", "torch", "stable-baselines3", "cmaes")
 
 
-def _session() -> dict[str, object]:
-    """What a reader needs to train the same again: versions and the kind of machine."""
+def _session(spec: Spec) -> dict[str, object]:
+    """What a reader needs to train the same again: versions, the code that trains, and the kind of machine."""
     from autorl import __version__
 
     versions = {}
@@ -285,7 +286,9 @@ def _session() -> dict[str, object]:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     machine = {"platform": platform.platform(), "machine": platform.machine(), "cores": os.cpu_count()}
-    return {"version": __version__, "python": platform.python_version(), "packages": versions, "cpu": cpu(), **machine}
+    source = own_source(engine=any(trainer.name.startswith("population/") for trainer in spec.trainers.values()))
+    python = platform.python_version()
+    return {"version": __version__, "source": source, "python": python, "packages": versions, "cpu": cpu(), **machine}
 
 
 def cpu() -> str:

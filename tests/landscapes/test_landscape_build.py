@@ -9,9 +9,11 @@ from typer.testing import CliRunner
 
 import autorl
 from autorl.cli import app
-from autorl.landscapes import Landscape
-from autorl.landscapes._provenance import checkout_commit, code_hash
+from autorl.landscapes import Landscape, from_study
 from autorl.space import load_space
+from autorl.spec import load_spec
+from autorl.store.provenance import checkout_commit, code_hash, engine_hash, own_source
+from autorl.study import Study
 from autorl.study.study import cpu
 
 STUDY = {
@@ -108,8 +110,22 @@ def test_the_manifest_says_which_machine_and_code_made_it(tmp_path):
     build(tmp_path)
     manifest = Landscape(tmp_path / "out" / "my/synthetic/bowl").manifest
     assert cpu() in manifest.hardware
-    assert manifest.commit == checkout_commit()
-    assert len(manifest.packages["autorl"]["engine"]) == 64
+    source = own_source(engine=False)
+    assert manifest.packages["autorl"] == {"version": autorl.__version__, "sha256": source["sha256"]}
+    assert manifest.commit == source.get("commit", "")
+    assert own_source(engine=True)["engine"] == engine_hash()
+
+
+def test_the_code_is_that_of_the_training_not_of_the_export(tmp_path, monkeypatch):
+    now = {"sha256": "a" * 64, "engine": "b" * 64, "commit": "c" * 40}
+    monkeypatch.setattr("autorl.study.study.own_source", lambda *, engine: now)
+    study = Study.create(load_spec(STUDY), tmp_path / "study")
+    study.run()
+    study.close()
+    monkeypatch.undo()
+    manifest = from_study(tmp_path / "study", tmp_path / "out")
+    assert manifest.packages["autorl"] == {"version": autorl.__version__, "sha256": "a" * 64, "engine": "b" * 64}
+    assert manifest.commit == "c" * 40
 
 
 def test_the_commit_is_of_a_checkout_of_ours_only(tmp_path, monkeypatch):

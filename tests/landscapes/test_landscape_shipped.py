@@ -15,9 +15,9 @@ from autorl import load_landscape
 from autorl.cli import app
 from autorl.cli.landscape_build import build_spec, shape
 from autorl.landscapes import Landscape, list_landscapes, shipped_root
-from autorl.landscapes._provenance import engine_hash
 from autorl.landscapes.analysis.phases import phase_scores
 from autorl.landscapes.validate import validate
+from autorl.store.provenance import engine_hash
 from autorl.study.setup import make_optimizer, trainer_loader
 from autorl.study.study import cpu
 from autorl.types import EnvironmentSpec, InputError, Proposed, Segment, TrainerSpec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib.metadata
 import subprocess
@@ -11,20 +12,26 @@ from pathlib import Path
 
 from autorl.types import FrozenMap
 
-_OWN = "autorl"
-
 
 def package(name: str, version: str) -> FrozenMap:
     """`version`, and `sha256` if that version of the package is the one installed here.
 
-    Two builds of one version string may differ, so a version alone identifies nothing. Of this package the source files
-    are hashed (it may be an editable checkout), with `engine_hash` beside it. Of others it is the hashes in `RECORD`,
-    metadata and byte code left out.
+    Two builds of one version string may differ, so a version alone identifies nothing. It is the hash of the hashes in
+    `RECORD`, metadata and byte code left out. For this package, which may be an editable checkout, see `own_source`.
     """
-    if name == _OWN:
-        return FrozenMap(version=version, sha256=_own_hash(), engine=engine_hash())
     found = _recorded_hash(name, version)
     return FrozenMap(version=version, sha256=found) if found else FrozenMap(version=version)
+
+
+@functools.cache
+def own_source(*, engine: bool) -> dict[str, str]:
+    """Hash of this package's source files as `sha256`; `engine_hash` as `engine` if wanted; the git commit, if any."""
+    source = {"sha256": _own_hash()}
+    if engine:
+        source["engine"] = engine_hash()
+    if commit := checkout_commit():
+        source["commit"] = commit
+    return source
 
 
 def checkout_commit() -> str:
