@@ -49,6 +49,8 @@ class Built:
         selection: the metric a study selects by unless it says otherwise; never the training signal, never a loss.
         report: the metric results are reported in; win rates are by this signal where it is one.
         bounds: smallest and largest value of a metric, where known.
+        probe: further metrics of a policy that no signal gives (greedy accuracy, pass@k): called with the policy, the
+            tokenizer, held-out prompts and a seed.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Built:
     pairs: tuple[Pair, ...] = ()
     held_out_pairs: tuple[Pair, ...] = ()
     bounds: Mapping[str, tuple[float, float]]
+    probe: Callable[[Any, Any, Sequence[str], int], dict[str, float]] | None = None
 
 
 class Task(Protocol):

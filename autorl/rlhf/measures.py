@@ -1,0 +1,165 @@
+"""What is measured of a policy at every evaluation, on held-out prompts and from the evaluation stream alone.
+
+Each measure says something a single reward hides: the signals themselves, how far the policy has moved (sequence KL),
+whether it beats the reference prompt by prompt (win rate), and whether it repeats itself (length, distinct).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from autorl.rlhf.sampling import sample, sequence_kl
+from autorl.rlhf.task import Built, Pair
+from autorl.seeds import evaluation_seeds, generator
+from autorl.types import SeedRole
+
+REFERENCE = "reference_"  # prefix of what the reference policy scores on the same prompts
+
+
+def evaluation_prompts(held_out: Sequence[str], seed: int, role: SeedRole, step: int, n: int) -> list[str]:
+    """`n` held-out prompts for an evaluation: a function of (seed, role, step).
+
+    Tuning seeds see the prompts at even places and test seeds those at odd ones, so a result is on prompts that no
+    search has seen. Where there are fewer than n, prompts are repeated; their completions differ.
+    """
+    own = held_out[0 if role == "tuning" else 1 :: 2]
+    order = generator(seed, "evaluation", role, step).permutation(len(own))
+    return [own[order[index % len(own)]] for index in range(n)]
+
+
+def measure(
+    policy: Any, reference: Any, tokenizer: Any, built: Built, *, seed: int, role: SeedRole, step: int, n: int
+) -> dict[str, float]:
+    """Metrics of a policy by name, from one completion of each of `n` held-out prompts at temperature 1.
+
+    Returns:
+        Every signal of the task under its own name (mean over prompts); `kl`, the sequence KL to the reference in
+        nats; `win_rate` against a completion of the reference for the same prompt by the report signal (ties half);
+        `length` in tokens; `distinct`, the mean share of distinct tokens; `reference_<signal>`, what the reference
+        scores; and what the task itself probes.
+    """
+    prompts = evaluation_prompts(built.held_out, seed, role, step, n)
+    ours, theirs = evaluation_seeds(seed, role, step, 2)
+    drawn = sample(policy, tokenizer, prompts, built.max_completion, ours)
+    baseline = sample(reference, tokenizer, prompts, built.max_completion, theirs)
+    values = {name: signal(prompts, drawn.texts) for name, signal in built.signals.items()}
+    metrics = {name: _mean(value) for name, value in values.items()}
+    judge = _judge(built)
+    reference_values = built.signals[judge](prompts, baseline.texts)
+    metrics[REFERENCE + judge] = _mean(reference_values)
+    metrics["win_rate"] = _mean([_won(a, b) for a, b in zip(values[judge], reference_values, strict=True)])
+    metrics["kl"] = sequence_kl(policy, reference, drawn)
+    metrics |= {"length": _mean(drawn.lengths), "distinct": _mean(drawn.distinct)}
+    if built.probe is not None:
+        metrics |= built.probe(policy, tokenizer, prompts, ours)
+    return metrics
+
+
+def pair_measures(policy: Any, reference: Any, tokenizer: Any, pairs: Sequence[Pair]) -> dict[str, float]:
+    """How the policy's implicit reward, log policy / reference, ranks labelled pairs.
+
+    Not for selection: a collapsed policy can rank held-out pairs best of all.
+
+    Returns:
+        `pair_accuracy`, and `pair_margin`: the mean difference of the implicit rewards in nats.
+    """
+    texts = [(prompt, completion) for prompt, *both in pairs for completion in both]
+    gains = [
+        ours - theirs
+        for ours, theirs in zip(
+            log_likelihoods(policy, tokenizer, texts), log_likelihoods(reference, tokenizer, texts), strict=True
+        )
+    ]
+    margins = [chosen - rejected for chosen, rejected in zip(gains[::2], gains[1::2], strict=True)]
+    return {"pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]), "pair_margin": _mean(margins)}
+
+
+def reward_measures(model: Any, tokenizer: Any, reference: Any, built: Built, seed: int) -> dict[str, float]:
+    """What a scalar reward model is worth: ranking of held-out pairs, and the gold of the best of 16 it picks.
+
+    Returns:
+        `pair_accuracy`, `pair_margin` (in the model's own unit), and `best_of_16`: the mean report signal of the
+        completion it scores highest among 16 by the reference policy.
+    """
+    pairs = built.held_out_pairs
+    scores = rewards(model, tokenizer, [(prompt, text) for prompt, *both in pairs for text in both])
+    margins = [chosen - rejected for chosen, rejected in zip(scores[::2], scores[1::2], strict=True)]
+    prompts = [prompt for prompt in built.held_out[:64] for _ in range(16)]
+    drawn = sample(reference, tokenizer, prompts, built.max_completion, seed)
+    scored = rewards(model, tokenizer, list(zip(prompts, drawn.texts, strict=True)))
+    truth = built.signals[_judge(built)](prompts, drawn.texts)
+    best = [max(range(first, first + 16), key=scored.__getitem__) for first in range(0, len(prompts), 16)]
+    return {
+        "pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]),
+        "pair_margin": _mean(margins),
+        "best_of_16": _mean([truth[index] for index in best]),
+    }
+
+
+def log_likelihoods(model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256) -> list[float]:
+    """log p(completion | prompt) in nats, end of sequence included, for each (prompt, completion)."""
+    import torch
+
+    found: list[float] = []
+    training = model.training
+    model.eval()
+    with torch.no_grad():
+        for first in range(0, len(texts), chunk):
+            tokens, attention, mask = _encode(tokenizer, texts[first : first + chunk])
+            logits = model(input_ids=tokens, attention_mask=attention).logits[:, :-1].float()
+            steps = logits.log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
+            found += (steps * mask[:, 1:]).sum(1).tolist()
+    model.train(training)
+    return found
+
+
+def rewards(model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256) -> list[float]:
+    """Scores of a sequence classifier with one label, read at the last token of each (prompt, completion)."""
+    import torch
+
+    found: list[float] = []
+    training = model.training
+    model.eval()
+    with torch.no_grad():
+        for first in range(0, len(texts), chunk):
+            tokens, attention, _ = _encode(tokenizer, texts[first : first + chunk])
+            found += model(input_ids=tokens, attention_mask=attention).logits[:, 0].float().tolist()
+    model.train(training)
+    return found
+
+
+def joined(prompt: str, completion: str) -> str:
+    """The text of a completion after its prompt, a space between them where neither brings one."""
+    gap = "" if completion[:1].isspace() or prompt[-1:].isspace() or not prompt else " "
+    return f"{gap}{completion}"
+
+
+def _encode(tokenizer: Any, texts: Sequence[tuple[str, str]]) -> tuple[Any, Any, Any]:
+    """Tokens (padded right), attention mask, and the mask of the completions with their end of sequence."""
+    import torch
+
+    rows = []
+    for prompt, completion in texts:
+        start = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        rest = tokenizer(joined(prompt, completion), add_special_tokens=False)["input_ids"]
+        rows.append((len(start), [*start, *rest, tokenizer.eos_token_id]))
+    longest = max(len(row) for _, row in rows)
+    tokens = torch.tensor([[*row, *[tokenizer.pad_token_id] * (longest - len(row))] for _, row in rows])
+    places = torch.arange(longest)
+    attention = (places < torch.tensor([[len(row)] for _, row in rows])).long()
+    return tokens, attention, attention * (places >= torch.tensor([[start] for start, _ in rows]))
+
+
+def _judge(built: Built) -> str:
+    """The signal that decides who wins: the report signal, else the selection one, else the one trained on."""
+    return next(name for name in (built.report, built.selection, built.training) if name in built.signals)
+
+
+def _won(ours: float, theirs: float) -> float:
+    return 0.5 if ours == theirs else float(ours > theirs)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
