@@ -1,0 +1,366 @@
+"""PPO on a language model, with the details that decide whether it works as hyperparameters [Huang2024].
+
+One cycle: sample a batch of completions; score them, take the KL to the reference policy off at every token; compute
+advantages; then `num_ppo_epochs` passes over the batch in `num_mini_batches` parts. A step is one optimizer step, so a
+cycle is num_ppo_epochs * num_mini_batches steps, and training can be cut between cycles only (`align`).
+
+Every random draw is a function of (seed, cycle), so a checkpoint holds no random state: weights, optimizer, step. The
+reference policy is always loaded from its own folder, never from a checkpoint. Dropout is off throughout.
+
+References:
+    [Huang2024] Huang et al., "The N+ Implementation Details of RLHF with PPO: A Case Study on TL;DR", 2024. The
+        defaults are theirs. Of their details one is a matter of the task here: completions end at the first end of
+        sequence; another is left out: the value network starts from the reference policy, not from a reward model.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autorl.rlhf import ppo_terms as terms
+from autorl.rlhf.sampling import Samples, sample
+from autorl.rlhf.task import Built, Signal
+from autorl.seeds import generator, integer_seed
+from autorl.space.schedules import resolve_schedules
+from autorl.types import InputError
+
+
+class NotFiniteError(ArithmeticError):
+    """The loss or its gradient is NaN or infinite: training has diverged."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The hyperparameters. Names are those of TRL's former `PPOConfig` where it had them.
+
+    Attributes:
+        learning_rate, value_learning_rate: of the policy and of the value network (None: the same).
+        batch_size: completions per cycle; num_ppo_epochs passes over them in num_mini_batches parts.
+        kl_coef: weight of the KL to the reference in the reward, by `kl_estimator` (k1, k2, k3) at each token.
+        cliprange, cliprange_value: of the probability ratio, and of the value prediction (None: not clipped).
+        gamma, lam: discount and lambda of the advantages.
+        whiten_rewards, whiten_advantages: to unit variance over a batch (rewards keep their mean), or not.
+        missing_eos: what a completion without an end of sequence scores: as it is (`none`), missing_eos_penalty less
+            (`subtract`), or minus that penalty (`replace`).
+        temperature: of sampling; the probabilities of policy and reference are those at this temperature throughout.
+        value_init: last layer of the value network: `normal` with deviation 1 / sqrt(width + 1), or `zero`.
+        max_grad_norm: of both networks together (None: not clipped).
+    """
+
+    learning_rate: float = 3e-6
+    value_learning_rate: float | None = None
+    batch_size: int = 512
+    num_ppo_epochs: int = 4
+    num_mini_batches: int = 1
+    kl_coef: float = 0.05
+    kl_estimator: terms.Estimator = "k1"
+    cliprange: float = 0.2
+    cliprange_value: float | None = 0.2
+    vf_coef: float = 0.1
+    gamma: float = 1.0
+    lam: float = 0.95
+    whiten_rewards: bool = False
+    whiten_advantages: bool = True
+    missing_eos: terms.MissingEos = "replace"
+    missing_eos_penalty: float = 1.0
+    temperature: float = 0.7
+    value_init: str = "normal"
+    max_grad_norm: float | None = None
+    adam_epsilon: float = 1e-5
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        choices = {"kl_estimator": terms.ESTIMATORS, "missing_eos": terms.MISSING_EOS, "value_init": _VALUE_INITS}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise InputError(f"expected one of {', '.join(allowed)}, got {getattr(self, name)!r}", key=name)
+        for name in ("batch_size", "num_ppo_epochs", "num_mini_batches", "learning_rate", "temperature", "cliprange"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"expected a number above 0, got {getattr(self, name)!r}", key=name)
+        if self.batch_size % self.num_mini_batches:
+            raise InputError(f"{self.batch_size} cannot be divided by num_mini_batches", key="batch_size")
+
+    @property
+    def cycle(self) -> int:
+        """Optimizer steps from one batch of completions to the next."""
+        return self.num_ppo_epochs * self.num_mini_batches
+
+
+_VALUE_INITS = ("normal", "zero")
+DEFAULTS: Mapping[str, Any] = asdict(Settings())
+FIXED = ("batch_size", "num_ppo_epochs", "num_mini_batches", "value_init")  # these decide where cycles begin
+CHANGES: Mapping[str, str] = {name: "apply" for name in DEFAULTS if name not in FIXED}
+
+
+def settings_at(config: Mapping[str, Any], step: int, horizon: int) -> Settings:
+    """The hyperparameters of `config` at a step, schedules resolved, defaults for the rest.
+
+    Raises:
+        InputError: a name PPO does not have, or a value out of range.
+    """
+    values = resolve_schedules(config, min(step, horizon), horizon)
+    for name in values:
+        if name not in DEFAULTS:
+            raise InputError(f"trl/ppo has no hyperparameter {name!r}; allowed: {', '.join(DEFAULTS)}", key=name)
+    return Settings(**{**DEFAULTS, **values})
+
+
+def align(config: Mapping[str, Any], step: int) -> int:
+    """First step >= `step` at which a cycle ends."""
+    cycle = settings_at(config, 0, 1).cycle
+    return -(-step // cycle) * cycle
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A batch of completions and what PPO needs of it. b sequences, t completion tokens, w tokens with the prompt.
+
+    Attributes:
+        tokens, attention: (b, w).
+        mask: (b, t), 1 on the tokens that count.
+        log_old: (b, t) log-probabilities under the policy that sampled them.
+        values, advantages, returns: (b, t).
+    """
+
+    tokens: Tensor
+    attention: Tensor
+    mask: Tensor
+    log_old: Tensor
+    values: Tensor
+    advantages: Tensor
+    returns: Tensor
+
+    def part(self, rows: Tensor) -> Rollout:
+        return Rollout(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+
+class PPO:
+    """Trains the policy of a task by PPO.
+
+    Args:
+        built: the task: prompts, the training signal, the longest completion.
+        reference_path: folder of the reference policy, where training starts.
+        config: hyperparameters (`DEFAULTS` for those not named), with the parts of schedules.
+        seed: of every random draw.
+        horizon: steps the run is meant to have; schedules are functions of step / horizon.
+        reward: the training signal, if not that of the task.
+
+    Attributes:
+        step: optimizer steps done.
+        policy, tokenizer: as transformers has them.
+        logs: of the last cycle: `proxy` (mean score before penalties), `train_kl` (per sequence, at the sampling
+            temperature), `ended` (share with an end of sequence), `policy_loss`, `value_loss`, `clip_fraction`.
+    """
+
+    def __init__(
+        self,
+        built: Built,
+        reference_path: Path,
+        config: Mapping[str, Any],
+        seed: int,
+        horizon: int,
+        reward: Signal | None = None,
+    ) -> None:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        self.built, self.config, self.seed, self.horizon = built, dict(config), seed, horizon
+        self.reward = reward if reward is not None else built.signals[built.training]
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(reference_path, local_files_only=True)
+        models: list[Any] = [
+            AutoModelForCausalLM.from_pretrained(reference_path, local_files_only=True) for _ in range(3)
+        ]
+        policy, reference, body = (model.eval() for model in models)
+        self.policy = policy
+        self.reference = reference.requires_grad_(False)
+        now = settings_at(self.config, 0, horizon)
+        head = _value_head(int(policy.config.hidden_size), now.value_init, integer_seed(seed, "training", "value head"))
+        self.value = torch.nn.ModuleDict({"body": body.base_model, "head": head}).eval()
+        groups = [{"params": list(policy.parameters())}, {"params": list(self.value.parameters())}]
+        self.optimizer = torch.optim.AdamW(groups, lr=now.learning_rate)
+        self.step, self.fork = 0, -1
+        self.logs: dict[str, float] = {}
+        self._apply()
+
+    def train_to(self, step: int) -> None:
+        """Train until at least `step` optimizer steps are done: to the end of the cycle it lies in.
+
+        Raises:
+            NotFiniteError: training has diverged.
+        """
+        while self.step < step:
+            self._cycle()
+
+    def state(self) -> dict[str, Any]:
+        """Everything a continuation needs, as tensors, numbers and plain containers (`torch.save`)."""
+        return {
+            "step": self.step,
+            "fork": self.fork,
+            "policy": self.policy.state_dict(),
+            "value": self.value.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def load(self, state: Mapping[str, Any], fork: int | None = None) -> None:
+        """Continue from `state` with the hyperparameters of this object.
+
+        Args:
+            state: what `state` returned.
+            fork: of a run that continues another one's checkpoint: its random draws differ from then on.
+        """
+        self.step, self.fork = int(state["step"]), int(state["fork"] if fork is None else fork)
+        self.policy.load_state_dict(state["policy"])
+        self.value.load_state_dict(state["value"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._apply()  # the saved optimizer brought its own learning rate along
+
+    def applied(self) -> dict[str, Any]:
+        """The hyperparameters in force at this step, those of the optimizer read back from it."""
+        now = asdict(settings_at(self.config, self.step, self.horizon))
+        policy, value = self.optimizer.param_groups
+        same = now["value_learning_rate"] is None
+        return now | {
+            "learning_rate": policy["lr"],
+            "value_learning_rate": None if same else value["lr"],
+            "adam_epsilon": policy["eps"],
+            "weight_decay": policy["weight_decay"],
+        }
+
+    def _apply(self) -> Settings:
+        """Set what the optimizer holds to the hyperparameters at this step."""
+        now = settings_at(self.config, self.step, self.horizon)
+        value_rate = now.learning_rate if now.value_learning_rate is None else now.value_learning_rate
+        for group, rate in zip(self.optimizer.param_groups, (now.learning_rate, value_rate), strict=True):
+            group.update(lr=rate, eps=now.adam_epsilon, weight_decay=now.weight_decay)
+        return now
+
+    def _cycle(self) -> None:
+        now = self._apply()
+        number = self.step // now.cycle
+        rollout = self._rollout(number, now)
+        rng = generator(self.seed, "training", "minibatches", self.fork, number)
+        losses = []
+        for _ in range(now.num_ppo_epochs):
+            order = torch.from_numpy(rng.permutation(now.batch_size))
+            for rows in order.chunk(now.num_mini_batches):
+                losses.append(self._update(rollout.part(rows), self._apply()))
+                self.step += 1
+        for name, values in zip(("policy_loss", "value_loss", "clip_fraction"), np.mean(losses, axis=0), strict=True):
+            self.logs[name] = float(values)
+        self._apply()
+
+    def _rollout(self, number: int, now: Settings) -> Rollout:
+        """Sample, score and weigh the completions of one cycle."""
+        prompts = self._prompts(number, now.batch_size)
+        seed = integer_seed(self.seed, "training", "completions", self.fork, number)
+        samples = sample(self.policy, self.tokenizer, prompts, self.built.max_completion, seed, now.temperature)
+        tokens, attention, mask = _merged(samples, self.tokenizer.pad_token_id)
+        with torch.no_grad():
+            log_old = self._log_probabilities(self.policy, tokens, attention, mask, now.temperature)
+            log_reference = self._log_probabilities(self.reference, tokens, attention, mask, now.temperature)
+            values = self._values(tokens, attention, mask)
+        ended = ((tokens[:, -mask.shape[1] :] == self.tokenizer.eos_token_id) & mask.bool()).any(dim=1)
+        raw = torch.tensor(self.reward(prompts, samples.texts), dtype=torch.float32)
+        scores = terms.final_scores(raw, ended, now.missing_eos, now.missing_eos_penalty)
+        kl = terms.kl_estimate(log_old, log_reference, now.kl_estimator)
+        rewards = terms.token_rewards(scores, kl, mask, now.kl_coef)
+        if now.whiten_rewards:
+            rewards = terms.whiten(rewards, mask, shift_mean=False)
+        advantages, returns = terms.advantages_and_returns(rewards, values, mask, now.gamma, now.lam)
+        if now.whiten_advantages:
+            advantages = terms.whiten(advantages, mask)
+        self.logs = {
+            "proxy": float(raw.mean()),
+            "train_kl": float(((log_old - log_reference) * mask).sum(dim=1).mean()),
+            "ended": float(ended.float().mean()),
+        }
+        return Rollout(tokens, attention, mask, log_old, values, advantages, returns)
+
+    def _update(self, part: Rollout, now: Settings) -> tuple[float, float, float]:
+        """One optimizer step; policy loss, value loss, share of clipped tokens."""
+        log_new = self._log_probabilities(self.policy, part.tokens, part.attention, part.mask, now.temperature)
+        surrogate, clipped = terms.policy_loss(log_new, part.log_old, part.advantages, part.mask, now.cliprange)
+        values = self._values(part.tokens, part.attention, part.mask)
+        error = terms.value_loss(values, part.values, part.returns, part.mask, now.cliprange_value)
+        loss: Any = surrogate + now.vf_coef * error
+        self.optimizer.zero_grad()
+        loss.backward()
+        parameters = [*self.policy.parameters(), *self.value.parameters()]
+        limit = math.inf if now.max_grad_norm is None else now.max_grad_norm
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))
+        if not math.isfinite(loss.item()) or not math.isfinite(norm):
+            raise NotFiniteError(f"loss {loss.item()}, gradient norm {norm} at step {self.step}")
+        self.optimizer.step()
+        return surrogate.item(), error.item(), clipped.item()
+
+    def _prompts(self, number: int, count: int) -> list[str]:
+        """The prompts of a cycle: each once before any comes again, in an order of its own at each pass."""
+        every = self.built.prompts
+        orders: dict[int, Any] = {}
+        picked = []
+        for position in range(number * count, (number + 1) * count):
+            lap, place = divmod(position, len(every))
+            if lap not in orders:
+                orders[lap] = generator(self.seed, "training", "prompts", self.fork, lap).permutation(len(every))
+            picked.append(every[orders[lap][place]])
+        return picked
+
+    def _log_probabilities(
+        self, model: Any, tokens: Tensor, attention: Tensor, mask: Tensor, temperature: float
+    ) -> Tensor:
+        """Log-probabilities of the completion tokens at a temperature, (b, t); 0 where the mask is."""
+        width = mask.shape[1]
+        logits = model(**_inputs(model, tokens, attention)).logits[:, -width - 1 : -1].float() / temperature
+        picked = logits.log_softmax(-1).gather(-1, tokens[:, -width:, None]).squeeze(-1)
+        return torch.mul(picked, mask)
+
+    def _values(self, tokens: Tensor, attention: Tensor, mask: Tensor) -> Tensor:
+        """Predicted return before each completion token, (b, t); 0 where the mask is."""
+        body, head = self.value["body"], self.value["head"]
+        hidden = body(**_inputs(body, tokens, attention)).last_hidden_state[:, -mask.shape[1] - 1 : -1]
+        values: Tensor = head(hidden).squeeze(-1).float() * mask
+        return values
+
+
+def _inputs(model: Any, tokens: Tensor, attention: Tensor) -> dict[str, Any]:
+    """Arguments of a forward pass over sequences that are padded on the left: positions count from the first token."""
+    inputs: dict[str, Any] = {"input_ids": tokens, "attention_mask": attention, "use_cache": False}
+    if "position_ids" in inspect.signature(model.forward).parameters:
+        inputs["position_ids"] = (attention.cumsum(1) - 1).clamp(min=0)
+    return inputs
+
+
+def _value_head(width: int, kind: str, seed: int) -> torch.nn.Linear:
+    head = torch.nn.Linear(width, 1)
+    with torch.no_grad():
+        if kind == "zero":
+            head.weight.zero_()
+        else:
+            noise = torch.randn(head.weight.shape, generator=torch.Generator().manual_seed(seed))
+            head.weight.copy_(noise / math.sqrt(width + 1))
+        head.bias.zero_()
+    return head
+
+
+def _merged(samples: Samples, pad: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The chunks of a sample as one batch: tokens and attention (b, w), completion mask (b, t)."""
+    starts = [int(mask[0].argmax()) for _, _, mask in samples.batches]  # the first token of a completion always counts
+    front = max(starts)
+    back = max(mask.shape[1] - start for (_, _, mask), start in zip(samples.batches, starts, strict=True))
+
+    def whole(pick: int, value: int) -> Tensor:
+        padded: Sequence[Tensor] = [
+            torch.nn.functional.pad(batch[pick], (front - start, back - (batch[pick].shape[1] - start)), value=value)
+            for batch, start in zip(samples.batches, starts, strict=True)
+        ]
+        return torch.cat(list(padded))
+
+    return whole(0, pad), whole(1, 0), whole(2, 0)[:, front:].float()

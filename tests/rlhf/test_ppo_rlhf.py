@@ -1,0 +1,238 @@
+"""PPO on a tiny language model: determinism, continuation, hyperparameters, and that it learns."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PPO on language models needs torch")
+pytest.importorskip("transformers", reason='PPO on language models needs "autorl[rlhf]"')
+
+from autorl.rlhf import ppo, sampling  # noqa: E402
+from autorl.rlhf.letters import new_policy, write_tokenizer  # noqa: E402
+from autorl.rlhf.ppo import DEFAULTS, PPO, NotFiniteError, Settings, align, settings_at  # noqa: E402
+from autorl.rlhf.task import Built  # noqa: E402
+from autorl.types import InputError  # noqa: E402
+
+WORDS = "abcdef"
+CONFIG = {"learning_rate": 3e-3, "batch_size": 32, "num_ppo_epochs": 2, "num_mini_batches": 2, "temperature": 1.0}
+
+
+def share_of_a(prompts, completions):
+    return [text.split().count("a") / max(1, len(text.split())) for text in completions]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reference")
+    new_policy(0, len(WORDS), hidden=16, layers=1).save_pretrained(folder)
+    write_tokenizer(folder, WORDS)
+    prompts = ("a", "b c", "c d e", "f", "d d", "e a b")
+    return Built(
+        name="tiny",
+        instance=0,
+        reference=folder,
+        prompts=prompts,
+        held_out=("b",),
+        max_completion=6,
+        signals={"proxy": share_of_a},
+        training="proxy",
+        selection="gold",
+        report="gold",
+        bounds={},
+    )
+
+
+@pytest.fixture
+def make(built):
+    torch.set_num_threads(1)
+    return lambda seed=0, horizon=16, **change: PPO(built, built.reference, CONFIG | change, seed, horizon)
+
+
+def weights(trainer):
+    models = (trainer.policy, trainer.value)
+    return torch.cat([p.detach().flatten() for model in models for p in model.parameters()])
+
+
+def test_same_seed_same_weights_whatever_the_global_stream_is(make):
+    first, second, other = make(), make(), make(seed=1)
+    first.train_to(8)
+    torch.manual_seed(1234)
+    second.train_to(8)
+    other.train_to(8)
+    assert torch.equal(weights(first), weights(second))
+    assert not torch.equal(weights(first), weights(other))
+
+
+def test_n_and_n_steps_through_a_checkpoint_equal_two_n(make, tmp_path):
+    straight, first, resumed = (make(**{"learning_rate.shape": "cosine", "learning_rate.end": 1e-5}) for _ in range(3))
+    straight.train_to(16)
+    first.train_to(8)
+    torch.save(first.state(), tmp_path / "state.pt")
+    resumed.load(torch.load(tmp_path / "state.pt", weights_only=True))
+    resumed.train_to(16)
+    assert (resumed.step, straight.step) == (16, 16)
+    assert torch.equal(weights(resumed), weights(straight))
+    assert resumed.logs == straight.logs
+
+
+def test_a_fork_draws_anew_and_stays_forked(make):
+    parent = make()
+    parent.train_to(4)
+    state = copy.deepcopy(parent.state())
+    children = [make() for _ in range(3)]
+    for child, fork in zip(children, (None, 7, 7), strict=True):
+        child.load(copy.deepcopy(state), fork)
+        child.train_to(8)
+    assert not torch.equal(weights(children[0]), weights(children[1]))
+    assert torch.equal(weights(children[1]), weights(children[2]))
+    again = make()
+    again.load(children[1].state())
+    assert again.fork == 7
+
+
+def test_a_new_learning_rate_is_used_after_a_checkpoint_and_read_back(make):
+    """The saved optimizer carries its own; TRL's trainers go on with that one."""
+    parent = make()
+    parent.train_to(4)
+    child = make(learning_rate=1e-5, kl_coef=0.7, value_learning_rate=2e-4)
+    child.load(copy.deepcopy(parent.state()))
+    assert [group["lr"] for group in child.optimizer.param_groups] == [1e-5, 2e-4]
+    before = weights(child)
+    child.train_to(8)
+    applied = child.applied()
+    assert (applied["learning_rate"], applied["kl_coef"], applied["value_learning_rate"]) == (1e-5, 0.7, 2e-4)
+    moved = (weights(child) - before)[: sum(p.numel() for p in child.policy.parameters())].abs().max().item()
+    assert 0 < moved < 4 * 1e-5 * 1.5, "4 steps of Adam move a weight by some learning rates at most"
+
+
+def test_schedules_follow_step_over_horizon(make):
+    trainer = make(horizon=16, **{"kl_coef.shape": "linear", "kl_coef": 0.4, "kl_coef.end": 0.0})
+    trainer.train_to(8)
+    assert trainer.applied()["kl_coef"] == pytest.approx(0.2)
+
+
+def test_the_reference_is_never_the_checkpoint(make, built):
+    parent = make(kl_coef=0.0)
+    parent.train_to(16)
+    child = make()
+    child.load(parent.state())
+    fresh = make()
+    for mine, original in zip(child.reference.parameters(), fresh.policy.parameters(), strict=True):
+        assert torch.equal(mine, original)
+    child.train_to(20)
+    assert child.logs["train_kl"] > 0.05
+
+
+def test_it_learns_and_the_kl_coefficient_holds_it_back(make):
+    free, held = make(horizon=60, kl_coef=0.0, missing_eos="none"), make(horizon=60, kl_coef=3.0, missing_eos="none")
+    free.train_to(4)
+    before = free.logs["proxy"]
+    free.train_to(60)
+    held.train_to(60)
+    assert before < 0.3
+    assert free.logs["proxy"] > before + 0.3
+    assert held.logs["proxy"] < free.logs["proxy"] - 0.1
+    assert held.logs["train_kl"] < free.logs["train_kl"]
+
+
+def test_a_missing_end_is_learnt(make):
+    """With the score of an endless completion replaced by -1, completions come to end."""
+    trainer = make(horizon=60, kl_coef=0.0)
+    trainer.train_to(4)
+    before = trainer.logs["ended"]
+    trainer.train_to(60)
+    assert trainer.logs["ended"] > before
+
+
+def test_log_probabilities_do_not_depend_on_padding_or_chunks(make, built, monkeypatch):
+    trainer = make()
+    prompts = list(built.prompts)
+    samples = sampling.sample(trainer.policy, trainer.tokenizer, prompts, 6, seed=3)
+    tokens, attention, mask = ppo._merged(samples, trainer.tokenizer.pad_token_id)
+    together = trainer._log_probabilities(trainer.policy, tokens, attention, mask, 0.7)
+    for row, prompt in enumerate(prompts):
+        length = int(mask[row].sum())
+        ids = trainer.tokenizer(prompt)["input_ids"]
+        alone = torch.tensor([ids + tokens[row, -mask.shape[1] :][:length].tolist()])
+        logits = trainer.policy(input_ids=alone).logits[0, len(ids) - 1 : -1] / 0.7
+        expected = logits.log_softmax(-1).gather(-1, alone[0, len(ids) :, None])[:, 0]
+        assert together[row, :length].tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+    monkeypatch.setattr(sampling, "_CHUNK", 2)
+    samples = sampling.sample(trainer.policy, trainer.tokenizer, prompts, 6, seed=3)
+    assert len(samples.batches) == 3
+    tokens, attention, mask = ppo._merged(samples, trainer.tokenizer.pad_token_id)
+    for row, prompt in enumerate(prompts):
+        kept = tokens[row][attention[row].bool()].tolist()
+        assert kept[: len(prompt.split())] == trainer.tokenizer(prompt)["input_ids"]
+        assert attention[row].sum() == len(prompt.split()) + mask[row].sum()
+
+
+def test_every_prompt_once_before_any_again(make, built):
+    trainer = make(batch_size=4)
+    picked = [prompt for number in range(3) for prompt in trainer._prompts(number, 4)]
+    assert sorted(picked[:6]) == sorted(built.prompts) == sorted(picked[6:])
+    assert picked[:6] != picked[6:]
+
+
+def test_a_value_head_of_zeros_predicts_nothing_at_first(make):
+    trainer = make(value_init="zero")
+    tokens, attention = torch.tensor([[4, 5, 6]]), torch.ones(1, 3, dtype=torch.long)
+    assert trainer._values(tokens, attention, torch.ones(1, 2)).abs().max() == 0
+    assert make()._values(tokens, attention, torch.ones(1, 2)).abs().max() > 0
+
+
+def test_a_reward_that_is_not_a_number_ends_training(built):
+    broken = PPO(built, built.reference, CONFIG, 0, 8, reward=lambda p, c: [float("nan")] * len(c))
+    with pytest.raises(NotFiniteError, match="step 0"):
+        broken.train_to(4)
+
+
+def test_every_combination_of_details_trains(make):
+    for change in (
+        {"whiten_rewards": True, "kl_estimator": "k3", "cliprange_value": None},
+        {"whiten_advantages": False, "kl_estimator": "k2", "missing_eos": "subtract", "max_grad_norm": 0.5},
+    ):
+        trainer = make(**change)
+        trainer.train_to(4)
+        assert trainer.applied().items() >= change.items()
+
+
+def test_cuts_lie_between_cycles(make):
+    assert [align(CONFIG, step) for step in (0, 1, 4, 5)] == [0, 4, 4, 8]
+    trainer = make()
+    trainer.train_to(5)
+    assert trainer.step == 8
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"learnig_rate": 1.0}, "no hyperparameter 'learnig_rate'"),
+        ({"kl_estimator": "k4"}, "k1, k2, k3"),
+        ({"missing_eos": "drop"}, "none, subtract, replace"),
+        ({"batch_size": 10, "num_mini_batches": 4}, "cannot be divided"),
+        ({"temperature": 0.0}, "above 0"),
+    ],
+)
+def test_wrong_hyperparameters(config, message):
+    with pytest.raises(InputError, match=message):
+        settings_at(config, 0, 10)
+
+
+def test_the_defaults_are_those_of_the_paper():
+    paper = {
+        "learning_rate": 3e-6,
+        "num_ppo_epochs": 4,
+        "num_mini_batches": 1,
+        "cliprange": 0.2,
+        "kl_coef": 0.05,
+        "lam": 0.95,
+        "vf_coef": 0.1,
+        "whiten_rewards": False,
+        "temperature": 0.7,
+        "missing_eos": "replace",
+        "missing_eos_penalty": 1.0,
+        "adam_epsilon": 1e-5,
+    }
+    assert DEFAULTS.items() >= paper.items()
+    assert Settings().cycle == 4
