@@ -99,7 +99,7 @@ def reward_measures(model: Any, tokenizer: Any, reference: Any, built: Built, se
 
 
 def log_likelihoods(model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256) -> list[float]:
-    """log p(completion | prompt) in nats, end of sequence included, for each (prompt, completion)."""
+    """The log-probability of each completion given its prompt in nats, end of sequence included."""
     import torch
 
     found: list[float] = []

@@ -36,6 +36,10 @@ def _sb3(description: str) -> _Entry:
     return _Entry("autorl.trainers.sb3:make", description, "sb3", ("torch", "stable_baselines3"))
 
 
+def _trl(description: str) -> _Entry:
+    return _Entry("autorl.trainers.trl:make", description, "rlhf", ("torch", "trl", "transformers", "datasets"))
+
+
 _TRAINERS: dict[str, _Entry] = {
     "sb3/ppo": _sb3("Stable-Baselines3 PPO on any Gymnasium environment"),
     "sb3/a2c": _sb3("Stable-Baselines3 A2C on any Gymnasium environment"),
@@ -46,6 +50,13 @@ _TRAINERS: dict[str, _Entry] = {
     "population/ppo": _Entry("autorl.trainers.population:make", "PPO compiled, one member per thread (and A2C)"),
     "population/dqn": _Entry("autorl.trainers.population:make", "DQN compiled: double, prioritised, or plain"),
     "population/sac": _Entry("autorl.trainers.population:make", "SAC compiled, for continuous actions"),
+    "trl/rloo": _trl("TRL's REINFORCE leave-one-out on an RLHF task"),
+    "trl/grpo": _trl("TRL's GRPO and its variants (DAPO, Dr. GRPO, GSPO, CISPO) on an RLHF task"),
+    "trl/dpo": _trl("TRL's DPO and its loss families on preference pairs"),
+    "trl/kto": _trl("TRL's KTO on single labelled completions"),
+    "trl/sft": _trl("TRL's supervised fine-tuning on the chosen completions"),
+    "trl/reward": _trl("TRL's reward model on preference pairs"),
+    "trl/*": _trl("any other trainer of the installed TRL, looked up by name: trl/cpo, trl/orpo, trl/online_dpo"),
     "command": _Entry("autorl.trainers.command:make", "any script: flags or a config file in, metrics out"),
     "python": _Entry("autorl.trainers.function:make", "a Python function: python:module:function"),
     "tabular": _Entry("autorl.trainers.tabular:make", "replays a landscape: recorded runs instead of training"),
@@ -71,7 +82,8 @@ def load(spec: TrainerSpec) -> Trainer:
     Raises:
         InputError: the name is unknown, its libraries are not installed, or its options are wrong.
     """
-    entry = _TRAINERS.get("python" if spec.name.startswith(FUNCTION_PREFIX) else spec.name)
+    name = "python" if spec.name.startswith(FUNCTION_PREFIX) else spec.name
+    entry = _TRAINERS.get(name) or (_TRAINERS["trl/*"] if name.startswith("trl/") else None)
     if entry is None:
         from autorl.trainers._shared import nearest
 

@@ -1,0 +1,70 @@
+"""A task's data as the data sets TRL's trainers take, and its training signal as the reward function they call."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from autorl.rlhf.measures import joined
+from autorl.rlhf.task import Built, Signal
+from autorl.trainers.trl.methods import Method
+from autorl.types import InputError
+
+
+def data_set(method: Method, built: Built) -> Any:
+    """What the method is trained on, as a `datasets.Dataset`.
+
+    Raises:
+        InputError: the task has no preference pairs and the method needs them.
+    """
+    from datasets import Dataset
+
+    if method.data != "prompts" and not built.pairs:
+        raise InputError(f"trl/{method.name} is trained on preference pairs; {built.name} has none", key="environment")
+    pairs = [(prompt, joined(prompt, one), joined(prompt, other)) for prompt, one, other in built.pairs]
+    match method.data:
+        case "prompts":
+            columns: dict[str, list[Any]] = {"prompt": list(built.prompts)}
+        case "pairs" | "ranking":
+            prompts, chosen, rejected = (list(column) for column in zip(*pairs, strict=True))
+            columns = {"prompt": prompts, "chosen": chosen, "rejected": rejected}
+        case "unpaired":
+            rows = [
+                (prompt, text, label)
+                for prompt, *both in pairs
+                for text, label in zip(both, (True, False), strict=True)
+            ]
+            columns = dict(
+                zip(("prompt", "completion", "label"), (list(c) for c in zip(*rows, strict=True)), strict=True)
+            )
+        case "completions":
+            columns = {"prompt": [row[0] for row in pairs], "completion": [row[1] for row in pairs]}
+    return Dataset.from_dict(columns)
+
+
+class Reward:
+    """The training signal as a reward function of TRL; counts what it is shown.
+
+    A signal that learns while it scores (Lagrange multipliers) has `learn`, `state` and `load`; it is copied, so that
+    runs do not share what it has learnt.
+    """
+
+    def __init__(self, name: str, signal: Signal) -> None:
+        self.__name__ = name  # TRL's logs
+        self.signal = copy.deepcopy(signal) if hasattr(signal, "learn") else signal
+        self._score: Signal = getattr(self.signal, "learn", self.signal)
+        self.tokens = 0
+
+    def __call__(
+        self, prompts: Sequence[str], completions: Sequence[str], completion_ids: Any = (), **rest: Any
+    ) -> list[float]:
+        self.tokens += sum(len(ids) for ids in completion_ids)
+        return self._score(prompts, completions)
+
+    def state(self) -> Any:
+        return self.signal.state() if hasattr(self.signal, "state") else None
+
+    def load(self, state: Any) -> None:
+        if state is not None:
+            self.signal.load(state)  # type: ignore[attr-defined]

@@ -1,0 +1,44 @@
+"""The over-optimisation guard: a rule on a run's own evaluations (design, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+PATIENCE = 3
+
+
+class Guard:
+    """Stops a run whose training signal rises while its held-out score falls for `patience` evaluations in a row.
+
+    Both are measured on held-out prompts. The run is scored normally; with `reduce: best` at its best step.
+
+    Args:
+        patience: evaluations in a row; 0 = never stop.
+        training, selection: the metrics compared.
+        history: (training, selection) of earlier evaluations of the chain, oldest first.
+    """
+
+    def __init__(self, patience: int, training: str, selection: str, history: Sequence[Sequence[float]] = ()) -> None:
+        self.patience, self.training, self.selection = patience, training, selection
+        self.history: list[tuple[float, float]] = [(float(one), float(other)) for one, other in history]
+
+    def tripped(self, metrics: Mapping[str, float]) -> bool:
+        """Take note of an evaluation and say whether the run is to stop."""
+        if not self.patience or self.training == self.selection:
+            return False
+        if self.training not in metrics or self.selection not in metrics:
+            return False
+        self.history.append((metrics[self.training], metrics[self.selection]))
+        latest = self.history[-self.patience - 1 :]
+        if len(latest) <= self.patience:
+            return False
+        return all(now[0] > before[0] and now[1] < before[1] for before, now in pairwise(latest))
+
+    @property
+    def note(self) -> str:
+        """What the record says of a stopped run."""
+        return (
+            f"over-optimisation guard: {self.training} rose and {self.selection} fell for {self.patience} evaluations "
+            "in a row"
+        )

@@ -1,0 +1,177 @@
+"""A TRL trainer for one segment: built from the reference policy's own path, then given the parent's state."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import datasets
+import transformers
+from transformers import TrainerCallback
+from transformers.trainer_callback import PrinterCallback
+
+from autorl.rlhf.task import Built
+from autorl.trainers.sb3.streams import seed_global
+from autorl.trainers.trl.checkpoint import weights_hash
+from autorl.trainers.trl.data import Reward, data_set
+from autorl.trainers.trl.methods import Method
+from autorl.trainers.trl.settings import Settings
+from autorl.trainers.trl.watch import Watch
+from autorl.types import Report, Segment
+
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+datasets.disable_progress_bars()
+
+
+@dataclass
+class Live:
+    """A trainer ready to train, and what it needs around it."""
+
+    trainer: Any
+    callback: Callback
+    reward: Reward
+
+    @property
+    def step(self) -> int:
+        return int(self.trainer.state.global_step)
+
+    @property
+    def policy(self) -> Any:
+        return self.trainer.accelerator.unwrap_model(self.trainer.model)
+
+    @property
+    def tokens(self) -> int:
+        return self.reward.tokens + int(self.trainer.tokens_seen)
+
+    def saved(self) -> Path:
+        """The folder of the checkpoint that was written when the segment ended."""
+        return Path(self.trainer.args.output_dir) / f"checkpoint-{self.step}"
+
+
+@dataclass
+class Callback(TrainerCallback):  # type: ignore[misc]
+    """Writes hyperparameters into the live trainer, evaluates, and ends the segment.
+
+    A segment is ended here and not by `max_steps`, which is always the horizon: a schedule of transformers would decay
+    to zero within each segment.
+    """
+
+    segment: Segment
+    settings: Settings
+    watch: Watch
+    align: Callable[[int], int]
+    report: Callable[[Report], None]
+    live: Live | None = None
+    applied: dict[str, Any] = field(default_factory=dict)
+    _first: bool = True
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        self._evaluate(state.global_step, control)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        assert self.live is not None
+        trainer, horizon = self.live.trainer, self.segment.horizon
+        if self._first:
+            self.settings.write(trainer, state.global_step, horizon, first=True)
+            self.applied = self.settings.read_back(trainer, state.global_step, horizon)
+            self._first = False
+        elif self.settings.scheduled:
+            self.settings.write(trainer, state.global_step, horizon, first=False)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        self._evaluate(state.global_step, control)
+        if state.global_step >= self.align(self.segment.until):
+            control.should_training_stop = True
+        if control.should_training_stop and self.segment.save and not self.watch.problem:
+            control.should_save = True
+
+    def _evaluate(self, reached: int, control: Any) -> None:
+        assert self.live is not None
+        for step in self.watch.due(reached, self.align):
+            kind = self.settings.method.data
+            if self.watch.evaluate(self.live.policy, step, kind, self.live.tokens, self.report):
+                control.should_training_stop = True
+
+
+def build(settings: Settings, built: Built, callback: Callback, arguments: Any, seed: int) -> Live:
+    """The trainer of a segment, at step 0.
+
+    Raises:
+        RuntimeError: the reference policy TRL made for itself is not the task's.
+    """
+    method = settings.method
+    trainer_class, _ = method.classes()
+    seed_global(seed)
+    reward = Reward(built.training, built.signals[built.training])
+    values: dict[str, Any] = {
+        "model": load_model(built.reference, method),
+        "args": arguments,
+        "train_dataset": data_set(method, built),
+        "processing_class": load_tokenizer(built.reference),
+        "callbacks": [callback],
+    }
+    accepted = inspect.signature(trainer_class.__init__).parameters
+    if method.online:
+        values["reward_funcs"] = [reward]
+    if "ref_model" in accepted:
+        values["ref_model"] = load_model(built.reference, method)
+    trainer = _segmented(trainer_class, seed if callback.segment.fork is not None else None)(**values)
+    trainer.remove_callback(PrinterCallback)
+    _check_reference(trainer, callback.watch.reference, method)
+    live = Live(trainer, callback, reward)
+    callback.live = live
+    return live
+
+
+def load_model(folder: Path, method: Method | None = None) -> Any:
+    """The policy of a folder, or a reward model on its body for a method that trains one."""
+    if method is not None and method.data == "ranking":
+        kind: Any = transformers.AutoModelForSequenceClassification
+        return kind.from_pretrained(folder, num_labels=1, local_files_only=True)
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def _segmented(trainer_class: Any, fork: int | None) -> Any:
+    """`trainer_class` without telemetry, that counts tokens and, when a run is exploited, takes new random streams."""
+
+    class Segmented(trainer_class):  # type: ignore[misc]
+        tokens_seen = 0
+
+        def _send_telemetry(self) -> None:
+            """Nothing leaves the machine."""
+
+        def _load_rng_state(self, checkpoint: str | None) -> None:
+            if fork is None:
+                super()._load_rng_state(checkpoint)
+            else:
+                seed_global(fork)
+
+        def training_step(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+            masks = (
+                [value for name, value in inputs.items() if name.endswith("attention_mask")]
+                if hasattr(inputs, "items")
+                else []
+            )
+            self.tokens_seen += sum(int(mask.sum()) for mask in masks)
+            return super().training_step(model, inputs, *rest, **named)
+
+    Segmented.__name__ = trainer_class.__name__
+    return Segmented
+
+
+def _check_reference(trainer: Any, reference: Any, method: Method) -> None:
+    """The trap TRL sets: it loads the reference policy from wherever the model says it came from."""
+    found = getattr(trainer, "ref_model", None)
+    if found is None or method.data == "ranking":
+        return
+    found = trainer.accelerator.unwrap_model(found)
+    if weights_hash(found) != weights_hash(reference):
+        raise RuntimeError("the reference policy TRL loaded is not the task's: KL would be measured against another")

@@ -1,0 +1,13 @@
+"""What the fork server imports once, so that a trial does not wait 5 s for its libraries."""
+
+from __future__ import annotations
+
+import torch
+import trl
+
+from autorl.trainers.trl import live
+
+torch.set_num_threads(1)
+LOADED = [getattr(trl, name) for name in ("RLOOTrainer", "GRPOTrainer", "DPOTrainer", "KTOTrainer")]  # loaded lazily
+
+__all__ = ["LOADED", "live"]

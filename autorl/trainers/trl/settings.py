@@ -1,0 +1,251 @@
+"""Hyperparameters of a TRL method: from a configuration to TRL's own, and back out of the live trainer."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from autorl.space import resolve_schedules
+from autorl.trainers._shared import base_name, check_names, plain
+from autorl.trainers.trl.methods import SCHEDULED, Method
+from autorl.types import InputError
+
+OPTIONS = ("guard", "data", "device")  # of the trainer, beside hyperparameters
+DEFAULTS: Mapping[str, Any] = {"per_device_train_batch_size": 64, "lr_scheduler_type": "constant"}
+"""Ours, where TRL's suit a GPU or tie the learning rate to the length of one call."""
+
+_OURS = ("sft_weight", "gamma_ratio")
+_RESERVED = {  # belongs to the study, or would reach out of it
+    *("output_dir", "max_steps", "num_train_epochs", "seed", "data_seed", "report_to", "run_name", "project"),
+    *(
+        "save_strategy",
+        "save_steps",
+        "save_total_limit",
+        "save_only_model",
+        "save_on_each_node",
+        "load_best_model_at_end",
+    ),
+    *("eval_strategy", "eval_steps", "eval_on_start", "do_train", "do_eval", "do_predict", "resume_from_checkpoint"),
+    *("logging_strategy", "logging_steps", "logging_dir", "logging_first_step", "disable_tqdm", "hub_model_id"),
+    *("push_to_hub", "hub_token", "hub_strategy", "reward_weights", "model_init_kwargs", "max_completion_length"),
+}
+_CPU = {"use_cpu": True, "bf16": False, "fp16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False}
+_QUIET = {
+    "report_to": [],
+    "save_strategy": "no",
+    "eval_strategy": "no",
+    "logging_strategy": "no",
+    "disable_tqdm": True,
+    "push_to_hub": False,
+}
+DPO_LOSSES = frozenset(
+    {
+        *("sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired"),
+        *("apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm"),
+    }
+)
+
+
+class Settings:
+    """The values of one segment: the configuration over the trainer's own options over our defaults."""
+
+    def __init__(self, method: Method, kwargs: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        own = {name: value for name, value in kwargs.items() if name not in OPTIONS}
+        self.method = method
+        self.values: dict[str, Any] = plain({**DEFAULTS, **own, **config})
+        self._check_losses()
+        if method.grouped:
+            self._check_divisible()
+
+    def at(self, step: int, horizon: int) -> dict[str, Any]:
+        """The values at `step`, schedules resolved."""
+        return resolve_schedules(self.values, step, horizon)
+
+    @property
+    def scheduled(self) -> tuple[str, ...]:
+        """Hyperparameters that change while a segment runs."""
+        return tuple(name for name in SCHEDULED if self.values.get(f"{name}.shape", "constant") != "constant")
+
+    @property
+    def stride(self) -> int:
+        """Optimizer steps between two points at which training can be cut.
+
+        A batch of completions is used for `steps_per_generation` x `num_iterations` micro-batches and is not saved, so
+        a cut in between would draw another one.
+        """
+        if not self.method.grouped:
+            return 1
+        accumulation = int(self.values.get("gradient_accumulation_steps", 1))
+        per_generation, _ = self._generation()
+        reuse = per_generation * int(self.values.get("num_iterations", 1))
+        return math.lcm(reuse, accumulation) // accumulation
+
+    def arguments(self, seed: int, horizon: int, folder: str, most: int, cuda: bool) -> Any:
+        """TRL's configuration object for a run of `horizon` optimizer steps and completions of at most `most` tokens.
+
+        Raises:
+            InputError: TRL refuses a value.
+        """
+        _, config_class = self.method.classes()
+        fields = {field.name for field in dataclasses.fields(config_class)}
+        values = self._translated(self.at(0, horizon))
+        values |= {"output_dir": folder, "max_steps": horizon, "seed": seed, **_QUIET, **({} if cuda else _CPU)}
+        ours = {"max_completion_length": most, "max_new_tokens": most}
+        values |= {name: value for name, value in ours.items() if name in fields}
+        try:
+            return config_class(**{name: value for name, value in values.items() if name in fields})
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise InputError(f"trl/{self.method.name}: {str(error).splitlines()[0]}", key="space") from error
+
+    def write(self, trainer: Any, step: int, horizon: int, *, first: bool) -> None:
+        """Put the values of `step` into the live trainer.
+
+        At the first step of a segment that is all a checkpoint brings along, after it only what follows a schedule.
+        """
+        values = self.at(step, horizon)
+        if first:
+            for group in trainer.optimizer.param_groups:
+                if group.get("weight_decay") and "weight_decay" in values:
+                    group["weight_decay"] = values["weight_decay"]
+                group["eps"] = trainer.args.adam_epsilon
+                group["betas"] = (trainer.args.adam_beta1, trainer.args.adam_beta2)
+        if "learning_rate" in values and (first or "learning_rate" in self.scheduled):
+            set_learning_rate(trainer.optimizer, trainer.lr_scheduler, values["learning_rate"])
+        for name in self.scheduled if not first else SCHEDULED:
+            if name != "learning_rate" and name in values:
+                setattr(trainer, _ATTRIBUTES.get(name, name), values[name])
+
+    def read_back(self, trainer: Any, step: int, horizon: int) -> dict[str, Any]:
+        """The value every hyperparameter has in the live trainer, schedules at `step`.
+
+        Raises:
+            RuntimeError: one did not take.
+        """
+        wanted = self.at(step, horizon)
+        applied = {}
+        for name, value in wanted.items():
+            found = _read(trainer, name, self.method)
+            if not _same(found, value):
+                raise RuntimeError(f"hyperparameter {name} did not take: asked for {value!r}, found {found!r}")
+            applied[name] = value
+        helpers = {name: value for name, value in self.values.items() if base_name(name) != name}
+        return {**applied, **helpers}
+
+    def _generation(self) -> tuple[int, int]:
+        """Micro-batches per generation, and completions generated at once."""
+        values = self.values
+        batch = int(values["per_device_train_batch_size"])
+        accumulation = int(values.get("gradient_accumulation_steps", 1))
+        if values.get("generation_batch_size") is not None:
+            return max(1, int(values["generation_batch_size"]) // batch), int(values["generation_batch_size"])
+        per_generation = int(values.get("steps_per_generation") or accumulation)
+        return per_generation, batch * per_generation
+
+    def _check_divisible(self) -> None:
+        """What TRL would refuse one trial at a time, as one clear line."""
+        groups = self.values.get("num_generations")
+        if groups is None:
+            return
+        _, at_once = self._generation()
+        if int(groups) < 2 or at_once % int(groups):
+            raise InputError(
+                f"{groups} does not divide the {at_once} completions generated at once (per_device_train_batch_size x "
+                "steps_per_generation), or is below 2; add a constraint to the space",
+                key="num_generations",
+            )
+
+    def _check_losses(self) -> None:
+        if self.method.name != "dpo" or "loss_type" not in self.values:
+            return
+        parts = _losses(self.values["loss_type"])
+        check_names(parts, DPO_LOSSES, "DPO loss", "loss_type")
+        smoothing = float(self.values.get("label_smoothing", 0.0))
+        if "robust" in parts and not 0.0 <= smoothing < 0.5:
+            raise InputError(f"robust needs a label smoothing in 0..0.5, got {smoothing}", key="label_smoothing")
+        if "exo_pair" in parts and smoothing == 0.0:
+            raise InputError("exo_pair needs a label smoothing above 0", key="label_smoothing")
+
+    def _translated(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Our names as TRL's arguments."""
+        translated = {name: value for name, value in values.items() if name not in _OURS}
+        if self.method.name == "dpo" and "loss_type" in values:
+            losses = _losses(values["loss_type"])
+            translated["loss_type"] = losses
+            if "sft_weight" in values and "sft" in losses:
+                translated["loss_weights"] = [values["sft_weight"] if name == "sft" else 1.0 for name in losses]
+        if "gamma_ratio" in values:  # SimPO's margin is a fraction of beta
+            translated["simpo_gamma"] = values["gamma_ratio"] * values["beta"]
+        return translated
+
+
+_ATTRIBUTES = {"epsilon": "epsilon_low"}
+
+
+def check_hyperparameters(method: Method, names: Collection[str]) -> None:
+    """Raise `InputError` for a hyperparameter TRL's configuration does not have, or one that belongs to the study."""
+    _, config_class = method.classes()
+    allowed = {field.name for field in dataclasses.fields(config_class)} - _RESERVED
+    allowed |= {"sft_weight"} if method.name == "dpo" else set()
+    allowed |= {"gamma_ratio"} if method.name == "cpo" else set()
+    for name in names:
+        base = base_name(name)
+        if base in _RESERVED:
+            raise InputError(
+                f"{base} is set by the study or the task, not by the space of trl/{method.name}", key="space"
+            )
+        if base not in allowed:
+            check_names([base], allowed, f"hyperparameter of trl/{method.name}", "space")
+        if base != name and base not in SCHEDULED:
+            raise InputError(
+                f"trl/{method.name} cannot follow a schedule of {base!r}; it can for {', '.join(SCHEDULED)}", key=base
+            )
+
+
+def set_learning_rate(optimizer: Any, scheduler: Any, value: float) -> None:
+    """Set the base learning rate of a live optimizer and of the scheduler that would put the old one back."""
+    factors = [function(scheduler.last_epoch) for function in getattr(scheduler, "lr_lambdas", [])]
+    for index, group in enumerate(optimizer.param_groups):
+        group["initial_lr"] = value
+        group["lr"] = value * (factors[index] if factors else 1.0)
+    scheduler.base_lrs = [value] * len(scheduler.base_lrs)
+    scheduler._last_lr = [group["lr"] for group in optimizer.param_groups]
+
+
+def _losses(value: Any) -> list[str]:
+    """Loss names from `sigmoid`, `sigmoid+sft` or a list."""
+    return [str(part) for part in value] if isinstance(value, list) else str(value).split("+")
+
+
+def _read(trainer: Any, name: str, method: Method) -> Any:
+    groups = trainer.optimizer.param_groups
+    match name:
+        case "learning_rate":
+            return trainer.lr_scheduler.base_lrs[0]
+        case "weight_decay":
+            return max(group["weight_decay"] for group in groups)
+        case "adam_epsilon":
+            return groups[0]["eps"]
+        case "adam_beta1" | "adam_beta2":
+            return groups[0]["betas"][0 if name == "adam_beta1" else 1]
+        case "loss_type" if method.name == "dpo":
+            return "+".join(trainer.loss_types)
+        case "sft_weight":
+            return trainer.loss_weights[trainer.loss_types.index("sft")]
+        case "gamma_ratio":
+            return trainer.simpo_gamma / trainer.beta
+    live = _ATTRIBUTES.get(name, name)
+    holder = trainer if hasattr(trainer, live) else trainer.args
+    found = getattr(holder, live if holder is trainer else name)
+    return getattr(found, "value", found)
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    if isinstance(found, int | float) and isinstance(wanted, int | float):
+        return math.isclose(float(found), float(wanted), rel_tol=1e-9, abs_tol=1e-15)
+    if isinstance(found, tuple | list) and isinstance(wanted, tuple | list):
+        return list(found) == list(wanted)
+    if wanted is None:
+        return True  # TRL puts the value that stands for None in its place
+    return bool(found == wanted) or (isinstance(wanted, list) and "+".join(map(str, wanted)) == found)
