@@ -10,8 +10,9 @@ import typer
 from typer.core import TyperGroup
 
 from autorl.cli import landscape_analysis
-from autorl.cli.landscape_build import ROOT, Out, Replace, build
-from autorl.cli.options import AsJson, print_json
+from autorl.cli.landscape_analysis import ROOT, Source, landscapes_of, role
+from autorl.cli.landscape_build import Out, Replace, build
+from autorl.cli.options import AsJson, key_texts, print_json
 from autorl.cli.rows import cell, plain, rows_of, show_rows, show_written
 from autorl.types import InputError
 
@@ -22,9 +23,6 @@ class _InOrder(TyperGroup):
 
 
 app = typer.Typer(cls=_InOrder, rich_markup_mode=None)
-Source = Annotated[
-    str, typer.Argument(metavar="LANDSCAPE", help="An id, a landscape folder, or a study's folder.", show_default=False)
-]
 Role = Annotated[str, typer.Option("--seeds", help="Seeds that count: tuning, test or all.")]
 By = Annotated[str, typer.Option("--by", help="Aggregate over seeds: mean, median, iqm, cvar(0.2), quantile(0.25).")]
 Step = Annotated[int | None, typer.Option("--step", help="Step of the evaluation; default the last.")]
@@ -119,15 +117,15 @@ def best(source: Source, seeds: Role = "tuning", by: By = "iqm", step: Step = No
     from autorl.landscapes import load_landscape
 
     landscape = load_landscape(source)
-    choice = landscape.best(_role(seeds), by, step)
+    choice = landscape.best(role(seeds), by, step)
     if as_json:
         print_json({**vars(choice), "config": plain(choice.config)})
         return
     unit = "optimizer steps" if landscape.manifest.step_unit == "optimizer_steps" else "steps"
     typer.echo(f"configuration {choice.config_id}, chosen by {choice.by} over {seeds} seeds at {choice.step} {unit}")
-    for role, value in (("tuning", choice.tuning), ("test", choice.test)):
-        chosen = " (optimistic: it was chosen by these)" if seeds in (role, "all") else ""
-        typer.echo(f"  {role + ' seeds':14}{cell(value)}{chosen if value is not None else ''}")
+    for name, value in (("tuning", choice.tuning), ("test", choice.test)):
+        chosen = " (optimistic: it was chosen by these)" if seeds in (name, "all") else ""
+        typer.echo(f"  {name + ' seeds':14}{cell(value)}{chosen if value is not None else ''}")
     for name, setting in choice.config.items():
         typer.echo(f"  {name} = {cell(plain(setting))}")
 
@@ -157,7 +155,7 @@ def top(
     """The best configurations, best first."""
     from autorl.landscapes import load_landscape
 
-    frame = load_landscape(source).top(count, _role(seeds), by, step)
+    frame = load_landscape(source).top(count, role(seeds), by, step)
     show_rows([str(name) for name in frame], rows_of(frame), as_json=as_json)
 
 
@@ -169,7 +167,7 @@ def validate(
     """Check integrity: files, keys, seeds, curves, bounds, copies. Exit code 1 if a rule is broken."""
     from autorl.landscapes.validate import validate as check
 
-    folders = [folder for source in sources for folder in _folders(source)]
+    folders = [landscape.path for landscape in landscapes_of(sources)]
     problems = check(folders)
     if as_json:
         print_json([vars(problem) for problem in problems])
@@ -215,8 +213,8 @@ def import_files(
 ) -> None:
     """Import data of others: ARLBench, DeepCAVE, HPO-RL-Bench, Optuna, Ray Tune, or any CSV file."""
     from autorl.landscapes.importers import import_any
+    from autorl.landscapes.importers.common import TEXTS
 
-    pairs = [entry.partition("=") for entry in about or []]
     done = import_any(
         source,
         out,
@@ -229,7 +227,7 @@ def import_files(
         map=tuple(mapping or ()),
         unit=unit,
         study=study,
-        about={key: text for key, _, text in pairs},
+        about=key_texts(about or [], TEXTS),
         replace=replace,
     )
     show_written(done, out, as_json=as_json)
@@ -294,7 +292,7 @@ def export(
 
     landscape = load_landscape(source)
     if file.suffix in (".db", ".sqlite", ".sqlite3", ".journal"):
-        what, count = "trials", export_optuna(landscape, file, _role(seeds), by)
+        what, count = "trials", export_optuna(landscape, file, role(seeds), by)
     elif file.suffix:
         what, count = "rows", export_table(landscape, file)
     else:
@@ -310,25 +308,6 @@ app.command()(landscape_analysis.importance)
 app.command()(landscape_analysis.subset)
 app.command()(landscape_analysis.analyse)
 app.command()(landscape_analysis.plot)
-
-
-def _folders(source: str) -> list[Path]:
-    """The landscape a word stands for, or all those below a folder."""
-    from autorl.landscapes import list_landscapes, load_landscape
-
-    folder = Path(source)
-    if folder.is_dir() and not ((folder / "manifest.json").exists() or (folder / "study.yaml").exists()):
-        found = list(list_landscapes(folder).values())
-        if not found:
-            raise InputError("no landscape in it", file=source)
-        return found
-    return [load_landscape(source).path]
-
-
-def _role(text: str) -> Any:
-    if text not in ("tuning", "test", "all"):
-        raise InputError(f"expected tuning, test or all, got {text!r}", key="--seeds")
-    return text
 
 
 def _listed(seeds: Sequence[int]) -> str:

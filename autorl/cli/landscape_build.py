@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autorl.cli.options import AsJson, Quiet, Workers
+from autorl.cli.landscape_analysis import ROOT
+from autorl.cli.options import AsJson, Quiet, Workers, key_texts
 from autorl.cli.rows import show_written
 from autorl.types import InputError
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from autorl.spec import Spec
     from autorl.study import Study
 
-ROOT = Path("landscapes")
 Out = Annotated[Path, typer.Option("--out", help="Folder landscapes are kept in.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
 _BLIND = ("sobol", "random", "grid", "phases")  # optimizers whose configurations do not depend on results
@@ -59,6 +58,7 @@ def build(
     from autorl.cli.landscape_cost import print_cost
     from autorl.cli.run import STUDIES, print_plan
     from autorl.landscapes import from_study
+    from autorl.landscapes.study import ABOUT
 
     spec = build_spec(file, settings or [])
     name = id or (spec.landscape.id if spec.landscape else None)
@@ -74,7 +74,7 @@ def build(
         return
     if (out / name).exists() and not replace:
         raise InputError("the landscape exists; choose another --id, or --replace it", file=str(out / name))
-    facts = _facts(about or [])
+    facts = key_texts(about or [], ABOUT)
     _train_all(spec, folder, workers=workers, as_json=as_json, quiet=quiet)
     done = from_study(folder, out, name, bounds=bounds, replace=replace, **facts)
     show_written([done], out, as_json=as_json)
@@ -151,15 +151,3 @@ def _take_up(spec: Spec, folder: Path) -> Study:
         study.close()
         raise InputError("holds another study: choose another folder with --study", file=str(folder))
     return study
-
-
-def _facts(about: Sequence[str]) -> dict[str, str]:
-    from autorl.landscapes.study import ABOUT
-
-    facts = {}
-    for text in about:
-        key, separator, value = text.partition("=")
-        if not separator or key.strip() not in ABOUT:
-            raise InputError(f"expected KEY=TEXT with a key of {', '.join(ABOUT)}, got {text!r}", key="--about")
-        facts[key.strip()] = value.strip()
-    return facts

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from autorl.types import InputError
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The study's folder.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -20,3 +23,18 @@ def print_json(document: object) -> None:
     import json
 
     typer.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+def key_texts(entries: Sequence[str], allowed: Sequence[str]) -> dict[str, str]:
+    """What was given as `--about KEY=TEXT`, with keys of `allowed`.
+
+    Raises:
+        InputError: an entry without `=`, or another key.
+    """
+    texts = {}
+    for entry in entries:
+        key, separator, text = entry.partition("=")
+        if not separator or key.strip() not in allowed:
+            raise InputError(f"expected KEY=TEXT with a key of {', '.join(allowed)}, got {entry!r}", key="--about")
+        texts[key.strip()] = text.strip()
+    return texts

@@ -118,6 +118,14 @@ def test_import_recognises_arlbench(tmp_path):
     assert "no such file" in autorl("landscape", "import", tmp_path / "nothing", code=2).stderr
 
 
+@pytest.mark.parametrize("command", ["import", "build"])
+@pytest.mark.parametrize("entry", ["licence", "owner=me"])
+def test_a_text_about_a_landscape_has_a_key_that_is_known(tmp_path, command, entry):
+    message = autorl("landscape", command, build_file(tmp_path), "--out", tmp_path / "out", "--about", entry, code=2)
+    assert "expected KEY=TEXT with a key of description, licence, citation, url, creator" in message.stderr
+    assert f"got {entry!r}" in message.stderr
+
+
 def test_export_merge_and_delete(root, study, tmp_path):
     assert as_json("landscape", "export", study, tmp_path / "flat.csv")["rows"] > 0
     assert as_json("landscape", "export", root / ID, tmp_path / "study.db")["trials"] == 8

@@ -5,6 +5,8 @@ import pandas as pd
 
 from autorl.landscapes import Manifest, Tables, config_rows
 from autorl.space import load_space
+from autorl.spec import load_spec
+from autorl.study import Study
 from autorl.types import FrozenMap
 
 SPACE = load_space(
@@ -92,3 +94,13 @@ def tables(first=0, count=N, environment="CartPole-v1", seed=0):
         }
     )
     return Tables(config_rows(SPACE, chosen, "sobol"), frame, pd.DataFrame(evals), segments)
+
+
+def run_study(folder, document):
+    """The folder of a finished study."""
+    study = Study.create(load_spec(document), folder)
+    try:
+        study.run()
+    finally:
+        study.close()
+    return folder

@@ -5,6 +5,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from landscape_samples import run_study
 
 from autorl.landscapes import Landscape, from_study
 from autorl.landscapes.analysis.phases import compare_phases, phase_scores
@@ -41,12 +42,7 @@ TABLES = (f"SELECT {COLUMNS} FROM runs ORDER BY run_id", "SELECT * FROM evals OR
 
 
 def run(folder, **changes):
-    study = Study.create(load_spec({**STUDY, **changes}), folder)
-    try:
-        study.run()
-    finally:
-        study.close()
-    return folder
+    return run_study(folder, {**STUDY, **changes})
 
 
 def tables(folder):

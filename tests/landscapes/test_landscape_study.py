@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from landscape_samples import run_study
 
 from autorl import load_landscape
 from autorl.landscapes import Landscape, from_study
@@ -39,12 +40,7 @@ STUDY = {
 
 
 def run(folder, **changes):
-    study = Study.create(load_spec({**STUDY, **changes}), folder)
-    try:
-        study.run()
-    finally:
-        study.close()
-    return folder
+    return run_study(folder, {**STUDY, **changes})
 
 
 @pytest.fixture(scope="module")

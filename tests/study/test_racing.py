@@ -223,9 +223,7 @@ def test_populations_cannot_race():
         Study.in_memory(small_spec(optimizer="pbt", evaluation={"seeds": "racing", "max": 2}))
 
 
-@pytest.mark.parametrize(
-    "optimizer", [{"name": "asha", "rungs": 3}, {"name": "random", "stop": "median", "rungs": 3}]
-)
+@pytest.mark.parametrize("optimizer", [{"name": "asha", "rungs": 3}, {"name": "random", "stop": "median", "rungs": 3}])
 def test_a_new_seed_of_a_continued_proposal_trains_the_same_chain_with_the_same_cuts(tmp_path, optimizer):
     changes = {**RACE, "seeds": {"tuning": 4, "test": 0}, "budget": {"runs": 16}, "parallelism": 2}
     study = Study.create(small_spec(optimizer=optimizer, **changes), tmp_path / "study")

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from replay_space import SPACE
 from scipy.stats import spearmanr
 
 import autorl
 from autorl.landscapes import Landscape, Manifest, Objective, Tables, config_rows, write_landscape
 from autorl.landscapes.importers import import_any
 from autorl.landscapes.surrogate import Surrogate
-from autorl.space import load_space
 from autorl.spec import load_spec
 from autorl.study import Study
 from autorl.trainers import load
@@ -23,17 +23,6 @@ from autorl.types import EnvironmentSpec, FrozenMap, InputError, Segment, Status
 
 ensemble = pytest.importorskip("sklearn.ensemble", reason="the forest is scikit-learn's (extra `bo`)")
 
-SPACE = load_space(
-    {
-        "hyperparameters": {
-            "x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5},
-            "rate": {"type": "float", "lower": 1e-4, "upper": 1.0, "scale": "log", "default": 1e-2},
-            "kind": {"type": "categorical", "choices": ["a", "b", "c"], "default": "a"},
-            "only_b": {"type": "int", "lower": 1, "upper": 9, "default": 5},
-        },
-        "conditions": {"only_b": "kind == b"},
-    }
-)
 STEPS = (100, 200, 300, 400)
 SEEDS = {"tuning": (0, 1, 2, 3, 4), "test": (50, 51, 52, 53, 54)}
 N = 128

@@ -9,29 +9,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from replay_space import SPACE
 
 import autorl
 from autorl.landscapes import Landscape, Manifest, Tables, config_rows, write_landscape
 from autorl.landscapes.importers import import_any
 from autorl.seeds import FIRST_TEST_SEED
-from autorl.space import load_space
 from autorl.spec import load_spec
 from autorl.study import Study
 from autorl.trainers import load
 from autorl.trainers.conformance import Case, TrainerConformance
 from autorl.types import Checkpoint, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
 
-SPACE = load_space(
-    {
-        "hyperparameters": {
-            "x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5},
-            "rate": {"type": "float", "lower": 1e-4, "upper": 1.0, "scale": "log", "default": 1e-2},
-            "kind": {"type": "categorical", "choices": ["a", "b", "c"], "default": "a"},
-            "only_b": {"type": "int", "lower": 1, "upper": 9, "default": 5},
-        },
-        "conditions": {"only_b": "kind == b"},
-    }
-)
 STEPS = (100, 200, 300, 400)
 SEEDS = {"tuning": (10, 11, 12, 13, 14), "test": (50, 51, 52)}
 N = 40

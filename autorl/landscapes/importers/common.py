@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NO_LICENCE = "none stated: all rights reserved"
-_TEXTS = ("description", "licence", "citation", "url", "creator")
+TEXTS = ("description", "licence", "citation", "url", "creator")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +62,8 @@ class Options:
         if self.id is not None:
             check_id(self.id)
         for key in self.about:
-            if key not in _TEXTS:
-                raise InputError(f"unknown; allowed: {', '.join(_TEXTS)}", key=f"about.{key}")
+            if key not in TEXTS:
+                raise InputError(f"unknown; allowed: {', '.join(TEXTS)}", key=f"about.{key}")
 
     def named(self, source: Path, found: str | None = None) -> str:
         """The id that was given, or else the one that was found in the source.
