@@ -121,9 +121,10 @@ def test_import_recognises_arlbench(tmp_path):
 @pytest.mark.parametrize("command", ["import", "build"])
 @pytest.mark.parametrize("entry", ["licence", "owner=me"])
 def test_a_text_about_a_landscape_has_a_key_that_is_known(tmp_path, command, entry):
-    message = autorl("landscape", command, build_file(tmp_path), "--out", tmp_path / "out", "--about", entry, code=2)
-    assert "expected KEY=TEXT with a key of description, licence, citation, url, creator" in message.stderr
-    assert f"got {entry!r}" in message.stderr
+    file, options = build_file(tmp_path), ["--id", ID, "--out", tmp_path / "out", "--about", entry]
+    message = autorl("landscape", command, file, *options, code=2).stderr
+    assert "expected KEY=TEXT with a key of description, licence, citation, url, creator" in message
+    assert f"got {entry!r}" in message
 
 
 def test_export_merge_and_delete(root, study, tmp_path):
