@@ -229,17 +229,30 @@ def new_policy(seed: int, words: int, hidden: int = 64, layers: int = 2, longest
 
 
 def fit_policy(
-    model: Any, rows: Sequence[Sequence[int]], steps: int, seed: int, batch: int = 128, lr: float = 6e-3
+    model: Any,
+    rows: Sequence[Sequence[int]],
+    steps: int,
+    seed: int,
+    batch: int = 128,
+    lr: float = 6e-3,
+    given: int = 0,
+    cycle: bool = True,
 ) -> None:
-    """Maximum likelihood of token rows (end of sequence included; ragged), one cycle of a cosine learning rate."""
+    """Maximum likelihood of token rows (end of sequence included; ragged).
+
+    The first `given` tokens of a row are read, not learnt. The learning rate goes through one cosine cycle, or stays.
+    """
     import torch
 
     longest = max(map(len, rows))
     tokens = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
     attention = (torch.arange(longest) < torch.tensor([[len(row)] for row in rows])).long()
     labels = tokens.masked_fill(attention == 0, -100)
+    labels[:, :given] = -100
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=steps, pct_start=0.1)
+    schedule: Any = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    if cycle:
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=steps, pct_start=0.1)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
         picked = torch.randint(len(rows), (batch,), generator=generator)

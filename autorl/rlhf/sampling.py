@@ -35,7 +35,7 @@ def sample(
 ) -> Samples:
     """One completion of at most `most` tokens for each prompt: a function of the weights, the prompts and `seed`.
 
-    The global random streams and the model's mode are left as they were found.
+    At temperature 0 each token is the likeliest. The global random streams and the model's mode are left as they were.
     """
     import torch
 
@@ -94,12 +94,10 @@ def _complete(model: Any, tokenizer: Any, prompts: Sequence[str], most: int, tem
     encoded = tokenizer(list(prompts), return_tensors="pt", padding=True, return_token_type_ids=False).to(model.device)
     tokenizer.padding_side = side
     make: Any = GenerationConfig
+    drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     settings = make(
+        **(drawn if temperature > 0 else {"do_sample": False}),
         max_new_tokens=most,
-        do_sample=True,
-        temperature=temperature,
-        top_k=0,
-        top_p=1.0,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=tokenizer.bos_token_id,

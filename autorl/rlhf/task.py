@@ -30,6 +30,8 @@ Pair: TypeAlias = tuple[str, str, str]
 
 _TASKS = {  # task -> "module:object", imported when asked for
     "letters-goldproxy": "autorl.rlhf.letters:GOLDPROXY",
+    "letters-pairs": "autorl.rlhf.letters_pairs:PAIRS",
+    "sort-verifiable": "autorl.rlhf.sorting:SORT",
 }
 _SHARED_OPTIONS = ("instance",)
 
