@@ -1,0 +1,252 @@
+"""Searches on shipped landscapes for `optimizers.py`: a table or its surrogate answers instead of training.
+
+A configuration's score is its mean over three of the landscape's tuning seeds, which differ between repeats. The
+incumbent is judged by its mean over all test seeds at the last recorded step, as a share of the range of the recorded
+configurations: 0 and 1 are the worst and the best of them. Steps are counted as in a study: promotions continue.
+
+The originals search the same landscape through their own ask and tell, a configuration at a time, full-length runs but
+for DEHB. What breaks a rule of the space is trained as the nearest valid configuration: none of them knows such rules,
+and SMAC's space is the same as ours only where it can be expressed.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import math
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from autorl.types import Config
+
+TUNING, RUNS = 3, 32  # seeds of a score; full runs (on all of them) that a search may train
+OURS = (
+    "random", "sobol", "cmaes", "tpe", "gp", "smac", "de", "cost_aware",
+    "successive_halving", "hyperband", "asha", "dehb", "bohb",
+)  # fmt: skip
+ORIGINALS: Mapping[str, str] = {"Optuna TPE": "optuna", "SMAC3": "smac", "DEHB 0.1.2": "dehb"}  # by their package
+ROLES_NEEDED = ("tuning", "test")
+
+
+def landscapes() -> dict[str, str]:
+    """Folders by id of the shipped landscapes that can be searched: trained from the start, with test seeds."""
+    from autorl.landscapes import Replay, list_landscapes, load_landscape, shipped_root
+    from autorl.types import InputError
+
+    root, found = shipped_root(), {}
+    for name, folder in list_landscapes(root).items() if root else ():
+        try:
+            replay = Replay(load_landscape(folder))
+        except InputError:  # trained in phases: a configuration alone has no score
+            continue
+        whole = ~np.isnan(replay.grid.values).any(axis=(1, 2))  # in a lineage few configurations are trained to the end
+        if set(ROLES_NEEDED) <= set(replay.grid.roles) and whole.sum() >= RUNS:
+            found[name] = str(folder)
+    return found
+
+
+class Table:
+    """A landscape as a task: its surrogate where that can be trusted, else the nearest recorded configuration."""
+
+    def __init__(self, folder: str) -> None:
+        from autorl.landscapes import load_landscape
+        from autorl.landscapes.replay import ReplayObjective
+        from autorl.landscapes.surrogate import SurrogateObjective
+        from autorl.types import InputError
+
+        self.landscape = load_landscape(folder)
+        self.space, grid = self.landscape.space, self.landscape.grid
+        self.horizon = int(grid.steps[-1])
+        self.seeds = {role: len(grid.seed_positions(role)) for role in ROLES_NEEDED}
+        try:
+            self._answer: Any = SurrogateObjective(self.landscape)
+            self.kind = f"surrogate, rank correlation {self._answer.quality.correlation:.2f}"
+        except InputError:
+            self._answer, self.kind = ReplayObjective(self.landscape), "table"
+        recorded = np.nanmean(grid.values[:, grid.seed_positions("test"), -1], axis=1)
+        self.low, self.high = float(np.nanmin(recorded)), float(np.nanmax(recorded))
+        self.sign = 1.0 if self.landscape.manifest.objective.direction == "maximize" else -1.0
+
+    def score(self, config: Mapping[str, Any], until: int, seeds: list[int]) -> float:
+        """What an optimizer is told: larger is better."""
+        until = max(until, int(self.landscape.grid.steps[0]))
+        return self.sign * float(np.mean([self._answer(config, seed=seed, until=until) for seed in seeds]))
+
+    def judged(self, config: Mapping[str, Any]) -> float:
+        """Held-out score as a share of the recorded range."""
+        from autorl.seeds import FIRST_TEST_SEED
+
+        seeds = range(FIRST_TEST_SEED, FIRST_TEST_SEED + self.seeds["test"])
+        value = np.mean([self._answer(config, seed=seed, role="test") for seed in seeds])
+        share = (float(value) - self.low) / (self.high - self.low)
+        return share if self.sign > 0 else 1.0 - share
+
+
+@functools.lru_cache(maxsize=2)
+def table(folder: str) -> Table:
+    return Table(folder)
+
+
+def run_table(folder: str, engine: str, repeat: int) -> dict[str, Any]:
+    """One search: the judged score of its incumbent."""
+    warnings.filterwarnings("ignore")
+    task = table(folder)
+    seeds = [int(seed) for seed in np.random.default_rng(repeat).permutation(task.seeds["tuning"])[:TUNING]]
+    spent, best, config = 0.0, (-1, -math.inf), None
+
+    def objective(candidate: Mapping[str, Any], start: int, until: int) -> float | None:
+        """The score of a candidate trained from step `start`; None when the budget is used up."""
+        nonlocal spent, best, config
+        spent += (until - start) / task.horizon
+        if spent > RUNS * (1 + 1e-9):
+            return None
+        value = task.score(candidate, until, seeds)
+        if (until, value) > best:
+            best, config = (until, value), candidate
+        return value
+
+    search = original(engine) if engine in ORIGINALS else functools.partial(ours, engine)
+    search(task, repeat, objective)
+    assert config is not None
+    return {"judged": task.judged(config), "full": best[0] == task.horizon}
+
+
+Objective = Callable[[Mapping[str, Any], int, int], "float | None"]
+
+
+def ours(engine: str, task: Table, repeat: int, objective: Objective) -> None:
+    """One of our optimizers, one proposal at a time."""
+    from autorl import optimizers, seeds
+    from autorl.types import Done, Proposal, Proposed, Scored
+
+    options = {"seed": repeat} if engine in ("sobol", "smac") else {}
+    optimizer = optimizers.make(engine, task.space, horizon=task.horizon, budget=RUNS, **options)
+    made: list[Proposal] = []
+    while True:
+        answer = optimizer.ask(seeds.generator(repeat, "ask", len(made)))
+        if isinstance(answer, Done):
+            return
+        assert isinstance(answer, Proposal), f"{engine} waits with nothing in flight"
+        start = 0 if answer.resume_from is None else made[answer.resume_from].until
+        value = objective(answer.config, start, answer.until)
+        if value is None:
+            return
+        number = len(made)
+        made.append(answer)
+        optimizer.observe(Proposed(number, answer))
+        optimizer.observe(Scored(number, (value,), reached=answer.until))
+
+
+def missing() -> dict[str, str]:
+    """Originals that are not installed, and the package each of them needs."""
+    return {name: package for name, package in ORIGINALS.items() if importlib.util.find_spec(package) is None}
+
+
+def original(engine: str) -> Callable[[Table, int, Objective], None]:
+    return {"Optuna TPE": optuna_tpe, "SMAC3": smac3, "DEHB 0.1.2": dehb}[engine]
+
+
+def optuna_tpe(task: Table, repeat: int, objective: Objective) -> None:
+    """Optuna's sampler as its manual advises: multivariate, starting from the default configuration."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(
+        direction="maximize", sampler=optuna.samplers.TPESampler(seed=repeat, multivariate=True)
+    )
+    first = {
+        name: 1.0 - one.default if one.scale == "flipped_log" else one.default for name, one in searched(task).items()
+    }
+    study.enqueue_trial(first)
+    rng = np.random.default_rng(repeat)
+    while True:
+        trial = study.ask()
+        values = {name: suggest(trial, name, one) for name, one in searched(task).items()}
+        value = objective(task.space.repair(values, rng), 0, task.horizon)
+        if value is None:
+            return
+        study.tell(trial, value)
+
+
+def searched(task: Table) -> dict[str, Any]:
+    """Hyperparameters that are no constants."""
+    return {name: one for name, one in task.space.hyperparameters.items() if one.type != "constant"}
+
+
+def suggest(trial: Any, name: str, one: Any) -> Any:
+    if one.choices:
+        return trial.suggest_categorical(name, list(one.choices))
+    if one.scale == "flipped_log":
+        return 1.0 - trial.suggest_float(name, 1.0 - one.upper, 1.0 - one.lower, log=True)
+    method = trial.suggest_int if one.type == "int" else trial.suggest_float
+    return method(name, one.lower, one.upper, log=one.scale == "log")
+
+
+def smac3(task: Table, repeat: int, objective: Objective) -> None:
+    """SMAC's facade for hyperparameter optimization, its own initial design and defaults, on one core."""
+    from pathlib import Path
+
+    from smac import HyperparameterOptimizationFacade as Facade
+    from smac import Scenario
+    from smac.runhistory.dataclasses import TrialValue
+
+    with tempfile.TemporaryDirectory() as folder:
+        scenario = Scenario(
+            task.space.to_configspace(),
+            output_directory=Path(folder),
+            deterministic=True,
+            n_trials=RUNS,
+            seed=repeat,
+            use_default_config=True,
+        )
+        facade = Facade(scenario, lambda config, seed=0: 0.0, overwrite=True, logging_level=False)
+        rng = np.random.default_rng(repeat)
+        for _ in range(RUNS):
+            info = facade.ask()
+            value = objective(repaired(task, info.config, rng), 0, task.horizon)
+            if value is None:
+                return
+            facade.tell(info, TrialValue(cost=-value), save=False)
+
+
+def repaired(task: Table, configuration: Any, rng: np.random.Generator) -> Config:
+    """A configuration of ConfigSpace as one of ours, valid."""
+    from autorl.space.configspace import from_configuration
+
+    return task.space.repair(from_configuration(task.space, configuration), rng)
+
+
+def dehb(task: Table, repeat: int, objective: Objective) -> None:
+    """DEHB with the lengths of ours (eta 2, three of them); it trains from the start at each, and is charged so."""
+    from loguru import logger
+
+    logger.remove()
+    from dehb import DEHB
+
+    with tempfile.TemporaryDirectory() as folder:
+        optimizer = DEHB(
+            cs=task.space.to_configspace(),
+            min_fidelity=task.horizon / 4,
+            max_fidelity=task.horizon,
+            eta=2,
+            n_workers=1,
+            output_path=folder,
+            save_freq="end",
+            seed=repeat,
+        )
+        rng = np.random.default_rng(repeat)
+        for job in jobs(optimizer):
+            until = round(float(job["fidelity"]))
+            value = objective(repaired(task, job["config"], rng), 0, until)
+            if value is None:
+                return
+            optimizer.tell(job, {"fitness": -value, "cost": until})
+
+
+def jobs(optimizer: Any) -> Iterator[Any]:
+    while True:
+        yield optimizer.ask()
