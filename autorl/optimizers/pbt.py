@@ -54,6 +54,9 @@ class PBTOptions:
     )
     step: float = option(0.2, "how far explore moves, in units of a hyperparameter's range", minimum=0.0, maximum=1.0)
     resample: float = option(0.25, "probability that explore draws a hyperparameter anew", minimum=0.0, maximum=1.0)
+    ready: float = option(
+        0.0, "part of the horizon before which only failed members are replaced", minimum=0.0, maximum=1.0
+    )
     synchronous: bool = option(True, "decide a generation when all of it is scored, not each member on its own")
     frequencies: int = option(1, "parts of the population; each evolves more rarely than the one before", minimum=1)
     slower: int = option(2, "with frequencies: by which factor more rarely", minimum=2)
@@ -167,6 +170,8 @@ class Population(BaseOptimizer[O]):
         if own not in ranked:
             donor = self._survivor(peers or ranked, count, rng)
             return Copy(donor, donor)
+        if self.steps[generation - 1] < self.options.ready * self.problem.horizon:
+            return None
         if generation % self.options.slower**part:
             return None
         better = self._better(own, peers, count, rng)

@@ -65,6 +65,19 @@ def test_bottom_quarter_copies_top_quarter_and_the_rest_continues():
             assert answer.config == donor.config
 
 
+def test_before_the_population_is_ready_only_failed_members_are_replaced():
+    """After a tenth or two of a run rankings say little about its end; whoever leads then must not take over."""
+    optimizer = started([0.0, 3.0, None, 4.0, 5.0, 1.0, 8.0, 2.0], ready=0.5)
+    assert [member for member, a in enumerate(generation(optimizer, 8, 8)) if a.resume_from != member] == [2]
+    for number in range(8, 16):
+        optimizer.observe(Scored(number, (float(number),), reached=40))
+    assert [answer.resume_from for answer in generation(optimizer, 16, 8)] == list(range(8, 16)), "40 of 100 steps"
+    for number in range(16, 24):
+        optimizer.observe(Scored(number, (float(number),), reached=60))
+    replaced = [member for member, a in enumerate(generation(optimizer, 24, 8)) if a.resume_from != 16 + member]
+    assert replaced == [0, 1], "60 of 100 steps: the bottom quarter"
+
+
 def test_explore_changes_only_what_is_changeable_and_stays_in_bounds():
     simulation = simulate(factory(population=8, generations=10, step=0.5), lambda i, p: p.config["rate"], 80)
     explored = 0
