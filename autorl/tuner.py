@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autorl.executors import InProcess
+from autorl.rlhf.task import tasks
 from autorl.seeds import SeedPlan
 from autorl.space import Space, parse_document
 from autorl.spec import UNLIMITED, Spec, load_spec
@@ -28,6 +29,8 @@ from autorl.types import (
     Trainer,
     TrainerSpec,
 )
+
+WITH_TINY_SPACE = ("rloo", "grpo", "ppo", "dpo", "kto", "sft", "reward")
 
 
 def tune(
@@ -74,7 +77,9 @@ def tune(
 def space_study(name: str, environment: Any = None) -> dict[str, Any]:
     """The study a search space's name stands for: its trainer, 96 runs of 100,000 steps.
 
-    The trainer is the name without a `-suffix` of its last part: `sb3/ppo-small` is a space of `sb3/ppo`.
+    The trainer is the name without a `-suffix` of its last part: `sb3/ppo-small` is a space of `sb3/ppo`. For a
+    `trl/*` trainer it is 48 runs of 60 optimizer steps; on a task that comes with the package, whose models are tiny,
+    `trl/rloo` stands for the space `trl/rloo-tiny`.
     """
     folder, _, last = name.rpartition("/")
     trainer = f"{folder}/{last.split('-')[0]}" if folder else last.split("-")[0]
@@ -85,6 +90,10 @@ def space_study(name: str, environment: Any = None) -> dict[str, Any]:
         "fidelity": {"steps": 100_000},
         "budget": {"runs": 96},
     }
+    if folder == "trl":
+        study |= {"fidelity": {"steps": 60, "evaluations": 12, "episodes": 256}, "budget": {"runs": 48}}
+        if last in WITH_TINY_SPACE and environment in tasks():
+            study["space"] = f"{name}-tiny"
     return study | ({"environment": environment} if environment is not None else {})
 
 

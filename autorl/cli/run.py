@@ -144,7 +144,7 @@ def read_study(source: str, changes: Mapping[str, Any], settings: list[str]) -> 
                 "is a search space, not a study: name it under `space` in a study file", "hyperparameters"
             )
         return load_spec(source, overrides)
-    return load_spec(space_study(source), overrides)
+    return load_spec(space_study(source, overrides.get("environment.id")), overrides)
 
 
 def refuse_existing(folder: Path) -> None:

@@ -28,6 +28,7 @@ from pydantic import (
 
 from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
 from autorl.landscapes.warm_start import fitting, misfit, starting_configurations
+from autorl.rlhf.task import task as find_task
 from autorl.seeds import SeedPlan
 from autorl.space import (
     Document,
@@ -82,6 +83,8 @@ class Spec(Section):
     space: str | dict[str, Any] | None = None
     algorithms: dict[str, AlgorithmSection] | None = None
     objective: list[ObjectiveSection] = Field(default_factory=lambda: [ObjectiveSection()])
+    allow_proxy_selection: bool = False
+    """RLHF: whether a study may select by the signal it trains on, which finds the worst over-optimisation."""
     constraints: list[ConstraintSection] = Field(default_factory=list)
     fidelity: FidelitySection
     optimizer: OptimizerSection = OptimizerSection()
@@ -307,9 +310,19 @@ def _override(data: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _fill_defaults(data: dict[str, Any]) -> None:
-    """Defaults that depend on the trainer: a Python function has no environment steps and returns one value."""
+    """Defaults that depend on the trainer.
+
+    A Python function has no environment steps and returns one value. An RLHF task names the metric to select by, never
+    the signal it trains on, at the best step of a run: longer is not better there.
+    """
     trainer = data.get("trainer")
     name = trainer.get("name") if isinstance(trainer, Mapping) else trainer
+    if isinstance(name, str) and name.startswith("trl/") and "objective" not in data:
+        environment = data.get("environment")
+        task = environment.get("id") if isinstance(environment, Mapping) else environment
+        if isinstance(task, str):
+            metric = "best_of_16" if name == "trl/reward" else find_task(task).selection
+            data["objective"] = {"metric": metric, "reduce": "best"}
     if isinstance(name, str) and name.startswith("python:"):
         data.setdefault("fidelity", {"steps": 1, "evaluations": 1, "episodes": 1})
         objective = data.setdefault("objective", {})

@@ -10,7 +10,7 @@ from autorl import executors, optimizers, trainers
 from autorl.executors.worker import Load, from_folder
 from autorl.spec import Spec
 from autorl.trainers import REPLAYING
-from autorl.trainers._shared import KnowsSeeds
+from autorl.trainers._shared import KnowsObjectives, KnowsSeeds
 from autorl.types import Executor, InputError, Optimizer
 
 
@@ -39,6 +39,8 @@ def _check(spec: Spec, load: Load) -> None:
         own = {name for name in own if not name.endswith((".shape", ".end"))}
         loaded = load(trainer)
         loaded.check(spec.environment.resolve(), own)
+        if isinstance(loaded, KnowsObjectives) and not spec.allow_proxy_selection:
+            loaded.check_objective(spec.environment.resolve(), [objective.metric for objective in spec.objective])
         if isinstance(loaded, KnowsSeeds):
             loaded.check_seeds(spec.plan.tuning, "tuning")
             loaded.check_seeds(spec.plan.test if spec.test.top else (), "test")

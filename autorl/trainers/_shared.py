@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from autorl.types import Config, FrozenMap, InputError, Report, SeedRole, Segment
+from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Report, SeedRole, Segment
 
 Change = Literal["apply", "rebuild"]
 
@@ -26,6 +26,15 @@ class KnowsSeeds(Protocol):
 
     def check_seeds(self, seeds: Sequence[int], role: SeedRole) -> None:
         """Raise `InputError` if one of these seeds cannot be used. Called before a study."""
+        ...
+
+
+@runtime_checkable
+class KnowsObjectives(Protocol):
+    """A trainer some of whose metrics are no measure of success."""
+
+    def check_objective(self, environment: EnvironmentSpec, metrics: Sequence[str]) -> None:
+        """Raise `InputError` if a study should not select by one of these metrics. Called before a study."""
         ...
 
 

@@ -16,7 +16,9 @@ OPTIONS = ("guard", "data", "device")  # of the trainer, beside hyperparameters
 DEFAULTS: Mapping[str, Any] = {"per_device_train_batch_size": 64, "lr_scheduler_type": "constant"}
 """Ours, where TRL's suit a GPU or tie the learning rate to the length of one call."""
 
-_OURS = ("sft_weight", "gamma_ratio")
+_OURS = ("sft_weight", "gamma_ratio", "use_kl")
+_MIXED = {"rpo": {"sigmoid": 1.0, "sft": 1.0}, "mpo": {"sigmoid": 0.8, "bco_pair": 0.2, "sft": 1.0}}
+"""Published mixtures of DPO losses and their weights (Pang et al. 2024; Wang et al. 2024)."""
 _RESERVED = {  # belongs to the study, or would reach out of it
     *("output_dir", "max_steps", "num_train_epochs", "seed", "data_seed", "report_to", "run_name", "project"),
     *(
@@ -106,9 +108,9 @@ class Settings:
         """
         values = self.at(step, horizon)
         if first:
+            if "weight_decay" in values:  # transformers puts biases and norms, which do not decay, in the second group
+                trainer.optimizer.param_groups[0]["weight_decay"] = values["weight_decay"]
             for group in trainer.optimizer.param_groups:
-                if group.get("weight_decay") and "weight_decay" in values:
-                    group["weight_decay"] = values["weight_decay"]
                 group["eps"] = trainer.args.adam_epsilon
                 group["betas"] = (trainer.args.adam_beta1, trainer.args.adam_beta2)
         if "learning_rate" in values and (first or "learning_rate" in self.scheduled):
@@ -126,8 +128,11 @@ class Settings:
         wanted = self.at(step, horizon)
         applied = {}
         for name, value in wanted.items():
-            found = _read(trainer, name, self.method)
-            if not _same(found, value):
+            if name == "loss_type" and self.method.name == "dpo":
+                found, value_there = trainer.loss_types, list(_losses(value))
+            else:
+                found, value_there = _read(trainer, name), value
+            if not _same(found, value_there):
                 raise RuntimeError(f"hyperparameter {name} did not take: asked for {value!r}, found {found!r}")
             applied[name] = value
         helpers = {name: value for name, value in self.values.items() if base_name(name) != name}
@@ -171,10 +176,12 @@ class Settings:
         """Our names as TRL's arguments."""
         translated = {name: value for name, value in values.items() if name not in _OURS}
         if self.method.name == "dpo" and "loss_type" in values:
-            losses = _losses(values["loss_type"])
-            translated["loss_type"] = losses
-            if "sft_weight" in values and "sft" in losses:
-                translated["loss_weights"] = [values["sft_weight"] if name == "sft" else 1.0 for name in losses]
+            weights = _losses(values["loss_type"])
+            if "sft_weight" in values and "sft" in weights:
+                weights["sft"] = values["sft_weight"]
+            translated |= {"loss_type": list(weights), "loss_weights": list(weights.values())}
+        if values.get("use_kl") is False:
+            translated["beta"] = 0.0
         if "gamma_ratio" in values:  # SimPO's margin is a fraction of beta
             translated["simpo_gamma"] = values["gamma_ratio"] * values["beta"]
         return translated
@@ -189,6 +196,7 @@ def check_hyperparameters(method: Method, names: Collection[str]) -> None:
     allowed = {field.name for field in dataclasses.fields(config_class)} - _RESERVED
     allowed |= {"sft_weight"} if method.name == "dpo" else set()
     allowed |= {"gamma_ratio"} if method.name == "cpo" else set()
+    allowed |= {"use_kl"} if method.grouped else set()
     for name in names:
         base = base_name(name)
         if base in _RESERVED:
@@ -213,24 +221,26 @@ def set_learning_rate(optimizer: Any, scheduler: Any, value: float) -> None:
     scheduler._last_lr = [group["lr"] for group in optimizer.param_groups]
 
 
-def _losses(value: Any) -> list[str]:
-    """Loss names from `sigmoid`, `sigmoid+sft` or a list."""
-    return [str(part) for part in value] if isinstance(value, list) else str(value).split("+")
+def _losses(value: Any) -> dict[str, float]:
+    """Weights by loss, from `sigmoid`, `rpo`, `sigmoid+sft` or a list of losses."""
+    if isinstance(value, str) and value in _MIXED:
+        return dict(_MIXED[value])
+    return dict.fromkeys([str(part) for part in value] if isinstance(value, list) else str(value).split("+"), 1.0)
 
 
-def _read(trainer: Any, name: str, method: Method) -> Any:
+def _read(trainer: Any, name: str) -> Any:
     groups = trainer.optimizer.param_groups
     match name:
         case "learning_rate":
             return trainer.lr_scheduler.base_lrs[0]
         case "weight_decay":
-            return max(group["weight_decay"] for group in groups)
+            return groups[0]["weight_decay"]
         case "adam_epsilon":
             return groups[0]["eps"]
         case "adam_beta1" | "adam_beta2":
             return groups[0]["betas"][0 if name == "adam_beta1" else 1]
-        case "loss_type" if method.name == "dpo":
-            return "+".join(trainer.loss_types)
+        case "use_kl":
+            return trainer.beta != 0.0
         case "sft_weight":
             return trainer.loss_weights[trainer.loss_types.index("sft")]
         case "gamma_ratio":
@@ -248,4 +258,4 @@ def _same(found: Any, wanted: Any) -> bool:
         return list(found) == list(wanted)
     if wanted is None:
         return True  # TRL puts the value that stands for None in its place
-    return bool(found == wanted) or (isinstance(wanted, list) and "+".join(map(str, wanted)) == found)
+    return bool(found == wanted)
