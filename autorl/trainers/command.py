@@ -35,15 +35,14 @@ from autorl.trainers._process import die_with_parent, stop
 from autorl.trainers._shared import (
     AnyChange,
     Change,
-    Clock,
     Diverged,
     check_names,
     check_start,
     nearest,
-    not_finite,
     plain,
     search_folders,
 )
+from autorl.trainers._user_code import Told
 from autorl.trainers.metrics import Collector, MetricSource, parse_line
 from autorl.types import (
     Checkpoint,
@@ -54,7 +53,6 @@ from autorl.types import (
     Outcome,
     Report,
     Segment,
-    Status,
     TrainerSpec,
 )
 
@@ -137,23 +135,16 @@ class CommandTrainer:
         return step
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        clock = Clock()
         check_start(segment, self.resumable)
         points = sorted({*segment.evaluate_at, segment.until})
         collector = Collector(self.metrics, points, segment.start, segment.until)
-        reports: list[Report] = []
-        diverged, saved = "", None
+        told = Told(segment, report)
 
         def tell(done: list[tuple[int, dict[str, float]]]) -> None:
-            nonlocal diverged
             for step, metrics in done:
-                point = Report(segment.id, step, metrics)
-                diverged = not_finite(point)
-                if diverged:
-                    raise Diverged
-                reports.append(point)
-                report(point)
+                told.add(Report(segment.id, step, metrics))
 
+        saved = None
         saving = writing(segment) if segment.save and self.resumable else nullcontext()
         try:
             with tempfile.TemporaryDirectory(prefix="autorl-") as output, saving as folder:
@@ -167,17 +158,7 @@ class CommandTrainer:
             saved = Checkpoint(segment.id, segment.folder) if folder is not None else None
         except Diverged:
             pass
-        reached = segment.until if not diverged else max([segment.start, *(point.step for point in reports)])
-        return Outcome(
-            segment=segment.id,
-            status=Status.DIVERGED if diverged else Status.DONE,
-            reached=reached,
-            reports=tuple(reports),
-            cost=clock.cost(reached - segment.start),
-            checkpoint=saved,
-            applied=dict(segment.config),
-            message=diverged,
-        )
+        return told.outcome(saved)
 
     def _placeholders(self) -> set[str]:
         return {name for token in self.command for name in _PLACEHOLDER.findall(token)}

@@ -41,7 +41,6 @@ from autorl.store.checkpoints import writing
 from autorl.trainers._shared import (
     AnyChange,
     Change,
-    Clock,
     Diverged,
     check_names,
     check_start,
@@ -51,7 +50,8 @@ from autorl.trainers._shared import (
     plain,
     search_folders,
 )
-from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
+from autorl.trainers._user_code import Told
+from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, TrainerSpec
 
 _KEYWORDS = (
     *("seed", "until", "start", "horizon", "checkpoint", "folder", "save_to", "report"),
@@ -92,21 +92,11 @@ class FunctionTrainer:
         return step
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        clock = Clock()
         check_start(segment, self.resumable)
-        reports: list[Report] = []
-        diverged = ""
+        told = Told(segment, report)
 
         def tell(step: int, value: float | Mapping[str, float] | None) -> None:
-            nonlocal diverged
-            point = self._report(segment, step, value)
-            diverged = diverged or not_finite(point)
-            if diverged:
-                raise Diverged
-            if any(step < earlier.step for earlier in reports):
-                raise ValueError(f"report at step {step} after one at step {reports[-1].step}")
-            reports.append(point)
-            report(point)
+            told.add(self._report(segment, step, value))
 
         saved = None
         try:
@@ -114,25 +104,15 @@ class FunctionTrainer:
                 arguments = self._arguments(segment, folder, tell)
                 value = self.function(plain(segment.config), **arguments)
                 if value is not None:
-                    self._final(segment, value, reports, tell)
-                elif not reports:
+                    self._final(segment, value, told.reports, tell)
+                elif not told.reports:
                     raise ValueError("the function returned nothing and reported nothing")
                 if folder is not None and not any(folder.iterdir()):
                     raise ValueError("the function saved nothing in the folder it was given")
             saved = Checkpoint(segment.id, segment.folder) if folder is not None else None
         except Diverged:
             pass
-        reached = segment.until if not diverged else max([segment.start, *(point.step for point in reports)])
-        return Outcome(
-            segment=segment.id,
-            status=Status.DIVERGED if diverged else Status.DONE,
-            reached=reached,
-            reports=tuple(reports),
-            cost=clock.cost(reached - segment.start),
-            checkpoint=saved,
-            applied=dict(segment.config),
-            message=diverged,
-        )
+        return told.outcome(saved)
 
     def _final(self, segment: Segment, value: Any, reports: list[Report], tell: Callable[[int, Any], None]) -> None:
         """Record what the function returned; metrics it had reported at `until` already are completed, not repeated."""

@@ -1,0 +1,55 @@
+"""What the trainers that run a user's code share: points are checked as they are told, and become the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autorl.trainers._shared import Clock, Diverged, not_finite
+from autorl.types import Checkpoint, Outcome, Report, Segment, Status
+
+
+class Told:
+    """The points a user's training has told so far.
+
+    Attributes:
+        reports: in the order they were told; none has a value that is not finite.
+        diverged: what was not finite, in words; empty while all is well.
+    """
+
+    def __init__(self, segment: Segment, report: Callable[[Report], None]) -> None:
+        self.reports: list[Report] = []
+        self.diverged = ""
+        self._segment = segment
+        self._report = report
+        self._clock = Clock()
+
+    def add(self, point: Report) -> None:
+        """Pass a point on.
+
+        Raises:
+            Diverged: a metric is not finite, now or before.
+            ValueError: its step is before one already told.
+        """
+        self.diverged = self.diverged or not_finite(point)
+        if self.diverged:
+            raise Diverged
+        if any(point.step < earlier.step for earlier in self.reports):
+            raise ValueError(f"report at step {point.step} after one at step {self.reports[-1].step}")
+        self.reports.append(point)
+        self._report(point)
+
+    def outcome(self, saved: Checkpoint | None) -> Outcome:
+        """How the segment ended: at its end, or at the last finite point of a training that diverged."""
+        segment = self._segment
+        last = max([segment.start, *(point.step for point in self.reports)])
+        reached = last if self.diverged else segment.until
+        return Outcome(
+            segment=segment.id,
+            status=Status.DIVERGED if self.diverged else Status.DONE,
+            reached=reached,
+            reports=tuple(self.reports),
+            cost=self._clock.cost(reached - segment.start),
+            checkpoint=saved,
+            applied=dict(segment.config),
+            message=self.diverged,
+        )
