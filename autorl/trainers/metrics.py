@@ -1,12 +1,11 @@
 """Metrics of a training script: read from what it writes, reduced to the points a study asks for.
 
-Sources: JSON lines, CSV, TensorBoard event files, and lines of standard output that are JSON objects or Python dict
-literals. Nothing is ever evaluated: text is parsed as JSON or as a literal.
+Sources: lines of standard output (see `metric_lines`), JSON lines, CSV, TensorBoard event files, and the
+`trainer_state.json` that transformers keeps in its checkpoints. Nothing is ever evaluated: text is parsed.
 """
 
 from __future__ import annotations
 
-import ast
 import csv
 import json
 import math
@@ -16,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from autorl.trainers._shared import check_names, nearest
+from autorl.trainers.metric_lines import number, parse_line
 from autorl.types import InputError
 
-SOURCES = ("stdout", "jsonlines", "csv", "tensorboard")
-_NON_FINITE = {"nan": math.nan, "NaN": math.nan, "inf": math.inf, "Infinity": math.inf}
+SOURCES = ("stdout", "jsonlines", "csv", "tensorboard", "trainer_state")
 
 
 @dataclass(frozen=True)
@@ -27,10 +26,11 @@ class MetricSource:
     """Where a script's metrics are: the option `metrics` of the `command` trainer.
 
     Attributes:
-        source: `stdout`, `jsonlines`, `csv` or `tensorboard` (the key is `from` in a file).
-        path: the file, or a pattern, relative to the segment's working folder; for TensorBoard, every event file if not
-            given.
+        source: `stdout`, `jsonlines`, `csv`, `tensorboard` or `trainer_state` (the key is `from` in a file).
+        path: the file, or a pattern, relative to the segment's working folder; if not given, every event file for
+            TensorBoard, and of the files `trainer_state.json` the one that has come farthest.
         step: key of the training step in a record. A record without one belongs to the last step.
+        rank: key of the process's rank in a record, for programs that print on every rank; others than 0 are left out.
         map: metric name in the study -> key in the record (dots go into nested objects); empty = every number as named.
         reduce_last: a metric at an evaluation point is the mean of this many of the latest logged values up to it.
     """
@@ -38,13 +38,14 @@ class MetricSource:
     source: str = "stdout"
     path: str | None = None
     step: str = "step"
+    rank: str | None = None
     map: Mapping[str, str] = field(default_factory=dict)
     reduce_last: int = 1
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], reduce_last: int) -> MetricSource:
         """From the study file. Raises `InputError` for an unknown key or source, or a missing path."""
-        check_names(options, ("from", "path", "step", "map"), "key", "trainer.kwargs.metrics")
+        check_names(options, ("from", "path", "step", "rank", "map"), "key", "trainer.kwargs.metrics")
         source = options.get("from", "stdout")
         if source not in SOURCES:
             raise InputError(
@@ -60,19 +61,26 @@ class MetricSource:
             )
         if reduce_last < 1:
             raise InputError(f"expected a count of at least 1, got {reduce_last}", key="trainer.kwargs.reduce_last")
-        step, mapping = str(options.get("step", "step")), dict(options.get("map", {}))
-        return cls(source, options.get("path"), step, mapping, reduce_last)
+        step, rank, mapping = str(options.get("step", "step")), options.get("rank"), dict(options.get("map", {}))
+        return cls(source, options.get("path"), step, rank, mapping, reduce_last)
 
     def records(self, folder: Path, until: int) -> list[dict[str, Any]]:
         """Every record in the files under `folder`, in step order; empty for `stdout`, which is not a file."""
         if self.source == "stdout":
             return []
-        paths = sorted(folder.glob(self.path or "**/events.out.tfevents.*"))
+        pattern = self.path or _PATTERNS[self.source]
+        paths = sorted(folder.glob(pattern))
         if not paths:
-            raise FileNotFoundError(f"the command wrote no {self.path or 'TensorBoard event file'}")
-        readers = {"jsonlines": _json_lines, "csv": _csv_rows, "tensorboard": _events}
+            raise FileNotFoundError(f"the command wrote no {self.path or _NAMES[self.source]}")
+        if self.source == "trainer_state":  # each holds everything since the start
+            paths = [max(paths, key=lambda path: int(json.loads(path.read_text())["global_step"]))]
+        readers = {"jsonlines": _json_lines, "csv": _csv_rows, "tensorboard": _events, "trainer_state": _history}
         found = [record for path in paths for record in readers[self.source](path, self.step)]
         return sorted(found, key=lambda record: float(_number(record.get(self.step), until)))
+
+
+_PATTERNS = {"tensorboard": "**/events.out.tfevents.*", "trainer_state": "**/trainer_state.json"}
+_NAMES = {"tensorboard": "TensorBoard event file", "trainer_state": "trainer_state.json"}
 
 
 class Collector:
@@ -88,6 +96,8 @@ class Collector:
 
     def add(self, record: Mapping[str, Any]) -> list[tuple[int, dict[str, float]]]:
         """Take a record; returns the (point, metrics) pairs that are now complete."""
+        if self.source.rank is not None and number(record.get(self.source.rank)):
+            return []
         self.seen.update(str(name) for name in record)
         metrics = self._metrics(record)
         if not metrics:
@@ -128,35 +138,11 @@ class Collector:
         if self.source.map:
             found = {name: _look_up(record, key) for name, key in self.source.map.items()}
         else:
-            found = {str(name): value for name, value in record.items() if name != self.source.step}
-        return {name: float(value) for name, value in found.items() if _is_number(value)}
-
-
-def parse_line(line: str) -> dict[str, Any] | None:
-    """The record on a line of output: a JSON object or a Python dict literal (NaN and infinities allowed), or None."""
-    text = line.strip()
-    if not (text.startswith("{") and text.endswith("}")):
-        return None
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = _literal(text)
-    return value if isinstance(value, dict) else None
-
-
-def _literal(text: str) -> Any:
-    try:
-        tree = _Constants().visit(ast.parse(text, mode="eval"))
-        return ast.literal_eval(tree)
-    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
-        return None
-
-
-class _Constants(ast.NodeTransformer):
-    """`nan` and `inf`, as Python prints them, to constants that `literal_eval` takes."""
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.copy_location(ast.Constant(_NON_FINITE[node.id]), node) if node.id in _NON_FINITE else node
+            found = {
+                str(name): value for name, value in record.items() if name not in (self.source.step, self.source.rank)
+            }
+        numbers = {name: number(value) for name, value in found.items()}
+        return {name: value for name, value in numbers.items() if value is not None}
 
 
 def _json_lines(path: Path, step: str) -> Iterator[dict[str, Any]]:
@@ -164,6 +150,10 @@ def _json_lines(path: Path, step: str) -> Iterator[dict[str, Any]]:
         record = parse_line(line)
         if record is not None:
             yield record
+
+
+def _history(path: Path, step: str) -> Iterator[dict[str, Any]]:
+    yield from json.loads(path.read_text())["log_history"]
 
 
 def _csv_rows(path: Path, step: str) -> Iterator[dict[str, Any]]:
@@ -196,10 +186,6 @@ def _look_up(record: Mapping[str, Any], key: str) -> Any:
     head, _, rest = key.partition(".")
     inner = record.get(head)
     return _look_up(inner, rest) if rest and isinstance(inner, Mapping) else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _number(value: Any, missing: Any) -> Any:

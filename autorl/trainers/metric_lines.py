@@ -1,0 +1,84 @@
+"""Records on lines of output, as training programs print them. Nothing is ever evaluated: text is parsed.
+
+Recognised: a JSON object; a Python dict literal (TRL and other users of transformers: values may be text); `step:7 -
+critic/score/mean:0.5 - ...` (verl); `... Global step 7: {...}` (OpenRLHF). Before any of them: colour codes, the
+prefix `(TaskRunner pid=123)` of Ray, and the prefix `[rank0]:` or `[default0]:` of torchrun, whose other ranks are
+left out, for every rank prints the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from typing import Any
+
+_NON_FINITE = {"nan": math.nan, "NaN": math.nan, "inf": math.inf, "Infinity": math.inf}
+_SCALARS = ("float64", "float32", "float16", "int64", "int32", "tensor")  # np.float64(0.5), as NumPy 2 prints it
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_RAY = re.compile(r"^\([\w.:-]+(?: pid=\d+)?(?:, ip=[\d.]+)?\)\s*")
+_RANK = re.compile(r"^\[(?:rank|default)(\d+)\]:\s?")
+_VERL = re.compile(r"(?:^|\s)step:(\d+)((?: - \S+:\S+)+)\s*$")
+_OPENRLHF = re.compile(r"Global step (\d+): (\{.*\})\s*$")
+
+
+def parse_line(line: str) -> dict[str, Any] | None:
+    """The record on a line of output, or None. A step that stands in the text around comes under the key `step`."""
+    text = _COLOUR.sub("", line).strip()
+    rank = _RANK.match(text)
+    if rank is not None and int(rank.group(1)):
+        return None
+    text = _RAY.sub("", text[rank.end() :] if rank else text)
+    if text.startswith("{") and text.endswith("}"):
+        return _mapping(text)
+    match = _OPENRLHF.search(text)
+    if match:
+        record = _mapping(match.group(2))
+        return None if record is None else {"step": int(match.group(1)), **record}
+    match = _VERL.search(text)
+    return {"step": int(match.group(1)), **_pairs(match.group(2))} if match else None
+
+
+def number(value: Any) -> float | None:
+    """`value` as a float if it is a number or the text of one (`'0.2141'`, `'np.float64(0.5)'`), else None."""
+    if isinstance(value, str):
+        value = _literal(value.strip())
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _mapping(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = _literal(text)
+    return value if isinstance(value, dict) else None
+
+
+def _pairs(text: str) -> dict[str, float]:
+    """` - critic/score/mean:0.5 - val-core/data/acc:np.float64(0.25)` as numbers by name."""
+    items = (item.rpartition(":") for item in text.split(" - ") if item)
+    found = {name: number(value) for name, _, value in items}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _literal(text: str) -> Any:
+    try:
+        tree = _Constants().visit(ast.parse(text, mode="eval"))
+        return ast.literal_eval(tree)
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return None
+
+
+class _Constants(ast.NodeTransformer):
+    """`nan`, `inf` and wrapped scalars, as Python prints them, to constants that `literal_eval` takes."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.copy_location(ast.Constant(_NON_FINITE[node.id]), node) if node.id in _NON_FINITE else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name in _SCALARS and len(node.args) == 1:
+            inner: ast.expr = self.visit(node.args[0])
+            return inner
+        return node

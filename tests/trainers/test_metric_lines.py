@@ -1,0 +1,164 @@
+"""Lines that training programs print, in our own words and numbers, and the records in them."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from autorl.trainers.metric_lines import number, parse_line
+from autorl.trainers.metrics import Collector, MetricSource
+
+OPENRLHF = (
+    "INFO 11-03 09:15:27 ppo_trainer.py:547] \N{SPARKLES} Global step 12: "
+    "{'policy_loss': -0.0125, 'reward': np.float64(0.75), 'kl': tensor(0.031), 'return': 0.74, 'group_reward_std': nan}"
+)
+VERL = (
+    "\x1b[36m(TaskRunner pid=48213)\x1b[0m step:20 - actor/pg_loss:-0.004 - critic/score/mean:0.4375 - "
+    "val-core/openai/gsm8k/reward/mean@1:np.float64(0.28125) - response_length/clip_ratio:1e-05 - perf/mfu:nan"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "record"),
+    [
+        ('{"step": 3, "loss": 0.5}', {"step": 3, "loss": 0.5}),
+        ("{'loss': '0.6931', 'epoch': '0.25'}\n", {"loss": "0.6931", "epoch": "0.25"}),
+        ("\x1b[32m{'loss': 1.0}\x1b[0m", {"loss": 1.0}),
+        ("step:4 - val/score:0.5", {"step": 4, "val/score": 0.5}),
+        ("(RolloutWorker pid=7, ip=10.0.0.2) step:4 - a:1", {"step": 4, "a": 1.0}),
+        ("[rank0]: {'loss': 2.0}", {"loss": 2.0}),
+        ("[default0]:step:1 - a:2.5", {"step": 1, "a": 2.5}),
+        ("Global step 2: {'reward': 1.5}", {"step": 2, "reward": 1.5}),
+    ],
+)
+def test_records(line, record):
+    assert parse_line(line) == record
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "Epoch 3: loss 0.5",
+        "[1, 2]",
+        "{'loss': open('/etc/passwd')}",
+        "{'loss': __import__('os').system('true')}",
+        "step:4",
+        "next step:4 is - nothing",
+        "[rank1]: {'loss': 2.0}",
+        "[default3]:step:1 - a:2.5",
+        "Global step 2: loss 0.5",
+        "{'loss': float64(1, 2)}",
+    ],
+)
+def test_other_lines_and_other_ranks_are_no_records(line):
+    assert parse_line(line) is None
+
+
+def test_a_step_line_of_openrlhf():
+    record = parse_line(OPENRLHF)
+    assert (record["step"], record["reward"], record["kl"], record["policy_loss"]) == (12, 0.75, 0.031, -0.0125)
+    assert math.isnan(record["group_reward_std"])
+
+
+def test_a_step_line_of_verl():
+    record = parse_line(VERL)
+    assert (record["step"], record["critic/score/mean"], record["actor/pg_loss"]) == (20, 0.4375, -0.004)
+    assert record["val-core/openai/gsm8k/reward/mean@1"] == 0.28125
+    assert record["response_length/clip_ratio"] == 1e-05
+    assert math.isnan(record["perf/mfu"])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *((3, 3.0), ("0.2141", 0.2141), ("1e-3", 1e-3), ("-2", -2.0), ("np.float32(0.5)", 0.5)),
+        *(("x", None), ("", None), (True, None), ("True", None), (None, None), ([1], None), ("1 + 1", None)),
+    ],
+)
+def test_numbers_and_texts_of_numbers(value, expected):
+    assert number(value) == expected
+
+
+def test_not_a_number_is_a_number():
+    assert math.isnan(number("nan"))
+    assert number("inf") == math.inf
+
+
+def collected(options, lines, points=(10, 20), until=20):
+    collector = Collector(MetricSource.parse(options, 1), points, 0, until)
+    done = [point for line in lines if (record := parse_line(line)) for point in collector.add(record)]
+    return done + collector.finish()
+
+
+def test_values_of_trl_lines_are_text():
+    """Without a step in them they all belong to the last step; the latest counts."""
+    lines = ["{'loss': '0.7', 'rewards/margins': '0.1'}", "{'loss': '0.5', 'rewards/margins': '0.3'}"]
+    assert collected({"map": {"margin": "rewards/margins"}}, lines, points=(20,)) == [(20, {"margin": 0.3})]
+
+
+def test_verl_lines_give_a_curve():
+    lines = [f"step:{step} - val-core/gsm8k/acc/mean@1:0.{step}" for step in (5, 10, 15, 20)]
+    found = collected({"map": {"accuracy": "val-core/gsm8k/acc/mean@1"}}, lines)
+    assert found == [(10, {"accuracy": 0.1}), (20, {"accuracy": 0.2})]
+
+
+def test_the_file_of_verl_is_json_lines_with_nested_data(tmp_path):
+    rows = [{"step": step, "data": {"val-core/gsm8k/acc/mean@1": step / 100}} for step in (10, 20)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"from": "jsonlines", "path": "metrics.jsonl", "map": {"accuracy": "data.val-core/gsm8k/acc/mean@1"}}
+    source = MetricSource.parse(options, 1)
+    collector = Collector(source, (10, 20), 0, 20)
+    done = [point for record in source.records(tmp_path, 20) for point in collector.add(record)]
+    assert done + collector.finish() == [(10, {"accuracy": 0.1}), (20, {"accuracy": 0.2})]
+
+
+def test_only_rank_0_reports_where_every_rank_prints():
+    lines = [json.dumps({"step": step, "rank": rank, "score": step + rank}) for step in (10, 20) for rank in (1, 0, 3)]
+    assert collected({"rank": "rank"}, lines) == [(10, {"score": 10.0}), (20, {"score": 20.0})]
+    assert collected({"map": {"score": "score"}, "rank": "rank"}, lines) == [
+        (10, {"score": 10.0}),
+        (20, {"score": 20.0}),
+    ]
+
+
+def test_the_trainer_state_that_has_come_farthest_is_read(tmp_path):
+    """Checkpoints hold the whole history each; text order would put checkpoint-9 last."""
+    for last in (9, 20):
+        folder = tmp_path / f"run/checkpoint-{last}"
+        folder.mkdir(parents=True)
+        history = [{"step": step, "loss": step / 10, "eval_margin": -step} for step in (3, 9, 20) if step <= last]
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": last, "log_history": history}))
+    source = MetricSource.parse({"from": "trainer_state", "map": {"margin": "eval_margin"}}, 1)
+    assert [record["step"] for record in source.records(tmp_path, 20)] == [3, 9, 20]
+    with pytest.raises(FileNotFoundError, match=r"trainer_state\.json"):
+        source.records(tmp_path / "run/checkpoint-9/nothing", 20)
+
+
+_RANKS = """
+import json, os
+rank = int(os.environ["RANK"])
+for step in (10, 20):
+    print(json.dumps({"step": step, "rank": rank, "score": 100 * rank + step}), flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [["--local-ranks-filter", "0"], []])
+def test_torchrun_with_two_ranks(tmp_path, flags):
+    """A real launcher: either it shows rank 0 alone, or the option `rank` picks it from what all of them print."""
+    import subprocess
+
+    pytest.importorskip("torch", reason="torchrun comes with torch")
+    (tmp_path / "ranks.py").write_text(_RANKS)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *flags]
+    printed = subprocess.run(
+        [*command, str(Path(tmp_path, "ranks.py"))], capture_output=True, text=True, check=True, timeout=110
+    ).stdout
+    shown = [record for line in printed.splitlines() if (record := parse_line(line))]
+    assert {record["rank"] for record in shown} == ({0} if flags else {0, 1})
+    options = {} if flags else {"rank": "rank"}
+    found = collected({"map": {"score": "score"}, **options}, printed.splitlines())
+    assert found == [(10, {"score": 10.0}), (20, {"score": 20.0})]
