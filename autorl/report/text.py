@@ -52,6 +52,7 @@ def result_dict(result: Result) -> dict[str, Any]:
             }
             for entry in result.entries
         ],
+        "beside": {name: _finite(value) for name, value in result.beside.items()},
         "front": list(result.front),
         "proposals": dict(result.counts),
         "caveats": [*result.caveats, *against_default(result)],
@@ -161,6 +162,9 @@ def _configuration(result: Result) -> str:
 def _remarks(result: Result) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in result.counts.items())
     lines = [f"  proposals: {counts}"]
+    if result.beside:
+        values = ", ".join(f"{name} {value:.3g}" for name, value in result.beside.items())
+        lines.append(f"  incumbent on test seeds: {values}")
     if result.front:
         lines.append(f"  not dominated by any other: proposals {', '.join(map(str, result.front))}")
     lines += [f"  caution: {text}" for text in (*result.caveats, *against_default(result))]

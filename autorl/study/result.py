@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from autorl import seeds as streams
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import FEW_RUNS, Interval, bootstrap_interval, difference_interval
+from autorl.study.beside import beside, proxy_caveat
 from autorl.types import Config, Incumbent, StudyError
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Result:
         folder: the study's folder; None in memory.
         caveats: what a reader must know.
         tuning_seeds: with how many seeds the tuning score was made.
+        beside: other metrics of the incumbent on test seeds, for RLHF tasks: gold, proxy, KL, win rate, ...
     """
 
     objective: str
@@ -95,6 +97,7 @@ class Result:
     folder: Path | None
     caveats: tuple[str, ...] = ()
     tuning_seeds: int = 0
+    beside: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def test(self) -> Estimate | None:
@@ -150,6 +153,7 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
         entries.append(Entry(label, proposal, schedule, _tuning(query, proposal), _estimate(spec, proposal, values)))
     by_label = {entry.label: entry for entry in entries}
     difference = _difference(spec, by_label.get("incumbent"), by_label.get("default"))
+    metrics = beside(query, spec, incumbent.proposal) if entries else {}
     counts: dict[str, int] = dict(query("SELECT status, COUNT(*) FROM proposals GROUP BY status ORDER BY status"))
     return Result(
         objective=f"{objective.label} ({spec.evaluation.aggregate} over seeds), {objective.direction}",
@@ -162,8 +166,9 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
         front=tuple(front),
         counts=counts,
         folder=folder,
-        caveats=_caveats(spec, entries),
+        caveats=_caveats(spec, entries, metrics),
         tuning_seeds=query("SELECT n_seeds FROM proposals WHERE proposal = ?", (incumbent.proposal,))[0][0] or 0,
+        beside=metrics,
     )
 
 
@@ -235,8 +240,9 @@ def _signed(interval: Interval, sign: float) -> Interval:
     return Interval(low, high, interval.level, interval.method)
 
 
-def _caveats(spec: Spec, entries: Sequence[Entry]) -> tuple[str, ...]:
-    found = []
+def _caveats(spec: Spec, entries: Sequence[Entry], metrics: Mapping[str, float]) -> tuple[str, ...]:
+    proxy = proxy_caveat(spec, metrics)
+    found = [] if proxy is None else [proxy]
     if not entries:
         found.append("no test seeds: the tuning score is optimistic and is not a result")
     elif entries[0].test.few:

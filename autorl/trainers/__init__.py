@@ -52,6 +52,7 @@ _TRAINERS: dict[str, _Entry] = {
     "population/sac": _Entry("autorl.trainers.population:make", "SAC compiled, for continuous actions"),
     "trl/rloo": _trl("TRL's REINFORCE leave-one-out on an RLHF task"),
     "trl/grpo": _trl("TRL's GRPO and its variants (DAPO, Dr. GRPO, GSPO, CISPO) on an RLHF task"),
+    "trl/ppo": _trl("PPO on a language model with its details as hyperparameters, the package's own"),
     "trl/dpo": _trl("TRL's DPO and its loss families on preference pairs"),
     "trl/kto": _trl("TRL's KTO on single labelled completions"),
     "trl/sft": _trl("TRL's supervised fine-tuning on the chosen completions"),

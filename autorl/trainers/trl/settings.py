@@ -12,7 +12,6 @@ from autorl.trainers._shared import base_name, check_names, plain
 from autorl.trainers.trl.methods import SCHEDULED, Method
 from autorl.types import InputError
 
-OPTIONS = ("guard", "data", "device")  # of the trainer, beside hyperparameters
 DEFAULTS: Mapping[str, Any] = {"per_device_train_batch_size": 64, "lr_scheduler_type": "constant"}
 """Ours, where TRL's suit a GPU or tie the learning rate to the length of one call."""
 
@@ -51,10 +50,9 @@ DPO_LOSSES = frozenset(
 
 
 class Settings:
-    """The values of one segment: the configuration over the trainer's own options over our defaults."""
+    """The values of one segment: the configuration over the trainer's own over our defaults."""
 
-    def __init__(self, method: Method, kwargs: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-        own = {name: value for name, value in kwargs.items() if name not in OPTIONS}
+    def __init__(self, method: Method, own: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         self.method = method
         self.values: dict[str, Any] = plain({**DEFAULTS, **own, **config})
         self._check_losses()

@@ -10,70 +10,42 @@ Reference: von Werra et al. (2020), TRL: Transformer Reinforcement Learning.
 
 from __future__ import annotations
 
-import resource
-import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from autorl.rlhf import task as tasks
+from autorl.rlhf.task import Built
 from autorl.seeds import integer_seed
-from autorl.trainers._shared import Change, Clock, check_continuation, check_start
-from autorl.trainers.trl.guard import PATIENCE, Guard
+from autorl.trainers._shared import Change, Clock, check_start
+from autorl.trainers.trl import checkpoint
+from autorl.trainers.trl.guard import Guard
 from autorl.trainers.trl.methods import Method, find
-from autorl.trainers.trl.settings import OPTIONS, Settings, check_hyperparameters
-from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
+from autorl.trainers.trl.settings import Settings, check_hyperparameters
+from autorl.trainers.trl.shell import RLHFTrainer, build_task, load_parent, peak_memory_mb
+from autorl.types import Checkpoint, Config, Outcome, Report, Segment, Status, TrainerSpec
 
-_NEVER = ("loss", "train_loss", "reward")
 
-
-class TRLTrainer:
+class TRLTrainer(RLHFTrainer):
     """Runs segments of one TRL method on an RLHF task.
 
-    Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), `guard` (stop a run once its
-    training signal rose and its held-out score fell this many evaluations in a row; default 3, 0 = never), `device`
-    (`cpu`, the default, or `auto`), `data` (what an unknown experimental method is trained on).
+    A further option: `data` (what a method this package does not know is trained on; see `methods.Data`).
     """
 
     def __init__(self, spec: TrainerSpec) -> None:
-        self.kwargs = spec.kwargs
-        self.method: Method = find(spec.name.partition("/")[2], spec.kwargs.get("data"))
-        self.patience = spec.kwargs.get("guard", PATIENCE)
-        if isinstance(self.patience, bool) or not isinstance(self.patience, int) or self.patience < 0:
-            raise InputError(f"expected a whole number, got {self.patience!r}", key="trainer.kwargs.guard")
-        if spec.kwargs.get("device", "cpu") not in ("cpu", "auto"):
-            raise InputError(f"expected cpu or auto, got {spec.kwargs['device']!r}", key="trainer.kwargs.device")
+        super().__init__(spec)
+        self.method: Method = find(self.name, spec.kwargs.get("data"))
 
     @property
     def changes(self) -> Mapping[str, Change]:
         return self.method.changes
 
-    @property
-    def preload(self) -> tuple[str, ...]:
-        return ("autorl.trainers.trl.preload",)
-
-    def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
-        """The task and its options must exist, and every name be one TRL's configuration has."""
-        found = _task(environment)
-        options = {name: value for name, value in environment.kwargs.items() if name != "instance"}
-        tasks.resolve_options(found.options, options, found.name)
-        own = {name for name in self.kwargs if name not in OPTIONS}
-        check_hyperparameters(self.method, {*hyperparameters, *own})
-
-    def check_objective(self, environment: EnvironmentSpec, metrics: Sequence[str]) -> None:
-        """Raise `InputError` if a study would select by what it trains on: the signal itself, or a loss."""
-        found = _task(environment)
-        for metric in metrics:
-            if metric == found.training or metric in _NEVER:
-                raise InputError(
-                    f"{metric!r} is what {found.name} trains on: selecting by it finds the configuration that exploits "
-                    f"it hardest. Select by {found.selection!r}, or say `allow_proxy_selection: true`",
-                    key="objective",
-                )
+    def check_names(self, names: Collection[str]) -> None:
+        check_hyperparameters(self.method, names)
 
     def align(self, config: Config, step: int) -> int:
         """The first step >= `step` at which a batch of completions is used up."""
-        stride = Settings(self.method, self.kwargs, config).stride
+        stride = Settings(self.method, self.defaults, config).stride
         return -(-step // stride) * stride
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
@@ -81,70 +53,61 @@ class TRLTrainer:
 
         clock = Clock()
         check_start(segment)
-        built = tasks.build(_task(segment.environment).name, segment.environment.kwargs)
-        settings = Settings(self.method, self.kwargs, segment.config)
-        with preserved(), tempfile.TemporaryDirectory(prefix="autorl-trl-") as folder:
+        built = build_task(segment.environment)
+        settings = Settings(self.method, self.defaults, segment.config)
+        with preserved(), warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="autorl-trl-") as folder:
+            warnings.simplefilter("ignore", FutureWarning)  # TRL's own use of names transformers is renaming
             return _Run(self, segment, settings, built).train(clock, folder, report)
 
 
 class _Run:
     """One segment in progress."""
 
-    def __init__(self, trainer: TRLTrainer, segment: Segment, settings: Settings, built: tasks.Built) -> None:
-        from autorl.trainers.trl import checkpoint, live
+    def __init__(self, trainer: TRLTrainer, segment: Segment, settings: Settings, built: Built) -> None:
+        from autorl.trainers.trl import live
         from autorl.trainers.trl.watch import Watch
 
         self.trainer, self.segment, self.settings, self.built = trainer, segment, settings, built
         reference = live.load_model(built.reference)
         self.reference_hash = checkpoint.weights_hash(reference)
-        self.state = self._load_parent()
+        self.state = load_parent(segment, trainer.name, self.reference_hash, settings.values, trainer.changes)
         history = self.state["history"] if self.state and segment.fork is None else ()
         guard = Guard(trainer.patience, built.training, built.selection, history)
         self.watch = Watch(segment, built, reference, live.load_tokenizer(built.reference), guard)
 
     def train(self, clock: Clock, folder: str, report: Callable[[Report], None]) -> Outcome:
         from autorl.trainers.trl import live
+        from autorl.trainers.trl.watch import is_finite
 
         segment = self.segment
         keys = () if segment.fork is None else (segment.fork,)
         seed = integer_seed(segment.seed, "algorithm", *keys)
         callback = live.Callback(segment, self.settings, self.watch, self._align, report)
-        arguments = self.settings.arguments(
-            seed,
-            self._align(segment.horizon),
-            folder,
-            self.built.max_completion,
-            cuda=self.trainer.kwargs.get("device", "cpu") == "auto",
-        )
+        cuda = self.trainer.kwargs.get("device", "cpu") == "auto"
+        horizon = self._align(segment.horizon)
+        arguments = self.settings.arguments(seed, horizon, folder, self.built.max_completion, cuda)
         running = live.build(self.settings, self.built, callback, arguments, seed)
         if self.state is not None:
             running.reward.tokens = self.state["tokens"]
             running.reward.load(self.state["signal"])
-        parent = segment.parent.path if segment.parent else None
         try:
-            running.trainer.train(resume_from_checkpoint=parent)
+            running.trainer.train(resume_from_checkpoint=segment.parent.path if segment.parent else None)
         except RuntimeError:
-            from autorl.trainers.trl.watch import is_finite
-
             if is_finite(running.policy):
                 raise
+        if not self.watch.problem and not is_finite(running.policy):
             self.watch.problem = "parameters are not finite"
         return self._outcome(clock, running)
 
     def _outcome(self, clock: Clock, running: Any) -> Outcome:
-        from autorl.trainers.trl.watch import is_finite
-
         segment, watch = self.segment, self.watch
-        if not watch.problem and not is_finite(running.policy):
-            watch.problem = "parameters are not finite"
         status = Status.DIVERGED if watch.problem else Status.STOPPED if watch.stopped else Status.DONE
-        cost = {**clock.cost(running.step - segment.start), "peak_memory_mb": _peak_memory_mb()}
         return Outcome(
             segment=segment.id,
             status=status,
             reached=running.step,
             reports=tuple(watch.reports),
-            cost=cost,
+            cost={**clock.cost(running.step - segment.start), "peak_memory_mb": peak_memory_mb()},
             checkpoint=self._save(running) if segment.save and not watch.problem else None,
             applied=running.callback.applied,
             notes=(watch.guard.note,) if watch.stopped else (),
@@ -152,10 +115,8 @@ class _Run:
         )
 
     def _save(self, running: Any) -> Checkpoint:
-        from autorl.trainers.trl import checkpoint
-
         state = {
-            "method": self.settings.method.name,
+            "method": self.trainer.name,
             "values": self.settings.values,
             "step": running.step,
             "reference": self.reference_hash,
@@ -165,34 +126,14 @@ class _Run:
         }
         return checkpoint.save(self.segment, running.saved(), state)
 
-    def _load_parent(self) -> dict[str, Any] | None:
-        from autorl.trainers.trl import checkpoint
-
-        segment, method = self.segment, self.settings.method
-        if segment.parent is None:
-            return None
-        state = checkpoint.load_state(segment.parent, method.name, self.reference_hash)
-        check_continuation(state["values"], Config(self.settings.values), method.changes)
-        if state["step"] != segment.start:
-            raise InputError(f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at {segment.start}")
-        return state
-
     def _align(self, step: int) -> int:
         return -(-step // self.settings.stride) * self.settings.stride
 
 
-def make(spec: TrainerSpec) -> TRLTrainer:
-    """The trainer `trl/<method>`."""
+def make(spec: TrainerSpec) -> RLHFTrainer:
+    """The trainer `trl/<method>`; PPO is the package's own."""
+    if spec.name == "trl/ppo":
+        from autorl.trainers.trl.ppo import PPOTrainer
+
+        return PPOTrainer(spec)
     return TRLTrainer(spec)
-
-
-def _task(environment: EnvironmentSpec) -> tasks.Task:
-    if environment.id is None:
-        raise InputError(f"names no task; there are {', '.join(tasks.tasks())}", key="environment")
-    return tasks.task(environment.id)
-
-
-def _peak_memory_mb() -> float:
-    """Most resident memory this process has had, in MiB; segments have a process each."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)

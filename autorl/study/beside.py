@@ -1,0 +1,71 @@
+"""What an RLHF result says beside its score: the other metrics of the incumbent on test seeds, and the warning a proxy
+deserves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autorl.rlhf.task import task, tasks
+
+if TYPE_CHECKING:
+    from autorl.spec import Spec
+
+Query = Callable[..., list[tuple[Any, ...]]]
+REFERENCE = "reference_"
+_ALWAYS = ("kl", "win_rate", "length", "distinct")
+
+
+def beside(query: Query, spec: Spec, proposal: int) -> dict[str, float]:
+    """Means over test seeds, at the step the incumbent is read at; empty for a study of no RLHF task.
+
+    The report metric and what the reference policy scores by it, the training signal, and how far the policy has moved.
+    """
+    if spec.environment.id not in tasks():
+        return {}
+    about = task(spec.environment.id)
+    wanted = dict.fromkeys((about.report, REFERENCE + about.report, about.selection, about.training, *_ALWAYS))
+    own = {objective.metric for objective in spec.objective}
+    found = {name: _mean(query, proposal, name) for name in wanted if name not in own}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def proxy_caveat(spec: Spec, metrics: Mapping[str, float]) -> str | None:
+    """What selecting by the training signal has led to, measured on test seeds."""
+    if not spec.allow_proxy_selection or spec.environment.id not in tasks():
+        return None
+    about = task(spec.environment.id)
+    if about.training not in {objective.metric for objective in spec.objective}:
+        return None
+    text = f"selected by {about.training!r}, the signal it was trained on"
+    gold, reference = metrics.get(about.report), metrics.get(REFERENCE + about.report)
+    if gold is None or reference is None:
+        return text
+    verdict = "worse" if gold < reference else "better"
+    return (
+        f"{text}: on test seeds its {about.report} is {gold:.3g}, {verdict} than the {reference:.3g} of the reference "
+        "policy that training started from"
+    )
+
+
+def _mean(query: Query, proposal: int, metric: str) -> float | None:
+    """The mean of a metric over the test runs of a proposal, each at the step that was chosen on tuning seeds."""
+    step = _chosen_step(query, proposal)
+    rows = query(
+        "SELECT run_id, step, value FROM evals WHERE metric = ? AND value IS NOT NULL AND run_id IN (SELECT run_id "
+        "FROM segments JOIN runs USING (run_id) WHERE proposal = ? AND seed_role = 'test') ORDER BY run_id, step",
+        (metric, proposal),
+    )
+    latest = {run: value for run, at, value in rows if step is None or at <= step}
+    return float(np.mean(list(latest.values()))) if latest else None
+
+
+def _chosen_step(query: Query, proposal: int) -> int | None:
+    """The step `reduce: best` is read at; None = the last."""
+    rows = query("SELECT body FROM event WHERE kind = 'frozen' ORDER BY seq DESC LIMIT 1")
+    candidates = json.loads(rows[0][0])["candidates"] if rows else []
+    return next((step for _, number, step in candidates if number == proposal), None)

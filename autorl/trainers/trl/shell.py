@@ -1,0 +1,105 @@
+"""What every RLHF trainer shares: its task, its guard, and which metrics a study may not select by."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from autorl.rlhf.task import Built, Task, build, resolve_options, task, tasks
+from autorl.trainers._shared import Change, check_continuation
+from autorl.trainers.trl import checkpoint
+from autorl.trainers.trl.guard import PATIENCE
+from autorl.types import Config, EnvironmentSpec, InputError, Segment, TrainerSpec
+
+OPTIONS = ("guard", "data", "device")  # of a trainer, beside hyperparameters
+_NEVER = ("loss", "train_loss", "reward")
+
+
+class RLHFTrainer:
+    """The part of an RLHF trainer that does not train.
+
+    Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), `guard` (stop a run once its
+    training signal rose and its held-out score fell this many evaluations in a row; default 3, 0 = never), `device`
+    (`cpu`, the default, or `auto`).
+    """
+
+    def __init__(self, spec: TrainerSpec) -> None:
+        self.name = spec.name.partition("/")[2]
+        self.kwargs = spec.kwargs
+        self.patience: int = spec.kwargs.get("guard", PATIENCE)
+        if isinstance(self.patience, bool) or not isinstance(self.patience, int) or self.patience < 0:
+            raise InputError(f"expected a whole number, got {self.patience!r}", key="trainer.kwargs.guard")
+        if spec.kwargs.get("device", "cpu") not in ("cpu", "auto"):
+            raise InputError(f"expected cpu or auto, got {spec.kwargs['device']!r}", key="trainer.kwargs.device")
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        return ("autorl.trainers.trl.preload",)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Hyperparameters given as options."""
+        return {name: value for name, value in self.kwargs.items() if name not in OPTIONS}
+
+    def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
+        """The task and its options must exist, and every name be a hyperparameter of the method."""
+        found = find_task(environment)
+        options = {name: value for name, value in environment.kwargs.items() if name != "instance"}
+        resolve_options(found.options, options, found.name)
+        self.check_names({*hyperparameters, *self.defaults})
+
+    def check_names(self, names: Collection[str]) -> None:
+        """Raise `InputError` for a name the method does not have."""
+        raise NotImplementedError
+
+    def check_objective(self, environment: EnvironmentSpec, metrics: Sequence[str]) -> None:
+        """Raise `InputError` if a study would select by what it trains on: the signal itself, or a loss."""
+        found = find_task(environment)
+        for metric in metrics:
+            if metric == found.training or metric in _NEVER:
+                raise InputError(
+                    f"{metric!r} is what {found.name} trains on: selecting by it finds the configuration that exploits "
+                    f"it hardest. Select by {found.selection!r}, or say `allow_proxy_selection: true`",
+                    key="objective",
+                )
+
+
+def find_task(environment: EnvironmentSpec) -> Task:
+    """The task a study's environment names.
+
+    Raises:
+        InputError: it names none there is.
+    """
+    if environment.id is None:
+        raise InputError(f"names no task; there are {', '.join(tasks())}", key="environment")
+    return task(environment.id)
+
+
+def build_task(environment: EnvironmentSpec) -> Built:
+    """The task built, or read from the cache."""
+    return build(find_task(environment).name, environment.kwargs)
+
+
+def load_parent(
+    segment: Segment, method: str, reference: str, values: Mapping[str, Any], changes: Mapping[str, Change]
+) -> dict[str, Any] | None:
+    """What the parent's checkpoint says of itself, checked; None for a run from scratch.
+
+    Raises:
+        InputError: it is of another method, reference policy or step, or fixes a hyperparameter that differs.
+    """
+    if segment.parent is None:
+        return None
+    state = checkpoint.load_state(segment.parent, method, reference)
+    check_continuation(state["values"], Config(values), changes)
+    if state["step"] != segment.start:
+        raise InputError(f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at {segment.start}")
+    return state
+
+
+def peak_memory_mb() -> float:
+    """Most resident memory this process has had, in MiB; segments have a process each."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
