@@ -39,18 +39,19 @@ def quiet() -> Iterator[None]:
 
 
 def challengers(
-    space: ConfigurationSpace, told: Sequence[tuple[Configuration, float]], seed: int, model: str, refit: int
+    space: ConfigurationSpace, told: Sequence[tuple[Configuration, float]], seed: int, model: str, most: int
 ) -> Iterator[Configuration]:
     """What SMAC would run next, best first, given the cost of each configuration told; a function of the arguments.
 
-    Ends when SMAC finds no configuration that it has not seen. The facade keeps its bookkeeping in a temporary folder,
-    which is gone before the first configuration comes.
+    The first `most` come from one search for challengers, filled up at random where it finds fewer. Ends when SMAC
+    finds no configuration that it has not seen. The facade keeps its bookkeeping in a temporary folder, which is gone
+    before the first configuration comes.
     """
     with quiet(), tempfile.TemporaryDirectory(prefix="autorl-smac-") as folder:
         scenario = Scenario(
             space, name="study", output_directory=Path(folder), deterministic=True, n_trials=UNLIMITED, seed=seed
         )
-        facade = _forest(scenario, refit, len(told)) if model == "forest" else _gp(scenario, refit)
+        facade = _forest(scenario, most, len(told)) if model == "forest" else _gp(scenario, most)
         for configuration, cost in told:
             facade.runhistory.add(configuration, cost=cost, seed=0)
         found = iter(facade.intensifier.config_selector)
@@ -63,7 +64,7 @@ def challengers(
         yield configuration
 
 
-def _forest(scenario: Scenario, refit: int, n: int) -> AbstractFacade:
+def _forest(scenario: Scenario, most: int, n: int) -> AbstractFacade:
     """SMAC's facade for hyperparameter optimization: a random forest, here on one core.
 
     scikit-learn allocates a tree for as many leaves as it may have, in SMAC 130 MB for each. More leaves than the `n`
@@ -89,13 +90,13 @@ def _forest(scenario: Scenario, refit: int, n: int) -> AbstractFacade:
         acquisition_maximizer=maximizer,
         initial_design=kind.get_initial_design(scenario, n_configs=0),
         intensifier=kind.get_intensifier(scenario, max_config_calls=1),
-        config_selector=kind.get_config_selector(scenario, retrain_after=refit),
+        config_selector=kind.get_config_selector(scenario, retrain_after=most),
         overwrite=True,
         logging_level=False,
     )
 
 
-def _gp(scenario: Scenario, refit: int) -> AbstractFacade:
+def _gp(scenario: Scenario, most: int) -> AbstractFacade:
     """SMAC's facade for black boxes: a Gaussian process."""
     kind = BlackBoxFacade
     maximizer = kind.get_acquisition_maximizer(scenario)
@@ -105,7 +106,7 @@ def _gp(scenario: Scenario, refit: int) -> AbstractFacade:
         acquisition_maximizer=maximizer,
         initial_design=kind.get_initial_design(scenario, n_configs=0),
         intensifier=kind.get_intensifier(scenario, max_config_calls=1),
-        config_selector=kind.get_config_selector(scenario, retrain_after=refit),
+        config_selector=kind.get_config_selector(scenario, retrain_after=most),
         overwrite=True,
         logging_level=False,
     )

@@ -1,10 +1,12 @@
 """SMAC: sequential model-based optimization with random forests (Hutter et al. 2011; Lindauer et al. 2022; SMAC3).
 
-SMAC only proposes; seeds, racing and budgets are the study's. Every `refit` proposals a fresh facade is built from what
-was known at that moment, seeded by a number that travels in `Proposal.meta`, and the next `refit` proposals are its
-challengers in their order. So every proposal is a function of the events, and a resumed study goes on where it stopped.
-Before that a scrambled Sobol design is run, as SMAC does. Pending proposals are not told, and never proposed again;
-failures have the cost of their penalty, infeasible ones a cost behind the worst that is feasible.
+SMAC only proposes; seeds, racing and budgets are the study's. A fresh facade is built from what is known, seeded by a
+number that travels in `Proposal.meta`, and the next proposals are its challengers in their order: one while there are
+fewer than twenty results, eight, as in SMAC, from eighty results on, or `refit`. So every proposal is a function of the
+events, and a resumed study goes on where it stopped. Before that a scrambled Sobol design is run, as SMAC does.
+(With SMAC's own eight from the start, a study of 32 runs with eight in flight has models of 1, 9 and 17 results.)
+Failures have the cost of their penalty, infeasible ones a cost behind the worst that is feasible. Pending proposals are
+told with the mean cost, lest the next ones pile up around them (Ginsbourger et al. 2010), and never proposed again.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from autorl.types import Config, Event, Proposal, Proposed
 if TYPE_CHECKING:
     import numpy as np
 
-DRAWS = 4  # challengers looked at per proposal wanted: some break a rule that ConfigSpace cannot express
+MOST = 8  # proposals from one fit, unless the user says otherwise: SMAC's own number
+DRAWS = 32  # challengers of a fit looked at: some break a rule that ConfigSpace cannot express
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,9 @@ class SMACOptions:
     model: str = option(
         "forest", "surrogate; a Gaussian process takes seconds beyond 150 runs", choices=("forest", "gp")
     )
-    refit: int = option(8, "proposals from one fit of the model", minimum=1)
+    refit: int | None = option(
+        None, "proposals from one fit of the model; null: a tenth of the results it knows, 1 to 8", minimum=1
+    )
     seed: int = option(0, "of the design; a study gives its own seed", minimum=0)
 
 
@@ -77,7 +82,7 @@ class SMAC(BaseOptimizer[SMACOptions]):
     def _ask(self, rng: np.random.Generator) -> Proposal:
         if len(self.history) < self.startup or not any(record.values for record in self.history):
             return self._from_design(rng)
-        if self._fit is not None and self._place < self.options.refit:
+        if self._fit is not None and self._place < self._serves(self._fit):
             for place, config in enumerate(self._candidates(self._fit)[self._place :], start=self._place + 1):
                 if config not in self._proposed:
                     return self._propose(config, "smac", {"place": place})
@@ -106,10 +111,15 @@ class SMAC(BaseOptimizer[SMACOptions]):
             before = tuple(record for record in self.history if record.id != event.id)
             self._fit = _Fit(len(before), meta["seed"], before)
 
+    def _serves(self, fit: _Fit) -> int:
+        """Proposals made from a fit."""
+        results = sum(1 for record in fit.records if record.values)
+        return self.options.refit or max(1, min(MOST, results // 10))
+
     def _candidates(self, fit: _Fit) -> tuple[Config, ...]:
         """The next proposals according to a fit: valid, and new when it was made."""
         if self._challengers is None or not _same(self._challengers[0], fit):
-            self._challengers = (fit, tuple(islice(self._found(fit), self.options.refit)))
+            self._challengers = (fit, tuple(islice(self._found(fit), self._serves(fit))))
         return self._challengers[1]
 
     def _found(self, fit: _Fit) -> Iterator[Config]:
@@ -123,9 +133,9 @@ class SMAC(BaseOptimizer[SMACOptions]):
             for record, cost in costs(fit.records)
         ]
         known = {record.proposal.config for record in fit.records}
-        limit = DRAWS * self.options.refit
-        stream = bridge.challengers(self._exported, told, fit.seed, self.options.model, self.options.refit)
-        for configuration in islice(stream, limit):
+        draws = max(DRAWS, 4 * self._serves(fit))
+        stream = bridge.challengers(self._exported, told, fit.seed, self.options.model, draws)
+        for configuration in islice(stream, draws):
             config = from_configuration(space, configuration)
             if config not in known and space.is_valid(config):
                 known.add(config)
@@ -133,7 +143,7 @@ class SMAC(BaseOptimizer[SMACOptions]):
 
 
 def costs(records: tuple[Record, ...]) -> list[tuple[Record, float]]:
-    """What SMAC is told: minus the score, for each proposal that has one.
+    """What SMAC is told: minus the score, for each proposal that has one; for pending ones the mean of these.
 
     Infeasible ones lie behind the worst feasible one by up to the range of scores, in the order of their violation.
     """
@@ -147,7 +157,9 @@ def costs(records: tuple[Record, ...]) -> list[tuple[Record, float]]:
         broken = violation(record)
         return worst + span * min(1.0, broken / (most or 1.0)) if broken else -record.values[0]
 
-    return [(record, cost(record)) for record in scored]
+    told = [(record, cost(record)) for record in scored]
+    mean = sum(each for _, each in told) / max(1, len(told))
+    return told + [(record, mean) for record in records if told and record.result is None]
 
 
 def _bridge() -> ModuleType:
