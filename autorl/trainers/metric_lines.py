@@ -1,9 +1,9 @@
 """Records on lines of output, as training programs print them. Nothing is ever evaluated: text is parsed.
 
 Recognised: a JSON object; a Python dict literal (TRL and other users of transformers: values may be text); `step:7 -
-critic/score/mean:0.5 - ...` (verl); `... Global step 7: {...}` (OpenRLHF). Before any of them: colour codes, the
-prefix `(TaskRunner pid=123)` of Ray, and the prefix `[rank0]:` or `[default0]:` of torchrun, whose other ranks are
-left out, for every rank prints the same.
+critic/score/mean:0.5 - ...` (verl); `... Global step 7: {...}` and `... global_step 7, eval_metrics: {...}` (OpenRLHF).
+Before any of them: colour codes, the prefix `(TaskRunner pid=123)` of Ray, and the prefix `[rank0]:` or `[default0]:`
+of torchrun, whose other ranks are left out, for every rank prints the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RAY = re.compile(r"^\([\w.:-]+(?: pid=\d+)?(?:, ip=[\d.]+)?\)\s*")
 _RANK = re.compile(r"^\[(?:rank|default)(\d+)\]:\s?")
 _VERL = re.compile(r"(?:^|\s)step:(\d+)((?: - \S+:\S+)+)\s*$")
-_OPENRLHF = re.compile(r"Global step (\d+): (\{.*\})\s*$")
+_OPENRLHF = re.compile(r"[Gg]lobal[ _]step (\d+)(?::|, eval_metrics:) (\{.*\})\s*$")
 
 
 def parse_line(line: str) -> dict[str, Any] | None:

@@ -31,6 +31,10 @@ VERL = (
         ("[rank0]: {'loss': 2.0}", {"loss": 2.0}),
         ("[default0]:step:1 - a:2.5", {"step": 1, "a": 2.5}),
         ("Global step 2: {'reward': 1.5}", {"step": 2, "reward": 1.5}),
+        (
+            "Evaluation completed in 0:01:02, global_step 2, eval_metrics: {'eval_a_pass1': 0.5}",
+            {"step": 2, "eval_a_pass1": 0.5},
+        ),
     ],
 )
 def test_records(line, record):

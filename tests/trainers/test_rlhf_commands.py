@@ -1,0 +1,141 @@
+"""The ready study files for training programs of others: they load, say all that is needed, and read what is printed.
+
+verl and OpenRLHF need GPUs: their place is taken by a script that prints lines of theirs, in our own numbers. TRL's
+command line is run for real, offline, on a tiny model.
+"""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autorl.spec import load_spec
+from autorl.trainers import load
+from autorl.types import Config, Segment, Status
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples/rlhf"
+FILES = sorted(EXAMPLES.glob("*.yaml"))
+
+_VERL = """
+import sys
+arguments = dict(word.split("=", 1) for word in sys.argv[1:])
+assert float(arguments["actor_rollout_ref.actor.optim.lr"]) == 1e-6 and arguments["data.seed"] == "5"
+for step in range(1, int(arguments["trainer.total_training_steps"]) + 1):
+    line = f"step:{step} - critic/score/mean:{step / 100} - actor/kl_loss:0.001 - response_length/mean:200.5"
+    if step % 20 == 0:
+        line += f" - val-core/openai/gsm8k/reward/mean@1:np.float64({step / 1000})"
+    print("\\x1b[36m(TaskRunner pid=77)\\x1b[0m " + line)
+"""
+_OPENRLHF = """
+import sys
+assert sys.argv[sys.argv.index("--train.seed") + 1] == "5"
+steps = int(sys.argv[sys.argv.index("--data.max_samples") + 1]) // 256
+for step in range(1, steps + 1):
+    head = "(PPOTrainer pid=9) INFO 11-03 09:15:27 ppo_trainer.py:547]"
+    print(head, f"Global step {step}: {{'reward': {step / 10}, 'kl': 0.02, 'response_length': 88.0, 'return': 0.1}}")
+    if step % 4 == 0:
+        print(head, f"Evaluation completed in 9s, global_step {step}, eval_metrics: {{'eval_default_pass1': 0.25}}")
+"""
+
+
+def study(name, path, **kwargs):
+    """The study file `name`, its programs looked for in `path`, options of the trainer replaced."""
+    spec = load_spec(EXAMPLES / f"{name}.yaml")
+    trainer = spec.trainer.resolve()
+    changed = replace(trainer, kwargs=type(trainer.kwargs)({**trainer.kwargs, "path": str(path), **kwargs}))
+    return spec, changed
+
+
+def run(spec, trainer, until, evaluate_at, config=None):
+    segment = Segment(
+        id="s",
+        trainer=trainer,
+        environment=spec.environment.resolve(),
+        config=Config(config or spec.search_space.default()),
+        seed=5,
+        role="tuning",
+        until=until,
+        horizon=until,
+        evaluate_at=evaluate_at,
+    )
+    return load(trainer).train(segment, lambda report: None)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_study_file_loads_and_its_command_is_complete(path):
+    spec = load_spec(path)
+    trainer = load(spec.trainer.resolve())
+    space = spec.search_space
+    trainer.check(spec.environment.resolve(), space.names)
+    assert spec.objectives()[0].metric in trainer.metrics.map
+    assert trainer.metrics.map[spec.objectives()[0].metric] not in ("loss", "reward", "critic/score/mean")
+    assert path.read_text().startswith("# ")
+
+
+def test_there_is_a_study_file_for_each_of_them():
+    assert {path.stem for path in FILES} >= {"trl-dpo", "verl-grpo", "openrlhf-ppo", "cleanrl-ppo"}
+
+
+def test_verl_gives_a_curve_of_its_validation_accuracy(tmp_path):
+    (tmp_path / "fake.py").write_text(_VERL)
+    spec, trainer = study("verl-grpo", tmp_path)
+    command = trainer.kwargs["command"].replace("-m verl.trainer.main_ppo", "fake.py")
+    _, trainer = study("verl-grpo", tmp_path, command=command)
+    outcome = run(spec, trainer, 60, (20, 40, 60))
+    assert outcome.status == Status.DONE
+    assert [(r.step, r.metrics["accuracy"], r.metrics["train_score"]) for r in outcome.reports] == [
+        (20, 0.02, 0.2),
+        (40, 0.04, 0.4),
+        (60, 0.06, 0.6),
+    ]
+    assert outcome.reports[0].metrics["length"] == 200.5
+
+
+def test_openrlhf_gives_what_it_evaluated_last(tmp_path):
+    (tmp_path / "fake.py").write_text(_OPENRLHF)
+    spec, trainer = study("openrlhf-ppo", tmp_path)
+    command = trainer.kwargs["command"].replace("-m openrlhf.cli.train_ppo_ray", "fake.py")
+    _, trainer = study("openrlhf-ppo", tmp_path, command=command)
+    outcome = run(spec, trainer, 2048, (2048,))
+    assert outcome.status == Status.DONE
+    assert [(r.step, dict(r.metrics)) for r in outcome.reports] == [
+        (2048, {"held_out": 0.25, "reward": 0.8, "kl": 0.02, "length": 88.0})
+    ]
+
+
+_CPU = "--use_cpu True --bf16 False --gradient_checkpointing False --dataloader_pin_memory False --max_length 32"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_command_line_of_trl_for_real(tmp_path):
+    """`trl dpo` from local folders without a network; another learning rate gives another result."""
+    pytest.importorskip("trl", reason='needs "autorl[rlhf]"')
+    from autorl.rlhf.letters import LETTERS, new_policy, write_tokenizer
+
+    program = shutil.which("trl") or str(Path(sys.executable).with_name("trl"))
+    model, data = tmp_path / "model", tmp_path / "data"
+    new_policy(0, len(LETTERS), hidden=16, layers=1).save_pretrained(model)
+    write_tokenizer(model)
+    data.mkdir()
+    rows = [{"prompt": "a b", "chosen": f" c {letter}", "rejected": f" x {letter}"} for letter in LETTERS * 4]
+    for split in ("train", "test"):
+        (data / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec, trainer = study("trl-dpo", tmp_path)
+    command = trainer.kwargs["command"].replace("Qwen/Qwen2.5-0.5B-Instruct", str(model))
+    command = command.replace("trl-lib/ultrafeedback_binarized", str(data)).replace(
+        "trl dpo", f"{program} dpo {_CPU}", 1
+    )
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    _, trainer = study("trl-dpo", tmp_path, command=command, environment_variables=offline)
+    config = {**spec.search_space.default(), "learning_rate": 1e-2, "per_device_train_batch_size": 8}
+    outcome = run(spec, trainer, 8, (4, 8), config)
+    assert outcome.status == Status.DONE
+    assert [report.step for report in outcome.reports] == [4, 8]
+    first, last = (report.metrics for report in outcome.reports)
+    assert set(last) == {"pair_accuracy", "pair_margin", "eval_loss"}
+    assert last["pair_margin"] > first["pair_margin"] > 0, "it learns that c is better than x"
+    assert last["eval_loss"] < 0.69
