@@ -1,0 +1,129 @@
+"""letters-goldproxy: what gold rewards, how the proxy is fitted, and that an instance is built once and the same."""
+
+import json
+
+import numpy as np
+import pytest
+
+from autorl.rlhf.letters import GOLDPROXY, LETTERS, LinearReward, Source, counts, gold, split_prompts
+from autorl.rlhf.task import build, cached, task, tasks
+from autorl.types import InputError
+
+
+@pytest.mark.parametrize(
+    ("completion", "value"),
+    [
+        ("", -1.0),
+        ("x x", 0.0),
+        ("a b", 0.75),
+        ("a b c d", 1.0),
+        ("a a a a", 1.0),
+        ("a b c d e f a b", 0.0),
+        ("a b c d e f a b c d e f", -3.0),
+        ("a b c d g", 0.75),
+        ("g h i j", -1.0),
+    ],
+)
+def test_gold_is_an_inverted_u_of_good_letters_less_the_bad_ones(completion, value):
+    assert gold(completion) == pytest.approx(value)
+
+
+def test_the_proxy_is_a_fitted_bradley_terry_model():
+    """Its penalised gradient is zero, and it recovers the signs of the weights that made the labels."""
+    rng = np.random.default_rng(0)
+    true = np.where(np.arange(24) < 12, 1.0, -1.0)
+    texts = [" ".join(LETTERS[letter] for letter in rng.integers(24, size=8)) for _ in range(800)]
+    pairs = []
+    for one, other in zip(texts[::2], texts[1::2], strict=True):
+        chance = 1 / (1 + np.exp(-(counts([one]) - counts([other]))[0] @ true))
+        pairs.append(("", one, other) if rng.random() < chance else ("", other, one))
+    found = LinearReward.fit(pairs, ridge=1.0)
+    differences = counts([chosen for _, chosen, _ in pairs]) - counts([rejected for _, _, rejected in pairs])
+    gradient = differences.T @ (1 / (1 + np.exp(differences @ found.weights))) - found.weights
+    assert np.abs(gradient).max() < 1e-8
+    assert (np.sign(found.weights) == np.sign(true)).all()
+    assert found.accuracy(pairs) > 0.8
+    assert found([""], ["a a x"]) == pytest.approx([2 * found.weights[0] + found.weights[23]])
+
+
+def test_training_and_held_out_prompts_are_disjoint_and_change_with_the_instance():
+    prompts, held_out = split_prompts(0)
+    assert not set(prompts) & set(held_out)
+    assert len({*prompts, *held_out}) == 24 * 24
+    assert split_prompts(1) != (prompts, held_out)
+
+
+def test_the_source_ends_sequences_and_prefers_what_its_table_says():
+    rng = np.random.default_rng(0)
+    source = Source.of(0)
+    assert source.transitions.sum(axis=1) == pytest.approx(np.ones(24))
+    rows = source.sample(4000, rng)
+    assert {len(row) for row in rows} <= set(range(5, 15))
+    assert 0.3 < np.mean([len(row) == 14 for row in rows]) < 0.8  # 0.94 ** 9 = 0.57 never end early
+    after = np.bincount([row[2] for row in rows if row[1] == 0], minlength=24)
+    assert after.argmax() == source.transitions[0].argmax()
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "key"),
+    [
+        ({"pairs": 4}, "pairs"),
+        ({"flips": 0.5}, "flips"),
+        ({"flip": 0.1}, "kwargs"),
+        ({"instance": -1}, "instance"),
+    ],
+)
+def test_options_out_of_range_are_input_errors(kwargs, key, tmp_path):
+    with pytest.raises(InputError) as error:
+        build("letters-goldproxy", kwargs, tmp_path)
+    assert key in error.value.key
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_task_names_those_there_are():
+    with pytest.raises(InputError, match="letters-goldproxy"):
+        task("letters")
+    assert "letters-goldproxy" in tasks()
+    assert GOLDPROXY.training != GOLDPROXY.selection
+
+
+def test_a_folder_is_made_once_for_the_same_content_and_whole_or_not_at_all(tmp_path):
+    made = []
+
+    def make(folder):
+        made.append(folder)
+        (folder / "data").write_text("x")
+
+    first = cached(tmp_path, "thing", {"a": 1}, make)
+    assert cached(tmp_path, "thing", {"a": 1}, make) == first
+    assert cached(tmp_path, "thing", {"a": 2}, make) != first
+    assert len(made) == 2
+    assert json.loads((first / "content.json").read_text()) == {"a": 1}
+
+    def fails(folder):
+        (folder / "half").write_text("x")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        cached(tmp_path, "thing", {"a": 3}, fails)
+    third = cached(tmp_path, "thing", {"a": 3}, make)
+    assert sorted(path.name for path in third.iterdir()) == ["content.json", "data"]
+
+
+@pytest.mark.slow
+def test_an_instance_is_the_same_wherever_it_is_built(tmp_path):
+    """Two builds from nothing give the same reference weights, pairs and proxy; the proxy ranks clean pairs well."""
+    pytest.importorskip("transformers", reason="needs the extra rlhf")
+    one = build("letters-goldproxy", {"pairs": 256, "flips": 0.1}, tmp_path / "one")
+    other = build("letters-goldproxy", {"pairs": 256, "flips": 0.1}, tmp_path / "other")
+    assert one.pairs == other.pairs
+    files = [folder.reference / "model.safetensors" for folder in (one, other)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert (one.signals["proxy"].weights == other.signals["proxy"].weights).all()
+    assert one.signals["proxy"].accuracy(one.held_out_pairs) > 0.75
+    assert len(one.pairs) <= 256
+    clean = build("letters-goldproxy", {"pairs": 256, "flips": 0.0}, tmp_path / "one")
+    assert clean.reference == one.reference
+    assert all(gold(chosen) > gold(rejected) for _, chosen, rejected in clean.pairs)
+    wrong = np.mean([gold(chosen) < gold(rejected) for _, chosen, rejected in one.pairs])
+    assert 0.02 < wrong < 0.2  # 10 % of about 240: outside with probability below 1e-6

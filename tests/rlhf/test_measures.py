@@ -1,0 +1,142 @@
+"""What is measured of a policy: exact KL, paired win rates, and streams that belong to (seed, step) alone."""
+
+import math
+from types import MappingProxyType
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs the extra rlhf")
+
+import torch
+
+from autorl.rlhf.letters import golds, load, new_policy, write_tokenizer
+from autorl.rlhf.measures import evaluation_prompts, log_likelihoods, measure, pair_measures
+from autorl.rlhf.sampling import sample, sequence_kl
+from autorl.rlhf.task import Built
+
+HELD_OUT = tuple(f"{one} {other}" for one in "abcdefgh" for other in "abcdefgh")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Two untrained policies and their tokenizer."""
+    folder = tmp_path_factory.mktemp("policy")
+    new_policy(0, 24).save_pretrained(folder)
+    write_tokenizer(folder)
+    first, tokenizer = load(folder)
+    second = new_policy(1, 24)
+    for model in (first, second):
+        model.lm_head.weight.data *= 8  # untrained logits are nearly flat
+    return first, second, tokenizer, folder
+
+
+def built(folder, **changes):
+    values = {
+        "name": "test",
+        "instance": 0,
+        "reference": folder,
+        "prompts": ("x y",),
+        "held_out": HELD_OUT,
+        "max_completion": 6,
+        "signals": MappingProxyType({"gold": golds, "length": lambda prompts, texts: [len(t.split()) for t in texts]}),
+        "training": "length",
+        "selection": "gold",
+        "report": "gold",
+        "bounds": {},
+    }
+    return Built(**(values | changes))
+
+
+def test_the_kl_of_one_token_is_the_exact_divergence(models):
+    """With completions of one token the sequence KL is a mean over prompts of a sum over the vocabulary."""
+    first, second, tokenizer, _ = models
+    drawn = sample(first, tokenizer, HELD_OUT, 1, seed=5)
+    tokens = tokenizer(list(HELD_OUT), return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        p, q = (model.eval()(input_ids=tokens).logits[:, -1].double().log_softmax(-1) for model in (first, second))
+    exact = float((p.exp() * (p - q)).sum(-1).mean())
+    assert sequence_kl(first, second, drawn) == pytest.approx(exact, rel=1e-4)
+    assert sequence_kl(first, first, drawn) == 0.0
+
+
+def test_the_kl_of_sequences_agrees_with_the_log_ratio_of_what_was_sampled(models):
+    """Two estimators of one number; that of the log ratio is the noisier. False alarm below 1e-4 (four errors)."""
+    first, second, tokenizer, _ = models
+    prompts = HELD_OUT * 16
+    drawn = sample(first, tokenizer, prompts, 6, seed=1)
+    ratios = []
+    for tokens, attention, mask in drawn.batches:
+        with torch.no_grad():
+            ours, theirs = (
+                model.eval()(input_ids=tokens, attention_mask=attention).logits[:, :-1].log_softmax(-1)
+                for model in (first, second)
+            )
+        picked = (ours - theirs).gather(-1, tokens[:, 1:, None])[..., 0]
+        ratios += (picked * mask[:, 1:]).sum(1).tolist()
+    mean = sum(ratios) / len(ratios)
+    error = (sum((ratio - mean) ** 2 for ratio in ratios) / len(ratios) ** 2) ** 0.5
+    assert abs(sequence_kl(first, second, drawn) - mean) < 4 * error + 0.05
+
+
+def test_padding_changes_nothing(models):
+    """A prompt sampled beside longer ones has the same likelihood as alone."""
+    first, _, tokenizer, _ = models
+    texts = [("a", "b c d"), ("a b c d e", "f"), ("c d", "")]
+    together = log_likelihoods(first, tokenizer, texts)
+    alone = [log_likelihoods(first, tokenizer, [text])[0] for text in texts]
+    assert together == pytest.approx(alone, abs=1e-4)
+    assert all(value < 0 for value in together)
+
+
+def test_a_completion_ends_at_its_end_of_sequence(models):
+    first, _, tokenizer, _ = models
+    drawn = sample(first, tokenizer, HELD_OUT, 6, seed=2)
+    for tokens, _, mask in drawn.batches:
+        for row, kept in zip(tokens.tolist(), mask.bool().tolist(), strict=True):
+            own = [token for token, keep in zip(row, kept, strict=True) if keep]
+            assert tokenizer.eos_token_id not in own[:-1]
+    assert max(drawn.lengths) <= 6
+    assert [len(text.split()) <= length for text, length in zip(drawn.texts, drawn.lengths, strict=True)]
+
+
+def test_the_same_seed_samples_the_same_and_leaves_the_global_stream_alone(models):
+    first, _, tokenizer, _ = models
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    one = sample(first, tokenizer, HELD_OUT, 6, seed=2)
+    assert torch.rand(1) == expected
+    assert one.texts == sample(first, tokenizer, HELD_OUT, 6, seed=2).texts
+    assert one.texts != sample(first, tokenizer, HELD_OUT, 6, seed=3).texts
+
+
+def test_test_prompts_are_never_tuning_prompts_and_depend_on_seed_and_step():
+    tuning = {prompt for step in range(9) for prompt in evaluation_prompts(HELD_OUT, 0, "tuning", step, 20)}
+    test = {prompt for step in range(9) for prompt in evaluation_prompts(HELD_OUT, 0, "test", step, 20)}
+    assert not tuning & test
+    assert evaluation_prompts(HELD_OUT, 0, "test", 1, 20) == evaluation_prompts(HELD_OUT, 0, "test", 1, 20)
+    assert evaluation_prompts(HELD_OUT, 0, "test", 1, 20) != evaluation_prompts(HELD_OUT, 0, "test", 2, 20)
+    assert len(evaluation_prompts(HELD_OUT, 0, "test", 1, 100)) == 100
+
+
+def test_a_policy_ties_with_itself_up_to_chance_and_a_better_one_wins(models):
+    """Self play: 256 prompts, binomial deviation 0.03. False alarm below 1e-6."""
+    first, _, tokenizer, folder = models
+    common = {"seed": 0, "role": "tuning", "step": 1, "n": 256}
+    metrics = measure(first, first, tokenizer, built(folder), **common)
+    assert metrics["win_rate"] == pytest.approx(0.5, abs=0.16)
+    assert metrics["kl"] == 0.0
+    assert set(metrics) == {"gold", "length", "reference_gold", "win_rate", "kl", "distinct"}
+    constant = built(folder, signals={"gold": lambda prompts, texts: [1.0] * len(texts), "length": golds})
+    assert measure(first, first, tokenizer, constant, **common)["win_rate"] == 0.5
+
+
+def test_pairs_are_ranked_by_the_implicit_reward(models):
+    first, second, tokenizer, _ = models
+    pairs = [("a b", "c d", "e f"), ("b c", "d", "a a a")]
+    found = pair_measures(first, second, tokenizer, pairs)
+    swapped = pair_measures(first, second, tokenizer, [(prompt, other, one) for prompt, one, other in pairs])
+    assert found["pair_margin"] == pytest.approx(-swapped["pair_margin"])
+    assert found["pair_accuracy"] == 1.0 - swapped["pair_accuracy"]
+    assert pair_measures(first, first, tokenizer, pairs) == {"pair_accuracy": 0.5, "pair_margin": 0.0}
+    assert math.isfinite(found["pair_margin"])

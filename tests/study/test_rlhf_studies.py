@@ -1,0 +1,88 @@
+"""Studies of RLHF tasks: what is selected by, what is refused, and what the result says of a proxy."""
+
+import json
+
+import pytest
+
+from autorl.spec import load_spec
+from autorl.study.beside import beside, proxy_caveat
+from autorl.tuner import space_study
+from autorl.types import InputError
+
+STUDY = {
+    "trainer": "trl/rloo",
+    "environment": "letters-goldproxy",
+    "space": "trl/rloo-tiny",
+    "fidelity": {"steps": 10},
+    "budget": {"runs": 3},
+}
+
+
+def test_a_study_selects_by_the_held_out_score_at_the_best_step_unless_told_otherwise():
+    (objective,) = load_spec(STUDY).objective
+    assert (objective.metric, objective.reduce, objective.direction) == ("gold", "best", "maximize")
+    (objective,) = load_spec(STUDY | {"objective": {"metric": "kl", "direction": "minimize"}}).objective
+    assert (objective.metric, objective.reduce) == ("kl", "last")
+
+
+def test_a_space_alone_is_a_short_study_on_the_models_of_the_task():
+    study = space_study("trl/rloo", "letters-goldproxy")
+    assert study["space"] == "trl/rloo-tiny"
+    assert study["trainer"] == "trl/rloo"
+    assert load_spec(study).fidelity.steps == 60
+    assert space_study("trl/rloo", "my-task")["space"] == "trl/rloo"
+    assert space_study("trl/dpo-tiny", "letters-goldproxy")["trainer"] == "trl/dpo"
+    assert space_study("population/ppo", "CartPole-v1")["fidelity"]["steps"] == 100_000
+
+
+def test_selecting_by_the_training_signal_is_refused_unless_it_is_said():
+    pytest.importorskip("trl", reason="needs the extra rlhf")
+    from autorl.study.setup import check, trainer_loader
+
+    by_proxy = STUDY | {"objective": {"metric": "proxy"}}
+    spec = load_spec(by_proxy)
+    with pytest.raises(InputError, match="allow_proxy_selection: true"):
+        check(spec, trainer_loader(spec))
+    spec = load_spec(by_proxy | {"allow_proxy_selection": True})
+    check(spec, trainer_loader(spec))
+
+
+class Tables:
+    """Answers of a store: two test runs of proposal 4, evaluated at steps 5 and 10."""
+
+    def __init__(self, step):
+        self.values = {
+            "gold": ((0.5, -2.0), (0.3, -3.0)),
+            "reference_gold": ((0.1, 0.2), (0.1, 0.0)),
+            "kl": ((1.0, 9.0),),
+        }
+        self.frozen = json.dumps({"candidates": [["incumbent", 4, step]], "seeds": [100]})
+
+    def __call__(self, sql, arguments=()):
+        if "FROM event" in sql:
+            return [(self.frozen,)]
+        metric, proposal = arguments
+        assert proposal == 4
+        runs = self.values.get(metric, ())
+        return [(run, at, value) for run, pair in enumerate(runs) for at, value in zip((5, 10), pair, strict=True)]
+
+
+def test_other_metrics_are_read_at_the_step_chosen_on_tuning_seeds():
+    spec = load_spec(STUDY | {"objective": {"metric": "proxy", "reduce": "best"}})
+    assert beside(Tables(5), spec, 4) == pytest.approx({"gold": 0.4, "reference_gold": 0.1, "kl": 1.0})
+    assert beside(Tables(10), spec, 4) == pytest.approx({"gold": -2.5, "reference_gold": 0.1, "kl": 9.0})
+    assert beside(Tables(None), spec, 4)["gold"] == -2.5
+    assert "gold" not in beside(Tables(5), load_spec(STUDY), 4)
+    other = {"trainer": "sb3/ppo", "environment": "CartPole-v1", "space": "sb3/ppo-small"}
+    assert beside(Tables(5), load_spec(STUDY | other), 4) == {}
+
+
+def test_the_result_says_when_a_proxy_led_below_the_reference_policy():
+    proxy = {"objective": {"metric": "proxy"}, "allow_proxy_selection": True}
+    spec = load_spec(STUDY | proxy)
+    worse = proxy_caveat(spec, {"gold": -2.5, "reference_gold": 0.1})
+    assert "selected by 'proxy'" in worse
+    assert "gold is -2.5, worse than the 0.1 of the reference policy" in worse
+    assert "better than the 0.1" in proxy_caveat(spec, {"gold": 0.5, "reference_gold": 0.1})
+    assert proxy_caveat(load_spec(STUDY | {"allow_proxy_selection": True}), {"proxy": 1.0}) is None
+    assert proxy_caveat(load_spec(STUDY), {}) is None

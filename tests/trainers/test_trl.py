@@ -1,0 +1,271 @@
+"""The TRL trainers: what TRL gets silently wrong in a tuner, each trap a test, and what a run reports."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra rlhf")
+
+from autorl.rlhf.task import build
+from autorl.trainers import load
+from autorl.types import Checkpoint, Config, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
+
+LETTERS = EnvironmentSpec("letters-goldproxy")
+RLOO = {"learning_rate": 1e-3, "beta": 0.3, "num_generations": 4}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def segment(config, name="trl/rloo", steps=3, **changes):
+    values = {
+        "id": "one",
+        "trainer": TrainerSpec(name, FrozenMap({"per_device_train_batch_size": 16, **changes.pop("options", {})})),
+        "environment": LETTERS,
+        "config": Config(config),
+        "seed": 3,
+        "role": "tuning",
+        "until": steps,
+        "horizon": steps,
+        "evaluate_at": (steps,),
+        "episodes": 16,
+    }
+    return Segment(**(values | changes))
+
+
+def train(one):
+    heard = []
+    return load(one.trainer).train(one, heard.append)
+
+
+def weights(checkpoint):
+    from safetensors.torch import load_file
+
+    return load_file(Path(checkpoint.path) / "model.safetensors")
+
+
+def same(one, other):
+    ours, theirs = weights(one), weights(other)
+    return all(bool((ours[name] == theirs[name]).all()) for name in ours) and set(ours) == set(theirs)
+
+
+def halves(folder, config=None, other=None, **changes):
+    """A run of four steps cut in the middle; the second half with another configuration."""
+    common = {"save": True, "horizon": 4, "evaluate_at": (), **changes}
+    first = segment(config or RLOO, id="first", until=2, folder=str(folder / "first"), **common)
+    done = train(first)
+    return replace(
+        first,
+        id="second",
+        config=Config(other or config or RLOO),
+        parent=done.checkpoint,
+        start=2,
+        until=4,
+        folder=str(folder / "second"),
+    )
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_weights_and_n_plus_n_equal_2n(tmp_path):
+    whole = segment(RLOO, steps=4, save=True, folder=str(tmp_path / "whole"), evaluate_at=())
+    one = train(whole)
+    again = train(replace(whole, id="again", folder=str(tmp_path / "again"), evaluate_at=(1, 2, 3)))
+    other = train(replace(whole, id="other", seed=4, folder=str(tmp_path / "other")))
+    continued = train(halves(tmp_path))
+    assert same(one.checkpoint, again.checkpoint)
+    assert same(one.checkpoint, continued.checkpoint)
+    assert not same(one.checkpoint, other.checkpoint)
+
+
+@pytest.mark.slow
+def test_a_new_learning_rate_is_used_by_a_continued_run_and_not_the_saved_one(tmp_path):
+    """Trap 1: TRL restores optimizer and scheduler, and the learning rate asked for is silently ignored."""
+    second = halves(tmp_path, other={**RLOO, "learning_rate": 1e-30})
+    outcome = train(second)
+    assert outcome.applied["learning_rate"] == 1e-30
+    assert all(
+        bool((before == after).all())
+        for before, after in zip(weights(second.parent).values(), weights(outcome.checkpoint).values(), strict=True)
+    ), "a learning rate of nothing moved the weights: the saved one was used"
+
+
+@pytest.mark.slow
+def test_the_kl_reference_of_a_continued_run_is_the_original_policy(tmp_path):
+    """Trap 2: a trainer built on a checkpoint takes it for the reference, and KL starts again at 0."""
+    from autorl.rlhf.measures import measure
+    from autorl.trainers.trl.live import load_model, load_tokenizer
+
+    fast = {**RLOO, "learning_rate": 1e-2, "beta": 0.05}
+    second = halves(tmp_path, config=fast, other={**fast, "learning_rate": 1e-30}, episodes=64)
+    (report,) = train(replace(second, evaluate_at=(4,), save=False)).reports
+    built = build("letters-goldproxy", {})
+    trained = load_model(Path(second.parent.path))
+    to_itself = measure(trained, trained, load_tokenizer(built.reference), built, seed=3, role="tuning", step=4, n=64)
+    assert to_itself["kl"] == 0.0
+    assert report.metrics["kl"] > 0.05
+
+
+def test_a_checkpoint_of_another_reference_policy_is_refused(tmp_path):
+    state = {"method": "rloo", "reference": "another", "values": {}, "step": 2, "history": [], "tokens": 0}
+    (tmp_path / "autorl.json").write_text(json.dumps(state))
+    with pytest.raises(InputError, match="another reference policy"):
+        train(segment(RLOO, parent=Checkpoint("x", str(tmp_path)), start=2, steps=4))
+
+
+def test_a_reference_that_trl_loaded_from_elsewhere_is_an_error():
+    """TRL reads the reference's path off the model's configuration; a wrong one is found by its weights."""
+    from types import SimpleNamespace
+
+    from autorl.trainers.trl import live
+    from autorl.trainers.trl.methods import find
+
+    policy = live.load_model(build("letters-goldproxy", {}).reference)
+    moved = live.load_model(build("letters-goldproxy", {}).reference)
+    moved.lm_head.weight.data += 1.0
+    trainer = SimpleNamespace(ref_model=moved, accelerator=SimpleNamespace(unwrap_model=lambda model: model))
+    with pytest.raises(RuntimeError, match="not the task's"):
+        live._check_reference(trainer, policy, find("rloo"))
+
+
+@pytest.mark.slow
+def test_kl_is_measured_without_a_penalty_too_and_beta_may_become_positive(tmp_path):
+    """Trap 3: at beta 0 TRL logs no KL and loads no reference; raising beta in a live trainer crashes it."""
+    free = {**RLOO, "beta": 0.0, "learning_rate": 1e-2}
+    second = halves(tmp_path, config=free, other={**free, "beta": 0.5}, episodes=64)
+    outcome = train(replace(second, evaluate_at=(4,)))
+    assert outcome.reports[0].metrics["kl"] > 0.05
+    assert outcome.applied["beta"] == 0.5
+
+
+@pytest.mark.parametrize("metric", ["loss", "reward", "proxy"])
+def test_what_a_policy_is_trained_on_is_refused_as_an_objective(metric):
+    """Trap 4: the loss of RLOO is about 1e-9 whatever happens, and the training reward ranks the worst first."""
+    with pytest.raises(InputError, match="allow_proxy_selection"):
+        load(TrainerSpec("trl/rloo")).check_objective(LETTERS, [metric])
+    load(TrainerSpec("trl/rloo")).check_objective(LETTERS, ["gold", "kl", "win_rate"])
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"num_generations": 5}, "num_generations"),
+        ({"num_generations": 1}, "num_generations"),
+        ({"num_generations": 3, "steps_per_generation": 2}, "num_generations"),
+    ],
+)
+def test_group_sizes_that_do_not_divide_are_refused_up_front(config, name):
+    """Trap 5: TRL raises in its configuration, once per trial."""
+    with pytest.raises(InputError, match="does not divide") as error:
+        load(segment(config).trainer).align(Config(config), 4)
+    assert error.value.key == name
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"loss_type": "sigmoyd"}, "sigmoid"),
+        ({"loss_type": "robust", "label_smoothing": 0.5}, "label smoothing"),
+        ({"loss_type": "exo_pair"}, "label smoothing"),
+    ],
+)
+def test_dpo_losses_that_fail_after_the_configuration_are_refused_before(config, message):
+    with pytest.raises(InputError, match=message):
+        load(TrainerSpec("trl/dpo")).align(Config(config), 4)
+
+
+@pytest.mark.parametrize(
+    ("config", "step", "reached"),
+    [
+        ({}, 5, 5),
+        ({"num_iterations": 3}, 5, 6),
+        ({"num_iterations": 2, "steps_per_generation": 2}, 5, 8),
+        ({"num_iterations": 2, "steps_per_generation": 4, "gradient_accumulation_steps": 4}, 5, 6),
+        ({"generation_batch_size": 48, "num_generations": 4}, 5, 6),
+    ],
+)
+def test_a_run_is_cut_where_a_batch_of_completions_is_used_up(config, step, reached):
+    assert load(segment(config).trainer).align(Config(config), step) == reached
+
+
+def test_names_are_those_of_trl_and_what_the_study_sets_is_refused():
+    method = load(TrainerSpec("trl/rloo"))
+    method.check(LETTERS, {"learning_rate", "beta", "learning_rate.end"})
+    with pytest.raises(InputError, match="learning_rate"):
+        method.check(LETTERS, {"learning_rat"})
+    with pytest.raises(InputError, match="set by the study"):
+        method.check(LETTERS, {"max_steps"})
+    with pytest.raises(InputError, match="cannot follow a schedule"):
+        method.check(LETTERS, {"temperature.end"})
+    with pytest.raises(InputError, match="letters-goldproxy"):
+        method.check(EnvironmentSpec("CartPole-v1"), set())
+    with pytest.raises(InputError, match="flips"):
+        method.check(EnvironmentSpec("letters-goldproxy", FrozenMap(flip=0.1)), set())
+
+
+def test_a_method_that_trl_does_not_have_names_those_it_has():
+    with pytest.raises(InputError, match=r"TRL 1\..* has no trainer for 'xpo'; it has rloo, grpo"):
+        load(TrainerSpec("trl/xpo")).check(LETTERS, {"learning_rate"})
+    with pytest.raises(InputError, match="say it with `data`"):
+        load(TrainerSpec("trl/telepathy"))
+
+
+def test_the_guard_stops_after_the_proxy_rose_and_gold_fell_so_many_times():
+    from autorl.trainers.trl.guard import Guard
+
+    guard = Guard(2, "proxy", "gold")
+    seen = [(1.0, 0.1), (2.0, 0.5), (3.0, 0.4), (4.0, 0.6), (5.0, 0.5), (6.0, 0.4)]
+    assert [guard.tripped({"proxy": proxy, "gold": gold}) for proxy, gold in seen] == [False] * 5 + [True]
+    resumed = Guard(2, "proxy", "gold", guard.history[:-1])
+    assert resumed.tripped({"proxy": 6.0, "gold": 0.4})
+    off = Guard(0, "proxy", "gold")
+    assert not any(off.tripped({"proxy": proxy, "gold": -proxy}) for proxy, _ in seen)
+
+
+@pytest.mark.slow
+def test_a_run_that_exploits_its_proxy_is_stopped_and_scored(tmp_path):
+    config = {"learning_rate": 3e-3, "beta": 0.02, "num_generations": 4}
+    one = segment(config, steps=40, evaluate_at=tuple(range(4, 41, 4)), episodes=128, options={"guard": 2})
+    outcome = train(one)
+    assert outcome.status is Status.STOPPED
+    assert outcome.reached < 40
+    assert "over-optimisation guard" in outcome.notes[0]
+    last, before = outcome.reports[-1].metrics, outcome.reports[-2].metrics
+    assert last["proxy"] > before["proxy"]
+    assert last["gold"] < before["gold"]
+    assert outcome.cost["peak_memory_mb"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("trl/kto", {"learning_rate": 1e-3, "desirable_weight": 1.5}),
+        ("trl/sft", {"learning_rate": 1e-3}),
+        ("trl/grpo", {"learning_rate": 1e-3, "num_generations": 4, "use_kl": False, "loss_type": "dr_grpo"}),
+        ("trl/dpo", {"learning_rate": 1e-3, "loss_type": "mpo", "sft_weight": 0.3}),
+        ("trl/dpo", {"learning_rate": 1e-3, "loss_type": "robust", "label_smoothing": 0.2}),
+        ("trl/cpo", {"learning_rate": 1e-3, "loss_type": "simpo", "beta": 2.0, "gamma_ratio": 0.5, "cpo_alpha": 0.0}),
+        ("trl/orpo", {"learning_rate": 1e-3, "beta": 0.1}),
+        ("trl/online_dpo", {"learning_rate": 1e-3, "beta": 0.1}),
+        ("trl/ppo", {"learning_rate": 1e-3, "batch_size": 16, "num_ppo_epochs": 1}),
+    ],
+)
+def test_a_method_trains_and_reports_what_every_method_does(name, config):
+    one = segment(config, name)
+    outcome = train(replace(one, trainer=TrainerSpec(name)) if name == "trl/ppo" else one)
+    assert outcome.status is Status.DONE
+    assert {key: outcome.applied[key] for key in config} == config
+    (report,) = outcome.reports
+    always = {"gold", "proxy", "kl", "win_rate", "length", "distinct", "tokens", "reference_gold"}
+    assert always <= set(report.metrics)
+    assert report.metrics["kl"] > 0
+    assert report.metrics["tokens"] > 0
