@@ -32,6 +32,7 @@ _TASKS = {  # task -> "module:object", imported when asked for
     "letters-goldproxy": "autorl.rlhf.letters:GOLDPROXY",
     "letters-pairs": "autorl.rlhf.letters_pairs:PAIRS",
     "sort-verifiable": "autorl.rlhf.sorting:SORT",
+    "tiny-sentiment": "autorl.rlhf.sentiment:SENTIMENT",
 }
 _SHARED_OPTIONS = ("instance",)
 

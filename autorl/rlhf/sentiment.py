@@ -1,0 +1,237 @@
+"""`tiny-sentiment`: real text and real raters. A small model of film reviews is pushed towards what people rate high.
+
+The proxy is a bag-of-words Bradley-Terry model of single raters' opinions on 10,605 snippets of film reviews; the gold
+is the sentiment analyser VADER. Both can be exploited ("funny funny funny"): report gold beside `kl` and `distinct`.
+
+Nothing of the texts comes with this package. They are in the source archive of vaderSentiment 3.3.2 (its wheel has the
+analyser only):
+
+    pip install vaderSentiment==3.3.2
+    pip download --no-deps --no-binary :all: vaderSentiment==3.3.2 --dest FOLDER
+    export AUTORL_RATINGS=FOLDER/vaderSentiment-3.3.2.tar.gz
+
+References:
+    [Hutto2014] Hutto and Gilbert, "VADER: A Parsimonious Rule-based Model for Sentiment Analysis of Social Media Text",
+        ICWSM 2014: analyser, snippets (of Pang and Lee 2005) and ratings.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import re
+import tarfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from autorl.rlhf.letters import SPECIAL, fit_policy, new_policy, write_tokenizer
+from autorl.rlhf.task import Built, cached, resolve_options
+from autorl.seeds import digest
+from autorl.types import InputError
+
+ARCHIVE = "vaderSentiment-3.3.2.tar.gz"
+_SHA256 = "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9"
+_INNER = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
+_SNIPPETS = "hutto_ICWSM_2014/movieReviewSnippets_"
+_WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
+_VERSION = 1  # of everything the cached files depend on; raise it when that changes
+PROMPT, COMPLETION, VOCABULARY = 2, 14, 1500  # words
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A rated text: its known words, and each rater's score from -4 to 4."""
+
+    words: tuple[str, ...]
+    ratings: tuple[int, ...]
+
+
+def snippets(archive: Path) -> tuple[list[Snippet], list[str]]:
+    """The rated film reviews in the source archive, their words cut to the commonest, and those words.
+
+    Raises:
+        InputError: the archive is not there, or is not the one this task is defined on.
+    """
+    if not archive.is_file():
+        raise InputError(
+            f"tiny-sentiment reads human ratings from {ARCHIVE}, which is not at {archive}: run `pip download "
+            f"--no-deps --no-binary :all: vaderSentiment==3.3.2` and set AUTORL_RATINGS to the file",
+            key="environment",
+        )
+    content = archive.read_bytes()
+    if hashlib.sha256(content).hexdigest() != _SHA256:
+        raise InputError(f"{archive} is not {ARCHIVE} as published: its SHA-256 differs", key="environment")
+    texts, ratings = _read(content)
+    split = {number: _WORD.findall(text.lower()) for number, text in texts.items() if number in ratings}
+    counts = Counter(word for words in split.values() for word in words)
+    known = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:VOCABULARY]]
+    allowed = set(known)
+    found = [
+        Snippet(tuple(word for word in words if word in allowed), ratings[number]) for number, words in split.items()
+    ]
+    return [snippet for snippet in found if len(snippet.words) > PROMPT], known
+
+
+@dataclass(frozen=True)
+class WordReward:
+    """A reward model on words: the sum of their weights, so repeating a good one pays without end. The proxy."""
+
+    weights: Mapping[str, float]
+
+    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        return [sum(self.weights.get(word, 0.0) for word in text.split()) for text in completions]
+
+    @classmethod
+    def fit(cls, pairs: Sequence[tuple[Sequence[str], Sequence[str]]], ridge: float = 1.0) -> WordReward:
+        """The Bradley-Terry model of (better, worse) texts with an L2 penalty."""
+        from scipy.optimize import minimize
+        from scipy.sparse import csr_array
+
+        number = {
+            word: index for index, word in enumerate(sorted({word for pair in pairs for t in pair for word in t}))
+        }
+        entries = [
+            (row, number[word], sign)
+            for row, pair in enumerate(pairs)
+            for text, sign in zip(pair, (1.0, -1.0), strict=True)
+            for word in text
+        ]
+        rows, columns, signs = zip(*entries, strict=True)
+        table = csr_array((signs, (rows, columns)), shape=(len(pairs), len(number)))  # sums what falls together
+
+        def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+            margins = table @ weights
+            wrong = 1.0 / (1.0 + np.exp(np.clip(margins, -500, 500)))
+            value = float(np.logaddexp(0.0, -margins).sum() + 0.5 * ridge * weights @ weights)
+            return value, ridge * weights - table.T @ wrong
+
+        fitted = minimize(loss, np.zeros(len(number)), jac=True, method="L-BFGS-B")
+        return cls({word: round(float(fitted.x[index]), 6) for word, index in number.items()})
+
+
+def gold(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+    """VADER's compound sentiment of each completion, -1 to 1."""
+    return [float(_analyser().polarity_scores(text)["compound"]) for text in completions]
+
+
+class TinySentiment:
+    """The task `tiny-sentiment`; see `autorl.rlhf.task.Task`.
+
+    Options:
+        pairs: comparisons the proxy is fitted to, by one random rater of each text; ties are left out.
+        sft_steps: steps of the reference policy, 128 snippets each.
+    """
+
+    name = "tiny-sentiment"
+    options: Mapping[str, Any] = MappingProxyType({"pairs": 4096, "sft_steps": 600})
+    training = "proxy"
+    selection = "gold"
+    report = "gold"
+    signals = ("proxy", "gold")
+
+    def build(self, instance: int, folder: Path, **options: Any) -> Built:
+        chosen = resolve_options(self.options, options, self.name)
+        for name, value in chosen.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"expected a whole number above 0, got {value!r}", key=f"environment.kwargs.{name}")
+        if importlib.util.find_spec("vaderSentiment") is None:
+            raise InputError("tiny-sentiment needs its gold: pip install vaderSentiment==3.3.2", key="environment")
+        archive = Path(os.environ.get("AUTORL_RATINGS") or folder / ARCHIVE)
+        content = {"what": self.name, "version": _VERSION, "instance": instance, "options": chosen, "data": _SHA256}
+        data = cached(folder, self.name, content, lambda target: _write(target, archive, instance, chosen))
+        stored = json.loads((data / "task.json").read_text(encoding="utf-8"))
+        return Built(
+            name=self.name,
+            instance=instance,
+            reference=data,
+            prompts=tuple(stored["prompts"]),
+            held_out=tuple(stored["held_out"]),
+            max_completion=COMPLETION,
+            signals={"proxy": WordReward(stored["weights"]), "gold": gold},
+            training=self.training,
+            selection=self.selection,
+            report=self.report,
+            bounds={"gold": (-1.0, 1.0), "win_rate": (0.0, 1.0), "distinct": (0.0, 1.0), "length": (0.0, COMPLETION)},
+        )
+
+
+SENTIMENT = TinySentiment()
+
+
+def _read(content: bytes) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:
+    """Texts and ratings by number, from the archive in the archive."""
+    with tarfile.open(fileobj=io.BytesIO(content)) as outer, tarfile.open(fileobj=_member(outer, _INNER)) as inner:
+        texts, ratings = (
+            [line.lstrip("\ufeff").split("\t") for line in _text(inner, f"{_SNIPPETS}{name}.txt").splitlines()]
+            for name in ("GroundTruth", "anonDataRatings")
+        )
+    return {row[0]: row[2] for row in texts}, {row[0]: tuple(ast.literal_eval(row[3])) for row in ratings}
+
+
+def _text(archive: tarfile.TarFile, name: str) -> str:
+    return _member(archive, name).read().decode("utf-8", errors="replace")
+
+
+def _member(archive: tarfile.TarFile, name: str) -> Any:
+    found = archive.extractfile(name)
+    if found is None:
+        raise InputError(f"{ARCHIVE} holds no {name}", key="environment")
+    return found
+
+
+def _write(target: Path, archive: Path, instance: int, options: Mapping[str, int]) -> None:
+    """The reference policy, its tokenizer, the prompts and the proxy of an instance."""
+    every, known = snippets(archive)
+    order = np.random.default_rng(digest(instance, "sentiment split")).permutation(len(every))
+    share = len(every) // 5
+    train, held = [every[i] for i in order[share:]], [every[i] for i in order[:share]]
+    prompts = dict.fromkeys(" ".join(snippet.words[:PROMPT]) for snippet in train)
+    held_out = dict.fromkeys(" ".join(snippet.words[:PROMPT]) for snippet in held)
+    number = {word: index for index, word in enumerate(known, start=len(SPECIAL))}
+    rows = [_tokens(snippet.words, number) for snippet in train]
+    policy = new_policy(digest(instance, "sentiment initialisation") % 2**31, len(known), hidden=96)
+    fit_policy(policy, rows, options["sft_steps"], digest(instance, "sentiment batches") % 2**31)
+    policy.save_pretrained(target)
+    write_tokenizer(target, known)
+    stored = {
+        "prompts": list(prompts),
+        "held_out": [prompt for prompt in held_out if prompt not in prompts],
+        "weights": WordReward.fit(_comparisons(train, instance, options["pairs"])).weights,
+    }
+    (target / "task.json").write_text(json.dumps(stored), encoding="utf-8")
+
+
+def _tokens(words: Sequence[str], number: Mapping[str, int]) -> list[int]:
+    """Token row of a snippet, its end with the end of sequence, or cut where a completion would be."""
+    longest = PROMPT + COMPLETION
+    return [*(number[word] for word in words), 2][:longest]
+
+
+def _comparisons(rated: Sequence[Snippet], instance: int, n: int) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Pairs of random texts, the one that one rater of it likes better than one rater of the other does first."""
+    rng = np.random.default_rng(digest(instance, "sentiment pairs"))
+    found = []
+    for first, second in rng.integers(len(rated), size=(n, 2)):
+        one, other = rated[first], rated[second]
+        a, b = (int(rng.choice(snippet.ratings)) for snippet in (one, other))
+        if a != b:
+            found.append((one.words, other.words) if a > b else (other.words, one.words))
+    return found
+
+
+@lru_cache(maxsize=1)
+def _analyser() -> Any:
+    from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
+
+    return SentimentIntensityAnalyzer()
