@@ -40,6 +40,13 @@ def frames(name):
     return duckdb.sql(f"SELECT * FROM {evals} JOIN {runs} USING (run_id)").df()
 
 
+def test_every_build_file_has_its_data_beside_it():
+    built = {file.relative_to(ROOT).with_suffix("").as_posix() for file in ROOT.glob("*/*/*.yaml")}
+    assert built == set(ALL)
+    table = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in built if f"| `{name}` |" not in table] == []
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_it_is_what_its_build_file_says(name):
     spec, data = build_spec(build_file(name), []), Landscape(ROOT / name)
