@@ -48,6 +48,16 @@ def position(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
     return found
 
 
+def steps(prompts: Sequence[str], completions: Sequence[str]) -> list[list[float]]:
+    """Process rewards: for each word of a completion 1.0 if its place holds the right digit, else 0.0."""
+    found = []
+    for prompt, text in zip(prompts, completions, strict=True):
+        wanted = answer(prompt)
+        given = text.split()
+        found.append([float(place < len(wanted) and word == wanted[place]) for place, word in enumerate(given)])
+    return found
+
+
 @dataclass(frozen=True)
 class Reward:
     """The training signal: exact + process * position."""

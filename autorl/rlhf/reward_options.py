@@ -1,0 +1,156 @@
+"""The training signal of a run from flat options, so that any of them can be a hyperparameter of a search space.
+
+    reward.signals: [proxy, "my_rewards:brevity"]   # of the task, or Python functions; default the task's own
+    reward.rule: uwo                                # over those: mean · wco · uwo (reward.weight: of the variance)
+    reward.process: "autorl.rlhf.sorting:steps"     # process rewards, a list per completion
+    reward.process_weight: 0.5                      # reward.process_clip: threshold of Clip, reward.process_delta: true
+    reward.length_limit: 12                         # soft overlong penalty; reward.length_buffer, reward.length_weight
+    reward.length.at_most: 8.0                      # a constraint on a signal's mean, by a Lagrangian multiplier;
+    reward.gold.at_least: 0.2                       # `length` is there in every task; reward.lagrange_rate, _ceiling
+
+What is not given is left out: without options the signal is the task's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from autorl.rlhf.rewards import Constrained, Constraint, Kind, ensemble, with_length, with_process, words
+from autorl.rlhf.task import Built, Signal
+from autorl.types import InputError
+
+PREFIX = "reward."
+_PLAIN = (
+    *("signals", "rule", "weight", "process", "process_weight", "process_clip", "process_delta"),
+    *("length_limit", "length_buffer", "length_weight", "lagrange_rate", "lagrange_ceiling"),
+)
+_NEEDS = {  # option -> the one it is nothing without
+    "weight": "rule",
+    **dict.fromkeys(("process_weight", "process_clip", "process_delta"), "process"),
+    **dict.fromkeys(("length_buffer", "length_weight"), "length_limit"),
+}
+
+
+def is_option(name: str) -> bool:
+    """Whether a hyperparameter is one of the reward, not of the trainer."""
+    return name.startswith(PREFIX)
+
+
+def check(names: Collection[str], signals: Collection[str]) -> None:
+    """Raise `InputError` for an option of the reward that does not exist, or needs another that is not given.
+
+    Args:
+        names: hyperparameters, those of the trainer among them.
+        signals: of the task.
+    """
+    given = {name.removeprefix(PREFIX) for name in names if is_option(name)}
+    for option in sorted(given):
+        signal, _, kind = option.rpartition(".")
+        if kind in ("at_most", "at_least"):
+            if signal not in signals and signal != "length":
+                raise InputError(
+                    f"no signal {signal!r}; there are {', '.join((*signals, 'length'))}", key=PREFIX + option
+                )
+        elif option not in _PLAIN:
+            raise InputError(
+                f"unknown option; allowed: {', '.join(_PLAIN)}, <signal>.at_most, <signal>.at_least",
+                key=PREFIX + option,
+            )
+        if option in _NEEDS and _NEEDS[option] not in given:
+            raise InputError(f"means nothing without {PREFIX}{_NEEDS[option]}", key=PREFIX + option)
+    if any(option.startswith("lagrange_") for option in given) and not any(_is_limit(option) for option in given):
+        raise InputError("means nothing without a constraint such as reward.length.at_most", key="reward.lagrange_rate")
+
+
+def trained_on(options: Mapping[str, Any], training: str) -> frozenset[str]:
+    """Names of the signals a run with these options is trained on: a study must not select by one of them."""
+    names = options.get(f"{PREFIX}signals", (training,))
+    limits = (name.removeprefix(PREFIX) for name in options if is_option(name) and _is_limit(name))
+    return frozenset({*((names,) if isinstance(names, str) else names), *(name.rpartition(".")[0] for name in limits)})
+
+
+def assemble(built: Built, options: Mapping[str, Any]) -> Signal:
+    """The training signal of a run.
+
+    Args:
+        built: the task.
+        options: hyperparameters; those that do not begin with `reward.` are passed over.
+
+    Returns:
+        A signal; with constraints a `Constrained`, which learns in training and has a state to save.
+
+    Raises:
+        InputError: see `check`; or a value is out of range, or a function cannot be imported.
+    """
+    check(options, built.signals)
+    chosen = {name.removeprefix(PREFIX): value for name, value in options.items() if is_option(name)}
+    names = chosen.get("signals", (built.training,))
+    parts = [_signal(built, name) for name in ((names,) if isinstance(names, str) else names)]
+    reward = ensemble(parts, chosen.get("rule", "mean"), chosen.get("weight", 0.5)) if len(parts) != 1 else parts[0]
+    if "process" in chosen:
+        reward = with_process(
+            reward,
+            _function(chosen["process"], "reward.process"),
+            chosen.get("process_weight", 1.0),
+            threshold=chosen.get("process_clip"),
+            difference=chosen.get("process_delta", False),
+        )
+    if "length_limit" in chosen:
+        limit = chosen["length_limit"]
+        buffer = chosen.get("length_buffer", max(1, limit // 4))
+        reward = with_length(reward, limit, buffer, chosen.get("length_weight", 1.0))
+    limits = [_constraint(option, chosen[option]) for option in sorted(chosen) if _is_limit(option)]
+    return reward if not limits else _constrained(built, reward, limits, chosen)
+
+
+def _constrained(built: Built, reward: Signal, limits: list[Constraint], chosen: Mapping[str, Any]) -> Constrained:
+    signals = {"length": lengths, **built.signals, "reward of this run": reward}
+    return Constrained(
+        signals,
+        "reward of this run",
+        limits,
+        learning_rate=chosen.get("lagrange_rate", 0.1),
+        ceiling=chosen.get("lagrange_ceiling", 10.0),
+    )
+
+
+def lengths(prompts: Any, completions: Any) -> list[float]:
+    """Words of each completion, as a signal."""
+    return [float(words(text)) for text in completions]
+
+
+def _is_limit(option: str) -> bool:
+    return option.endswith((".at_most", ".at_least"))
+
+
+def _constraint(option: str, threshold: float) -> Constraint:
+    signal, _, ending = option.rpartition(".")
+    kind: Kind = "at_least" if ending == "at_least" else "at_most"
+    return Constraint(signal, float(threshold), kind)
+
+
+def _signal(built: Built, name: str) -> Signal:
+    """A signal of the task, or the function `module:function`."""
+    if ":" in name:
+        found: Signal = _function(name, "reward.signals")
+        return found
+    if name not in built.signals:
+        raise InputError(
+            f"no signal {name!r} in {built.name}; there are {', '.join(built.signals)}, or any `module:function`",
+            key="reward.signals",
+        )
+    return built.signals[name]
+
+
+def _function(name: str, key: str) -> Callable[..., Any]:
+    module, _, attribute = str(name).partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"cannot import {name!r}: expected `module:function` ({error})", key=key) from error
+    if not callable(found):
+        raise InputError(f"{name!r} is not a function", key=key)
+    function: Callable[..., Any] = found
+    return function
