@@ -67,10 +67,10 @@ SAC = {
 }
 SAC_NOTE = "A reduced budget: half the runs, and no batches above 64."
 TASKS: Mapping[str, Task] = {
-    "PPO CartPole-v1": Task("population/ppo", "CartPole-v1", "population/ppo-small", 20_480, 32),
-    "PPO Acrobot-v1": Task("population/ppo", "Acrobot-v1", "population/ppo-small", 61_440, 32),
-    "DQN CartPole-v1": Task("population/dqn", "CartPole-v1", "population/dqn-small", 25_600, 32),
-    "SAC Pendulum-v1": Task("population/sac", "Pendulum-v1", SAC, 5_120, 16, note=SAC_NOTE),
+    "PPO CartPole-v1": Task("population/ppo", "CartPole-v1", "population/ppo-small", 20_480, 16),
+    "PPO Acrobot-v1": Task("population/ppo", "Acrobot-v1", "population/ppo-small", 61_440, 16),
+    "DQN CartPole-v1": Task("population/dqn", "CartPole-v1", "population/dqn-small", 25_600, 16),
+    "SAC Pendulum-v1": Task("population/sac", "Pendulum-v1", SAC, 5_120, 8, note=SAC_NOTE),
 }
 
 
@@ -215,8 +215,7 @@ def judge_schedule(task: Task, repeat: int, found: Mapping[str, Any]) -> dict[st
     """The winner of a run of Ray: its schedule trained again, from scratch, on the test seeds ours are judged on."""
     schedule = {str(step): config for step, config in found["schedule"]}
     cell = run_cell(study(task, {"name": "schedule", "schedule": schedule}, repeat, budget={"runs": TUNING}))
-    steps = found["members"] * TUNING * task.steps
-    return cell | {"tuning": found["tuning"], "changes": found["changes"], "steps": steps}
+    return cell | {name: found[name] for name in ("tuning", "changes", "steps")}
 
 
 # -- an optimum that moves ---------------------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ def search(job: dict[str, Any]) -> dict[str, Any]:
     return {
         "schedule": best["schedule"],
         "tuning": best["score"],
-        "members": len(ends),
+        "steps": sum(metrics["trained"] for metrics in ends),
         "failed": failed,
         "changes": len(best["schedule"]) - 1,
     }
