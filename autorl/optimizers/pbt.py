@@ -13,6 +13,11 @@ Selection: `truncation` replaces the bottom quantile by draws from the top one; 
 meets another at random and copies it if it is better. Synchronous by default: a generation is decided when all of it
 is scored. Otherwise each member is decided when it is scored itself, among those scored at its step by then.
 
+In the first `ready` part of a run only failed members are replaced, because who leads early says little about who will
+lead: on seven landscapes that come with the package the ranking of configurations correlates with the final one by
+-0.10 to 0.48 after a tenth of a run, and by 0.70 to 0.88 after half. Replacing from the start, a population of SAC on
+Pendulum-v1 loses all members that learn to those that do not yet get worse.
+
 With several `frequencies` [2] the population is split into as many parts, of which each evolves more rarely than the
 one before, so that what pays at once does not crowd out what pays late. When a part evolves, its second-lowest quarter
 takes better agents from other parts: from a slower part with their configuration, from a faster one with the changeable
@@ -55,7 +60,7 @@ class PBTOptions:
     step: float = option(0.2, "how far explore moves, in units of a hyperparameter's range", minimum=0.0, maximum=1.0)
     resample: float = option(0.25, "probability that explore draws a hyperparameter anew", minimum=0.0, maximum=1.0)
     ready: float = option(
-        0.0, "part of the horizon before which only failed members are replaced", minimum=0.0, maximum=1.0
+        0.5, "part of the horizon before which only failed members are replaced", minimum=0.0, maximum=1.0
     )
     synchronous: bool = option(True, "decide a generation when all of it is scored, not each member on its own")
     frequencies: int = option(1, "parts of the population; each evolves more rarely than the one before", minimum=1)

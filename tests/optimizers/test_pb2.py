@@ -27,7 +27,7 @@ SPACE = load_space(
 
 
 def factory(**options):
-    chosen = {"population": 6, "generations": 8, "quantile": 0.5} | options
+    chosen = {"population": 6, "generations": 8, "quantile": 0.5, "ready": 0.0} | options
     return lambda: make("pb2", SPACE, horizon=80, changeable=SPACE.changeable, **chosen)
 
 

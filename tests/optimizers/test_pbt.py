@@ -17,7 +17,7 @@ CHANGEABLE = {"rate", "gamma"}
 
 
 def factory(**options):
-    chosen = {"population": 4, "generations": 5} | options
+    chosen = {"population": 4, "generations": 5, "ready": 0.0} | options
     return lambda: make("pbt", SPACE, horizon=100, changeable=CHANGEABLE, **chosen)
 
 
@@ -329,7 +329,7 @@ MOVING = load_space(
 def moving_scores(name, seed, **options):
     """Noiseless skill at the horizon of the member with the best noisy score, and of the best fixed configuration."""
     task = MovingOptimum(MOVING, 1000, width=0.3, noise=0.01, seed=seed)
-    chosen = {"population": 8, "generations": 20} | options
+    chosen = {"population": 8, "generations": 20, "ready": 0.0} | options  # scores rank skills from the first step on
     simulation = simulate(
         lambda: make(name, MOVING, horizon=1000, changeable=MOVING.changeable, **chosen), task, 160, lag=8, seed=seed
     )
