@@ -32,6 +32,10 @@ _NEEDS = {  # option -> the one it is nothing without
     **dict.fromkeys(("length_buffer", "length_weight"), "length_limit"),
 }
 
+CHANGES = tuple(  # may change while a run goes on; which signals and limits there are may not
+    f"{PREFIX}{name}" for name in _PLAIN if name not in ("signals", "process")
+)
+
 
 def is_option(name: str) -> bool:
     """Whether a hyperparameter is one of the reward, not of the trainer."""
@@ -62,6 +66,11 @@ def check(names: Collection[str], signals: Collection[str]) -> None:
             raise InputError(f"means nothing without {PREFIX}{_NEEDS[option]}", key=PREFIX + option)
     if any(option.startswith("lagrange_") for option in given) and not any(_is_limit(option) for option in given):
         raise InputError("means nothing without a constraint such as reward.length.at_most", key="reward.lagrange_rate")
+
+
+def without(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyperparameters of the trainer alone."""
+    return {name: value for name, value in options.items() if not is_option(name)}
 
 
 def trained_on(options: Mapping[str, Any], training: str) -> frozenset[str]:

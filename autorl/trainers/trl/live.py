@@ -13,6 +13,7 @@ import transformers
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
+from autorl.rlhf.reward_options import assemble
 from autorl.rlhf.task import Built
 from autorl.trainers.sb3.streams import seed_global
 from autorl.trainers.trl.checkpoint import weights_hash
@@ -106,7 +107,7 @@ def build(settings: Settings, built: Built, callback: Callback, arguments: Any, 
     method = settings.method
     trainer_class, _ = method.classes()
     seed_global(seed)
-    reward = Reward(built.training, built.signals[built.training])
+    reward = Reward(built.training, assemble(built, settings.values))
     values: dict[str, Any] = {
         "model": load_model(built.reference, method),
         "args": arguments,

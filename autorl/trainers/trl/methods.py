@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
+from autorl.rlhf.reward_options import CHANGES as REWARD_CHANGES
 from autorl.trainers._shared import Change
 from autorl.types import InputError
 
@@ -87,6 +88,7 @@ class Method:
         """How a continued run may change each hyperparameter, the parts of its schedule included."""
         changes: dict[str, Change] = {**_OPTIMIZER}
         changes |= dict.fromkeys(_LOSS[self.data], "rebuild")
+        changes |= dict.fromkeys(REWARD_CHANGES if self.online else (), "rebuild")
         parts = [f"{name}{part}" for name in SCHEDULED if name in changes for part in (".shape", ".end")]
         changes |= dict.fromkeys(parts, "apply")
         return changes

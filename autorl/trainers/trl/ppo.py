@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from autorl.rlhf.reward_options import CHANGES as REWARD_CHANGES
+from autorl.rlhf.reward_options import assemble, without
 from autorl.seeds import integer_seed
 from autorl.space import resolve_schedules
 from autorl.trainers._shared import Change, Clock, check_names, check_start
@@ -27,7 +29,8 @@ class PPOTrainer(RLHFTrainer):
 
         scheduled = [name for name in ppo.CHANGES if isinstance(ppo.DEFAULTS[name], float)]
         parts = [f"{name}{part}" for name in scheduled for part in (".shape", ".end")]
-        return {**cast("Mapping[str, Change]", ppo.CHANGES), **dict.fromkeys(parts, "apply")}
+        reward = dict.fromkeys(REWARD_CHANGES, "rebuild")
+        return cast("Mapping[str, Change]", {**ppo.CHANGES, **dict.fromkeys(parts, "apply"), **reward})
 
     def check_names(self, names: Collection[str]) -> None:
         from autorl.rlhf import ppo
@@ -39,7 +42,7 @@ class PPOTrainer(RLHFTrainer):
         """The end of the batch of completions that reaches `step`."""
         from autorl.rlhf import ppo
 
-        return ppo.align({**self.defaults, **config}, step)
+        return ppo.align(without({**self.defaults, **config}), step)
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         from autorl.trainers.sb3.streams import preserved
@@ -64,9 +67,9 @@ class _Run:
         reference, tokenizer = live.load_model(built.reference), live.load_tokenizer(built.reference)
         self.reference_hash = checkpoint.weights_hash(reference)
         state = load_parent(segment, trainer.name, self.reference_hash, self.values, trainer.changes)
-        self.reward = Reward(built.training, built.signals[built.training])
+        self.reward = Reward(built.training, assemble(built, self.values))
         seed = integer_seed(segment.seed, "algorithm")
-        self.ppo = PPO(built, built.reference, self.values, seed, segment.horizon, self._scored(tokenizer))
+        self.ppo = PPO(built, built.reference, without(self.values), seed, segment.horizon, self._scored(tokenizer))
         history: Sequence[Sequence[float]] = ()
         if state is not None and segment.parent is not None:
             self._restore(segment.parent, state)
@@ -108,7 +111,7 @@ class _Run:
             RuntimeError: one did not take.
         """
         found = self.ppo.applied()
-        wanted = resolve_schedules(self.values, min(self.ppo.step, self.segment.horizon), self.segment.horizon)
+        wanted = resolve_schedules(without(self.values), min(self.ppo.step, self.segment.horizon), self.segment.horizon)
         for name, value in wanted.items():
             if found[name] != value:
                 raise RuntimeError(f"hyperparameter {name} did not take: asked for {value!r}, found {found[name]!r}")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from autorl.rlhf.reward_options import is_option, without
 from autorl.space import resolve_schedules
 from autorl.trainers._shared import base_name, check_names, plain
 from autorl.trainers.trl.methods import SCHEDULED, Method
@@ -125,7 +126,7 @@ class Settings:
         """
         wanted = self.at(step, horizon)
         applied = {}
-        for name, value in wanted.items():
+        for name, value in without(wanted).items():
             if name == "loss_type" and self.method.name == "dpo":
                 found, value_there = trainer.loss_types, list(_losses(value))
             else:
@@ -133,7 +134,7 @@ class Settings:
             if not _same(found, value_there):
                 raise RuntimeError(f"hyperparameter {name} did not take: asked for {value!r}, found {found!r}")
             applied[name] = value
-        helpers = {name: value for name, value in self.values.items() if base_name(name) != name}
+        helpers = {name: value for name, value in self.values.items() if base_name(name) != name or is_option(name)}
         return {**applied, **helpers}
 
     def _generation(self) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from autorl.rlhf import reward_options
 from autorl.rlhf.task import Built, Task, build, resolve_options, task, tasks
 from autorl.trainers._shared import Change, check_continuation
 from autorl.trainers.trl import checkpoint
@@ -20,9 +21,10 @@ _NEVER = ("loss", "train_loss", "reward")
 class RLHFTrainer:
     """The part of an RLHF trainer that does not train.
 
-    Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), `guard` (stop a run once its
-    training signal rose and its held-out score fell this many evaluations in a row; default 3, 0 = never), `device`
-    (`cpu`, the default, or `auto`).
+    Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), those of the training signal
+    among them (`reward.rule`, `reward.length.at_most`, ...; see `autorl.rlhf.reward_options`); `guard` (stop a run once
+    its training signal rose and its held-out score fell this many evaluations in a row; default 3, 0 = never),
+    `device` (`cpu`, the default, or `auto`).
     """
 
     def __init__(self, spec: TrainerSpec) -> None:
@@ -39,6 +41,11 @@ class RLHFTrainer:
         return ("autorl.trainers.trl.preload",)
 
     @property
+    def scores(self) -> bool:
+        """Whether it trains on a reward: what it samples is scored."""
+        return True
+
+    @property
     def defaults(self) -> dict[str, Any]:
         """Hyperparameters given as options."""
         return {name: value for name, value in self.kwargs.items() if name not in OPTIONS}
@@ -48,7 +55,12 @@ class RLHFTrainer:
         found = find_task(environment)
         options = {name: value for name, value in environment.kwargs.items() if name != "instance"}
         resolve_options(found.options, options, found.name)
-        self.check_names({*hyperparameters, *self.defaults})
+        names = {*hyperparameters, *self.defaults}
+        reward_options.check(names, found.signals)
+        own = {name for name in names if not reward_options.is_option(name)}
+        if own != names and not self.scores:
+            raise InputError(f"trl/{self.name} learns from data: it has no reward to change", key=min(names - own))
+        self.check_names(own)
 
     def check_names(self, names: Collection[str]) -> None:
         """Raise `InputError` for a name the method does not have."""
@@ -57,8 +69,9 @@ class RLHFTrainer:
     def check_objective(self, environment: EnvironmentSpec, metrics: Sequence[str]) -> None:
         """Raise `InputError` if a study would select by what it trains on: the signal itself, or a loss."""
         found = find_task(environment)
+        trained = reward_options.trained_on(self.defaults, found.training)
         for metric in metrics:
-            if metric == found.training or metric in _NEVER:
+            if metric in trained or metric == found.training or metric in _NEVER:
                 raise InputError(
                     f"{metric!r} is what {found.name} trains on: selecting by it finds the configuration that exploits "
                     f"it hardest. Select by {found.selection!r}, or say `allow_proxy_selection: true`",

@@ -40,6 +40,10 @@ class TRLTrainer(RLHFTrainer):
     def changes(self) -> Mapping[str, Change]:
         return self.method.changes
 
+    @property
+    def scores(self) -> bool:
+        return self.method.online
+
     def check_names(self, names: Collection[str]) -> None:
         check_hyperparameters(self.method, names)
 

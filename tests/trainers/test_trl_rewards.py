@@ -1,0 +1,111 @@
+"""A trainer's training signal from `reward.*` hyperparameters: refused where it cannot be, used, saved, continued."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra rlhf")
+
+from autorl.trainers import load
+from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
+
+TASK = EnvironmentSpec("sort-verifiable", FrozenMap({"digits": 2, "sft_steps": 20}))
+SHORT = {"reward.length.at_most": 1.0, "reward.lagrange_rate": 0.5}
+CONFIGS = {
+    "trl/ppo": {"learning_rate": 1e-3, "batch_size": 16, "num_ppo_epochs": 1, "kl_coef": 0.1},
+    "trl/rloo": {"learning_rate": 1e-3, "beta": 0.1, "num_generations": 4, "per_device_train_batch_size": 16},
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory, monkeypatch):
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setenv("AUTORL_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    yield
+    torch.set_num_threads(before)
+
+
+def segment(name, config, folder, steps=4, **changes):
+    values = {
+        "id": folder.name,
+        "trainer": TrainerSpec(name),
+        "environment": TASK,
+        "config": Config(config),
+        "seed": 3,
+        "role": "tuning",
+        "until": steps,
+        "horizon": 4,
+        "evaluate_at": (steps,),
+        "episodes": 16,
+        "save": True,
+        "folder": str(folder),
+    }
+    return Segment(**(values | changes))
+
+
+def train(one):
+    return load(one.trainer).train(one, lambda report: None)
+
+
+def multipliers(outcome):
+    for path in Path(outcome.checkpoint.path).glob("*.json"):
+        found = json.loads(path.read_text())
+        if isinstance(found, dict) and "signal" in found:
+            return found["signal"]["multipliers"]
+    raise AssertionError("no state of the signal in the checkpoint")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_a_constraint_is_learnt_saved_and_continued(name, tmp_path):
+    """Completions are longer than one word, so the multiplier rises; two halves give what one run gives."""
+    config = {**CONFIGS[name], **SHORT}
+    whole = train(segment(name, config, tmp_path / "whole"))
+    assert whole.status == Status.DONE
+    assert whole.applied["reward.length.at_most"] == 1.0
+    first = train(segment(name, config, tmp_path / "first", steps=2))
+    second = segment(name, config, tmp_path / "second", parent=first.checkpoint, start=2)
+    assert multipliers(whole)["length at_most"] > multipliers(first)["length at_most"] > 0
+    assert multipliers(train(second)) == multipliers(whole)
+
+
+@pytest.mark.slow
+def test_a_weight_of_the_reward_may_change_in_training_and_a_limit_may_not(tmp_path):
+    config = {**CONFIGS["trl/ppo"], **SHORT}
+    first = train(segment("trl/ppo", config, tmp_path / "first", steps=2))
+    second = segment("trl/ppo", config, tmp_path / "second", parent=first.checkpoint, start=2)
+    changed = train(replace(second, config=Config({**config, "reward.lagrange_rate": 0.1})))
+    assert changed.applied["reward.lagrange_rate"] == 0.1
+    with pytest.raises(InputError, match="cannot change during training"):
+        train(replace(second, config=Config({**config, "reward.length.at_most": 2.0})))
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "message"),
+    [
+        ("trl/ppo", ["reward.rul"], "unknown option"),
+        ("trl/rloo", ["reward.kl.at_most"], "no signal 'kl'"),
+        ("trl/dpo", ["reward.length.at_most"], "learns from data"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_study(name, names, message):
+    with pytest.raises(InputError, match=message):
+        load(TrainerSpec(name)).check(TASK, names)
+
+
+def test_known_options_pass_the_check():
+    for name in CONFIGS:
+        load(TrainerSpec(name)).check(TASK, [*CONFIGS[name], *SHORT])
+
+
+def test_a_study_may_not_select_by_a_signal_it_is_made_to_train_on():
+    free = load(TrainerSpec("trl/rloo"))
+    free.check_objective(TASK, ["exact"])
+    for options in ({"reward.signals": ("exact",)}, {"reward.exact.at_least": 0.5}):
+        with pytest.raises(InputError, match="trains on"):
+            load(TrainerSpec("trl/rloo", FrozenMap(options))).check_objective(TASK, ["exact"])
