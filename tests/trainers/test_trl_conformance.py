@@ -77,9 +77,9 @@ class TestScheduled(TrainerConformance):
             ),
             Config(
                 {
-                    "learning_rate": 1e-4,
+                    "learning_rate": 1e-3,
                     "learning_rate.shape": "linear",
-                    "learning_rate.end": 1e-5,
+                    "learning_rate.end": 1e-2,
                     "beta": 0.1,
                     "beta.shape": "linear",
                     "beta.end": 1.0,

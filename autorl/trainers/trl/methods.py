@@ -55,8 +55,7 @@ _LOSS: Mapping[str, tuple[str, ...]] = {  # what a rebuilt trainer takes from it
     "completions": ("loss_type",),
     "ranking": ("center_rewards_coefficient",),
 }
-SCHEDULED = ("learning_rate", "beta", "epsilon", "epsilon_high")
-"""Hyperparameters that can follow a schedule: written into the live trainer before each optimizer step."""
+_SCHEDULED = ("learning_rate", "beta", "epsilon", "epsilon_high")
 
 
 @dataclass(frozen=True)
@@ -84,12 +83,18 @@ class Method:
         return self.name not in ("online_dpo", "xpo", "nash_md") and self.online
 
     @property
+    def scheduled(self) -> tuple[str, ...]:
+        """Hyperparameters that can follow a schedule: written into the live trainer before each optimizer step."""
+        written = self.name == "dpo" or self.grouped
+        return _SCHEDULED[: len(_SCHEDULED) if self.grouped else 2] if written else _SCHEDULED[:1]
+
+    @property
     def changes(self) -> dict[str, Change]:
         """How a continued run may change each hyperparameter, the parts of its schedule included."""
         changes: dict[str, Change] = {**_OPTIMIZER}
         changes |= dict.fromkeys(_LOSS[self.data], "rebuild")
         changes |= dict.fromkeys(REWARD_CHANGES if self.online else (), "rebuild")
-        parts = [f"{name}{part}" for name in SCHEDULED if name in changes for part in (".shape", ".end")]
+        parts = [f"{name}{part}" for name in self.scheduled if name in changes for part in (".shape", ".end")]
         changes |= dict.fromkeys(parts, "apply")
         return changes
 

@@ -10,7 +10,7 @@ from typing import Any
 from autorl.rlhf.reward_options import is_option, without
 from autorl.space import resolve_schedules
 from autorl.trainers._shared import base_name, check_names, plain
-from autorl.trainers.trl.methods import SCHEDULED, Method
+from autorl.trainers.trl.methods import Method
 from autorl.types import InputError
 
 DEFAULTS: Mapping[str, Any] = {"per_device_train_batch_size": 64, "lr_scheduler_type": "constant"}
@@ -67,7 +67,9 @@ class Settings:
     @property
     def scheduled(self) -> tuple[str, ...]:
         """Hyperparameters that change while a segment runs."""
-        return tuple(name for name in SCHEDULED if self.values.get(f"{name}.shape", "constant") != "constant")
+        return tuple(
+            name for name in self.method.scheduled if self.values.get(f"{name}.shape", "constant") != "constant"
+        )
 
     @property
     def stride(self) -> int:
@@ -114,8 +116,8 @@ class Settings:
                 group["betas"] = (trainer.args.adam_beta1, trainer.args.adam_beta2)
         if "learning_rate" in values and (first or "learning_rate" in self.scheduled):
             set_learning_rate(trainer.optimizer, trainer.lr_scheduler, values["learning_rate"])
-        for name in self.scheduled if not first else SCHEDULED:
-            if name != "learning_rate" and name in values:
+        for name in self.scheduled:
+            if name != "learning_rate":
                 setattr(trainer, _ATTRIBUTES.get(name, name), values[name])
 
     def read_back(self, trainer: Any, step: int, horizon: int) -> dict[str, Any]:
@@ -204,9 +206,10 @@ def check_hyperparameters(method: Method, names: Collection[str]) -> None:
             )
         if base not in allowed:
             check_names([base], allowed, f"hyperparameter of trl/{method.name}", "space")
-        if base != name and base not in SCHEDULED:
+        if base != name and base not in method.scheduled:
             raise InputError(
-                f"trl/{method.name} cannot follow a schedule of {base!r}; it can for {', '.join(SCHEDULED)}", key=base
+                f"trl/{method.name} cannot follow a schedule of {base!r}; it can for {', '.join(method.scheduled)}",
+                key=base,
             )
 
 
