@@ -6,7 +6,8 @@
 Each optimizer has a process of its own with one thread. *Time*: nine mixed hyperparameters, without rules, with the
 constraint `batch_size <= n_steps` and with a condition; 500 observations (of random configurations for optimizers of
 full-length runs, of its own for the others), then proposals one by one with eight in flight; the ask and the two events
-it takes are timed together. The time of SMAC is the mean over 16 asks, two fits of its model. CPU time is what counts
+it takes are timed together. The time of SMAC is the mean over 16 asks, two fits of its model, that of PB2 the mean over
+64, three generations of 20, each with one fit; of the others it is the median. CPU time is what counts
 on a machine that does other things; wall time is given beside it.
 
 *Memory*: as many proposals as fit in `--seconds` of CPU, at most 10,000, each scored; growth of the resident set per
@@ -50,6 +51,7 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
     "conditional": {"conditions": {"clip_range": "activation == 'relu'", "ent_coef": "activation in ['relu', 'tanh']"}},
 }
 MODELS = ("tpe", "gp", "smac", "bohb", "pb2", "cost_aware", "rising_bandits")  # asked again at a fixed history
+MEANS = {"smac": 16, "pb2": 64}  # asks: costs come in bursts
 TARGETS = {"tpe": 20, "asha": 20, "pbt": 20, "pb2": 500, "gp": 3000, "smac": 1500}  # milliseconds
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "pbt": {"population": 100, "generations": 100},
@@ -140,14 +142,14 @@ def timed(name: str, space: str, asks: int, seconds: float) -> dict[str, float]:
     observed = playing.number
     playing.step()  # what is done once: imports, the view of the history
     cpu, wall = list[float](), list[float]()
-    while len(cpu) < asks:
+    while len(cpu) < MEANS.get(name, asks):
         started = time.process_time(), time.perf_counter()
         going = playing.step()
         cpu.append(1e3 * (time.process_time() - started[0]))
         wall.append(1e3 * (time.perf_counter() - started[1]))
         if not going or (len(cpu) >= 8 and time.process_time() > 8 * seconds):
             break
-    middle = statistics.mean if name == "smac" else statistics.median
+    middle = statistics.mean if name in MEANS else statistics.median
     return {"cpu": middle(cpu), "wall": middle(wall), "worst": max(cpu), "observed": observed}
 
 
@@ -211,11 +213,32 @@ def measure(what: str, name: str, space: str, asks: int, seconds: float) -> dict
     return found
 
 
-def rows(names: Sequence[str], asks: int, seconds: float) -> Iterator[str]:
+@dataclass
+class Measurements:
+    """Finished measurements, kept in a JSON file where one is given."""
+
+    path: Path | None
+    asks: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        self._done = json.loads(self.path.read_text()) if self.path and self.path.exists() else {}
+
+    def __call__(self, what: str, name: str, space: str) -> dict[str, float] | str:
+        key = f"{what} {name} {space}"
+        if key not in self._done:
+            self._done[key] = measure(what, name, space, self.asks, self.seconds)
+            if self.path:
+                self.path.write_text(json.dumps(self._done))
+        found: dict[str, float] | str = self._done[key]
+        return found
+
+
+def rows(names: Sequence[str], measured: Measurements) -> Iterator[str]:
     for name in names:
         cells, notes = list[str](), list[str]()
         for space in SPACES:
-            found = measure("time", name, space, asks, seconds)
+            found = measured("time", name, space)
             if isinstance(found, str):
                 notes.append(found)
                 cells += ["-"] if space != "plain" else ["-", "-", "-"]
@@ -225,7 +248,7 @@ def rows(names: Sequence[str], asks: int, seconds: float) -> Iterator[str]:
                 cells += [f"{found['wall']:.3g}", f"{found['worst']:.3g}"]
                 if found["observed"] < OBSERVATIONS:
                     notes.append(f"at {found['observed']:.0f} observations")
-        memory = measure("memory", name, "plain", asks, seconds)
+        memory = measured("memory", name, "plain")
         if isinstance(memory, str):
             cells += ["-", "-"]
         else:
@@ -244,10 +267,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--optimizers", nargs="*", choices=names(), default=[n for n in names() if n != "schedule"])
     parser.add_argument("--asks", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=20, help="of CPU, for the memory measurement of each")
+    parser.add_argument("--raw", type=Path, help="JSON file of finished measurements, read and written")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "proposals.md")
     given = parser.parse_args(arguments)
     load, table = os.getloadavg()[0], list[str]()
-    for line in rows(given.optimizers, given.asks, given.seconds):
+    for line in rows(given.optimizers, Measurements(given.raw, given.asks, given.seconds)):
         table.append(line)
         given.out.write_text(report(table, load))
     print(report(table, load))
