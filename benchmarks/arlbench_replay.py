@@ -436,7 +436,16 @@ def pairs(table: Table) -> list[str]:
 
 
 def by_task(table: Table) -> list[str]:
-    wanted = ("random", "tpe", "smac", "smac refit=8", "SMAC3, forest", RECORDED, PUBLISHED["smac"], PUBLISHED["smac_mf"])
+    wanted = (
+        "random",
+        "tpe",
+        "smac",
+        "smac refit=8",
+        "SMAC3, forest",
+        RECORDED,
+        PUBLISHED["smac"],
+        PUBLISHED["smac_mf"],
+    )
     shown = [method for method in wanted if method in table.methods]
     lines = [f"| task | judge | {' | '.join(shown)} |", f"| --- |{' --- |' * (len(shown) + 1)}"]
     for row, result in enumerate(table.results):
