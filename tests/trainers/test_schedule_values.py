@@ -89,7 +89,7 @@ def test_population_based_training_explores_the_end_of_a_schedule(name):
     space = load_space({"hyperparameters": {"learning_rate": VALUE}})
 
     def factory():
-        return make("pbt", space, horizon=100, changeable=names, population=8, generations=6, quantile=0.5)
+        return make("pbt", space, horizon=100, changeable=names, population=8, generations=6, quantile=0.5, ready=0)
 
     proposals = simulate(factory, lambda number, proposal: float(number % 5), 48).proposals
     copies = [(proposals[one.resume_from].config, one.config) for one in proposals if "explore" in one.origin]
