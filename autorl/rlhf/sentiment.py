@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
 import importlib.util
 import io
 import json
@@ -180,7 +181,8 @@ def _read(content: bytes) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:
 
 
 def _text(archive: tarfile.TarFile, name: str) -> str:
-    return _member(archive, name).read().decode("utf-8", errors="replace")
+    content: bytes = _member(archive, name).read()
+    return content.decode("utf-8", errors="replace")
 
 
 def _member(archive: tarfile.TarFile, name: str) -> Any:
@@ -232,6 +234,4 @@ def _comparisons(rated: Sequence[Snippet], instance: int, n: int) -> list[tuple[
 
 @lru_cache(maxsize=1)
 def _analyser() -> Any:
-    from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
-
-    return SentimentIntensityAnalyzer()
+    return importlib.import_module("vaderSentiment.vaderSentiment").SentimentIntensityAnalyzer()
