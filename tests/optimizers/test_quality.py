@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import optuna
 import pytest
+from mixed_task import MIXED, mixed
 
 from autorl.optimizers import make
 from autorl.optimizers.conformance import assert_alike
@@ -20,27 +21,10 @@ START = 0.75
 CUBE = load_space(
     {"hyperparameters": {f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": START} for i in range(4)}}
 )
-MIXED = load_space(
-    {
-        "hyperparameters": {
-            "rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 1e-2},
-            "kind": {"type": "categorical", "choices": ["a", "b", "c"], "default": "c"},
-            "layers": {"type": "int", "lower": 1, "upper": 8, "default": 6},
-            "a.x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5},
-            "b.y": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5},
-        },
-        "conditions": {"a.x": "kind == 'a'", "b.y": "kind == 'b'"},
-    }
-)
 
 
 def sphere(config: Config) -> float:
     return -sum((value - 0.3 - 0.05 * i) ** 2 for i, value in enumerate(config.values()))
-
-
-def mixed(config: Config) -> float:
-    extra = {"a": lambda: (config["a.x"] - 0.2) ** 2, "b": lambda: 0.3 + config["b.y"], "c": lambda: 0.5}
-    return -((np.log10(config["rate"]) + 3.5) ** 2) / 2 - 0.05 * abs(config["layers"] - 3) - extra[config["kind"]]()
 
 
 def by_trial(trial: optuna.Trial) -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mixed_task import MIXED, mixed
 
 from autorl import seeds
 from autorl.optimizers import base, make, smac_
@@ -18,29 +19,11 @@ from autorl.optimizers.simulation import replayed, simulate
 from autorl.optimizers.smac_ import _Fit, costs
 from autorl.optimizers.sobol import SobolOptions, SobolSearch
 from autorl.space import Space, load_space
-from autorl.types import Config, Failed, InputError, Proposal, Proposed, Scored, Status
+from autorl.types import Failed, InputError, Proposal, Proposed, Scored, Status
 
 CONTINUOUS = space_of("continuous")
 pytestmark = pytest.mark.timeout(900)  # a fit takes a second or two, and much more on a busy machine
 needs_smac = pytest.mark.skipif(importlib.util.find_spec("smac") is None, reason="the extra `smac` is not installed")
-
-MIXED = load_space(
-    {
-        "hyperparameters": {
-            "rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 1e-2},
-            "kind": {"type": "categorical", "choices": ["a", "b", "c"], "default": "c"},
-            "layers": {"type": "int", "lower": 1, "upper": 8, "default": 6},
-            "a.x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5},
-            "b.y": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5},
-        },
-        "conditions": {"a.x": "kind == 'a'", "b.y": "kind == 'b'"},
-    }
-)
-
-
-def mixed(config: Config) -> float:
-    extra = {"a": lambda: (config["a.x"] - 0.2) ** 2, "b": lambda: 0.3 + config["b.y"], "c": lambda: 0.5}
-    return -((np.log10(config["rate"]) + 3.5) ** 2) / 2 - 0.05 * abs(config["layers"] - 3) - extra[config["kind"]]()
 
 
 def scored(number: int, value: float, constraints: tuple[float, ...] = ()) -> Record:
