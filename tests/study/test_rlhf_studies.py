@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from autorl.seeds import SeedPlan
 from autorl.spec import load_spec
 from autorl.study.beside import beside, proxy_caveat
-from autorl.tuner import space_study
+from autorl.tuner import space_study, tune
 from autorl.types import InputError
 
 STUDY = {
@@ -86,3 +87,44 @@ def test_the_result_says_when_a_proxy_led_below_the_reference_policy():
     assert "better than the 0.1" in proxy_caveat(spec, {"gold": 0.5, "reference_gold": 0.1})
     assert proxy_caveat(load_spec(STUDY | {"allow_proxy_selection": True}), {"proxy": 1.0}) is None
     assert proxy_caveat(load_spec(STUDY), {}) is None
+
+
+SHORT = {
+    "runs": 2,
+    "steps": 20,
+    "seeds": SeedPlan([0], [100, 101]),
+    "optimizer": "random",
+    "executor__name": "in_process",
+    "executor__workers": 1,
+    "fidelity__evaluations": 4,
+    "fidelity__episodes": 128,
+    "test__top": 1,
+    "trainer": {"name": "trl/rloo", "kwargs": {"guard": 0}},
+}
+GENTLE = {
+    "learning_rate": 1e-3,
+    "beta": 0.6,
+    "num_generations": 4,
+    "per_device_train_batch_size": 64,
+    "temperature": 1.0,
+    "num_iterations": 1,
+    "normalize_advantages": False,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_selecting_by_gold_finds_a_better_policy_and_selecting_by_proxy_a_worse_one_than_the_reference():
+    """The default and a gentle configuration, 20 steps each; the reference policy has gold 0.1."""
+    pytest.importorskip("trl", reason="needs the extra rlhf")
+    by_gold = tune("trl/rloo", env="letters-goldproxy", warm_start=[GENTLE], **SHORT)
+    assert by_gold.test.value > 0.45
+    assert by_gold.beside["reference_gold"] < 0.25
+    assert by_gold.beside["kl"] < 10
+    hard = GENTLE | {"learning_rate": 5e-3, "beta": 0.02}
+    proxy = {"metric": "proxy", "reduce": "best"}
+    options = SHORT | {"objective": proxy, "allow_proxy_selection": True, "warm_start": [GENTLE | {"beta": 2.0}, hard]}
+    by_proxy = tune("trl/rloo", env="letters-goldproxy", **(options | {"runs": 3}))
+    assert by_proxy.incumbent.config["beta"] < 0.1
+    assert by_proxy.beside["gold"] < by_proxy.beside["reference_gold"]
+    assert "worse than the" in by_proxy.caveats[0]
