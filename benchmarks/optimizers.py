@@ -90,7 +90,8 @@ def run_ray(cells: Sequence[Cell], raw: Raw, python: str) -> None:
     todo = {cell.key: cell for cell in cells if cell not in raw and cell.method in RAY}
     if not todo:
         return
-    jobs = [live.ray_job(key, live.SHARED[cell.task], cell.method, cell.repeat) for key, cell in todo.items()]
+    ordered = sorted(todo.items(), key=lambda item: (RAY.index(item[1].method), item[1].repeat))
+    jobs = [live.ray_job(key, live.SHARED[cell.task], cell.method, cell.repeat) for key, cell in ordered]
     with tempfile.TemporaryDirectory() as folder:
         file, results = Path(folder) / "jobs.json", Path(folder) / "results.jsonl"
         file.write_text(json.dumps(jobs))

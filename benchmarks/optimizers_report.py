@@ -87,12 +87,15 @@ def difference(first: NDArray[np.float64], second: NDArray[np.float64], scale: f
     return Summary(float(iqm(first) - iqm(second)) / scale, float(interval.low) / scale, float(interval.high) / scale)
 
 
-def complete(raw: Raw, cells: Sequence[Cell], part: str) -> tuple[list[str], list[str], int]:
-    """Tasks and methods of a part in order, and how many repeats are there of all of them."""
+def complete(raw: Raw, cells: Sequence[Cell], part: str) -> tuple[list[str], dict[str, int]]:
+    """Tasks of a part, and how many whole repeats there are of each method on all of them; methods with two or more."""
     mine = [cell for cell in cells if cell.part == part]
-    tasks, methods = list(dict.fromkeys(c.task for c in mine)), list(dict.fromkeys(c.method for c in mine))
-    absent = [cell.repeat for cell in mine if cell not in raw]
-    return tasks, methods, min(absent, default=max((c.repeat for c in mine), default=-1) + 1)
+    whole = {}
+    for method in dict.fromkeys(cell.method for cell in mine):
+        numbers = [cell.repeat for cell in mine if cell.method == method]
+        absent = [cell.repeat for cell in mine if cell.method == method and cell not in raw]
+        whole[method] = min(absent, default=max(numbers) + 1)
+    return list(dict.fromkeys(cell.task for cell in mine)), {name: n for name, n in whole.items() if n > 1}
 
 
 def row(*parts: object) -> str:
@@ -106,46 +109,54 @@ def header(*names: str) -> list[str]:
 def live_report(raw: Raw, cells: Sequence[Cell]) -> list[str]:
     from autorl.statistics import average_ranks
 
-    tasks, methods, repeats = complete(raw, cells, "live")
-    if repeats < 2:
+    tasks, methods = complete(raw, cells, "live")
+    if "random" not in methods:
         return []
-    text = ["## Live training", "", f"{repeats} repeats; {live.TUNING} tuning and {live.TESTS} test seeds a study."]
-    text += [
-        "The range of a task goes from the worst tuning score of any full-length configuration of random search to"
+    common = min(methods.values())
+    text = [
+        "## Live training",
+        "",
+        f"{live.TUNING} tuning and {live.TESTS} test seeds a study. The range of a task goes",
     ]
-    text += ["the best test score of any study. Ranks are within a repeat, 1 = best.", ""]
-    ranked, verdict = [], []
+    text += [
+        "from the worst tuning score of any full-length configuration of random search to the best test score of any"
+    ]
+    text += [f"study. Ranks are within a repeat, 1 = best, over the {common} repeats that all optimizers have.", ""]
+    verdict, ranked = list[tuple[Summary, str, str]](), []
     for task in tasks:
-        tests = {method: raw.values("live", task, method, repeats, "test") for method in methods}
-        low = min(raw.values("live", task, "random", repeats, "worst"))
-        span = max(map(max, tests.values())) - low
-        one = live.TASKS[task]
-        ranks = average_ranks(np.column_stack(list(tests.values())))
-        ranked.append(np.column_stack(list(tests.values())))
-        text += [
-            f"### {task}",
-            "",
-            f"{one.steps:,} steps a run, {one.runs} full runs x {live.TUNING} seeds. {one.note}",
-        ]
-        text += [f"Range: {low:.1f} to {low + span:.1f}.", ""]
-        text += header(
-            "optimizer", "test, IQM", "95 %", "tuning, IQM", "minus random, % of range", "95 %", "mean rank", "steps"
-        )
-        for place in np.argsort(ranks, kind="stable"):
-            method = methods[place]
-            gap = difference(tests[method], tests["random"], span / 100)
-            tuning = summary(raw.values("live", task, method, repeats, "tuning")).value
-            steps = raw.values("live", task, method, repeats, "steps").mean()
-            shown = "- | -" if method == "random" else gap.text(sign="+")
-            cost = f"{steps / 1e6:.3f} M"
-            text += [row(method, summary(tests[method]).text(), f"{tuning:.1f}", shown, f"{ranks[place]:.2f}", cost)]
-            if method in POPULATIONS:
-                verdict.append((gap, method, task))
-        text += [""]
-    overall = average_ranks(np.concatenate(ranked))
-    text += ["### All tasks", "", *header("optimizer", "mean rank")]
-    text += [row(methods[place], f"{overall[place]:.2f}") for place in np.argsort(overall, kind="stable")]
+        table, gaps = live_table(raw, task, methods, common)
+        text += table
+        verdict += [(gap, method, task) for method, gap in gaps.items() if method in POPULATIONS]
+        ranked.append(np.column_stack([raw.values("live", task, method, common, "test") for method in methods]))
+    overall, names = average_ranks(np.concatenate(ranked)), list(methods)
+    text += ["### All tasks", "", *header("optimizer", "repeats", "mean rank")]
+    text += [row(names[at], methods[names[at]], f"{overall[at]:.2f}") for at in np.argsort(overall, kind="stable")]
     return [*text, "", *population_verdict(verdict), ""]
+
+
+def live_table(raw: Raw, task: str, methods: Mapping[str, int], common: int) -> tuple[list[str], dict[str, Summary]]:
+    """The table of a task, and by method its difference to random search in per cent of the range."""
+    from autorl.statistics import average_ranks
+
+    tests = {method: raw.values("live", task, method, repeats, "test") for method, repeats in methods.items()}
+    low = float(min(raw.values("live", task, "random", methods["random"], "worst")))
+    high, one = float(max(map(max, tests.values()))), live.TASKS[task]
+    ranks = average_ranks(np.column_stack([values[:common] for values in tests.values()]))
+    text = [f"### {task}", "", f"{one.steps:,} steps a run, {one.runs} full runs x {live.TUNING} seeds. {one.note}"]
+    text += [f"Range: {low:.1f} to {high:.1f}.", ""]
+    text += header(
+        "optimizer", "repeats", "test, IQM", "95 %", "tuning", "minus random, % of range", "95 %", "mean rank", "steps"
+    )
+    gaps = {}
+    for method, rank in sorted(zip(tests, ranks, strict=True), key=lambda pair: pair[1]):
+        repeats = min(methods[method], methods["random"])
+        gaps[method] = difference(tests[method][:repeats], tests["random"][:repeats], (high - low) / 100)
+        shown = "- | -" if method == "random" else gaps[method].text(sign="+")
+        tuning = summary(raw.values("live", task, method, methods[method], "tuning")).value
+        steps = f"{raw.values('live', task, method, methods[method], 'steps').mean() / 1e6:.3f} M"
+        score = summary(tests[method]).text()
+        text += [row(method, methods[method], score, f"{tuning:.1f}", shown, f"{rank:.2f}", steps)]
+    return [*text, ""], gaps
 
 
 def population_verdict(gaps: Sequence[tuple[Summary, str, str]]) -> list[str]:
@@ -163,7 +174,8 @@ def population_verdict(gaps: Sequence[tuple[Summary, str, str]]) -> list[str]:
 
 
 def ray_report(raw: Raw, cells: Sequence[Cell]) -> list[str]:
-    tasks, methods, repeats = complete(raw, cells, "ray")
+    tasks, methods = complete(raw, cells, "ray")
+    repeats = min(methods.values(), default=0)
     if repeats < 2 or "Ray PBT" not in methods:
         return []
     text = [
@@ -189,7 +201,8 @@ def ray_report(raw: Raw, cells: Sequence[Cell]) -> list[str]:
 
 
 def moving_report(raw: Raw, cells: Sequence[Cell]) -> list[str]:
-    tasks, methods, repeats = complete(raw, cells, "moving")
+    tasks, methods = complete(raw, cells, "moving")
+    repeats = min(methods.values(), default=0)
     if repeats < 2:
         return []
     text = [
@@ -211,7 +224,8 @@ def moving_report(raw: Raw, cells: Sequence[Cell]) -> list[str]:
 def tables_report(raw: Raw, cells: Sequence[Cell], folders: Mapping[str, str]) -> list[str]:
     from autorl.statistics import average_ranks
 
-    tasks, methods, repeats = complete(raw, cells, "tables")
+    tasks, methods = complete(raw, cells, "tables")
+    repeats = min(methods.values(), default=0)
     if repeats < 2:
         return []
     scores = {m: np.array([raw.values("tables", t, m, repeats, "judged") for t in tasks]) for m in methods}
@@ -227,7 +241,7 @@ def tables_report(raw: Raw, cells: Sequence[Cell], folders: Mapping[str, str]) -
     text += ["was trained with one configuration does with another.", ""]
     text += header("optimizer", "score, IQM", "95 %", "minus random", "95 %", "mean rank")
     for place in np.argsort(ranks, kind="stable"):
-        method = methods[place]
+        method = list(methods)[place]
         gap = difference(scores[method].T, scores["random"].T)
         shown = "- | -" if method == "random" else gap.text(3, "+")
         text += [row(method, summary(scores[method].T).text(3), shown, f"{ranks[place]:.2f}")]
