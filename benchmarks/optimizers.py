@@ -52,8 +52,7 @@ def wanted(given: argparse.Namespace) -> list[Cell]:
         methods = (*POPULATIONS, *RAY) if given.ray_python else POPULATIONS
         plan.append(("ray", live.SHARED, methods, RAY_REPEATS))
     if "tables" in given.parts:
-        originals = [name for name in tables.ORIGINALS if name not in tables.missing()]
-        plan.append(("tables", given.landscapes, (*tables.OURS, *originals), given.repeats))
+        plan.append(("tables", given.landscapes, given.engines, given.repeats))
     cells = [
         Cell(part, task, method, repeat)
         for part, tasks, methods, repeats in plan
@@ -119,6 +118,8 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--optimizers", nargs="+", default=list(LIVE), help="of the live part; random is always run")
     parser.add_argument("--tasks", nargs="+", choices=list(live.TASKS), default=list(LIVE_TASKS), help="live")
     parser.add_argument("--landscapes", nargs="+", help="ids; default: all shipped that can be searched")
+    installed = [name for name in tables.ORIGINALS if name not in tables.missing()]
+    parser.add_argument("--engines", nargs="+", default=[*tables.OURS, *installed], help="of the tables; with random")
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--ray-python", help="an interpreter with Ray Tune, scikit-learn and autorl")
@@ -127,6 +128,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=HERE / "results" / "optimizers.md")
     given = parser.parse_args(arguments)
     given.optimizers = list(dict.fromkeys(["random", *given.optimizers]))
+    given.engines = list(dict.fromkeys(["random", *given.engines]))
     given.folders = tables.landscapes() if "tables" in given.parts else {}
     given.landscapes = given.landscapes or list(given.folders)
     return given

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 PARTS = ("live", "ray", "moving", "tables")
 POPULATIONS, RAY = ("pbt", "pb2"), ("Ray PBT", "Ray PB2")
+FEWEST = 3  # whole repeats of a method that is shown
 MARGIN = 5.0  # per cent of the range that pbt and pb2 may be below random search
 
 
@@ -88,14 +89,14 @@ def difference(first: NDArray[np.float64], second: NDArray[np.float64], scale: f
 
 
 def complete(raw: Raw, cells: Sequence[Cell], part: str) -> tuple[list[str], dict[str, int]]:
-    """Tasks of a part, and how many whole repeats there are of each method on all of them; methods with two or more."""
+    """Tasks of a part, and how many whole repeats there are of each method on all of them; fewer are not shown."""
     mine = [cell for cell in cells if cell.part == part]
     whole = {}
     for method in dict.fromkeys(cell.method for cell in mine):
         numbers = [cell.repeat for cell in mine if cell.method == method]
         absent = [cell.repeat for cell in mine if cell.method == method and cell not in raw]
         whole[method] = min(absent, default=max(numbers) + 1)
-    return list(dict.fromkeys(cell.task for cell in mine)), {name: n for name, n in whole.items() if n > 1}
+    return list(dict.fromkeys(cell.task for cell in mine)), {name: n for name, n in whole.items() if n >= FEWEST}
 
 
 def row(*parts: object) -> str:
@@ -189,15 +190,22 @@ def ray_report(raw: Raw, cells: Sequence[Cell]) -> list[str]:
         text += [f"### {task}", "", *header("method", "test, IQM", "95 %", "tuning, IQM", "changes", "steps")]
         for method, values in tests.items():
             others = {n: raw.values("ray", task, method, repeats, n) for n in ("tuning", "changes", "steps")}
-            tuning, steps = summary(others["tuning"]).value, f"{others['steps'].mean() / 1e6:.3f} M"
+            tuning, steps = summary(others["tuning"]).value, steps_text(others["steps"])
             text += [row(method, summary(values).text(), f"{tuning:.1f}", f"{others['changes'].mean():.1f}", steps)]
         text += [""]
         for ours, theirs in zip(POPULATIONS, RAY, strict=True):
+            if theirs not in methods:
+                text += [f"- {theirs}: fewer than {FEWEST} repeats were run."]
+                continue
             gap = difference(tests[ours], tests[theirs])
             word = "not below" if gap.high >= 0 else "**below**"
             text += [f"- {ours} minus {theirs}: {gap.value:+.1f}, [{gap.low:+.1f}, {gap.high:+.1f}]: {word} it."]
         text += [""]
     return text
+
+
+def steps_text(steps: NDArray[np.float64]) -> str:
+    return "not counted" if np.isnan(steps).any() else f"{steps.mean() / 1e6:.3f} M"
 
 
 def moving_report(raw: Raw, cells: Sequence[Cell]) -> list[str]:
@@ -270,9 +278,17 @@ def report(raw: Raw, cells: Sequence[Cell], parts: Sequence[str], folders: Mappi
         text += written[part]()
     absent = [cell for cell in cells if cell not in raw]
     if absent:
-        by_part = {part: sum(cell.part == part for cell in absent) for part in PARTS}
-        missing = ", ".join(f"{count} of {part}" for part, count in by_part.items() if count)
-        text += [f"**Missing**: {missing} cells; the tables are of the repeats that are whole."]
+        text += [
+            "## Missing",
+            "",
+            f"{len(absent)} cells were not run; methods with fewer than {FEWEST} whole repeats are",
+        ]
+        text += ["not in the tables above. `--raw` takes up what is there.", ""]
+    for part in PARTS:
+        methods = [cell.method for cell in absent if cell.part == part]
+        if methods:
+            counts = ", ".join(f"{name} {methods.count(name)}" for name in dict.fromkeys(methods))
+            text += [f"- {part}: {counts}"]
     if "ray" in parts and not ray:
         text += ["Ray Tune was left out: `--ray-python` names an interpreter that has it."]
     return "\n".join(text).rstrip() + "\n"

@@ -41,7 +41,7 @@ class Member(tune.Trainable):
         self.agents: dict[str, str] = {}  # checkpoint by seed
         self.reached: dict[str, int] = {}
         self.schedule: list[list[Any]] = []
-        self.generation, self.forked, self.trained = 0, False, 0.0
+        self.generation, self.forked, self.trained = 0, False, 0.0  # steps of the last generation
 
     def reset_config(self, config: dict[str, Any]) -> bool:
         self.config, self.job = config, config["job"]
@@ -66,6 +66,7 @@ class Member(tune.Trainable):
         until = job["steps"] * (self.generation + 1) // job["generations"]
         if not self.schedule or self.schedule[-1][1] != values:
             self.schedule.append([start, values])
+        self.trained = 0.0
         scores = [self._train(str(seed), values, until) for seed in job["tuning"]]
         self.generation, self.forked = self.generation + 1, False
         score = float(np.mean(scores))
@@ -175,11 +176,12 @@ def search(job: dict[str, Any]) -> dict[str, Any]:
         found = tuner.fit()
         ends = [one.metrics for one in found if one.metrics["training_iteration"] == job["generations"]]
         failed = len(found.errors)
+        steps = float(sum(one.metrics_dataframe["trained"].sum() for one in found))
     best = max(ends, key=lambda metrics: metrics["score"])
     return {
         "schedule": best["schedule"],
         "tuning": best["score"],
-        "steps": sum(metrics["trained"] for metrics in ends),
+        "steps": steps,
         "failed": failed,
         "changes": len(best["schedule"]) - 1,
     }
