@@ -85,36 +85,44 @@ def subset(
 ) -> None:
     """Which few environments represent all of them: ARLBench's method, and every subset that is nearly as good.
 
-    Landscapes of several algorithms are answered algorithm by algorithm. ARLBench's own data: --first 128 --size 4.
+    Landscapes of several algorithms, or over other hyperparameters, are answered apart. ARLBench's own data: --first
+    128 --size 4.
     """
     from autorl.landscapes import analysis
 
     limits = _limits(clip or [])
-    groups: dict[str, list[Landscape]] = {}
-    for data in landscapes_of(sources):
-        groups.setdefault(data.manifest.algorithm, []).append(data)
-    answers, problems = {}, {}
-    for algorithm, group in groups.items():
-        inside = {data.manifest.environment for data in group}
-        mine = limits if len(groups) == 1 else {name: low for name, low in limits.items() if name in inside}
+    groups = _comparable(landscapes_of(sources))
+    algorithms = [group[0].manifest.algorithm for group in groups]
+    answers, problems = [], []
+    for algorithm, group in zip(algorithms, groups, strict=True):
+        inside = [data.manifest.environment for data in group]
+        name = algorithm if algorithms.count(algorithm) == 1 else f"{algorithm} on {', '.join(inside)}"
+        mine = limits if len(groups) == 1 else {each: low for each, low in limits.items() if each in inside}
         try:
-            answers[algorithm] = analysis.subset(
-                group, size, seeds=role(seeds), first=first, clip=mine, tolerance=tolerance
-            )
+            answer = analysis.subset(group, size, seeds=role(seeds), first=first, clip=mine, tolerance=tolerance)
+            answers.append((name, algorithm, answer))
         except InputError as error:
             if len(groups) == 1:
                 raise
-            problems[algorithm] = str(error)
+            problems.append(f"{name} is left out: {error}")
     if not answers:
-        raise InputError("; ".join(f"{algorithm}: {problem}" for algorithm, problem in problems.items()))
-    for algorithm, problem in problems.items():
-        typer.echo(f"{algorithm} is left out: {problem}", err=True)
+        raise InputError("; ".join(problems))
+    for problem in problems:
+        typer.echo(problem, err=True)
     if as_json:
-        print_json([{"algorithm": algorithm, **document(answer)} for algorithm, answer in answers.items()])
+        print_json([{"algorithm": algorithm, **document(answer)} for _, algorithm, answer in answers])
         return
-    for algorithm, answer in answers.items():
-        typer.echo(f"{algorithm}:")
+    for name, _, answer in answers:
+        typer.echo(f"{name}:")
         show(answer, as_json=False, limit=limit)
+
+
+def _comparable(landscapes: list[Landscape]) -> list[list[Landscape]]:
+    """The landscapes in groups of one algorithm over the same hyperparameters."""
+    groups: dict[tuple[str, ...], list[Landscape]] = {}
+    for data in landscapes:
+        groups.setdefault((data.manifest.algorithm, *data.space.names), []).append(data)
+    return list(groups.values())
 
 
 def analyse(

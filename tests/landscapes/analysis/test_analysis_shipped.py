@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from scipy.optimize import nnls
 from scipy.stats import rankdata, spearmanr, trim_mean
 from typer.testing import CliRunner
@@ -36,6 +37,10 @@ def in_phases(folder):
 PHASES = [name for name, folder in SHIPPED.items() if in_phases(folder)]
 FLAT = [name for name, folder in SHIPPED.items() if not has_several_starts(folder)]  # a lineage is neither
 GROUPS = sorted({name.rsplit("/", 1)[0] for name in FLAT})
+ALIKE = {}  # environments over the same hyperparameters can be compared
+for name in FLAT:
+    space = yaml.safe_load((SHIPPED[name] / "space.yaml").read_text(encoding="utf-8"))
+    ALIKE.setdefault((name.rsplit("/", 1)[0], *space["hyperparameters"]), []).append(name)
 FIRST = {next(name for name in FLAT if name.startswith(group + "/")) for group in GROUPS}
 COSTLY = [pytest.param(name, marks=[] if name in FIRST else pytest.mark.slow) for name in FLAT]
 pytestmark = [
@@ -125,7 +130,7 @@ def test_curve(name):
 
 @pytest.mark.parametrize("name", COSTLY)
 def test_importance(name):
-    """The largest share of the forest, by moving that hyperparameter through its range in 400 drawn configurations."""
+    """The largest share of the forest, by moving that one through its range in 4,000 drawn configurations."""
     pytest.importorskip("sklearn")
     found = run("importance", name)
     assert found["configurations"] == len(scores(name))
@@ -135,23 +140,20 @@ def test_importance(name):
     rng = np.random.default_rng(0)
     rows = np.stack([rng.choice(forest.grid(each, 512), 8000) for each in forest.names], axis=1).astype(np.float32)
     column, grid = forest.column(first["hyperparameter"]), forest.grid(first["hyperparameter"], 128)
-    moved = np.repeat(rows[:400], len(grid), axis=0)
-    moved[:, column] = np.tile(grid, 400)
+    moved = np.repeat(rows[:4000], len(grid), axis=0)
+    moved[:, column] = np.tile(grid, 4000)
     shares = []
     for tree in forest.model.estimators_:
-        effect = tree.predict(moved).reshape(400, len(grid)).mean(axis=0)
+        effect = tree.predict(moved).reshape(4000, len(grid)).mean(axis=0)
         shares.append(effect.var() / tree.predict(rows).var())
     assert first["importance"] == pytest.approx(np.mean(shares), abs=0.03)
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_subset(group):
-    names = [name for name in FLAT if name.startswith(group + "/")]
-    if len(names) < 2:
-        pytest.skip("a subset needs two environments of one algorithm")
+@pytest.mark.parametrize("names", [names for names in ALIKE.values() if len(names) > 1], ids="+".join)
+def test_subset(names):
     size = 2 if len(names) > 2 else 1
-    (found,) = run("subset", group, "--size", size, "--tolerance", 10)
-    tables = [scores(name).mean(axis=1) for name in names]
+    (found,) = run("subset", *names, "--size", size, "--tolerance", 10)
+    tables = [scores(name).astype(np.float64).mean(axis=1) for name in names]
     shared = sorted(set.intersection(*(set(table.index) for table in tables)))
     table = np.stack([each[shared].to_numpy(np.float64) for each in tables], axis=1)
     environments = [name.rsplit("/", 1)[1] for name in names]
@@ -161,6 +163,16 @@ def test_subset(group):
     }
     assert {frozenset(row["environments"]): row["error"] for row in found["rows"]} == pytest.approx(expected)
     assert expected[frozenset(found["best"])] == pytest.approx(min(expected.values()))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_environments_over_other_hyperparameters_are_answered_apart(group):
+    alike = [names for (algorithm, *_), names in ALIKE.items() if algorithm == group and len(names) > 1]
+    if not alike:
+        pytest.skip("a subset needs two environments over the same hyperparameters")
+    answers = run("subset", group, "--size", 1, "--tolerance", 1000)
+    found = [sorted(row["environments"][0] for row in answer["rows"]) for answer in answers]
+    assert found == [sorted(name.rsplit("/", 1)[1] for name in names) for names in alike]
 
 
 @pytest.mark.parametrize("name", COSTLY)
