@@ -43,7 +43,8 @@ from autorl.trainers._shared import (
     search_folders,
 )
 from autorl.trainers._user_code import Told
-from autorl.trainers.metrics import Collector, MetricSource, parse_line
+from autorl.trainers.metric_lines import parse_line
+from autorl.trainers.metrics import Collector, MetricSource
 from autorl.types import (
     Checkpoint,
     Config,
