@@ -55,8 +55,8 @@ OWN = ("de",)  # full-length runs whose proposals carry the place they have: onl
 MEANS = {"smac": 16, "pb2": 64}  # asks: costs come in bursts
 TARGETS = {"tpe": 20, "asha": 20, "pbt": 20, "pb2": 500, "gp": 3000, "smac": 1500}  # milliseconds
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "pbt": {"population": 100, "generations": 100},
-    "pb2": {"population": 20, "generations": 100},
+    "pbt": {"population": 100, "generations": 100, "ready": 0.0},
+    "pb2": {"population": 20, "generations": 100, "ready": 0.0},  # a fit at every generation from the first
     "phases": {"phases": 4, "configurations": 4000},
     "grid": {"levels": 4},
 }
