@@ -30,6 +30,7 @@ space:
     n: {type: int, lower: 1, upper: 9}
   conditions: {n: "k == 'yes'"}
 objective: [{metric: a, reduce: mean_last(3), direction: minimize}, {metric: b, reduce: best}]
+allow_proxy_selection: true
 constraints: [{metric: wall_seconds, max: 60}, {metric: kl, min: -1e-3}]
 fidelity: {steps: 1e5, evaluations: 7, episodes: 3}
 optimizer: {name: nsga2, population: 12}
@@ -70,6 +71,7 @@ def test_every_key_is_read_as_what_it_says(tmp_path):
         "module:Env-v0", FrozenMap(size=5), ("m:A", FrozenMap({"m:B": {"k": 1}})), 2, True, "subproc"
     )
     assert [(o.metric, o.reduce, o.sign) for o in spec.objectives()] == [("a", "mean_last(3)", -1), ("b", "best", 1)]
+    assert spec.allow_proxy_selection
     assert (spec.fidelity.steps, spec.evaluation_steps) == (100_000, tuple(100_000 * k // 7 for k in range(1, 8)))
     assert spec.optimizer.options == {"population": 12}
     assert spec.plan.tuning == (5, 3)

@@ -36,7 +36,8 @@ def scores(folder):
 
 
 def test_status_while_a_driver_runs_then_interrupt_then_resume(tmp_path):
-    file = study_file(tmp_path, trainer=SLOW)
+    slower = {**SLOW, "kwargs": {**SLOW["kwargs"], "seconds": 0.15}}  # still running after two more commands
+    file = study_file(tmp_path, trainer=slower)
     autorl("tune", file, "--out", tmp_path / "whole", "--quiet")
     process = start("tune", file, "--out", tmp_path / "s")
     found = wait_for_segments(tmp_path / "s", 3)

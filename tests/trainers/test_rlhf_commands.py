@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from autorl.spec import load_spec
+from autorl.study import Study
 from autorl.trainers import load
 from autorl.types import Config, Segment, Status
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/rlhf"
-FILES = sorted(EXAMPLES.glob("*.yaml"))
+OURS = sorted(EXAMPLES.glob("letters-*.yaml"))  # trained by this package
+FILES = sorted({*EXAMPLES.glob("*.yaml")} - {*OURS})
 
 _VERL = """
 import sys
@@ -73,6 +75,14 @@ def test_a_study_file_loads_and_its_command_is_complete(path):
     assert spec.objectives()[0].metric in trainer.metrics.map
     assert trainer.metrics.map[spec.objectives()[0].metric] not in ("loss", "reward", "critic/score/mean")
     assert path.read_text().startswith("# ")
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
+def test_a_study_file_of_our_own_trainers_is_accepted(path):
+    pytest.importorskip("trl", reason="the extra `rlhf` is not installed")
+    study = Study.in_memory(load_spec(path))  # checks the space, the objective, the optimizer and its options
+    assert study.spec.objectives()[0].metric == "gold"
+    study.close()
 
 
 def test_there_is_a_study_file_for_each_of_them():
