@@ -16,7 +16,14 @@ HEAVY = ("torch", "optuna", "gymnasium", "pandas", "scipy", "ConfigSpace", "duck
 
 def start(*arguments):
     command = [sys.executable, "-m", "autorl", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # what a shell starts with `&` ignores it
+    )
 
 
 def wait_for_segments(folder, count):
@@ -36,8 +43,7 @@ def scores(folder):
 
 
 def test_status_while_a_driver_runs_then_interrupt_then_resume(tmp_path):
-    slower = {**SLOW, "kwargs": {**SLOW["kwargs"], "seconds": 0.15}}  # still running after two more commands
-    file = study_file(tmp_path, trainer=slower)
+    file = study_file(tmp_path, trainer=SLOW)
     autorl("tune", file, "--out", tmp_path / "whole", "--quiet")
     process = start("tune", file, "--out", tmp_path / "s")
     found = wait_for_segments(tmp_path / "s", 3)
