@@ -244,7 +244,8 @@ def _caveats(spec: Spec, entries: Sequence[Entry], metrics: Mapping[str, float])
     proxy = proxy_caveat(spec, metrics)
     found = [] if proxy is None else [proxy]
     if not entries:
-        found.append("no test seeds: the tuning score is optimistic and is not a result")
+        why = "not tested yet" if spec.plan.test else "no test seeds"
+        found.append(f"{why}: the tuning score is optimistic and is not a result")
     elif entries[0].test.few:
         found.append(f"fewer than {FEW_RUNS} test seeds: the interval is too short")
     failed = sum(entry.test.failed for entry in entries)
