@@ -43,6 +43,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from asking import play
 from numpy.typing import NDArray
 
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -207,30 +208,24 @@ class Task:
 
 def search(task: Task, engine: str, repeat: int, runs: float) -> Any:
     """The incumbent of one of our optimizers after `runs` full-length runs' worth of steps."""
-    from autorl import seeds
     from autorl.optimizers import make
-    from autorl.types import Done, Proposal, Proposed, Scored
 
     name, options = ENGINES[engine]
     if name in ("sobol", "smac"):
         options = {**options, "seed": repeat}
-    optimizer = make(name, task.space, horizon=task.horizon, budget=runs, **options)
-    spent, proposals, found = 0.0, list[Proposal](), list[tuple[int, float, int]]()
-    while True:
-        answer = optimizer.ask(seeds.generator(repeat, "ask", len(proposals)))
-        if isinstance(answer, Done):
-            break
-        assert isinstance(answer, Proposal), f"{engine} waits with nothing in flight"
-        start = 0 if answer.resume_from is None else proposals[answer.resume_from].until
-        spent += (answer.until - start) / task.horizon
+    spent, found = 0.0, list[tuple[int, float, int, Any]]()
+
+    def objective(config: Any, start: int, until: int) -> float | None:
+        nonlocal spent
+        spent += (until - start) / task.horizon
         if spent > runs * (1 + 1e-9):
-            break
-        number, value = len(proposals), task.tuning_score(answer.config, answer.until)
-        proposals.append(answer)
-        found.append((answer.until, value, -number))
-        optimizer.observe(Proposed(number, answer))
-        optimizer.observe(Scored(number, (value,), reached=answer.until))
-    return proposals[-max(found)[2]].config
+            return None
+        value = task.tuning_score(config, until)
+        found.append((until, value, -len(found), config))
+        return value
+
+    play(make(name, task.space, horizon=task.horizon, budget=runs, **options), repeat, objective)
+    return max(found, key=lambda each: each[:3])[3]
 
 
 def original(task: Task, engine: str, repeat: int) -> Any:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from asking import Objective, play
 
 from autorl.types import Config
 
@@ -115,30 +116,12 @@ def run_table(folder: str, engine: str, repeat: int) -> dict[str, Any]:
     return {"judged": task.judged(config), "full": best[0] == task.horizon}
 
 
-Objective = Callable[[Mapping[str, Any], int, int], "float | None"]
-
-
 def ours(engine: str, task: Table, repeat: int, objective: Objective) -> None:
-    """One of our optimizers, one proposal at a time."""
-    from autorl import optimizers, seeds
-    from autorl.types import Done, Proposal, Proposed, Scored
+    """One of our optimizers."""
+    from autorl import optimizers
 
     options = {"seed": repeat} if engine in ("sobol", "smac") else {}
-    optimizer = optimizers.make(engine, task.space, horizon=task.horizon, budget=RUNS, **options)
-    made: list[Proposal] = []
-    while True:
-        answer = optimizer.ask(seeds.generator(repeat, "ask", len(made)))
-        if isinstance(answer, Done):
-            return
-        assert isinstance(answer, Proposal), f"{engine} waits with nothing in flight"
-        start = 0 if answer.resume_from is None else made[answer.resume_from].until
-        value = objective(answer.config, start, answer.until)
-        if value is None:
-            return
-        number = len(made)
-        made.append(answer)
-        optimizer.observe(Proposed(number, answer))
-        optimizer.observe(Scored(number, (value,), reached=answer.until))
+    play(optimizers.make(engine, task.space, horizon=task.horizon, budget=RUNS, **options), repeat, objective)
 
 
 def missing() -> dict[str, str]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from autorl.rlhf.sampling import sample, sequence_kl
+from autorl.rlhf.sampling import evaluating, sample, sequence_kl
 from autorl.rlhf.task import Built, Pair
 from autorl.seeds import evaluation_seeds, generator
 from autorl.types import SeedRole
@@ -100,33 +100,23 @@ def reward_measures(model: Any, tokenizer: Any, reference: Any, built: Built, se
 
 def log_likelihoods(model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256) -> list[float]:
     """The log-probability of each completion given its prompt in nats, end of sequence included."""
-    import torch
-
     found: list[float] = []
-    training = model.training
-    model.eval()
-    with torch.no_grad():
+    with evaluating(model):
         for first in range(0, len(texts), chunk):
             tokens, attention, mask = _encode(tokenizer, texts[first : first + chunk])
             logits = model(input_ids=tokens, attention_mask=attention).logits[:, :-1].float()
             steps = logits.log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
             found += (steps * mask[:, 1:]).sum(1).tolist()
-    model.train(training)
     return found
 
 
 def rewards(model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256) -> list[float]:
     """Scores of a sequence classifier with one label, read at the last token of each (prompt, completion)."""
-    import torch
-
     found: list[float] = []
-    training = model.training
-    model.eval()
-    with torch.no_grad():
+    with evaluating(model):
         for first in range(0, len(texts), chunk):
             tokens, attention, _ = _encode(tokenizer, texts[first : first + chunk])
             found += model(input_ids=tokens, attention_mask=attention).logits[:, 0].float().tolist()
-    model.train(training)
     return found
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,10 +44,8 @@ def sample(
     lengths: list[int] = []
     distinct: list[float] = []
     batches = []
-    training = model.training
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with torch.random.fork_rng(devices=[]), evaluating(model):
         torch.manual_seed(seed)
-        model.eval()
         for first in range(0, len(prompts), _CHUNK):
             tokens, attention, mask = _complete(model, tokenizer, prompts[first : first + _CHUNK], most, temperature)
             batches.append((tokens, attention, mask))
@@ -55,7 +54,6 @@ def sample(
                 texts.append(tokenizer.decode(words, skip_special_tokens=True))
                 lengths.append(len(words))
                 distinct.append(len(set(words)) / len(words) if words else 0.0)
-    model.train(training)
     return Samples(tuple(texts), tuple(lengths), tuple(distinct), tuple(batches))
 
 
@@ -70,19 +68,30 @@ def sequence_kl(policy: Any, reference: Any, samples: Samples) -> float:
     import torch
 
     total, count = 0.0, 0
-    modes = policy.training, reference.training
-    with torch.no_grad():
-        policy.eval()
-        reference.eval()
+    with evaluating(policy, reference):
         for tokens, attention, mask in samples.batches:
             ours = _log_probabilities(policy, tokens, attention)
             theirs = _log_probabilities(reference, tokens, attention)
             steps = torch.nn.functional.kl_div(theirs, ours, log_target=True, reduction="none").sum(-1)
             total += float((steps * mask[:, 1:]).sum(dtype=torch.float64))
             count += len(tokens)
-    policy.train(modes[0])
-    reference.train(modes[1])
     return total / count
+
+
+@contextmanager
+def evaluating(*models: Any) -> Iterator[None]:
+    """No gradients and no dropout in the block; the models are left in the mode they were in."""
+    import torch
+
+    modes = [model.training for model in models]
+    for model in models:
+        model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for model, mode in zip(models, modes, strict=True):
+            model.train(mode)
 
 
 def _complete(model: Any, tokenizer: Any, prompts: Sequence[str], most: int, temperature: float) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from autorl.store.checkpoints import writing
-from autorl.trainers.sb3 import streams
+from autorl.trainers import _streams as streams
 from autorl.trainers.sb3.environments import freeze_all
 from autorl.types import Checkpoint, InputError, Segment
 

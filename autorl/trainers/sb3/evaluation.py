@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from autorl.trainers._streams import preserved, seed_global
 from autorl.trainers.sb3.environments import make_environment
-from autorl.trainers.sb3.streams import preserved, seed_global
 from autorl.types import EnvironmentSpec
 
 

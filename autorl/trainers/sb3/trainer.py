@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autorl.seeds import evaluation_seeds, integer_seed
+from autorl.trainers import _streams as streams
 from autorl.trainers._shared import (
     Change,
     Clock,
@@ -23,7 +24,7 @@ from autorl.trainers._shared import (
     not_finite,
     search_folders,
 )
-from autorl.trainers.sb3 import checkpoint, streams
+from autorl.trainers.sb3 import checkpoint
 from autorl.trainers.sb3.algorithms import ALGORITHMS, steps_per_cut
 from autorl.trainers.sb3.environments import make_environment, normaliser, thaw_all, vectorise
 from autorl.trainers.sb3.evaluation import evaluate

@@ -15,7 +15,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from autorl.rlhf.reward_options import assemble
 from autorl.rlhf.task import Built
-from autorl.trainers.sb3.streams import seed_global
+from autorl.trainers._streams import seed_global
 from autorl.trainers.trl.checkpoint import weights_hash
 from autorl.trainers.trl.data import Reward, data_set
 from autorl.trainers.trl.methods import Method

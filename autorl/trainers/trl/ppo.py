@@ -45,7 +45,7 @@ class PPOTrainer(RLHFTrainer):
         return ppo.align(without({**self.defaults, **config}), step)
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        from autorl.trainers.sb3.streams import preserved
+        from autorl.trainers._streams import preserved
 
         clock = Clock()
         check_start(segment)

@@ -53,7 +53,7 @@ class TRLTrainer(RLHFTrainer):
         return -(-step // stride) * stride
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        from autorl.trainers.sb3.streams import preserved
+        from autorl.trainers._streams import preserved
 
         clock = Clock()
         check_start(segment)

@@ -9,7 +9,7 @@ from autorl.rlhf.measures import measure, pair_measures, reward_measures
 from autorl.rlhf.task import Built
 from autorl.seeds import evaluation_seeds
 from autorl.trainers._shared import not_finite
-from autorl.trainers.sb3.streams import preserved
+from autorl.trainers._streams import preserved
 from autorl.trainers.trl.guard import Guard
 from autorl.types import Report, Segment
 

@@ -1,4 +1,4 @@
-"""Random streams of a segment: SB3 draws from the global generators of Python, NumPy and torch."""
+"""Random streams of a segment: SB3 and TRL draw from the global generators of Python, NumPy and torch."""
 
 from __future__ import annotations
 

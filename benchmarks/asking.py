@@ -1,0 +1,27 @@
+"""One of our optimizers, asked one proposal at a time on a function of configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Objective = Callable[[Mapping[str, Any], int, int], float | None]
+"""configuration, first step, last step -> a score, larger is better; None when the budget is used up."""
+
+
+def play(optimizer: Any, repeat: int, objective: Objective) -> None:
+    """Ask and tell until the optimizer is done or the budget is; `repeat` seeds every ask."""
+    from autorl import seeds
+    from autorl.types import Done, Proposal, Proposed, Scored
+
+    made: list[Proposal] = []
+    while not isinstance(answer := optimizer.ask(seeds.generator(repeat, "ask", len(made))), Done):
+        assert isinstance(answer, Proposal), f"{type(optimizer).__name__} waits with nothing in flight"
+        start = 0 if answer.resume_from is None else made[answer.resume_from].until
+        value = objective(answer.config, start, answer.until)
+        if value is None:
+            return
+        number = len(made)
+        made.append(answer)
+        optimizer.observe(Proposed(number, answer))
+        optimizer.observe(Scored(number, (value,), reached=answer.until))
