@@ -236,6 +236,7 @@ def _manifest(connection: sqlite3.Connection, document: Mapping[str, Any], envir
         algorithm=name,
         environment=environment,
         steps=(document["fidelity"]["steps"],),
+        step_unit="optimizer_steps" if name.startswith("trl/") else "environment_steps",
         seeds=FrozenMap(tuning=seeds["tuning"], test=[*seeds["test"], *added]),
         licence="",
         objective=Objective(

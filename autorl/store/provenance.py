@@ -60,6 +60,16 @@ def engine_hash() -> str:
     return code_hash([*engine, root / "seeds.py"], root)
 
 
+def rlhf_hash() -> str:
+    """Hash of the code of this package that decides what an RLHF trainer computes, TRL's own left out."""
+    import autorl
+
+    root = Path(autorl.__file__).parent
+    tasks = [path for path in (root / "rlhf").glob("*.py") if path.name != "overoptimization.py"]  # reads results only
+    trainers = [*(root / "trainers" / "trl").glob("*.py"), root / "trainers" / "_streams.py"]
+    return code_hash([*tasks, *trainers, root / "seeds.py"], root)
+
+
 def code_hash(files: Iterable[Path], root: Path) -> str:
     """Hash of Python files by their path below `root`; comments, docstrings and layout do not count."""
     total = hashlib.sha256()

@@ -23,7 +23,7 @@ from autorl.executors.worker import NO_SPACE, Load
 from autorl.seeds import FIRST_TEST_SEED
 from autorl.spec import SeedsSection, Spec, thaw
 from autorl.store import Store
-from autorl.store.provenance import own_source
+from autorl.store.provenance import own_source, rlhf_hash
 from autorl.study.driver import Driver
 from autorl.study.result import Result, read_result
 from autorl.study.setup import check, make_executor, make_optimizer, trainer_loader
@@ -275,18 +275,20 @@ def with_more_test_seeds(spec: Spec, store: Store) -> Spec:
 
 
 _RECORDED = ("numpy", "scipy", "gymnasium", "numba", "optuna", "torch", "stable-baselines3", "cmaes")
+_RECORDED_RLHF = ("trl", "transformers", "accelerate", "datasets", "tokenizers")
 
 
 def _session(spec: Spec) -> dict[str, object]:
     """What a reader needs to train the same again: versions, the code that trains, and the kind of machine."""
     from autorl import __version__
 
+    trainers = {trainer.name.partition("/")[0] for trainer in spec.trainers.values()}
     versions = {}
-    for name in _RECORDED:
+    for name in (*_RECORDED, *(_RECORDED_RLHF if "trl" in trainers else ())):
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     machine = {"platform": platform.platform(), "machine": platform.machine(), "cores": os.cpu_count()}
-    source = own_source(engine=any(trainer.name.startswith("population/") for trainer in spec.trainers.values()))
+    source = own_source(engine="population" in trainers) | ({"rlhf": rlhf_hash()} if "trl" in trainers else {})
     python = platform.python_version()
     return {"version": __version__, "source": source, "python": python, "packages": versions, "cpu": cpu(), **machine}
 
