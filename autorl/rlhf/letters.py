@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from autorl.rlhf.sampling import sample
-from autorl.rlhf.task import Built, Pair, cached, resolve_options
+from autorl.rlhf.task import Built, Fixed, Pair, cached, resolve_options
 from autorl.seeds import digest
 from autorl.types import InputError
 
@@ -29,6 +29,7 @@ PROMPT, COMPLETION = 2, 12  # letters of a prompt; most tokens of a completion
 PEAK = 4  # good letters at which gold is best
 _VERSION = 1  # of everything the cached files depend on; raise it when that changes
 _HELD_OUT = 192  # of the 576 prompts there are
+_MODELS = 64  # most of an ensemble
 
 
 @dataclass(frozen=True)
@@ -140,36 +141,60 @@ def comparisons(
     return tuple(pairs)
 
 
-class GoldProxy:
-    """The task `letters-goldproxy`; see `autorl.rlhf.task.Task`."""
+class GoldProxy(Fixed):
+    """The task `letters-goldproxy`; see `autorl.rlhf.task.Task`.
+
+    Options:
+        pairs: comparisons drawn for the proxy; ties by gold are left out, about one in ten.
+        flips: share of them that is labelled the wrong way; held-out pairs are labelled right.
+        models: proxies in an ensemble. Above 1 there are signals `proxy_0`, `proxy_1`, ... beside `proxy`, each fitted
+            to a bootstrap sample of the comparisons; `reward.rule` puts them together.
+    """
 
     name = "letters-goldproxy"
-    options: Mapping[str, Any] = MappingProxyType({"pairs": 512, "flips": 0.2})
+    options: Mapping[str, Any] = MappingProxyType({"pairs": 512, "flips": 0.2, "models": 1})
     training = "proxy"
     selection = "gold"
     report = "gold"
-    signals = ("proxy", "gold")
+
+    def __init__(self, models: int = 1) -> None:
+        self.ensemble = tuple(f"proxy_{number}" for number in range(models)) if models > 1 else ()
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return ("proxy", *self.ensemble, "gold")
+
+    def with_options(self, options: Mapping[str, Any]) -> GoldProxy:
+        models = options.get("models", 1)
+        return type(self)(models) if isinstance(models, int) and 1 <= models <= _MODELS else self
+
+    def check_values(self, chosen: Mapping[str, Any]) -> None:
+        _check(chosen)
 
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
         chosen = resolve_options(self.options, options, self.name)
         _check(chosen)
         policy = reference(instance, folder)
+        models = chosen.pop("models", 1)  # fitted anew from the stored pairs: what is cached does not depend on it
         content = {"what": self.name, "version": _VERSION, "instance": instance, "options": chosen}
         data = cached(folder, self.name, content, lambda target: _write(target, policy, instance, chosen))
         stored = json.loads((data / "task.json").read_text(encoding="utf-8"))
+        pairs = tuple((a, b, c) for a, b, c in stored["pairs"])
+        proxies = bootstrapped(pairs, instance, models) if models > 1 else {}
         return Built(
             name=self.name,
             instance=instance,
             reference=policy,
             prompts=tuple(stored["prompts"]),
             held_out=tuple(stored["held_out"]),
-            pairs=tuple((a, b, c) for a, b, c in stored["pairs"]),
+            pairs=pairs,
             held_out_pairs=tuple((a, b, c) for a, b, c in stored["held_out_pairs"]),
             max_completion=COMPLETION,
-            signals={"proxy": LinearReward(np.array(stored["weights"])), "gold": golds},
+            signals={"proxy": LinearReward(np.array(stored["weights"])), **proxies, "gold": golds},
             training=self.training,
             selection=self.selection,
             report=self.report,
+            ensemble=tuple(proxies),
             bounds={"gold": (-4.0, 1.0), "win_rate": (0.0, 1.0), "distinct": (0.0, 1.0), "length": (0.0, COMPLETION)},
         )
 
@@ -292,8 +317,23 @@ def _check(options: Mapping[str, Any]) -> None:
     pairs, flips = options["pairs"], options["flips"]
     if isinstance(pairs, bool) or not isinstance(pairs, int) or pairs < 16:
         raise InputError(f"expected a whole number of at least 16, got {pairs!r}", key="environment.kwargs.pairs")
+    models = options.get("models", 1)
+    if isinstance(models, bool) or not isinstance(models, int) or not 1 <= models <= _MODELS:
+        raise InputError(f"expected a whole number in 1..{_MODELS}, got {models!r}", key="environment.kwargs.models")
     if isinstance(flips, bool) or not isinstance(flips, int | float) or not 0 <= flips < 0.5:
         raise InputError(f"expected a share in 0..0.5, got {flips!r}", key="environment.kwargs.flips")
+
+
+def bootstrapped(pairs: Sequence[Pair], instance: int, models: int) -> dict[str, LinearReward]:
+    """Reward models `proxy_0`, `proxy_1`, ..., each fitted to as many comparisons drawn with replacement.
+
+    They share the wrong labels of the comparisons: an ensemble tells what the sample leaves open, not what is false.
+    """
+    found = {}
+    for number in range(models):
+        drawn = _generator(instance, f"bootstrap {number}").integers(len(pairs), size=len(pairs))
+        found[f"proxy_{number}"] = LinearReward.fit([pairs[index] for index in drawn])
+    return found
 
 
 def _generator(instance: int, purpose: str) -> np.random.Generator:

@@ -1,7 +1,8 @@
 """The training signal of a run from flat options, so that any of them can be a hyperparameter of a search space.
 
     reward.signals: [proxy, "my_rewards:brevity"]   # of the task, or Python functions; default the task's own
-    reward.rule: uwo                                # over those: mean · wco · uwo (reward.weight: of the variance)
+    reward.rule: uwo                                # over those: mean · wco · uwo (reward.weight: of the variance);
+                                                    # without reward.signals over the ensemble of the task
     reward.process: "autorl.rlhf.sorting:steps"     # process rewards, a list per completion
     reward.process_weight: 0.5                      # reward.process_clip: threshold of Clip, reward.process_delta: true
     reward.length_limit: 12                         # soft overlong penalty; reward.length_buffer, reward.length_weight
@@ -22,6 +23,7 @@ from autorl.rlhf.task import Built, Signal
 from autorl.types import InputError
 
 PREFIX = "reward."
+_SIGNALS = f"{PREFIX}signals"
 _PLAIN = (
     *("signals", "rule", "weight", "process", "process_weight", "process_clip", "process_delta"),
     *("length_limit", "length_buffer", "length_weight", "lagrange_rate", "lagrange_ceiling"),
@@ -42,12 +44,13 @@ def is_option(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def check(names: Collection[str], signals: Collection[str]) -> None:
+def check(names: Collection[str], signals: Collection[str], ensemble: Collection[str] | None = None) -> None:
     """Raise `InputError` for an option of the reward that does not exist, or needs another that is not given.
 
     Args:
         names: hyperparameters, those of the trainer among them.
         signals: of the task.
+        ensemble: of the task; None = it is not asked whether a rule has anything to put together.
     """
     given = {name.removeprefix(PREFIX) for name in names if is_option(name)}
     for option in sorted(given):
@@ -64,6 +67,12 @@ def check(names: Collection[str], signals: Collection[str]) -> None:
             )
         if option in _NEEDS and _NEEDS[option] not in given:
             raise InputError(f"means nothing without {PREFIX}{_NEEDS[option]}", key=PREFIX + option)
+    if ensemble is not None and not ensemble and "rule" in given and "signals" not in given:
+        raise InputError(
+            f"puts several signals together: name them with {_SIGNALS}, or make a task that has an ensemble "
+            "(letters-goldproxy: models: 4)",
+            key=f"{PREFIX}rule",
+        )
     if any(option.startswith("lagrange_") for option in given) and not any(_is_limit(option) for option in given):
         raise InputError("means nothing without a constraint such as reward.length.at_most", key="reward.lagrange_rate")
 
@@ -73,11 +82,33 @@ def without(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if not is_option(name)}
 
 
-def trained_on(options: Mapping[str, Any], training: str) -> frozenset[str]:
+def trained_on(options: Mapping[str, Any], training: str, ensemble: Collection[str] = ()) -> frozenset[str]:
     """Names of the signals a run with these options is trained on: a study must not select by one of them."""
-    names = options.get(f"{PREFIX}signals", (training,))
     limits = (name.removeprefix(PREFIX) for name in options if is_option(name) and _is_limit(name))
-    return frozenset({*((names,) if isinstance(names, str) else names), *(name.rpartition(".")[0] for name in limits)})
+    return frozenset({*_names(options, training, ensemble), *(name.rpartition(".")[0] for name in limits)})
+
+
+def maybe_trained_on(
+    options: Mapping[str, Any], choices: Mapping[str, Collection[Any]], training: str, ensemble: Collection[str] = ()
+) -> frozenset[str]:
+    """As `trained_on`, of any run of a study: what it may be made to train on by a configuration of its space.
+
+    Args:
+        options: hyperparameters given to the trainer.
+        choices: hyperparameters of the space; the values each can take, none for a number.
+        training: signal of the task.
+        ensemble: signals of the task.
+    """
+    found = trained_on({**dict.fromkeys(set(choices) - {_SIGNALS}), **options}, training, ensemble)
+    listed = (trained_on({_SIGNALS: names}, training, ensemble) for names in choices.get(_SIGNALS, ()))
+    return found.union(*listed)
+
+
+def _names(options: Mapping[str, Any], training: str, ensemble: Collection[str]) -> tuple[str, ...]:
+    """The signals put together."""
+    default = tuple(ensemble) if ensemble and f"{PREFIX}rule" in options else (training,)
+    names = options.get(_SIGNALS, default)
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def assemble(built: Built, options: Mapping[str, Any]) -> Signal:
@@ -95,8 +126,7 @@ def assemble(built: Built, options: Mapping[str, Any]) -> Signal:
     """
     check(options, built.signals)
     chosen = {name.removeprefix(PREFIX): value for name, value in options.items() if is_option(name)}
-    names = chosen.get("signals", (built.training,))
-    parts = [_signal(built, name) for name in ((names,) if isinstance(names, str) else names)]
+    parts = [_signal(built, name) for name in _names(options, built.training, built.ensemble)]
     reward = ensemble(parts, chosen.get("rule", "mean"), chosen.get("weight", 0.5)) if len(parts) != 1 else parts[0]
     if "process" in chosen:
         reward = with_process(

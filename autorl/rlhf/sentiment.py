@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from autorl.rlhf.letters import SPECIAL, fit_policy, new_policy, write_tokenizer
-from autorl.rlhf.task import Built, cached, resolve_options
+from autorl.rlhf.task import Built, Fixed, cached, resolve_options
 from autorl.seeds import digest
 from autorl.types import InputError
 
@@ -126,7 +126,7 @@ def gold(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
     return [float(_analyser().polarity_scores(text)["compound"]) for text in completions]
 
 
-class TinySentiment:
+class TinySentiment(Fixed):
     """The task `tiny-sentiment`; see `autorl.rlhf.task.Task`.
 
     Options:
@@ -141,11 +141,14 @@ class TinySentiment:
     report = "gold"
     signals = ("proxy", "gold")
 
-    def build(self, instance: int, folder: Path, **options: Any) -> Built:
-        chosen = resolve_options(self.options, options, self.name)
+    def check_values(self, chosen: Mapping[str, Any]) -> None:
         for name, value in chosen.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"expected a whole number above 0, got {value!r}", key=f"environment.kwargs.{name}")
+
+    def build(self, instance: int, folder: Path, **options: Any) -> Built:
+        chosen = resolve_options(self.options, options, self.name)
+        self.check_values(chosen)
         if importlib.util.find_spec("vaderSentiment") is None:
             raise InputError("tiny-sentiment needs its gold: pip install vaderSentiment==3.3.2", key="environment")
         archive = Path(os.environ.get("AUTORL_RATINGS") or folder / ARCHIVE)

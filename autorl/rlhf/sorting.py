@@ -18,7 +18,7 @@ import numpy as np
 
 from autorl.rlhf.letters import SPECIAL, fit_policy, new_policy, write_tokenizer
 from autorl.rlhf.sampling import sample
-from autorl.rlhf.task import Built, Signal, cached, resolve_options
+from autorl.rlhf.task import Built, Fixed, Signal, cached, resolve_options
 from autorl.seeds import digest
 from autorl.types import InputError
 
@@ -84,7 +84,7 @@ class Probe:
         return {"greedy": float(np.mean(exact(asked, likeliest.texts))), "pass_at_8": float(solved.mean())}
 
 
-class SortVerifiable:
+class SortVerifiable(Fixed):
     """The task `sort-verifiable`; see `autorl.rlhf.task.Task`.
 
     Options:
@@ -99,6 +99,9 @@ class SortVerifiable:
     selection = "exact"
     report = "exact"
     signals = ("reward", "exact", "position")
+
+    def check_values(self, chosen: Mapping[str, Any]) -> None:
+        _check(chosen)
 
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
         chosen = resolve_options(self.options, options, self.name)

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from autorl.types import InputError
@@ -51,6 +52,7 @@ class Built:
         training: the signal a policy is trained on.
         selection: the metric a study selects by unless it says otherwise; never the training signal, never a loss.
         report: the metric results are reported in; win rates are by this signal where it is one.
+        ensemble: signals that `reward.rule` puts together unless `reward.signals` names others; empty = none.
         bounds: smallest and largest value of a metric, where known.
         probe: further metrics of a policy that no signal gives (greedy accuracy, pass@k): called with the policy, the
             tokenizer, held-out prompts and a seed.
@@ -68,6 +70,7 @@ class Built:
     report: str
     pairs: tuple[Pair, ...] = ()
     held_out_pairs: tuple[Pair, ...] = ()
+    ensemble: tuple[str, ...] = ()
     bounds: Mapping[str, tuple[float, float]]
     probe: Callable[[Any, Any, Sequence[str], int], dict[str, float]] | None = None
 
@@ -79,6 +82,7 @@ class Task(Protocol):
         options: the knobs of the task with their defaults, e.g. `pairs: 512`, `flips: 0.2`.
         training, selection, report: as in `Built`.
         signals: names of the signals a built task has.
+        ensemble: as in `Built`.
     """
 
     @property
@@ -99,6 +103,17 @@ class Task(Protocol):
     @property
     def signals(self) -> Sequence[str]: ...
 
+    @property
+    def ensemble(self) -> Sequence[str]: ...
+
+    def with_options(self, options: Mapping[str, Any]) -> Task:
+        """The task whose names are those these options make. Nothing is built, and no value is checked (`check`)."""
+        ...
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise `InputError` for options that cannot be built, before a study begins."""
+        ...
+
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
         """The task's instance, from `folder` if it was built before: a function of (instance, options) alone.
 
@@ -108,13 +123,32 @@ class Task(Protocol):
         ...
 
 
+class Fixed:
+    """What tasks share whose names are the same whatever their options."""
+
+    name = ""
+    options: Mapping[str, Any] = MappingProxyType({})
+    ensemble: Sequence[str] = ()
+
+    def with_options(self, options: Mapping[str, Any]) -> Any:
+        """The task itself."""
+        return self
+
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise `InputError` for an option the task does not have, or one out of range."""
+        self.check_values(resolve_options(self.options, options, self.name))
+
+    def check_values(self, chosen: Mapping[str, Any]) -> None:
+        """Raise `InputError` for a value out of range; `chosen` has every option."""
+
+
 def tasks() -> tuple[str, ...]:
     """The names of the tasks that come with the package."""
     return tuple(_TASKS)
 
 
-def task(name: str) -> Task:
-    """The task of that name.
+def task(name: str, kwargs: Mapping[str, Any] | None = None) -> Task:
+    """The task of that name, as the environment arguments of a study make it.
 
     Raises:
         InputError: there is none; the message names those there are.
@@ -123,7 +157,7 @@ def task(name: str) -> Task:
         raise InputError(f"unknown RLHF task {name!r}; there are {', '.join(_TASKS)}", key="environment")
     module, _, attribute = _TASKS[name].partition(":")
     found: Task = getattr(importlib.import_module(module), attribute)
-    return found
+    return found.with_options(kwargs) if kwargs else found
 
 
 def resolve_options(known: Mapping[str, Any], given: Mapping[str, Any], name: str) -> dict[str, Any]:

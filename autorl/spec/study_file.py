@@ -321,7 +321,9 @@ def _fill_defaults(data: dict[str, Any]) -> None:
         environment = data.get("environment")
         task = environment.get("id") if isinstance(environment, Mapping) else environment
         if isinstance(task, str):
-            metric = "best_of_16" if name == "trl/reward" else find_task(task).selection
+            kwargs = environment.get("kwargs") if isinstance(environment, Mapping) else None
+            found = find_task(task, kwargs if isinstance(kwargs, Mapping) else None)
+            metric = "best_of_16" if name == "trl/reward" else found.selection
             data["objective"] = {"metric": metric, "reduce": "best"}
     if isinstance(name, str) and name.startswith("python:"):
         data.setdefault("fidelity", {"steps": 1, "evaluations": 1, "episodes": 1})

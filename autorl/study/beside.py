@@ -27,7 +27,7 @@ def beside(query: Query, spec: Spec, proposal: int) -> dict[str, float]:
     """
     if spec.environment.id not in tasks():
         return {}
-    about = task(spec.environment.id)
+    about = task(spec.environment.id, spec.environment.kwargs)
     wanted = dict.fromkeys((about.report, REFERENCE + about.report, about.selection, about.training, *_ALWAYS))
     own = {objective.metric for objective in spec.objective}
     found = {name: _mean(query, proposal, name) for name in wanted if name not in own}
@@ -38,7 +38,7 @@ def proxy_caveat(spec: Spec, metrics: Mapping[str, float]) -> str | None:
     """What selecting by the training signal has led to, measured on test seeds."""
     if not spec.allow_proxy_selection or spec.environment.id not in tasks():
         return None
-    about = task(spec.environment.id)
+    about = task(spec.environment.id, spec.environment.kwargs)
     if about.training not in {objective.metric for objective in spec.objective}:
         return None
     text = f"selected by {about.training!r}, the signal it was trained on"

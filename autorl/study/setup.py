@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+from typing import Any
 
 from autorl import executors, optimizers, trainers
 from autorl.executors.worker import Load, from_folder
@@ -40,7 +41,8 @@ def _check(spec: Spec, load: Load) -> None:
         loaded = load(trainer)
         loaded.check(spec.environment.resolve(), own)
         if isinstance(loaded, KnowsObjectives) and not spec.allow_proxy_selection:
-            loaded.check_objective(spec.environment.resolve(), [objective.metric for objective in spec.objective])
+            metrics = [objective.metric for objective in spec.objective]
+            loaded.check_objective(spec.environment.resolve(), metrics, _choices(spec, prefix))
         if isinstance(loaded, KnowsSeeds):
             loaded.check_seeds(spec.plan.tuning, "tuning")
             loaded.check_seeds(spec.plan.test if spec.test.top else (), "test")
@@ -49,6 +51,12 @@ def _check(spec: Spec, load: Load) -> None:
         message = f"every member of a population trains every tuning seed: {spec.optimizer.name} cannot race"
         raise InputError(message, key="evaluation.seeds")
     executors.check(executor_name(spec), executor_limits(spec), spec.executor.devices)
+
+
+def _choices(spec: Spec, prefix: str) -> dict[str, tuple[Any, ...]]:
+    """The hyperparameters of one trainer and the values each can take; none for a number."""
+    found = spec.search_space.hyperparameters
+    return {name.removeprefix(prefix): item.choices for name, item in found.items() if name.startswith(prefix)}
 
 
 def make_optimizer(spec: Spec, load: Load) -> Optimizer:

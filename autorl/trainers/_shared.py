@@ -33,8 +33,13 @@ class KnowsSeeds(Protocol):
 class KnowsObjectives(Protocol):
     """A trainer some of whose metrics are no measure of success."""
 
-    def check_objective(self, environment: EnvironmentSpec, metrics: Sequence[str]) -> None:
-        """Raise `InputError` if a study should not select by one of these metrics. Called before a study."""
+    def check_objective(
+        self, environment: EnvironmentSpec, metrics: Sequence[str], choices: Mapping[str, Collection[Any]]
+    ) -> None:
+        """Raise `InputError` if a study should not select by one of these metrics. Called before a study.
+
+        `choices` are the hyperparameters of its space and the values each can take, none for a number.
+        """
         ...
 
 

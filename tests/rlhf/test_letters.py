@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from autorl.rlhf.letters import GOLDPROXY, LETTERS, LinearReward, Source, counts, gold, split_prompts
+from autorl.rlhf.letters import GOLDPROXY, LETTERS, LinearReward, Source, bootstrapped, counts, gold, split_prompts
+from autorl.rlhf.letters_pairs import PAIRS
+from autorl.rlhf.reward_options import assemble
 from autorl.rlhf.task import build, cached, task, tasks
 from autorl.types import InputError
 
@@ -71,6 +73,8 @@ def test_the_source_ends_sequences_and_prefers_what_its_table_says():
         ({"flips": 0.5}, "flips"),
         ({"flip": 0.1}, "kwargs"),
         ({"instance": -1}, "instance"),
+        ({"models": 0}, "models"),
+        ({"models": 65}, "models"),
     ],
 )
 def test_options_out_of_range_are_input_errors(kwargs, key, tmp_path):
@@ -108,6 +112,53 @@ def test_a_folder_is_made_once_for_the_same_content_and_whole_or_not_at_all(tmp_
         cached(tmp_path, "thing", {"a": 3}, fails)
     third = cached(tmp_path, "thing", {"a": 3}, make)
     assert sorted(path.name for path in third.iterdir()) == ["content.json", "data"]
+
+
+def test_an_ensemble_is_fitted_to_resampled_comparisons():
+    """Models differ from each other and from the fit to all comparisons, and agree with it on what is clear."""
+    rng = np.random.default_rng(1)
+    texts = [" ".join(LETTERS[letter] for letter in rng.integers(24, size=8)) for _ in range(600)]
+    pairs = [("", *sorted(two, key=gold, reverse=True)) for two in zip(texts[::2], texts[1::2], strict=True)]
+    found = bootstrapped(pairs, 0, 5)
+    assert list(found) == [f"proxy_{number}" for number in range(5)]
+    weights = np.array([model.weights for model in found.values()])
+    assert len(np.unique(weights, axis=0)) == 5
+    assert (bootstrapped(pairs, 0, 3)["proxy_2"].weights == weights[2]).all()
+    assert (bootstrapped(pairs, 1, 3)["proxy_2"].weights != weights[2]).any()
+    whole = LinearReward.fit(pairs).weights
+    bad = [LETTERS.index(letter) for letter in "ghij"]
+    assert whole[bad].max() < 0
+    assert weights[:, bad].max() < 0
+    assert np.abs(weights.mean(axis=0) - whole).mean() < weights.std(axis=0).mean()
+
+
+def test_the_names_of_an_ensemble_are_known_before_it_is_built():
+    assert task("letters-goldproxy").signals == ("proxy", "gold")
+    four = task("letters-goldproxy", {"instance": 3, "models": 4})
+    assert four.signals == ("proxy", "proxy_0", "proxy_1", "proxy_2", "proxy_3", "gold")
+    assert four.ensemble == four.signals[1:5]
+    with pytest.raises(InputError, match="models"):
+        four.check({"models": 0})
+    with pytest.raises(InputError, match="no option 'models'"):
+        PAIRS.check({"models": 4})
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_one_model_is_the_task_as_it_was_and_a_rule_puts_several_together():
+    pytest.importorskip("transformers", reason="needs the extra rlhf")
+    one, four = build("letters-goldproxy", {}), build("letters-goldproxy", {"models": 4})
+    assert set(one.signals) == {"proxy", "gold"}
+    assert four.reference == one.reference
+    assert four.pairs == one.pairs
+    assert (four.signals["proxy"].weights == one.signals["proxy"].weights).all()
+    batch = (["a b"] * 3, ["a b c", "g h", "k l m n"])
+    table = np.array([four.signals[f"proxy_{number}"](*batch) for number in range(4)])
+    assert assemble(four, {})(*batch) == one.signals["proxy"](*batch)
+    assert assemble(four, {"reward.rule": "wco"})(*batch) == pytest.approx(table.min(axis=0))
+    uwo = {"reward.rule": "uwo", "reward.weight": 2.0, "reward.signals": ("proxy_0", "proxy_1")}
+    expected = table[:2].mean(axis=0) - 2.0 * table[:2].var(axis=0)
+    assert assemble(four, uwo)(*batch) == pytest.approx(expected)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autorl.rlhf.reward_options import assemble, check, is_option, trained_on
+from autorl.rlhf.reward_options import assemble, check, is_option, maybe_trained_on, trained_on
 from autorl.rlhf.task import Built
 from autorl.types import InputError
 
@@ -47,6 +47,21 @@ def test_ensembles_over_signals():
     assert score(signals=both, rule="wco") == [0.0, 0.0]
     assert score(signals=both, rule="uwo", weight=0.2) == pytest.approx([1.05, 0.45])
     assert score(signals="other") == score(signals=("other",)) == [0.0, 1.0]
+
+
+def test_a_rule_alone_is_over_the_ensemble_of_the_task():
+    built = replace(BUILT, ensemble=("proxy", "other"))
+    assert assemble(built, {})(*BATCH) == [3.0, 0.0]
+    assert assemble(built, {"reward.rule": "wco"})(*BATCH) == [0.0, 0.0]
+    assert assemble(built, {"reward.rule": "wco", "reward.signals": "gold"})(*BATCH) == [0.0, 1.0]
+
+
+def test_a_rule_with_nothing_to_put_together_is_refused_before_a_study():
+    check(["reward.rule"], BUILT.signals)
+    check(["reward.rule"], BUILT.signals, ensemble=("proxy", "other"))
+    check(["reward.rule", "reward.signals"], BUILT.signals, ensemble=())
+    with pytest.raises(InputError, match="puts several signals together"):
+        check(["reward.rule"], BUILT.signals, ensemble=())
 
 
 def test_a_python_function_is_a_signal(tmp_path, monkeypatch):
@@ -122,3 +137,13 @@ def test_what_a_run_is_trained_on():
     assert trained_on({"learning_rate": 0.1}, "proxy") == {"proxy"}
     assert trained_on({"reward.signals": ("other", "gold")}, "proxy") == {"other", "gold"}
     assert trained_on({"reward.gold.at_least": 0.1}, "proxy") == {"proxy", "gold"}
+    assert trained_on({"reward.rule": "mean"}, "proxy", ("proxy_0", "proxy_1")) == {"proxy_0", "proxy_1"}
+
+
+def test_what_some_configuration_of_a_space_is_trained_on():
+    numbers = {"learning_rate": (), "reward.kl.at_most": ()}
+    assert maybe_trained_on({}, numbers, "proxy") == {"proxy", "kl"}
+    listed = {"reward.signals": ("proxy", ("other", "gold"))}
+    assert maybe_trained_on({}, listed, "proxy") == {"proxy", "other", "gold"}
+    assert maybe_trained_on({"reward.signals": "gold"}, {}, "proxy") == {"gold"}
+    assert maybe_trained_on({}, {"reward.rule": ("mean", "wco")}, "proxy", ("one", "two")) == {"one", "two"}

@@ -91,6 +91,7 @@ def test_a_weight_of_the_reward_may_change_in_training_and_a_limit_may_not(tmp_p
         ("trl/ppo", ["reward.rul"], "unknown option"),
         ("trl/rloo", ["reward.kl.at_most"], "no signal 'kl'"),
         ("trl/dpo", ["reward.length.at_most"], "learns from data"),
+        ("trl/rloo", ["reward.rule"], "puts several signals together"),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_study(name, names, message):
@@ -109,3 +110,41 @@ def test_a_study_may_not_select_by_a_signal_it_is_made_to_train_on():
     for options in ({"reward.signals": ("exact",)}, {"reward.exact.at_least": 0.5}):
         with pytest.raises(InputError, match="trains on"):
             load(TrainerSpec("trl/rloo", FrozenMap(options))).check_objective(TASK, ["exact"])
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"reward.signals": {"type": "categorical", "choices": ["reward", ["position", "exact"]]}},
+        {"reward.exact.at_least": {"type": "float", "lower": 0.1, "upper": 0.9}},
+    ],
+)
+def test_a_study_may_not_select_by_a_signal_that_its_space_can_make_it_train_on(extra):
+    """`reward.signals` and constraints in the space count like those of the trainer, in an algorithm choice too."""
+    from autorl.spec import load_spec
+    from autorl.study.setup import check, trainer_loader
+
+    rate = {"learning_rate": {"type": "float", "lower": 1e-4, "upper": 1e-2, "scale": "log"}}
+    study = {"environment": "sort-verifiable", "fidelity": {"steps": 10}, "budget": {"runs": 3}}
+    study["objective"] = {"metric": "exact", "reduce": "best"}
+    one = study | {"trainer": "trl/rloo", "space": rate | extra}
+    several = study | {"algorithms": {name: {"trainer": f"trl/{name}", "space": rate | extra} for name in ("rloo",)}}
+    for refused in (one, several):
+        spec = load_spec(refused)
+        with pytest.raises(InputError, match="'exact' is what sort-verifiable trains on"):
+            check(spec, trainer_loader(spec))
+        allowed = load_spec(refused | {"allow_proxy_selection": True})
+        check(allowed, trainer_loader(allowed))
+    plain = load_spec(one | {"space": rate})
+    check(plain, trainer_loader(plain))
+
+
+def test_a_model_of_an_ensemble_is_no_objective_either():
+    ensemble = EnvironmentSpec("letters-goldproxy", FrozenMap(models=3))
+    found = load(TrainerSpec("trl/rloo"))
+    found.check(ensemble, ["reward.rule", "reward.proxy_2.at_most"])
+    found.check_objective(ensemble, ["gold"])
+    with pytest.raises(InputError, match="trains on"):
+        found.check_objective(ensemble, ["proxy_1"])
+    with pytest.raises(InputError, match="no signal 'proxy_3'"):
+        found.check(ensemble, ["reward.proxy_3.at_most"])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from autorl.rlhf import reward_options
-from autorl.rlhf.task import Built, Task, build, resolve_options, task, tasks
+from autorl.rlhf.task import Built, Task, build, task, tasks
 from autorl.trainers._shared import Change, check_continuation
 from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.guard import PATIENCE
@@ -53,10 +54,9 @@ class RLHFTrainer:
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """The task and its options must exist, and every name be a hyperparameter of the method."""
         found = find_task(environment)
-        options = {name: value for name, value in environment.kwargs.items() if name != "instance"}
-        resolve_options(found.options, options, found.name)
+        found.check({name: value for name, value in environment.kwargs.items() if name != "instance"})
         names = {*hyperparameters, *self.defaults}
-        reward_options.check(names, found.signals)
+        reward_options.check(names, found.signals, found.ensemble)
         own = {name for name in names if not reward_options.is_option(name)}
         if own != names and not self.scores:
             raise InputError(f"trl/{self.name} learns from data: it has no reward to change", key=min(names - own))
@@ -66,12 +66,21 @@ class RLHFTrainer:
         """Raise `InputError` for a name the method does not have."""
         raise NotImplementedError
 
-    def check_objective(self, environment: EnvironmentSpec, metrics: Sequence[str]) -> None:
-        """Raise `InputError` if a study would select by what it trains on: the signal itself, or a loss."""
+    def check_objective(
+        self,
+        environment: EnvironmentSpec,
+        metrics: Sequence[str],
+        choices: Mapping[str, Collection[Any]] = MappingProxyType({}),
+    ) -> None:
+        """Raise `InputError` if a study would select by what it trains on: the signal itself, or a loss.
+
+        Signals that only some configurations of the space train on are refused too, and so is every model of an
+        ensemble: they were fitted to the same comparisons.
+        """
         found = find_task(environment)
-        trained = reward_options.trained_on(self.defaults, found.training)
+        trained = reward_options.maybe_trained_on(self.defaults, choices, found.training, found.ensemble)
         for metric in metrics:
-            if metric in trained or metric == found.training or metric in _NEVER:
+            if metric in {*trained, found.training, *found.ensemble, *_NEVER}:
                 raise InputError(
                     f"{metric!r} is what {found.name} trains on: selecting by it finds the configuration that exploits "
                     f"it hardest. Select by {found.selection!r}, or say `allow_proxy_selection: true`",
@@ -87,7 +96,7 @@ def find_task(environment: EnvironmentSpec) -> Task:
     """
     if environment.id is None:
         raise InputError(f"names no task; there are {', '.join(tasks())}", key="environment")
-    return task(environment.id)
+    return task(environment.id, environment.kwargs)
 
 
 def build_task(environment: EnvironmentSpec) -> Built:
