@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.reductions import parse_reduction
-from autorl.types import Failed, Outcome, ProposalId, Scored, Status
+from autorl.types import Event, Failed, Outcome, ProposalId, Proposed, Scored, Status
 
 COST_METRICS = ("wall_seconds", "environment_steps")
 
@@ -273,17 +273,20 @@ class Worst:
 class Ranking:
     """Who is best: highest fidelity, then most seeds, then score; ties by mean, spread, earliest. A fold over events.
 
-    Feasible proposals come before infeasible ones, the least infeasible first. With several objectives the first
-    decides here; `front` gives the Pareto set.
+    Feasible proposals come before infeasible ones, the least infeasible first; at equal fidelity provisional ones come
+    last. With several objectives the first decides here; `front` gives the Pareto set.
     """
 
     def __init__(self) -> None:
         self._scored: dict[ProposalId, Scored] = {}
+        self._provisional: set[ProposalId] = set()
         self._best: ProposalId | None = None
 
-    def observe(self, event: Scored | Failed) -> None:
+    def observe(self, event: Event) -> None:
         """A `Scored` replaces an earlier one of its proposal; a `Failed` leaves the ranking as it is."""
-        if isinstance(event, Failed):
+        if isinstance(event, Proposed) and event.proposal.provisional:
+            self._provisional.add(event.id)
+        if not isinstance(event, Scored):
             return
         superseded = event.proposal in self._scored
         self._scored[event.proposal] = event
@@ -321,7 +324,8 @@ class Ranking:
         scored = self._scored[proposal]
         spread = scored.spread[0] if scored.spread else 0.0
         mean = scored.mean[0] if scored.mean else scored.values[0]
-        return (_infeasibility(scored), -scored.reached, -scored.n_seeds, -scored.values[0], -mean, spread, proposal)
+        fidelity = (-scored.reached, proposal in self._provisional, -scored.n_seeds)
+        return (_infeasibility(scored), *fidelity, -scored.values[0], -mean, spread, proposal)
 
 
 def _infeasibility(scored: Scored) -> float:

@@ -229,6 +229,8 @@ class Proposal:
         member: slot of a population, bracket or arm; opaque to the driver.
         origin: why, for people ("default", "explore learning_rate x 1.2").
         meta: JSON: everything a later `observe(Proposed)` needs to rebuild the optimizer's state.
+        provisional: its score is no ground to choose it by, because its agent was picked among several on the way; it
+            ranks after every other proposal of its length.
     """
 
     config: Config
@@ -237,6 +239,7 @@ class Proposal:
     member: str | None = None
     origin: str = ""
     meta: FrozenMap = field(default_factory=FrozenMap)
+    provisional: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autorl.evaluation import Constraint, Curve, Judge, Objective, Ranking, SeedValue, Worst, join
-from autorl.types import Failed, Outcome, Report, Scored, Status
+from autorl.types import Config, Failed, Outcome, Proposal, Proposed, Report, Scored, Status
 
 
 def curve_of(values, status=Status.DONE, metric="m", **cost):
@@ -279,6 +279,24 @@ def test_fidelity_comes_before_score_and_seeds_before_luck():
     ranking.observe(Scored(1, (99.0,), n_seeds=3, reached=50))
     ranking.observe(Scored(2, (50.0,), n_seeds=1, reached=100))
     assert ranking.ordered() == [0, 2, 1]
+
+
+def test_a_provisional_score_ranks_after_every_other_of_its_length():
+    ranking = Ranking()
+    for number, until, provisional in [
+        (0, 100, False),
+        (1, 100, True),
+        (2, 50, False),
+        (3, 100, True),
+        (4, 100, False),
+    ]:
+        ranking.observe(Proposed(number, Proposal(Config({}), until, provisional=provisional)))
+    for number, value, reached in [(1, 9.0, 100), (3, 8.0, 100), (2, 99.0, 50)]:
+        ranking.observe(Scored(number, (value,), n_seeds=3, reached=reached))
+    assert ranking.ordered() == [1, 3, 2]
+    ranking.observe(Scored(4, (5.0,), n_seeds=3, reached=100))
+    ranking.observe(Scored(0, (1.0,), n_seeds=1, reached=100))
+    assert ranking.ordered() == [4, 0, 1, 3, 2]
 
 
 def test_a_saturated_aggregate_is_decided_by_mean_then_spread_then_age():

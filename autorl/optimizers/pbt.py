@@ -18,6 +18,12 @@ lead: on seven landscapes that come with the package the ranking of configuratio
 -0.10 to 0.48 after a tenth of a run, and by 0.70 to 0.88 after half. Replacing from the start, a population of SAC on
 Pendulum-v1 loses all members that learn to those that do not yet get worse.
 
+A member that copied others has an agent that was picked for being ahead, and luck is a part of that: its score is
+provisional. In the end the best schedules found so are trained from step 0 again, within the same budget, and compete
+by that score with the members that copied nobody (`retrain`; with 0 everybody competes by the score they have). On DQN
+for CartPole-v1 the winners of populations scored 305 on tuning seeds, their schedules 175 on others, and those of
+random search 231 and 197.
+
 With several `frequencies` [2] the population is split into as many parts, of which each evolves more rarely than the
 one before, so that what pays at once does not crowd out what pays late. When a part evolves, its second-lowest quarter
 takes better agents from other parts: from a slower part with their configuration, from a faster one with the changeable
@@ -36,9 +42,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from autorl.optimizers._retraining import Retraining
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option
 from autorl.optimizers.hyperband import may_go_on, merit
-from autorl.types import Config, Done, Event, FrozenMap, InputError, Proposal, ProposalId, Proposed, Wait
+from autorl.types import Config, Done, Event, FrozenMap, InputError, Proposal, ProposalId, Proposed, Scored, Wait
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +55,9 @@ POPULATIONS = (8, 64)  # members when the study's budget is unlimited, and at mo
 
 @dataclass(frozen=True)
 class PBTOptions:
-    population: int | None = option(None, "members; null: as many full-length runs as the budget affords", minimum=2)
+    population: int | None = option(
+        None, "members; null: as many full-length runs as the budget affords beside those of `retrain`", minimum=2
+    )
     generations: int = option(10, "segments of equal length between which members exploit and explore", minimum=2)
     selection: str = option("truncation", "who is replaced by whom", choices=("truncation", "tournament"))
     quantile: float = option(
@@ -61,6 +70,12 @@ class PBTOptions:
     resample: float = option(0.25, "probability that explore draws a hyperparameter anew", minimum=0.0, maximum=1.0)
     ready: float = option(
         0.5, "part of the horizon before which only failed members are replaced", minimum=0.0, maximum=1.0
+    )
+    retrain: int | None = option(
+        None,
+        "so many schedules of members that copied others are trained from step 0 again in the end, and judged by that; "
+        "0: members are judged as they are; null: a quarter of the budget, up to a third of the population",
+        minimum=0,
     )
     synchronous: bool = option(True, "decide a generation when all of it is scored, not each member on its own")
     frequencies: int = option(1, "parts of the population; each evolves more rarely than the one before", minimum=1)
@@ -87,6 +102,7 @@ class Population(BaseOptimizer[O]):
 
     Attributes:
         population: number of members.
+        retrain: number of schedules that are trained again in the end.
         steps: where the generations end; the last is the horizon.
     """
 
@@ -95,12 +111,13 @@ class Population(BaseOptimizer[O]):
 
     def __init__(self, problem: Problem, options: O) -> None:
         super().__init__(problem, options)
-        self.population = options.population or _affordable(problem.budget)
+        self.population, self.retrain = _sizes(problem.budget, options)
         _check(problem, options, self.population, type(self).__name__.lower())
         count = min(options.generations, problem.horizon)
         self.steps = tuple(-(-problem.horizon * part // count) for part in range(1, count + 1))
         self._generations: list[dict[int, ProposalId]] = [{} for _ in self.steps]  # the proposal of each member
         self._reached = [-1] * self.population  # generation of each member's last proposal
+        self._retraining = Retraining(self.history, problem.horizon)
 
     @abstractmethod
     def _explore(self, donor: Record, generation: int, rng: np.random.Generator) -> tuple[Config, FrozenMap]:
@@ -113,13 +130,23 @@ class Population(BaseOptimizer[O]):
         last = len(self.steps) - 1
         behind = sorted((reached, member) for member, reached in enumerate(self._reached) if reached < last)
         if not behind:
-            return Done()
+            return self._again()
         for reached, member in behind:
             if reached < 0:
                 return self._first(member, rng)
             if self._decidable(member, reached):
                 return self._next(member, reached + 1, rng)
         return Wait()
+
+    def _again(self) -> Proposal | Wait | Done:
+        """What is trained when all members are at the end."""
+        if not self.retrain:
+            return Done()
+        ends = self._known(len(self.steps) - 1)
+        if len(ends) < self.population:
+            return Wait()
+        picked = [one for one in ends if one.proposal.provisional and isinstance(one.result, Scored)]
+        return self._retraining.ask(sorted(picked, key=merit)[: self.retrain])
 
     def _decidable(self, member: int, generation: int) -> bool:
         """Whether what decides the way of `member` on from `generation` is known."""
@@ -148,7 +175,8 @@ class Population(BaseOptimizer[O]):
             return Proposal(self.problem.space.sample(rng), until, None, str(member), "random: nobody survived", meta)
         copy = self._select(own, known, ranked, generation, rng)
         if copy is None:
-            return Proposal(own.proposal.config, until, own.id, str(member), "continue", meta)
+            provisional = own.proposal.provisional
+            return Proposal(own.proposal.config, until, own.id, str(member), "continue", meta, provisional)
         donor = copy.donor
         if copy.explore:
             config, facts = self._explore(donor, generation, rng)
@@ -156,7 +184,7 @@ class Population(BaseOptimizer[O]):
         else:
             config, why = self._mixed(copy, rng), "migrate from"
         origin = f"{why} member {donor.proposal.member}, {_changes(donor.proposal.config, config)}"
-        return Proposal(config, until, donor.id, str(member), origin, meta)
+        return Proposal(config, until, donor.id, str(member), origin, meta, provisional=self.retrain > 0)
 
     # -- selection -------------------------------------------------------------------------------------------------
 
@@ -230,7 +258,7 @@ class Population(BaseOptimizer[O]):
         return [record for record in records if record.result is not None]
 
     def _observe(self, event: Event) -> None:
-        if isinstance(event, Proposed):
+        if isinstance(event, Proposed) and not self._retraining.observe(event):
             member, generation = int(event.proposal.member or 0), int(event.proposal.meta["generation"])
             self._generations[generation][member] = event.id
             self._reached[member] = generation
@@ -238,7 +266,8 @@ class Population(BaseOptimizer[O]):
     def keeps(self) -> Collection[ProposalId]:
         """The generations somebody has still to be decided from, and all after them: any of it may be a donor."""
         oldest = max(0, min(self._reached))
-        return [number for generation in self._generations[oldest:-1] for number in generation.values()]
+        kept = [number for generation in self._generations[oldest:-1] for number in generation.values()]
+        return kept + self._retraining.keeps()
 
 
 class PBT(Population[PBTOptions]):
@@ -269,9 +298,18 @@ def _check(problem: Problem, options: PBTOptions, population: int, name: str) ->
         raise InputError(message, key="optimizer.frequencies")
 
 
-def _affordable(budget: float) -> int:
+def _sizes(budget: float, options: PBTOptions) -> tuple[int, int]:
+    """Members, and schedules trained again: together as many full-length runs as the budget affords."""
     unlimited, most = POPULATIONS
-    return unlimited if math.isinf(budget) else max(2, min(most, int(budget)))
+    population, retrain = options.population, options.retrain
+    if math.isinf(budget):
+        population = population or unlimited
+        return population, population // 3 if retrain is None else retrain
+    affordable = int(budget)
+    if population is None:
+        population = max(2, min(most, affordable - (affordable // 4 if retrain is None else retrain)))
+    spare = max(0, affordable - population)
+    return population, min(population // 3, spare) if retrain is None else retrain
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

@@ -52,7 +52,7 @@ def proposed_body(event: Proposed) -> dict[str, Any]:
         "member": proposal.member,
         "origin": proposal.origin,
         "meta": proposal.meta,
-    }
+    } | ({"provisional": True} if proposal.provisional else {})
 
 
 def read_proposed(body: Mapping[str, Any]) -> Proposed:
@@ -63,6 +63,7 @@ def read_proposed(body: Mapping[str, Any]) -> Proposed:
         member=body["member"],
         origin=body["origin"],
         meta=FrozenMap(body["meta"]),
+        provisional=body.get("provisional", False),
     )
     return Proposed(body["id"], proposal)
 

@@ -236,6 +236,7 @@ class Driver:
 
     def _note_proposed(self, event: Proposed) -> None:
         self.lineage.observe(event)
+        self.ranking.observe(event)
         self._optimizer.observe(event)
         self._begun += event.proposal.resume_from is None
         best = self.ranking.best()

@@ -17,7 +17,7 @@ CHANGEABLE = {"rate", "gamma"}
 
 
 def factory(**options):
-    chosen = {"population": 4, "generations": 5, "ready": 0.0} | options
+    chosen = {"population": 4, "generations": 5, "ready": 0.0, "retrain": 0} | options
     return lambda: make("pbt", SPACE, horizon=100, changeable=CHANGEABLE, **chosen)
 
 
@@ -122,9 +122,26 @@ def test_kept_are_the_parents_still_needed_and_the_running_generation():
     assert list(optimizer.keeps()) == [4, 5, 6, 7]
 
 
-@pytest.mark.parametrize(("budget", "members"), [(math.inf, 8), (20.5, 20), (1.0, 2), (500.0, 64)])
-def test_the_budget_decides_the_population(budget, members):
-    assert make("pbt", SPACE, horizon=100, budget=budget, changeable=CHANGEABLE).population == members
+@pytest.mark.parametrize(
+    ("budget", "options", "sizes"),
+    [
+        (math.inf, {}, (8, 2)),
+        (20.5, {}, (15, 5)),
+        (16.0, {}, (12, 4)),
+        (3.0, {}, (3, 0)),
+        (1.0, {}, (2, 0)),
+        (500.0, {}, (64, 21)),
+        (16.0, {"retrain": 0}, (16, 0)),
+        (16.0, {"retrain": 7}, (9, 7)),
+        (16.0, {"population": 8}, (8, 2)),
+        (9.0, {"population": 8}, (8, 1)),
+        (8.0, {"population": 8}, (8, 0)),
+        (8.0, {"population": 8, "retrain": 3}, (8, 3)),
+    ],
+)
+def test_the_budget_decides_the_population_and_what_is_trained_again(budget, options, sizes):
+    optimizer = make("pbt", SPACE, horizon=100, budget=budget, changeable=CHANGEABLE, **options)
+    assert (optimizer.population, optimizer.retrain) == sizes
 
 
 def test_nothing_changeable_is_an_input_error():
@@ -148,7 +165,7 @@ def test_pbt_beats_training_the_same_population_without_copying():
             return 1.2 - float(weights @ weights)
 
         optimizer = lambda: make(  # noqa: E731
-            "pbt", space, horizon=100, changeable={"x", "y"}, population=6, generations=10, quantile=quantile
+            "pbt", space, horizon=100, changeable={"x", "y"}, population=6, generations=10, quantile=quantile, retrain=0
         )
         return simulate(optimizer, objective, 60, seed=seed).best
 
@@ -213,6 +230,95 @@ def test_a_failed_member_of_a_tournament_copies_the_better_of_two_survivors():
         donors.append(optimizer.ask(np.random.default_rng(draw)).resume_from)
     assert set(donors) == {1, 2}
     assert donors.count(2) > donors.count(1)  # 3 of 4 on average; fewer than half of 61 has probability 1e-5
+
+
+# -- schedules trained again -------------------------------------------------------------------------------------------
+
+
+def chain(proposals, number):
+    """Proposals from scratch to `number`."""
+    links = [number]
+    while (before := proposals[links[0]].resume_from) is not None:
+        links.insert(0, before)
+    return links
+
+
+def changes(proposals, number):
+    """What the agent of a proposal was trained with, by the step it began."""
+    found, start = {}, 0
+    for link in chain(proposals, number):
+        if proposals[link].config not in list(found.values())[-1:]:
+            found[start] = proposals[link].config
+        start = proposals[link].until
+    return found
+
+
+@pytest.mark.parametrize("options", [{}, {"synchronous": False}], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize("lag", [1, 3])
+def test_in_the_end_the_best_schedules_of_members_that_copied_are_trained_from_scratch(options, lag):
+    simulation = simulate(
+        factory(population=8, retrain=3, quantile=0.5, **options), lambda i, p: float((i * 37) % 101), 99, lag=lag
+    )
+    assert simulation.done
+    proposals, scores = simulation.proposals, {one.proposal: one.values[0] for one in simulation.scored}
+    copied = {
+        number
+        for number in range(len(proposals))
+        if len({proposals[link].member for link in chain(proposals, number)}) > 1
+    }
+    assert {number for number, proposal in enumerate(proposals) if proposal.provisional} == copied
+    again = [number for number, proposal in enumerate(proposals) if "retrains" in proposal.meta]
+    assert again == list(range(40, len(proposals))), "after everything else"
+    best = sorted((n for n in copied if proposals[n].until == 100), key=lambda n: -scores[n])[:3]
+    ends = {proposals[number].meta["retrains"]: number for number in again if proposals[number].until == 100}
+    assert sorted(ends) == sorted(best)
+    for original, retrained in ends.items():
+        assert changes(proposals, retrained) == changes(proposals, original)
+        assert len({proposals[link].member for link in chain(proposals, retrained)}) == 1, "no forked random streams"
+        assert not proposals[retrained].provisional
+    assert len(changes(proposals, best[0])) > 1, "a schedule that changes"
+
+
+def test_a_schedule_that_fails_when_it_is_trained_again_ends_there():
+    """Of three the first diverges in its first part; the others get to the end and the study ends."""
+    fail = lambda number, proposal: Status.DIVERGED if number == 40 else None  # noqa: E731
+    simulation = simulate(
+        factory(population=8, retrain=3, quantile=0.5), lambda i, p: float((i * 37) % 101), 99, fail=fail
+    )
+    assert simulation.done
+    again = [proposal for proposal in simulation.proposals if "retrains" in proposal.meta]
+    assert len({proposal.meta["retrains"] for proposal in again}) == 3
+    assert [proposal.until for proposal in again].count(100) == 2
+
+
+def test_nobody_is_trained_again_where_nobody_copied():
+    simulation = simulate(factory(retrain=2, quantile=0.0), lambda i, p: float(i % 7), 99)
+    assert simulation.done
+    assert len(simulation.proposals) == 20
+    assert not any(proposal.provisional for proposal in simulation.proposals)
+
+
+def test_kept_is_the_part_a_schedule_goes_on_from():
+    optimizer = factory(population=4, generations=2, retrain=1)()
+    for number in range(8):
+        answer = optimizer.ask(np.random.default_rng(number))
+        while isinstance(answer, Wait):
+            waiting = next(iter(optimizer.history.pending))
+            optimizer.observe(Scored(waiting, (float(waiting),), reached=optimizer.history[waiting].proposal.until))
+            answer = optimizer.ask(np.random.default_rng(number))
+        optimizer.observe(Proposed(number, answer))
+    for number in range(4, 8):
+        optimizer.observe(Scored(number, (float(number),), reached=100))
+    assert list(optimizer.keeps()) == []
+    generation(optimizer, 8, 1)
+    assert optimizer.history[8].proposal.until == 50
+    assert list(optimizer.keeps()) == [8]
+    assert optimizer.ask(np.random.default_rng(9)) == Wait()
+    optimizer.observe(Scored(8, (1.0,), reached=50))
+    (answer,) = generation(optimizer, 9, 1)
+    assert (answer.resume_from, answer.until, answer.member) == (8, 100, optimizer.history[8].proposal.member)
+    assert list(optimizer.keeps()) == []
+    assert optimizer.ask(np.random.default_rng(10)) == Done()
 
 
 # -- asynchronous ------------------------------------------------------------------------------------------------------
@@ -329,7 +435,12 @@ MOVING = load_space(
 def moving_scores(name, seed, **options):
     """Noiseless skill at the horizon of the member with the best noisy score, and of the best fixed configuration."""
     task = MovingOptimum(MOVING, 1000, width=0.3, noise=0.01, seed=seed)
-    chosen = {"population": 8, "generations": 20, "ready": 0.0} | options  # scores rank skills from the first step on
+    chosen = {
+        "population": 8,
+        "generations": 20,
+        "ready": 0.0,
+        "retrain": 0,
+    } | options  # scores rank skills from step 0
     simulation = simulate(
         lambda: make(name, MOVING, horizon=1000, changeable=MOVING.changeable, **chosen), task, 160, lag=8, seed=seed
     )

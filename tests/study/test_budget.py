@@ -147,7 +147,7 @@ def test_an_unaffordable_answer_gives_the_same_table_after_a_restart_at_every_ev
 
 
 @pytest.mark.parametrize(
-    "optimizer", [{"name": "pbt", "generations": 4, "population": 4}, {"name": "asha", "rungs": 3}]
+    "optimizer", [{"name": "pbt", "generations": 4, "population": 4, "retrain": 0}, {"name": "asha", "rungs": 3}]
 )
 def test_a_budget_of_configurations_lets_runs_go_on_to_their_end(optimizer):
     study = Study.in_memory(small_spec(optimizer=optimizer, budget={"configurations": 12}, parallelism=2))
@@ -158,7 +158,7 @@ def test_a_budget_of_configurations_lets_runs_go_on_to_their_end(optimizer):
 
 
 def test_a_population_as_large_as_the_budget_of_configurations_trains_all_generations():
-    study = Study.in_memory(small_spec(optimizer={"name": "pbt", "generations": 4}, budget={"configurations": 5}))
+    study = Study.in_memory(small_spec(optimizer={"name": "pbt", "generations": 4, "retrain": 0}, budget={"configurations": 5}))
     assert run(study).counts == {"scored": 20}
 
 
