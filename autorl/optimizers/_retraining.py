@@ -1,0 +1,74 @@
+"""Schedules of a population trained again, as one run each: what their scores are worth without selected agents.
+
+A member that copied others ends with an agent that was picked again and again for being ahead, by skill or by luck, and
+its score is that of the luckiest. The schedule of configurations behind it, trained from step 0 by nobody but itself,
+is what a study reports, so that is what it should be chosen by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autorl.optimizers.base import History, Record
+from autorl.optimizers.hyperband import may_go_on
+from autorl.types import Config, Done, FrozenMap, Proposal, ProposalId, Proposed, Wait
+
+_OF = "retrains"  # in the meta of a proposal: the proposal whose schedule it is a part of
+
+
+class Retraining:
+    """Proposes the parts of schedules, one after the other; a fold over events."""
+
+    def __init__(self, history: History, horizon: int) -> None:
+        self._history = history
+        self._horizon = horizon
+        self._proposed: dict[ProposalId, list[ProposalId]] = {}
+
+    def observe(self, event: Proposed) -> bool:
+        """Take note of an event; whether it is a part of a schedule."""
+        of = event.proposal.meta.get(_OF)
+        if of is not None:
+            self._proposed.setdefault(of, []).append(event.id)
+        return of is not None
+
+    def ask(self, chosen: Sequence[Record]) -> Proposal | Wait | Done:
+        """The next part of the schedules that lead to the proposals `chosen`; these must be the same at every call."""
+        answer: Wait | Done = Done()
+        for record in chosen:
+            parts, before = self._parts(record), self._last(record)
+            if len(self._proposed.get(record.id, ())) == len(parts):
+                continue
+            if before is None or may_go_on(before):
+                return self._part(record, parts, before)
+            if before.result is None:
+                answer = Wait()
+        return answer
+
+    def keeps(self) -> list[ProposalId]:
+        """The last part of each schedule that is not at its end."""
+        records = (self._history[numbers[-1]] for numbers in self._proposed.values())
+        return [record.id for record in records if record.proposal.until < self._horizon]
+
+    def _part(self, record: Record, parts: Sequence[tuple[int, Config]], before: Record | None) -> Proposal:
+        number = len(self._proposed.get(record.id, ()))
+        until = parts[number + 1][0] if number + 1 < len(parts) else self._horizon
+        origin = f"schedule of proposal {record.id} from step {parts[number][0]}"
+        resume, meta = None if before is None else before.id, FrozenMap({_OF: record.id})
+        return Proposal(parts[number][1], until, resume, f"schedule of {record.id}", origin, meta)
+
+    def _last(self, record: Record) -> Record | None:
+        proposed = self._proposed.get(record.id)
+        return self._history[proposed[-1]] if proposed else None
+
+    def _parts(self, record: Record) -> list[tuple[int, Config]]:
+        """Configurations by the step they start at, equal neighbours merged."""
+        links = [record]
+        while (before := links[-1].proposal.resume_from) is not None:
+            links.append(self._history[before])
+        parts: list[tuple[int, Config]] = []
+        start = 0
+        for link in reversed(links):
+            if not parts or parts[-1][1] != link.proposal.config:
+                parts.append((start, link.proposal.config))
+            start = link.proposal.until
+        return parts
