@@ -245,7 +245,8 @@ def moving_peak(optimizer: str, repeat: int) -> dict[str, Any]:
 
     played = simulate(factory, task, MANY, lag=8, seed=seed)
     ends = [one for one in played.scored if played.proposals[one.proposal].until == MOVING_STEPS]
-    found = task.skill[max(ends, key=lambda one: one.values[0]).proposal]
+    best = max(ends, key=lambda one: (not played.proposals[one.proposal].provisional, one.values[0]))
+    found = task.skill[best.proposal]
     axis = np.linspace(0, 1, GRID)
     fixed = max(task.gained(np.array(point), 0, MOVING_STEPS) for point in itertools.product(axis, axis))
     return {"found": found, "fixed": fixed}
