@@ -7,6 +7,10 @@ With d = sqrt(KL(policy || reference)) and gold rewards counted from the referen
 
 Both rise, reach a maximum and fall: past it, more of the proxy is less of what was wanted.
 
+The forms are about policies that spend their distance on the proxy. A landscape also holds others: those whose
+learning rate or temperature moved them far for little proxy, and those that have reached the lowest gold a task can
+give, where a curve without a floor goes on falling. `frontier` and `fit_landscape` keep the first kind.
+
 References:
     [Gao2023] Gao, Schulman and Hilton, "Scaling Laws for Reward Model Overoptimization", 2022 (ICML 2023).
 """
@@ -15,15 +19,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from autorl.statistics._check import Array, as_vector, same_shape
+from autorl.types import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from autorl.landscapes import Landscape
 
 Form: TypeAlias = Literal["best_of_n", "rl"]
+SATURATED = 0.05  # a mean gold this close to its lower bound, as a share of its range, is at the bound
 _LARGEST_EXPONENT = 300.0  # e^300 is farther than any policy
+_MEASURED = ("kl", "proxy", "gold", "reference_gold")
 
 
 @dataclass(frozen=True)
@@ -98,6 +110,56 @@ def best_of_n_kl(n: npt.ArrayLike) -> Array:
     if counts.min() < 1:
         raise ValueError(f"n must be at least 1, got {counts.min():g}")
     return np.asarray(np.log(counts) - (counts - 1) / counts)
+
+
+def policies(landscape: Landscape, seeds: str = "test") -> pd.DataFrame:
+    """Every policy a landscape has: config_id, step, and the means of kl, proxy, gold and reference_gold over seeds.
+
+    A policy is a configuration at an evaluation; it counts if it was measured with every seed of the role.
+
+    Raises:
+        InputError: a metric was not recorded, or there are no seeds of that role.
+    """
+    missing = [name for name in _MEASURED if name not in landscape.metrics]
+    if missing:
+        raise InputError(f"has no metric {missing[0]!r}: no landscape of RLHF with a proxy", file=str(landscape.path))
+    wanted = len(landscape.manifest.seeds.get(seeds, ()))
+    if not wanted:
+        raise InputError(f"has no {seeds!r} seeds", file=str(landscape.path))
+    means = ", ".join(f"avg({name}) AS {name}" for name in _MEASURED)
+    table: pd.DataFrame = landscape.sql(
+        f"SELECT config_id, step, {means} FROM evals JOIN runs USING (run_id) WHERE seed_role = '{seeds}' "
+        f"GROUP BY config_id, step HAVING count(gold) = {wanted} ORDER BY config_id, step"
+    ).df()
+    return table
+
+
+def frontier(landscape: Landscape) -> pd.DataFrame:
+    """The policies that spend their distance on the proxy: no other one is as near to the reference with more of it.
+
+    They are chosen on tuning seeds, by kl and proxy alone, and described on test seeds; nearest first.
+
+    Raises:
+        InputError: as `policies`.
+    """
+    tuning = policies(landscape, "tuning").sort_values(["kl", "proxy"], ascending=[True, False])
+    best = tuning["proxy"].cummax().shift(fill_value=-math.inf)
+    chosen = tuning.loc[tuning["proxy"] > best, ["config_id", "step"]]
+    return chosen.merge(policies(landscape, "test"), on=["config_id", "step"])
+
+
+def fit_landscape(landscape: Landscape, form: Form = "rl") -> Fit:
+    """A form fitted to the frontier of a landscape, without its policies at the lower bound of gold (`SATURATED`).
+
+    Raises:
+        InputError: as `policies`.
+        ValueError: as `fit`.
+    """
+    points = frontier(landscape)
+    low, high = landscape.manifest.return_bounds if landscape.manifest.objective.metric == "gold" else (None, None)
+    if low is not None and high is not None:
+        points = points[points["gold"] > low + SATURATED * (high - low)]
+    return fit(points["kl"], points["gold"], form, origin=float(points["reference_gold"].mean()))
 
 
 def _columns(form: Form, kl: Array) -> tuple[Array, Array]:

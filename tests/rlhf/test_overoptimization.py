@@ -1,9 +1,14 @@
 """The published forms of over-optimisation: exact recovery, derived cases, and what cannot be fitted."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from autorl.rlhf.overoptimization import best_of_n_kl, curve, fit
+from autorl.landscapes import Landscape, Manifest, Objective, Tables, config_rows, write_landscape
+from autorl.landscapes.schema import TABLES
+from autorl.rlhf.overoptimization import best_of_n_kl, curve, fit, fit_landscape, frontier, policies
+from autorl.space import load_space
+from autorl.types import FrozenMap, InputError
 
 KL = np.array([0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
 
@@ -114,3 +119,74 @@ def test_wrong_input(kl, gold, form, message):
 
 def test_an_estimate_below_zero_counts_as_zero():
     assert curve("rl", [-0.001], 1.0, 1.0).tolist() == [0.0]
+
+
+SPACE = load_space({"hyperparameters": {"beta": {"type": "float", "lower": 0.01, "upper": 1.0, "default": 0.1}}})
+
+
+def landscape(folder, wasteful=0, metrics=("kl", "proxy", "gold", "reference_gold"), lost=()):
+    """Policies on the curve d (2 - log d) - 1 down to a floor of -3, and `wasteful` ones far away with little proxy.
+
+    KL is 2^-6 .. 2^8 in five configurations with three steps each; the proxy is d. Seeds differ by a constant.
+    """
+    runs, evals = [], []
+    for number in range(1, 6 + wasteful):
+        for seed, role in ((0, "tuning"), (1, "tuning"), (100, "test"), (101, "test")):
+            run = len(runs)
+            known = {"run_id": run, "config_id": number, "seed": seed, "seed_role": role, "algorithm": "rloo"}
+            known |= {"environment": "letters", "parent_run": None, "start_step": 0, "member": None, "status": "done"}
+            runs.append(known | {"environment_steps": 30, "wall_seconds": 1.0})
+            for place, step in enumerate((10, 20, 30)):
+                kl = 2.0 ** (3 * (number - 1) + place - 6) if number < 6 else 40.0
+                gold = max(-1 + float(curve("rl", [kl], 2.0, 1.0)[0]), -3.0) if number < 6 else -1.0
+                values = {"kl": kl, "proxy": np.sqrt(kl) if number < 6 else 0.5, "gold": gold, "reference_gold": -1.0}
+                spread = {"proxy": 0.01 * (-1) ** seed, "gold": 0.01 * (-1) ** seed}
+                if (number, seed) not in lost:
+                    evals.append(
+                        {"run_id": run, "step": step} | {name: values[name] + spread.get(name, 0.0) for name in metrics}
+                    )
+    configs = config_rows(SPACE, {number: {"beta": number / 100} for number in range(1, 6 + wasteful)}, origin="")
+    manifest = Manifest(
+        id="sample/rloo/letters",
+        description="On the published curve.",
+        algorithm="rloo",
+        environment="letters",
+        steps=(10, 20, 30),
+        step_unit="optimizer_steps",
+        seeds=FrozenMap(tuning=(0, 1), test=(100, 101)),
+        objective=Objective("gold" if "gold" in metrics else "kl"),
+        return_bounds=(-3.0, 1.0),
+        licence="CC0",
+    )
+    segments = pd.DataFrame(columns=[column.name for column in TABLES["segments"]])
+    tables = Tables(configs, pd.DataFrame(runs), pd.DataFrame(evals), segments)
+    write_landscape(folder, tables, manifest, SPACE)
+    return Landscape(folder)
+
+
+def test_policies_are_means_over_the_seeds_of_a_role(tmp_path):
+    found = policies(landscape(tmp_path / "l", lost=[(2, 101)]), "test")
+    assert len(found) == 12  # the configuration that lost a test seed is not compared
+    assert set(found.config_id) == {1, 3, 4, 5}
+    first = found.iloc[0]
+    assert (first.kl, first.step) == (2.0**-6, 10)
+    assert first.gold == pytest.approx(-1 + curve("rl", [2.0**-6], 2.0, 1.0)[0], abs=1e-5)
+
+
+def test_the_fit_is_of_policies_that_spend_their_distance_on_the_proxy_and_have_not_hit_the_floor(tmp_path):
+    data = landscape(tmp_path / "l", wasteful=2)
+    points = frontier(data)
+    assert set(points.config_id) == {1, 2, 3, 4, 5}
+    assert points.proxy.is_monotonic_increasing
+    assert points.gold.min() == pytest.approx(-3.0, abs=1e-5)
+    found = fit_landscape(data)
+    assert (found.alpha, found.beta, found.r2) == pytest.approx((2.0, 1.0, 1.0), abs=1e-4)
+    assert found.interior
+    assert fit(points.kl, points.gold, "rl", origin=-1.0).r2 < 0.9999
+
+
+def test_a_landscape_without_a_proxy_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no metric 'proxy'"):
+        policies(landscape(tmp_path / "l", metrics=("kl", "gold")))
+    with pytest.raises(InputError, match="no 'all' seeds"):
+        policies(landscape(tmp_path / "m"), "all")
