@@ -1,0 +1,237 @@
+"""RLHF on `letters-goldproxy`: PPO against DPO at equal counted tuning budgets; populations against fixed settings.
+
+    python benchmarks/rlhf.py --raw raw.json                      # both parts; writes results/rlhf.md
+    python benchmarks/rlhf.py --parts methods --runs 48 --repeats 5
+
+*methods*: `trl/ppo` on the proxy reward against `trl/dpo` on the very pairs the proxy was fitted to (512 drawn from the
+reference policy, 20 % of the labels wrong), so both know the same comparisons. Both start from the same reference
+policy, are tuned by the same optimizer with as many full runs, and are chosen and judged by the same gold reward on
+held-out prompts. Counted, over all tuning runs: optimizer steps, the budget of a study, equal by construction;
+sequences in those steps, equal too (a step of PPO learns from 64 completions, a step of DPO from 32 pairs); completions
+the policy had to sample (PPO: 64 for each batch, used in 1 to 4 steps; DPO: none); and tokens, of sampled completions
+(PPO) or of prompts and completions read (DPO). Evaluations are the same for both and not counted.
+
+*pbt*: a population that changes learning rate and beta of RLOO while it trains, against the best of as many fixed
+configurations, in equal optimizer steps. What a population trains again in the end is within its steps.
+
+The unit is a study: another repeat has another study seed, other tuning seeds and other test seeds, shared by what is
+compared. Its value is the mean gold of its incumbent on test seeds; intervals are 95 % bootstrap intervals over test
+seeds, drawn within each repeat, those of differences paired by seed. They say nothing of other searches: for that, the
+rows of the repeats stand beside them. Finished studies are kept in `--raw` and taken up again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from optimizers_live import FIRST_TEST_SEED
+from optimizers_report import Cell, Raw
+
+HERE = Path(__file__).parent
+TASK: Mapping[str, Any] = {"id": "letters-goldproxy", "kwargs": {"instance": 0, "pairs": 512, "flips": 0.2}}
+METHODS, PBT = ("trl/ppo", "trl/dpo"), ("pbt", "random")
+PARTS = {"methods": METHODS, "pbt": PBT}
+SEQUENCES = 64  # of an optimizer step
+BATCHES = {"trl/ppo": ("batch_size", 64), "trl/dpo": ("per_device_train_batch_size", 32)}  # of 64 sequences each
+FIXED = {"num_generations": 4, "per_device_train_batch_size": 64}  # of the population's RLOO
+
+
+def space(part: str, method: str) -> dict[str, Any]:
+    """The search space of a study: that of the method with its batch, or learning rate and beta alone."""
+    from autorl.space import load_space
+
+    if part == "pbt":
+        found = load_space("trl/rloo-tiny").to_dict()["hyperparameters"]
+        constants = {name: {"type": "constant", "value": value} for name, value in FIXED.items()}
+        return {"hyperparameters": {name: found[name] for name in ("learning_rate", "beta")} | constants}
+    found = load_space(f"{method}-tiny").to_dict()
+    name, size = BATCHES[method]
+    return found | {"hyperparameters": found["hyperparameters"] | {name: {"type": "constant", "value": size}}}
+
+
+def study(cell: Cell, given: argparse.Namespace) -> dict[str, Any]:
+    """The study file of a cell. A population is judged at its last step, and so is what it is compared with."""
+    population = cell.part == "pbt"
+    tuning, tests = given.tuning, given.tests
+    return {
+        "name": "rlhf",
+        "seed": cell.repeat,
+        "trainer": {"name": "trl/rloo" if population else cell.method, "kwargs": {"guard": 0}},
+        "environment": dict(TASK),
+        "space": space(cell.part, cell.method),
+        "objective": {"metric": "gold", "reduce": "last" if population else "best"},
+        "fidelity": {"steps": given.steps, "evaluations": given.evaluations, "episodes": given.episodes},
+        "optimizer": cell.method if population else given.optimizer,
+        "budget": {"runs": given.runs},
+        "seeds": {
+            "tuning": [tuning * cell.repeat + number for number in range(tuning)],
+            "test": [FIRST_TEST_SEED + tests * cell.repeat + number for number in range(tests)],
+        },
+        "test": {"top": 1},
+        "keep": {"checkpoints": "none"},
+    }
+
+
+def measure(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a study in this process: scores, and what was counted in its tuning runs, as JSON values."""
+    from autorl.executors import InProcess
+    from autorl.spec import load_spec
+    from autorl.study import Study
+
+    folder = Path(tempfile.mkdtemp(prefix="rlhf-"))
+    began = time.process_time()
+    try:
+        running = Study.create(load_spec(dict(document)), folder / "study")
+        try:
+            result = running.run(executor=InProcess(running.load))
+            counted = count(running.store.query)
+        finally:
+            running.close()
+    finally:
+        shutil.rmtree(folder)
+    assert result.test is not None
+    return counted | {
+        "test": list(result.test.seeds.values()),
+        "failed": result.test.failed,
+        "tuning": result.tuning,
+        "default": None if result.default is None else result.default.test.value,
+        "changes": len(result.incumbent.schedule) - 1,
+        "beside": dict(result.beside),
+        "config": dict(result.incumbent.config),
+        "seconds": time.process_time() - began,
+    }
+
+
+def count(query: Any) -> dict[str, float]:
+    """Optimizer steps of the tuning runs of a study; completions PPO sampled and tokens of runs from scratch."""
+    ((steps,),) = query("SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'")
+    rows = query(
+        "SELECT r.environment_steps, c.config, MAX(e.value) FROM runs r JOIN configs c USING (config_id) JOIN evals e "
+        "ON e.run_id = r.run_id AND e.metric = 'tokens' WHERE r.seed_role = 'tuning' AND r.start_step = 0 "
+        "GROUP BY r.run_id"
+    )
+    settings = [(own, json.loads(text)) for own, text, _ in rows]
+    sampled = sum(own * SEQUENCES / config["num_ppo_epochs"] for own, config in settings if "num_ppo_epochs" in config)
+    return {"steps": steps, "completions": sampled, "tokens": sum(tokens for *_, tokens in rows)}
+
+
+def table(raw: Raw, part: str, cells: Sequence[Cell]) -> list[str]:
+    """One line for each study of a part."""
+    counted = ["steps", *(["sequences", "completions", "tokens"] if part == "methods" else ["changes"])]
+    heads = ["repeat", "", "test gold", "95 %", "tuning", "default", "KL", "proxy", *counted, "CPU-s"]
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    for cell in sorted(cells, key=lambda each: each.repeat):
+        found = raw.cells[cell.key]
+        numbers = found | {"sequences": found["steps"] * SEQUENCES}
+        fields = [str(cell.repeat), cell.method, interval(np.array([found["test"]]).T), f"{found['tuning']:.3f}"]
+        fields += ["the same" if found["default"] is None else f"{found['default']:.3f}"]
+        fields += [f"{found['beside']['kl']:.1f}", f"{found['beside']['proxy']:.2f}"]
+        fields += [*(f"{numbers[name]:,.0f}" for name in counted), f"{found['seconds']:.0f}"]
+        lines.append(f"| {' | '.join(fields)} |")
+    return lines
+
+
+def interval(scores: Any) -> str:
+    """`mean | [low, high]` of scores (test seeds, repeats)."""
+    from autorl.statistics import bootstrap_interval
+
+    found = bootstrap_interval(scores, "mean", rng=np.random.default_rng(0))
+    return f"{scores.mean():.3f} | [{found.low:.3f}, {found.high:.3f}]"
+
+
+def together(raw: Raw, part: str, repeats: int) -> list[str]:
+    """The methods of a part over all repeats, and what the first is above the second."""
+    from autorl.statistics import difference_interval
+
+    scores = {
+        method: np.array([raw.cells[Cell(part, TASK["id"], method, number).key]["test"] for number in range(repeats)]).T
+        for method in PARTS[part]
+    }
+    lines = ["| | test gold | 95 % |", "| --- | --- | --- |"]
+    lines += [f"| {method} | {interval(values)} |" for method, values in scores.items()]
+    one, other = scores.values()
+    found = difference_interval(one, other, "mean", rng=np.random.default_rng(0), paired=True)
+    ahead = int((one.mean(axis=0) > other.mean(axis=0)).sum())
+    lines += [
+        "",
+        f"{PARTS[part][0]} minus {PARTS[part][1]}: {one.mean() - other.mean():+.3f} [{found.low:+.3f}, "
+        f"{found.high:+.3f}]; ahead in {ahead} of {repeats} repeats.",
+    ]
+    return lines
+
+
+def report(raw: Raw, given: argparse.Namespace) -> str:
+    """The results file."""
+    every = [raw.cells[cell.key]["beside"]["reference_gold"] for cell in wanted(given)]
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "trl", "optuna"))
+    lines = [
+        "# RLHF: measured",
+        "",
+        "What was run, what is counted and how it is judged: the head of `benchmarks/rlhf.py`, which writes this.",
+        f"Python {platform.python_version()}, {packages}, {os.cpu_count()} cores.",
+        "",
+        f"{given.runs} full runs of {given.steps} optimizer steps a study ({given.tuning} tuning seeds each), "
+        f"{given.tests} test seeds, {given.evaluations} evaluations of {given.episodes} prompts. "
+        f"The reference policy has gold {np.mean(every):.3f} on the prompts of the tests.",
+    ]
+    heads = {
+        "methods": f"PPO on a proxy, DPO on the pairs it was fitted to (tuned by {given.optimizer})",
+        "pbt": "A population that changes learning rate and beta, and fixed ones (RLOO)",
+    }
+    for part in given.parts:
+        cells = [cell for cell in wanted(given) if cell.part == part]
+        lines += ["", f"## {heads[part]}", "", *together(raw, part, given.repeats), "", *table(raw, part, cells)]
+    return "\n".join(lines) + "\n"
+
+
+def wanted(given: argparse.Namespace) -> list[Cell]:
+    """Every study, repeat by repeat."""
+    repeats = range(given.repeats)
+    task = TASK["id"]
+    return [Cell(part, task, method, repeat) for repeat in repeats for part in given.parts for method in PARTS[part]]
+
+
+def options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--optimizer", default="tpe", help="of the methods")
+    parser.add_argument("--runs", type=int, default=24, help="full runs of a study, over all tuning seeds")
+    parser.add_argument("--steps", type=int, default=48, help="optimizer steps of a full run")
+    parser.add_argument("--evaluations", type=int, default=4)
+    parser.add_argument("--episodes", type=int, default=256, help="prompts of an evaluation")
+    parser.add_argument("--tuning", type=int, default=3, help="tuning seeds")
+    parser.add_argument("--tests", type=int, default=10, help="test seeds")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--raw", type=Path, help="JSON file of finished studies: read, and written after each")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "rlhf.md")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = options(arguments)
+    os.environ |= {"OMP_NUM_THREADS": "1"}
+    raw, cells = Raw(given.raw), wanted(given)
+    todo = [cell for cell in cells if cell not in raw]
+    for number, cell in enumerate(todo, 1):
+        raw.keep(cell, measure(study(cell, given)))
+        print(f"{time.strftime('%H:%M:%S')} {number}/{len(todo)} {cell.key}", flush=True)
+    text = report(raw, given)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
