@@ -17,10 +17,10 @@ from autorl.cli.landscape_build import build_spec, shape
 from autorl.landscapes import Landscape, list_landscapes, shipped_root
 from autorl.landscapes.analysis.phases import phase_scores
 from autorl.landscapes.validate import validate
-from autorl.store.provenance import engine_hash
+from autorl.store.provenance import engine_hash, rlhf_hash
 from autorl.study.setup import make_optimizer, trainer_loader
 from autorl.study.study import cpu
-from autorl.types import EnvironmentSpec, InputError, Proposed, Segment, TrainerSpec
+from autorl.types import InputError, Proposed, Segment
 
 ROOT = Path(__file__).parents[2] / "landscapes"
 ALL = list_landscapes(ROOT)
@@ -35,9 +35,15 @@ def build_file(name):
 
 
 def frames(name):
-    """Evaluations with their runs, read without this package."""
+    """Evaluations with their runs, read without this package; `score` is the objective's metric."""
+    metric = json.loads((ROOT / name / "manifest.json").read_text(encoding="utf-8"))["objective"]["metric"]
     evals, runs = (f"'{ROOT / name / file}'" for file in ("evals/*.parquet", "runs.parquet"))
-    return duckdb.sql(f"SELECT * FROM {evals} JOIN {runs} USING (run_id)").df()
+    return duckdb.sql(f"SELECT *, {metric} AS score FROM {evals} JOIN {runs} USING (run_id)").df()
+
+
+def needs_its_libraries(name):
+    if name.startswith("trl/"):
+        pytest.importorskip("trl", reason="needs the extra rlhf")
 
 
 def test_every_build_file_has_its_data_beside_it():
@@ -67,6 +73,7 @@ def test_it_is_what_its_build_file_says(name):
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_its_configurations_are_the_sobol_sequence_of_today(name):
+    needs_its_libraries(name)
     spec, data = build_spec(build_file(name), []), Landscape(ROOT / name)
     optimizer = make_optimizer(spec, trainer_loader(spec))
     for number in range(20):
@@ -100,7 +107,7 @@ def test_best_and_curves_as_by_brute_force(name, role):
     data, rows = Landscape(ROOT / name), frames(name)
     step = data.manifest.steps[4]
     part = rows[(rows.seed_role == role) & (rows.step == step)]
-    scores = part.pivot_table(index="config_id", columns="seed", values="eval_return", aggfunc="first", dropna=False)
+    scores = part.pivot_table(index="config_id", columns="seed", values="score", aggfunc="first", dropna=False)
     assert not scores.isna().any(axis=None), "a failed run: extend this test by the penalty"
     iqm = pd.Series(trim_mean(scores, 0.25, axis=1), index=scores.index)
     choice = data.best(seeds=role, by="iqm", step=step)
@@ -108,14 +115,14 @@ def test_best_and_curves_as_by_brute_force(name, role):
     assert choice.value == pytest.approx(iqm[choice.config_id], rel=1e-6)
     curve = data.curves(choice.config_id)
     expected = rows[rows.config_id == choice.config_id].sort_values(["seed", "run_id", "step"])
-    assert curve.eval_return.tolist() == expected.eval_return.tolist()
+    assert curve[data.manifest.objective.metric].tolist() == expected.score.tolist()
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_the_best_configuration_is_far_better_than_the_median_on_held_out_seeds(name):
     data, rows = Landscape(ROOT / name), frames(name)
     ends = rows[(rows.seed_role == "test") & (rows.step == data.manifest.steps[-1])]
-    means = ends.groupby("config_id").eval_return.mean()
+    means = ends.groupby("config_id").score.mean()
     chosen = data.best(seeds="tuning", by="mean").config_id
     assert means[chosen] >= means.median() + 0.3 * (means.max() - means.median())
 
@@ -127,7 +134,7 @@ def test_phases_have_every_configuration_and_are_not_mixed_up(name):
     rows = frames(name)
     for place, (start, end) in enumerate(zip(phases.starts, phases.ends, strict=True)):
         part = rows[(rows.start_step == start) & (rows.step == end) & (rows.seed_role == "tuning")]
-        table = part.pivot(index="config_id", columns="seed", values="eval_return").loc[phases.config_ids]
+        table = part.pivot(index="config_id", columns="seed", values="score").loc[phases.config_ids]
         assert phases.scores[place] == pytest.approx(table.to_numpy())
     with pytest.raises(InputError, match="phases begin at"):
         data.best()
@@ -162,8 +169,8 @@ def train_again(data, config_id, seed, role):
     until = data.phases[1] if len(data.phases) > 1 else spec.fidelity.steps
     segment = Segment(
         id="again",
-        trainer=TrainerSpec(manifest.trainer["name"]),
-        environment=EnvironmentSpec(manifest.environment),
+        trainer=spec.trainers[""],
+        environment=spec.environment,
         config=data.config(config_id),
         seed=seed,
         role=role,
@@ -173,27 +180,32 @@ def train_again(data, config_id, seed, role):
         episodes=manifest.evaluation["episodes"],
     )
     outcome = trainer_loader(spec)(segment.trainer).train(segment, lambda report: None)
-    return np.array([report.metrics["eval_return"] for report in outcome.reports], np.float32)
+    return np.array([report.metrics[manifest.objective.metric] for report in outcome.reports], np.float32)
 
 
 def recorded(data, config_id, seed, role):
     return data.sql(
-        "SELECT step, eval_return FROM evals JOIN runs USING (run_id) WHERE start_step = 0 "
-        f"AND config_id = {config_id} AND seed = {seed} AND seed_role = '{role}' ORDER BY step"
-    ).fetchnumpy()["eval_return"]
+        f"SELECT step, {data.manifest.objective.metric} AS score FROM evals JOIN runs USING (run_id) "
+        f"WHERE start_step = 0 AND config_id = {config_id} AND seed = {seed} AND seed_role = '{role}' ORDER BY step"
+    ).fetchnumpy()["score"]
 
 
 def recorded_ends(data, config_id):
     """The last scores of all its runs from scratch."""
     step = data.phases[1] if len(data.phases) > 1 else data.manifest.steps[-1]
-    query = f"SELECT eval_return FROM evals JOIN runs USING (run_id) WHERE config_id = {config_id} AND step = {step}"
-    return data.sql(f"{query} AND start_step = 0").fetchnumpy()["eval_return"].astype(np.float64)
+    metric = data.manifest.objective.metric
+    query = f"SELECT {metric} AS score FROM evals JOIN runs USING (run_id) WHERE config_id = {config_id}"
+    found = data.sql(f"{query} AND step = {step} AND start_step = 0").fetchnumpy()["score"]
+    return found.astype(np.float64)
 
 
 def same_to_the_bit(manifest):
-    """Whether nothing differs that could change a bit: CPU type, Numba, the engine's code."""
-    numba = manifest.packages["numba"]["version"] == importlib.metadata.version("numba")
-    return cpu() in manifest.hardware and numba and manifest.packages["autorl"]["engine"] == engine_hash()
+    """Whether nothing differs that could change a bit: CPU type, the libraries that compute, our own code."""
+    rlhf, own = manifest.id.startswith("trl/"), manifest.packages["autorl"]
+    libraries = ("trl", "torch", "transformers") if rlhf else ("numba",)
+    same = all(manifest.packages[name]["version"] == importlib.metadata.version(name) for name in libraries)
+    code = own.get("rlhf") == rlhf_hash() if rlhf else own["engine"] == engine_hash()
+    return cpu() in manifest.hardware and same and code
 
 
 @pytest.mark.slow
@@ -201,6 +213,7 @@ def same_to_the_bit(manifest):
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_slice_trained_again_is_the_same(name):
     """To the bit where nothing that decides bits has changed, else within the spread of the recorded seeds."""
+    needs_its_libraries(name)
     data = Landscape(ROOT / name)
     runs = slice_of(data)
     again = {run: train_again(data, *run) for run in runs}
