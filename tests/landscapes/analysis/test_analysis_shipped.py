@@ -67,21 +67,27 @@ def run(*arguments):
     return json.loads(found.stdout)
 
 
+def metric(name):
+    """The objective's column of evaluations."""
+    return json.loads((SHIPPED[name] / "manifest.json").read_text(encoding="utf-8"))["objective"]["metric"]
+
+
 def frame(name, table):
-    """A table as it lies on disk."""
+    """A table as it lies on disk; evaluations with the objective once more as `score`."""
     pattern = str(SHIPPED[name] / ("evals/*.parquet" if table == "evals" else f"{table}.parquet"))
-    return duckdb.sql(f"FROM read_parquet('{pattern}')").df()
+    found = duckdb.sql(f"FROM read_parquet('{pattern}')").df()
+    return found.assign(score=found[metric(name)]) if table == "evals" else found
 
 
 def scores(name, role=None):
     """Configurations x seeds at the last step, complete rows only; a failed run has the worst recorded value."""
     evals, runs = frame(name, "evals"), frame(name, "runs")
-    last = evals[evals.step == evals.step.max()][["run_id", "eval_return"]]
+    last = evals[evals.step == evals.step.max()][["run_id", "score"]]
     rows = runs.merge(last, on="run_id", how="left")
-    failed = ~rows.status.isin(["done", "stopped"]) & rows.eval_return.isna()
-    rows.loc[failed, "eval_return"] = evals.eval_return.min()
+    failed = ~rows.status.isin(["done", "stopped"]) & rows.score.isna()
+    rows.loc[failed, "score"] = evals.score.min()
     rows = rows if role is None else rows[rows.seed_role == role]
-    return rows.pivot(index="config_id", columns="seed", values="eval_return").dropna().astype(np.float32)
+    return rows.pivot(index="config_id", columns="seed", values="score").dropna().astype(np.float32)
 
 
 def subset_error(table, subset):
@@ -124,7 +130,7 @@ def test_curve(name):
     runs = frame(name, "runs").query("config_id == @best")
     expected = frame(name, "evals").merge(runs, on="run_id").sort_values(["seed", "step"])
     assert len(found) == len(expected) > 0
-    for column in ("seed", "step", "eval_return"):
+    for column in ("seed", "step", metric(name)):
         assert found[column].to_numpy(float) == pytest.approx(expected[column].to_numpy(float), nan_ok=True)
 
 
@@ -186,7 +192,7 @@ def test_plot(name, tmp_path):
     best = scores(name, "tuning").astype(np.float64).mean(axis=1).idxmax()
     drawn = next(line for line in axes.lines if line.get_label() == f"configuration {best}")
     runs = frame(name, "runs").query("config_id == @best and seed_role == 'test'")
-    expected = frame(name, "evals").merge(runs, on="run_id").groupby("step").eval_return.mean()
+    expected = frame(name, "evals").merge(runs, on="run_id").groupby("step").score.mean()
     assert drawn.get_xdata().tolist() == expected.index.tolist()
     assert drawn.get_ydata() == pytest.approx(expected.to_numpy(), rel=1e-5)
 
@@ -199,7 +205,7 @@ def test_phases(name):
     ends = evals.groupby("start_step").step.max()
     tables = [
         evals[(evals.start_step == start) & (evals.step == end)]
-        .pivot_table(index="config_id", columns="seed", values="eval_return")
+        .pivot_table(index="config_id", columns="seed", values="score")
         .dropna()
         .mean(axis=1)
         for start, end in ends.items()
