@@ -13,7 +13,7 @@ from autorl.optimizers.base import History, Record
 from autorl.optimizers.hyperband import may_go_on
 from autorl.types import Config, Done, FrozenMap, Proposal, ProposalId, Proposed, Wait
 
-_OF = "retrains"  # in the meta of a proposal: the proposal whose schedule it is a part of
+RETRAINS = "retrains"  # in the meta of a proposal: the proposal whose schedule it is a part of
 
 
 class Retraining:
@@ -26,7 +26,7 @@ class Retraining:
 
     def observe(self, event: Proposed) -> bool:
         """Take note of an event; whether it is a part of a schedule."""
-        of = event.proposal.meta.get(_OF)
+        of = event.proposal.meta.get(RETRAINS)
         if of is not None:
             self._proposed.setdefault(of, []).append(event.id)
         return of is not None
@@ -53,7 +53,7 @@ class Retraining:
         number = len(self._proposed.get(record.id, ()))
         until = parts[number + 1][0] if number + 1 < len(parts) else self._horizon
         origin = f"schedule of proposal {record.id} from step {parts[number][0]}"
-        resume, meta = None if before is None else before.id, FrozenMap({_OF: record.id})
+        resume, meta = None if before is None else before.id, FrozenMap({RETRAINS: record.id})
         return Proposal(parts[number][1], until, resume, f"schedule of {record.id}", origin, meta)
 
     def _last(self, record: Record) -> Record | None:

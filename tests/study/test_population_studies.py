@@ -69,10 +69,15 @@ def test_a_donors_checkpoint_is_there_when_it_is_copied_and_the_disk_stays_small
     study.close()
 
 
-@pytest.mark.parametrize("name", ["pbt", "pb2"])
-def test_killed_every_few_events_gives_the_same_table(tmp_path, name):
-    run_small(tmp_path / "whole", **sized(name))
-    killed_at_every_event(tmp_path / "killed", sized(name), stride=6)
+AGAIN = {"retrain": 2}, {"budget": {"runs": 12}}  # two schedules more
+
+
+@pytest.mark.parametrize(
+    ("options", "more"), [({}, {}), ({"name": "pb2"}, {}), AGAIN], ids=["pbt", "pb2", "trained again"]
+)
+def test_killed_every_few_events_gives_the_same_table(tmp_path, options, more):
+    run_small(tmp_path / "whole", **(sized(**options) | more))
+    killed_at_every_event(tmp_path / "killed", sized(**options) | more, stride=6)
     assert table(tmp_path / "killed") == table(tmp_path / "whole")
 
 
@@ -94,6 +99,25 @@ def test_the_order_in_which_workers_finish_changes_nothing(options):
     mixed = finished(spec, lambda study: Shuffled(study.load, np.random.default_rng(5)))
     assert proposals(quiet) == proposals(mixed)
     assert quiet.result().tuning == mixed.result().tuning
+
+
+@pytest.mark.parametrize("name", ["pbt", "pb2"])
+def test_a_population_is_judged_by_schedules_that_were_trained_again(name):
+    """The winner's score is that of its schedule from step 0, and the study stays within its budget."""
+    options, more = AGAIN
+    study = finished(small_spec({"noise": 0.3}, **(sized(name, **options) | more)))
+    lineage, ranking = study.driver.lineage, study.driver.ranking
+    again = [number for number, one in lineage.proposals.items() if "retrains" in one.meta]
+    assert len({lineage[number].meta["retrains"] for number in again}) == 2
+    assert study.driver.charged_steps == 12 * 100
+    best = ranking.best()
+    chains = {number: lineage.chain(number) for number in lineage.proposals if lineage[number].until == 100}
+    honest = [number for number, chain in chains.items() if len({lineage[link].member for link in chain}) == 1]
+    assert best == max(honest, key=lambda number: (ranking[number].values[0], -number))
+    assert {number for number in chains if lineage[number].provisional} == chains.keys() - set(honest)
+    assert any(lineage[number].provisional for number in chains)
+    ends = [number for number in again if lineage[number].until == 100]
+    assert all(lineage.schedule(end) == lineage.schedule(lineage[end].meta["retrains"]) for end in ends)
 
 
 def test_asynchronous_members_in_an_asynchronous_study():
