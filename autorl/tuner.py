@@ -92,7 +92,7 @@ def space_study(name: str, environment: Any = None) -> dict[str, Any]:
     }
     if folder == "trl":
         study |= {"fidelity": {"steps": 60, "evaluations": 12, "episodes": 256}, "budget": {"runs": 48}}
-        if last in WITH_TINY_SPACE and environment in tasks():
+        if last in WITH_TINY_SPACE and environment in tasks() and environment != "files":
             study["space"] = f"{name}-tiny"
     return study | ({"environment": environment} if environment is not None else {})
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from autorl.rlhf.models import load_policy, load_tokenizer
 from autorl.rlhf.sampling import sample
 from autorl.rlhf.task import Built, Fixed, Pair, cached, resolve_options
 from autorl.seeds import digest
@@ -156,6 +157,7 @@ class GoldProxy(Fixed):
     training = "proxy"
     selection = "gold"
     report = "gold"
+    kinds = ("prompts", "pairs")
 
     def __init__(self, models: int = 1) -> None:
         self.ensemble = tuple(f"proxy_{number}" for number in range(models)) if models > 1 else ()
@@ -166,7 +168,8 @@ class GoldProxy(Fixed):
 
     def with_options(self, options: Mapping[str, Any]) -> GoldProxy:
         models = options.get("models", 1)
-        return type(self)(models) if isinstance(models, int) and 1 <= models <= _MODELS else self
+        known = isinstance(models, int) and 1 < models <= _MODELS  # `check` says what is wrong with another
+        return type(self)(models) if known else self
 
     def check_values(self, chosen: Mapping[str, Any]) -> None:
         _check(chosen)
@@ -209,12 +212,7 @@ def text(letters: Sequence[int]) -> str:
 
 def load(folder: Path) -> tuple[Any, Any]:
     """The policy and the tokenizer of a folder, without a network."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    return (
-        AutoModelForCausalLM.from_pretrained(folder, local_files_only=True),
-        AutoTokenizer.from_pretrained(folder, local_files_only=True),
-    )
+    return load_policy(folder), load_tokenizer(folder)
 
 
 def write_tokenizer(folder: Path, words: Sequence[str] = LETTERS) -> None:

@@ -15,6 +15,9 @@ from autorl.rlhf.task import Built, Pair
 from autorl.seeds import evaluation_seeds, generator
 from autorl.types import SeedRole
 
+METRICS = (  # names an evaluation may have beside the signals of a task
+    *("kl", "win_rate", "length", "distinct", "tokens", "pair_accuracy", "pair_margin", "log_likelihood", "best_of_16"),
+)
 REFERENCE = "reference_"  # prefix of what the reference policy scores on the same prompts
 
 
@@ -24,7 +27,7 @@ def evaluation_prompts(held_out: Sequence[str], seed: int, role: SeedRole, step:
     Tuning seeds see the prompts at even places and test seeds those at odd ones, so a result is on prompts that no
     search has seen. Where there are fewer than n, prompts are repeated; their completions differ.
     """
-    own = held_out[0 if role == "tuning" else 1 :: 2]
+    own = _half(held_out, role)
     order = generator(seed, "evaluation", role, step).permutation(len(own))
     return [own[order[index % len(own)]] for index in range(n)]
 
@@ -38,7 +41,7 @@ def measure(
         Every signal of the task under its own name (mean over prompts); `kl`, the sequence KL to the reference in
         nats; `win_rate` against a completion of the reference for the same prompt by the report signal (ties half);
         `length` in tokens; `distinct`, the mean share of distinct tokens; `reference_<signal>`, what the reference
-        scores; and what the task itself probes.
+        scores; and what the task itself probes. Without a signal to judge by there is no win rate.
     """
     prompts = evaluation_prompts(built.held_out, seed, role, step, n)
     ours, theirs = evaluation_seeds(seed, role, step, 2)
@@ -47,9 +50,10 @@ def measure(
     values = {name: signal(prompts, drawn.texts) for name, signal in built.signals.items()}
     metrics = {name: _mean(value) for name, value in values.items()}
     judge = _judge(built)
-    reference_values = built.signals[judge](prompts, baseline.texts)
-    metrics[REFERENCE + judge] = _mean(reference_values)
-    metrics["win_rate"] = _mean([_won(a, b) for a, b in zip(values[judge], reference_values, strict=True)])
+    if judge is not None:
+        reference_values = built.signals[judge](prompts, baseline.texts)
+        metrics[REFERENCE + judge] = _mean(reference_values)
+        metrics["win_rate"] = _mean([_won(a, b) for a, b in zip(values[judge], reference_values, strict=True)])
     metrics["kl"] = sequence_kl(policy, reference, drawn)
     metrics |= {"length": _mean(drawn.lengths), "distinct": _mean(drawn.distinct)}
     if built.probe is not None:
@@ -76,26 +80,29 @@ def pair_measures(policy: Any, reference: Any, tokenizer: Any, pairs: Sequence[P
     return {"pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]), "pair_margin": _mean(margins)}
 
 
-def reward_measures(model: Any, tokenizer: Any, reference: Any, built: Built, seed: int) -> dict[str, float]:
+def reward_measures(
+    model: Any, tokenizer: Any, reference: Any, built: Built, seed: int, role: SeedRole = "tuning"
+) -> dict[str, float]:
     """What a scalar reward model is worth: ranking of held-out pairs, and the gold of the best of 16 it picks.
 
     Returns:
         `pair_accuracy`, `pair_margin` (in the model's own unit), and `best_of_16`: the mean report signal of the
-        completion it scores highest among 16 by the reference policy.
+        completion it scores highest among 16 by the reference policy, where the task has a signal to judge by.
     """
-    pairs = built.held_out_pairs
+    pairs = built.held_out_pairs if role == "tuning" or built.test_pairs is None else built.test_pairs
     scores = rewards(model, tokenizer, [(prompt, text) for prompt, *both in pairs for text in both])
     margins = [chosen - rejected for chosen, rejected in zip(scores[::2], scores[1::2], strict=True)]
-    prompts = [prompt for prompt in built.held_out[:64] for _ in range(16)]
+    judge = _judge(built)
+    accuracy = {"pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]), "pair_margin": _mean(margins)}
+    if judge is None:
+        return accuracy
+    own = built.held_out if built.test_pairs is None else _half(built.held_out, role)
+    prompts = [prompt for prompt in own[:64] for _ in range(16)]
     drawn = sample(reference, tokenizer, prompts, built.max_completion, seed)
     scored = rewards(model, tokenizer, list(zip(prompts, drawn.texts, strict=True)))
-    truth = built.signals[_judge(built)](prompts, drawn.texts)
+    truth = built.signals[judge](prompts, drawn.texts)
     best = [max(range(first, first + 16), key=scored.__getitem__) for first in range(0, len(prompts), 16)]
-    return {
-        "pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]),
-        "pair_margin": _mean(margins),
-        "best_of_16": _mean([truth[index] for index in best]),
-    }
+    return accuracy | {"best_of_16": _mean([truth[index] for index in best])}
 
 
 def log_likelihoods(model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256) -> list[float]:
@@ -131,8 +138,10 @@ def _encode(tokenizer: Any, texts: Sequence[tuple[str, str]]) -> tuple[Any, Any,
     import torch
 
     rows = []
+    begin = tokenizer("")["input_ids"][:1]
+    begin = begin if begin == [tokenizer.bos_token_id] else []  # as where completions are sampled, or trained on
     for prompt, completion in texts:
-        start = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        start = [*begin, *tokenizer(prompt, add_special_tokens=False)["input_ids"]]
         rest = tokenizer(joined(prompt, completion), add_special_tokens=False)["input_ids"]
         rows.append((len(start), [*start, *rest, tokenizer.eos_token_id]))
     longest = max(len(row) for _, row in rows)
@@ -142,9 +151,15 @@ def _encode(tokenizer: Any, texts: Sequence[tuple[str, str]]) -> tuple[Any, Any,
     return tokens, attention, attention * (places >= torch.tensor([[start] for start, _ in rows]))
 
 
-def _judge(built: Built) -> str:
+def _judge(built: Built) -> str | None:
     """The signal that decides who wins: the report signal, else the selection one, else the one trained on."""
-    return next(name for name in (built.report, built.selection, built.training) if name in built.signals)
+    names = (built.report, built.selection, built.training)
+    return next((name for name in names if name in built.signals), None)
+
+
+def _half(held_out: Sequence[str], role: SeedRole) -> Sequence[str]:
+    """The held-out prompts of a seed role."""
+    return held_out[0 if role == "tuning" else 1 :: 2]
 
 
 def _won(ours: float, theirs: float) -> float:

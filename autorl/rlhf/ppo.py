@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from autorl.rlhf import ppo_terms as terms
+from autorl.rlhf.models import load_policy, load_tokenizer
 from autorl.rlhf.sampling import Samples, sample
 from autorl.rlhf.task import Built, Signal
 from autorl.seeds import generator, integer_seed
@@ -170,15 +171,10 @@ class PPO:
         horizon: int,
         reward: Signal | None = None,
     ) -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
         self.built, self.config, self.seed, self.horizon = built, dict(config), seed, horizon
         self.reward = reward if reward is not None else built.signals[built.training]
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(reference_path, local_files_only=True)
-        models: list[Any] = [
-            AutoModelForCausalLM.from_pretrained(reference_path, local_files_only=True) for _ in range(3)
-        ]
-        policy, reference, body = (model.eval() for model in models)
+        self.tokenizer: Any = load_tokenizer(reference_path)
+        policy, reference, body = (load_policy(reference_path).eval() for _ in range(3))
         self.policy = policy
         self.reference = reference.requires_grad_(False)
         now = settings_at(self.config, 0, horizon)

@@ -131,7 +131,7 @@ def assemble(built: Built, options: Mapping[str, Any]) -> Signal:
     if "process" in chosen:
         reward = with_process(
             reward,
-            _function(chosen["process"], "reward.process"),
+            import_function(chosen["process"], "reward.process"),
             chosen.get("process_weight", 1.0),
             threshold=chosen.get("process_clip"),
             difference=chosen.get("process_delta", False),
@@ -173,7 +173,7 @@ def _constraint(option: str, threshold: float) -> Constraint:
 def _signal(built: Built, name: str) -> Signal:
     """A signal of the task, or the function `module:function`."""
     if ":" in name:
-        found: Signal = _function(name, "reward.signals")
+        found: Signal = import_function(name, "reward.signals")
         return found
     if name not in built.signals:
         raise InputError(
@@ -183,7 +183,12 @@ def _signal(built: Built, name: str) -> Signal:
     return built.signals[name]
 
 
-def _function(name: str, key: str) -> Callable[..., Any]:
+def import_function(name: str, key: str) -> Callable[..., Any]:
+    """The function `module:function`.
+
+    Raises:
+        InputError: it cannot be imported, or is not a function.
+    """
     module, _, attribute = str(name).partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
-from autorl.types import InputError
+from autorl.types import FrozenMap, InputError
 
 Signal: TypeAlias = Callable[[Sequence[str], Sequence[str]], list[float]]
 """prompts, completions -> one value each."""
@@ -34,6 +34,7 @@ _TASKS = {  # task -> "module:object", imported when asked for
     "letters-pairs": "autorl.rlhf.letters_pairs:PAIRS",
     "sort-verifiable": "autorl.rlhf.sorting:SORT",
     "tiny-sentiment": "autorl.rlhf.sentiment:SENTIMENT",
+    "files": "autorl.rlhf.files:FILES",
 }
 _SHARED_OPTIONS = ("instance",)
 
@@ -46,7 +47,11 @@ class Built:
         instance: seed of the task itself (its source, its pairs, its reward model); apart from tuning and test seeds.
         reference: folder of the reference policy and its tokenizer; `from_pretrained` reads both without a network.
         prompts, pairs: for training; `pairs` is empty where the task has none.
-        held_out, held_out_pairs: for evaluation only, disjoint from those.
+        completions, labelled: (prompt, completion) to imitate, and (prompt, completion, wanted) to learn from, where a
+            task has them apart from its pairs; the prompt is "" for plain text.
+        held_out, held_out_pairs, held_out_completions: for evaluation only, disjoint from those.
+        test_pairs, test_completions: what test seeds are evaluated on, if not on those of tuning seeds; of `held_out`
+            each role always has its own half.
         max_completion: most tokens of a completion, end of sequence included.
         signals: every reward by name, e.g. `proxy` and `gold`.
         training: the signal a policy is trained on.
@@ -70,6 +75,11 @@ class Built:
     report: str
     pairs: tuple[Pair, ...] = ()
     held_out_pairs: tuple[Pair, ...] = ()
+    test_pairs: tuple[Pair, ...] | None = None
+    completions: tuple[tuple[str, str], ...] = ()
+    labelled: tuple[tuple[str, str, bool], ...] = ()
+    held_out_completions: tuple[tuple[str, str], ...] = ()
+    test_completions: tuple[tuple[str, str], ...] | None = None
     ensemble: tuple[str, ...] = ()
     bounds: Mapping[str, tuple[float, float]]
     probe: Callable[[Any, Any, Sequence[str], int], dict[str, float]] | None = None
@@ -110,8 +120,14 @@ class Task(Protocol):
         """The task whose names are those these options make. Nothing is built, and no value is checked (`check`)."""
         ...
 
-    def check(self, options: Mapping[str, Any]) -> None:
-        """Raise `InputError` for options that cannot be built, before a study begins."""
+    def check(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """What a built task is made to train on: some of `prompts`, `pairs`, `labelled`, `completions`.
+
+        Called before a study begins.
+
+        Raises:
+            InputError: the options cannot be built.
+        """
         ...
 
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
@@ -129,21 +145,27 @@ class Fixed:
     name = ""
     options: Mapping[str, Any] = MappingProxyType({})
     ensemble: Sequence[str] = ()
+    kinds: Sequence[str] = ("prompts",)
 
     def with_options(self, options: Mapping[str, Any]) -> Any:
         """The task itself."""
         return self
 
-    def check(self, options: Mapping[str, Any]) -> None:
-        """Raise `InputError` for an option the task does not have, or one out of range."""
+    def check(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """What the task has to train on.
+
+        Raises:
+            InputError: an option the task does not have, or one out of range.
+        """
         self.check_values(resolve_options(self.options, options, self.name))
+        return self.kinds
 
     def check_values(self, chosen: Mapping[str, Any]) -> None:
         """Raise `InputError` for a value out of range; `chosen` has every option."""
 
 
 def tasks() -> tuple[str, ...]:
-    """The names of the tasks that come with the package."""
+    """The names of the tasks: those that come with the package, and `files` for a user's own."""
     return tuple(_TASKS)
 
 
@@ -157,7 +179,7 @@ def task(name: str, kwargs: Mapping[str, Any] | None = None) -> Task:
         raise InputError(f"unknown RLHF task {name!r}; there are {', '.join(_TASKS)}", key="environment")
     module, _, attribute = _TASKS[name].partition(":")
     found: Task = getattr(importlib.import_module(module), attribute)
-    return found.with_options(kwargs) if kwargs else found
+    return found.with_options(kwargs or {})
 
 
 def resolve_options(known: Mapping[str, Any], given: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -177,7 +199,7 @@ def resolve_options(known: Mapping[str, Any], given: Mapping[str, Any], name: st
 
 @lru_cache(maxsize=8)
 def _built(name: str, instance: int, options: tuple[tuple[str, Any], ...], folder: Path) -> Built:
-    return task(name).build(instance, folder, **dict(options))
+    return task(name, dict(options)).build(instance, folder, **dict(options))
 
 
 def build(name: str, kwargs: Mapping[str, Any], folder: Path | None = None) -> Built:
@@ -186,7 +208,7 @@ def build(name: str, kwargs: Mapping[str, Any], folder: Path | None = None) -> B
     Raises:
         InputError: no such task, or an option it does not have.
     """
-    options = {key: value for key, value in kwargs.items() if key not in _SHARED_OPTIONS}
+    options = FrozenMap({key: value for key, value in kwargs.items() if key not in _SHARED_OPTIONS})
     instance = kwargs.get("instance", 0)
     if isinstance(instance, bool) or not isinstance(instance, int) or instance < 0:
         raise InputError(f"expected a whole number, got {instance!r}", key="environment.kwargs.instance")

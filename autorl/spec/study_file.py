@@ -254,6 +254,7 @@ def load_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, An
         _override(data, key, value)
     _fill_defaults(data)
     _pin_landscapes(data)
+    _pin_files(data)
     spec = _validated(data, document)
     spec._document = document
     _check_resolved(spec, document)
@@ -346,6 +347,17 @@ def _pin_landscapes(data: dict[str, Any]) -> None:
             found = find_landscape(kwargs["landscape"], folder=data["path"])
             if found is not None:  # if there is none, the trainer says so when the study is set up
                 kwargs["landscape"] = str(found.resolve())
+
+
+def _pin_files(data: dict[str, Any]) -> None:
+    """A user's own models and data, by their absolute path, as landscapes are."""
+    environment = data.get("environment")
+    if isinstance(environment, dict) and environment.get("id") == "files":
+        from autorl.rlhf.files import pinned
+
+        kwargs = environment.get("kwargs")
+        if isinstance(kwargs, Mapping):
+            environment["kwargs"] = pinned(kwargs, str(data["path"]))
 
 
 def _check_resolved(spec: Spec, document: Document) -> None:

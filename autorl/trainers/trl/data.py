@@ -16,31 +16,39 @@ def data_set(method: Method, built: Built) -> Any:
     """What the method is trained on, as a `datasets.Dataset`.
 
     Raises:
-        InputError: the task has no preference pairs and the method needs them.
+        InputError: the task has nothing of the kind the method needs.
     """
     from datasets import Dataset
 
-    if method.data != "prompts" and not built.pairs:
-        raise InputError(f"trl/{method.name} is trained on preference pairs; {built.name} has none", key="environment")
     pairs = [(prompt, joined(prompt, one), joined(prompt, other)) for prompt, one, other in built.pairs]
     match method.data:
         case "prompts":
             columns: dict[str, list[Any]] = {"prompt": list(built.prompts)}
         case "pairs" | "ranking":
-            prompts, chosen, rejected = (list(column) for column in zip(*pairs, strict=True))
-            columns = {"prompt": prompts, "chosen": chosen, "rejected": rejected}
+            columns = _columns(("prompt", "chosen", "rejected"), pairs)
         case "unpaired":
-            rows = [
+            labelled = [(prompt, joined(prompt, text), wanted) for prompt, text, wanted in built.labelled]
+            taken_apart = [
                 (prompt, text, label)
                 for prompt, *both in pairs
                 for text, label in zip(both, (True, False), strict=True)
             ]
-            columns = dict(
-                zip(("prompt", "completion", "label"), (list(c) for c in zip(*rows, strict=True)), strict=True)
-            )
+            columns = _columns(("prompt", "completion", "label"), labelled or taken_apart)
         case "completions":
-            columns = {"prompt": [row[0] for row in pairs], "completion": [row[1] for row in pairs]}
+            imitated = [(prompt, joined(prompt, text)) for prompt, text in built.completions]
+            columns = _columns(("prompt", "completion"), imitated or [(prompt, text) for prompt, text, _ in pairs])
+            if columns and not any(columns["prompt"]):
+                columns = {"text": columns["completion"]}
+    if not columns:
+        raise InputError(
+            f"trl/{method.name} is trained on {' or '.join(method.kinds)}; {built.name} has none", key="environment"
+        )
     return Dataset.from_dict(columns)
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
+    """Rows by column; nothing where there is no row."""
+    return dict(zip(names, (list(column) for column in zip(*rows, strict=True)), strict=True)) if rows else {}
 
 
 class Reward:

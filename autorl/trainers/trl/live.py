@@ -13,6 +13,7 @@ import transformers
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
+from autorl.rlhf.models import load_policy, load_reward_model, load_tokenizer
 from autorl.rlhf.reward_options import assemble
 from autorl.rlhf.task import Built
 from autorl.trainers._streams import seed_global
@@ -107,7 +108,7 @@ def build(settings: Settings, built: Built, callback: Callback, arguments: Any, 
     method = settings.method
     trainer_class, _ = method.classes()
     seed_global(seed)
-    reward = Reward(built.training, assemble(built, settings.values))
+    reward = Reward(built.training, assemble(built, settings.values) if method.online else _unscored)
     values: dict[str, Any] = {
         "model": load_model(built.reference, method),
         "args": arguments,
@@ -130,14 +131,17 @@ def build(settings: Settings, built: Built, callback: Callback, arguments: Any, 
 
 def load_model(folder: Path, method: Method | None = None) -> Any:
     """The policy of a folder, or a reward model on its body for a method that trains one."""
-    if method is not None and method.data == "ranking":
-        kind: Any = transformers.AutoModelForSequenceClassification
-        return kind.from_pretrained(folder, num_labels=1, local_files_only=True)
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
+    if method is None or method.data != "ranking":
+        return load_policy(folder)
+    model = load_reward_model(folder, labels=1)
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = load_tokenizer(folder).pad_token_id
+    return model
 
 
-def load_tokenizer(folder: Path) -> Any:
-    return transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+def _unscored(prompts: Any, completions: Any) -> list[float]:
+    """The signal of a method that learns from data: there is nothing to score."""
+    raise RuntimeError("a method that learns from data asked for rewards")
 
 
 def _segmented(trainer_class: Any, fork: int | None) -> Any:

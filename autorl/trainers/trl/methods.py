@@ -55,6 +55,13 @@ _LOSS: Mapping[str, tuple[str, ...]] = {  # what a rebuilt trainer takes from it
     "completions": ("loss_type",),
     "ranking": ("center_rewards_coefficient",),
 }
+_KINDS: Mapping[Data, tuple[str, ...]] = {
+    "prompts": ("prompts",),
+    "pairs": ("pairs",),
+    "ranking": ("pairs",),
+    "unpaired": ("labelled", "pairs"),
+    "completions": ("completions", "pairs"),
+}
 _SCHEDULED = ("learning_rate", "beta", "epsilon", "epsilon_high")
 
 
@@ -72,6 +79,11 @@ class Method:
     name: str
     data: Data
     module: str
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of data of a task any of which it can be trained on; see `autorl.rlhf.task.Task.check`."""
+        return _KINDS[self.data]
 
     @property
     def online(self) -> bool:

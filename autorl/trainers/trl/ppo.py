@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from autorl.rlhf.models import load_tokenizer
 from autorl.rlhf.reward_options import CHANGES as REWARD_CHANGES
 from autorl.rlhf.reward_options import assemble, without
 from autorl.seeds import integer_seed
@@ -64,7 +65,7 @@ class _Run:
         self.trainer, self.segment = trainer, segment
         self.values: dict[str, Any] = {**trainer.defaults, **segment.config}
         built = build_task(segment.environment)
-        reference, tokenizer = live.load_model(built.reference), live.load_tokenizer(built.reference)
+        reference, tokenizer = live.load_model(built.reference), load_tokenizer(built.reference)
         self.reference_hash = checkpoint.weights_hash(reference)
         state = load_parent(segment, trainer.name, self.reference_hash, self.values, trainer.changes)
         self.reward = Reward(built.training, assemble(built, self.values))

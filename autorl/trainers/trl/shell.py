@@ -47,20 +47,36 @@ class RLHFTrainer:
         return True
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of data any of which it can be trained on; see `autorl.rlhf.task.Task.check`."""
+        return ("prompts",)
+
+    @property
     def defaults(self) -> dict[str, Any]:
         """Hyperparameters given as options."""
         return {name: value for name, value in self.kwargs.items() if name not in OPTIONS}
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
-        """The task and its options must exist, and every name be a hyperparameter of the method."""
+        """The task must exist with these options and what the method learns from, and every name be one it has."""
         found = find_task(environment)
-        found.check({name: value for name, value in environment.kwargs.items() if name != "instance"})
+        there = found.check({name: value for name, value in environment.kwargs.items() if name != "instance"})
         names = {*hyperparameters, *self.defaults}
         reward_options.check(names, found.signals, found.ensemble)
         own = {name for name in names if not reward_options.is_option(name)}
         if own != names and not self.scores:
             raise InputError(f"trl/{self.name} learns from data: it has no reward to change", key=min(names - own))
+        if self.scores and found.training not in found.signals:
+            raise InputError(
+                f"trl/{self.name} is trained on a reward: expected one of {', '.join(found.signals) or 'the signals'}, "
+                f"got {found.training!r}",
+                key="environment.kwargs.training",
+            )
         self.check_names(own)
+        if not set(self.kinds) & set(there):
+            raise InputError(
+                f"trl/{self.name} is trained on {' or '.join(self.kinds)}; {found.name} has {', '.join(there)}",
+                key="environment",
+            )
 
     def check_names(self, names: Collection[str]) -> None:
         """Raise `InputError` for a name the method does not have."""

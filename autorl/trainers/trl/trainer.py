@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from autorl.rlhf.models import load_tokenizer
 from autorl.rlhf.task import Built
 from autorl.seeds import integer_seed
 from autorl.trainers._shared import Change, Clock, check_start
@@ -39,6 +40,10 @@ class TRLTrainer(RLHFTrainer):
     @property
     def changes(self) -> Mapping[str, Change]:
         return self.method.changes
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return self.method.kinds
 
     @property
     def scores(self) -> bool:
@@ -77,7 +82,7 @@ class _Run:
         self.state = load_parent(segment, trainer.name, self.reference_hash, settings.values, trainer.changes)
         history = self.state["history"] if self.state and segment.fork is None else ()
         guard = Guard(trainer.patience, built.training, built.selection, history)
-        self.watch = Watch(segment, built, reference, live.load_tokenizer(built.reference), guard)
+        self.watch = Watch(segment, built, reference, load_tokenizer(built.reference), guard)
 
     def train(self, clock: Clock, folder: str, report: Callable[[Report], None]) -> Outcome:
         from autorl.trainers.trl import live

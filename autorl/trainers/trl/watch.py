@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from typing import Any
 
-from autorl.rlhf.measures import measure, pair_measures, reward_measures
+from autorl.rlhf.measures import log_likelihoods, measure, pair_measures, reward_measures
 from autorl.rlhf.task import Built
 from autorl.seeds import evaluation_seeds
 from autorl.trainers._shared import not_finite
@@ -57,7 +58,7 @@ class Watch:
         segment, built = self.segment, self.built
         if kind == "ranking":
             (seed,) = evaluation_seeds(segment.seed, segment.role, step, 1)
-            return reward_measures(policy, self.tokenizer, self.reference, built, seed)
+            return reward_measures(policy, self.tokenizer, self.reference, built, seed, segment.role)
         metrics = measure(
             policy,
             self.reference,
@@ -68,9 +69,15 @@ class Watch:
             step=step,
             n=segment.episodes,
         )
-        if kind != "prompts":
-            pairs: Sequence[Any] = built.held_out_pairs
+        if kind == "prompts":
+            return metrics
+        apart = segment.role == "test"
+        pairs = built.test_pairs if apart and built.test_pairs is not None else built.held_out_pairs
+        if pairs:
             metrics |= pair_measures(policy, self.reference, self.tokenizer, pairs)
+        texts = built.test_completions if apart and built.test_completions is not None else built.held_out_completions
+        if texts:
+            metrics["log_likelihood"] = math.fsum(log_likelihoods(policy, self.tokenizer, texts)) / len(texts)
         return metrics
 
 

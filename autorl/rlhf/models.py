@@ -1,0 +1,90 @@
+"""Models and tokenizers of a user or a task, from a folder or the hub's cache; the network only where it is allowed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from autorl.types import InputError
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the hub's library is imported
+_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")  # of a model on a hub, weights in one format
+
+
+def offline() -> bool:
+    """Whether nothing may be downloaded: always, unless HF_HUB_OFFLINE=0 is set."""
+    return os.environ.get("HF_HUB_OFFLINE", "1").lower() not in ("0", "false", "no", "off")
+
+
+def model_folder(source: str, key: str) -> Path:
+    """The folder of a model: `source` itself, or where the hub's cache has `organisation/name` or `...@revision`.
+
+    Raises:
+        InputError: it is neither.
+    """
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise InputError(f"{source} is not the folder of a model: it has no config.json", key=key)
+        return folder.resolve()
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    name, _, revision = source.partition("@")
+    try:
+        found = snapshot_download(
+            name, revision=revision or None, local_files_only=offline(), allow_patterns=list(_FILES)
+        )
+    except (OSError, HFValidationError) as error:
+        raise missing("folder of a model", source, key) from error
+    return Path(found)
+
+
+def missing(what: str, source: str, key: str) -> InputError:
+    """The error for something that is neither here nor in the hub's cache, or could not be downloaded."""
+    if offline():
+        return InputError(
+            f"{source!r} is no {what}, and the hub's cache has nothing of that name; nothing is downloaded unless "
+            "HF_HUB_OFFLINE=0 is set",
+            key=key,
+        )
+    return InputError(f"{source!r} is no {what}, and the hub did not give anything of that name", key=key)
+
+
+def load_policy(folder: Path) -> Any:
+    """The language model of a folder, its weights in single precision whatever they were saved in."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
+
+
+def load_reward_model(folder: Path, labels: int | None = None) -> Any:
+    """The sequence classifier of a folder; with `labels` a new head of that many outputs on a language model's body."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    head = {} if labels is None else {"num_labels": labels}
+    return AutoModelForSequenceClassification.from_pretrained(
+        folder, local_files_only=True, dtype=torch.float32, **head
+    )
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a folder. One without padding pads with its end of sequence, which is masked wherever it pads.
+
+    Raises:
+        InputError: it has no end of sequence, or the folder has no tokenizer.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder} has no tokenizer that can be read: {str(error).splitlines()[0]}") from error
+    if tokenizer.eos_token_id is None:
+        raise InputError(f"the tokenizer in {folder} has no end of sequence")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer

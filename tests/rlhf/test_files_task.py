@@ -1,0 +1,236 @@
+"""The task `files`: models, data and rewards of one's own; what is split how, and what is refused before a study."""
+
+import json
+import shutil
+import sys
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs the extra rlhf")
+
+from autorl.rlhf.files import FILES, pinned
+from autorl.rlhf.letters import LETTERS, new_policy, write_tokenizer
+from autorl.rlhf.measures import _encode, measure
+from autorl.rlhf.models import load_policy, load_tokenizer, model_folder
+from autorl.rlhf.task import build, task
+from autorl.types import FrozenMap, InputError
+
+CODE = """
+def vowels(prompts, completions):
+    return [float(sum(word in "aeiou" for word in text.split())) for text in completions]
+
+def answered(prompts, completions, answer):
+    return [float(wanted in text.split()) for text, wanted in zip(completions, answer)]
+"""
+PROMPTS = [f"{one} {other}" for one in LETTERS[:6] for other in LETTERS[:5]]
+NAMES = {"training": "vowels", "selection": "answered", "report": "answered"}
+SIGNALS = {"vowels": "own_letter_rewards:vowels", "answered": "own_letter_rewards:answered"}
+
+
+def save(folder, rows):
+    folder.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A policy, a reward model, and a policy whose tokenizer begins every text and has no padding."""
+    from tokenizers import processors
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("models")
+    new_policy(0, 24, hidden=16, layers=1).save_pretrained(folder / "policy")
+    write_tokenizer(folder / "policy")
+    head = AutoModelForSequenceClassification.from_pretrained(folder / "policy", num_labels=1)
+    head.save_pretrained(folder / "judge")
+    write_tokenizer(folder / "judge")
+    shutil.copytree(folder / "policy", folder / "begins")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "policy")
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", pair="<bos> $A $B", special_tokens=[("<bos>", 1)]
+    )
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(folder / "begins")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _rewards(tmp_path, monkeypatch):
+    (tmp_path / "own_letter_rewards.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("own_letter_rewards", None)
+
+
+@pytest.fixture
+def given(models, tmp_path):
+    """Options of a study on 30 prompts."""
+    rows = [{"question": prompt, "answer": prompt.split()[0]} for prompt in PROMPTS]
+    return {
+        "model": str(models / "policy"),
+        "data": save(tmp_path / "prompts.jsonl", rows),
+        "columns": {"prompt": "question"},
+        "max_completion": 4,
+        "signals": SIGNALS,
+        **NAMES,
+    }
+
+
+def test_prompts_rewards_and_names_are_the_users(given, models):
+    built = build("files", given | {"signals": SIGNALS | {"judge": str(models / "judge")}})
+    assert (built.training, built.selection, built.report) == ("vowels", "answered", "answered")
+    assert built.reference == models / "policy"
+    assert set(built.prompts) | set(built.held_out) == set(PROMPTS)
+    assert not set(built.prompts) & set(built.held_out)
+    assert len(built.held_out) == 6
+    batch = (["b a", "c a"], ["b e", "a u i"])
+    assert built.signals["vowels"](*batch) == [1.0, 3.0]
+    assert built.signals["answered"](*batch) == [1.0, 0.0]
+    first, second = built.signals["judge"](*batch)
+    assert first != second
+    policy, tokenizer = load_policy(built.reference), load_tokenizer(built.reference)
+    found = measure(policy, policy, tokenizer, built, seed=0, role="test", step=1, n=8)
+    assert {"vowels", "answered", "judge", "reference_answered", "win_rate", "kl"} <= set(found)
+    assert found["kl"] == 0.0
+
+
+def test_held_out_prompts_are_drawn_by_the_instance(given):
+    first, again, other = (build("files", given | {"instance": number}) for number in (0, 0, 1))
+    assert first.held_out == again.held_out
+    assert first.held_out != other.held_out
+    assert len(build("files", given | {"held_out": 0.5}).held_out) == 15
+
+
+def test_a_held_out_set_of_its_own_is_held_out_whole_and_never_trained_on(given, tmp_path):
+    rows = [{"question": prompt, "answer": "x"} for prompt in (PROMPTS[0], "x x", "v v", "t t")]
+    built = build("files", given | {"held_out": save(tmp_path / "test.jsonl", rows)})
+    assert sorted(built.held_out) == sorted(row["question"] for row in rows)
+    assert set(built.prompts) == set(PROMPTS[1:])
+
+
+def test_pairs_of_tuning_and_test_seeds_are_apart(given, tmp_path):
+    """Prompts with two pairs each: all pairs of a prompt are trained on, or read by one seed role."""
+    rows = [{"prompt": prompt, "chosen": better, "rejected": "x"} for prompt in PROMPTS for better in ("a", "e")]
+    data = save(tmp_path / "pairs.jsonl", rows)
+    built = build("files", given | {"data": data, "columns": {}, "signals": {}, **OFFLINE})
+    parts = [{prompt for prompt, _, _ in pairs} for pairs in (built.pairs, built.held_out_pairs, built.test_pairs)]
+    assert [len(part) for part in parts] == [24, 3, 3]
+    assert len(set.union(*parts)) == 30
+    assert parts[1] == set(built.held_out[0::2])
+    assert parts[2] == set(built.held_out[1::2])
+    assert len(built.held_out_pairs) == 6
+
+
+OFFLINE = {"training": "data", "selection": "pair_accuracy", "report": "pair_accuracy"}
+LIKELY = {"training": "data", "selection": "log_likelihood", "report": "log_likelihood", "signals": {}, "columns": {}}
+
+
+def test_labelled_completions_and_texts(given, tmp_path):
+    rows = [{"prompt": prompt, "completion": "a", "label": place % 2 == 0} for place, prompt in enumerate(PROMPTS)]
+    built = build("files", given | LIKELY | {"data": save(tmp_path / "labelled.jsonl", rows)})
+    assert len(built.labelled) == 24
+    assert {(prompt, "a") for prompt, _, wanted in built.labelled if wanted} == set(built.completions)
+    texts = save(tmp_path / "texts.jsonl", [{"text": f"a b {letter}"} for letter in LETTERS[:20]])
+    with pytest.raises(InputError, match="no prompt to sample from"):
+        build("files", given | LIKELY | {"data": texts})
+    prompts = save(tmp_path / "asked.jsonl", [{"prompt": prompt} for prompt in PROMPTS])
+    built = build("files", given | LIKELY | {"data": texts, "prompts": prompts})
+    assert len(built.completions) == 16
+    assert len(built.held_out_completions) == len(built.test_completions) == 2
+    assert len({*built.completions, *built.held_out_completions, *built.test_completions}) == 20
+    assert (len(built.prompts), len(built.held_out)) == (24, 6)
+
+
+def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
+    """What is sampled, scored and trained on begins alike; padding is the end of sequence, and masked."""
+    tokenizer = load_tokenizer(models / "begins")
+    assert tokenizer.pad_token_id == tokenizer.eos_token_id == 2
+    tokens, attention, mask = _encode(tokenizer, [("a b", "c"), ("a", "b")])
+    assert tokens[0].tolist() == [1, 4, 5, 6, 2]
+    assert tokens[1].tolist() == [1, 4, 5, 2, 2]
+    assert attention[1].tolist() == [1, 1, 1, 1, 0]
+    assert mask[1].tolist() == [0, 0, 1, 1, 0]
+    assert _encode(load_tokenizer(models / "policy"), [("a b", "c")])[0].tolist() == [[4, 5, 6, 2]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "message"),
+    [
+        ({"model": "nobody/has-this"}, "model", "nothing is downloaded unless HF_HUB_OFFLINE=0"),
+        ({"model": "not a name"}, "model", "nothing of that name"),
+        ({"model": "."}, "model", "no config.json"),
+        ({"data": None}, "data", "expected a folder"),
+        ({"data": "nobody/has-this"}, "data", "nothing is downloaded unless HF_HUB_OFFLINE=0"),
+        ({"columns": {}}, "data", "its columns are question, answer"),
+        ({"held_out": 2}, "held_out", "expected a share"),
+        ({"held_out": 0.01}, "held_out", "at least two"),
+        ({"max_completion": 0}, "max_completion", "above 0"),
+        ({"signals": {"kl": "own_letter_rewards:vowels"}}, "signals", "call the signal otherwise"),
+        ({"signals": {"vowels": "own_letter_rewards:vowels"}}, "selection", "unknown metric 'answered'"),
+        ({"signals": SIGNALS | {"vowels": "own_letter_rewards:consonants"}}, "signals.vowels", "cannot import"),
+        ({"signals": SIGNALS | {"vowels": "nobody/has-this"}}, "signals.vowels", "folder of a model"),
+        ({"training": None}, "training", "none of its own"),
+        ({"training": "reward"}, "training", "allowed: vowels, answered, data"),
+        ({"report": "loss"}, "report", "unknown metric 'loss'"),
+        ({"modle": "x"}, "kwargs", "files has no option 'modle'"),
+    ],
+)
+def test_what_cannot_be_is_said_before_a_study(changes, key, message, given):
+    options = given | changes
+    with pytest.raises(InputError, match=message) as error:
+        task("files", options).check(options)
+    assert error.value.key.endswith(key)
+    assert "\n" not in str(error.value)
+
+
+def test_a_policy_is_no_reward_model(given, models):
+    from transformers import AutoModelForSequenceClassification
+
+    two = models / "two"
+    AutoModelForSequenceClassification.from_pretrained(models / "policy", num_labels=2).save_pretrained(two)
+    write_tokenizer(two)
+    options = given | {"signals": SIGNALS | {"judge": str(two)}}
+    with pytest.raises(InputError, match="expected one output, its head has 2"):
+        task("files", options).check(options)
+
+
+def test_a_model_in_the_cache_of_the_hub_is_found_by_its_name(models, tmp_path, monkeypatch):
+    import huggingface_hub.constants
+
+    commit = "0" * 40
+    there = tmp_path / "hub" / "models--someone--tiny"
+    shutil.copytree(models / "policy", there / "snapshots" / commit)
+    (there / "refs").mkdir()
+    (there / "refs" / "main").write_text(commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    found = model_folder("someone/tiny", "model")
+    assert found == there / "snapshots" / commit
+    assert model_folder(f"someone/tiny@{commit}", "model") == found
+    assert load_policy(found).config.hidden_size == 16
+    with pytest.raises(InputError, match="nothing of that name"):
+        model_folder("someone/tiny@other", "model")
+
+
+def test_weights_are_trained_in_single_precision(models, tmp_path):
+    import torch
+
+    load_policy(models / "policy").to(torch.bfloat16).save_pretrained(tmp_path / "half")
+    assert load_policy(tmp_path / "half").dtype == torch.float32
+
+
+def test_paths_of_a_study_are_made_absolute_and_names_are_left(tmp_path):
+    (tmp_path / "base").mkdir()
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    kwargs = FrozenMap(
+        model="base",
+        data="rows.jsonl",
+        held_out=0.2,
+        prompts="organisation/name:test",
+        signals={"gold": "rewards:gold", "judge": "base"},
+    )
+    found = pinned(kwargs, str(tmp_path))
+    assert found["model"] == found["signals"]["judge"] == str(tmp_path / "base")
+    assert found["data"] == str(tmp_path / "rows.jsonl")
+    assert (found["held_out"], found["prompts"]) == (0.2, "organisation/name:test")
+    assert found["signals"]["gold"] == "rewards:gold"
+    assert FILES.options["held_out"] == 0.2

@@ -1,0 +1,122 @@
+"""What rows of a user's data mean, column by column, and what is said of a row that means nothing."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from autorl.rlhf.examples import Reader, chat_renderer
+from autorl.types import InputError
+
+
+def shown(messages):
+    return " / ".join(f"{part['role']}: {part['content']}" for part in messages) + " / assistant:"
+
+
+def read(*rows, **columns):
+    return Reader(columns, shown, "rows.jsonl").examples(list(rows))
+
+
+def say(role, content):
+    return {"role": role, "content": content}
+
+
+def test_prompts_with_further_columns():
+    (one,) = read({"prompt": "2 1 >", "answer": "1 2"})
+    assert (one.prompt, one.pairs, one.completion, one.label) == ("2 1 >", (), None, None)
+    assert one.row["answer"] == "1 2"
+    assert one.key == "2 1 >"
+
+
+def test_pairs_and_rankings():
+    (pair,) = read({"prompt": "p", "chosen": "good", "rejected": "bad"})
+    assert pair.pairs == (("good", "bad"),)
+    (ranked,) = read({"prompt": "p", "ranking": ["best", "middle", "worst"]})
+    assert ranked.pairs == (("best", "middle"), ("best", "worst"), ("middle", "worst"))
+
+
+def test_completions_labels_and_texts():
+    (plain,) = read({"prompt": "p", "completion": "c"})
+    assert (plain.completion, plain.label) == ("c", None)
+    labels = [True, False, 1, 0, "true", "False", "1.0"]
+    found = read(*({"prompt": "p", "completion": "c", "label": label} for label in labels))
+    assert [one.label for one in found] == [True, False, True, False, True, False, True]
+    (text,) = read({"text": "once upon"})
+    assert (text.prompt, text.completion, text.key) == ("", "once upon", "once upon")
+
+
+def test_columns_have_the_names_the_user_gives():
+    (one,) = read({"question": "p", "good": "a", "bad": "b"}, prompt="question", chosen="good", rejected="bad")
+    assert (one.prompt, one.pairs) == ("p", (("a", "b"),))
+
+
+def test_conversations_are_rendered_and_their_last_message_is_the_completion():
+    asked = [say("system", "be brief"), say("user", "hi")]
+    (one,) = read({"prompt": asked, "completion": [say("assistant", "hello")]})
+    assert (one.prompt, one.completion) == ("system: be brief / user: hi / assistant:", "hello")
+    good, bad = [*asked, say("assistant", "hello")], [*asked, say("assistant", "go away")]
+    (pair,) = read({"chosen": good, "rejected": bad})
+    assert (pair.prompt, pair.pairs) == (one.prompt, (("hello", "go away"),))
+    with pytest.raises(InputError, match="differ before their last message"):
+        read({"chosen": good, "rejected": [say("user", "ho"), bad[-1]]})
+
+
+PROMPT = {"prompt": "p"}
+TALK = [say("user", "u"), say("assistant", "a")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (PROMPT, {"prompt": ""}, "row 2: expected a text or messages in 'prompt', got ''"),
+        (PROMPT, {"question": "p"}, "row 2: nothing in column 'prompt'"),
+        (PROMPT | {"completion": "c"}, PROMPT | {"completion": 3}, "row 2: expected a text or one message"),
+        (PROMPT | {"ranking": ["a", "b"]}, PROMPT | {"ranking": ["a"]}, "row 2: expected in 'ranking' at least two"),
+        (
+            PROMPT | {"completion": "c", "label": 1},
+            PROMPT | {"completion": "c", "label": "maybe"},
+            "row 2: expected true or false in 'label', got 'maybe'",
+        ),
+        (
+            {"chosen": TALK, "rejected": TALK},
+            {"chosen": "a", "rejected": "b"},
+            "row 2: chosen and rejected are texts, so a column `prompt` is needed",
+        ),
+        ({"question": "p"}, {"question": "q"}, "row 1: its columns are question; expected prompt · prompt, chosen"),
+    ],
+)
+def test_a_row_that_means_nothing_is_named(first, second, message):
+    with pytest.raises(InputError, match=message) as error:
+        read(first, second)
+    assert error.value.file == "rows.jsonl"
+
+
+def test_columns_that_are_not_there_or_unknown():
+    with pytest.raises(InputError, match="no column 'question'; there are prompt"):
+        read({"prompt": "p"}, prompt="question")
+    with pytest.raises(InputError, match="unknown column 'answer'; allowed: prompt, chosen"):
+        read({"prompt": "p"}, answer="solution")
+
+
+class Template:
+    """A tokenizer with a chat template that begins with `<s>`, which `adds` says it puts before every text itself."""
+
+    bos_token, bos_token_id, chat_template = "<s>", 1, "yes"
+
+    def __init__(self, adds):
+        self.adds = adds
+
+    def __call__(self, text):
+        return {"input_ids": [1] if self.adds else []}
+
+    def apply_chat_template(self, messages, tokenize, add_generation_prompt):
+        assert add_generation_prompt
+        assert not tokenize
+        return f"<s>{messages[0]['content']}|"
+
+
+def test_a_template_does_not_begin_a_text_twice():
+    asked = [say("user", "hi")]
+    assert chat_renderer(lambda: Template(adds=False))(asked) == "<s>hi|"
+    assert chat_renderer(lambda: Template(adds=True))(asked) == "hi|"
+    with pytest.raises(InputError, match="no chat template"):
+        chat_renderer(lambda: SimpleNamespace(chat_template=None))(asked)

@@ -1,0 +1,200 @@
+"""Methods on a model and data of one's own: each kind of data trains its methods, and says what it cannot do."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra rlhf")
+
+from autorl.spec import load_spec
+from autorl.trainers import load
+from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
+
+pytestmark = pytest.mark.timeout(600)
+EXAMPLE = Path(__file__).parents[2] / "examples/rlhf/own_data"
+CODE = """
+def repeated(prompts, completions):
+    return [float(text.split().count("a")) for text in completions]
+
+def different(prompts, completions, limit):
+    return [min(float(len(set(text.split()))), float(most)) for text, most in zip(completions, limit)]
+"""
+SCORED = {
+    "signals": {"repeated": "own_trl_rewards:repeated", "different": "own_trl_rewards:different"},
+    "training": "repeated",
+    "selection": "different",
+    "report": "different",
+}
+LEARNT = {"training": "data", "selection": "pair_accuracy", "report": "pair_accuracy"}
+LIKELY = {"training": "data", "selection": "log_likelihood", "report": "log_likelihood"}
+LETTERS = "abcdefgh"
+PROMPTS = [f"{one} {other}" for one in LETTERS for other in LETTERS]
+ROWS = {
+    "prompts": [{"prompt": prompt, "limit": 3} for prompt in PROMPTS],
+    "pairs": [{"prompt": prompt, "chosen": "a b c", "rejected": "d d"} for prompt in PROMPTS],
+    "ranking": [{"prompt": prompt, "ranking": ["a b c", "a b", "d d"]} for prompt in PROMPTS],
+    "labelled": [{"prompt": prompt, "completion": "a b", "label": number % 2} for number, prompt in enumerate(PROMPTS)],
+    "completions": [{"prompt": prompt, "completion": "a b c"} for prompt in PROMPTS],
+    "text": [{"text": f"{prompt} a b"} for prompt in PROMPTS],
+}
+ONLINE = {"learning_rate": 1e-3, "num_generations": 4, "per_device_train_batch_size": 8}
+SMALL = {"learning_rate": 1e-2, "per_device_train_batch_size": 8}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model, the data sets, and the module of rewards."""
+    import torch
+
+    from autorl.rlhf.letters import new_policy, write_tokenizer
+
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("own")
+    new_policy(0, 24, hidden=16, layers=1).save_pretrained(folder / "model")
+    write_tokenizer(folder / "model")
+    for name, rows in ROWS.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "own_trl_rewards.py").write_text(CODE)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _rewards(folder, monkeypatch):
+    monkeypatch.syspath_prepend(folder)
+    yield
+    sys.modules.pop("own_trl_rewards", None)
+
+
+def environment(folder, data, **options):
+    common = {"model": str(folder / "model"), "data": str(folder / f"{data}.jsonl"), "max_completion": 4}
+    return EnvironmentSpec("files", FrozenMap(common | options))
+
+
+def segment(name, config, place, **changes):
+    values = {
+        "id": "one",
+        "trainer": TrainerSpec(name, FrozenMap({"guard": 0} if name != "trl/ppo" else {})),
+        "environment": place,
+        "config": Config(config),
+        "seed": 3,
+        "role": "tuning",
+        "until": 2,
+        "horizon": 2,
+        "evaluate_at": (2,),
+        "episodes": 8,
+    }
+    return Segment(**(values | changes))
+
+
+def train(one):
+    found = load(one.trainer)
+    found.check(one.environment, one.config)
+    return found.train(one, lambda report: None)
+
+
+SAME = {name: "own_trl_rewards:repeated" for name in SCORED["signals"]}
+CASES = [
+    ("trl/grpo", ONLINE, "prompts", SCORED, {"repeated", "different", "reference_different", "win_rate"}),
+    ("trl/rloo", ONLINE, "pairs", SCORED | {"signals": SAME}, {"repeated"}),
+    ("trl/ppo", {"learning_rate": 1e-3, "batch_size": 8, "num_ppo_epochs": 1}, "prompts", SCORED, {"different"}),
+    ("trl/dpo", SMALL, "pairs", LEARNT, {"pair_accuracy", "pair_margin"}),
+    ("trl/orpo", SMALL, "ranking", LEARNT, {"pair_accuracy"}),
+    ("trl/reward", SMALL, "ranking", LEARNT, {"pair_accuracy", "pair_margin"}),
+    ("trl/kto", SMALL, "labelled", LIKELY, {"log_likelihood"}),
+    ("trl/kto", SMALL, "pairs", LEARNT, {"pair_accuracy"}),
+    ("trl/sft", SMALL, "completions", LIKELY, {"log_likelihood"}),
+    ("trl/sft", SMALL, "text", LIKELY, {"log_likelihood"}),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "config", "data", "names", "metrics"), CASES)
+def test_every_kind_of_data_trains_its_methods(name, config, data, names, metrics, folder):
+    more = {"prompts": str(folder / "prompts.jsonl")} if data == "text" else {}
+    outcome = train(segment(name, config, environment(folder, data, **names, **more)))
+    assert outcome.status is Status.DONE
+    assert outcome.reached >= 2
+    (report,) = outcome.reports
+    always = set() if name == "trl/reward" else {"kl", "length", "distinct"}
+    assert metrics | always <= set(report.metrics)
+    assert ("win_rate" in report.metrics) == (names["training"] != "data")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("data", "prompts"), [("completions", None), ("text", "prompts.jsonl")])
+def test_held_out_likelihood_rises_when_completions_are_learnt(data, prompts, folder):
+    """Always the same words: they are learnt in twenty steps. Seeds of the two roles read different rows."""
+    more = {"prompts": str(folder / prompts)} if prompts else {}
+    place = environment(folder, data, **LIKELY, **more)
+    steps = {"until": 20, "horizon": 20, "evaluate_at": (0, 20)}
+    before, after = (r.metrics["log_likelihood"] for r in train(segment("trl/sft", SMALL, place, **steps)).reports)
+    assert after > before + 2.0
+    start, _ = train(segment("trl/sft", SMALL, place, role="test", **steps)).reports
+    assert start.metrics["log_likelihood"] != before
+
+
+@pytest.mark.slow
+def test_a_reward_model_that_was_trained_is_a_signal_of_the_next_study(folder, tmp_path):
+    """A reward model learns the pairs; its checkpoint then scores what an online method writes."""
+    place = environment(folder, "pairs", **LEARNT)
+    steps = {"until": 20, "horizon": 20, "evaluate_at": (20,), "save": True, "folder": str(tmp_path / "judge")}
+    outcome = train(segment("trl/reward", SMALL, place, **steps))
+    assert outcome.reports[0].metrics["pair_accuracy"] == 1.0
+    signals = SCORED["signals"] | {"judge": outcome.checkpoint.path}
+    place = environment(folder, "prompts", **(SCORED | {"signals": signals, "training": "judge"}))
+    outcome = train(segment("trl/grpo", ONLINE, place, evaluate_at=(0, 2)))
+    assert outcome.status is Status.DONE
+    assert "judge" in outcome.reports[0].metrics
+    with pytest.raises(InputError, match="trains on"):
+        load(TrainerSpec("trl/grpo")).check_objective(place, ["judge"])
+    load(TrainerSpec("trl/grpo")).check_objective(place, ["different"])
+
+
+def test_a_method_that_needs_a_reward_or_other_data_says_so(folder):
+    with pytest.raises(InputError, match="trl/grpo is trained on a reward: expected one of the signals, got 'data'"):
+        load(TrainerSpec("trl/grpo")).check(environment(folder, "pairs", **LEARNT), ["learning_rate"])
+    for name, data, message in (
+        ("trl/dpo", "prompts", "trained on pairs; files has prompts"),
+        ("trl/kto", "completions", "trained on labelled or pairs; files has prompts, completions"),
+        ("trl/sft", "prompts", "trained on completions or pairs; files has prompts"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load(TrainerSpec(name)).check(environment(folder, data, **LIKELY), ["learning_rate"])
+    with pytest.raises(InputError, match="trl/dpo is trained on pairs; sort-verifiable has prompts"):
+        load(TrainerSpec("trl/dpo")).check(EnvironmentSpec("sort-verifiable"), ["beta"])
+
+
+def test_the_metric_of_the_user_is_selected_by_and_a_study_names_it(folder):
+    study = {
+        "trainer": "trl/grpo",
+        "space": "trl/grpo",
+        "environment": {"id": "files", "kwargs": {"model": "model", "data": "prompts.jsonl", **SCORED}},
+        "fidelity": {"steps": 10},
+        "budget": {"runs": 2},
+        "path": str(folder),
+    }
+    spec = load_spec(study)
+    assert (spec.objective[0].metric, spec.objective[0].reduce) == ("different", "best")
+    assert spec.environment.kwargs["model"] == str(folder / "model")
+    assert spec.environment.kwargs["data"] == str(folder / "prompts.jsonl")
+    nameless = {"id": "files", "kwargs": {"model": "model", "data": "prompts.jsonl"}}
+    for place in ("files", nameless):
+        with pytest.raises(InputError, match=r"none of its own, name a signal"):
+            load_spec(study | {"environment": place})
+
+
+@pytest.mark.slow
+def test_the_example_learns_what_it_selects_by(tmp_path):
+    """It runs as it stands on 30 of its 40 steps, from another working folder; twice the reference's score."""
+    place = Path(shutil.copytree(EXAMPLE, tmp_path / "own_data"))
+    subprocess.run([sys.executable, str(place / "make.py")], check=True, capture_output=True, timeout=120)
+    command = [sys.executable, "-m", "autorl", "tune", str(place / "study.yaml"), "--json", "--out", "out"]
+    less = ["--runs", "2", "--set", "fidelity.steps=30", "--set", "test.top=1", "--set", "executor.workers=1"]
+    done = subprocess.run([*command, *less], cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["test"]["value"] > 2 * result["beside"]["reference_variety"]
