@@ -41,6 +41,7 @@ def test_random_search(tmp_path):
     data = imported(tmp_path, "rs", frame)
     assert data.manifest.id == "arlbench-random/ppo/CartPole-v1"
     assert data.manifest.rows == {"configs": 8, "runs": 24, "evals": 24, "segments": 24}
+    assert any("pairs of configuration and score are not" in note for note in data.manifest.notes)
     found = data.sql("SELECT member, seed, eval_return FROM runs JOIN evals USING (run_id) ORDER BY run_id").fetchall()
     ordered = frame.sort_values(["optimisation_seed", "config_id", "seed"])
     members = [f"{a}/{b}" for a, b in zip(ordered.optimisation_seed, ordered.config_id, strict=True)]
@@ -52,6 +53,7 @@ def test_random_search(tmp_path):
 def test_a_promoted_configuration_is_one_configuration_trained_twice(tmp_path):
     data = imported(tmp_path, "smac_mf", proposals([0, 1, 2, 1], [500, 500, 500, 1000], optimizer_seeds=(1,)))
     assert data.manifest.rows["configs"] == 3
+    assert not any("pairs of configuration" in note for note in data.manifest.notes)
     assert data.manifest.steps == (500, 1000)
     promoted = data.sql("SELECT DISTINCT config_id FROM evals JOIN runs USING (run_id) WHERE step = 1000").fetchall()
     assert len(promoted) == 1
