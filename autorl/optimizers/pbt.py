@@ -119,6 +119,15 @@ class Population(BaseOptimizer[O]):
         self._reached = [-1] * self.population  # generation of each member's last proposal
         self._retraining = Retraining(self.history, problem.horizon)
 
+    def outline(self) -> tuple[str, ...]:
+        """Who is replaced from when on, and what is trained again, for `--dry-run`."""
+        ready = [step for step in self.steps[:-1] if step >= self.options.ready * self.problem.horizon]
+        copying = f"members copy others from step {ready[0]} on" if ready else "only failed members copy others"
+        lines = [f"{self.population} members in {len(self.steps)} generations; {copying}"]
+        if self.retrain:
+            lines.append(f"then at most {self.retrain} schedules of members that copied, from step 0 again")
+        return tuple(lines)
+
     @abstractmethod
     def _explore(self, donor: Record, generation: int, rng: np.random.Generator) -> tuple[Config, FrozenMap]:
         """A valid configuration for a copy of `donor` to train in `generation`; only changeable hyperparameters differ.

@@ -291,6 +291,15 @@ def test_a_schedule_that_fails_when_it_is_trained_again_ends_there():
     assert [proposal.until for proposal in again].count(100) == 2
 
 
+def test_the_outline_says_when_members_copy_and_what_is_trained_again():
+    lines = make("pbt", SPACE, horizon=100, budget=16.0, changeable=CHANGEABLE).outline()
+    assert lines == (
+        "12 members in 10 generations; members copy others from step 50 on",
+        "then at most 4 schedules of members that copied, from step 0 again",
+    )
+    assert factory(ready=1.0)().outline() == ("4 members in 5 generations; only failed members copy others",)
+
+
 def test_nobody_is_trained_again_where_nobody_copied():
     simulation = simulate(factory(retrain=2, quantile=0.0), lambda i, p: float(i % 7), 99)
     assert simulation.done
