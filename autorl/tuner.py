@@ -11,7 +11,7 @@ from typing import Any
 from autorl.executors import InProcess
 from autorl.rlhf.task import tasks
 from autorl.seeds import SeedPlan
-from autorl.space import Space, parse_document
+from autorl.space import Space, find_space, parse_document
 from autorl.spec import UNLIMITED, Spec, load_spec
 from autorl.study import Progress, Result, Study
 from autorl.trainers._shared import AnyChange
@@ -29,8 +29,6 @@ from autorl.types import (
     Trainer,
     TrainerSpec,
 )
-
-WITH_TINY_SPACE = ("rloo", "grpo", "ppo", "dpo", "kto", "sft", "reward")
 
 
 def tune(
@@ -92,9 +90,17 @@ def space_study(name: str, environment: Any = None) -> dict[str, Any]:
     }
     if folder == "trl":
         study |= {"fidelity": {"steps": 60, "evaluations": 12, "episodes": 256}, "budget": {"runs": 48}}
-        if last in WITH_TINY_SPACE and environment in tasks() and environment != "files":
+        if environment in tasks() and environment != "files" and _is_space(f"{name}-tiny"):
             study["space"] = f"{name}-tiny"
     return study | ({"environment": environment} if environment is not None else {})
+
+
+def _is_space(name: str) -> bool:
+    try:
+        find_space(name)
+    except InputError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
