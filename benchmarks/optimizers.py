@@ -85,23 +85,31 @@ def run(cells: Sequence[Cell], raw: Raw, folders: Mapping[str, str], workers: in
 
 
 def run_ray(cells: Sequence[Cell], raw: Raw, python: str) -> None:
-    """Ray's searches in an interpreter of their own, then their schedules on the test seeds, here."""
+    """Ray's searches in an interpreter of their own, then their schedules on the test seeds, here.
+
+    What was found is kept beside `raw` (`.ray.jsonl`), so a search is not repeated when judging it was interrupted.
+    """
     todo = {cell.key: cell for cell in cells if cell not in raw and cell.method in RAY}
     if not todo:
         return
-    ordered = sorted(todo.items(), key=lambda item: (RAY.index(item[1].method), item[1].repeat))
-    jobs = [live.ray_job(key, live.SHARED[cell.task], cell.method, cell.repeat) for key, cell in ordered]
     with tempfile.TemporaryDirectory() as folder:
         file, results = Path(folder) / "jobs.json", Path(folder) / "results.jsonl"
+        if raw.path is not None:
+            results = raw.path.with_suffix(".ray.jsonl")
+        known = [json.loads(line)["key"] for line in lines(results)]
+        ordered = sorted(todo.items(), key=lambda item: (RAY.index(item[1].method), item[1].repeat))
+        jobs = [
+            live.ray_job(key, live.SHARED[cell.task], cell.method, cell.repeat)
+            for key, cell in ordered
+            if key not in known
+        ]
         file.write_text(json.dumps(jobs))
         command = [python, "-W", "ignore", str(HERE / "ray_pbt.py"), str(file), str(results)]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-            judged = 0
-            while process.poll() is None or judged < len(lines(results)):
-                for line in lines(results)[judged:]:
-                    found, judged = json.loads(line), judged + 1
-                    cell = todo[found["key"]]
-                    raw.keep(cell, live.judge_schedule(live.SHARED[cell.task], cell.repeat, found))
+            while process.poll() is None or todo.keys() & {json.loads(line)["key"] for line in lines(results)}:
+                for found in map(json.loads, lines(results)):
+                    if (cell := todo.pop(found["key"], None)) is not None:
+                        raw.keep(cell, live.judge_schedule(live.SHARED[cell.task], cell.repeat, found))
                 time.sleep(0.5)
         if process.returncode:
             raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}")

@@ -42,6 +42,7 @@ class Member(tune.Trainable):
         self.reached: dict[str, int] = {}
         self.schedule: list[list[Any]] = []
         self.generation, self.forked, self.trained = 0, False, 0.0  # steps of the last generation
+        self.score = FAILED
 
     def reset_config(self, config: dict[str, Any]) -> bool:
         self.config, self.job = config, config["job"]
@@ -61,6 +62,9 @@ class Member(tune.Trainable):
         return values
 
     def step(self) -> dict[str, Any]:
+        """A generation. Ray may let a member copy one that is at the end, and train on: it is at the end too."""
+        if self.generation == self.job["generations"]:
+            return {"score": self.score, "schedule": self.schedule}
         job, values = self.job, self.values()
         start = job["steps"] * self.generation // job["generations"]
         until = job["steps"] * (self.generation + 1) // job["generations"]
@@ -70,7 +74,10 @@ class Member(tune.Trainable):
         scores = [self._train(str(seed), values, until) for seed in job["tuning"]]
         self.generation, self.forked = self.generation + 1, False
         score = float(np.mean(scores))
-        return {"score": score if math.isfinite(score) else FAILED, "trained": self.trained, "schedule": self.schedule}
+        self.score = score if math.isfinite(score) else FAILED
+        with open(job["counter"], "a") as file:
+            file.write(f"{self.trained}\n")
+        return {"score": self.score, "schedule": self.schedule}
 
     def _train(self, seed: str, values: dict[str, Any], until: int) -> float:
         from autorl.seeds import digest
@@ -109,12 +116,13 @@ class Member(tune.Trainable):
         for seed, path in self.agents.items():
             shutil.copytree(path, Path(checkpoint_dir) / seed)
         state = {"reached": self.reached, "schedule": self.schedule, "generation": self.generation}
-        state |= {"trial": self.trial_id, "seeds": list(self.agents)}
+        state |= {"trial": self.trial_id, "seeds": list(self.agents), "score": self.score}
         (Path(checkpoint_dir) / "member.json").write_text(json.dumps(state))
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         state = json.loads((Path(checkpoint_dir) / "member.json").read_text())
         self.reached, self.schedule, self.generation = state["reached"], state["schedule"], state["generation"]
+        self.score = state["score"]
         self.forked = state["trial"] != self.trial_id
         self.agents = {}
         for seed in state["seeds"]:
@@ -160,6 +168,8 @@ def search(job: dict[str, Any]) -> dict[str, Any]:
     population = len(job["initial"])
     shared = {key: value for key, value in job.items() if key != "initial"}
     with tempfile.TemporaryDirectory(dir=job["scratch"]) as folder:
+        counter = Path(folder) / "steps"  # of every generation trained; Ray forgets those before a restart
+        shared["counter"] = str(counter)
         tuner = tune.Tuner(
             tune.with_resources(Member, {"cpu": 2 / population}),
             param_space={"job": shared, **dict.fromkeys(job["initial"][0])},
@@ -176,7 +186,7 @@ def search(job: dict[str, Any]) -> dict[str, Any]:
         found = tuner.fit()
         ends = [one.metrics for one in found if one.metrics["training_iteration"] == job["generations"]]
         failed = len(found.errors)
-        steps = float(sum(one.metrics_dataframe["trained"].sum() for one in found))
+        steps = sum(map(float, counter.read_text().split()))
     best = max(ends, key=lambda metrics: metrics["score"])
     return {
         "schedule": best["schedule"],
