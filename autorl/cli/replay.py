@@ -42,13 +42,14 @@ def replay(
         if schedule is not None:
             _write(study, schedule)
         differing = _differing(study) if own_seeds else None
+        best = study.driver.best_score(result.incumbent.until)
     finally:
         study.close()
     if as_json:
         more: dict[str, Any] = {} if differing is None else {"own_seeds": {"reproduced": not differing}}
         print_json(result_dict(result) | more)
     else:
-        typer.echo(schedule_text(result))
+        typer.echo(schedule_text(result, best))
         if differing == []:
             typer.echo("  own seeds: the recorded curves are reproduced to the last bit")
     if differing:

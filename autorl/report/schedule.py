@@ -10,10 +10,15 @@ from autorl.study import Result
 from autorl.types import Config
 
 
-def schedule_text(result: Result) -> str:
-    """The schedule of the incumbent as changes, and what it scores when it is trained from step 0 again."""
-    best = f"tuning, {result.tuning_seeds} seeds; optimistic, it was chosen by this score"
-    rows = [["population's best", number(result.tuning), "", best]]
+def schedule_text(result: Result, best: float) -> str:
+    """The schedule of the incumbent as changes, and what it scores when it is trained from step 0 again.
+
+    `best` is the highest tuning score of any agent of the incumbent's length, also of those that copied others.
+    """
+    seeds = f"tuning, {result.tuning_seeds} seeds"
+    rows = [["population's best", number(best), "", f"{seeds}; optimistic, it is the highest of all"]]
+    if best != result.tuning:
+        rows.append(["schedule, chosen", number(result.tuning), "", f"{seeds}; optimistic, it was chosen by this"])
     if result.test is None:
         rows.append(["schedule, retrained", "-", "", "the study has no test seeds"])
     else:

@@ -152,6 +152,15 @@ class Driver:
         """Internal values in each metric's own direction."""
         return tuple(objective.sign * value for objective, value in zip(self.judge.objectives, values, strict=False))
 
+    def best_score(self, until: int) -> float:
+        """The best tuning score of any proposal that ends at `until`, provisional ones too, in the metric's direction.
+
+        Raises:
+            ValueError: none was scored.
+        """
+        scored = (number for number in self.ranking.ordered() if self.lineage[number].until == until)
+        return self.raw(max(self.ranking[number].values for number in scored))[0]
+
     def collect(self, *, over: bool = False) -> None:
         """Delete the checkpoints nobody can need any more; `over` when the test phase has ended too.
 

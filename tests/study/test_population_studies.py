@@ -7,6 +7,7 @@ from study_support import run_small, small_spec, table
 from test_kill import killed_at_every_event
 
 from autorl.executors import InProcess
+from autorl.report.schedule import schedule_text
 from autorl.study import Study
 from autorl.types import Status
 
@@ -116,6 +117,10 @@ def test_a_population_is_judged_by_schedules_that_were_trained_again(name):
     assert best == max(honest, key=lambda number: (ranking[number].values[0], -number))
     assert {number for number in chains if lineage[number].provisional} == chains.keys() - set(honest)
     assert any(lineage[number].provisional for number in chains)
+    assert study.driver.best_score(100) == max(ranking[number].values[0] for number in chains)
+    lines = schedule_text(study.result(), 99.0).splitlines()
+    assert any(line.split()[:3] == ["population's", "best", "99"] for line in lines)
+    assert any(line.split()[:3] == ["schedule,", "chosen", f"{study.result().tuning:.6g}"] for line in lines)
     ends = [number for number in again if lineage[number].until == 100]
     assert all(lineage.schedule(end) == lineage.schedule(lineage[end].meta["retrains"]) for end in ends)
 
