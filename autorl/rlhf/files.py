@@ -19,7 +19,8 @@ Nothing is downloaded unless HF_HUB_OFFLINE=0 is set.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -38,6 +39,8 @@ from autorl.types import InputError
 
 DATA = "data"  # the training signal of a method that has none
 _KEY = "environment.kwargs"
+_DATA_SETS = ("data", "prompts", "held_out")
+_JUDGED = ("win_rate", "best_of_16")
 _MOST = 512  # held-out pairs, or completions, an evaluation reads
 
 
@@ -126,6 +129,13 @@ class Files:
                 raise InputError(
                     f"unknown metric {getattr(self, name)!r}; allowed: {', '.join(allowed)}", key=f"{_KEY}.{name}"
                 )
+        if not {self.selection, self.report} & set(signals):
+            for name in ("selection", "report"):
+                if getattr(self, name) in _JUDGED:
+                    raise InputError(
+                        f"{getattr(self, name)} is by a signal that selects or reports: name one of the two",
+                        key=f"{_KEY}.{name}",
+                    )
 
 
 FILES = Files()
@@ -134,17 +144,21 @@ FILES = Files()
 def pinned(kwargs: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """The arguments of a study with paths below the study's folder made absolute: it can be resumed anywhere."""
 
-    def absolute(value: Any) -> Any:
+    def absolute(value: Any, exists: Callable[[str], bool]) -> Any:
         if not isinstance(value, str) or Path(value).expanduser().is_absolute():
             return value
         there = str(Path(folder).resolve() / value)
-        return there if local(there) is not None else value
+        return there if exists(there) else value
 
-    found = {name: absolute(kwargs[name]) for name in ("model", "data", "prompts", "held_out") if name in kwargs}
+    found = {name: absolute(kwargs[name], _is_there) for name in ("model", *_DATA_SETS) if name in kwargs}
     signals = kwargs.get("signals")
-    if isinstance(signals, Mapping):
-        found["signals"] = {name: absolute(source) for name, source in signals.items()}
+    if isinstance(signals, Mapping):  # `rewards:gold` is a function, also where there is a folder `rewards`
+        found["signals"] = {name: absolute(source, os.path.exists) for name, source in signals.items()}
     return {**kwargs, **found}
+
+
+def _is_there(source: str) -> bool:
+    return local(source) is not None
 
 
 class _Data:
@@ -166,8 +180,12 @@ class _Data:
         apart = [] if own is not None else read("held_out", chosen["columns"])
         held = _held_out([example.key for example in apart or every], own, rng)
         self.train = [example for example in every if example.key not in held]
+        rows: dict[str, list[Example]] = {key: [] for key in held}
+        for example in apart or every:
+            if example.key in rows:
+                rows[example.key].append(example)
         self.tuning, self.test = (
-            [example for example in apart or every if held.get(example.key) == half] for half in (0, 1)
+            [example for key, of in held.items() if of == half for example in rows[key]] for half in (0, 1)
         )
         asked = [*self.train, *self.tuning, *self.test]
         self.rows = asked
@@ -238,6 +256,9 @@ def _check(chosen: Mapping[str, Any]) -> None:
         values = chosen[name]
         if not isinstance(values, Mapping) or not all(isinstance(value, str) for value in values.values()):
             raise InputError(f"expected a mapping of names to texts, got {values!r}", key=f"{_KEY}.{name}")
+    for name in ("prompts", "subset"):
+        if chosen[name] is not None and not isinstance(chosen[name], str):
+            raise InputError(f"expected a text, got {chosen[name]!r}", key=f"{_KEY}.{name}")
     held = chosen["held_out"]
     if not isinstance(held, str) and not (isinstance(held, float) and 0 < held < 1):
         raise InputError(f"expected a share in 0..1 or a data set, got {held!r}", key=f"{_KEY}.held_out")

@@ -110,7 +110,7 @@ def log_likelihoods(model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]]
     found: list[float] = []
     with evaluating(model):
         for first in range(0, len(texts), chunk):
-            tokens, attention, mask = _encode(tokenizer, texts[first : first + chunk])
+            tokens, attention, mask = _encode(tokenizer, texts[first : first + chunk], model.device)
             logits = model(input_ids=tokens, attention_mask=attention).logits[:, :-1].float()
             steps = logits.log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
             found += (steps * mask[:, 1:]).sum(1).tolist()
@@ -122,7 +122,7 @@ def rewards(model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk:
     found: list[float] = []
     with evaluating(model):
         for first in range(0, len(texts), chunk):
-            tokens, attention, _ = _encode(tokenizer, texts[first : first + chunk])
+            tokens, attention, _ = _encode(tokenizer, texts[first : first + chunk], model.device)
             found += model(input_ids=tokens, attention_mask=attention).logits[:, 0].float().tolist()
     return found
 
@@ -133,7 +133,7 @@ def joined(prompt: str, completion: str) -> str:
     return f"{gap}{completion}"
 
 
-def _encode(tokenizer: Any, texts: Sequence[tuple[str, str]]) -> tuple[Any, Any, Any]:
+def _encode(tokenizer: Any, texts: Sequence[tuple[str, str]], device: Any = "cpu") -> tuple[Any, Any, Any]:
     """Tokens (padded right), attention mask, and the mask of the completions with their end of sequence."""
     import torch
 
@@ -148,13 +148,13 @@ def _encode(tokenizer: Any, texts: Sequence[tuple[str, str]]) -> tuple[Any, Any,
     tokens = torch.tensor([[*row, *[tokenizer.pad_token_id] * (longest - len(row))] for _, row in rows])
     places = torch.arange(longest)
     attention = (places < torch.tensor([[len(row)] for _, row in rows])).long()
-    return tokens, attention, attention * (places >= torch.tensor([[start] for start, _ in rows]))
+    completions = attention * (places >= torch.tensor([[start] for start, _ in rows]))
+    return tokens.to(device), attention.to(device), completions.to(device)
 
 
 def _judge(built: Built) -> str | None:
-    """The signal that decides who wins: the report signal, else the selection one, else the one trained on."""
-    names = (built.report, built.selection, built.training)
-    return next((name for name in names if name in built.signals), None)
+    """The signal that decides who wins: the report signal, else the selection one, never the one trained on."""
+    return next((name for name in (built.report, built.selection) if name in built.signals), None)
 
 
 def _half(held_out: Sequence[str], role: SeedRole) -> Sequence[str]:

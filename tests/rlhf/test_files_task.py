@@ -172,6 +172,8 @@ def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
         ({"training": None}, "training", "none of its own"),
         ({"training": "reward"}, "training", "allowed: vowels, answered, data"),
         ({"report": "loss"}, "report", "unknown metric 'loss'"),
+        ({"selection": "win_rate", "report": "kl"}, "selection", "name one of the two"),
+        ({"prompts": 3}, "prompts", "expected a text"),
         ({"modle": "x"}, "kwargs", "files has no option 'modle'"),
     ],
 )
@@ -234,3 +236,9 @@ def test_paths_of_a_study_are_made_absolute_and_names_are_left(tmp_path):
     assert (found["held_out"], found["prompts"]) == (0.2, "organisation/name:test")
     assert found["signals"]["gold"] == "rewards:gold"
     assert FILES.options["held_out"] == 0.2
+
+
+def test_a_function_of_a_package_beside_the_study_stays_a_function(tmp_path):
+    (tmp_path / "rewards").mkdir()
+    found = pinned({"signals": {"gold": "rewards:gold"}, "data": "rewards:test"}, str(tmp_path))
+    assert found == {"signals": {"gold": "rewards:gold"}, "data": f"{tmp_path}/rewards:test"}

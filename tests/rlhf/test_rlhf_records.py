@@ -89,3 +89,19 @@ def test_a_name_that_is_nowhere_says_that_nothing_is_downloaded():
     with pytest.raises(InputError, match="nothing is downloaded unless HF_HUB_OFFLINE=0") as error:
         read_rows("nobody/has-this", KEY)
     assert "\n" not in str(error.value)
+
+
+def test_a_name_on_a_hub_is_read_by_its_split_and_subset(monkeypatch):
+    """What `datasets` is asked for, and that a process that imported it earlier is offline too."""
+    datasets = pytest.importorskip("datasets", reason="needs the extra rlhf")
+    asked = []
+
+    def load_dataset(name, subset, split):
+        asked.append((name, subset, split, datasets.config.HF_HUB_OFFLINE))
+        return datasets.Dataset.from_list(ROWS)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    assert read_rows("someone/sums:test", KEY, "main") == ROWS
+    assert read_rows("someone/sums", KEY) == ROWS
+    assert asked == [("someone/sums", "main", "test", True), ("someone/sums", None, "train", True)]

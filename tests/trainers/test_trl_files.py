@@ -189,11 +189,13 @@ def test_the_metric_of_the_user_is_selected_by_and_a_study_names_it(folder):
 
 @pytest.mark.slow
 def test_the_example_learns_what_it_selects_by(tmp_path):
-    """It runs as it stands on 30 of its 40 steps, from another working folder; twice the reference's score."""
+    """One configuration, three seeds, 30 of its 40 steps, from another working folder; twice the reference's score."""
     place = Path(shutil.copytree(EXAMPLE, tmp_path / "own_data"))
     subprocess.run([sys.executable, str(place / "make.py")], check=True, capture_output=True, timeout=120)
     command = [sys.executable, "-m", "autorl", "tune", str(place / "study.yaml"), "--json", "--out", "out"]
-    less = ["--runs", "2", "--set", "fidelity.steps=30", "--set", "test.top=1", "--set", "executor.workers=1"]
+    less = ["--runs", "1"]
+    for setting in ("fidelity.steps=30", "seeds.tuning=1", "seeds.test=2", "test.top=1", "executor.workers=1"):
+        less += ["--set", setting]
     done = subprocess.run([*command, *less], cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

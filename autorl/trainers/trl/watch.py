@@ -56,6 +56,7 @@ class Watch:
 
     def _measures(self, policy: Any, step: int, kind: str) -> dict[str, float]:
         segment, built = self.segment, self.built
+        self.reference.to(policy.device)
         if kind == "ranking":
             (seed,) = evaluation_seeds(segment.seed, segment.role, step, 1)
             return reward_measures(policy, self.tokenizer, self.reference, built, seed, segment.role)
