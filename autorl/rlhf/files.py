@@ -129,6 +129,11 @@ class Files:
                 raise InputError(
                     f"unknown metric {getattr(self, name)!r}; allowed: {', '.join(allowed)}", key=f"{_KEY}.{name}"
                 )
+        if self.selection == self.training:
+            raise InputError(
+                f"{self.selection!r} is what policies are trained on: name another metric to select by",
+                key=f"{_KEY}.selection",
+            )
         if not {self.selection, self.report} & set(signals):
             for name in ("selection", "report"):
                 if getattr(self, name) in _JUDGED:

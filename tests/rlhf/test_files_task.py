@@ -173,6 +173,7 @@ def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
         ({"training": "reward"}, "training", "allowed: vowels, answered, data"),
         ({"report": "loss"}, "report", "unknown metric 'loss'"),
         ({"selection": "win_rate", "report": "kl"}, "selection", "name one of the two"),
+        ({"selection": "vowels"}, "selection", "'vowels' is what policies are trained on"),
         ({"prompts": 3}, "prompts", "expected a text"),
         ({"modle": "x"}, "kwargs", "files has no option 'modle'"),
     ],
