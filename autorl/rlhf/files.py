@@ -129,7 +129,8 @@ class Files:
                 raise InputError(
                     f"unknown metric {getattr(self, name)!r}; allowed: {', '.join(allowed)}", key=f"{_KEY}.{name}"
                 )
-        if self.selection == self.training:
+        same = self.selection in signals and signals[self.selection] == signals.get(self.training)
+        if same or self.selection == self.training:
             raise InputError(
                 f"{self.selection!r} is what policies are trained on: name another metric to select by",
                 key=f"{_KEY}.selection",

@@ -148,8 +148,11 @@ def frontier(landscape: Landscape) -> pd.DataFrame:
     return chosen.merge(policies(landscape, "test"), on=["config_id", "step"])
 
 
-def fit_landscape(landscape: Landscape, form: Form = "rl") -> Fit:
-    """A form fitted to the frontier of a landscape, without its policies at the lower bound of gold (`SATURATED`).
+def fit_landscape(landscape: Landscape, form: Form = "rl", saturated: float = SATURATED) -> Fit:
+    """A form fitted to the frontier of a landscape, without the policies at the lower bound of gold.
+
+    Args:
+        saturated: how close to the bound counts as at it, as a share of the range of gold.
 
     Raises:
         InputError: as `policies`.
@@ -158,7 +161,7 @@ def fit_landscape(landscape: Landscape, form: Form = "rl") -> Fit:
     points = frontier(landscape)
     low, high = landscape.manifest.return_bounds if landscape.manifest.objective.metric == "gold" else (None, None)
     if low is not None and high is not None:
-        points = points[points["gold"] > low + SATURATED * (high - low)]
+        points = points[points["gold"] > low + saturated * (high - low)]
     return fit(points["kl"], points["gold"], form, origin=float(points["reference_gold"].mean()))
 
 

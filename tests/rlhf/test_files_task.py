@@ -174,6 +174,7 @@ def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
         ({"report": "loss"}, "report", "unknown metric 'loss'"),
         ({"selection": "win_rate", "report": "kl"}, "selection", "name one of the two"),
         ({"selection": "vowels"}, "selection", "'vowels' is what policies are trained on"),
+        ({"signals": dict.fromkeys(SIGNALS, "own_letter_rewards:vowels")}, "selection", "what policies are trained on"),
         ({"prompts": 3}, "prompts", "expected a text"),
         ({"modle": "x"}, "kwargs", "files has no option 'modle'"),
     ],

@@ -20,6 +20,9 @@ CODE = """
 def repeated(prompts, completions):
     return [float(text.split().count("a")) for text in completions]
 
+def long(prompts, completions):
+    return [float(len(text.split())) for text in completions]
+
 def different(prompts, completions, limit):
     return [min(float(len(set(text.split()))), float(most)) for text, most in zip(completions, limit)]
 """
@@ -96,10 +99,10 @@ def train(one):
     return found.train(one, lambda report: None)
 
 
-SAME = {name: "own_trl_rewards:repeated" for name in SCORED["signals"]}
+PLAIN = {"repeated": "own_trl_rewards:repeated", "different": "own_trl_rewards:long"}
 CASES = [
     ("trl/grpo", ONLINE, "prompts", SCORED, {"repeated", "different", "reference_different", "win_rate"}),
-    ("trl/rloo", ONLINE, "pairs", SCORED | {"signals": SAME}, {"repeated"}),
+    ("trl/rloo", ONLINE, "pairs", SCORED | {"signals": PLAIN}, {"repeated"}),
     ("trl/ppo", {"learning_rate": 1e-3, "batch_size": 8, "num_ppo_epochs": 1}, "prompts", SCORED, {"different"}),
     ("trl/dpo", SMALL, "pairs", LEARNT, {"pair_accuracy", "pair_margin"}),
     ("trl/orpo", SMALL, "ranking", LEARNT, {"pair_accuracy"}),
@@ -166,6 +169,19 @@ def test_a_method_that_needs_a_reward_or_other_data_says_so(folder):
             load(TrainerSpec(name)).check(environment(folder, data, **LIKELY), ["learning_rate"])
     with pytest.raises(InputError, match="trl/dpo is trained on pairs; sort-verifiable has prompts"):
         load(TrainerSpec("trl/dpo")).check(EnvironmentSpec("sort-verifiable"), ["beta"])
+
+
+def test_what_is_trained_on_is_refused_by_whatever_name(folder):
+    """The function of the gold as `reward.signals`, in the trainer or the space, is the gold."""
+    place = environment(folder, "prompts", **SCORED)
+    load(TrainerSpec("trl/grpo")).check_objective(place, ["different"])
+    function = SCORED["signals"]["different"]
+    with pytest.raises(InputError, match="'different' is what files trains on"):
+        load(TrainerSpec("trl/grpo", FrozenMap({"reward.signals": function}))).check_objective(place, ["different"])
+    with pytest.raises(InputError, match="'different' is what files trains on"):
+        load(TrainerSpec("trl/grpo")).check_objective(
+            place, ["different"], {"reward.signals": (("repeated", function),)}
+        )
 
 
 def test_the_metric_of_the_user_is_selected_by_and_a_study_names_it(folder):

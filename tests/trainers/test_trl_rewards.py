@@ -75,6 +75,24 @@ def test_a_constraint_is_learnt_saved_and_continued(name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # builds the task
+def test_a_cautious_rule_over_an_ensemble_loses_less_gold_than_one_proxy(tmp_path):
+    """At beta 0.1, 30 steps of 64, over three seeds: -1.5 by one proxy or the mean of four, -0.6 by wco and uwo."""
+    config = {"learning_rate": 1e-3, "beta": 0.1, "num_generations": 4}
+    common = {"until": 30, "horizon": 30, "evaluate_at": (30,), "episodes": 256, "save": False, "seed": 0}
+    found = {}
+    for models, rule in ((1, None), (4, "uwo")):
+        place = EnvironmentSpec("letters-goldproxy", FrozenMap(models=models))
+        options = {} if rule is None else {"reward.rule": rule, "reward.weight": 1.0}
+        one = segment("trl/rloo", config | options, tmp_path, environment=place, **common)
+        metrics = train(replace(one, trainer=TrainerSpec("trl/rloo", FrozenMap(guard=0)))).reports[-1].metrics
+        assert metrics["proxy"] > 1 > metrics["gold"]
+        found[models] = metrics["gold"]
+    assert {"proxy_0", "proxy_3"} <= set(metrics)
+    assert found[4] > found[1] + 0.4
+
+
+@pytest.mark.slow
 def test_a_weight_of_the_reward_may_change_in_training_and_a_limit_may_not(tmp_path):
     config = {**CONFIGS["trl/ppo"], **SHORT}
     first = train(segment("trl/ppo", config, tmp_path / "first", steps=2))

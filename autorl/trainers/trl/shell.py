@@ -95,13 +95,22 @@ class RLHFTrainer:
         """
         found = find_task(environment)
         trained = reward_options.maybe_trained_on(self.defaults, choices, found.training, found.ensemble)
+        refused = {*trained, found.training, *found.ensemble, *_NEVER}
+        refused |= _same_sources(environment.kwargs.get("signals"), refused)
         for metric in metrics:
-            if metric in {*trained, found.training, *found.ensemble, *_NEVER}:
+            if metric in refused:
                 raise InputError(
                     f"{metric!r} is what {found.name} trains on: selecting by it finds the configuration that exploits "
                     f"it hardest. Select by {found.selection!r}, or say `allow_proxy_selection: true`",
                     key="objective",
                 )
+
+
+def _same_sources(signals: Any, trained: Collection[str]) -> set[str]:
+    """Signals a user has named that are a signal trained on by another name, or the function trained on itself."""
+    sources = dict(signals) if isinstance(signals, Mapping) else {}
+    used = {*trained, *(sources[name] for name in trained if name in sources)}
+    return {name for name, source in sources.items() if source in used}
 
 
 def find_task(environment: EnvironmentSpec) -> Task:
