@@ -152,6 +152,8 @@ def fit_landscape(landscape: Landscape, form: Form = "rl", saturated: float = SA
     """A form fitted to the frontier of a landscape, without the policies at the lower bound of gold.
 
     Args:
+        landscape: of a task with a proxy and a gold reward.
+        form: which of the two.
         saturated: how close to the bound counts as at it, as a share of the range of gold.
 
     Raises:
