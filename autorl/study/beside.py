@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autorl.rlhf.task import task, tasks
+from autorl.rlhf import reward_options
+from autorl.rlhf.task import Task, task, tasks
+from autorl.study.setup import choices_of
 
 if TYPE_CHECKING:
     from autorl.spec import Spec
@@ -39,9 +41,15 @@ def proxy_caveat(spec: Spec, metrics: Mapping[str, float]) -> str | None:
     if not spec.allow_proxy_selection or spec.environment.id not in tasks():
         return None
     about = task(spec.environment.id, spec.environment.kwargs)
-    if about.training not in {objective.metric for objective in spec.objective}:
+    trained = {about.training, *about.ensemble, *maybe_trained_on(spec, about)}
+    chosen = next((objective.metric for objective in spec.objective if objective.metric in trained), None)
+    if chosen is None:
         return None
-    text = f"selected by {about.training!r}, the signal it was trained on"
+    text = (
+        f"selected by {chosen!r}, {'the signal it was' if chosen == about.training else 'which it can be'} trained on"
+    )
+    if chosen == about.report:
+        return text
     gold, reference = metrics.get(about.report), metrics.get(REFERENCE + about.report)
     if gold is None or reference is None:
         return text
@@ -50,6 +58,15 @@ def proxy_caveat(spec: Spec, metrics: Mapping[str, float]) -> str | None:
         f"{text}: on test seeds its {about.report} is {gold:.3g}, {verdict} than the {reference:.3g} of the reference "
         "policy that training started from"
     )
+
+
+def maybe_trained_on(spec: Spec, about: Task) -> frozenset[str]:
+    """Signals that some configuration of some trainer of a study trains on."""
+    found: frozenset[str] = frozenset()
+    for algorithm, trainer in spec.trainers.items():
+        choices = choices_of(spec, f"{algorithm}." if algorithm else "")
+        found |= reward_options.maybe_trained_on(trainer.kwargs, choices, about.training, about.ensemble)
+    return found
 
 
 def _mean(query: Query, proposal: int, metric: str) -> float | None:

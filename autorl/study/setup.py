@@ -42,7 +42,7 @@ def _check(spec: Spec, load: Load) -> None:
         loaded.check(spec.environment.resolve(), own)
         if isinstance(loaded, KnowsObjectives) and not spec.allow_proxy_selection:
             metrics = [objective.metric for objective in spec.objective]
-            loaded.check_objective(spec.environment.resolve(), metrics, _choices(spec, prefix))
+            loaded.check_objective(spec.environment.resolve(), metrics, choices_of(spec, prefix))
         if isinstance(loaded, KnowsSeeds):
             loaded.check_seeds(spec.plan.tuning, "tuning")
             loaded.check_seeds(spec.plan.test if spec.test.top else (), "test")
@@ -53,7 +53,7 @@ def _check(spec: Spec, load: Load) -> None:
     executors.check(executor_name(spec), executor_limits(spec), spec.executor.devices)
 
 
-def _choices(spec: Spec, prefix: str) -> dict[str, tuple[Any, ...]]:
+def choices_of(spec: Spec, prefix: str) -> dict[str, tuple[Any, ...]]:
     """The hyperparameters of one trainer and the values each can take; none for a number."""
     found = spec.search_space.hyperparameters
     return {name.removeprefix(prefix): item.choices for name, item in found.items() if name.startswith(prefix)}

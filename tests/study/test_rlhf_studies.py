@@ -89,6 +89,17 @@ def test_the_result_says_when_a_proxy_led_below_the_reference_policy():
     assert proxy_caveat(load_spec(STUDY), {}) is None
 
 
+def test_the_result_says_so_of_every_signal_that_may_have_been_trained_on():
+    allowed = STUDY | {"allow_proxy_selection": True, "objective": {"metric": "proxy_1"}}
+    ensemble = allowed | {"environment": {"id": "letters-goldproxy", "kwargs": {"models": 3}}}
+    text = proxy_caveat(load_spec(ensemble), {"gold": -1.0, "reference_gold": 0.1})
+    assert text.startswith("selected by 'proxy_1', which it can be trained on: on test seeds its gold is -1, worse")
+    rate = {"type": "float", "lower": 1e-4, "upper": 1e-2}
+    signals = {"type": "categorical", "choices": ["proxy", "gold"]}
+    by_gold = allowed | {"objective": {"metric": "gold"}, "space": {"learning_rate": rate, "reward.signals": signals}}
+    assert proxy_caveat(load_spec(by_gold), {"gold": 1.0}) == "selected by 'gold', which it can be trained on"
+
+
 SHORT = {
     "runs": 2,
     "steps": 20,
