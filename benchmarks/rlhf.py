@@ -1,6 +1,6 @@
 """RLHF on `letters-goldproxy`: PPO against DPO at equal counted tuning budgets; populations against fixed settings.
 
-    python benchmarks/rlhf.py --raw raw.json                      # both parts; writes results/rlhf.md
+    python benchmarks/rlhf.py --raw raw.json                      # all parts; writes results/rlhf.md
     python benchmarks/rlhf.py --parts methods --runs 48 --repeats 5
 
 *methods*: `trl/ppo` on the proxy reward against `trl/dpo` on the very pairs the proxy was fitted to (512 drawn from the
@@ -14,10 +14,12 @@ the policy had to sample (PPO: 64 for each batch, used in 1 to 4 steps; DPO: non
 *pbt*: a population that changes learning rate and beta of RLOO while it trains, against the best of as many fixed
 configurations, in equal optimizer steps. What a population trains again in the end is within its steps.
 
-The unit is a study: another repeat has another study seed, other tuning seeds and other test seeds, shared by what is
-compared. Its value is the mean gold of its incumbent on test seeds; intervals are 95 % bootstrap intervals over test
-seeds, drawn within each repeat, those of differences paired by seed. They say nothing of other searches: for that, the
-rows of the repeats stand beside them. Finished studies are kept in `--raw` and taken up again.
+*landscape*: the shipped landscape of RLOO, see `rlhf_landscape.py`; nothing is trained.
+
+The unit of the first two is a study: another repeat has another study seed, other tuning seeds and other test seeds,
+shared by what is compared. Its value is the mean gold of its incumbent on test seeds; intervals are 95 % bootstrap
+intervals over test seeds, drawn within each repeat, those of differences paired by seed. They say nothing of other
+searches: for that, the rows of the repeats stand beside them. Finished studies are kept in `--raw` and taken up again.
 """
 
 from __future__ import annotations
@@ -36,13 +38,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import rlhf_landscape
 from optimizers_live import FIRST_TEST_SEED
 from optimizers_report import Cell, Raw
 
 HERE = Path(__file__).parent
 TASK: Mapping[str, Any] = {"id": "letters-goldproxy", "kwargs": {"instance": 0, "pairs": 512, "flips": 0.2}}
 METHODS, PBT = ("trl/ppo", "trl/dpo"), ("pbt", "random")
-PARTS = {"methods": METHODS, "pbt": PBT}
+PARTS = {"methods": METHODS, "pbt": PBT, "landscape": ()}
 SEQUENCES = 64  # of an optimizer step
 BATCHES = {"trl/ppo": ("batch_size", 64), "trl/dpo": ("per_device_train_batch_size", 32)}  # of 64 sequences each
 FIXED = {"num_generations": 4, "per_device_train_batch_size": 64}  # of the population's RLOO
@@ -174,26 +177,34 @@ def together(raw: Raw, part: str, repeats: int) -> list[str]:
 
 def report(raw: Raw, given: argparse.Namespace) -> str:
     """The results file."""
-    every = [raw.cells[cell.key]["beside"]["reference_gold"] for cell in wanted(given)]
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "trl", "optuna"))
-    lines = [
-        "# RLHF: measured",
-        "",
-        "What was run, what is counted and how it is judged: the head of `benchmarks/rlhf.py`, which writes this.",
-        f"Python {platform.python_version()}, {packages}, {os.cpu_count()} cores.",
-        "",
-        f"{given.runs} full runs of {given.steps} optimizer steps a study ({given.tuning} tuning seeds each), "
-        f"{given.tests} test seeds, {given.evaluations} evaluations of {given.episodes} prompts. "
-        f"The reference policy has gold {np.mean(every):.3f} on the prompts of the tests.",
+    lines = ["# RLHF: measured", ""]
+    lines += [
+        "What was run, what is counted and how it is judged: the head of `benchmarks/rlhf.py`, which writes this."
     ]
-    heads = {
-        "methods": f"PPO on a proxy, DPO on the pairs it was fitted to (tuned by {given.optimizer})",
-        "pbt": "A population that changes learning rate and beta, and fixed ones (RLOO)",
-    }
-    for part in given.parts:
-        cells = [cell for cell in wanted(given) if cell.part == part]
-        lines += ["", f"## {heads[part]}", "", *together(raw, part, given.repeats), "", *table(raw, part, cells)]
+    lines += [f"Python {platform.python_version()}, {packages}, {os.cpu_count()} cores."]
+    if "methods" in given.parts:
+        lines += ["", f"## PPO on a proxy, DPO on the pairs it was fitted to (tuned by {given.optimizer})", ""]
+        lines += studies(raw, given, "methods")
+    if "pbt" in given.parts:
+        lines += ["", "## A population that changes learning rate and beta, and fixed ones (RLOO)", ""]
+        lines += studies(raw, given, "pbt")
+    if "landscape" in given.parts:
+        lines += ["", f"## Over-optimisation in the landscape {rlhf_landscape.LANDSCAPE}", "", *rlhf_landscape.fits()]
+        lines += ["", "## Random search on that landscape", "", *rlhf_landscape.random_search()]
     return "\n".join(lines) + "\n"
+
+
+def studies(raw: Raw, given: argparse.Namespace, part: str) -> list[str]:
+    """A part that trains: its size, its methods together, every study."""
+    cells = [cell for cell in wanted(given) if cell.part == part]
+    reference = np.mean([raw.cells[cell.key]["beside"]["reference_gold"] for cell in cells])
+    size = [
+        f"{given.runs} full runs of {given.steps} optimizer steps a study, over {given.tuning} tuning seeds; "
+        f"{given.tests} test seeds, {given.evaluations} evaluations of {given.episodes} prompts. "
+        f"The reference policy has gold {reference:.3f} on the prompts of the tests.",
+    ]
+    return [*size, "", *together(raw, part, given.repeats), "", *table(raw, part, cells)]
 
 
 def wanted(given: argparse.Namespace) -> list[Cell]:
