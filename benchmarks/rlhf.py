@@ -46,6 +46,10 @@ HERE = Path(__file__).parent
 TASK: Mapping[str, Any] = {"id": "letters-goldproxy", "kwargs": {"instance": 0, "pairs": 512, "flips": 0.2}}
 METHODS, PBT = ("trl/ppo", "trl/dpo"), ("pbt", "random")
 PARTS = {"methods": METHODS, "pbt": PBT, "landscape": ()}
+SIZES = {  # of a study, unless the options say otherwise
+    "methods": {"runs": 24, "steps": 48, "evaluations": 4, "tuning": 3, "tests": 10},
+    "pbt": {"runs": 16, "steps": 48, "evaluations": 6, "tuning": 2, "tests": 6},
+}
 SEQUENCES = 64  # of an optimizer step
 BATCHES = {"trl/ppo": ("batch_size", 64), "trl/dpo": ("per_device_train_batch_size", 32)}  # of 64 sequences each
 FIXED = {"num_generations": 4, "per_device_train_batch_size": 64}  # of the population's RLOO
@@ -64,10 +68,18 @@ def space(part: str, method: str) -> dict[str, Any]:
     return found | {"hyperparameters": found["hyperparameters"] | {name: {"type": "constant", "value": size}}}
 
 
+def sizes(given: argparse.Namespace, part: str) -> dict[str, int]:
+    """How large a study of a part is."""
+    return {name: size if getattr(given, name) is None else getattr(given, name) for name, size in SIZES[part].items()}
+
+
 def study(cell: Cell, given: argparse.Namespace) -> dict[str, Any]:
     """The study file of a cell. A population is judged at its last step, and so is what it is compared with."""
-    population = cell.part == "pbt"
-    tuning, tests = given.tuning, given.tests
+    population, size = cell.part == "pbt", sizes(given, cell.part)
+    tuning, tests, evaluations = size["tuning"], size["tests"], size["evaluations"]
+    optimizer = given.optimizer if not population else {"name": cell.method}
+    if cell.method == "pbt":
+        optimizer |= {"generations": evaluations}
     return {
         "name": "rlhf",
         "seed": cell.repeat,
@@ -75,9 +87,9 @@ def study(cell: Cell, given: argparse.Namespace) -> dict[str, Any]:
         "environment": dict(TASK),
         "space": space(cell.part, cell.method),
         "objective": {"metric": "gold", "reduce": "last" if population else "best"},
-        "fidelity": {"steps": given.steps, "evaluations": given.evaluations, "episodes": given.episodes},
-        "optimizer": cell.method if population else given.optimizer,
-        "budget": {"runs": given.runs},
+        "fidelity": {"steps": size["steps"], "evaluations": evaluations, "episodes": given.episodes},
+        "optimizer": optimizer,
+        "budget": {"runs": size["runs"]},
         "seeds": {
             "tuning": [tuning * cell.repeat + number for number in range(tuning)],
             "test": [FIRST_TEST_SEED + tests * cell.repeat + number for number in range(tests)],
@@ -154,12 +166,12 @@ def interval(scores: Any) -> str:
     return f"{scores.mean():.3f} | [{found.low:.3f}, {found.high:.3f}]"
 
 
-def together(raw: Raw, part: str, repeats: int) -> list[str]:
+def together(raw: Raw, part: str, repeats: Sequence[int]) -> list[str]:
     """The methods of a part over all repeats, and what the first is above the second."""
     from autorl.statistics import difference_interval
 
     scores = {
-        method: np.array([raw.cells[Cell(part, TASK["id"], method, number).key]["test"] for number in range(repeats)]).T
+        method: np.array([raw.cells[Cell(part, TASK["id"], method, number).key]["test"] for number in repeats]).T
         for method in PARTS[part]
     }
     lines = ["| | test gold | 95 % |", "| --- | --- | --- |"]
@@ -170,7 +182,7 @@ def together(raw: Raw, part: str, repeats: int) -> list[str]:
     lines += [
         "",
         f"{PARTS[part][0]} minus {PARTS[part][1]}: {one.mean() - other.mean():+.3f} [{found.low:+.3f}, "
-        f"{found.high:+.3f}]; ahead in {ahead} of {repeats} repeats.",
+        f"{found.high:+.3f}]; ahead in {ahead} of {len(repeats)} repeats.",
     ]
     return lines
 
@@ -196,15 +208,20 @@ def report(raw: Raw, given: argparse.Namespace) -> str:
 
 
 def studies(raw: Raw, given: argparse.Namespace, part: str) -> list[str]:
-    """A part that trains: its size, its methods together, every study."""
+    """A part that trains: its size, its methods together, every study of the repeats that are whole."""
     cells = [cell for cell in wanted(given) if cell.part == part]
+    whole = {cell.repeat for cell in cells} - {cell.repeat for cell in cells if cell not in raw}
+    if not whole:
+        return ["Not measured."]
+    cells = [cell for cell in cells if cell.repeat in whole]
     reference = np.mean([raw.cells[cell.key]["beside"]["reference_gold"] for cell in cells])
-    size = [
-        f"{given.runs} full runs of {given.steps} optimizer steps a study, over {given.tuning} tuning seeds; "
-        f"{given.tests} test seeds, {given.evaluations} evaluations of {given.episodes} prompts. "
+    size = sizes(given, part)
+    lines = [
+        f"{size['runs']} full runs of {size['steps']} optimizer steps a study, over {size['tuning']} tuning seeds; "
+        f"{size['tests']} test seeds, {size['evaluations']} evaluations of {given.episodes} prompts.",
         f"The reference policy has gold {reference:.3f} on the prompts of the tests.",
     ]
-    return [*size, "", *together(raw, part, given.repeats), "", *table(raw, part, cells)]
+    return [*lines, "", *together(raw, part, sorted(whole)), "", *table(raw, part, cells)]
 
 
 def wanted(given: argparse.Namespace) -> list[Cell]:
@@ -218,14 +235,15 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--optimizer", default="tpe", help="of the methods")
-    parser.add_argument("--runs", type=int, default=24, help="full runs of a study, over all tuning seeds")
-    parser.add_argument("--steps", type=int, default=48, help="optimizer steps of a full run")
-    parser.add_argument("--evaluations", type=int, default=4)
+    parser.add_argument("--runs", type=int, help="full runs of a study, over all tuning seeds")
+    parser.add_argument("--steps", type=int, help="optimizer steps of a full run")
+    parser.add_argument("--evaluations", type=int, help="of a run; a population has as many generations")
+    parser.add_argument("--tuning", type=int, help="tuning seeds")
+    parser.add_argument("--tests", type=int, help="test seeds")
     parser.add_argument("--episodes", type=int, default=256, help="prompts of an evaluation")
-    parser.add_argument("--tuning", type=int, default=3, help="tuning seeds")
-    parser.add_argument("--tests", type=int, default=10, help="test seeds")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--raw", type=Path, help="JSON file of finished studies: read, and written after each")
+    parser.add_argument("--partial", action="store_true", help="only report on the whole repeats --raw has")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "rlhf.md")
     return parser.parse_args(arguments)
 
@@ -233,8 +251,8 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     given = options(arguments)
     os.environ |= {"OMP_NUM_THREADS": "1"}
-    raw, cells = Raw(given.raw), wanted(given)
-    todo = [cell for cell in cells if cell not in raw]
+    raw = Raw(given.raw)
+    todo = [cell for cell in wanted(given) if cell not in raw and not given.partial]
     for number, cell in enumerate(todo, 1):
         raw.keep(cell, measure(study(cell, given)))
         print(f"{time.strftime('%H:%M:%S')} {number}/{len(todo)} {cell.key}", flush=True)
