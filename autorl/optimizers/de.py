@@ -17,6 +17,7 @@ References:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,9 @@ REDRAWS = 8  # of a child that was proposed before
 
 @dataclass(frozen=True)
 class DEOptions:
-    population_size: int = option(20, "members", minimum=PARENTS + 1)
+    population_size: int | None = option(
+        None, "members; null: 20, or a quarter of the budget where that is less", minimum=PARENTS + 1
+    )
     scale: float = option(0.5, "of the difference of two members that is added to a third", minimum=0.0, maximum=2.0)
     crossover: float = option(0.5, "probability that a coordinate comes from the mutant", minimum=0.0, maximum=1.0)
 
@@ -50,7 +53,8 @@ class DE(BaseOptimizer[DEOptions]):
 
     def __init__(self, problem: Problem, options: DEOptions) -> None:
         super().__init__(problem, options)
-        self._members = Members(self.history, options.population_size)
+        few = 20 if math.isinf(problem.budget) else max(PARENTS + 1, min(20, int(problem.budget / 4)))
+        self._members = Members(self.history, options.population_size or few)
         self._proposed: set[Config] = set()
 
     def _initial(self) -> Proposal | None:

@@ -1,5 +1,7 @@
 """Differential evolution: its moves, who replaces whom, and its quality beside SciPy's."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -194,3 +196,10 @@ def test_better_than_random_search(lag):
         return np.array(scores)
 
     assert (best("de", population_size=12) > best("random")).sum() >= 9  # by chance once in 90 seeds
+
+
+@pytest.mark.parametrize(("budget", "size"), [(math.inf, 20), (200.0, 20), (32.0, 8), (16.0, 4), (5.0, 4)])
+def test_a_small_budget_has_a_small_population_and_so_children(budget, size):
+    """With 20 members a search of 16 runs is random search."""
+    assert len(make("de", SPACE, horizon=10, budget=budget)._members.occupant) == size
+    assert len(make("de", SPACE, horizon=10, budget=budget, population_size=9)._members.occupant) == 9
