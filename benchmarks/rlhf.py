@@ -145,13 +145,14 @@ def count(query: Any) -> dict[str, float]:
 def table(raw: Raw, part: str, cells: Sequence[Cell]) -> list[str]:
     """One line for each study of a part."""
     counted = ["steps", *(["sequences", "completions", "tokens"] if part == "methods" else ["changes"])]
-    heads = ["repeat", "", "test gold", "95 %", "tuning", "default", "KL", "proxy", *counted, "CPU-s"]
+    default = ["default"] if part == "methods" else []  # in a population it may not have been trained to the end
+    heads = ["repeat", "", "test gold", "95 %", "tuning", *default, "KL", "proxy", *counted, "CPU-s"]
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for cell in sorted(cells, key=lambda each: each.repeat):
         found = raw.cells[cell.key]
         numbers = found | {"sequences": found["steps"] * SEQUENCES}
         fields = [str(cell.repeat), cell.method, interval(np.array([found["test"]]).T), f"{found['tuning']:.3f}"]
-        fields += ["the same" if found["default"] is None else f"{found['default']:.3f}"]
+        fields += ["the same" if found[name] is None else f"{found[name]:.3f}" for name in default]
         fields += [f"{found['beside']['kl']:.1f}", f"{found['beside']['proxy']:.2f}"]
         fields += [*(f"{numbers[name]:,.0f}" for name in counted), f"{found['seconds']:.0f}"]
         lines.append(f"| {' | '.join(fields)} |")
