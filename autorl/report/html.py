@@ -13,7 +13,7 @@ from autorl.report.formats import Candidate, candidates
 from autorl.report.reading import StudyView, plain
 from autorl.report.status import state, warnings
 from autorl.report.svg import Band, step_chart
-from autorl.report.text import interval_text, number
+from autorl.report.text import interval_text, number, shorter
 from autorl.study import Result
 
 _MOST_ROWS = 1000
@@ -76,7 +76,8 @@ def _headline(view: StudyView, result: Result | None) -> str:
         rows.append(("gap", number(result.gap), "tuning score minus test score; larger = more over-tuned"))
     if result.default is not None:
         default = result.default.test
-        rows.append(("default (IQM)", number(default.iqm), f"test, {interval_text(default.iqm_interval)}"))
+        note = f"test, {interval_text(default.iqm_interval)}"
+        rows.append((f"default (IQM){shorter(result)}", number(default.iqm), note))
     if result.difference is not None and result.default is not None and result.test is not None:
         change = number(result.test.value - result.default.test.value)
         rows.append(("difference to default", change, f"paired, 95 % interval {interval_text(result.difference)}"))

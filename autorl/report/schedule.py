@@ -26,7 +26,7 @@ def schedule_text(result: Result, best: float) -> str:
         rows.append(["schedule, retrained", number(result.test.value), span, seeds])
     if result.default is not None:
         test = result.default.test
-        seeds = f"{len(test.seeds)} held-out seeds"
+        seeds = f"{len(test.seeds)} held-out seeds, until step {result.default.until}"
         rows.append(["default, unchanged", number(test.value), interval_text(test.interval), seeds])
     title = f"schedule of proposal {result.incumbent.proposal} until step {result.incumbent.until}"
     scores = columns([result.objective, result.aggregate, "95 % interval", ""], rows)

@@ -35,7 +35,9 @@ def result_dict(result: Result) -> dict[str, Any]:
         "test": _estimate_dict(result.test) if result.test else None,
         "tuning": {"value": _finite(result.tuning), "n_seeds": result.tuning_seeds},
         "gap": _finite(result.gap),
-        "default": {"proposal": default.proposal, **_estimate_dict(default.test)} if default else None,
+        "default": {"proposal": default.proposal, "until": default.until, **_estimate_dict(default.test)}
+        if default
+        else None,
         "difference_to_default": _interval_dict(result.difference),
         "incumbent": {
             "proposal": result.incumbent.proposal,
@@ -97,7 +99,7 @@ def _scores(result: Result) -> str:
     if result.gap is not None:
         lines.append(("gap", number(result.gap), "", "tuning score minus test score, larger = more over-tuned"))
     if result.default is not None:
-        lines.append(("default's test (IQM)", *_iqm_cells(result.default.test)))
+        lines.append((f"default's test (IQM){shorter(result)}", *_iqm_cells(result.default.test)))
     if result.difference is not None and result.default is not None and result.test is not None:
         difference = result.test.value - result.default.test.value
         lines.append(("difference", number(difference), f"95 % {interval_text(result.difference)}", _PAIRED))
@@ -108,6 +110,13 @@ def _scores(result: Result) -> str:
         f"  {name.ljust(widths[0])}  {value.rjust(widths[1])}  {span.ljust(widths[2])}  {note}".rstrip()
         for name, value, span, note in lines
     )
+
+
+def shorter(result: Result) -> str:
+    """Where the default configuration was tested for fewer steps than the incumbent: that."""
+    if result.default is None or result.default.until == result.incumbent.until:
+        return ""
+    return f" at step {result.default.until}"
 
 
 _AGGREGATE = "as the study aggregates: what the tuning score and the gap are made of"

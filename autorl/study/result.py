@@ -22,6 +22,7 @@ from autorl.types import Config, Incumbent, StudyError
 if TYPE_CHECKING:
     from autorl.spec import Spec
 
+_UNTIL = "SELECT until FROM proposals WHERE proposal = ?"
 Query = Callable[..., list[tuple[Any, ...]]]
 
 
@@ -53,13 +54,18 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Entry:
-    """A proposal that was trained on test seeds: why it was chosen, its tuning score and its test score."""
+    """A proposal that was trained on test seeds: why it was chosen, its tuning score and its test score.
+
+    Attributes:
+        until: the step both scores are of.
+    """
 
     label: str
     proposal: int
     schedule: tuple[tuple[int, Config], ...]
     tuning: float
     test: Estimate
+    until: int
 
     @property
     def config(self) -> Config:
@@ -76,7 +82,8 @@ class Result:
         incumbent: the best proposal by tuning score; test scores never change which it is.
         tuning: its score on tuning seeds: optimistic, because it was chosen by it.
         entries: everything that was tested, the incumbent first; empty without test seeds.
-        difference: 95 % interval of incumbent minus default on the same test seeds; None when either was not tested.
+        difference: 95 % interval of incumbent minus default on the same test seeds; None when either was not tested, or
+            the search trained the default for fewer steps.
         front: proposals no other dominates, for several objectives.
         counts: proposals by status.
         folder: the study's folder; None in memory.
@@ -149,8 +156,9 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
     entries = []
     for proposal, label in sorted(labels.items(), key=lambda item: (_order(item[1]), item[0])):
         values = {seed: (value, status) for number, _, seed, value, status in rows if number == proposal}
-        schedule = read_schedule(query, proposal)
-        entries.append(Entry(label, proposal, schedule, _tuning(query, proposal), _estimate(spec, proposal, values)))
+        schedule, ((until,),) = read_schedule(query, proposal), query(_UNTIL, (proposal,))
+        scores = _tuning(query, proposal), _estimate(spec, proposal, values)
+        entries.append(Entry(label, proposal, schedule, *scores, until))
     by_label = {entry.label: entry for entry in entries}
     difference = _difference(spec, by_label.get("incumbent"), by_label.get("default"))
     metrics = beside(query, spec, incumbent.proposal) if entries else {}
@@ -224,7 +232,7 @@ def _aggregated(spec: Spec, proposal: int, aggregate: str, values: Sequence[floa
 
 
 def _difference(spec: Spec, incumbent: Entry | None, default: Entry | None) -> Interval | None:
-    if incumbent is None or default is None:
+    if incumbent is None or default is None or incumbent.until != default.until:
         return None
     shared = sorted(set(incumbent.test.seeds) & set(default.test.seeds))
     if len(shared) < 2:
@@ -248,6 +256,10 @@ def _caveats(spec: Spec, entries: Sequence[Entry], metrics: Mapping[str, float])
         found.append(f"{why}: the tuning score is optimistic and is not a result")
     elif entries[0].test.few:
         found.append(f"fewer than {FEW_RUNS} test seeds: the interval is too short")
+    default = next((entry for entry in entries if entry.label == "default"), entries[0] if entries else None)
+    if default is not None and default.until != entries[0].until:
+        reached = f"step {default.until} of {entries[0].until}"
+        found.append(f"the search trained the default configuration to {reached} only: its test score is no baseline")
     failed = sum(entry.test.failed for entry in entries)
     if failed:
         found.append(f"{failed} test runs failed and count with the penalty")

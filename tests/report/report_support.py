@@ -26,10 +26,11 @@ def interval(low, high):
     return Interval(low, high, 0.95, "percentile")
 
 
-def entry(label, proposal, tuning, values, span, config=CONFIG, failed=0):
+def entry(label, proposal, tuning, values, span, config=CONFIG, failed=0, until=1000):
     seeds = {100 + index: value for index, value in enumerate(values)}
     mean = sum(values) / len(values)
-    return Entry(label, proposal, ((0, config),), tuning, Estimate(mean, span, float(iqm(values)), span, seeds, failed))
+    test = Estimate(mean, span, float(iqm(values)), span, seeds, failed)
+    return Entry(label, proposal, ((0, config),), tuning, test, until)
 
 
 def result(**changes):

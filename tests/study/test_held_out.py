@@ -7,6 +7,7 @@ from study_support import small_spec
 from test_lineage import waiting_for
 
 from autorl import seeds as streams
+from autorl.report.text import result_text
 from autorl.study import Study
 from autorl.types import InputError, Proposed, Scored, Status
 
@@ -72,6 +73,21 @@ def test_the_default_configuration_is_tested_beside_the_incumbent(monkeypatch):
     paired = [result.test.seeds[seed] - result.default.test.seeds[seed] for seed in range(100, 106)]
     assert paired == pytest.approx([0.4] * 6)
     assert (result.difference.low, result.difference.high) == pytest.approx((0.4, 0.4)), "what seeds share cancels"
+
+
+def test_a_default_that_was_trained_for_fewer_steps_is_no_baseline(monkeypatch):
+    """Rungs and populations leave the default behind: scores at different steps are not compared."""
+    proposals = [chain(0.5, 40), chain(0.9, 40), chain(0.9, 100, 1)]
+    changes = {"seeds": {"tuning": 1, "test": 6}, "parallelism": 1}
+    study = study_with(monkeypatch, toy_spec(**changes), Scripted(listed(*proposals)), Toy(curve=noisy))
+    result = run(study)
+    assert (result.incumbent.proposal, result.incumbent.until) == (2, 100)
+    assert (result.default.proposal, result.default.until) == (0, 40)
+    assert result.difference is None
+    assert any("to step 40 of 100 only" in caveat for caveat in result.caveats)
+    text = result_text(result)
+    assert "default's test (IQM) at step 40" in text
+    assert "difference" not in text
 
 
 def test_the_default_that_is_the_incumbent_is_tested_once(monkeypatch):
