@@ -63,6 +63,8 @@ ENGINES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "random, 320 runs": ("random", {}),
     "sobol": ("sobol", {}),
     "cmaes": ("cmaes", {}),
+    "de": ("de", {}),
+    "cost_aware": ("cost_aware", {}),
     "tpe": ("tpe", {}),
     "gp": ("gp", {}),
     "smac": ("smac", {}),
