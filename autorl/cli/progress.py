@@ -79,9 +79,7 @@ class Reporter(AbstractContextManager["Reporter"]):
         """How much of the phase is done, and of what."""
         if progress.phase == "search":
             return progress.budget_used, f"{progress.settled} of {progress.proposals} proposals scored"
-        total = len(self._study.tests.candidates) * len(self._study.spec.plan.test)
-        rows = self._study.store.query("SELECT COUNT(*) FROM runs WHERE seed_role = 'test'")
-        done = min(int(rows[0][0]), total)
+        done, total = self._study.tests.progress
         return (done / total if total else 0.0), f"{done} of {total} test runs"
 
     def _time_left(self, progress: Progress) -> str:

@@ -36,7 +36,7 @@ def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
         if best is None
         else {"proposal": best, "tuning": view.tuning_score(best), "n_seeds": driver.ranking[best].n_seeds},
         "unscored": _unscored(view),
-        "test_runs": _test_runs(view),
+        "test_runs": dict(zip(("done", "planned"), view.tests.progress, strict=True)),
         "last_event": None
         if view.last is None
         else {"kind": view.last.kind, "seconds_ago": max(0.0, (now or time.time()) - view.last.time)},
@@ -95,11 +95,6 @@ def spent(spec: Spec, driver: Driver) -> bool:
 
 def _unscored(view: StudyView) -> list[int]:
     return [row[0] for row in view.store.query("SELECT proposal FROM proposals WHERE status = 'pending' ORDER BY 1")]
-
-
-def _test_runs(view: StudyView) -> dict[str, int]:
-    done = view.store.query("SELECT COUNT(*) FROM runs WHERE seed_role = 'test'")[0][0]
-    return {"done": int(done), "planned": len(view.tests.candidates) * len(view.spec.plan.test)}
 
 
 def _state_text(view: StudyView, name: str) -> str:

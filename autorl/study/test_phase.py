@@ -71,6 +71,12 @@ class TestPhase:
     def candidates(self) -> Sequence[Candidate]:
         return self._frozen or ()
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """(Candidate, seed) trained so far, and all of them."""
+        wanted = [(candidate.proposal, seed) for candidate in self.candidates for seed in self._spec.plan.test]
+        return sum(self._driver.work.known(*pair) for pair in wanted), len(wanted)
+
     def _candidates(self) -> tuple[Candidate, ...]:
         if self._frozen is None:
             chosen = tuple(Candidate(label, number, self._step(number)) for label, number in self._choose())

@@ -14,11 +14,7 @@ START = Progress("search", 3, 0, 3, 0, 0.1, None, None, 0.0)
 
 def reporter(stream, times):
     """A reporter on a clock that shows `times`; the study has 2 candidates x 5 test seeds, 4 of them done."""
-    study = SimpleNamespace(
-        tests=SimpleNamespace(candidates=(1, 2)),
-        spec=SimpleNamespace(plan=SimpleNamespace(test=range(5))),
-        store=SimpleNamespace(query=lambda sql: [(4,)]),
-    )
+    study = SimpleNamespace(tests=SimpleNamespace(progress=(4, 10)))
     clock = iter(times)
     return Reporter(study, stream, clock=lambda: next(clock))
 

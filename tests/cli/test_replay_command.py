@@ -32,6 +32,11 @@ def test_the_schedule_stands_beside_the_populations_best(folder):
     assert "6 held-out seeds" in retrained
 
 
+def test_a_schedule_on_a_seed_counts_as_one_test_run(folder):
+    found = as_json("status", folder)["test_runs"]
+    assert found["done"] == found["planned"] > 0
+
+
 def test_own_seeds_are_reproduced_to_the_bit_and_a_changed_record_is_noticed(folder, tmp_path):
     assert as_json("replay", folder, "--own-seeds", "--quiet")["own_seeds"] == {"reproduced": True}
     assert "reproduced to the last bit" in autorl("replay", folder, "--own-seeds", "--quiet").stdout
