@@ -170,7 +170,7 @@ def train_again(data, config_id, seed, role):
     segment = Segment(
         id="again",
         trainer=spec.trainers[""],
-        environment=spec.environment,
+        environment=spec.environment.resolve(),
         config=data.config(config_id),
         seed=seed,
         role=role,
