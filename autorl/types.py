@@ -310,6 +310,17 @@ class Incumbent:
         return self.schedule[-1][1]
 
 
+def schedule_of(chain: Iterable[tuple[Config, int]]) -> tuple[tuple[int, Config], ...]:
+    """Configurations by the step they start at, equal neighbours merged, of (configuration, last step) from scratch."""
+    steps: list[tuple[int, Config]] = []
+    start = 0
+    for config, until in chain:
+        if not steps or steps[-1][1] != config:
+            steps.append((start, config))
+        start = until
+    return tuple(steps)
+
+
 class Optimizer(Protocol):
     """Proposes configurations. Its state is a fold over `observe`; resume = replay of the stored events.
 

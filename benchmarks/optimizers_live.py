@@ -13,7 +13,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,27 +94,33 @@ def study(task: Task, optimizer: Mapping[str, Any], repeat: int, **more: Any) ->
     } | more
 
 
-def run_cell(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a study in this process: the scores and the counted steps, as JSON values."""
+@contextmanager
+def finished(document: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """A study, run to its end in this process, and its result; its folder is deleted at the end of the block."""
     from autorl.executors import InProcess
     from autorl.spec import load_spec
     from autorl.study import Study
 
-    folder = Path(tempfile.mkdtemp(prefix="optimizers-", dir=SCRATCH if os.path.isdir(SCRATCH) else None))
-    began = time.process_time()
+    folder = Path(tempfile.mkdtemp(prefix="benchmark-", dir=SCRATCH if os.path.isdir(SCRATCH) else None))
     try:
         running = Study.create(load_spec(dict(document)), folder / "study")
         try:
-            result = running.run(executor=InProcess(running.load))
-            ((steps,),) = running.store.query("SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'")
-            full = running.store.query(
-                "SELECT json_extract(score, '$[0]') FROM proposals WHERE until = ? AND score IS NOT NULL",
-                (document["fidelity"]["steps"],),
-            )
+            yield running, running.run(executor=InProcess(running.load))
         finally:
             running.close()
     finally:
         shutil.rmtree(folder)
+
+
+def run_cell(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a study in this process: the scores and the counted steps, as JSON values."""
+    began = time.process_time()
+    with finished(document) as (running, result):
+        ((steps,),) = running.store.query("SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'")
+        full = running.store.query(
+            "SELECT json_extract(score, '$[0]') FROM proposals WHERE until = ? AND score IS NOT NULL",
+            (document["fidelity"]["steps"],),
+        )
     assert result.test is not None
     return {
         "test": list(result.test.seeds.values()),

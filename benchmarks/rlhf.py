@@ -28,9 +28,7 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -39,7 +37,7 @@ from typing import Any
 
 import numpy as np
 import rlhf_landscape
-from optimizers_live import FIRST_TEST_SEED
+from optimizers_live import FIRST_TEST_SEED, finished
 from optimizers_report import Cell, Raw
 
 HERE = Path(__file__).parent
@@ -101,21 +99,9 @@ def study(cell: Cell, given: argparse.Namespace) -> dict[str, Any]:
 
 def measure(document: Mapping[str, Any]) -> dict[str, Any]:
     """Run a study in this process: scores, and what was counted in its tuning runs, as JSON values."""
-    from autorl.executors import InProcess
-    from autorl.spec import load_spec
-    from autorl.study import Study
-
-    folder = Path(tempfile.mkdtemp(prefix="rlhf-"))
     began = time.process_time()
-    try:
-        running = Study.create(load_spec(dict(document)), folder / "study")
-        try:
-            result = running.run(executor=InProcess(running.load))
-            counted = count(running.store.query)
-        finally:
-            running.close()
-    finally:
-        shutil.rmtree(folder)
+    with finished(document) as (running, result):
+        counted = count(running.store.query)
     assert result.test is not None
     return counted | {
         "test": list(result.test.seeds.values()),

@@ -57,7 +57,6 @@ class Reporter(AbstractContextManager["Reporter"]):
             self._bar.stop()
 
     def __call__(self, progress: Progress) -> None:
-        share, detail = self._share(progress)
         best = (
             ""
             if progress.best is None
@@ -65,11 +64,13 @@ class Reporter(AbstractContextManager["Reporter"]):
         )
         left = self._time_left(progress)
         if self._bar is not None:
+            share, _ = self._share(progress)
             self._bar.update(self._task, description=progress.phase, completed=share, remaining=left, best=best)
             return
         now = self._clock()
         if progress.phase != self._phase or now - self._printed >= self._line_seconds:
             self._phase, self._printed = progress.phase, now
+            share, detail = self._share(progress)
             line = " · ".join(part for part in (f"{progress.phase} {share:4.0%}", detail, best, left) if part)
             if line != self._line:  # nothing new: the first runs may take long
                 print(line, file=self._stream, flush=True)

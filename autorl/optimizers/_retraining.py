@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from autorl.optimizers.base import History, Record
 from autorl.optimizers.hyperband import may_go_on
-from autorl.types import Config, Done, FrozenMap, Proposal, ProposalId, Proposed, Wait
+from autorl.types import Config, Done, FrozenMap, Proposal, ProposalId, Proposed, Wait, schedule_of
 
 RETRAINS = "retrains"  # in the meta of a proposal: the proposal whose schedule it is a part of
 
@@ -35,11 +35,16 @@ class Retraining:
         """The next part of the schedules that lead to the proposals `chosen`; these must be the same at every call."""
         answer: Wait | Done = Done()
         for record in chosen:
-            parts, before = self._parts(record), self._last(record)
-            if len(self._proposed.get(record.id, ())) == len(parts):
+            parts, proposed = self._parts(record), self._proposed.get(record.id, [])
+            if len(proposed) == len(parts):
                 continue
+            before = self._history[proposed[-1]] if proposed else None
             if before is None or may_go_on(before):
-                return self._part(record, parts, before)
+                start, config = parts[len(proposed)]
+                until = parts[len(proposed) + 1][0] if len(proposed) + 1 < len(parts) else self._horizon
+                origin = f"schedule of proposal {record.id} from step {start}"
+                resume, meta = None if before is None else before.id, FrozenMap({RETRAINS: record.id})
+                return Proposal(config, until, resume, f"schedule of {record.id}", origin, meta)
             if before.result is None:
                 answer = Wait()
         return answer
@@ -49,26 +54,8 @@ class Retraining:
         records = (self._history[numbers[-1]] for numbers in self._proposed.values())
         return [record.id for record in records if record.proposal.until < self._horizon]
 
-    def _part(self, record: Record, parts: Sequence[tuple[int, Config]], before: Record | None) -> Proposal:
-        number = len(self._proposed.get(record.id, ()))
-        until = parts[number + 1][0] if number + 1 < len(parts) else self._horizon
-        origin = f"schedule of proposal {record.id} from step {parts[number][0]}"
-        resume, meta = None if before is None else before.id, FrozenMap({RETRAINS: record.id})
-        return Proposal(parts[number][1], until, resume, f"schedule of {record.id}", origin, meta)
-
-    def _last(self, record: Record) -> Record | None:
-        proposed = self._proposed.get(record.id)
-        return self._history[proposed[-1]] if proposed else None
-
-    def _parts(self, record: Record) -> list[tuple[int, Config]]:
-        """Configurations by the step they start at, equal neighbours merged."""
+    def _parts(self, record: Record) -> tuple[tuple[int, Config], ...]:
         links = [record]
         while (before := links[-1].proposal.resume_from) is not None:
             links.append(self._history[before])
-        parts: list[tuple[int, Config]] = []
-        start = 0
-        for link in reversed(links):
-            if not parts or parts[-1][1] != link.proposal.config:
-                parts.append((start, link.proposal.config))
-            start = link.proposal.until
-        return parts
+        return schedule_of((link.proposal.config, link.proposal.until) for link in reversed(links))

@@ -17,7 +17,6 @@ References:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -53,7 +52,7 @@ class DE(BaseOptimizer[DEOptions]):
 
     def __init__(self, problem: Problem, options: DEOptions) -> None:
         super().__init__(problem, options)
-        few = 20 if math.isinf(problem.budget) else max(PARENTS + 1, min(20, int(problem.budget / 4)))
+        few = int(min(20, max(PARENTS + 1, problem.budget / 4)))
         self._members = Members(self.history, options.population_size or few)
         self._proposed: set[Config] = set()
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autorl.seeds import SeedPlan, digest
-from autorl.types import Config, Proposal, ProposalId, Proposed, SeedRole, SegmentId
+from autorl.types import Config, Proposal, ProposalId, Proposed, SeedRole, SegmentId, schedule_of
 
 _ROLE_OFFSET = {"tuning": 0, "test": 5_000}
 _RUNS_PER_ROOT = 10_000
@@ -91,9 +91,5 @@ class Lineage:
 
     def schedule(self, proposal: ProposalId) -> tuple[tuple[int, Config], ...]:
         """Configurations by the step they start at, equal neighbours merged."""
-        steps: list[tuple[int, Config]] = []
-        for link in self.chain(proposal):
-            config = self._proposals[link].config
-            if not steps or steps[-1][1] != config:
-                steps.append((self.start(link), config))
-        return tuple(steps)
+        links = (self._proposals[link] for link in self.chain(proposal))
+        return schedule_of((link.config, link.until) for link in links)

@@ -17,12 +17,11 @@ from autorl import seeds as streams
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import FEW_RUNS, Interval, bootstrap_interval, difference_interval
 from autorl.study.beside import beside, proxy_caveat
-from autorl.types import Config, Incumbent, StudyError
+from autorl.types import Config, Incumbent, StudyError, schedule_of
 
 if TYPE_CHECKING:
     from autorl.spec import Spec
 
-_UNTIL = "SELECT until FROM proposals WHERE proposal = ?"
 Query = Callable[..., list[tuple[Any, ...]]]
 
 
@@ -156,9 +155,8 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
     entries = []
     for proposal, label in sorted(labels.items(), key=lambda item: (_order(item[1]), item[0])):
         values = {seed: (value, status) for number, _, seed, value, status in rows if number == proposal}
-        schedule, ((until,),) = read_schedule(query, proposal), query(_UNTIL, (proposal,))
-        scores = _tuning(query, proposal), _estimate(spec, proposal, values)
-        entries.append(Entry(label, proposal, schedule, *scores, until))
+        schedule, (tuning, until) = read_schedule(query, proposal), _tuning(query, proposal)
+        entries.append(Entry(label, proposal, schedule, tuning, _estimate(spec, proposal, values), until))
     by_label = {entry.label: entry for entry in entries}
     difference = _difference(spec, by_label.get("incumbent"), by_label.get("default"))
     metrics = beside(query, spec, incumbent.proposal) if entries else {}
@@ -168,7 +166,7 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
         aggregate=spec.evaluation.aggregate,
         direction=objective.direction,
         incumbent=incumbent,
-        tuning=_tuning(query, incumbent.proposal),
+        tuning=_tuning(query, incumbent.proposal)[0],
         entries=tuple(entries),
         difference=difference,
         front=tuple(front),
@@ -182,7 +180,6 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
 
 def read_schedule(query: Query, proposal: int) -> tuple[tuple[int, Config], ...]:
     """Configurations of a proposal's chain by the step they start at, equal neighbours merged."""
-    steps: list[tuple[int, Config]] = []
     chain: list[tuple[Config, int]] = []
     number: int | None = proposal
     while number is not None:
@@ -194,22 +191,18 @@ def read_schedule(query: Query, proposal: int) -> tuple[tuple[int, Config], ...]
             raise StudyError(f"proposal {number} is not in this study")
         config, until, number = row[0]
         chain.append((Config(json.loads(config)), until))
-    start = 0
-    for one, until in reversed(chain):
-        if not steps or steps[-1][1] != one:
-            steps.append((start, one))
-        start = until
-    return tuple(steps)
+    return schedule_of(reversed(chain))
 
 
 def _order(label: str) -> tuple[int, str]:
     return ({"incumbent": 0, "default": 1}.get(label, 2), label)
 
 
-def _tuning(query: Query, proposal: int) -> float:
-    (score,) = query("SELECT score FROM proposals WHERE proposal = ?", (proposal,))[0]
+def _tuning(query: Query, proposal: int) -> tuple[float, int]:
+    """The tuning score and the step it is of."""
+    score, until = query("SELECT score, until FROM proposals WHERE proposal = ?", (proposal,))[0]
     values = json.loads(score) if score else []  # empty: it failed before any score was known
-    return float(values[0]) if values else float("nan")
+    return (float(values[0]) if values else float("nan")), until
 
 
 def _estimate(spec: Spec, proposal: int, values: Mapping[int, tuple[float, str]]) -> Estimate:
@@ -256,10 +249,10 @@ def _caveats(spec: Spec, entries: Sequence[Entry], metrics: Mapping[str, float])
         found.append(f"{why}: the tuning score is optimistic and is not a result")
     elif entries[0].test.few:
         found.append(f"fewer than {FEW_RUNS} test seeds: the interval is too short")
-    default = next((entry for entry in entries if entry.label == "default"), entries[0] if entries else None)
-    if default is not None and default.until != entries[0].until:
-        reached = f"step {default.until} of {entries[0].until}"
-        found.append(f"the search trained the default configuration to {reached} only: its test score is no baseline")
+    for entry in entries:
+        if entry.label == "default" and entry.until != entries[0].until:
+            reached = f"to step {entry.until} of {entries[0].until} only"
+            found.append(f"the search trained the default configuration {reached}: its test score is no baseline")
     failed = sum(entry.test.failed for entry in entries)
     if failed:
         found.append(f"{failed} test runs failed and count with the penalty")

@@ -2,9 +2,9 @@
 
 import json
 import shutil
-import sys
 
 import pytest
+from user_code import importable
 
 pytest.importorskip("transformers", reason="needs the extra rlhf")
 
@@ -56,10 +56,8 @@ def models(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _rewards(tmp_path, monkeypatch):
-    (tmp_path / "own_letter_rewards.py").write_text(CODE)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield
-    sys.modules.pop("own_letter_rewards", None)
+    with importable("own_letter_rewards", CODE, tmp_path, monkeypatch):
+        yield
 
 
 @pytest.fixture

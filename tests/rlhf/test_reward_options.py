@@ -1,10 +1,10 @@
 """A training signal put together from flat options, against values worked out by hand."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from user_code import importable
 
 from autorl.rlhf.reward_options import assemble, check, is_option, maybe_trained_on, trained_on
 from autorl.rlhf.task import Built
@@ -66,11 +66,9 @@ def test_a_rule_with_nothing_to_put_together_is_refused_before_a_study():
 
 def test_a_python_function_is_a_signal(tmp_path, monkeypatch):
     code = "def brevity(prompts, completions):\n    return [-1.0 * len(text) for text in completions]\n"
-    (tmp_path / "my_rewards.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
-    assert score(signals=("my_rewards:brevity",)) == [-5.0, -3.0]
-    assert score(signals=("proxy", "my_rewards:brevity")) == [-1.0, -1.5]
-    sys.modules.pop("my_rewards")
+    with importable("my_rewards", code, tmp_path, monkeypatch):
+        assert score(signals=("my_rewards:brevity",)) == [-5.0, -3.0]
+        assert score(signals=("proxy", "my_rewards:brevity")) == [-1.0, -1.5]
 
 
 def test_process_rewards_with_clip_and_delta():

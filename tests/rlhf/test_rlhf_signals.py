@@ -1,8 +1,7 @@
 """A user's reward functions, plain or as TRL calls them, with columns of the data."""
 
-import sys
-
 import pytest
+from user_code import importable
 
 from autorl.rlhf.signals import function_signal, is_function
 from autorl.types import InputError
@@ -37,10 +36,8 @@ KEY = "environment.kwargs.signals.gold"
 
 @pytest.fixture(autouse=True)
 def _module(tmp_path, monkeypatch):
-    (tmp_path / "users_own_rewards.py").write_text(CODE)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield
-    sys.modules.pop("users_own_rewards", None)
+    with importable("users_own_rewards", CODE, tmp_path, monkeypatch):
+        yield
 
 
 def signal(name, rows=ROWS):
