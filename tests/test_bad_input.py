@@ -128,6 +128,11 @@ FILES = {
     "warm start outside the space": ({"warm_start": [{"x": 2.0}]}, r"study.yaml:\d+: warm_start\[0\].x: "),
     "limits nobody can keep": ({"limits": {"memory_gb": 1}}, r"limits: .*in_process.*cannot enforce"),
     "module of a function missing": ({"trainer": "python:nowhere:f"}, r"trainer: no module 'nowhere'"),
+    "objective nobody reports": ({"objective": {"metric": "eval_retrun"}}, r"objective: .*mean 'eval_return'"),
+    "constraint on what nobody reports": (
+        {"constraints": [{"metric": "speed", "min": 1}]},
+        r"constraints: .*eval_length",
+    ),
     "neither trainer nor algorithms": ({"trainer": None}, r"needs either `trainer` and `space`, or `algorithms`"),
 }
 

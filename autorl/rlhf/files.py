@@ -63,6 +63,7 @@ class Files:
         }
     )
     ensemble: Sequence[str] = ()
+    probed: Sequence[str] = ()
 
     def __init__(self, signals: Sequence[str] = (), training: str = "", selection: str = "", report: str = "") -> None:
         self.signals = tuple(signals)

@@ -61,21 +61,24 @@ def measure(
     return metrics
 
 
-def pair_measures(policy: Any, reference: Any, tokenizer: Any, pairs: Sequence[Pair]) -> dict[str, float]:
+def pair_likelihoods(model: Any, tokenizer: Any, pairs: Sequence[Pair]) -> list[float]:
+    """Log-probabilities in nats of the chosen and the rejected completion of every pair, one after the other."""
+    return log_likelihoods(model, tokenizer, [(prompt, text) for prompt, *both in pairs for text in both])
+
+
+def pair_measures(policy: Sequence[float], reference: Sequence[float]) -> dict[str, float]:
     """How the policy's implicit reward, log policy / reference, ranks labelled pairs.
 
     Not for selection: a collapsed policy can rank held-out pairs best of all.
 
+    Args:
+        policy: its `pair_likelihoods`.
+        reference: those of the reference policy, of the same pairs.
+
     Returns:
         `pair_accuracy`, and `pair_margin`: the mean difference of the implicit rewards in nats.
     """
-    texts = [(prompt, completion) for prompt, *both in pairs for completion in both]
-    gains = [
-        ours - theirs
-        for ours, theirs in zip(
-            log_likelihoods(policy, tokenizer, texts), log_likelihoods(reference, tokenizer, texts), strict=True
-        )
-    ]
+    gains = [ours - theirs for ours, theirs in zip(policy, reference, strict=True)]
     margins = [chosen - rejected for chosen, rejected in zip(gains[::2], gains[1::2], strict=True)]
     return {"pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]), "pair_margin": _mean(margins)}
 
@@ -140,16 +143,16 @@ def _encode(tokenizer: Any, texts: Sequence[tuple[str, str]], device: Any = "cpu
     rows = []
     begin = tokenizer("")["input_ids"][:1]
     begin = begin if begin == [tokenizer.bos_token_id] else []  # as where completions are sampled, or trained on
-    for prompt, completion in texts:
-        start = [*begin, *tokenizer(prompt, add_special_tokens=False)["input_ids"]]
-        rest = tokenizer(joined(prompt, completion), add_special_tokens=False)["input_ids"]
-        rows.append((len(start), [*start, *rest, tokenizer.eos_token_id]))
+    prompts = tokenizer([prompt for prompt, _ in texts], add_special_tokens=False)["input_ids"]
+    completions = tokenizer([joined(*text) for text in texts], add_special_tokens=False)["input_ids"]
+    for prompt, completion in zip(prompts, completions, strict=True):
+        rows.append((len(begin) + len(prompt), [*begin, *prompt, *completion, tokenizer.eos_token_id]))
     longest = max(len(row) for _, row in rows)
     tokens = torch.tensor([[*row, *[tokenizer.pad_token_id] * (longest - len(row))] for _, row in rows])
     places = torch.arange(longest)
     attention = (places < torch.tensor([[len(row)] for _, row in rows])).long()
-    completions = attention * (places >= torch.tensor([[start] for start, _ in rows]))
-    return tokens.to(device), attention.to(device), completions.to(device)
+    mask = attention * (places >= torch.tensor([[start] for start, _ in rows]))
+    return tokens.to(device), attention.to(device), mask.to(device)
 
 
 def _judge(built: Built) -> str | None:

@@ -99,6 +99,7 @@ class SortVerifiable(Fixed):
     selection = "exact"
     report = "exact"
     signals = ("reward", "exact", "position")
+    probed = ("greedy", "pass_at_8")
 
     def check_values(self, chosen: Mapping[str, Any]) -> None:
         _check(chosen)

@@ -92,6 +92,7 @@ class Task(Protocol):
         options: the knobs of the task with their defaults, e.g. `pairs: 512`, `flips: 0.2`.
         training, selection, report: as in `Built`.
         signals: names of the signals a built task has.
+        probed: names of what its `probe` measures.
         ensemble: as in `Built`.
     """
 
@@ -112,6 +113,9 @@ class Task(Protocol):
 
     @property
     def signals(self) -> Sequence[str]: ...
+
+    @property
+    def probed(self) -> Sequence[str]: ...
 
     @property
     def ensemble(self) -> Sequence[str]: ...
@@ -145,6 +149,7 @@ class Fixed:
     name = ""
     options: Mapping[str, Any] = MappingProxyType({})
     ensemble: Sequence[str] = ()
+    probed: Sequence[str] = ()
     kinds: Sequence[str] = ("prompts",)
 
     def with_options(self, options: Mapping[str, Any]) -> Any:

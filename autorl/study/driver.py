@@ -79,6 +79,7 @@ class Driver:
         self.ended = False
         self.extra_runs = 0.0
         self.charged_steps = 0
+        self.last_failure = ""
         self._store = store
         self._optimizer = optimizer
         self._elapsed = elapsed
@@ -89,7 +90,6 @@ class Driver:
         self._begun = 0
         self._waiting = False
         self._crashes = 0
-        self._last_crash = ""
 
     def replay(self, recorded: Recorded) -> None:
         """Take one stored event. Segments without an outcome are handed out again by `advance`."""
@@ -193,9 +193,9 @@ class Driver:
     def _turn(self) -> bool:
         """Make one decision. False when an outcome is needed first, or all is decided."""
         if self._crashes >= _FIRST_CRASHES:
-            self._store.append("gave_up", {"message": self._last_crash})
+            self._store.append("gave_up", {"message": self.last_failure})
             self._crashes = 0
-            raise StudyError(f"the first {_FIRST_CRASHES} proposals crashed, the last with: {self._last_crash}")
+            raise StudyError(f"the first {_FIRST_CRASHES} proposals crashed, the last with: {self.last_failure}")
         item = self._next_item()
         if item is not None:
             if not self._complete(item):
@@ -274,8 +274,9 @@ class Driver:
         self._charge(self.lineage.chain(event.proposal), seeds)
         if isinstance(event, Scored):
             self._worst.observe(event)
-        elif event.kind is Status.CRASH and not self.ranking:
-            self._crashes, self._last_crash = self._crashes + 1, event.message
+        else:
+            self.last_failure = event.message
+            self._crashes += event.kind is Status.CRASH and not self.ranking
         self.ranking.observe(event)
         self._optimizer.observe(event)
         self._upgrade_incumbent()

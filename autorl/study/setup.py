@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+from collections.abc import Collection
 from typing import Any
 
 from autorl import executors, optimizers, trainers
+from autorl.evaluation import COST_METRICS
 from autorl.executors.worker import Load, from_folder
 from autorl.spec import Spec
 from autorl.trainers import REPLAYING
-from autorl.trainers._shared import KnowsObjectives, KnowsSeeds
+from autorl.trainers._shared import KnowsMetrics, KnowsObjectives, KnowsSeeds, check_names
 from autorl.types import Executor, InputError, Optimizer
 
 
@@ -43,6 +45,8 @@ def _check(spec: Spec, load: Load) -> None:
         if isinstance(loaded, KnowsObjectives) and not spec.allow_proxy_selection:
             metrics = [objective.metric for objective in spec.objective]
             loaded.check_objective(spec.environment.resolve(), metrics, choices_of(spec, prefix))
+        if isinstance(loaded, KnowsMetrics):
+            _check_metrics(spec, loaded.reported_metrics(spec.environment.resolve()))
         if isinstance(loaded, KnowsSeeds):
             loaded.check_seeds(spec.plan.tuning, "tuning")
             loaded.check_seeds(spec.plan.test if spec.test.top else (), "test")
@@ -51,6 +55,13 @@ def _check(spec: Spec, load: Load) -> None:
         message = f"every member of a population trains every tuning seed: {spec.optimizer.name} cannot race"
         raise InputError(message, key="evaluation.seeds")
     executors.check(executor_name(spec), executor_limits(spec), spec.executor.devices)
+
+
+def _check_metrics(spec: Spec, known: Collection[str]) -> None:
+    """Raise `InputError` for an objective or a constraint on something that no run reports."""
+    allowed = {*known, *COST_METRICS}
+    check_names([section.metric for section in spec.objective], allowed, "metric", "objective")
+    check_names([section.metric for section in spec.constraints], allowed, "metric", "constraints")
 
 
 def choices_of(spec: Spec, prefix: str) -> dict[str, tuple[Any, ...]]:

@@ -89,7 +89,8 @@ class TestPhase:
         ranking, lineage = self._driver.ranking, self._driver.lineage
         best = ranking.best()
         if best is None:
-            raise StudyError("no proposal was scored: there is no incumbent (see `logs/` for the failures)")
+            why = f"; the last failed with: {self._driver.last_failure}" if self._driver.last_failure else ""
+            raise StudyError(f"no proposal was scored: there is no incumbent{why}")
         chosen = [("incumbent", best)]
         default = self._longest_of_default()
         if default is not None and lineage.root(default) != lineage.root(best):

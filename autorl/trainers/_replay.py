@@ -78,6 +78,9 @@ class ReplayTrainer(ABC):
         if environment.id not in (None, manifest.environment):
             raise InputError(f"{manifest.id} is of {manifest.environment}, not {environment.id}", key="environment.id")
 
+    def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
+        return self.runs.landscape.metrics
+
     def align(self, config: Config, step: int) -> int:
         return max(step, int(self.runs.grid.steps[0]))
 

@@ -30,6 +30,15 @@ class KnowsSeeds(Protocol):
 
 
 @runtime_checkable
+class KnowsMetrics(Protocol):
+    """A trainer that can say what it will measure."""
+
+    def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
+        """Every metric a run can report, those included that only some runs do. Called before a study."""
+        ...
+
+
+@runtime_checkable
 class KnowsObjectives(Protocol):
     """A trainer some of whose metrics are no measure of success."""
 

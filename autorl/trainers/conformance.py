@@ -23,6 +23,7 @@ import pytest
 
 from autorl.store import checkpoints
 from autorl.trainers import load
+from autorl.trainers._shared import KnowsMetrics
 from autorl.types import (
     Checkpoint,
     Config,
@@ -154,6 +155,9 @@ class TrainerConformance:
         assert [report.step for report in heard] == [report.step for report in outcome.reports]
         assert all(report.segment == segment.id and report.metrics for report in outcome.reports)
         assert all(math.isfinite(value) for report in outcome.reports for value in report.metrics.values())
+        if isinstance(runner.trainer, KnowsMetrics):
+            known = set(runner.trainer.reported_metrics(self.case.environment))
+            assert all(known.issuperset(report.metrics) for report in outcome.reports)
 
     def test_it_reaches_until_and_charges_its_own_steps(self, runner: Runner) -> None:
         whole = runner.run("whole")

@@ -58,6 +58,9 @@ class PopulationTrainer:
         check_names(self.algorithm.settings, hyperparameters)
         self._environment(environment)
 
+    def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
+        return ("eval_return", "eval_return_std", "eval_length", "train_return")
+
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """The end of the iteration that reaches `step`; `n_envs` is the configuration's, trainer's or environment's."""
         stride = self.algorithm.stride(self._record(config, environment or EnvironmentSpec(), 1))

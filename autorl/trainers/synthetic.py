@@ -96,6 +96,9 @@ class Synthetic:
         if isinstance(self.optimum, Mapping):
             check_names(self.optimum, set(hyperparameters), "hyperparameter", "trainer.kwargs.optimum")
 
+    def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
+        return ("eval_return", "eval_return_std", "eval_length")
+
     def align(self, config: Config, step: int) -> int:
         return -(-step // self.rollout) * self.rollout
 

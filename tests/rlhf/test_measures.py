@@ -10,7 +10,7 @@ pytest.importorskip("transformers", reason="needs the extra rlhf")
 import torch
 
 from autorl.rlhf.letters import golds, load, new_policy, write_tokenizer
-from autorl.rlhf.measures import evaluation_prompts, log_likelihoods, measure, pair_measures
+from autorl.rlhf.measures import evaluation_prompts, log_likelihoods, measure, pair_likelihoods, pair_measures
 from autorl.rlhf.sampling import sample, sequence_kl
 from autorl.rlhf.task import Built
 
@@ -134,9 +134,13 @@ def test_a_policy_ties_with_itself_up_to_chance_and_a_better_one_wins(models):
 def test_pairs_are_ranked_by_the_implicit_reward(models):
     first, second, tokenizer, _ = models
     pairs = [("a b", "c d", "e f"), ("b c", "d", "a a a")]
-    found = pair_measures(first, second, tokenizer, pairs)
-    swapped = pair_measures(first, second, tokenizer, [(prompt, other, one) for prompt, one, other in pairs])
+    swapped_pairs = [(prompt, other, one) for prompt, one, other in pairs]
+    found, swapped = (
+        pair_measures(*(pair_likelihoods(model, tokenizer, either) for model in (first, second)))
+        for either in (pairs, swapped_pairs)
+    )
     assert found["pair_margin"] == pytest.approx(-swapped["pair_margin"])
     assert found["pair_accuracy"] == 1.0 - swapped["pair_accuracy"]
-    assert pair_measures(first, first, tokenizer, pairs) == {"pair_accuracy": 0.5, "pair_margin": 0.0}
+    ours = pair_likelihoods(first, tokenizer, pairs)
+    assert pair_measures(ours, ours) == {"pair_accuracy": 0.5, "pair_margin": 0.0}
     assert math.isfinite(found["pair_margin"])

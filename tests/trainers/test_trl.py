@@ -155,6 +155,13 @@ def test_what_a_policy_is_trained_on_is_refused_as_an_objective(metric):
     load(TrainerSpec("trl/rloo")).check_objective(LETTERS, ["gold", "kl", "win_rate"])
 
 
+@pytest.mark.parametrize("task", ["letters-goldproxy", "sort-verifiable"])
+def test_it_knows_every_metric_before_it_trains(task):
+    place = EnvironmentSpec(task)
+    found = train(segment(RLOO, steps=1, environment=place))
+    assert set(found.reports[0].metrics) <= set(load(TrainerSpec("trl/rloo")).reported_metrics(place))
+
+
 @pytest.mark.parametrize(
     ("config", "name"),
     [

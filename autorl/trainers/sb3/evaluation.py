@@ -11,6 +11,8 @@ from autorl.trainers._streams import preserved, seed_global
 from autorl.trainers.sb3.environments import make_environment
 from autorl.types import EnvironmentSpec
 
+METRICS = ("eval_return", "eval_return_std", "eval_length", "eval_success_rate", "train_return")
+
 
 def evaluate(
     model: Any,

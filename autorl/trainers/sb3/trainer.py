@@ -27,7 +27,7 @@ from autorl.trainers._shared import (
 from autorl.trainers.sb3 import checkpoint
 from autorl.trainers.sb3.algorithms import ALGORITHMS, steps_per_cut
 from autorl.trainers.sb3.environments import make_environment, normaliser, thaw_all, vectorise
-from autorl.trainers.sb3.evaluation import evaluate
+from autorl.trainers.sb3.evaluation import METRICS, evaluate
 from autorl.trainers.sb3.settings import Settings, check_hyperparameters, optimizers
 from autorl.types import Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
 
@@ -77,6 +77,9 @@ class SB3Trainer:
                 + (f"; try {', '.join(fitting)}" if fitting else ""),
                 key="trainer",
             )
+
+    def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
+        return METRICS
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """The end of the rollout that reaches `step`; `n_envs` comes from the configuration, trainer or environment."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from autorl.rlhf.reward_options import is_option, without
 from autorl.space import resolve_schedules
-from autorl.trainers._shared import base_name, check_names, plain
+from autorl.trainers._shared import base_name, check_names, nearest, plain
 from autorl.trainers.trl.methods import Method
 from autorl.types import InputError
 
@@ -205,7 +205,8 @@ def check_hyperparameters(method: Method, names: Collection[str]) -> None:
                 f"{base} is set by the study or the task, not by the space of trl/{method.name}", key="space"
             )
         if base not in allowed:
-            check_names([base], allowed, f"hyperparameter of trl/{method.name}", "space")
+            hint = nearest(base, allowed) or f"; TRL's {config_class.__name__} has no such field"
+            raise InputError(f"unknown hyperparameter of trl/{method.name} {base!r}{hint}", key="space")
         if base != name and base not in method.scheduled:
             raise InputError(
                 f"trl/{method.name} cannot follow a schedule of {base!r}; it can for {', '.join(method.scheduled)}",

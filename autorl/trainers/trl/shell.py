@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from autorl.rlhf import reward_options
+from autorl.rlhf.measures import METRICS, REFERENCE
 from autorl.rlhf.task import Built, Task, build, task, tasks
 from autorl.trainers._shared import Change, check_continuation
 from autorl.trainers.trl import checkpoint
@@ -77,6 +78,10 @@ class RLHFTrainer:
                 f"trl/{self.name} is trained on {' or '.join(self.kinds)}; {found.name} has {', '.join(there)}",
                 key="environment",
             )
+
+    def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
+        found = find_task(environment)
+        return {*found.signals, *found.probed, *(f"{REFERENCE}{name}" for name in found.signals), *METRICS}
 
     def check_names(self, names: Collection[str]) -> None:
         """Raise `InputError` for a name the method does not have."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
-from autorl.rlhf.measures import log_likelihoods, measure, pair_measures, reward_measures
-from autorl.rlhf.task import Built
+from autorl.rlhf.measures import log_likelihoods, measure, pair_likelihoods, pair_measures, reward_measures
+from autorl.rlhf.task import Built, Pair
 from autorl.seeds import evaluation_seeds
 from autorl.trainers._shared import not_finite
 from autorl.trainers._streams import preserved
@@ -73,13 +74,22 @@ class Watch:
         if kind == "prompts":
             return metrics
         apart = segment.role == "test"
-        pairs = built.test_pairs if apart and built.test_pairs is not None else built.held_out_pairs
-        if pairs:
-            metrics |= pair_measures(policy, self.reference, self.tokenizer, pairs)
+        if self._pairs:
+            found = pair_likelihoods(policy, self.tokenizer, self._pairs)
+            metrics |= pair_measures(found, self._reference_likelihoods)
         texts = built.test_completions if apart and built.test_completions is not None else built.held_out_completions
         if texts:
             metrics["log_likelihood"] = math.fsum(log_likelihoods(policy, self.tokenizer, texts)) / len(texts)
         return metrics
+
+    @property
+    def _pairs(self) -> Sequence[Pair]:
+        apart = self.segment.role == "test" and self.built.test_pairs is not None
+        return (self.built.test_pairs if apart else self.built.held_out_pairs) or ()
+
+    @cached_property
+    def _reference_likelihoods(self) -> list[float]:
+        return pair_likelihoods(self.reference, self.tokenizer, self._pairs)
 
 
 def is_finite(model: Any) -> bool:
