@@ -150,7 +150,7 @@ def _rows(spec: Spec, name: str, cost: Cost) -> list[tuple[str, str]]:
         rows.append(("phases", f"{len(cost.ends)}, ending at steps {', '.join(map(str, cost.ends))}"))
     rows += [
         ("runs", f"{cost.runs:,}"),
-        ("environment steps", f"{cost.steps:,}"),
+        (spec.steps, f"{cost.steps:,}"),
         ("evaluations", f"{cost.evaluations:,}"),
         ("time", _time_text(cost)),
         ("disk", f"about {_megabytes(cost.landscape_bytes)} landscape, {_megabytes(cost.study_bytes)} study"),

@@ -24,6 +24,7 @@ from autorl.space import Space, compile_algorithms, load_space, parse_document
 from autorl.store.provenance import package
 from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
+from autorl.trainers import step_unit
 from autorl.types import FrozenMap, InputError
 
 if TYPE_CHECKING:
@@ -236,7 +237,7 @@ def _manifest(connection: sqlite3.Connection, document: Mapping[str, Any], envir
         algorithm=name,
         environment=environment,
         steps=(document["fidelity"]["steps"],),
-        step_unit="optimizer_steps" if name.startswith("trl/") else "environment_steps",
+        step_unit=step_unit(_trainer_names(document)) or "environment_steps",
         seeds=FrozenMap(tuning=seeds["tuning"], test=[*seeds["test"], *added]),
         licence="",
         objective=Objective(
@@ -255,6 +256,11 @@ def _trainer(document: Mapping[str, Any]) -> dict[str, Any]:
     if document.get("trainer"):
         return dict(document["trainer"])
     return {"name": "algorithms", **{name: part["trainer"] for name, part in document["algorithms"].items()}}
+
+
+def _trainer_names(document: Mapping[str, Any]) -> list[str]:
+    sections = [document] if document.get("trainer") else document["algorithms"].values()
+    return [section["trainer"]["name"] for section in sections]
 
 
 def _events(connection: sqlite3.Connection, kind: str) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
     if not plan.open_ended:
         search, test = plan.search, plan.test
         parts = f"{search.steps:,} search + at most {test.steps:,} test"
-        rows.append(("environment steps", f"at most {about}{search.steps + test.steps:,}: {parts}"))
+        rows.append((spec.steps, f"at most {about}{search.steps + test.steps:,}: {parts}"))
         rows.append(("evaluations", f"at most {about}{search.evaluations + test.evaluations:,}"))
     return rows
 
@@ -102,11 +102,11 @@ def _seeds_text(spec: Spec) -> str:
 def _budget_text(spec: Spec) -> str:
     budget = spec.budget
     if budget.runs is not None:
-        return f"{budget.runs:g} full runs ({budget.runs * spec.fidelity.steps:,.0f} environment steps) of tuning"
+        return f"{budget.runs:g} full runs ({budget.runs * spec.fidelity.steps:,.0f} {spec.steps}) of tuning"
     if budget.configurations is not None:
         return f"{budget.configurations} configurations"
     if budget.environment_steps is not None:
-        return f"{budget.environment_steps:,} environment steps of tuning"
+        return f"{budget.environment_steps:,} {spec.steps} of tuning"
     return f"{budget.hours:g} hours"
 
 

@@ -65,7 +65,7 @@ from autorl.spec.sections import (
     WarmStartSection,
     Whole,
 )
-from autorl.trainers import REPLAYING
+from autorl.trainers import REPLAYING, step_unit
 from autorl.types import Config, FrozenMap, InputError, TrainerSpec
 
 UNLIMITED = 10**9  # configurations: the budget of an embedded search, which ends when its caller stops asking
@@ -160,6 +160,11 @@ class Spec(Section):
             return {name: self._trainer(section.trainer) for name, section in self.algorithms.items()}
         assert self.trainer is not None
         return {"": self._trainer(self.trainer)}
+
+    @property
+    def steps(self) -> str:
+        """What its trainers count, as text: `environment steps`, `optimizer steps`, or `steps` of the user's own."""
+        return (step_unit(trainer.name for trainer in self.trainers.values()) or "steps").replace("_", " ")
 
     def _trainer(self, section: TrainerSection) -> TrainerSpec:
         """Scripts and functions are looked for beside the study file unless it says where."""

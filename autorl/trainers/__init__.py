@@ -9,35 +9,42 @@ import importlib
 import importlib.util
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from autorl.types import InputError, Trainer, TrainerSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["REPLAYING", "load", "names"]
+__all__ = ["REPLAYING", "load", "names", "step_unit"]
 
+StepUnit: TypeAlias = Literal["environment_steps", "optimizer_steps"]
 FUNCTION_PREFIX = "python:"
 REPLAYING = ("tabular", "surrogate")  # answer from a landscape, their option of this name, in microseconds
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """Where a trainer lives (`module:factory`, called with the spec), and the extra that brings its libraries."""
+    """Where a trainer lives (`module:factory`, called with the spec), what it counts, and what it needs installed."""
 
     target: str
     description: str
+    steps: StepUnit | None = None
     extra: str | None = None
     needs: tuple[str, ...] = ()
 
 
 def _sb3(description: str) -> _Entry:
-    return _Entry("autorl.trainers.sb3:make", description, "sb3", ("torch", "stable_baselines3"))
+    return _Entry("autorl.trainers.sb3:make", description, "environment_steps", "sb3", ("torch", "stable_baselines3"))
 
 
 def _trl(description: str) -> _Entry:
-    return _Entry("autorl.trainers.trl:make", description, "rlhf", ("torch", "trl", "transformers", "datasets"))
+    needs = ("torch", "trl", "transformers", "datasets")
+    return _Entry("autorl.trainers.trl:make", description, "optimizer_steps", "rlhf", needs)
+
+
+def _population(description: str) -> _Entry:
+    return _Entry("autorl.trainers.population:make", description, "environment_steps")
 
 
 _TRAINERS: dict[str, _Entry] = {
@@ -47,9 +54,9 @@ _TRAINERS: dict[str, _Entry] = {
     "sb3/sac": _sb3("Stable-Baselines3 SAC on continuous actions"),
     "sb3/td3": _sb3("Stable-Baselines3 TD3 on continuous actions"),
     "sb3/ddpg": _sb3("Stable-Baselines3 DDPG on continuous actions"),
-    "population/ppo": _Entry("autorl.trainers.population:make", "PPO compiled, one member per thread (and A2C)"),
-    "population/dqn": _Entry("autorl.trainers.population:make", "DQN compiled: double, prioritised, or plain"),
-    "population/sac": _Entry("autorl.trainers.population:make", "SAC compiled, for continuous actions"),
+    "population/ppo": _population("PPO compiled, one member per thread (and A2C)"),
+    "population/dqn": _population("DQN compiled: double, prioritised, or plain"),
+    "population/sac": _population("SAC compiled, for continuous actions"),
     "trl/rloo": _trl("TRL's REINFORCE leave-one-out on an RLHF task"),
     "trl/grpo": _trl("TRL's GRPO and its variants (DAPO, Dr. GRPO, GSPO, CISPO) on an RLHF task"),
     "trl/ppo": _trl("PPO on a language model with its details as hyperparameters, the package's own"),
@@ -62,7 +69,10 @@ _TRAINERS: dict[str, _Entry] = {
     "python": _Entry("autorl.trainers.function:make", "a Python function: python:module:function"),
     "tabular": _Entry("autorl.trainers.tabular:make", "replays a landscape: recorded runs instead of training"),
     "surrogate": _Entry(
-        "autorl.trainers.surrogate:make", "replays a landscape: predicted runs with seed noise", "bo", ("sklearn",)
+        "autorl.trainers.surrogate:make",
+        "replays a landscape: predicted runs with seed noise",
+        extra="bo",
+        needs=("sklearn",),
     ),
     "synthetic": _Entry("autorl.trainers.synthetic:make", "analytic learning curves with a known optimum, for tests"),
 }
@@ -83,8 +93,7 @@ def load(spec: TrainerSpec) -> Trainer:
     Raises:
         InputError: the name is unknown, its libraries are not installed, or its options are wrong.
     """
-    name = "python" if spec.name.startswith(FUNCTION_PREFIX) else spec.name
-    entry = _TRAINERS.get(name) or (_TRAINERS["trl/*"] if name.startswith("trl/") else None)
+    entry = _entry(spec.name)
     if entry is None:
         from autorl.trainers._shared import nearest
 
@@ -99,3 +108,15 @@ def load(spec: TrainerSpec) -> Trainer:
     module, _, factory = entry.target.partition(":")
     make: Callable[[TrainerSpec], Trainer] = getattr(importlib.import_module(module), factory)
     return make(spec)
+
+
+def step_unit(names: Iterable[str]) -> StepUnit | None:
+    """What the trainers of these names count as a step; None if that is the user's affair, or they differ."""
+    found = {entry.steps for entry in map(_entry, names) if entry is not None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _entry(name: str) -> _Entry | None:
+    if name.startswith(FUNCTION_PREFIX):
+        return _TRAINERS["python"]
+    return _TRAINERS.get(name) or (_TRAINERS["trl/*"] if name.startswith("trl/") else None)

@@ -8,13 +8,26 @@ from typing import Any
 
 import pytest
 
-from autorl.trainers import load, names
+from autorl.trainers import load, names, step_unit
 from autorl.types import InputError, TrainerSpec
 
 
 def test_every_trainer_has_one_line_for_people() -> None:
     assert {"sb3/ppo", "sb3/sac", "command", "synthetic", "python:module:function"} <= set(names())
     assert all(text and "\n" not in text for text in names().values())
+
+
+@pytest.mark.parametrize(
+    ("names", "unit"),
+    [
+        (["sb3/ppo", "population/dqn"], "environment_steps"),
+        (["trl/rloo", "trl/cpo"], "optimizer_steps"),
+        (["python:my_module:train"], None),
+        (["trl/rloo", "sb3/ppo"], None),
+    ],
+)
+def test_what_a_step_is_can_be_told_without_building_a_trainer(names: list[str], unit: str | None) -> None:
+    assert step_unit(names) == unit
 
 
 def test_a_trainer_is_built_once_per_process() -> None:
