@@ -1,0 +1,84 @@
+"""The shipped search spaces of RLHF: TRL takes every name and every configuration of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra rlhf")
+
+from autorl.space import load_space
+from autorl.trainers import load
+from autorl.trainers.trl.methods import find
+from autorl.trainers.trl.settings import Settings
+from autorl.types import Config, EnvironmentSpec, FrozenMap, Segment, Status, TrainerSpec
+
+ROOT = Path(__file__).parents[2] / "search_spaces" / "trl"
+METHODS = {"simpo": "cpo"}  # where the space is not named after the trainer
+SPACES = sorted(path.stem for path in ROOT.glob("*.yaml"))
+TINY = [name for name in SPACES if name.endswith("-tiny")]
+OURS = {"use_kl", "per_device_train_batch_size"}  # the batch is ours because TRL counts it otherwise in each method
+SHAPES = {"learning_rate.shape", "learning_rate.end"}
+
+
+def method_of(name):
+    name = name.removesuffix("-tiny")
+    return METHODS.get(name, name)
+
+
+def learns_from_prompts(name):
+    return method_of(name) == "ppo" or find(method_of(name)).online
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_name_is_one_the_trainer_has(name):
+    names = {name for name in load_space(ROOT / f"{name}.yaml").names if "." not in name}
+    load(TrainerSpec(f"trl/{method_of(name)}")).check_names(names)
+
+
+@pytest.mark.parametrize("name", [name for name in SPACES if method_of(name) != "ppo"])
+def test_trl_takes_every_configuration(name, tmp_path):
+    space = load_space(ROOT / f"{name}.yaml")
+    rng = np.random.default_rng(0)
+    for config in (space.default(), *(space.sample(rng) for _ in range(30))):
+        settings = Settings(find(method_of(name)), {}, config)
+        arguments = settings.arguments(0, 10, str(tmp_path), 8, cuda=False)
+        assert arguments.learning_rate == pytest.approx(config["learning_rate"])
+        assert arguments.per_device_train_batch_size == config["per_device_train_batch_size"]
+
+
+@pytest.mark.parametrize("name", [name for name in SPACES if name not in (*TINY, "ppo", "simpo")])
+def test_defaults_are_those_of_trl(name):
+    _, config_class = find(name).classes()
+    own = vars(config_class(output_dir="unused", use_cpu=True, bf16=False))
+    default = {
+        key: value for key, value in load_space(ROOT / f"{name}.yaml").default().items() if key not in OURS | SHAPES
+    }
+    assert default
+    for key, value in default.items():
+        assert value == own[key] or [value] == own[key], key
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", TINY)
+def test_configurations_of_it_train(name):
+    space, rng = load_space(ROOT / f"{name}.yaml"), np.random.default_rng(1)
+    task = "letters-goldproxy" if learns_from_prompts(name) else "letters-pairs"
+    for number in range(3):
+        config = space.sample(rng)
+        segment = Segment(
+            id=f"{name}-{number}",
+            trainer=TrainerSpec(f"trl/{method_of(name)}", FrozenMap({"guard": 0})),
+            environment=EnvironmentSpec(task),
+            config=Config(config),
+            seed=0,
+            role="tuning",
+            until=2,
+            horizon=2,
+            evaluate_at=(2,),
+            episodes=8,
+        )
+        outcome = load(segment.trainer).train(segment, lambda report: None)
+        assert outcome.status is Status.DONE, outcome.message
+        assert {key: outcome.applied[key] for key in config} == dict(config)
