@@ -13,7 +13,7 @@ from autorl.report.formats import Candidate, candidates
 from autorl.report.reading import StudyView, plain
 from autorl.report.status import state, warnings
 from autorl.report.svg import Band, step_chart
-from autorl.report.text import interval_text, number, shorter
+from autorl.report.text import front_table, interval_text, number, shorter
 from autorl.study import Result
 
 _MOST_ROWS = 1000
@@ -36,7 +36,7 @@ def report_html(view: StudyView) -> str:
     result = view.result() if scored else None
     sections = [
         _headline(view, result),
-        *([_configurations(candidates(view, 1)), _seeds(view, result), _curve(view, result)] if result else []),
+        *(_result_sections(view, result) if result else ()),
         _proposals(view),
         _failures(view),
         _checklist(view),
@@ -48,6 +48,10 @@ def report_html(view: StudyView) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style></head><body>{''.join(sections)}</body></html>\n"
     )
+
+
+def _result_sections(view: StudyView, result: Result) -> list[str]:
+    return [_configurations(candidates(view, 1)), _seeds(view, result), _front(result), _curve(view, result)]
 
 
 def _headline(view: StudyView, result: Result | None) -> str:
@@ -118,6 +122,12 @@ def _seeds(view: StudyView, result: Result) -> str:
         ]
         parts.append(_table(header, rows))
     return "".join(parts)
+
+
+def _front(result: Result) -> str:
+    if not result.front:
+        return ""
+    return f"<h2>Front</h2><p class=note>Not dominated by any other on tuning seeds.</p>{_table(*front_table(result))}"
 
 
 def _curve(view: StudyView, result: Result) -> str:

@@ -10,6 +10,7 @@ from autorl.report.reading import plain
 from autorl.statistics.bootstrap import Interval
 from autorl.study import Entry, Estimate, Result
 
+_MOST_POINTS = 20
 MODEL_HINT = "Python: result.load_model()"
 
 
@@ -19,6 +20,7 @@ def result_text(result: Result, *, model: bool = True) -> str:
         result.objective,
         _scores(result),
         _candidates(result.entries),
+        _front(result),
         _configuration(result),
         _remarks(result),
         _next_steps(result, model=model and result.test is not None),
@@ -55,7 +57,10 @@ def result_dict(result: Result) -> dict[str, Any]:
             for entry in result.entries
         ],
         "beside": {name: _finite(value) for name, value in result.beside.items()},
-        "front": list(result.front),
+        "front": [
+            {"proposal": point.proposal, "tuning": _all_finite(point.tuning), "test": _all_finite(point.test)}
+            for point in result.front
+        ],
         "proposals": dict(result.counts),
         "caveats": [*result.caveats, *against_default(result)],
         "folder": str(result.folder) if result.folder else None,
@@ -157,6 +162,26 @@ def _candidates(entries: Sequence[Entry]) -> str:
     return "  tested on held-out seeds (the order was fixed before)\n" + columns(header, rows)
 
 
+def front_table(result: Result) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the front: every objective on tuning seeds and, where it was tested, on test seeds."""
+    labels = list(result.front[0].tuning)
+    header = ["proposal", *(f"tuning {label}" for label in labels), *(f"test {label}" for label in labels)]
+    rows = []
+    for point in result.front:
+        values = [*point.tuning.values(), *(point.test[label] if point.test else None for label in labels)]
+        rows.append([str(point.proposal), *map(number, values)])
+    return header, rows
+
+
+def _front(result: Result) -> str:
+    if not result.front:
+        return ""
+    header, rows = front_table(result)
+    kept = rows if len(rows) <= _MOST_POINTS else rows[:_MOST_POINTS]
+    more = f"\n  and {len(rows) - len(kept)} more: --json has all" if len(kept) < len(rows) else ""
+    return f"  not dominated by any other on tuning seeds: {len(rows)}\n{columns(header, kept)}{more}"
+
+
 def _configuration(result: Result) -> str:
     blocks = []
     for step, config in result.incumbent.schedule:
@@ -174,8 +199,6 @@ def _remarks(result: Result) -> str:
     if result.beside:
         values = ", ".join(f"{name} {value:.3g}" for name, value in result.beside.items())
         lines.append(f"  incumbent on test seeds: {values}")
-    if result.front:
-        lines.append(f"  not dominated by any other: proposals {', '.join(map(str, result.front))}")
     lines += [f"  caution: {text}" for text in (*result.caveats, *against_default(result))]
     return "\n".join(lines)
 
@@ -205,6 +228,10 @@ def _next_steps(result: Result, *, model: bool) -> str:
     lines.append(("report", f"autorl report {result.folder}"))
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"  {name.ljust(width)}  {text}" for name, text in lines)
+
+
+def _all_finite(values: Mapping[str, float] | None) -> dict[str, float | None] | None:
+    return None if values is None else {name: _finite(value) for name, value in values.items()}
 
 
 def _finite(value: float | None) -> float | None:

@@ -17,6 +17,7 @@ from autorl import seeds as streams
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import FEW_RUNS, Interval, bootstrap_interval, difference_interval
 from autorl.study.beside import beside, proxy_caveat
+from autorl.study.front import Point, read_front
 from autorl.types import Config, Incumbent, StudyError, schedule_of
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Result:
         entries: everything that was tested, the incumbent first; empty without test seeds.
         difference: 95 % interval of incumbent minus default on the same test seeds; None when either was not tested, or
             the search trained the default for fewer steps.
-        front: proposals no other dominates, for several objectives.
+        front: for several objectives, what no other proposal dominates, best by the first objective first.
         counts: proposals by status.
         folder: the study's folder; None in memory.
         caveats: what a reader must know.
@@ -98,7 +99,7 @@ class Result:
     tuning: float
     entries: tuple[Entry, ...]
     difference: Interval | None
-    front: tuple[int, ...]
+    front: tuple[Point, ...]
     counts: Mapping[str, int]
     folder: Path | None
     caveats: tuple[str, ...] = ()
@@ -162,20 +163,26 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
     metrics = beside(query, spec, incumbent.proposal) if entries else {}
     counts: dict[str, int] = dict(query("SELECT status, COUNT(*) FROM proposals GROUP BY status ORDER BY status"))
     return Result(
-        objective=f"{objective.label} ({spec.evaluation.aggregate} over seeds), {objective.direction}",
+        objective=_objectives_text(spec),
         aggregate=spec.evaluation.aggregate,
         direction=objective.direction,
         incumbent=incumbent,
         tuning=_tuning(query, incumbent.proposal)[0],
         entries=tuple(entries),
         difference=difference,
-        front=tuple(front),
+        front=read_front(query, spec, front, [entry.proposal for entry in entries]),
         counts=counts,
         folder=folder,
         caveats=_caveats(spec, entries, metrics),
         tuning_seeds=query("SELECT n_seeds FROM proposals WHERE proposal = ?", (incumbent.proposal,))[0][0] or 0,
         beside=metrics,
     )
+
+
+def _objectives_text(spec: Spec) -> str:
+    first, *others = spec.objectives()
+    text = f"{first.label} ({spec.evaluation.aggregate} over seeds), {first.direction}"
+    return "; ".join([text, *(f"beside it {other.label}, {other.direction}" for other in others)])
 
 
 def read_schedule(query: Query, proposal: int) -> tuple[tuple[int, Config], ...]:

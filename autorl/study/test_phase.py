@@ -1,7 +1,8 @@
 """The test phase: after the search is over, the frozen incumbent is trained on seeds no optimizer has seen.
 
 The incumbent, the default configuration and the top k are trained from scratch on the test seeds, same chain, same
-cuts. Test scores never re-rank anything; with `reduce: best` they are read at the step chosen on tuning seeds.
+cuts; with several objectives members of the front take the place of the top k. Test scores never re-rank anything; with
+`reduce: best` they are read at the step chosen on tuning seeds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from autorl.evaluation import SeedValue
 from autorl.spec import Spec
 from autorl.store import Store
 from autorl.study.driver import Driver
+from autorl.study.front import spread
 from autorl.types import FrozenMap, ProposalId, Segment, StudyError
 
 
@@ -96,17 +98,21 @@ class TestPhase:
         if default is not None and lineage.root(default) != lineage.root(best):
             chosen.append(("default", default))
         roots = {lineage.root(number) for _, number in chosen}
-        rank = 1
-        for number in ranking.ordered():
-            if rank >= self._spec.test.top:
-                break
-            if number == best:
-                continue
-            rank += 1
+        for label, number in self._others(best):
             if lineage.root(number) not in roots:
                 roots.add(lineage.root(number))
-                chosen.append((f"rank {rank}", number))
+                chosen.append((label, number))
         return chosen
+
+    def _others(self, best: ProposalId) -> list[tuple[str, ProposalId]]:
+        """What is tested beside the incumbent: the next by rank, or of a front both ends and what lies between."""
+        ranking, top = self._driver.ranking, self._spec.test.top
+        if len(self._spec.objective) > 1:
+            front = sorted(ranking.front(), key=lambda number: (number != best, -ranking[number].values[0], number))
+            found = [number for number in spread(front, top) if number != best]
+            return [(f"front {place}", number) for place, number in enumerate(found, start=2)]
+        found = [number for number in ranking.ordered() if number != best][: max(top - 1, 0)]
+        return [(f"rank {place}", number) for place, number in enumerate(found, start=2)]
 
     def _longest_of_default(self) -> ProposalId | None:
         """The default configuration trained the furthest without a change; None when the optimizer never tried it."""

@@ -6,6 +6,7 @@ from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_wi
 
 from autorl.seeds import SeedPlan
 from autorl.study import Study
+from autorl.study.front import spread
 from autorl.study.lineage import Lineage, segment_id
 from autorl.types import Config, Proposed, Scored, Wait
 
@@ -269,7 +270,8 @@ def test_constraints_have_two_sides_and_may_be_costs(monkeypatch):
 
 def test_the_front_is_the_brute_force_front(monkeypatch):
     rng = np.random.default_rng(3)
-    points = rng.integers(0, 6, (14, 2)).astype(float)
+    gains = rng.integers(0, 20, 14)
+    points = np.stack([gains, gains + rng.integers(0, 6, 14)], 1).astype(float)  # what is good costs
     xs = [number / 20 for number in range(14)]
 
     def curve(config, seed, step):
@@ -277,7 +279,10 @@ def test_the_front_is_the_brute_force_front(monkeypatch):
         return {"eval_return": gain, "cost": cost}
 
     spec = toy_spec(
-        objective=[{"metric": "eval_return"}, {"metric": "cost", "direction": "minimize"}], budget={"runs": 14}
+        objective=[{"metric": "eval_return"}, {"metric": "cost", "direction": "minimize"}],
+        budget={"runs": 14},
+        seeds={"tuning": 1, "test": 2},
+        test={"top": 3},
     )
     result = run(study_with(monkeypatch, spec, Scripted(listed(*map(full, xs))), Toy(curve=curve)))
     front = [
@@ -285,5 +290,23 @@ def test_the_front_is_the_brute_force_front(monkeypatch):
         for number, (gain, cost) in enumerate(points)
         if not any((g >= gain and c <= cost) and (g > gain or c < cost) for g, c in points)
     ]
-    assert list(result.front) == front
-    assert len(front) >= 2
+    assert sorted(point.proposal for point in result.front) == front
+    assert len(front) >= 4
+    gains = [point.tuning["last eval_return"] for point in result.front]
+    assert gains == sorted(gains, reverse=True)
+    tested = [entry.proposal for entry in result.entries if entry.label != "default"]
+    assert tested == [result.front[place].proposal for place in (0, (len(front) - 1) // 2, len(front) - 1)]
+    assert {point.proposal for point in result.front if point.test} == {entry.proposal for entry in result.entries} & {
+        point.proposal for point in result.front
+    }
+    for point in result.front:
+        gain, cost = points[point.proposal]
+        assert point.tuning == {"last eval_return": gain, "last cost": cost}
+        assert point.test in (None, point.tuning)  # the toy has no seed noise
+
+
+@pytest.mark.parametrize(
+    ("k", "expected"), [(0, []), (1, [7]), (2, [7, 3]), (3, [7, 5, 3]), (5, [7, 1, 5, 2, 3]), (9, [7, 1, 5, 2, 3])]
+)
+def test_of_a_front_both_ends_are_tested_and_what_lies_between(k, expected):
+    assert spread([7, 1, 5, 2, 3], k) == expected
