@@ -49,6 +49,10 @@ class Constraint:
     max: float | None = None
     min: float | None = None
 
+    @property
+    def label(self) -> str:
+        return f"{self.metric} <= {self.max:g}" if self.max is not None else f"{self.metric} >= {self.min:g}"
+
     def violation(self, value: float) -> float:
         """How far `value` is outside; infeasible where > 0."""
         if self.max is not None:

@@ -32,7 +32,8 @@ def beside(query: Query, spec: Spec, proposal: int) -> dict[str, float]:
     about = task(spec.environment.id, spec.environment.kwargs)
     wanted = dict.fromkeys((about.report, REFERENCE + about.report, about.selection, about.training, *_ALWAYS))
     own = {objective.metric for objective in spec.objective}
-    found = {name: _mean(query, proposal, name) for name in wanted if name not in own}
+    step = _chosen_step(query, proposal)
+    found = {name: mean_of_tests(query, proposal, name, step) for name in wanted if name not in own}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -69,9 +70,8 @@ def maybe_trained_on(spec: Spec, about: Task) -> frozenset[str]:
     return found
 
 
-def _mean(query: Query, proposal: int, metric: str) -> float | None:
-    """The mean of a metric over the test runs of a proposal, each at the step that was chosen on tuning seeds."""
-    step = _chosen_step(query, proposal)
+def mean_of_tests(query: Query, proposal: int, metric: str, step: int | None = None) -> float | None:
+    """The mean of a metric over the test runs of a proposal at a step, by default the last; None without test runs."""
     rows = query(
         "SELECT run_id, step, value FROM evals WHERE metric = ? AND value IS NOT NULL AND run_id IN (SELECT run_id "
         "FROM segments JOIN runs USING (run_id) WHERE proposal = ? AND seed_role = 'test') ORDER BY run_id, step",

@@ -7,6 +7,7 @@ import pytest
 from report_support import CONFIG, DEFAULT, entry, interval, result
 
 from autorl.report.text import columns, number, result_dict, result_text
+from autorl.study.front import Point
 from autorl.types import Incumbent
 
 
@@ -57,6 +58,31 @@ def test_counts_failures_caveats_and_the_configuration_are_shown():
     assert "1 of them failed" in line(text, "test score (IQM)")
     assert "caution: be careful" in text
     assert line(text, "lr").split() == ["lr", "0.0003"]
+
+
+def test_a_front_is_a_table_of_every_objective_on_both_kinds_of_seeds():
+    points = (
+        Point(7, {"last gold": 0.7, "last kl": 3.0}, {"last gold": 0.65, "last kl": 3.5}),
+        Point(2, {"last gold": 0.5, "last kl": 1.0}, None),
+    )
+    text = result_text(result(front=points))
+    assert line(text, "not dominated").strip() == "not dominated by any other on tuning seeds: 2"
+    header, first, second = text[text.index("not dominated") :].splitlines()[1:4]
+    assert [name.strip() for name in header.strip().split("  ") if name] == [
+        *("proposal", "tuning last gold", "tuning last kl", "test last gold", "test last kl")
+    ]
+    assert first.split() == ["7", "0.7", "3", "0.65", "3.5"]
+    assert second.split() == ["2", "0.5", "1", "-", "-"]
+    assert "proposal  tuning" not in result_text(result())
+    stored = json.loads(json.dumps(result_dict(result(front=points))))["front"]
+    assert stored[1] == {"proposal": 2, "tuning": {"last gold": 0.5, "last kl": 1.0}, "test": None}
+
+
+def test_of_a_long_front_the_first_are_shown():
+    points = tuple(Point(number, {"last gold": float(-number)}, None) for number in range(30))
+    text = result_text(result(front=points))
+    assert "and 10 more: --json has all" in text
+    assert len(result_dict(result(front=points))["front"]) == 30
 
 
 def test_a_schedule_shows_every_change():

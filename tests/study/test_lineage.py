@@ -268,6 +268,28 @@ def test_constraints_have_two_sides_and_may_be_costs(monkeypatch):
     assert optimizer.told[1].constraints == pytest.approx((0.3, -10))
 
 
+def limited(monkeypatch, most):
+    """Caveats of a study whose kl is 3 on tuning seeds and 7 on test seeds."""
+    trainer = Toy(curve=lambda config, seed, step: {"eval_return": config["x"], "kl": 3.0 if seed < 100 else 7.0})
+    spec = toy_spec(constraints=[{"metric": "kl", "max": most}], seeds={"tuning": 2, "test": 3})
+    return run(study_with(monkeypatch, spec, Scripted(listed(*map(full, [0.9, 0.7]))), trainer)).caveats
+
+
+def test_a_constraint_that_is_broken_on_test_seeds_is_said(monkeypatch):
+    caveats = limited(monkeypatch, 5.0)
+    assert "on test seeds the incumbent breaks kl <= 5: 7" in caveats
+    assert not any("no proposal keeps" in caveat for caveat in caveats)
+
+
+def test_an_incumbent_that_breaks_a_constraint_for_want_of_a_better_one_is_said(monkeypatch):
+    caveats = limited(monkeypatch, 2.0)
+    assert "no proposal keeps within the constraints: on tuning seeds the incumbent breaks kl <= 2" in caveats
+
+
+def test_a_constraint_that_holds_is_not_mentioned(monkeypatch):
+    assert not any("kl" in caveat for caveat in limited(monkeypatch, 8.0))
+
+
 def test_the_front_is_the_brute_force_front(monkeypatch):
     rng = np.random.default_rng(3)
     gains = rng.integers(0, 20, 14)
