@@ -71,6 +71,15 @@ def test_text_of_the_user_is_escaped(tmp_path):
     assert str(tmp_path) not in html
 
 
+def test_several_objectives_show_their_front(tmp_path):
+    objective = [{"metric": "eval_return"}, {"metric": "environment_steps", "direction": "minimize"}]
+    view = open_view(run_study(tmp_path / "study", objective=objective))
+    text = parsed(report_html(view))
+    view.close()
+    assert "Not dominated by any other on tuning seeds." in text
+    assert "tuning last environment_steps" in text
+
+
 def test_without_test_seeds_the_report_claims_no_result(tmp_path):
     view = open_view(run_study(tmp_path / "s", seeds={"tuning": 2, "test": 0}, budget={"runs": 4}))
     text = parsed(report_html(view))
