@@ -187,6 +187,7 @@ def drive(
     try:
         result = run_study(study, workers=workers, search=search, as_json=as_json, quiet=quiet)
         print_result(result, study, as_json=as_json)
+        _say_if_exhausted(study)
     except KeyboardInterrupt:
         typer.echo(
             f"autorl: interrupted; every finished segment is kept: go on with `autorl resume {study.store.folder}`",
@@ -239,6 +240,16 @@ def _say_if_ended_early(study: Study) -> None:
 
     if study.tests.candidates and not spent(study.spec, study.driver):
         typer.echo(f"autorl: {UNSPENT}", err=True)
+
+
+def _say_if_exhausted(study: Study) -> None:
+    """An optimizer that ends by its own plan leaves the rest of the budget, and what was added to it, unused."""
+    from autorl.report.status import spent
+
+    if study.driver.exhausted and not spent(study.spec, study.driver):
+        name, unused = study.spec.optimizer.name, 1 - study.driver.budget_used
+        text = f"{unused:.0%} of the budget is unused: {name} has nothing more to propose"
+        typer.echo(f"autorl: {text}; a larger plan needs a new study", err=True)
 
 
 def _extension(text: str) -> float:

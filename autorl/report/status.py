@@ -11,8 +11,8 @@ from autorl.spec import Spec
 from autorl.study.driver import Driver
 
 UNSPENT = (
-    "the search ended before its budget was used (by `autorl test`, or because the optimizer had nothing left): "
-    "`autorl resume --runs +N` opens it again"
+    "the search ended before its budget was used: by `autorl test` (`autorl resume --runs +N` opens it again), or "
+    "because the optimizer had nothing more to propose (then a larger plan needs a new study)"
 )
 _LATEST = 5  # failures shown
 

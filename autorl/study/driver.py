@@ -77,6 +77,7 @@ class Driver:
         self.lineage = Lineage(spec.plan)
         self.work = Work(spec, store, self.lineage, self.judge)
         self.ended = False
+        self.exhausted = False  # the optimizer has said that it has nothing more to propose
         self.extra_runs = 0.0
         self.charged_steps = 0
         self.last_failure = ""
@@ -227,6 +228,7 @@ class Driver:
             self.ended = True
             return
         answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", number))
+        self.exhausted = isinstance(answer, Done)
         if isinstance(answer, Proposal) and not self._affordable(answer):
             answer = (
                 Wait() if self._queue else Done()

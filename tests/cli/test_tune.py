@@ -93,6 +93,15 @@ def test_resume_of_a_finished_study_prints_the_same_result(tmp_path):
     assert again["incumbent"]["proposal"] == found["incumbent"]["proposal"]
 
 
+def test_a_population_that_is_done_says_that_more_budget_adds_nothing(tmp_path):
+    optimizer = {"name": "pbt", "population": 4, "generations": 3}
+    file = study_file(tmp_path, optimizer=optimizer, budget={"runs": 10})
+    text = autorl("tune", file, "--out", tmp_path / "s").stderr
+    assert "unused" not in text
+    again = autorl("resume", tmp_path / "s", "--runs", "+20").stderr
+    assert "67% of the budget is unused: pbt has nothing more to propose" in again
+
+
 @pytest.mark.parametrize("more", ["+8", "8"])
 def test_resume_extends_the_budget_and_equals_a_study_that_had_it_from_the_start(tmp_path, more):
     whole = as_json("tune", study_file(tmp_path, budget={"runs": 24}), "--out", tmp_path / "whole", "--quiet")

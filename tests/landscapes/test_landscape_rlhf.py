@@ -12,6 +12,7 @@ from autorl.study import Study
 
 RLHF = [name for name in list_landscapes(shipped_root() or "landscapes") if name.startswith("trl/")]
 RLOO = "trl/rloo/letters-goldproxy"
+SORT = "trl/grpo/sort-verifiable"
 STUDY = {
     "trainer": "trl/rloo",
     "environment": "letters-goldproxy",
@@ -110,3 +111,34 @@ def test_the_policy_with_the_highest_proxy_is_worse_than_the_reference_policy(na
     assert by_proxy.gold < by_proxy.reference_gold - 1
     assert by_gold.gold > by_gold.reference_gold + 0.4
     assert by_proxy.proxy > by_gold.proxy
+
+
+@pytest.mark.skipif(SORT not in RLHF, reason="not in this checkout")
+class TestSorting:
+    """A verifiable reward on which three fair metrics want three learning rates."""
+
+    @staticmethod
+    def ends(role):
+        data = load_landscape(SORT)
+        return data.sql(
+            "SELECT config_id, learning_rate, avg(exact) AS exact, avg(greedy) AS greedy, avg(pass_at_8) AS pass_at_8, "
+            "avg(reference_exact) AS reference FROM evals JOIN runs USING (run_id) JOIN configs USING (config_id) "
+            f"WHERE seed_role = '{role}' AND step = {data.manifest.steps[-1]} GROUP BY ALL"
+        ).df()
+
+    @pytest.mark.parametrize("role", ["tuning", "test"])
+    def test_beyond_a_learning_rate_nothing_is_left(self, role):
+        table = self.ends(role)
+        far, near = table[table.learning_rate > 6e-4], table[table.learning_rate < 2e-4]
+        assert len(far) > 20 < len(near)
+        assert far.exact.max() < 0.2 < table.reference.mean()
+        assert near.exact.median() > table.reference.mean() + 0.05
+
+    @pytest.mark.parametrize("role", ["tuning", "test"])
+    def test_sampling_wants_a_higher_learning_rate_than_the_greedy_answer(self, role):
+        table = self.ends(role)
+        top = {metric: table.nlargest(8, metric) for metric in ("exact", "greedy", "pass_at_8")}
+        rates = {metric: np.exp(np.log(each.learning_rate).mean()) for metric, each in top.items()}
+        assert rates["exact"] > 1.5 * rates["greedy"]
+        assert rates["exact"] > 1.5 * rates["pass_at_8"]
+        assert set(top["exact"].config_id) != set(top["greedy"].config_id)
