@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from autorl.rlhf.measures import half
 from autorl.rlhf.models import load_policy, load_tokenizer
 from autorl.rlhf.sampling import sample
 from autorl.rlhf.task import Built, Fixed, Pair, cached, resolve_options
@@ -183,6 +184,8 @@ class GoldProxy(Fixed):
         data = cached(folder, self.name, content, lambda target: _write(target, policy, instance, chosen))
         stored = json.loads((data / "task.json").read_text(encoding="utf-8"))
         pairs = tuple((a, b, c) for a, b, c in stored["pairs"])
+        held_out = [(a, b, c) for a, b, c in stored["held_out_pairs"]]
+        of_test = set(half(stored["held_out"], "test"))
         proxies = bootstrapped(pairs, instance, models) if models > 1 else {}
         return Built(
             name=self.name,
@@ -191,7 +194,8 @@ class GoldProxy(Fixed):
             prompts=tuple(stored["prompts"]),
             held_out=tuple(stored["held_out"]),
             pairs=pairs,
-            held_out_pairs=tuple((a, b, c) for a, b, c in stored["held_out_pairs"]),
+            held_out_pairs=tuple(pair for pair in held_out if pair[0] not in of_test),
+            test_pairs=tuple(pair for pair in held_out if pair[0] in of_test),
             max_completion=COMPLETION,
             signals={"proxy": LinearReward(np.array(stored["weights"])), **proxies, "gold": golds},
             training=self.training,

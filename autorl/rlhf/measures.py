@@ -27,7 +27,7 @@ def evaluation_prompts(held_out: Sequence[str], seed: int, role: SeedRole, step:
     Tuning seeds see the prompts at even places and test seeds those at odd ones, so a result is on prompts that no
     search has seen. Where there are fewer than n, prompts are repeated; their completions differ.
     """
-    own = _half(held_out, role)
+    own = half(held_out, role)
     order = generator(seed, "evaluation", role, step).permutation(len(own))
     return [own[order[index % len(own)]] for index in range(n)]
 
@@ -99,8 +99,7 @@ def reward_measures(
     accuracy = {"pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]), "pair_margin": _mean(margins)}
     if judge is None:
         return accuracy
-    own = built.held_out if built.test_pairs is None else _half(built.held_out, role)
-    prompts = [prompt for prompt in own[:64] for _ in range(16)]
+    prompts = [prompt for prompt in half(built.held_out, role)[:64] for _ in range(16)]
     drawn = sample(reference, tokenizer, prompts, built.max_completion, seed)
     scored = rewards(model, tokenizer, list(zip(prompts, drawn.texts, strict=True)))
     truth = built.signals[judge](prompts, drawn.texts)
@@ -160,7 +159,7 @@ def _judge(built: Built) -> str | None:
     return next((name for name in (built.report, built.selection) if name in built.signals), None)
 
 
-def _half(held_out: Sequence[str], role: SeedRole) -> Sequence[str]:
+def half(held_out: Sequence[str], role: SeedRole) -> Sequence[str]:
     """The held-out prompts of a seed role."""
     return held_out[0 if role == "tuning" else 1 :: 2]
 

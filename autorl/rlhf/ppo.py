@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +247,8 @@ class PPO:
         for _ in range(now.num_ppo_epochs):
             order = torch.from_numpy(rng.permutation(now.batch_size))
             for rows in order.chunk(now.num_mini_batches):
-                losses.append(self._update(rollout.part(rows), self._apply()))
+                at_rollout = replace(self._apply(), temperature=now.temperature)  # ratios are to what was sampled
+                losses.append(self._update(rollout.part(rows), at_rollout))
                 self.step += 1
         for name, values in zip(("policy_loss", "value_loss", "clip_fraction"), np.mean(losses, axis=0), strict=True):
             self.logs[name] = float(values)

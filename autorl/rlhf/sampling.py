@@ -36,7 +36,8 @@ def sample(
 ) -> Samples:
     """One completion of at most `most` tokens for each prompt: a function of the weights, the prompts and `seed`.
 
-    At temperature 0 each token is the likeliest. The global random streams and the model's mode are left as they were.
+    Tokens are drawn from the model's own distribution, whatever penalties or filters its generation configuration asks
+    for; at temperature 0 each is the likeliest. The global random streams and the model are left as they were.
     """
     import torch
 
@@ -103,6 +104,7 @@ def _complete(model: Any, tokenizer: Any, prompts: Sequence[str], most: int, tem
     encoded = tokenizer(list(prompts), return_tensors="pt", padding=True, return_token_type_ids=False).to(model.device)
     tokenizer.padding_side = side
     make: Any = GenerationConfig
+    own, model.generation_config = model.generation_config, make()  # `generate` takes from it whatever is not set below
     drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     settings = make(
         **(drawn if temperature > 0 else {"do_sample": False}),
@@ -112,7 +114,10 @@ def _complete(model: Any, tokenizer: Any, prompts: Sequence[str], most: int, tem
         bos_token_id=tokenizer.bos_token_id,
         disable_compile=True,
     )
-    tokens = model.generate(**encoded, generation_config=settings)
+    try:
+        tokens = model.generate(**encoded, generation_config=settings)
+    finally:
+        model.generation_config = own
     start = encoded["input_ids"].shape[1]
     mask = torch.zeros_like(tokens)
     ended = (tokens[:, start:] == tokenizer.eos_token_id).long()

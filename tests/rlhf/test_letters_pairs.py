@@ -51,6 +51,14 @@ def test_held_out_pairs_are_of_held_out_prompts(build):
     assert not set(built.prompts) & set(built.held_out)
 
 
+def test_tuning_and_test_seeds_are_judged_by_pairs_of_other_prompts(build):
+    built = build()
+    tuning, test = ({prompt for prompt, _, _ in pairs} for pairs in (built.held_out_pairs, built.test_pairs))
+    assert len(built.held_out_pairs) > 100 < len(built.test_pairs)
+    assert not tuning & test
+    assert test <= set(built.held_out[1::2])
+
+
 def test_an_instance_is_a_world_of_its_own(build):
     assert build(0).pairs == build(0).pairs
     assert build(0).pairs != build(1).pairs

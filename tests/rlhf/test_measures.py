@@ -1,5 +1,6 @@
 """What is measured of a policy: exact KL, paired win rates, and streams that belong to (seed, step) alone."""
 
+import copy
 import math
 from types import MappingProxyType
 
@@ -97,6 +98,22 @@ def test_a_completion_ends_at_its_end_of_sequence(models):
             assert tokenizer.eos_token_id not in own[:-1]
     assert max(drawn.lengths) <= 6
     assert [len(text.split()) <= length for text, length in zip(drawn.texts, drawn.lengths, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "own", [{"repetition_penalty": 1.5}, {"no_repeat_ngram_size": 1}, {"suppress_tokens": [5, 6]}, {"min_p": 0.3}]
+)
+def test_samples_are_of_the_model_itself_whatever_its_generation_configuration_asks_for(models, own):
+    """Instruct models ship penalties that `generate` applies unasked: KL and scores would be of another policy."""
+    first, _, tokenizer, _ = models
+    plain = sample(first, tokenizer, HELD_OUT, 6, seed=2)
+    before = copy.deepcopy(first.generation_config)
+    try:
+        first.generation_config.update(**own)
+        assert sample(first, tokenizer, HELD_OUT, 6, seed=2).texts == plain.texts
+        assert {name: getattr(first.generation_config, name) for name in own} == own
+    finally:
+        first.generation_config = before
 
 
 def test_the_same_seed_samples_the_same_and_leaves_the_global_stream_alone(models):

@@ -105,6 +105,14 @@ def test_a_new_learning_rate_is_used_after_a_checkpoint_and_read_back(make):
     assert 0 < moved < 4 * 1e-5 * 1.5, "4 steps of Adam move a weight by some learning rates at most"
 
 
+def test_a_schedule_of_the_temperature_does_not_change_what_ratios_are_taken_to(make):
+    """With hardly any learning every ratio is one, at whatever temperature the completions were sampled."""
+    schedule = {"temperature": 0.7, "temperature.shape": "linear", "temperature.end": 1.2}
+    trainer = make(learning_rate=1e-12, num_ppo_epochs=4, cliprange=0.01, **schedule)
+    trainer.train_to(16)
+    assert trainer.logs["clip_fraction"] == 0.0
+
+
 def test_schedules_follow_step_over_horizon(make):
     trainer = make(horizon=16, **{"kl_coef.shape": "linear", "kl_coef": 0.4, "kl_coef.end": 0.0})
     trainer.train_to(8)

@@ -238,6 +238,18 @@ def test_the_guard_stops_after_the_proxy_rose_and_gold_fell_so_many_times():
     assert not any(off.tripped({"proxy": proxy, "gold": -proxy}) for proxy, _ in seen)
 
 
+def test_the_guard_watches_what_the_run_is_trained_on():
+    task = build("letters-goldproxy", {})
+    online, offline = load(TrainerSpec("trl/rloo")), load(TrainerSpec("trl/dpo"))
+    assert online.guard(task, {}, ()).training == "proxy"
+    assert online.guard(task, {"reward.length.at_most": 8.0}, ()).training == "proxy"
+    assert online.guard(task, {"reward.signals": ["gold"]}, ()).training == "gold"
+    assert online.guard(task, {"reward.signals": ["rewards:mine"]}, ()).training == ""
+    assert offline.guard(task, {}, ()).training == "", "DPO never sees the proxy"
+    blind = offline.guard(task, {}, ())
+    assert not any(blind.tripped({"proxy": step, "gold": -step}) for step in range(10))
+
+
 @pytest.mark.slow
 def test_a_run_that_exploits_its_proxy_is_stopped_and_scored(tmp_path):
     config = {"learning_rate": 3e-3, "beta": 0.02, "num_generations": 4}

@@ -15,7 +15,7 @@ class Guard:
 
     Args:
         patience: evaluations in a row; 0 = never stop.
-        training, selection: the metrics compared.
+        training, selection: the metrics compared; with "" for the training signal no run is stopped.
         history: (training, selection) of earlier evaluations of the chain, oldest first.
     """
 
@@ -25,7 +25,7 @@ class Guard:
 
     def tripped(self, metrics: Mapping[str, float]) -> bool:
         """Take note of an evaluation and say whether the run is to stop."""
-        if not self.patience or self.training == self.selection:
+        if not self.patience or self.training in ("", self.selection):
             return False
         if self.training not in metrics or self.selection not in metrics:
             return False

@@ -14,7 +14,6 @@ from autorl.space import resolve_schedules
 from autorl.trainers._shared import Change, Clock, check_names, check_start
 from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.data import Reward
-from autorl.trainers.trl.guard import Guard
 from autorl.trainers.trl.shell import RLHFTrainer, build_task, load_parent, peak_memory_mb
 from autorl.types import Checkpoint, Config, Outcome, Report, Segment, Status
 
@@ -75,7 +74,7 @@ class _Run:
         if state is not None and segment.parent is not None:
             self._restore(segment.parent, state)
             history = state["history"] if segment.fork is None else ()
-        guard = Guard(trainer.patience, built.training, built.selection, history)
+        guard = trainer.guard(built, self.values, history)
         self.watch = Watch(segment, built, reference, tokenizer, guard)
 
     def train(self, clock: Clock, report: Callable[[Report], None]) -> Outcome:

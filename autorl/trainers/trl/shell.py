@@ -13,7 +13,7 @@ from autorl.rlhf.measures import METRICS, REFERENCE
 from autorl.rlhf.task import Built, Task, build, task, tasks
 from autorl.trainers._shared import Change, check_continuation
 from autorl.trainers.trl import checkpoint
-from autorl.trainers.trl.guard import PATIENCE
+from autorl.trainers.trl.guard import PATIENCE, Guard
 from autorl.types import Config, EnvironmentSpec, InputError, Segment, TrainerSpec
 
 OPTIONS = ("guard", "data", "device")  # of a trainer, beside hyperparameters
@@ -56,6 +56,14 @@ class RLHFTrainer:
     def defaults(self) -> dict[str, Any]:
         """Hyperparameters given as options."""
         return {name: value for name, value in self.kwargs.items() if name not in OPTIONS}
+
+    def guard(self, built: Built, values: Mapping[str, Any], history: Sequence[Sequence[float]]) -> Guard:
+        """What stops a run with these hyperparameters: it watches a signal the run is trained on, so where a method
+        learns from data there is none, and no run is stopped.
+        """
+        trained_on = reward_options.trained_on(values, built.training, built.ensemble) if self.scores else frozenset()
+        signal = built.training if built.training in trained_on else min(built.signals.keys() & trained_on, default="")
+        return Guard(self.patience, signal, built.selection, history)
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """The task must exist with these options and what the method learns from, and every name be one it has."""

@@ -20,7 +20,6 @@ from autorl.rlhf.task import Built
 from autorl.seeds import integer_seed
 from autorl.trainers._shared import Change, Clock, check_start
 from autorl.trainers.trl import checkpoint
-from autorl.trainers.trl.guard import Guard
 from autorl.trainers.trl.methods import Method, find
 from autorl.trainers.trl.settings import Settings, check_hyperparameters
 from autorl.trainers.trl.shell import RLHFTrainer, build_task, load_parent, peak_memory_mb
@@ -81,7 +80,7 @@ class _Run:
         self.reference_hash = checkpoint.weights_hash(reference)
         self.state = load_parent(segment, trainer.name, self.reference_hash, settings.values, trainer.changes)
         history = self.state["history"] if self.state and segment.fork is None else ()
-        guard = Guard(trainer.patience, built.training, built.selection, history)
+        guard = trainer.guard(built, settings.values, history)
         self.watch = Watch(segment, built, reference, load_tokenizer(built.reference), guard)
 
     def train(self, clock: Clock, folder: str, report: Callable[[Report], None]) -> Outcome:
