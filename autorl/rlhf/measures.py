@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from autorl.rlhf.sampling import evaluating, sample, sequence_kl
-from autorl.rlhf.task import Built, Pair
+from autorl.rlhf.task import Built, Pair, Task
 from autorl.seeds import evaluation_seeds, generator
 from autorl.types import SeedRole
 
 METRICS = (  # names an evaluation may have beside the signals of a task
     *("kl", "win_rate", "length", "distinct", "tokens", "pair_accuracy", "pair_margin", "log_likelihood", "best_of_16"),
 )
+JUDGED = ("win_rate", "best_of_16")  # metrics that are by another one; see `judge`
 REFERENCE = "reference_"  # prefix of what the reference policy scores on the same prompts
 
 
@@ -49,11 +50,11 @@ def measure(
     baseline = sample(reference, tokenizer, prompts, built.max_completion, theirs)
     values = {name: signal(prompts, drawn.texts) for name, signal in built.signals.items()}
     metrics = {name: _mean(value) for name, value in values.items()}
-    judge = _judge(built)
-    if judge is not None:
-        reference_values = built.signals[judge](prompts, baseline.texts)
-        metrics[REFERENCE + judge] = _mean(reference_values)
-        metrics["win_rate"] = _mean([_won(a, b) for a, b in zip(values[judge], reference_values, strict=True)])
+    by = judge(built)
+    if by is not None:
+        reference_values = built.signals[by](prompts, baseline.texts)
+        metrics[REFERENCE + by] = _mean(reference_values)
+        metrics["win_rate"] = _mean([_won(a, b) for a, b in zip(values[by], reference_values, strict=True)])
     metrics["kl"] = sequence_kl(policy, reference, drawn)
     metrics |= {"length": _mean(drawn.lengths), "distinct": _mean(drawn.distinct)}
     if built.probe is not None:
@@ -95,14 +96,14 @@ def reward_measures(
     pairs = built.held_out_pairs if role == "tuning" or built.test_pairs is None else built.test_pairs
     scores = rewards(model, tokenizer, [(prompt, text) for prompt, *both in pairs for text in both])
     margins = [chosen - rejected for chosen, rejected in zip(scores[::2], scores[1::2], strict=True)]
-    judge = _judge(built)
+    by = judge(built)
     accuracy = {"pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]), "pair_margin": _mean(margins)}
-    if judge is None:
+    if by is None:
         return accuracy
     prompts = [prompt for prompt in half(built.held_out, role)[:64] for _ in range(16)]
     drawn = sample(reference, tokenizer, prompts, built.max_completion, seed)
     scored = rewards(model, tokenizer, list(zip(prompts, drawn.texts, strict=True)))
-    truth = built.signals[judge](prompts, drawn.texts)
+    truth = built.signals[by](prompts, drawn.texts)
     best = [max(range(first, first + 16), key=scored.__getitem__) for first in range(0, len(prompts), 16)]
     return accuracy | {"best_of_16": _mean([truth[index] for index in best])}
 
@@ -154,9 +155,9 @@ def _encode(tokenizer: Any, texts: Sequence[tuple[str, str]], device: Any = "cpu
     return tokens.to(device), attention.to(device), mask.to(device)
 
 
-def _judge(built: Built) -> str | None:
-    """The signal that decides who wins: the report signal, else the selection one, never the one trained on."""
-    return next((name for name in (built.report, built.selection) if name in built.signals), None)
+def judge(about: Built | Task) -> str | None:
+    """The signal that decides who wins: the report signal, else the selection one; None if neither is a signal."""
+    return next((name for name in (about.report, about.selection) if name in about.signals), None)
 
 
 def half(held_out: Sequence[str], role: SeedRole) -> Sequence[str]:

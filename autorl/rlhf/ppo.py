@@ -87,6 +87,12 @@ class Settings:
         for name in ("batch_size", "num_ppo_epochs", "num_mini_batches", "learning_rate", "temperature", "cliprange"):
             if not getattr(self, name) > 0:
                 raise InputError(f"expected a number above 0, got {getattr(self, name)!r}", key=name)
+        for name in ("kl_coef", "vf_coef", "missing_eos_penalty", "weight_decay"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"expected a number of at least 0, got {getattr(self, name)!r}", key=name)
+        for name in ("gamma", "lam"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"expected a number in 0..1, got {getattr(self, name)!r}", key=name)
         if self.batch_size % self.num_mini_batches:
             raise InputError(f"{self.batch_size} cannot be divided by num_mini_batches", key="batch_size")
 

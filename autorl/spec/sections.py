@@ -103,12 +103,21 @@ class AlgorithmSection(Section):
     """Its search space; names are prefixed with the algorithm's."""
 
 
+_SMALLER_IS_BETTER = ("kl", "tokens", "wall_seconds", "environment_steps")
+
+
 class ObjectiveSection(Section):
     metric: str = "eval_return"
     """A metric the trainer reports, or `wall_seconds` or `environment_steps`."""
     reduce: str = "last"
     """How a learning curve becomes a number: last, best, mean_last(k), auc."""
     direction: Literal["maximize", "minimize"] = "maximize"
+
+    @model_validator(mode="after")
+    def _has_a_direction(self) -> Self:
+        if self.metric in _SMALLER_IS_BETTER and "direction" not in self.model_fields_set:
+            raise ValueError(f"less of {self.metric} is better: say `direction: minimize` (or `maximize`)")
+        return self
 
     @field_validator("reduce")
     @classmethod

@@ -321,21 +321,28 @@ def _fill_defaults(data: dict[str, Any]) -> None:
     A Python function has no environment steps and returns one value. An RLHF task names the metric to select by, never
     the signal it trains on, at the best step of a run: longer is not better there.
     """
-    trainer = data.get("trainer")
-    name = trainer.get("name") if isinstance(trainer, Mapping) else trainer
-    if isinstance(name, str) and name.startswith("trl/") and "objective" not in data:
+    name = _name_of(data.get("trainer"))
+    algorithms = data.get("algorithms")
+    sections = algorithms.values() if isinstance(algorithms, Mapping) else ()
+    names = [_name_of(each.get("trainer")) for each in sections if isinstance(each, Mapping)] or [name]
+    if all(each.startswith("trl/") for each in names) and "objective" not in data:
         environment = data.get("environment")
         task = environment.get("id") if isinstance(environment, Mapping) else environment
         if isinstance(task, str):
             kwargs = environment.get("kwargs") if isinstance(environment, Mapping) else None
             found = find_task(task, kwargs if isinstance(kwargs, Mapping) else None)
-            metric = "best_of_16" if name == "trl/reward" else found.selection
-            data["objective"] = {"metric": metric, "reduce": "best"}
-    if isinstance(name, str) and name.startswith("python:"):
+            of_policies = set(names) == {"trl/reward"} and found.selection in found.signals
+            data["objective"] = {"metric": "best_of_16" if of_policies else found.selection, "reduce": "best"}
+    if name.startswith("python:"):
         data.setdefault("fidelity", {"steps": 1, "evaluations": 1, "episodes": 1})
         objective = data.setdefault("objective", {})
         if isinstance(objective, dict):
             objective.setdefault("metric", "value")
+
+
+def _name_of(trainer: Any) -> str:
+    name = trainer.get("name") if isinstance(trainer, Mapping) else trainer
+    return name if isinstance(name, str) else ""
 
 
 def _pin_landscapes(data: dict[str, Any]) -> None:

@@ -39,7 +39,6 @@ def _check(spec: Spec, load: Load) -> None:
     for algorithm, trainer in spec.trainers.items():
         prefix = f"{algorithm}." if algorithm else ""
         own = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
-        own = {name for name in own if not name.endswith((".shape", ".end"))}
         loaded = load(trainer)
         loaded.check(spec.environment.resolve(), own)
         if isinstance(loaded, KnowsObjectives) and not spec.allow_proxy_selection:

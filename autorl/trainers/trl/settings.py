@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -34,6 +35,15 @@ _RESERVED = {  # belongs to the study, or would reach out of it
     *("push_to_hub", "hub_token", "hub_strategy", "reward_weights", "model_init_kwargs", "max_completion_length"),
 }
 _CPU = {"use_cpu": True, "bf16": False, "fp16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False}
+_PARTNERS: Mapping[str, frozenset[str]] = {  # a value that can only be judged beside these
+    "num_generations": frozenset(
+        {"per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size"}
+    ),
+    "generation_batch_size": frozenset({"num_generations", "per_device_train_batch_size", "steps_per_generation"}),
+    "gamma_ratio": frozenset({"beta"}),
+    "loss_type": frozenset({"label_smoothing"}),
+    "label_smoothing": frozenset({"loss_type"}),
+}
 _QUIET = {
     "report_to": [],
     "save_strategy": "no",
@@ -57,6 +67,8 @@ class Settings:
         self.method = method
         self.values: dict[str, Any] = plain({**DEFAULTS, **own, **config})
         self._check_losses()
+        if "gamma_ratio" in self.values and "beta" not in self.values:
+            raise InputError("is a share of beta, which is not given", key="gamma_ratio")
         if method.grouped:
             self._check_divisible()
 
@@ -117,8 +129,8 @@ class Settings:
         if "learning_rate" in values and (first or "learning_rate" in self.scheduled):
             set_learning_rate(trainer.optimizer, trainer.lr_scheduler, values["learning_rate"])
         for name in self.scheduled:
-            if name != "learning_rate":
-                setattr(trainer, _ATTRIBUTES.get(name, name), values[name])
+            for attribute in self._attributes(name):
+                setattr(trainer, attribute, values[name])
 
     def read_back(self, trainer: Any, step: int, horizon: int) -> dict[str, Any]:
         """The value every hyperparameter has in the live trainer, schedules at `step`.
@@ -133,11 +145,20 @@ class Settings:
                 found, value_there = trainer.loss_types, list(_losses(value))
             else:
                 found, value_there = _read(trainer, name), value
-            if not _same(found, value_there):
+            same = all(_same(getattr(trainer, attribute), value_there) for attribute in self._attributes(name)[1:])
+            if not same or not _same(found, value_there):
                 raise RuntimeError(f"hyperparameter {name} did not take: asked for {value!r}, found {found!r}")
             applied[name] = value
         helpers = {name: value for name, value in self.values.items() if base_name(name) != name or is_option(name)}
         return {**applied, **helpers}
+
+    def _attributes(self, name: str) -> tuple[str, ...]:
+        """Where the live trainer keeps a hyperparameter that can follow a schedule; nowhere for the learning rate."""
+        if name == "learning_rate" or name not in self.method.scheduled:
+            return ()
+        if name == "epsilon" and self.values.get("epsilon_high") is None:
+            return ("epsilon_low", "epsilon_high")  # one value for both sides, copied when TRL builds its trainer
+        return (_ATTRIBUTES.get(name, name),)
 
     def _generation(self) -> tuple[int, int]:
         """Micro-batches per generation, and completions generated at once."""
@@ -191,7 +212,19 @@ class Settings:
 _ATTRIBUTES = {"epsilon": "epsilon_low"}
 
 
-def check_hyperparameters(method: Method, names: Collection[str]) -> None:
+def check_fixed(method: Method, fixed: Mapping[str, Any], free: Collection[str], *, cuda: bool) -> None:
+    """Raise `InputError` for values no run could train with; `free` are the hyperparameters searched beside them."""
+    judged = {name: value for name, value in fixed.items() if not _PARTNERS.get(name, frozenset()).intersection(free)}
+    numbers = {field.name for field in dataclasses.fields(method.classes()[1]) if type(field.default) in (int, float)}
+    for name, value in judged.items():
+        if name in numbers and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise InputError(f"expected a number, got {value!r}", key=name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # TRL's own use of names transformers is renaming
+        Settings(method, judged, {}).arguments(0, 1, "unused", 1, cuda=cuda)
+
+
+def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool = False) -> None:
     """Raise `InputError` for a hyperparameter TRL's configuration does not have, or one that belongs to the study."""
     _, config_class = method.classes()
     allowed = {field.name for field in dataclasses.fields(config_class)} - _RESERVED
@@ -204,6 +237,8 @@ def check_hyperparameters(method: Method, names: Collection[str]) -> None:
             raise InputError(
                 f"{base} is set by the study or the task, not by the space of trl/{method.name}", key="space"
             )
+        if base in _CPU and not cuda:
+            raise InputError(f"{base} is for a GPU: give the trainer `device: auto` beside it", key="space")
         if base not in allowed:
             hint = nearest(base, allowed) or f"; TRL's {config_class.__name__} has no such field"
             raise InputError(f"unknown hyperparameter of trl/{method.name} {base!r}{hint}", key="space")

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from autorl.rlhf import reward_options
-from autorl.rlhf.measures import METRICS, REFERENCE
+from autorl.rlhf.measures import JUDGED, REFERENCE, judge
 from autorl.rlhf.task import Built, Task, build, task, tasks
 from autorl.trainers._shared import Change, check_continuation
 from autorl.trainers.trl import checkpoint
@@ -53,6 +53,15 @@ class RLHFTrainer:
         return ("prompts",)
 
     @property
+    def policies(self) -> bool:
+        """Whether it trains a policy, not a reward model."""
+        return True
+
+    @property
+    def cuda(self) -> bool:
+        return bool(self.kwargs.get("device", "cpu") == "auto")
+
+    @property
     def defaults(self) -> dict[str, Any]:
         """Hyperparameters given as options."""
         return {name: value for name, value in self.kwargs.items() if name not in OPTIONS}
@@ -81,6 +90,10 @@ class RLHFTrainer:
                 key="environment.kwargs.training",
             )
         self.check_names(own)
+        try:
+            self.check_fixed(reward_options.without(self.defaults), hyperparameters)
+        except InputError as error:
+            raise InputError(error.message, key=f"trainer.kwargs.{error.key}".removesuffix(".space")) from None
         if not set(self.kinds) & set(there):
             raise InputError(
                 f"trl/{self.name} is trained on {' or '.join(self.kinds)}; {found.name} has {', '.join(there)}",
@@ -89,10 +102,23 @@ class RLHFTrainer:
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
         found = find_task(environment)
-        return {*found.signals, *found.probed, *(f"{REFERENCE}{name}" for name in found.signals), *METRICS}
+        by = judge(found)
+        if not self.policies:
+            return {"pair_accuracy", "pair_margin", "tokens", *(("best_of_16",) if by else ())}
+        known = {*found.signals, *found.probed, "kl", "length", "distinct", "tokens"}
+        known |= {"win_rate", REFERENCE + by} if by else set()
+        if not self.scores:
+            there = set(found.check({name: value for name, value in environment.kwargs.items() if name != "instance"}))
+            known |= {"pair_accuracy", "pair_margin"} if "pairs" in there else set()
+            known |= {"log_likelihood"} if there & {"completions", "labelled"} else set()
+        return known
 
     def check_names(self, names: Collection[str]) -> None:
         """Raise `InputError` for a name the method does not have."""
+        raise NotImplementedError
+
+    def check_fixed(self, fixed: Mapping[str, Any], free: Collection[str]) -> None:
+        """Raise `InputError` for options with which no run could train, whatever the searched ones (`free`) are."""
         raise NotImplementedError
 
     def check_objective(
@@ -110,11 +136,15 @@ class RLHFTrainer:
         trained = reward_options.maybe_trained_on(self.defaults, choices, found.training, found.ensemble)
         refused = {*trained, found.training, *found.ensemble, *_NEVER}
         refused |= _same_sources(environment.kwargs.get("signals"), refused)
+        decides = {found.selection: found.selection, **dict.fromkeys(JUDGED, judge(found))}
+        other = "another signal" if decides[found.selection] in refused else repr(found.selection)
         for metric in metrics:
-            if metric in refused:
+            by = decides.get(metric, metric)
+            if by in refused:
+                what = f"{metric!r} is" if by == metric else f"{metric!r} is by {by!r},"
                 raise InputError(
-                    f"{metric!r} is what {found.name} trains on: selecting by it finds the configuration that exploits "
-                    f"it hardest. Select by {found.selection!r}, or say `allow_proxy_selection: true`",
+                    f"{what} what {found.name} trains on: selecting by it finds the configuration that exploits "
+                    f"it hardest. Select by {other}, or say `allow_proxy_selection: true`",
                     key="objective",
                 )
 

@@ -21,7 +21,7 @@ from autorl.seeds import integer_seed
 from autorl.trainers._shared import Change, Clock, check_start
 from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.methods import Method, find
-from autorl.trainers.trl.settings import Settings, check_hyperparameters
+from autorl.trainers.trl.settings import Settings, check_fixed, check_hyperparameters
 from autorl.trainers.trl.shell import RLHFTrainer, build_task, load_parent, peak_memory_mb
 from autorl.types import Checkpoint, Config, Outcome, Report, Segment, Status, TrainerSpec
 
@@ -49,7 +49,14 @@ class TRLTrainer(RLHFTrainer):
         return self.method.online
 
     def check_names(self, names: Collection[str]) -> None:
-        check_hyperparameters(self.method, names)
+        check_hyperparameters(self.method, names, cuda=self.cuda)
+
+    def check_fixed(self, fixed: Mapping[str, Any], free: Collection[str]) -> None:
+        check_fixed(self.method, fixed, free, cuda=self.cuda)
+
+    @property
+    def policies(self) -> bool:
+        return self.method.data != "ranking"
 
     def align(self, config: Config, step: int) -> int:
         """The first step >= `step` at which a batch of completions is used up."""
@@ -91,9 +98,8 @@ class _Run:
         keys = () if segment.fork is None else (segment.fork,)
         seed = integer_seed(segment.seed, "algorithm", *keys)
         callback = live.Callback(segment, self.settings, self.watch, self._align, report)
-        cuda = self.trainer.kwargs.get("device", "cpu") == "auto"
         horizon = self._align(segment.horizon)
-        arguments = self.settings.arguments(seed, horizon, folder, self.built.max_completion, cuda)
+        arguments = self.settings.arguments(seed, horizon, folder, self.built.max_completion, self.trainer.cuda)
         running = live.build(self.settings, self.built, callback, arguments, seed)
         if self.state is not None:
             running.reward.tokens = self.state["tokens"]

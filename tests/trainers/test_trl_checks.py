@@ -1,0 +1,124 @@
+"""What an RLHF study is refused for before it trains: objectives, schedules and fixed values that could not be."""
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra rlhf")
+
+from autorl.spec import load_spec
+from autorl.study.setup import check, trainer_loader
+from autorl.trainers.trl.methods import find
+from autorl.trainers.trl.settings import Settings
+from autorl.types import InputError
+
+RATE = {"learning_rate": {"type": "float", "lower": 1e-5, "upper": 1e-3}}
+
+
+def study(trainer="trl/rloo", task="letters-goldproxy", space=RATE, kwargs=None, **more):
+    document = {
+        "trainer": {"name": trainer, "kwargs": kwargs or {}},
+        "environment": task,
+        "space": space,
+        "fidelity": {"steps": 8},
+        "budget": {"runs": 2},
+    }
+    spec = load_spec({**document, **more})
+    check(spec, trainer_loader(spec))
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("trainer", "metric", "known"),
+    [
+        ("trl/dpo", "log_likelihood", "pair_accuracy"),
+        ("trl/dpo", "best_of_16", "gold"),
+        ("trl/reward", "gold", "best_of_16"),
+        ("trl/rloo", "pair_accuracy", "win_rate"),
+        ("trl/ppo", "greedy", "kl"),
+    ],
+)
+def test_a_metric_the_method_does_not_report_is_refused(trainer, metric, known):
+    with pytest.raises(InputError, match=f"objective: unknown metric '{metric}'; allowed: .*{known}"):
+        study(trainer, objective={"metric": metric})
+    with pytest.raises(InputError, match=f"constraints: unknown metric '{metric}'"):
+        study(trainer, constraints=[{"metric": metric, "min": 0}])
+
+
+@pytest.mark.parametrize(
+    ("trainer", "task", "metric"),
+    [
+        ("trl/rloo", "letters-goldproxy", "gold"),
+        ("trl/dpo", "letters-pairs", "gold"),
+        ("trl/reward", "letters-pairs", "best_of_16"),
+        ("trl/grpo", "sort-verifiable", "exact"),
+    ],
+)
+def test_an_objective_that_is_not_given_is_one_the_method_reports(trainer, task, metric):
+    (objective,) = study(trainer, task).objective
+    assert (objective.metric, objective.reduce) == (metric, "best")
+
+
+def test_the_objective_of_several_rlhf_algorithms_is_the_tasks_own():
+    algorithms = {name: {"trainer": f"trl/{name}", "space": f"trl/{name}-tiny"} for name in ("rloo", "grpo")}
+    document = {"algorithms": algorithms, "environment": "letters-goldproxy", "fidelity": {"steps": 8}}
+    assert load_spec({**document, "budget": {"runs": 2}}).objective[0].metric == "gold"
+
+
+@pytest.mark.parametrize("option", [{"reward.signals": ["gold"]}, {"reward.gold.at_least": 0.1}])
+def test_a_win_rate_by_the_signal_that_is_trained_on_is_refused(option):
+    with pytest.raises(InputError, match="'win_rate' is by 'gold', what letters-goldproxy trains on"):
+        study(kwargs=option, objective={"metric": "win_rate"})
+    study(objective={"metric": "win_rate"})
+    study(kwargs=option, objective={"metric": "win_rate"}, allow_proxy_selection=True)
+
+
+@pytest.mark.parametrize("metric", ["kl", "tokens", "wall_seconds"])
+def test_what_should_be_small_is_not_maximised_unasked(metric):
+    with pytest.raises(InputError, match=f"less of {metric} is better: say `direction: minimize`"):
+        study(objective={"metric": metric})
+    study(objective={"metric": metric, "direction": "minimize"})
+
+
+@pytest.mark.parametrize(
+    ("trainer", "name"), [("kto", "beta"), ("cpo", "beta"), ("online_dpo", "beta"), ("rloo", "temperature")]
+)
+def test_a_schedule_that_the_trainer_cannot_follow_is_refused(trainer, name):
+    scheduled = {name: {"type": "float", "lower": 0.1, "upper": 1.0, "schedule": ["constant", "linear"]}}
+    with pytest.raises(InputError, match=f"trl/{trainer} cannot follow a schedule of '{name}'"):
+        study(f"trl/{trainer}", space=scheduled)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "kwargs", "message"),
+    [
+        ("rloo", {"bf16": True}, "bf16 is for a GPU"),
+        ("rloo", {"num_generations": 7}, "trainer.kwargs.num_generations: 7 does not divide"),
+        ("rloo", {"beta": "large"}, "trainer.kwargs.beta: expected a number, got 'large'"),
+        ("dpo", {"loss_type": "nonsense"}, "trainer.kwargs.loss_type: unknown DPO loss 'nonsense'"),
+        ("dpo", {"loss_type": "robust", "label_smoothing": 0.5}, "trainer.kwargs.label_smoothing: robust needs"),
+        ("cpo", {"loss_type": "simpo", "gamma_ratio": 0.5}, "trainer.kwargs.gamma_ratio: is a share of beta"),
+        ("ppo", {"batch_size": 64, "num_mini_batches": 7}, "trainer.kwargs.batch_size: 64 cannot be divided"),
+        ("ppo", {"kl_estimator": "k9"}, "trainer.kwargs.kl_estimator: expected one of k1, k2, k3"),
+        ("ppo", {"kl_coef": -1.0}, "trainer.kwargs.kl_coef: expected a number of at least 0"),
+        ("ppo", {"lam": 2.0}, "trainer.kwargs.lam: expected a number in 0..1"),
+    ],
+)
+def test_a_fixed_value_that_no_run_could_train_with_is_refused(trainer, kwargs, message):
+    with pytest.raises(InputError, match=message):
+        study(f"trl/{trainer}", kwargs=kwargs)
+
+
+def test_a_fixed_value_whose_partner_is_searched_is_left_to_the_space():
+    batch = {"per_device_train_batch_size": {"choices": [42, 84]}}
+    study(kwargs={"num_generations": 7}, space=batch)
+    study("trl/cpo", kwargs={"loss_type": "simpo", "gamma_ratio": 0.5}, space={"beta": {**RATE["learning_rate"]}})
+
+
+def test_a_schedule_of_epsilon_moves_both_sides_of_the_clip():
+    """TRL copies epsilon to the upper side when it builds its trainer, and reads it nowhere again."""
+    config = {"learning_rate": 1e-3, "epsilon": 0.3, "epsilon.shape": "linear", "epsilon.end": 0.1}
+    for own, upper in (({}, 0.2), ({"epsilon_high": 0.4}, 0.4)):
+        live = SimpleNamespace(epsilon_low=0.3, epsilon_high=own.get("epsilon_high", 0.3))
+        Settings(find("grpo"), {}, {**config, **own}).write(live, 5, 10, first=False)
+        assert (live.epsilon_low, live.epsilon_high) == pytest.approx((0.2, upper))
