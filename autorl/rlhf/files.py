@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from autorl.rlhf.examples import Example, Reader, chat_renderer
+from autorl.rlhf.held_out import HeldOut, draw, whole
 from autorl.rlhf.measures import METRICS
 from autorl.rlhf.models import load_tokenizer, model_folder
 from autorl.rlhf.records import local, read_rows
@@ -41,14 +42,22 @@ DATA = "data"  # the training signal of a method that has none
 _KEY = "environment.kwargs"
 _DATA_SETS = ("data", "prompts", "held_out")
 _JUDGED = ("win_rate", "best_of_16")
+_SHARE = 0.2  # held out, unless said otherwise
 _MOST = 512  # held-out pairs, or completions, an evaluation reads
 
 
 class Files:
     """The task `files`; see the module, and `autorl.rlhf.task.Task`.
 
+    What is held out is held out of everything that is trained on: with a share, of the prompts of `data` and `prompts`
+    together; with a data set of its own, rows of `data` and `prompts` whose prompt it has too are dropped, not refused.
+    All of a prompt's rows are for training, for tuning seeds or for test seeds.
+
+    Selecting by the training signal is refused by the trainer, unless the study says `allow_proxy_selection: true`: a
+    checked answer is honestly both.
+
     Further options:
-        prompts: a data set of prompts to sample from, for data that has none (`text`).
+        prompts: a data set of prompts to sample from instead of those of the data, or for data that has none (`text`).
         subset: of a data set on a hub that has several.
     """
 
@@ -57,7 +66,7 @@ class Files:
         {
             **dict.fromkeys(("model", "data", "prompts", "subset", "training", "selection", "report")),
             "columns": MappingProxyType({}),
-            "held_out": 0.2,
+            "held_out": _SHARE,
             "max_completion": 64,
             "signals": MappingProxyType({}),
         }
@@ -130,12 +139,6 @@ class Files:
                 raise InputError(
                     f"unknown metric {getattr(self, name)!r}; allowed: {', '.join(allowed)}", key=f"{_KEY}.{name}"
                 )
-        same = self.selection in signals and signals[self.selection] == signals.get(self.training)
-        if same or self.selection == self.training:
-            raise InputError(
-                f"{self.selection!r} is what policies are trained on: name another metric to select by",
-                key=f"{_KEY}.selection",
-            )
         if not {self.selection, self.report} & set(signals):
             for name in ("selection", "report"):
                 if getattr(self, name) in _JUDGED:
@@ -171,71 +174,67 @@ def _is_there(source: str) -> bool:
 class _Data:
     """The rows of a study's data sets, split into training and the held-out halves of tuning and test seeds.
 
-    A row whose prompt is in a held-out set of its own is left out of training.
+    One set of prompts is held out of all of them: a share of the prompts of `data` and `prompts` together, or the data
+    set `held_out`. Rows of such a prompt are left out of training wherever they stand, so a held-out set may overlap
+    with the data it is to judge.
     """
 
     def __init__(self, chosen: Mapping[str, Any], reference: Path, instance: int) -> None:
-        render = chat_renderer(partial(load_tokenizer, reference))
-
-        def read(option: str, columns: Mapping[str, str]) -> list[Example]:
-            rows = read_rows(chosen[option], f"{_KEY}.{option}", chosen["subset"])
-            return Reader(columns, render, chosen[option]).examples(rows)
-
+        self._chosen, self._render = chosen, chat_renderer(partial(load_tokenizer, reference))
         rng = np.random.default_rng(digest(instance, "held-out prompts"))
-        own = chosen["held_out"] if isinstance(chosen["held_out"], float) else None
-        every = read("data", chosen["columns"])
-        apart = [] if own is not None else read("held_out", chosen["columns"])
-        held = _held_out([example.key for example in apart or every], own, rng)
-        self.train = [example for example in every if example.key not in held]
-        rows: dict[str, list[Example]] = {key: [] for key in held}
+        every = self._read("data", chosen["columns"])
+        apart = self._read("held_out", chosen["columns"]) if isinstance(chosen["held_out"], str) else []
+        given = self._read("prompts", {}) if chosen["prompts"] is not None else []
+        held = self._held_out(every, apart, given, rng)
+        self.train = [example for example in every if example.key not in held.halves]
+        rows: dict[str, list[Example]] = {key: [] for key in held.halves}
         for example in apart or every:
             if example.key in rows:
                 rows[example.key].append(example)
         self.tuning, self.test = (
-            [example for key, of in held.items() if of == half for example in rows[key]] for half in (0, 1)
+            [example for key, of in held.halves.items() if of == half for example in rows[key]] for half in (0, 1)
         )
-        asked = [*self.train, *self.tuning, *self.test]
-        self.rows = asked
-        if chosen["prompts"] is not None:
-            asked = read("prompts", {})
-            self.rows = [*self.rows, *asked]
-            held = _held_out([example.key for example in asked], own or 0.2, rng)
+        asked = given or [*self.train, *self.tuning, *self.test]
         if not all(example.prompt for example in asked):
             raise InputError("a text has no prompt to sample from: name a data set of prompts", key=f"{_KEY}.prompts")
-        self.held_out = tuple(held)
-        self.prompts = tuple(
-            prompt for prompt in dict.fromkeys(example.prompt for example in asked) if prompt not in held
-        )
+        self.held_out = held.prompts
+        different = dict.fromkeys(example.prompt for example in asked)
+        self.prompts = tuple(prompt for prompt in different if prompt not in held.halves)
         if not self.prompts or not self.train:
             raise InputError("nothing is left to train on: all of the data is held out too", key=f"{_KEY}.data")
+        self.rows = self._columns([*every, *given], apart)
 
+    def _read(self, option: str, columns: Mapping[str, str]) -> list[Example]:
+        source = self._chosen[option]
+        rows = read_rows(source, f"{_KEY}.{option}", self._chosen["subset"])
+        return Reader(columns, self._render, source).examples(rows)
 
-def _held_out(keys: Sequence[str], share: float | None, rng: np.random.Generator) -> dict[str, int]:
-    """Held-out prompts in random order and the half each belongs to: 0 for tuning seeds, 1 for test seeds.
+    def _held_out(
+        self, every: Sequence[Example], apart: Sequence[Example], given: Sequence[Example], rng: np.random.Generator
+    ) -> HeldOut:
+        """What is held out; of texts without a prompt nothing can be sampled, then a share of `prompts` is too."""
+        asked = [example.key for example in given]
+        if not apart:
+            data = [example.key for example in every]
+            return draw(data, asked or data, self._chosen["held_out"], rng)
+        held = whole([example.key for example in apart], rng)
+        if not given or all(example.prompt for example in apart):
+            return held
+        rest = [key for key in asked if key not in held.halves]
+        more = draw(rest, rest, _SHARE, rng)
+        return HeldOut({**held.halves, **more.halves}, more.prompts)
 
-    Args:
-        keys: a prompt for each row.
-        share: of the different ones; None = all.
-        rng: decides which.
-
-    Raises:
-        InputError: there are not two, one for each half.
-    """
-    different = list(dict.fromkeys(keys))
-    count = len(different) if share is None else round(share * len(different))
-    if count < 2:
-        raise InputError(
-            f"{len(different)} different prompts give {count} held-out ones; at least two are needed",
-            key=f"{_KEY}.held_out",
-        )
-    order = rng.permutation(len(different))[:count]
-    return {different[index]: place % 2 for place, index in enumerate(order)}
+    def _columns(self, rows: Sequence[Example], apart: Sequence[Example]) -> list[tuple[str, Mapping[str, Any]]]:
+        """Each prompt that completions are sampled for with its columns: of the held-out set where that has it."""
+        there, sampled = {example.key for example in apart}, {*self.prompts, *self.held_out}
+        counting = [*(example for example in rows if example.key not in there), *apart]
+        return [(example.prompt, example.row) for example in counting if example.prompt in sampled]
 
 
 def _signal(name: str, source: str, data: _Data) -> Signal:
     key = f"{_KEY}.signals.{name}"
     if is_function(source):
-        return function_signal(source, [(example.prompt, example.row) for example in data.rows], key)
+        return function_signal(source, data.rows, key)
     return RewardModel(model_folder(source, key), key)
 
 

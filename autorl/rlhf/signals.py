@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,18 @@ def function_signal(source: str, rows: Iterable[tuple[str, Mapping[str, Any]]], 
     """The function `module:function` as a signal.
 
     It is called with `prompts` and `completions`, lists of texts, and returns a number for each. Any further parameter
-    without a default is a column of the data, looked up by prompt (`def exact(prompts, completions, answer)`); with
-    `**rest` it gets every column, like a reward function of TRL.
+    is a column of the data, looked up by prompt (`def exact(prompts, completions, answer)`); one with a default keeps
+    that where the data has no such column. With `**rest` it gets every column that has one value for each prompt, like
+    a reward function of TRL.
 
     Args:
         source: `module:function`.
-        rows: prompt and columns of each row of the data.
+        rows: prompt and columns of each row of the data; of every prompt it will be called with.
         key: of the study file, for errors.
 
     Raises:
-        InputError: it cannot be imported, does not take completions, or needs a column that is not there or has two
-            values for one prompt.
+        InputError: it cannot be imported, does not take completions, or takes a column that is not there, has two
+            values for one prompt, or none for some.
     """
     function = import_function(source, key)
     parameters = inspect.signature(function).parameters.values()
@@ -43,14 +44,14 @@ def function_signal(source: str, rows: Iterable[tuple[str, Mapping[str, Any]]], 
         if len(names) != 2:
             raise InputError(f"{source} must take prompts and completions, not ({', '.join(names)})", key=key)
         return _checked(function, source, key)
-    needed = [
-        one.name
+    further = {
+        one.name: one.default is one.empty
         for one in parameters
-        if one.kind in _KINDS and one.default is one.empty and one.name not in ("prompts", "completions")
-    ]
-    columns = _columns(rows, source, key, needed, takes_all)
-    for name in needed:
-        if name not in columns:
+        if one.kind in _KINDS and one.name not in ("prompts", "completions")
+    }
+    columns = _columns(rows, source, key, further, takes_all)
+    for name, needed in further.items():
+        if needed and name not in columns:
             raise InputError(f"{source} takes {name!r}, and the data has no such column", key=key)
 
     def score(prompts: Sequence[str], completions: Sequence[str]) -> Sequence[float]:
@@ -91,23 +92,32 @@ class RewardModel:
 
 
 def _columns(
-    rows: Iterable[tuple[str, Mapping[str, Any]]], source: str, key: str, needed: Sequence[str], takes_all: bool
+    rows: Iterable[tuple[str, Mapping[str, Any]]], source: str, key: str, named: Collection[str], takes_all: bool
 ) -> dict[str, dict[str, Any]]:
-    """Columns as prompt -> value: those needed, or all whose value is one for each prompt."""
+    """Columns as prompt -> value: those named, or all, that have one value for each prompt."""
     found: dict[str, dict[str, Any]] = {}
-    ambiguous = {"prompts", "completions"}  # are given anyway
-    for prompt, row in rows if needed or takes_all else ():
-        for name in row if takes_all else needed:
-            if name not in row or name in ambiguous:
+    prompts: set[str] = set()
+    left_out = {"prompts", "completions"}  # are given anyway
+    for prompt, row in rows if named or takes_all else ():
+        prompts.add(prompt)
+        for name in row if takes_all else named:
+            if name not in row or name in left_out:
                 continue
             table = found.setdefault(name, {})
             if table.setdefault(prompt, row[name]) != row[name]:
-                ambiguous.add(name)
-                if name in needed:
+                left_out.add(name)
+                if name in named:
                     raise InputError(
                         f"{source} takes {name!r}, which has two values for the prompt {prompt!r}", key=key
                     )
-    return {name: table for name, table in found.items() if name not in ambiguous}
+    for name, table in found.items():
+        if prompts - set(table):
+            left_out.add(name)
+            if name in named:
+                raise InputError(
+                    f"{source} takes {name!r}, which has no value for the prompt {min(prompts - set(table))!r}", key=key
+                )
+    return {name: table for name, table in found.items() if name not in left_out}
 
 
 def _checked(function: Callable[..., Any], source: str, key: str) -> Signal:

@@ -171,8 +171,6 @@ def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
         ({"training": "reward"}, "training", "allowed: vowels, answered, data"),
         ({"report": "loss"}, "report", "unknown metric 'loss'"),
         ({"selection": "win_rate", "report": "kl"}, "selection", "name one of the two"),
-        ({"selection": "vowels"}, "selection", "'vowels' is what policies are trained on"),
-        ({"signals": dict.fromkeys(SIGNALS, "own_letter_rewards:vowels")}, "selection", "what policies are trained on"),
         ({"prompts": 3}, "prompts", "expected a text"),
         ({"modle": "x"}, "kwargs", "files has no option 'modle'"),
     ],
@@ -183,6 +181,15 @@ def test_what_cannot_be_is_said_before_a_study(changes, key, message, given):
         task("files", options).check(options)
     assert error.value.key.endswith(key)
     assert "\n" not in str(error.value)
+
+
+def test_one_signal_may_be_trained_on_selected_by_and_reported(given):
+    """As an answer that is checked; whether a study may, its trainer says, which knows `allow_proxy_selection`."""
+    for changes in ({"selection": "vowels"}, {"signals": dict.fromkeys(SIGNALS, "own_letter_rewards:vowels")}):
+        options = given | changes
+        assert task("files", options).check(options) == ["prompts"]
+    built = build("files", given | dict.fromkeys(NAMES, "vowels"))
+    assert (built.training, built.selection, built.report) == ("vowels", "vowels", "vowels")
 
 
 def test_a_policy_is_no_reward_model(given, models):

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
 from autorl.spec import load_spec
+from autorl.study.setup import check, trainer_loader
 from autorl.trainers import load
 from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
 
@@ -182,6 +183,31 @@ def test_what_is_trained_on_is_refused_by_whatever_name(folder):
         load(TrainerSpec("trl/grpo")).check_objective(
             place, ["different"], {"reward.signals": (("repeated", function),)}
         )
+
+
+@pytest.mark.parametrize("how", ["training", "source", "report"])
+def test_a_study_selects_by_what_it_trains_on_only_if_it_says_so(how, folder):
+    """The signal itself, its function by another name, and both with the report: a checked answer is all three."""
+    names = {"training": "different"}
+    if how == "source":
+        names = {"signals": dict.fromkeys(SCORED["signals"], "own_trl_rewards:different")}
+    elif how == "report":
+        names |= {"signals": {"different": "own_trl_rewards:different"}}
+    study = {
+        "trainer": "trl/grpo",
+        "space": "trl/grpo",
+        "environment": {"id": "files", "kwargs": {"model": "model", "data": "prompts.jsonl", **SCORED, **names}},
+        "fidelity": {"steps": 10},
+        "budget": {"runs": 2},
+        "path": str(folder),
+    }
+    refused = load_spec(study)
+    assert refused.objective[0].metric == "different"
+    with pytest.raises(InputError, match="'different' is what files trains on") as error:
+        check(refused, trainer_loader(refused))
+    assert "allow_proxy_selection: true" in str(error.value)
+    allowed = load_spec(study | {"allow_proxy_selection": True})
+    check(allowed, trainer_loader(allowed))
 
 
 def test_the_metric_of_the_user_is_selected_by_and_a_study_names_it(folder):
