@@ -54,11 +54,15 @@ def best(
 
 def export(
     folder: Folder,
-    model: Annotated[Path, typer.Option(help="File to write, such as model.zip.")],
+    model: Annotated[Path, typer.Option(help="What to write: a file such as model.zip, of RLHF a new folder.")],
     seed: Annotated[int | None, typer.Option(help="Of which training seed; default the best on test seeds.")] = None,
     proposal: Annotated[int | None, typer.Option(help="Of which proposal; default the incumbent.")] = None,
 ) -> None:
-    """Write a trained model: a zip that Stable-Baselines3 loads."""
+    """Write a trained model for other programs.
+
+    Of an agent: a zip that Stable-Baselines3 loads. Of an RLHF study: a folder that transformers reads with
+    from_pretrained, model and tokenizer, under a name that is not taken.
+    """
     from autorl.cli.models import export as write
     from autorl.report.reading import open_view
 

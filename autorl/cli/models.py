@@ -1,4 +1,4 @@
-"""`autorl export`: the model of a proposal as a file for others to load."""
+"""`autorl export`: the model of a proposal as a file or folder for others to load."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from autorl.report.reading import StudyView
 
 
-def export(view: StudyView, file: Path, seed: int | None, proposal: int | None) -> tuple[Path, str]:
+def export(view: StudyView, target: Path, seed: int | None, proposal: int | None) -> tuple[Path, str]:
     """Write the model of a proposal (default: the incumbent) trained with `seed` (default: the best on test seeds).
 
     Returns:
-        The file written, and what is in it.
+        What was written, and what is in it.
 
     Raises:
         InputError: the trainer has no models to export, or there is no such proposal or seed.
@@ -47,5 +47,5 @@ def export(view: StudyView, file: Path, seed: int | None, proposal: int | None) 
         have = ", ".join(map(str, sorted(kept)))
         raise InputError(f"no model of proposal {number} with seed {seed} was kept; there is seed {have}", key="--seed")
     role = "test" if seed in view.spec.plan.test else "tuning"
-    written = write(kept[seed], file)
+    written = write(kept[seed], target)
     return written, f"proposal {number}, {role} seed {seed}{chosen}"

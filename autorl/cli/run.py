@@ -222,16 +222,17 @@ def print_result(result: Result, study: Study, *, as_json: bool) -> None:
     if as_json:
         print_json(result_dict(result))
         return
-    typer.echo(result_text(result, model=keeps_models(study)))
+    typer.echo(result_text(result, model=_model_name(result, study)))
 
 
-def keeps_models(study: Study) -> bool:
-    """Whether the test runs leave models that `autorl export` can write."""
-    from autorl.study.models import exporter
+def _model_name(result: Result, study: Study) -> str:
+    """What `autorl export` can write of the incumbent's test runs; empty if they left no model."""
+    from autorl.study.models import model_name
 
     if study.spec.keep.checkpoints == "none":
-        return False
-    return all(exporter(study.load(trainer)) is not None for trainer in study.spec.trainers.values())
+        return ""
+    trainer, _ = study.spec.trainer_for(result.incumbent.config)
+    return model_name(study.load(trainer))
 
 
 def _say_if_ended_early(study: Study) -> None:

@@ -14,8 +14,8 @@ _MOST_POINTS = 20
 MODEL_HINT = "Python: result.load_model()"
 
 
-def result_text(result: Result, *, model: bool = True) -> str:
-    """The result as a screen of text. `model`: whether a trained model was kept that can be exported."""
+def result_text(result: Result, *, model: str = "model.zip") -> str:
+    """The result as a screen of text. `model`: what the trained model that was kept can be called; empty for none."""
     blocks = [
         result.objective,
         _scores(result),
@@ -23,7 +23,7 @@ def result_text(result: Result, *, model: bool = True) -> str:
         _front(result),
         _configuration(result),
         _remarks(result),
-        _next_steps(result, model=model and result.test is not None),
+        _next_steps(result, model=model if result.test is not None else ""),
     ]
     return "\n\n".join(block for block in blocks if block)
 
@@ -217,12 +217,12 @@ def against_default(result: Result) -> list[str]:
     return []
 
 
-def _next_steps(result: Result, *, model: bool) -> str:
+def _next_steps(result: Result, *, model: str) -> str:
     if result.folder is None:
         return ""
     lines = [("study folder", str(result.folder)), ("best configuration", f"autorl best {result.folder}")]
     if model:
-        lines.append(("trained model", f"autorl export {result.folder} --model model.zip   ({MODEL_HINT})"))
+        lines.append(("trained model", f"autorl export {result.folder} --model {model}   ({MODEL_HINT})"))
     if result.test is None:
         lines.append(("held-out test", f"autorl test {result.folder} --seeds 10"))
     lines.append(("report", f"autorl report {result.folder}"))

@@ -31,7 +31,7 @@ def writing(segment: Segment) -> Iterator[Path]:
     scratch.mkdir()
     try:
         yield scratch
-        _sync_tree(scratch)
+        sync_tree(scratch)
         if final.exists():
             aside = final.parent / f".old-{final.name}-{os.getpid()}"
             _remove(aside)
@@ -49,7 +49,8 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _sync_tree(folder: Path) -> None:
+def sync_tree(folder: Path) -> None:
+    """Force a folder and everything in it to the disk."""
     for parent, _, files in os.walk(folder):
         for name in files:
             _sync(Path(parent) / name)

@@ -1,6 +1,8 @@
 """Trained agents: which checkpoints of a proposal were kept, and how a trainer writes one as a model for others.
 
-Trainers of agents offer `export_model(checkpoint, file) -> Path`: a Stable-Baselines3 zip, whatever engine trained it.
+Trainers offer `export_model(checkpoint, target) -> Path`, themselves or their package. Those of agents write a
+Stable-Baselines3 zip, whatever engine trained it. Others say with `MODEL_NAME` what a target is called, and offer
+`load_model(checkpoint)`: language models are folders that transformers reads.
 """
 
 from __future__ import annotations
@@ -19,17 +21,26 @@ from autorl.types import Checkpoint, Config, InputError, StudyError, Trainer
 
 Export = Callable[[Checkpoint, Path], Path]
 Query = Callable[..., list[tuple[Any, ...]]]
+AGENT_NAME = "model.zip"
 
 
 def exporter(trainer: Trainer) -> Export | None:
-    """How the trainer writes a model: `export_model`, its own or of its module or package.
+    """How the trainer writes a model; None for those whose checkpoints are their own affair (functions, commands)."""
+    found: Export | None = _offer(trainer, "export_model")
+    return found
 
-    None for trainers whose checkpoints are their own affair (functions, commands).
-    """
+
+def model_name(trainer: Trainer) -> str:
+    """What a model of the trainer can be called, such as `model.zip`; empty if it writes none."""
+    return "" if exporter(trainer) is None else str(_offer(trainer, "MODEL_NAME") or AGENT_NAME)
+
+
+def _offer(trainer: Trainer, name: str) -> Any:
+    """What the trainer has of this name, or its module or package; None if none of them has it."""
     module = type(trainer).__module__
     owners: list[Any] = [trainer, sys.modules[module], sys.modules.get(module.rpartition(".")[0])]
-    found = (getattr(owner, "export_model", None) for owner in owners)
-    return next((export for export in found if export is not None), None)
+    found = (getattr(owner, name, None) for owner in owners)
+    return next((one for one in found if one is not None), None)
 
 
 def kept_checkpoints(query: Query, folder: Path, proposal: int) -> dict[int, Checkpoint]:
@@ -48,7 +59,7 @@ def best_seed(query: Query, sign: float, proposal: int, kept: Mapping[int, Check
 
 
 def load_model(folder: Path, proposal: int, config: Config, seed: int | None) -> Any:
-    """The agent of a proposal as a Stable-Baselines3 model, trained with `seed` (default: the best on test seeds).
+    """The model of a proposal, trained with `seed` (default: the best on test seeds): see `Result.load_model`.
 
     Raises:
         InputError: its trainer has no models, or none was kept for this seed.
@@ -72,7 +83,11 @@ def load_model(folder: Path, proposal: int, config: Config, seed: int | None) ->
 
 def _read(spec: Spec, config: Config, checkpoint: Checkpoint) -> Any:
     trainer, _ = spec.trainer_for(config)
-    write = exporter(trainer_loader(spec)(trainer))
+    loaded = trainer_loader(spec)(trainer)
+    load = _offer(loaded, "load_model")
+    if load is not None:
+        return load(checkpoint)
+    write = exporter(loaded)
     if write is None:
         raise InputError(f"trainer {trainer.name!r} has no models to load", key="trainer")
     try:

@@ -125,7 +125,9 @@ class Result:
         return self.tuning - self.test.value if self.direction == "maximize" else self.test.value - self.tuning
 
     def load_model(self, seed: int | None = None) -> Any:
-        """The incumbent's trained agent as a Stable-Baselines3 model.
+        """The incumbent as trained: an agent as a Stable-Baselines3 model, a language model as one of transformers.
+
+        Its tokenizer is in the folder that `autorl export` writes.
 
         Args:
             seed: of the run it was trained in; by default the best on test seeds: expect less of it than its score.

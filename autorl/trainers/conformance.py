@@ -235,7 +235,7 @@ class TrainerConformance:
         def full(folder: Path) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(checkpoints, "_sync_tree", full)
+        monkeypatch.setattr(checkpoints, "sync_tree", full)
         with pytest.raises(OSError, match="No space left"):
             runner.train(runner.segment("interrupted"))
         assert not [path.name for path in runner.folder.iterdir() if "interrupted" in path.name]

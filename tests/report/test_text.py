@@ -47,7 +47,8 @@ def test_commands_for_configuration_and_model_name_the_folder():
     assert "autorl best studies/hand" in text
     assert "autorl export studies/hand --model model.zip" in text
     assert "result.load_model()" in text
-    assert "export" not in result_text(result(), model=False)
+    assert "autorl export studies/hand --model model   (" in result_text(result(), model="model")
+    assert "export" not in result_text(result(), model="")
     assert "autorl" not in result_text(result(folder=None))
 
 

@@ -59,7 +59,7 @@ import os, signal
 from autorl.store import checkpoints
 from autorl.trainers import load
 from autorl.types import *
-checkpoints._sync_tree = lambda folder: os.kill(os.getpid(), signal.SIGKILL)
+checkpoints.sync_tree = lambda folder: os.kill(os.getpid(), signal.SIGKILL)
 spec = TrainerSpec("synthetic")
 segment = Segment(id="s", trainer=spec, config=Config(x=0.1), seed=0, role="tuning", until=1, horizon=1,
                   save=True, folder={str(tmp_path / "s")!r})

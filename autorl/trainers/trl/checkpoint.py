@@ -18,6 +18,8 @@ from autorl.types import Checkpoint, InputError, Segment
 
 _OURS = "autorl.json"
 _LEFT_OUT = ("training_args.bin", "README.md")  # paths and host of the machine it was saved on; a model card
+_MODEL = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")  # what `from_pretrained` reads
+_STATE = (_OURS, "trainer_state.json")
 
 
 def save(segment: Segment, source: Path, state: Mapping[str, Any]) -> Checkpoint:
@@ -45,6 +47,18 @@ def load_state(checkpoint: Checkpoint, method: str, reference: str) -> dict[str,
     if state["reference"] != reference:
         raise InputError(f"{checkpoint.path} was trained against another reference policy ({state['reference']})")
     return state
+
+
+def model_files(checkpoint: Checkpoint) -> list[Path]:
+    """The files of a checkpoint that are its model and tokenizer.
+
+    Raises:
+        InputError: it is no checkpoint of a trl trainer.
+    """
+    folder = Path(checkpoint.path)
+    if not (folder / _OURS).is_file() or not (folder / "config.json").is_file():
+        raise InputError(f"{checkpoint.path} is not a checkpoint of a trl trainer")
+    return sorted({path for pattern in _MODEL for path in folder.glob(pattern) if path.name not in _STATE})
 
 
 def weights_hash(model: Any) -> str:

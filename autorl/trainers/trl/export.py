@@ -1,0 +1,80 @@
+"""A trained model for others: the folder `save_pretrained` writes, without what only a continued run needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from autorl.store.checkpoints import sync_tree
+from autorl.trainers.trl.checkpoint import model_files
+from autorl.types import Checkpoint, InputError
+
+MODEL_NAME = "model"
+"""A name that fits an exported model: it is a folder."""
+
+_CONFIG = "config.json"
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx")
+
+
+def export_model(checkpoint: Checkpoint, target: str | Path) -> Path:
+    """Copy the model of a checkpoint to the folder `target`, which `from_pretrained` of transformers reads offline.
+
+    A language model (`AutoModelForCausalLM`), or from `trl/reward` a sequence classifier
+    (`AutoModelForSequenceClassification`): configuration, weights as safetensors, tokenizer and generation
+    configuration. The folder appears whole or not at all.
+
+    Returns:
+        The folder written.
+
+    Raises:
+        InputError: something has this name, it is the name of a file, it lies in the checkpoint, it cannot be written,
+            or the checkpoint is not of a trl trainer.
+    """
+    source, folder = Path(checkpoint.path), Path(target)
+    files = model_files(checkpoint)
+    if folder.suffix.lower() in _ARCHIVES:
+        raise InputError(
+            f"a language model is a folder, as transformers writes and reads it, and no {folder.suffix} file: expected "
+            f"a name such as {folder.with_suffix('').name or MODEL_NAME}",
+            file=str(folder),
+        )
+    if os.path.lexists(folder):
+        raise InputError("is there already; a model overwrites nothing: give another name", file=str(folder))
+    if folder.resolve().is_relative_to(source.resolve()):
+        raise InputError("lies in the checkpoint, which stays as it is: give another name", file=str(folder))
+    scratch = folder.with_name(f".tmp-{folder.name}-{os.getpid()}")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch.mkdir()
+        _copy(files, scratch)
+        sync_tree(scratch)
+        scratch.rename(folder)  # fails where a file, or a folder that is not empty, has come meanwhile
+    except BaseException as error:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise InputError(f"cannot be written ({error.strerror})", file=str(folder)) from error
+        raise
+    return folder
+
+
+def load_model(checkpoint: Checkpoint) -> Any:
+    """The model of a checkpoint as transformers' own class, in single precision: a language model or a classifier."""
+    from autorl.rlhf.models import load_policy, load_reward_model
+
+    model_files(checkpoint)
+    folder = Path(checkpoint.path)
+    (architecture,) = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))["architectures"]
+    return (load_reward_model if architecture.endswith("ForSequenceClassification") else load_policy)(folder)
+
+
+def _copy(files: list[Path], folder: Path) -> None:
+    for path in files:
+        if path.name == _CONFIG:  # TRL switches the cache of keys and values off to train; that is not the model's
+            config = json.loads(path.read_text(encoding="utf-8"))
+            config.pop("use_cache", None)
+            (folder / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        else:
+            shutil.copyfile(path, folder / path.name)

@@ -1,0 +1,161 @@
+"""Models of RLHF studies for other programs: read by transformers itself, written once, the checkpoint untouched."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra rlhf")
+
+from autorl.study.models import exporter, model_name
+from autorl.trainers import load
+from autorl.trainers.trl import export_model, load_model
+from autorl.types import Checkpoint, Config, EnvironmentSpec, FrozenMap, InputError, Segment, TrainerSpec
+
+pytestmark = pytest.mark.timeout(600)  # the first to run builds the task
+SMALL = {"rloo": {"num_generations": 4, "learning_rate": 1e-2}, "ppo": {"batch_size": 16}, "reward": {}}
+
+
+def trained(folder: Path, name: str) -> Checkpoint:
+    """The checkpoint of one optimizer step."""
+    own = {} if name == "ppo" else {"per_device_train_batch_size": 16}
+    one = Segment(
+        id="one",
+        trainer=TrainerSpec(f"trl/{name}", FrozenMap(own)),
+        environment=EnvironmentSpec("letters-goldproxy"),
+        config=Config(SMALL[name]),
+        seed=3,
+        role="tuning",
+        until=1,
+        horizon=1,
+        evaluate_at=(),
+        episodes=16,
+        save=True,
+        folder=str(folder / name),
+    )
+    return load(one.trainer).train(one, lambda report: None).checkpoint
+
+
+@pytest.fixture(scope="module")
+def rloo(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("rloo"), "rloo")
+
+
+def contents(folder):
+    found = {path: path for path in sorted(Path(folder).rglob("*")) if path.is_file()}
+    return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
+
+
+def logits(model, tokenizer, text="ab"):
+    import torch
+
+    with torch.no_grad():
+        return model(**tokenizer(text, return_tensors="pt", return_token_type_ids=False)).logits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rloo", "ppo"])
+def test_transformers_reads_the_folder_and_finds_the_policy_of_the_checkpoint(tmp_path, name):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+    from autorl.rlhf.task import build
+
+    checkpoint = trained(tmp_path, name)
+    before = contents(checkpoint.path)
+    folder = export_model(checkpoint, tmp_path / "out" / "model")
+    assert contents(checkpoint.path) == before
+    shutil.move(checkpoint.path, tmp_path / "away")  # nothing in the folder leads back to it
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    here = logits(model, tokenizer)
+    assert torch.equal(here, logits(load_model(Checkpoint("one", str(tmp_path / "away"))), tokenizer))
+    untrained = AutoModelForCausalLM.from_pretrained(build("letters-goldproxy", {}).reference)
+    assert not torch.equal(here, logits(untrained, tokenizer))
+    assert model.config.use_cache, "TRL switches it off while it trains"
+    assert GenerationConfig.from_pretrained(folder).eos_token_id == tokenizer.eos_token_id
+    names = {path.name for path in folder.iterdir()}
+    assert "model.safetensors" in names
+    assert not names & {"autorl.json", "trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth", "ppo.pt"}
+    assert os.listdir(tmp_path / "out") == ["model"]
+
+
+@pytest.mark.slow
+def test_a_reward_model_is_a_classifier_with_one_output(tmp_path):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    checkpoint = trained(tmp_path, "reward")
+    folder = export_model(checkpoint, tmp_path / "model")
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert logits(model, tokenizer).shape == (1, 1)
+    assert type(load_model(checkpoint)) is type(model)
+    assert float(logits(load_model(checkpoint), tokenizer)) == float(logits(model, tokenizer))
+
+
+def test_a_name_that_is_taken_is_refused_and_what_is_there_stays(rloo, tmp_path):
+    for make in (Path.mkdir, Path.touch, lambda path: path.symlink_to(tmp_path / "nowhere")):
+        taken = tmp_path / make.__name__
+        make(taken)
+        with pytest.raises(InputError, match="overwrites nothing"):
+            export_model(rloo, taken)
+    assert sorted(os.listdir(tmp_path)) == sorted(["mkdir", "touch", "<lambda>"])
+    assert not any((tmp_path / "mkdir").iterdir())
+
+
+@pytest.mark.parametrize("name", ["m.zip", "m.ZIP", "m.safetensors", "m.gguf"])
+def test_the_name_of_a_file_is_refused_in_one_line(rloo, tmp_path, name):
+    with pytest.raises(InputError, match=r"is a folder, .* such as m$") as caught:
+        export_model(rloo, tmp_path / name)
+    assert "\n" not in str(caught.value)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_dot_in_a_name_is_no_ending(rloo, tmp_path):
+    assert (export_model(rloo, tmp_path / "letters-0.5") / "config.json").is_file()
+
+
+def test_nothing_is_written_into_the_checkpoint(rloo):
+    before = contents(rloo.path)
+    with pytest.raises(InputError, match="lies in the checkpoint"):
+        export_model(rloo, Path(rloo.path) / "model")
+    assert contents(rloo.path) == before
+
+
+def test_a_full_disk_leaves_nothing(rloo, tmp_path, monkeypatch):
+    def full(source, target):
+        Path(target).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        export_model(rloo, tmp_path / "model")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_folder_that_came_meanwhile_stays(rloo, tmp_path, monkeypatch):
+    copy = shutil.copyfile
+
+    def slow(source, target):
+        (tmp_path / "model").mkdir(exist_ok=True)
+        (tmp_path / "model" / "theirs").touch()
+        return copy(source, target)
+
+    monkeypatch.setattr(shutil, "copyfile", slow)
+    with pytest.raises(InputError, match="cannot be written"):
+        export_model(rloo, tmp_path / "model")
+    assert contents(tmp_path).keys() == {"model/theirs"}
+
+
+def test_another_folder_is_no_checkpoint(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({}))
+    for use in (lambda one: export_model(one, tmp_path / "model"), load_model):
+        with pytest.raises(InputError, match="is not a checkpoint of a trl trainer"):
+            use(Checkpoint("x", str(tmp_path)))
+
+
+def test_trainers_say_what_a_model_is_called():
+    assert [model_name(load(TrainerSpec(name))) for name in ("trl/rloo", "trl/ppo")] == ["model", "model"]
+    assert model_name(load(TrainerSpec("population/ppo"))) == "model.zip"
+    assert model_name(load(TrainerSpec("synthetic"))) == ""
+    assert exporter(load(TrainerSpec("synthetic"))) is None
