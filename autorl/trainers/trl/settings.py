@@ -105,7 +105,7 @@ class Settings:
         """
         _, config_class = self.method.classes()
         fields = {field.name for field in dataclasses.fields(config_class)}
-        values = self._translated(self.at(0, horizon))
+        values = self.translated(self.at(0, horizon))
         values |= {"output_dir": folder, "max_steps": horizon, "seed": seed, **_QUIET, **({} if cuda else _CPU)}
         ours = {"max_completion_length": most, "max_new_tokens": most}
         values |= {name: value for name, value in ours.items() if name in fields}
@@ -194,7 +194,7 @@ class Settings:
         if "exo_pair" in parts and smoothing == 0.0:
             raise InputError("exo_pair needs a label smoothing above 0", key="label_smoothing")
 
-    def _translated(self, values: dict[str, Any]) -> dict[str, Any]:
+    def translated(self, values: dict[str, Any]) -> dict[str, Any]:
         """Our names as TRL's arguments."""
         translated = {name: value for name, value in values.items() if name not in _OURS}
         if self.method.name == "dpo" and "loss_type" in values:
