@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from autorl.rlhf.measures import joined
@@ -51,12 +51,28 @@ def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, l
     return dict(zip(names, (list(column) for column in zip(*rows, strict=True)), strict=True)) if rows else {}
 
 
+def sequence_tokens(batch: Mapping[str, Any]) -> int:
+    """Tokens of the sequences of a batch of a method that learns from data, without padding.
+
+    CPO and ORPO have the prompts apart too, which are in the sequences already. Without a mask nothing is padded: SFT
+    can lay sequences end to end.
+    """
+    names = {name for name in batch if name.endswith("attention_mask")} - {"prompt_attention_mask"}
+    return sum(int(batch[name].sum()) for name in names) if names else int(batch["input_ids"].numel())
+
+
 class Reward:
-    """The training signal as a reward function of TRL; counts what it is shown.
+    """The training signal as a reward function of TRL; counts the tokens of the completions it is shown.
 
     A signal that learns while it scores (Lagrange multipliers) has `learn`, `state` and `load`; it is copied, so that
     runs do not share what it has learnt.
+
+    Attributes:
+        ends: tokens any of which ends a completion; what a trainer shows after the first is padding (online DPO).
+        tokens: of completions up to their end, that included.
     """
+
+    ends: Collection[int] = frozenset()
 
     def __init__(self, name: str, signal: Signal) -> None:
         self.__name__ = name  # TRL's logs
@@ -67,8 +83,11 @@ class Reward:
     def __call__(
         self, prompts: Sequence[str], completions: Sequence[str], completion_ids: Any = (), **rest: Any
     ) -> list[float]:
-        self.tokens += sum(len(ids) for ids in completion_ids)
+        self.tokens += sum(self._length(ids) for ids in completion_ids)
         return self._score(prompts, completions)
+
+    def _length(self, ids: Sequence[int]) -> int:
+        return next((place for place, token in enumerate(ids, start=1) if token in self.ends), len(ids))
 
     def state(self) -> Any:
         return self.signal.state() if hasattr(self.signal, "state") else None

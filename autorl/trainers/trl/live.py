@@ -18,9 +18,10 @@ from autorl.rlhf.reward_options import assemble
 from autorl.rlhf.task import Built
 from autorl.trainers._streams import seed_global
 from autorl.trainers.trl.checkpoint import weights_hash
-from autorl.trainers.trl.data import Reward, data_set
+from autorl.trainers.trl.data import Reward, data_set, sequence_tokens
 from autorl.trainers.trl.methods import Method
 from autorl.trainers.trl.settings import Settings
+from autorl.trainers.trl.tokenizers import as_evaluated
 from autorl.trainers.trl.watch import Watch
 from autorl.types import Report, Segment
 
@@ -47,6 +48,12 @@ class Live:
 
     @property
     def tokens(self) -> int:
+        """What the metric `tokens` is, since the run began, in every method.
+
+        Of an online method the tokens of the completions it sampled, with their end of sequence and without padding or
+        prompts; of one that learns from data those of its batches, prompts included, each sequence once (a pair is two
+        sequences; those KTO puts together for its estimate of the KL count too).
+        """
         return self.reward.tokens + int(self.trainer.tokens_seen)
 
     def saved(self) -> Path:
@@ -121,7 +128,9 @@ def build(settings: Settings, built: Built, callback: Callback, arguments: Any, 
         values["reward_funcs"] = [reward]
     if "ref_model" in accepted:
         values["ref_model"] = load_model(built.reference, method)
-    trainer = _segmented(trainer_class, seed if callback.segment.fork is not None else None)(**values)
+    fork = seed if callback.segment.fork is not None else None
+    trainer = _segmented(as_evaluated(trainer_class, method), method, fork)(**values)
+    reward.ends = frozenset(getattr(trainer, "eos_token_ids", ()))
     trainer.remove_callback(PrinterCallback)
     _check_reference(trainer, callback.watch.reference, method)
     live = Live(trainer, callback, reward)
@@ -144,8 +153,11 @@ def _unscored(prompts: Any, completions: Any) -> list[float]:
     raise RuntimeError("a method that learns from data asked for rewards")
 
 
-def _segmented(trainer_class: Any, fork: int | None) -> Any:
-    """`trainer_class` without telemetry, that counts tokens and, when a run is exploited, takes new random streams."""
+def _segmented(trainer_class: Any, method: Method, fork: int | None) -> Any:
+    """`trainer_class` without telemetry, that counts tokens and, when a run is exploited, takes new random streams.
+
+    The tokens of an online method are counted where its completions are scored.
+    """
 
     class Segmented(trainer_class):  # type: ignore[misc]
         tokens_seen = 0
@@ -160,12 +172,8 @@ def _segmented(trainer_class: Any, fork: int | None) -> Any:
                 seed_global(fork)
 
         def training_step(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
-            masks = (
-                [value for name, value in inputs.items() if name.endswith("attention_mask")]
-                if hasattr(inputs, "items")
-                else []
-            )
-            self.tokens_seen += sum(int(mask.sum()) for mask in masks)
+            if not method.online:
+                self.tokens_seen += sequence_tokens(inputs)
             return super().training_step(model, inputs, *rest, **named)
 
     Segmented.__name__ = trainer_class.__name__

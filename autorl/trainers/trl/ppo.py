@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from autorl.rlhf.models import load_tokenizer
 from autorl.rlhf.reward_options import CHANGES as REWARD_CHANGES
@@ -16,6 +16,9 @@ from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.data import Reward
 from autorl.trainers.trl.shell import RLHFTrainer, build_task, load_parent, peak_memory_mb
 from autorl.types import Checkpoint, Config, Outcome, Report, Segment, Status
+
+if TYPE_CHECKING:
+    from autorl.rlhf.ppo import PPO, Rollout, Settings
 
 _STATE, _POLICY = "ppo.pt", "policy"
 
@@ -38,6 +41,12 @@ class PPOTrainer(RLHFTrainer):
         own = [name.removesuffix(".shape").removesuffix(".end") for name in names]
         check_names(own, ppo.DEFAULTS, "hyperparameter of trl/ppo", "space")
 
+    def check_fixed(self, fixed: Mapping[str, Any], free: Collection[str]) -> None:
+        from autorl.rlhf import ppo
+
+        tied = {"batch_size", "num_mini_batches"}
+        ppo.settings_at({name: value for name, value in fixed.items() if name not in tied or not tied & {*free}}, 0, 1)
+
     def align(self, config: Config, step: int) -> int:
         """The end of the batch of completions that reaches `step`."""
         from autorl.rlhf import ppo
@@ -57,7 +66,6 @@ class _Run:
     """One segment in progress."""
 
     def __init__(self, trainer: PPOTrainer, segment: Segment) -> None:
-        from autorl.rlhf.ppo import PPO
         from autorl.trainers.trl import live
         from autorl.trainers.trl.watch import Watch
 
@@ -69,7 +77,8 @@ class _Run:
         state = load_parent(segment, trainer.name, self.reference_hash, self.values, trainer.changes)
         self.reward = Reward(built.training, assemble(built, self.values))
         seed = integer_seed(segment.seed, "algorithm")
-        self.ppo = PPO(built, built.reference, without(self.values), seed, segment.horizon, self._scored(tokenizer))
+        ppo = _counting(self.reward)
+        self.ppo = ppo(built, built.reference, without(self.values), seed, segment.horizon, self.reward)
         history: Sequence[Sequence[float]] = ()
         if state is not None and segment.parent is not None:
             self._restore(segment.parent, state)
@@ -117,15 +126,6 @@ class _Run:
                 raise RuntimeError(f"hyperparameter {name} did not take: asked for {value!r}, found {found[name]!r}")
         return {**{name: value for name, value in self.values.items() if name not in wanted}, **wanted}
 
-    def _scored(self, tokenizer: Any) -> Callable[[Sequence[str], Sequence[str]], list[float]]:
-        """The training signal, counting the tokens it is shown."""
-
-        def score(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-            ids = tokenizer(list(completions), add_special_tokens=False)["input_ids"]
-            return self.reward(prompts, completions, completion_ids=ids)
-
-        return score
-
     def _restore(self, parent: Checkpoint, state: Mapping[str, Any]) -> None:
         import torch
 
@@ -156,3 +156,16 @@ class _Run:
 
     def _align(self, step: int) -> int:
         return self.trainer.align(self.segment.config, step)
+
+
+def _counting(reward: Reward) -> type[PPO]:
+    """PPO that counts into `reward` what it samples: tokens of completions, end of sequence included."""
+    from autorl.rlhf.ppo import PPO
+
+    class Counting(PPO):
+        def _rollout(self, number: int, now: Settings) -> Rollout:
+            rollout = super()._rollout(number, now)
+            reward.tokens += int(rollout.mask.sum())
+            return rollout
+
+    return Counting

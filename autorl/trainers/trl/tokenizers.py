@@ -1,0 +1,53 @@
+"""Has every trainer of TRL read prompts as evaluation does (`autorl.rlhf.sampling`, `autorl.rlhf.measures`).
+
+Evaluation, and most of TRL, begin a sequence as the tokenizer itself does. CPO and ORPO put a beginning of sequence
+before every prompt as soon as the tokenizer names one, and online DPO never puts one: their policies would be trained
+on other inputs than they are evaluated on.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from autorl.trainers.trl.methods import Method
+
+_READERS: Mapping[str, str] = {"cpo": "tokenize_row", "orpo": "tokenize_row", "online_dpo": "_generate"}
+"""Where TRL turns prompts into tokens by a rule of its own, by method."""
+
+
+class AsItIs:
+    """A tokenizer that adds what it adds by itself, whatever it is asked, and names no beginning of sequence to add.
+
+    Only for reading: the tokenizer it stands for stays as it is and goes with the checkpoint.
+    """
+
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def __call__(self, *texts: Any, **options: Any) -> Any:
+        return self._tokenizer(*texts, **{**options, "add_special_tokens": True})
+
+
+def as_evaluated(trainer_class: Any, method: Method) -> Any:
+    """`trainer_class` itself, or one that reads with `AsItIs` for a method with a rule of its own."""
+    name = _READERS.get(method.name)
+    if name is None:
+        return trainer_class
+    read = getattr(trainer_class, name)
+
+    @functools.wraps(read)
+    def reading(self: Any, *given: Any, **named: Any) -> Any:
+        whole, self.processing_class = self.processing_class, AsItIs(self.processing_class)
+        try:
+            return read(self, *given, **named)
+        finally:
+            self.processing_class = whole
+
+    return type(trainer_class.__name__, (trainer_class,), {name: reading})

@@ -1,0 +1,247 @@
+"""What TRL trains on is what is evaluated, token by token, and the metric `tokens` is one count in every method."""
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra rlhf")
+
+from autorl.rlhf.measures import _encode
+from autorl.rlhf.models import load_policy, load_tokenizer
+from autorl.rlhf.sampling import sample
+from autorl.trainers import load
+from autorl.trainers.trl.data import Reward
+from autorl.trainers.trl.tokenizers import AsItIs
+from autorl.types import Config, EnvironmentSpec, FrozenMap, Segment, TrainerSpec
+
+PROMPTS = [
+    *"abcd",
+    *(f"{one} {other}" for one, other in zip("efgh", "abcd", strict=True)),
+]  # told by their first letter
+PAIRS = [(prompt, "i j k", "l l") for prompt in PROMPTS[:4]] + [(prompt, "m", "n o p q") for prompt in PROMPTS[4:]]
+ONLINE = ("rloo", "grpo", "online_dpo", "ppo")
+FROM_DATA = ("dpo", "kto", "sft", "reward", "cpo", "orpo")
+MENDED = ("cpo", "online_dpo", "ppo")  # where TRL differs, or a count did: always run
+TOKENIZERS = ("names", "adds")  # a beginning of sequence only named, or put before every text
+MOST = 5
+STEP = {"learning_rate": 1e-3, "per_device_train_batch_size": len(PAIRS)}  # all of the data in one step
+CONFIG = {
+    "rloo": {"num_generations": 4},
+    "grpo": {"num_generations": 4},
+    "kto": {"per_device_train_batch_size": 2 * len(PAIRS)},
+    "cpo": {"loss_type": "simpo", "cpo_alpha": 0.0},
+    "ppo": {"learning_rate": 1e-3, "batch_size": 8, "num_ppo_epochs": 1},
+}
+
+
+def each(methods):
+    return [pytest.param(name, marks=() if name in MENDED else pytest.mark.slow) for name in methods]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One optimizer step: the rows that went through the model with a gradient, as (tokens without padding on their
+    left, whether each counts), what was sampled in it as (prompt, text), the metric `tokens`, the checkpoint."""
+
+    rows: Sequence[tuple[list[int], list[int]]]
+    sampled: Sequence[tuple[str, str]]
+    tokens: float
+    checkpoint: Path
+
+    @property
+    def read(self):
+        """The rows without padding."""
+        return [tuple(token for token, counts in zip(*row, strict=True) if counts) for row in self.rows]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model with each tokenizer, and the data."""
+    import torch
+    from tokenizers.processors import TemplateProcessing
+
+    from autorl.rlhf.letters import new_policy, write_tokenizer
+
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("tokens")
+    for name in TOKENIZERS:
+        new_policy(0, 24, hidden=16, layers=1).save_pretrained(folder / name)
+        write_tokenizer(folder / name)
+    adds = load_tokenizer(folder / "adds")
+    adds.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", adds.bos_token_id)]
+    )
+    adds.save_pretrained(folder / "adds")
+    keys = ("prompt", "chosen", "rejected")
+    (folder / "pairs.jsonl").write_text(
+        "".join(json.dumps(dict(zip(keys, pair, strict=True))) + "\n" for pair in PAIRS)
+    )
+    held = [{"prompt": f"{one} x", "chosen": "a", "rejected": "b"} for one in "ijkl"]
+    (folder / "held.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
+    (folder / "trl_token_rewards.py").write_text(
+        "seen = []\n\ndef shown(prompts, completions):\n"
+        "    seen.extend(zip(prompts, completions))\n    return [float(len(text)) for text in completions]\n\n"
+        "def other(prompts, completions):\n    return [float(len(text.split())) for text in completions]\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    """A run of a method with a tokenizer; each is done once."""
+    return functools.cache(functools.partial(train, folder))
+
+
+def train(folder, method, tokenizer, **more):
+    import trl_token_rewards
+    from transformers import LlamaModel
+
+    rewarded = {name: f"trl_token_rewards:{source}" for name, source in (("proxy", "shown"), ("gold", "other"))}
+    options = {"signals": rewarded, "training": "proxy", "selection": "gold", "report": "gold"}
+    learnt = {"training": "data", "selection": "pair_accuracy", "report": "pair_accuracy"}
+    files = {"model": str(folder / tokenizer), "data": str(folder / "pairs.jsonl"), "max_completion": MOST}
+    own = {"guard": 0} if method == "ppo" else {"guard": 0, **STEP}
+    one = Segment(
+        id="one",
+        trainer=TrainerSpec(f"trl/{method}", FrozenMap(own)),
+        environment=EnvironmentSpec(
+            "files",
+            FrozenMap(files | {"held_out": str(folder / "held.jsonl")} | (options if method in ONLINE else learnt)),
+        ),
+        config=Config(CONFIG.get(method, {}) | more),
+        seed=3,
+        role="tuning",
+        until=1,
+        horizon=1,
+        evaluate_at=(1,),
+        episodes=4,
+        save=True,
+        folder=str(folder / f"{method}-{tokenizer}-{len(more)}"),
+    )
+    rows = {}
+    trl_token_rewards.seen.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LlamaModel, "forward", recorded(LlamaModel.forward, rows))
+        outcome = load(one.trainer).train(one, lambda report: None)
+    sampled = [pair for pair in trl_token_rewards.seen if pair[0] in PROMPTS]  # evaluation asks held-out prompts
+    policy, *_ = rows.values()  # the other is the value network of PPO
+    return Run(policy, sampled, outcome.reports[0].metrics["tokens"], Path(outcome.checkpoint.path))
+
+
+def recorded(forward, rows):
+    """`forward`, noting by model what it is given where gradients are taken: sampling and evaluation take none."""
+    import torch
+
+    @functools.wraps(forward)
+    def noting(self, input_ids=None, attention_mask=None, **named):
+        if torch.is_grad_enabled():
+            masks = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+            for tokens, mask in zip(input_ids.tolist(), masks.tolist(), strict=True):
+                rows.setdefault(self, []).append((tokens[mask.index(1) :], mask[mask.index(1) :]))
+        return forward(self, input_ids=input_ids, attention_mask=attention_mask, **named)
+
+    return noting
+
+
+def evaluated(tokenizer, texts):
+    """The tokens evaluation reads of (prompt, completion), end of sequence included."""
+    tokens, attention, _ = _encode(tokenizer, texts)
+    return [tuple(row[mask.bool()].tolist()) for row, mask in zip(tokens, attention, strict=True)]
+
+
+def asked(folder, tokenizer):
+    """The tokens a completion is sampled from in evaluation, by prompt."""
+    drawn = sample(load_policy(folder), tokenizer, PROMPTS, MOST, seed=0)
+    ((tokens, attention, mask),) = drawn.batches
+    prompts = attention.bool() & ~mask.bool()
+    return {prompt: tuple(row[own].tolist()) for prompt, row, own in zip(PROMPTS, tokens, prompts, strict=True)}
+
+
+SEQUENCES = [(prompt, text) for prompt, *both in PAIRS for text in both]
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("method", each(FROM_DATA))
+def test_a_method_that_learns_from_data_reads_what_is_evaluated(method, name, folder, trained):
+    texts = [(prompt, chosen) for prompt, chosen, _ in PAIRS] if method == "sft" else SEQUENCES
+    expected = evaluated(load_tokenizer(folder / name), texts)
+    assert sorted(trained(method, name).read) == sorted(expected)
+    assert {row.count(1) for row in expected} == ({1} if name == "adds" else {0})
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("method", each(ONLINE))
+def test_an_online_method_asks_with_the_prompts_that_are_evaluated(method, name, folder, trained):
+    """The prompts, token by token, and after each the completion whose text was scored."""
+    tokenizer, run = load_tokenizer(folder / name), trained(method, name)
+    prompts = asked(folder / name, tokenizer)
+    found = []
+    for row in run.read:
+        (prompt,) = [prompt for prompt, ids in prompts.items() if row[: len(ids)] == ids]
+        found.append((prompt, tokenizer.decode(row[len(prompts[prompt]) :], skip_special_tokens=True)))
+    assert sorted(found) == sorted(run.sampled)
+    assert {ids.count(1) for ids in prompts.values()} == ({1} if name == "adds" else {0})
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("method", each(FROM_DATA))
+def test_tokens_of_data_are_each_sequence_once(method, name, folder, trained):
+    """A pair is two sequences; KTO has as many again, every completion after another's prompt."""
+    texts = [(prompt, chosen) for prompt, chosen, _ in PAIRS] if method == "sft" else SEQUENCES
+    words = sum(len(f"{prompt} {text}".split()) + 1 + (name == "adds") for prompt, text in texts)
+    assert trained(method, name).tokens == words * (2 if method == "kto" else 1)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("method", each(ONLINE))
+def test_tokens_that_were_sampled_end_with_the_end_of_sequence(method, name, folder, trained):
+    """Counted in the rows themselves, whatever they were masked with; some completions end early."""
+    tokenizer, run = load_tokenizer(folder / name), trained(method, name)
+    prompts, total, early = asked(folder / name, tokenizer), 0, 0
+    for tokens, _ in run.rows:
+        (start,) = [len(ids) for ids in prompts.values() if tuple(tokens[: len(ids)]) == ids]
+        completion = tokens[start : start + MOST]
+        end = tokenizer.eos_token_id
+        length = completion.index(end) + 1 if end in completion else MOST
+        total, early = total + length, early + (length < MOST)
+    assert early > 0
+    assert run.tokens == total
+
+
+@pytest.mark.slow
+def test_sequences_laid_end_to_end_are_counted(folder):
+    """SFT packs them without an attention mask."""
+    run = train(folder, "sft", "names", packing=True, max_length=12)
+    assert run.tokens == sum(len(f"{prompt} {chosen}".split()) + 1 for prompt, chosen, _ in PAIRS)
+
+
+@pytest.mark.parametrize("method", each(["cpo", "orpo", "online_dpo"]))
+def test_the_tokenizer_in_a_checkpoint_is_the_one_of_the_model(method, folder, trained):
+    """What a method reads prompts with is for reading alone."""
+    saved, ours = load_tokenizer(trained(method, "names").checkpoint), load_tokenizer(folder / "names")
+    assert (saved.bos_token, type(saved)) == ("<bos>", type(ours))
+    assert saved("a b")["input_ids"] == ours("a b")["input_ids"]
+    assert json.loads((trained(method, "names").checkpoint / "config.json").read_text())["bos_token_id"] == 1
+
+
+def test_padding_by_the_end_of_sequence_is_not_counted():
+    """A tokenizer without padding pads with its end of sequence; a model may have several ends."""
+    reward = Reward("proxy", lambda prompts, completions: [0.0] * len(prompts))
+    reward.ends = frozenset({2, 9})
+    reward(["a"] * 4, [""] * 4, completion_ids=[[5, 2, 2, 2], [5, 6, 7, 8], [9, 2, 2, 2], []])
+    assert reward.tokens == 2 + 4 + 1
+
+
+def test_a_tokenizer_as_it_is_adds_what_it_adds_by_itself(folder):
+    for name in TOKENIZERS:
+        whole = load_tokenizer(folder / name)
+        bare = AsItIs(whole)
+        assert bare("a b", add_special_tokens=False)["input_ids"] == whole("a b")["input_ids"]
+        assert bare.bos_token_id is None
+        assert (bare.eos_token_id, whole.bos_token_id) == (2, 1)
