@@ -4,12 +4,15 @@
     reward.rule: uwo                                # over those: mean · wco · uwo (reward.weight: of the variance);
                                                     # without reward.signals over the ensemble of the task
     reward.process: "autorl.rlhf.sorting:steps"     # process rewards, a list per completion
-    reward.process_weight: 0.5                      # reward.process_clip: threshold of Clip, reward.process_delta: true
-    reward.length_limit: 12                         # soft overlong penalty; reward.length_buffer, reward.length_weight
+    reward.process_weight: 0.5                      # of their sum; reward.process_clip: threshold of Clip
+    reward.length_limit: 12                         # soft overlong penalty, in tokens as the metric `length`;
+                                                    # reward.length_buffer (tokens), reward.length_weight
     reward.length.at_most: 8.0                      # a constraint on a signal's mean, by a Lagrangian multiplier;
-    reward.gold.at_least: 0.2                       # `length` is there in every task; reward.lagrange_rate, _ceiling
+    reward.gold.at_least: 0.2                       # `length` (tokens) is there in every task; reward.lagrange_rate,
+                                                    # reward.lagrange_ceiling
 
-What is not given is left out: without options the signal is the task's own.
+What is not given is left out: without options the signal is the task's own. Every trainer gets one number per
+completion, so Delta (`autorl.rlhf.rewards.delta`), which is for a reward at each step, is refused.
 """
 
 from __future__ import annotations
@@ -18,19 +21,20 @@ import importlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from autorl.rlhf.rewards import Constrained, Constraint, Kind, ensemble, with_length, with_process, words
+from autorl.rlhf.models import load_tokenizer
+from autorl.rlhf.rewards import Constrained, Constraint, Kind, ensemble, with_length, with_process
 from autorl.rlhf.task import Built, Signal
 from autorl.types import InputError
 
 PREFIX = "reward."
 _SIGNALS = f"{PREFIX}signals"
 _PLAIN = (
-    *("signals", "rule", "weight", "process", "process_weight", "process_clip", "process_delta"),
+    *("signals", "rule", "weight", "process", "process_weight", "process_clip"),
     *("length_limit", "length_buffer", "length_weight", "lagrange_rate", "lagrange_ceiling"),
 )
 _NEEDS = {  # option -> the one it is nothing without
     "weight": "rule",
-    **dict.fromkeys(("process_weight", "process_clip", "process_delta"), "process"),
+    **dict.fromkeys(("process_weight", "process_clip"), "process"),
     **dict.fromkeys(("length_buffer", "length_weight"), "length_limit"),
 }
 
@@ -60,6 +64,12 @@ def check(names: Collection[str], signals: Collection[str], ensemble: Collection
                 raise InputError(
                     f"no signal {signal!r}; there are {', '.join((*signals, 'length'))}", key=PREFIX + option
                 )
+        elif option == "process_delta":
+            raise InputError(
+                "Delta is for a reward at each step: of one number per completion, which every trainer gets, it would "
+                "leave the reward of the first step alone; leave it out, or take reward.process_clip",
+                key=PREFIX + option,
+            )
         elif option not in _PLAIN:
             raise InputError(
                 f"unknown option; allowed: {', '.join(_PLAIN)}, <signal>.at_most, <signal>.at_least",
@@ -134,18 +144,18 @@ def assemble(built: Built, options: Mapping[str, Any]) -> Signal:
             import_function(chosen["process"], "reward.process"),
             chosen.get("process_weight", 1.0),
             threshold=chosen.get("process_clip"),
-            difference=chosen.get("process_delta", False),
         )
     if "length_limit" in chosen:
         limit = chosen["length_limit"]
         buffer = chosen.get("length_buffer", max(1, limit // 4))
-        reward = with_length(reward, limit, buffer, chosen.get("length_weight", 1.0))
+        reward = with_length(reward, limit, buffer, chosen.get("length_weight", 1.0), _counter(built))
     limits = [_constraint(option, chosen[option]) for option in sorted(chosen) if _is_limit(option)]
     return reward if not limits else _constrained(built, reward, limits, chosen)
 
 
 def _constrained(built: Built, reward: Signal, limits: list[Constraint], chosen: Mapping[str, Any]) -> Constrained:
-    signals = {"length": lengths, **built.signals, "reward of this run": reward}
+    own = {"length": _lengths(built)} if any(limit.signal == "length" for limit in limits) else {}
+    signals = {**own, **built.signals, "reward of this run": reward}
     return Constrained(
         signals,
         "reward of this run",
@@ -155,9 +165,16 @@ def _constrained(built: Built, reward: Signal, limits: list[Constraint], chosen:
     )
 
 
-def lengths(prompts: Any, completions: Any) -> list[float]:
-    """Words of each completion, as a signal."""
-    return [float(words(text)) for text in completions]
+def _lengths(built: Built) -> Signal:
+    """Tokens of each completion, as a signal."""
+    count = _counter(built)
+    return lambda prompts, completions: [float(count(text)) for text in completions]
+
+
+def _counter(built: Built) -> Callable[[str], int]:
+    """Counts the tokens of a completion as the metric `length` does: the policy's own, end of sequence not counted."""
+    tokenizer = load_tokenizer(built.reference)
+    return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _is_limit(option: str) -> bool:

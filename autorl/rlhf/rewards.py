@@ -79,7 +79,8 @@ def clip(steps: Sequence[float], threshold: float) -> list[float]:
 def delta(steps: Sequence[float]) -> list[float]:
     """Process rewards r_1..r_K of one solution as r_k - r_(k+1), the last but one as it is and the last 0 [Gao2024].
 
-    They telescope: the return from step k < K on is r_k, however many steps follow.
+    They telescope: the return from step k < K on is r_k, however many steps follow. For training on a reward at each
+    step, as in the paper's PPO; as one number, their sum, it is r_1 alone.
     """
     if not steps:
         return []
@@ -93,13 +94,14 @@ def refine(steps: Sequence[float], threshold: float | None = None, difference: b
     return delta(clipped) if difference else clipped
 
 
-def with_process(
-    outcome: Signal, process: StepSignal, weight: float, *, threshold: float | None = None, difference: bool = False
-) -> Signal:
-    """The outcome + weight * sum of the refined process rewards, one number per completion."""
+def with_process(outcome: Signal, process: StepSignal, weight: float, *, threshold: float | None = None) -> Signal:
+    """The outcome + weight * sum of the process rewards, after Clip where a threshold is given.
+
+    One number per completion, so there is no Delta: its sum is the reward of the first step, whatever the others are.
+    """
 
     def signal(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        returns = [math.fsum(refine(steps, threshold, difference)) for steps in process(prompts, completions)]
+        returns = [math.fsum(refine(steps, threshold)) for steps in process(prompts, completions)]
         return [a + weight * b for a, b in zip(outcome(prompts, completions), returns, strict=True)]
 
     return signal
@@ -117,14 +119,14 @@ def soft_overlong(length: int, longest: int, buffer: int) -> float:
 
 
 def words(completion: str) -> int:
-    """Length of a completion in words, which are the tokens of the tasks here."""
+    """Length of a completion in words, for signals that know no tokenizer; `reward.length*` and `length` are tokens."""
     return len(completion.split())
 
 
 def with_length(
     signal: Signal, longest: int, buffer: int, weight: float = 1.0, length: Callable[[str], int] = words
 ) -> Signal:
-    """The signal + weight * soft overlong penalty."""
+    """The signal + weight * soft overlong penalty; `longest` and `buffer` are in the unit of `length`."""
     soft_overlong(0, longest, buffer)
 
     def penalised(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:

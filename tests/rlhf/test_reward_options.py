@@ -31,6 +31,13 @@ BUILT = Built(
 BATCH = (["p", "p"], ["a a a", "b c"])
 
 
+@pytest.fixture(autouse=True)
+def _words_are_tokens(monkeypatch):
+    monkeypatch.setattr(
+        "autorl.rlhf.reward_options.load_tokenizer", lambda folder: lambda text, **rest: {"input_ids": text.split()}
+    )
+
+
 def score(**options):
     return assemble(BUILT, {f"reward.{name}": value for name, value in options.items()})(*BATCH)
 
@@ -71,14 +78,13 @@ def test_a_python_function_is_a_signal(tmp_path, monkeypatch):
         assert score(signals=("proxy", "my_rewards:brevity")) == [-1.0, -1.5]
 
 
-def test_process_rewards_with_clip_and_delta():
-    """Sorting `2 1 >`: `1 1` has steps 1, 0. Clipped at 0.5: 0, -0.5. Its delta: 0, 0."""
+def test_process_rewards_with_clip():
+    """Sorting `2 1 >`: `1 1` has steps 1, 0. Clipped at 0.5: 0, -0.5."""
     built = replace(BUILT, signals={"exact": lambda p, c: [0.0]}, training="exact")
     options = {"reward.process": "autorl.rlhf.sorting:steps", "reward.process_weight": 2.0}
     case = (["2 1 >"], ["1 1"])
     assert assemble(built, options)(*case) == [2.0]
     assert assemble(built, {**options, "reward.process_clip": 0.5})(*case) == [-1.0]
-    assert assemble(built, {**options, "reward.process_clip": 0.5, "reward.process_delta": True})(*case) == [0.0]
 
 
 def test_a_length_penalty():
@@ -109,7 +115,8 @@ def test_runs_do_not_share_multipliers():
         ({"reward.rul": "mean"}, "unknown option"),
         ({"reward.kl.at_most": 1.0}, "no signal 'kl'"),
         ({"reward.weight": 1.0}, r"nothing without reward\.rule"),
-        ({"reward.process_delta": True}, r"nothing without reward\.process"),
+        ({"reward.process_clip": 0.5}, r"nothing without reward\.process"),
+        ({"reward.process": "json:loads", "reward.process_delta": True}, "leave the reward of the first step alone"),
         ({"reward.length_buffer": 2}, r"nothing without reward\.length_limit"),
         ({"reward.lagrange_rate": 0.1}, "nothing without a constraint"),
         ({"reward.signals": ("nothing",)}, "no signal 'nothing' in tiny"),

@@ -79,8 +79,8 @@ def test_clip_comes_before_delta():
 def test_process_reward_is_added_to_the_outcome():
     signal = with_process(lambda p, c: [1.0, 0.0], lambda p, c: [[0.5, 0.1], [0.9]], 0.5)
     assert signal(["p", "p"], ["a", "b"]) == pytest.approx([1.3, 0.45])
-    refined = with_process(lambda p, c: [1.0], lambda p, c: [[0.5, 0.1]], 2.0, threshold=0.4, difference=True)
-    assert refined(["p"], ["a"]) == pytest.approx([1.0])  # clip gives [0, -0.3], delta [0, 0]
+    refined = with_process(lambda p, c: [1.0], lambda p, c: [[0.5, 0.1]], 2.0, threshold=0.4)
+    assert refined(["p"], ["a"]) == pytest.approx([0.4])  # clip gives [0, -0.3]
 
 
 @pytest.mark.parametrize(("length", "expected"), [(0, 0), (12, 0), (13, -0.25), (14, -0.5), (16, -1), (40, -1)])

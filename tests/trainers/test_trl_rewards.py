@@ -117,6 +117,19 @@ def test_what_cannot_be_is_refused_before_a_study(name, names, message):
         load(TrainerSpec(name)).check(TASK, names)
 
 
+@pytest.mark.parametrize("name", ["trl/rloo", "trl/grpo", "trl/ppo", "trl/online_dpo"])
+def test_a_refinement_for_rewards_at_each_step_is_refused_where_a_completion_has_one(name):
+    """Summed over the steps of a completion, Delta leaves the first step's reward: from a space and from options."""
+    process = {"reward.process": "autorl.rlhf.sorting:steps"}
+    load(TrainerSpec(name)).check(TASK, [*process, "reward.process_clip"])
+    with pytest.raises(InputError, match="leave the reward of the first step alone") as error:
+        load(TrainerSpec(name)).check(TASK, [*process, "reward.process_delta"])
+    assert error.value.key == "reward.process_delta"
+    assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="Delta is for a reward at each step"):
+        load(TrainerSpec(name, FrozenMap(process | {"reward.process_delta": True}))).check(TASK, [])
+
+
 def test_known_options_pass_the_check():
     for name in CONFIGS:
         load(TrainerSpec(name)).check(TASK, [*CONFIGS[name], *SHORT])
