@@ -33,7 +33,8 @@ def best(
     folder: Folder,
     top: Annotated[int, typer.Option(min=1, help="How many, best first.")] = 1,
     style: Annotated[
-        str, typer.Option("--format", help="yaml, json, kwargs (Python), cli (flags of a command), table.")
+        str,
+        typer.Option("--format", help="yaml, json, kwargs (Python; of the library's own class), cli (flags), table."),
     ] = "yaml",
 ) -> None:
     """The best configurations, to use elsewhere.

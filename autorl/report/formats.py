@@ -13,7 +13,7 @@ import yaml
 from autorl.report.reading import StudyView, plain
 from autorl.report.text import columns, interval_text, number
 from autorl.study import Entry
-from autorl.types import Config, ProposalId
+from autorl.types import Config, ProposalId, TrainerSpec
 
 FORMATS = ("yaml", "json", "kwargs", "cli", "table")
 
@@ -23,9 +23,10 @@ class Candidate:
     """One of the best proposals, with everything needed to train it again.
 
     Attributes:
+        horizon: steps of a full run, over which schedules go.
+        trainer: its name and options; `environment`: id and arguments, without what is at its default.
         schedule: full configurations by the step they start at: the trainer's own options under the proposal's
             hyperparameters, no algorithm prefix.
-        trainer: its name; `environment`: id and arguments, without what is at its default.
         entry: its test, if it was tested.
     """
 
@@ -34,7 +35,8 @@ class Candidate:
     tuning: float
     n_seeds: int
     until: int
-    trainer: str
+    horizon: int
+    trainer: TrainerSpec
     environment: Mapping[str, Any]
     schedule: tuple[tuple[int, Config], ...]
     entry: Entry | None
@@ -66,7 +68,8 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
                 view.tuning_score(proposal),
                 scored.n_seeds,
                 view.driver.lineage[proposal].until,
-                view.spec.trainer_for(view.driver.lineage[proposal].config)[0].name,
+                view.spec.fidelity.steps,
+                view.spec.trainer_for(view.driver.lineage[proposal].config)[0],
                 view.spec.environment.model_dump(mode="json", exclude_defaults=True),
                 tuple((step, _full(view, config)) for step, config in view.driver.lineage.schedule(proposal)),
                 tested.get(proposal),
@@ -90,17 +93,26 @@ def render(found: Sequence[Candidate], style: str) -> str:
             after = f", from step {step}" if len(candidate.schedule) > 1 else ""
             if len(found) > 1 or after:
                 lines.append(f"# {candidate.title}{after}")
-            lines.append(flags(config) if style == "cli" else arguments(candidate.trainer, config))
+            lines.append(arguments(candidate.trainer, config, candidate.horizon, style))
     return "\n".join(lines)
 
 
-def arguments(trainer: str, config: Mapping[str, Any]) -> str:
-    """The configuration as Python keyword arguments: of the library's constructor where the trainer has one."""
-    if trainer.startswith("sb3/"):
+def arguments(trainer: TrainerSpec, config: Mapping[str, Any], horizon: int, style: str = "kwargs") -> str:
+    """The configuration as keyword arguments or, with `cli`, as flags: of the library's own where the trainer has one.
+
+    What is no argument of the library follows as a comment, and so does what schedules do over `horizon` steps.
+    """
+    if trainer.name.startswith("sb3/") and style == "kwargs":
         from autorl.report.sb3_arguments import constructor_arguments
 
-        return constructor_arguments(trainer, config)
-    return keyword_arguments(config)
+        return constructor_arguments(trainer.name, config)
+    write, comment = (flags if style == "cli" else keyword_arguments), ""
+    if trainer.name.startswith("trl/") and trainer.name != "trl/ppo":
+        from autorl.trainers.trl.arguments import trl_arguments
+
+        found = trl_arguments(trainer, config, horizon)
+        config, comment = found.values, "  # " + "; ".join(found.notes) if found.notes else ""
+    return write(config) + comment
 
 
 def keyword_arguments(config: Mapping[str, Any]) -> str:
@@ -128,6 +140,10 @@ def _full(view: StudyView, config: Config) -> Config:
     """The hyperparameters the trainer trains with: its own values under the configuration's."""
     names = view.spec.search_space.names
     trainer, own = view.spec.trainer_for(Config({name: config[name] for name in names if name in config}))
+    if trainer.name.startswith("trl/"):
+        from autorl.trainers.trl.arguments import all_values
+
+        return all_values(trainer, own)
     if not trainer.name.startswith(("sb3/", "population/")):
         return own  # the options of other trainers are no hyperparameters
     from autorl.trainers.sb3.settings import OPTIONS
@@ -141,7 +157,7 @@ def _document(candidate: Candidate) -> dict[str, Any]:
         "label": candidate.label,
         "test": None,
         "tuning": {"value": candidate.tuning, "n_seeds": candidate.n_seeds},
-        "trainer": candidate.trainer,
+        "trainer": candidate.trainer.name,
         "environment": dict(candidate.environment),
         "steps": candidate.until,
         "configuration": plain(candidate.schedule[-1][1]),

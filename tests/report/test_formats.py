@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from autorl.report.formats import arguments, flags, keyword_arguments
-from autorl.types import Config
+from autorl.types import Config, TrainerSpec
 
 CONFIG = Config({"learning_rate": 3e-4, "layers": (64, 64), "kind": "it's", "norm": True, "clip": None, "lr.end": 1e-6})
 
@@ -29,14 +29,14 @@ def test_flags_are_parsed_back_by_argparse():
 
 
 def test_other_trainers_get_their_own_names():
-    assert arguments("command", Config(net_arch=(64,))) == "net_arch=[64]"
+    assert arguments(TrainerSpec("command"), Config(net_arch=(64,)), 1000) == "net_arch=[64]"
 
 
 def test_sb3_arguments_are_those_of_the_constructor():
     sb3 = pytest.importorskip("stable_baselines3")
     torch = pytest.importorskip("torch")
     config = Config({"learning_rate": 3e-4, "n_steps": 64, "n_envs": 4, "net_arch": (32, 32), "activation": "relu"})
-    line = arguments("sb3/ppo", config)
+    line = arguments(TrainerSpec("sb3/ppo"), config, 1000)
     code, _, comment = line.partition("  # ")
     assert comment == "not arguments of the constructor: n_envs=4"
     model = eval(f"sb3.PPO('MlpPolicy', 'CartPole-v1', {code})", {"sb3": sb3, "torch": torch})
@@ -52,7 +52,7 @@ def test_sb3_schedules_are_functions_of_the_progress_remaining(shape):
     from autorl.space import schedule_function
 
     config = Config({"learning_rate": 1e-3, "learning_rate.shape": shape, "learning_rate.end": 1e-5})
-    code = arguments("sb3/ppo", config)
+    code = arguments(TrainerSpec("sb3/ppo"), config, 1000)
     value = eval(f"dict({code})", {"math": math})["learning_rate"]
     ours = schedule_function(config, "learning_rate")
     for progress in (0.0, 0.3, 1.0):
@@ -63,4 +63,6 @@ def test_sb3_schedules_are_functions_of_the_progress_remaining(shape):
 def test_an_sb3_schedule_the_constructor_cannot_take_is_named():
     pytest.importorskip("stable_baselines3")
     config = Config({"gamma": 0.9, "gamma.shape": "linear", "gamma.end": 0.99, "n_steps": 8})
-    assert arguments("sb3/ppo", config).startswith("n_steps=8  # not arguments of the constructor: gamma=0.9, ")
+    assert arguments(TrainerSpec("sb3/ppo"), config, 1000).startswith(
+        "n_steps=8  # not arguments of the constructor: gamma=0.9, "
+    )

@@ -1,0 +1,89 @@
+"""A configuration as the arguments of TRL's own configuration class, to train with TRL elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from autorl.trainers._shared import plain
+from autorl.trainers.trl.methods import find
+from autorl.trainers.trl.settings import DEFAULTS, Settings
+from autorl.trainers.trl.shell import OPTIONS
+from autorl.types import Config, InputError, TrainerSpec
+
+_OF_TASK = ("max_completion_length", "max_new_tokens")
+_DECAYS = {"linear": ("polynomial", "lr_end", {"power": 1.0}), "cosine": ("cosine_with_min_lr", "min_lr", {})}
+"""Which scheduler of transformers decays as a schedule does, and what it calls the value at the end."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """What a run was trained with, for a library's own class.
+
+    Attributes:
+        owner: the class, e.g. `RLOOConfig`.
+        values: by argument.
+        notes: what is no argument of it, and what its schedules do, in words.
+    """
+
+    owner: str
+    values: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def all_values(trainer: TrainerSpec, config: Mapping[str, Any]) -> Config:
+    """Every hyperparameter a run of `trainer` is given: the configuration over its own values over our defaults."""
+    own = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
+    defaults = {} if trainer.name == "trl/ppo" else DEFAULTS
+    rest = {name: value for name, value in {**defaults, **own}.items() if name not in config}
+    return Config({**config, **rest})
+
+
+def trl_arguments(trainer: TrainerSpec, config: Mapping[str, Any], horizon: int) -> Arguments:
+    """The configuration of a run of `horizon` optimizer steps as arguments of the method's configuration class in TRL.
+
+    A decay of the learning rate is given as the scheduler of transformers that does the same. Other schedules TRL
+    cannot follow: their argument is the value at the start, and a note says how it goes on.
+
+    Raises:
+        InputError: TRL is not installed, or has no such method.
+    """
+    method = find(trainer.name.partition("/")[2], trainer.kwargs.get("data"))
+    settings = Settings(method, {}, all_values(trainer, config))
+    try:
+        _, owner = method.classes()
+    except ImportError as error:
+        raise InputError('the names of its arguments are read from TRL: pip install "autorl[rlhf]"') from error
+    fields = {field.name for field in dataclasses.fields(owner)}
+    translated = settings.translated(settings.at(0, horizon))
+    steps = -(-horizon // settings.stride) * settings.stride
+    values = {name: value for name, value in translated.items() if name in fields} | {"max_steps": steps}
+    if trainer.kwargs.get("device", "cpu") == "cpu":
+        values["bf16"] = False  # TRL's default is half precision
+    notes = []
+    for name in settings.scheduled:
+        decay = _decay(settings.values, steps) if name == "learning_rate" and steps == horizon else {}
+        values |= decay
+        notes.append(_in_words(settings.values, name, horizon, "" if decay else f", which {owner.__name__} cannot say"))
+    other = [f"{name}={plain(value)!r}" for name, value in translated.items() if name not in fields]
+    notes += [f"not arguments of {owner.__name__}: {', '.join(other)}"] if other else []
+    notes += [f"{name} is the task's" for name in _OF_TASK if name in fields]
+    return Arguments(owner.__name__, values, tuple(notes))
+
+
+def _decay(values: Mapping[str, Any], steps: int) -> dict[str, Any]:
+    """The schedule of the learning rate as a scheduler of transformers; empty where none does the same.
+
+    That is where the learning rate rises, or is changed by a scheduler the configuration names.
+    """
+    warm = any(values.get(name) for name in ("warmup_steps", "warmup_ratio"))
+    if warm or values["lr_scheduler_type"] != "constant" or values["learning_rate.end"] >= values["learning_rate"]:
+        return {}
+    kind, end, further = _DECAYS[values["learning_rate.shape"]]
+    return {"lr_scheduler_type": kind, "lr_scheduler_kwargs": {end: values["learning_rate.end"], **further}}
+
+
+def _in_words(values: Mapping[str, Any], name: str, horizon: int, suffix: str) -> str:
+    shape, start, end = values[f"{name}.shape"], values[name], values[f"{name}.end"]
+    return f"{name} goes from {start!r} to {end!r} by step {horizon} ({shape}){suffix}"
