@@ -242,11 +242,57 @@ def test_a_bad_override_is_an_input_error(tmp_path, key, value, message):
 
 
 def test_a_function_has_one_step_and_one_value():
-    study = {"trainer": "python:m:f", "space": yaml.safe_load(BASE)["space"], "budget": {"runs": 1}}
+    study = {"trainer": "python:m:f", "space": yaml.safe_load(BASE)["space"], "budget": {"runs": 3}}
     spec = load_spec(study)
     assert (spec.fidelity.steps, spec.objective[0].metric) == (1, "value")
     assert load_spec(study, {"objective.direction": "minimize"}).objective[0].metric == "value"
     assert load_spec(study | {"objective": {"metric": "acc"}}).objective[0].metric == "acc"
+
+
+# -- budgets that train nothing --------------------------------------------------------------------------------------
+
+TOO_SMALL = [
+    ({"budget": {"runs": 2}}, "budget.runs: 2 is less than one proposal (3 seeds = 3 runs)"),
+    ({"budget": {"runs": 0.5}, "seeds": {"tuning": 1}}, "0.5 is less than one proposal (1 seed = 1 run)"),
+    ({"budget": {"environment_steps": 299}}, "299 is less than one proposal (3 seeds of 100 steps = 300 steps)"),
+    (
+        {"budget": {"runs": 0.5}, "optimizer": {"name": "random", "stop": "median", "rungs": 4}},
+        "0.5 is less than one proposal (3 seeds to step 25 of 100 = 0.75 runs)",
+    ),
+    (
+        {"budget": {"environment_steps": 11}, "optimizer": {"name": "hyperband", "eta": 3, "rungs": 3}},
+        "11 is less than one proposal (3 seeds to step 12 of 100 = 36 steps)",
+    ),
+    (
+        {"budget": {"runs": 1.5}, "evaluation": {"seeds": "racing", "min": 2}},
+        "1.5 is less than one proposal (2 seeds = 2 runs)",
+    ),
+]
+ENOUGH = [
+    {"budget": {"runs": 3}},
+    {"budget": {"environment_steps": 300}},
+    {"budget": {"runs": 1}, "evaluation": {"seeds": "racing"}},
+    {"budget": {"runs": 0.75}, "optimizer": {"name": "random", "stop": "median", "rungs": 4}},
+    {"budget": {"configurations": 1}},
+    {"budget": {"hours": 1e-6}},
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), TOO_SMALL)
+def test_a_budget_below_one_proposal_is_refused(changes, message):
+    with pytest.raises(InputError) as error:
+        load_spec(yaml.safe_load(BASE) | changes)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("changes", ENOUGH)
+def test_a_budget_that_pays_for_one_proposal_is_enough(changes):
+    spec = load_spec(yaml.safe_load(BASE) | changes)
+    assert thaw(spec.freeze(), "study.yaml").budget == spec.budget
+
+
+def test_an_evaluation_a_step_is_the_default_of_a_short_run():
+    assert load_spec(yaml.safe_load(BASE), {"fidelity.steps": 3}).evaluation_steps == (1, 2, 3)
 
 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
@@ -258,6 +304,12 @@ ADDED = [
     ("executor: {workes: 3}", "executor.workes", "did you mean 'workers'"),
     ("objective: [{metric: a}, {metrc: b}]", "objective[1].metrc", "did you mean 'metric'"),
     ("seeds: {tuning: [1, 2], test: [2, 3]}", "seeds", "in both tuning and test"),
+    ("objective: {reduce: mean_last(50)}", "objective.reduce", "a run with 10 evaluations"),
+    ("objective: [{reduce: auc}, {reduce: mean_last(11)}]", "objective[1].reduce", "a run with 10 evaluations"),
+    ("path: /nonexistent", "path", "no such folder"),
+    ("name: ''", "name", "expected a name"),
+    ("optimizer: {name: tpe, stop: median, rungs: 11}", "optimizer.rungs", "11 rungs of a run with 10 evaluations"),
+    ("evaluation: {seeds: racing, min: 3, max: 2}", "evaluation.max", "2 is below evaluation.min, 3"),
     ("seeds: {tuning: 0}", "seeds.tuning", "greater than or equal to 1"),
     ("seeds: {tuning: [-1]}", "seeds.tuning", "got -1"),
     ("seeds: {test: [1, 1]}", "seeds.test", "listed twice"),
@@ -314,6 +366,8 @@ def test_a_mistake_is_one_line_with_file_line_key_and_what_is_allowed(tmp_path, 
         ("steps: 100", "steps: 0", 5, "fidelity.steps", "got 0"),
         ("steps: 100", "steps: 1.5", 5, "fidelity.steps", "got 1.5"),
         ("steps: 100", "steps: many", 5, "fidelity.steps", "got 'many'"),
+        ("{steps: 100}", "{steps: 3, evaluations: 5}", 5, "fidelity.evaluations", "5 evaluations in 3 steps"),
+        ("{runs: 8}", "{runs: 2}", 6, "budget.runs", "2 is less than one proposal (3 seeds = 3 runs)"),
         ("{runs: 8}", "{runs: -8}", 6, "budget.runs", "got -8"),
         ("{runs: 8}", "{runs: .inf}", 6, "budget.runs", "finite"),
         ("{runs: 8}", "{runs: 8, hours: 2}", 6, "budget", "got ['runs', 'hours']"),

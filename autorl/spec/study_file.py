@@ -42,6 +42,7 @@ from autorl.space import (
     unknown_key,
 )
 from autorl.space.canonical import jsonable
+from autorl.spec.checks import check_budget, check_evaluations, check_names_and_places, check_racing
 from autorl.spec.sections import (
     AlgorithmSection,
     BudgetSection,
@@ -65,8 +66,8 @@ from autorl.spec.sections import (
     WarmStartSection,
     Whole,
 )
-from autorl.trainers import REPLAYING, step_unit
-from autorl.types import Config, FrozenMap, InputError, TrainerSpec
+from autorl.trainers import REPLAYING
+from autorl.types import Config, FrozenMap, InputError, TrainerSpec, step_unit
 
 UNLIMITED = 10**9  # configurations: the budget of an embedded search, which ends when its caller stops asking
 
@@ -117,8 +118,6 @@ class Spec(Section):
             raise ValueError("needs `space` beside `trainer`; `algorithms` bring their own")
         if not self.objective:
             raise ValueError("`objective` needs at least one entry")
-        if self.evaluation.max is not None and self.evaluation.max < self.evaluation.min:
-            raise ValueError("`evaluation.max` is below `evaluation.min`")
         return self
 
     # -- resolved: what the rest of the package asks for -----------------------------------------------------------
@@ -262,8 +261,13 @@ def load_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, An
     _pin_files(data)
     spec = _validated(data, document)
     spec._document = document
-    _check_resolved(spec, document)
-    return _with_starts(spec, document)
+    _check_resolved(spec, document, data)
+    spec = _with_starts(spec, document)
+    try:
+        check_budget(spec)
+    except InputError as error:
+        raise (document.located(error) if error.file is None else error) from None
+    return spec
 
 
 def thaw(text: str, file: str) -> Spec:
@@ -372,13 +376,12 @@ def _pin_files(data: dict[str, Any]) -> None:
             environment["kwargs"] = pinned(kwargs, str(data["path"]))
 
 
-def _check_resolved(spec: Spec, document: Document) -> None:
-    """What a model cannot check: seeds and space, so that their errors come before any training."""
+def _check_resolved(spec: Spec, document: Document, data: Mapping[str, Any]) -> None:
+    """What a model cannot check: seeds, space and keys together, so that their errors come before any training."""
     try:
-        plan = spec.plan
-        if spec.evaluation.seeds == "racing" and max(spec.evaluation.max or 1, spec.evaluation.min) > len(plan.tuning):
-            message = f"racing up to more seeds than the {len(plan.tuning)} in seeds.tuning"
-            raise InputError(message, key="evaluation")
+        check_names_and_places(spec)
+        check_racing(spec)
+        check_evaluations(spec, data)
         _space_located(spec, document)
     except InputError as error:
         raise (document.located(error) if error.file is None else error) from None

@@ -36,6 +36,11 @@ class Reduction:
         """The reduction of a curve of shape (evaluations,); ValueError if empty, not finite, or of other rank."""
         return float(self.stacked(as_vector(curve, "curve")))
 
+    @property
+    def window(self) -> int | None:
+        """How many of the last evaluations it is of; None for one evaluation or all."""
+        return int(self.stacked.keywords["k"]) if isinstance(self.stacked, partial) else None
+
     def position(self, curve: npt.ArrayLike) -> int:
         """Index of the evaluation the value is read at: the first maximum for `best`, else the last evaluation."""
         values = as_vector(curve, "curve")

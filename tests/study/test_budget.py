@@ -14,13 +14,18 @@ def steps_trained(study, role="tuning"):
     return study.store.query("SELECT COALESCE(SUM(environment_steps), 0) FROM runs WHERE seed_role = ?", (role,))[0][0]
 
 
+def with_runs(runs):
+    """A study whose budget is less than its own optimizer could use, for a scripted one."""
+    spec = toy_spec()
+    return spec.model_copy(update={"budget": spec.budget.model_copy(update={"runs": runs})})
+
+
 @pytest.mark.parametrize(
     ("budget", "tuning", "proposals"),
     [
         ({"runs": 8}, 1, 8),
         ({"runs": 8}, 3, 2),
         ({"runs": 9}, 3, 3),
-        ({"runs": 0.5}, 1, 0),
         ({"configurations": 5}, 3, 5),
         ({"environment_steps": 700}, 1, 7),
         ({"environment_steps": 799}, 1, 7),
@@ -30,19 +35,24 @@ def steps_trained(study, role="tuning"):
 def test_full_length_proposals(monkeypatch, budget, tuning, proposals):
     optimizer = Scripted(lambda number, seen: full(number / 20))
     study = study_with(monkeypatch, toy_spec(budget=budget, seeds={"tuning": tuning, "test": 0}), optimizer)
-    if proposals:
-        run(study)
-    else:
-        with pytest.raises(StudyError, match="no proposal was scored"):
-            run(study)
+    run(study)
     assert optimizer.count == proposals
     assert steps_trained(study) == proposals * tuning * 100
+
+
+def test_a_budget_below_the_first_proposal_scores_nothing(monkeypatch):
+    """A study file that says so is refused when it is read; an optimizer may still ask for more than there is."""
+    optimizer = Scripted(lambda number, seen: full(number / 20))
+    study = study_with(monkeypatch, with_runs(0.5), optimizer)
+    with pytest.raises(StudyError, match="no proposal was scored"):
+        run(study)
+    assert (optimizer.count, steps_trained(study)) == (0, 0)
 
 
 @pytest.mark.parametrize(("runs", "proposals"), [(2.3, 23), (0.7, 7), (1.1, 11), (0.3, 3), (2.35, 23)])
 def test_short_proposals_use_up_a_fractional_budget_exactly(monkeypatch, runs, proposals):
     optimizer = Scripted(lambda number, seen: full(number / 40, until=10))
-    study = study_with(monkeypatch, toy_spec(budget={"runs": runs}), optimizer)
+    study = study_with(monkeypatch, with_runs(runs), optimizer)
     run(study)
     assert optimizer.count == proposals
     assert steps_trained(study) == proposals * 10

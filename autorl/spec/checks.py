@@ -1,0 +1,107 @@
+"""What no single key of a study file can tell: keys that contradict each other, and budgets that can train nothing.
+
+Only a study file that is read is checked. A study that was stored is taken as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autorl import optimizers
+from autorl.seeds import generator
+from autorl.statistics.reductions import parse_reduction
+from autorl.types import InputError, Proposal
+
+if TYPE_CHECKING:
+    from autorl.spec.study_file import Spec
+
+
+def check_names_and_places(spec: Spec) -> None:
+    """Raise `InputError` for a study without a name, or modules from a folder that is not there."""
+    if not spec.name.strip():
+        raise InputError("expected a name: it is the study's folder below studies/", key="name")
+    if spec.path is not None and not Path(spec.path).is_dir():
+        raise InputError(f"no such folder: {spec.path}", key="path")
+
+
+def check_evaluations(spec: Spec, data: Mapping[str, Any]) -> None:
+    """Raise `InputError` where more evaluations are asked for than a run can have, or more of them than it has.
+
+    Args:
+        spec: the study.
+        data: the study file as written; what it leaves out has a default that gives way.
+    """
+    steps, evaluations = spec.fidelity.steps, spec.fidelity.evaluations
+    if "evaluations" in spec.fidelity.model_fields_set and evaluations > steps:
+        message = f"{evaluations} evaluations in {steps} steps: expected at most one a step"
+        raise InputError(message, key="fidelity.evaluations")
+    have = len(spec.evaluation_steps)
+    for number, objective in enumerate(spec.objective):
+        wanted = parse_reduction(objective.reduce).window
+        if wanted is not None and wanted > have:
+            place = f"objective[{number}]" if isinstance(data.get("objective"), list) else "objective"
+            message = (
+                f"{objective.reduce} of a run with {have} evaluations (fidelity.evaluations): expected at most {have}"
+            )
+            raise InputError(message, key=f"{place}.reduce")
+    optimizer = data.get("optimizer")
+    rungs = optimizer.get("rungs") if isinstance(optimizer, Mapping) else None
+    if spec.optimizer.stop is not None and rungs is not None and rungs > have:
+        message = f"{rungs} rungs of a run with {have} evaluations (fidelity.evaluations): expected at most {have}"
+        raise InputError(message, key="optimizer.rungs")
+
+
+def check_racing(spec: Spec) -> None:
+    """Raise `InputError` for a race from more seeds than it may end with, or to more than there are."""
+    section, have = spec.evaluation, len(spec.plan.tuning)
+    if section.max is not None and section.max < section.min:
+        raise InputError(f"{section.max} is below evaluation.min, {section.min}", key="evaluation.max")
+    if section.seeds == "racing" and max(section.max or 1, section.min) > have:
+        raise InputError(f"racing up to more seeds than the {have} in seeds.tuning", key="evaluation")
+
+
+def check_budget(spec: Spec) -> None:
+    """Raise `InputError` if the budget does not pay for the first proposal on its first seeds: nothing would train."""
+    budget, steps, seeds = spec.budget, spec.fidelity.steps, len(spec.policy().first)
+    if budget.runs is not None:
+        key, given, have = "budget.runs", f"{budget.runs:g}", round(budget.runs * steps, 6)
+    elif budget.environment_steps is not None:
+        key, given, have = "budget.environment_steps", str(budget.environment_steps), float(budget.environment_steps)
+    else:
+        return
+    if have >= steps * seeds:  # no proposal costs more; what follows may need another package
+        return
+    first = _first_length(spec)
+    if have < first * seeds:
+        in_runs, whole = budget.runs is not None, first == steps
+        length = (f" of {steps} steps" * (not in_runs)) if whole else f" to step {first} of {steps}"
+        cost = _counted(first * seeds / steps, "run") if in_runs else _counted(first * seeds, "step")
+        raise InputError(f"{given} is less than one proposal ({_counted(seeds, 'seed')}{length} = {cost})", key=key)
+
+
+def _counted(count: float, noun: str) -> str:
+    return f"{count:.12g} {noun}{'' if count == 1 else 's'}"
+
+
+def _first_length(spec: Spec) -> int:
+    """Steps of the first proposal the optimizer would make; it decides nothing else here."""
+    options = spec.optimizer.options
+    options |= {} if spec.optimizer.stop is None else {"stop": spec.optimizer.stop}
+    options |= {} if spec.optimizer.rungs is None else {"rungs": spec.optimizer.rungs}
+    if not optimizers.find(spec.optimizer.name).partial and spec.optimizer.stop is None:
+        return spec.fidelity.steps
+    space = spec.search_space
+    optimizer = optimizers.make(
+        spec.optimizer.name,
+        space,
+        horizon=spec.fidelity.steps,
+        budget=spec.full_runs,
+        n_objectives=len(spec.objective),
+        changeable=space.changeable,
+        initial=[space.config(config) for config in spec.starts],
+        **options,
+    )
+    answer = optimizer.ask(generator(spec.seed, "ask", 0))
+    return answer.until if isinstance(answer, Proposal) else spec.fidelity.steps
