@@ -91,6 +91,8 @@ def render(found: Sequence[Candidate], style: str) -> str:
     for candidate in found:
         for step, config in candidate.schedule:
             after = f", from step {step}" if len(candidate.schedule) > 1 else ""
+            if candidate.until < candidate.horizon:
+                after += f", trained until step {candidate.until} of {candidate.horizon}"
             if len(found) > 1 or after:
                 lines.append(f"# {candidate.title}{after}")
             lines.append(arguments(candidate.trainer, config, candidate.horizon, style))

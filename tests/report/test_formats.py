@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from autorl.report.formats import arguments, flags, keyword_arguments
+from autorl.report.formats import Candidate, arguments, flags, keyword_arguments, render
 from autorl.types import Config, TrainerSpec
 
 CONFIG = Config({"learning_rate": 3e-4, "layers": (64, 64), "kind": "it's", "norm": True, "clip": None, "lr.end": 1e-6})
@@ -26,6 +26,18 @@ def test_flags_are_parsed_back_by_argparse():
     found = vars(parser.parse_args(shlex.split(flags(CONFIG))))
     expected = {"learning_rate": 3e-4, "layers": [64, 64], "kind": "it's", "norm": "True", "lr.end": 1e-6}
     assert found == expected
+
+
+def test_a_run_that_was_shorter_than_a_full_one_says_so():
+    def lines(until):
+        one = Candidate(3, "incumbent", 0.5, 2, until, 100, TrainerSpec("command"), {}, ((0, Config(x=1)),), None)
+        return render([one], "kwargs").splitlines()
+
+    assert lines(100) == ["x=1"]
+    title, config = lines(25)
+    assert title.startswith("# proposal 3 (incumbent): ")
+    assert title.endswith(", trained until step 25 of 100")
+    assert config == "x=1"
 
 
 def test_other_trainers_get_their_own_names():
