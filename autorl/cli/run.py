@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,7 +96,15 @@ def resume(
     except BaseException:
         study.close()
         raise
-    drive(study, workers=workers, as_json=as_json, quiet=quiet)
+    proposed = _proposals(study)
+
+    def say_if_nothing_came_of_it() -> None:
+        if more is not None and _proposals(study) == proposed and not study.driver.exhausted:
+            left = (study.driver.budget_steps - study.driver.charged_steps) / study.spec.fidelity.steps
+            text = f"--runs +{more:g} trained nothing: the next proposal costs more than the {left:g} full runs left"
+            typer.echo(f"autorl: {text}; add more", err=True)
+
+    drive(study, workers=workers, as_json=as_json, quiet=quiet, afterwards=say_if_nothing_came_of_it)
 
 
 def on_test_seeds(
@@ -178,9 +186,15 @@ def print_plan(spec: Spec, folder: Path, *, as_json: bool) -> None:
 
 
 def drive(
-    study: Study, *, workers: int | None = None, search: bool = True, as_json: bool = False, quiet: bool = False
+    study: Study,
+    *,
+    workers: int | None = None,
+    search: bool = True,
+    as_json: bool = False,
+    quiet: bool = False,
+    afterwards: Callable[[], None] | None = None,
 ) -> None:
-    """Run a study to its end, show how it goes, print the result, close it.
+    """Run a study to its end, show how it goes, print the result, say what there is to say `afterwards`, close it.
 
     Ctrl-C stops it where it is, says how to go on, and exits with 130.
     """
@@ -188,6 +202,8 @@ def drive(
         result = run_study(study, workers=workers, search=search, as_json=as_json, quiet=quiet)
         print_result(result, study, as_json=as_json)
         _say_if_exhausted(study)
+        if afterwards is not None:
+            afterwards()
     except KeyboardInterrupt:
         typer.echo(
             f"autorl: interrupted; every finished segment is kept: go on with `autorl resume {study.store.folder}`",
@@ -241,6 +257,10 @@ def _say_if_ended_early(study: Study) -> None:
 
     if study.tests.candidates and not spent(study.spec, study.driver):
         typer.echo(f"autorl: {UNSPENT}", err=True)
+
+
+def _proposals(study: Study) -> int:
+    return int(study.store.query("SELECT COUNT(*) FROM proposals")[0][0])
 
 
 def _say_if_exhausted(study: Study) -> None:

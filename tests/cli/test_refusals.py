@@ -1,0 +1,35 @@
+"""Small mistakes at the command line: each is one line and exit code 2, and nothing is made or lost."""
+
+import pytest
+from cli_support import autorl, finished_study, query, study_file
+
+
+def refused(*arguments):
+    """What a command says that exits with 2; one line."""
+    with pytest.MonkeyPatch.context() as patch:
+        from autorl.cli import main
+
+        patch.setattr("sys.argv", ["autorl", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 2
+    return ended
+
+
+def test_a_budget_below_one_proposal_is_refused_before_a_folder_is_made(tmp_path, capsys):
+    file = study_file(tmp_path, budget={"runs": 1})
+    for option in ((), ("--dry-run",)):
+        refused("tune", file, "--out", tmp_path / "out", *option)
+        assert capsys.readouterr().err == (
+            f"autorl: {file}:39: budget.runs: 1 is less than one proposal (2 seeds = 2 runs)\n"
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_extension_that_pays_for_nothing_says_so(tmp_path):
+    folder = finished_study(tmp_path)
+    said = autorl("resume", folder, "--runs", "+1", "--quiet").stderr
+    assert "--runs +1 trained nothing: the next proposal costs more than the 1 full runs left; add more" in said
+    said = autorl("resume", folder, "--runs", "+1", "--quiet").stderr
+    assert "trained nothing" not in said
+    assert query(folder, "SELECT COUNT(*) FROM proposals") == [(9,)]
