@@ -83,7 +83,7 @@ def space_study(name: str, environment: Any = None) -> dict[str, Any]:
     trainer = f"{folder}/{last.split('-')[0]}" if folder else last.split("-")[0]
     study: dict[str, Any] = {
         "name": name.replace("/", "-"),
-        "trainer": trainer,
+        "trainer": _TRAINERS.get(trainer, trainer),
         "space": name,
         "fidelity": {"steps": 100_000},
         "budget": {"runs": 96},
@@ -93,6 +93,9 @@ def space_study(name: str, environment: Any = None) -> dict[str, Any]:
         if environment in tasks() and environment != "files" and _is_space(f"{name}-tiny"):
             study["space"] = f"{name}-tiny"
     return study | ({"environment": environment} if environment is not None else {})
+
+
+_TRAINERS = {"trl/simpo": "trl/cpo"}  # spaces that are named after a loss of their trainer
 
 
 def _is_space(name: str) -> bool:

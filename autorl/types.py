@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ProposalId: TypeAlias = int
 SegmentId: TypeAlias = str
 SeedRole: TypeAlias = Literal["tuning", "test"]
+StepUnit: TypeAlias = Literal["environment_steps", "optimizer_steps"]
 
 
 class AutorlError(Exception):
@@ -108,6 +109,17 @@ class TrainerSpec:
 
     name: str
     kwargs: FrozenMap = field(default_factory=FrozenMap)
+
+
+def step_unit(trainers: Iterable[str]) -> StepUnit | None:
+    """What the trainers of these names count as a step; None if that is the user's affair, or they differ."""
+    units: dict[str, StepUnit] = {
+        "sb3": "environment_steps",
+        "population": "environment_steps",
+        "trl": "optimizer_steps",
+    }
+    found = {units.get(name.partition("/")[0]) for name in trainers}
+    return found.pop() if len(found) == 1 else None
 
 
 @dataclass(frozen=True)

@@ -170,24 +170,24 @@ FUNCTIONS = {
     "a trainer that raises": (
         "raise RuntimeError('no such thing')",
         1,
-        "the first 3 proposals crashed.*RuntimeError: no such thing",
+        "the first 3 proposals failed.*RuntimeError: no such thing",
     ),
     "a trainer that returns NaN": ("return float('nan')", 1, "no proposal was scored"),
-    "a trainer that returns text": ("return 'good'", 1, "crashed.*not a number"),
-    "a trainer that returns nothing": ("return None", 1, "crashed.*returned nothing"),
-    "a metric that is never reported": ("return {'other': 1.0}", 1, "crashed.*value.*reported other"),
-    "a trainer that hangs": ("import time; time.sleep(60)", 1, "no proposal was scored"),
+    "a trainer that returns text": ("return 'good'", 1, "3 proposals failed.*not a number"),
+    "a trainer that returns nothing": ("return None", 1, "3 proposals failed.*returned nothing"),
+    "a metric that is never reported": ("return {'other': 1.0}", 1, "3 proposals failed.*value.*reported other"),
+    "a trainer that hangs": ("import time; time.sleep(60)", 1, "the first 3 proposals failed, the last with: "),
     "a trainer that takes too much memory": (
         "x = bytearray(600 * 2**20); import time; time.sleep(30)",
         1,
-        "no proposal was scored",
+        "the first 3 proposals failed, the last with: ",
     ),
     "a trainer that kills itself": (
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
         1,
-        "no proposal was scored",
+        "the first 3 proposals failed, the last with: ",
     ),
-    "a trainer that exits": ("import sys; sys.exit(3)", 1, "no proposal was scored"),
+    "a trainer that exits": ("import sys; sys.exit(3)", 1, "the first 3 proposals failed, the last with: "),
 }
 
 

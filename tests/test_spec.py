@@ -308,7 +308,7 @@ ADDED = [
     ("objective: [{reduce: auc}, {reduce: mean_last(11)}]", "objective[1].reduce", "a run with 10 evaluations"),
     ("path: /nonexistent", "path", "no such folder"),
     ("name: ''", "name", "expected a name"),
-    ("optimizer: {name: tpe, stop: median, rungs: 11}", "optimizer.rungs", "11 rungs of a run with 10 evaluations"),
+    ("optimizer: {name: tpe, stop: median, rungs: 101}", "optimizer.rungs", "101 rungs in 100 steps"),
     ("evaluation: {seeds: racing, min: 3, max: 2}", "evaluation.max", "2 is below evaluation.min, 3"),
     ("seeds: {tuning: 0}", "seeds.tuning", "greater than or equal to 1"),
     ("seeds: {tuning: [-1]}", "seeds.tuning", "got -1"),

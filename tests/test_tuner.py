@@ -261,5 +261,5 @@ def test_a_function_that_raises_ends_the_study():
     def broken(config, *, seed):
         raise ZeroDivisionError("no")
 
-    with pytest.raises(StudyError, match="the first 3 proposals crashed, the last with: ZeroDivisionError: no"):
+    with pytest.raises(StudyError, match="the first 3 proposals failed, the last with: ZeroDivisionError: no"):
         tune(broken, SPACE, runs=30)

@@ -24,8 +24,7 @@ from autorl.space import Space, compile_algorithms, load_space, parse_document
 from autorl.store.provenance import package
 from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
-from autorl.trainers import step_unit
-from autorl.types import FrozenMap, InputError
+from autorl.types import FrozenMap, InputError, step_unit
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -48,8 +48,8 @@ def check_evaluations(spec: Spec, data: Mapping[str, Any]) -> None:
             raise InputError(message, key=f"{place}.reduce")
     optimizer = data.get("optimizer")
     rungs = optimizer.get("rungs") if isinstance(optimizer, Mapping) else None
-    if spec.optimizer.stop is not None and rungs is not None and rungs > have:
-        message = f"{rungs} rungs of a run with {have} evaluations (fidelity.evaluations): expected at most {have}"
+    if spec.optimizer.stop is not None and rungs is not None and rungs > steps:
+        message = f"{rungs} rungs in {steps} steps: expected at most one a step"
         raise InputError(message, key="optimizer.rungs")
 
 

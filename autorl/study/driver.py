@@ -38,7 +38,8 @@ from autorl.types import (
     Wait,
 )
 
-_FIRST_CRASHES = 3  # so many crashes before any success mean that the study itself is wrong
+_FIRST_FAILURES = 3  # so many before any success mean that the study itself is wrong
+_HOPELESS = (Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.LOST)  # a run that diverged is a configuration
 
 
 @dataclass
@@ -90,7 +91,7 @@ class Driver:
         self._charged: set[tuple[ProposalId, int]] = set()
         self._begun = 0
         self._waiting = False
-        self._crashes = 0
+        self._failures = 0
 
     def replay(self, recorded: Recorded) -> None:
         """Take one stored event. Segments without an outcome are handed out again by `advance`."""
@@ -105,7 +106,7 @@ class Driver:
             case "budget":
                 self.extra_runs += body["runs"]
             case "gave_up":
-                self._crashes = 0
+                self._failures = 0
             case kind:
                 self.work.replay(kind, body)
 
@@ -193,10 +194,10 @@ class Driver:
 
     def _turn(self) -> bool:
         """Make one decision. False when an outcome is needed first, or all is decided."""
-        if self._crashes >= _FIRST_CRASHES:
+        if self._failures >= _FIRST_FAILURES:
             self._store.append("gave_up", {"message": self.last_failure})
-            self._crashes = 0
-            raise StudyError(f"the first {_FIRST_CRASHES} proposals crashed, the last with: {self.last_failure}")
+            self._failures = 0
+            raise StudyError(f"the first {_FIRST_FAILURES} proposals failed, the last with: {self.last_failure}")
         item = self._next_item()
         if item is not None:
             if not self._complete(item):
@@ -277,8 +278,8 @@ class Driver:
         if isinstance(event, Scored):
             self._worst.observe(event)
         else:
-            self.last_failure = event.message
-            self._crashes += event.kind is Status.CRASH and not self.ranking
+            self.last_failure = event.message or str(event.kind)
+            self._failures += event.kind in _HOPELESS and not self.ranking
         self.ranking.observe(event)
         self._optimizer.observe(event)
         self._upgrade_incumbent()

@@ -39,6 +39,10 @@ def _check(spec: Spec, load: Load) -> None:
     for algorithm, trainer in spec.trainers.items():
         prefix = f"{algorithm}." if algorithm else ""
         own = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+        conditional = {name.removeprefix(prefix) for name in spec.search_space.conditions}
+        for name in sorted(own & set(trainer.kwargs) - conditional):
+            message = "is searched by the space as well: take it out of one of them"
+            raise InputError(message, key=f"trainer.kwargs.{name}")
         loaded = load(trainer)
         loaded.check(spec.environment.resolve(), own)
         if isinstance(loaded, KnowsObjectives) and not spec.allow_proxy_selection:

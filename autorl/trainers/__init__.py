@@ -9,42 +9,40 @@ import importlib
 import importlib.util
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from autorl.types import InputError, Trainer, TrainerSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-__all__ = ["REPLAYING", "load", "names", "step_unit"]
+__all__ = ["REPLAYING", "load", "names"]
 
-StepUnit: TypeAlias = Literal["environment_steps", "optimizer_steps"]
 FUNCTION_PREFIX = "python:"
 REPLAYING = ("tabular", "surrogate")  # answer from a landscape, their option of this name, in microseconds
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """Where a trainer lives (`module:factory`, called with the spec), what it counts, and what it needs installed."""
+    """Where a trainer lives (`module:factory`, called with the spec), and the extra that brings its libraries."""
 
     target: str
     description: str
-    steps: StepUnit | None = None
     extra: str | None = None
     needs: tuple[str, ...] = ()
 
 
 def _sb3(description: str) -> _Entry:
-    return _Entry("autorl.trainers.sb3:make", description, "environment_steps", "sb3", ("torch", "stable_baselines3"))
+    return _Entry("autorl.trainers.sb3:make", description, "sb3", ("torch", "stable_baselines3"))
 
 
 def _trl(description: str) -> _Entry:
     needs = ("torch", "trl", "transformers", "datasets")
-    return _Entry("autorl.trainers.trl:make", description, "optimizer_steps", "rlhf", needs)
+    return _Entry("autorl.trainers.trl:make", description, "rlhf", needs)
 
 
 def _population(description: str) -> _Entry:
-    return _Entry("autorl.trainers.population:make", description, "environment_steps")
+    return _Entry("autorl.trainers.population:make", description)
 
 
 _TRAINERS: dict[str, _Entry] = {
@@ -108,12 +106,6 @@ def load(spec: TrainerSpec) -> Trainer:
     module, _, factory = entry.target.partition(":")
     make: Callable[[TrainerSpec], Trainer] = getattr(importlib.import_module(module), factory)
     return make(spec)
-
-
-def step_unit(names: Iterable[str]) -> StepUnit | None:
-    """What the trainers of these names count as a step; None if that is the user's affair, or they differ."""
-    found = {entry.steps for entry in map(_entry, names) if entry is not None}
-    return found.pop() if len(found) == 1 else None
 
 
 def _entry(name: str) -> _Entry | None:

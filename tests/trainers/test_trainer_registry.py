@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from autorl.trainers import load, names, step_unit
-from autorl.types import InputError, TrainerSpec
+from autorl.trainers import load, names
+from autorl.types import InputError, TrainerSpec, step_unit
 
 
 def test_every_trainer_has_one_line_for_people() -> None:

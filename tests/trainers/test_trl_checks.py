@@ -10,6 +10,7 @@ from autorl.spec import load_spec
 from autorl.study.setup import check, trainer_loader
 from autorl.trainers.trl.methods import find
 from autorl.trainers.trl.settings import Settings
+from autorl.tuner import space_study
 from autorl.types import InputError
 
 RATE = {"learning_rate": {"type": "float", "lower": 1e-5, "upper": 1e-3}}
@@ -21,7 +22,7 @@ def study(trainer="trl/rloo", task="letters-goldproxy", space=RATE, kwargs=None,
         "environment": task,
         "space": space,
         "fidelity": {"steps": 8},
-        "budget": {"runs": 2},
+        "budget": {"runs": 3},
     }
     spec = load_spec({**document, **more})
     check(spec, trainer_loader(spec))
@@ -62,7 +63,7 @@ def test_an_objective_that_is_not_given_is_one_the_method_reports(trainer, task,
 def test_the_objective_of_several_rlhf_algorithms_is_the_tasks_own():
     algorithms = {name: {"trainer": f"trl/{name}", "space": f"trl/{name}-tiny"} for name in ("rloo", "grpo")}
     document = {"algorithms": algorithms, "environment": "letters-goldproxy", "fidelity": {"steps": 8}}
-    assert load_spec({**document, "budget": {"runs": 2}}).objective[0].metric == "gold"
+    assert load_spec({**document, "budget": {"runs": 3}}).objective[0].metric == "gold"
 
 
 @pytest.mark.parametrize("option", [{"reward.signals": ["gold"]}, {"reward.gold.at_least": 0.1}])
@@ -113,6 +114,17 @@ def test_a_fixed_value_whose_partner_is_searched_is_left_to_the_space():
     batch = {"per_device_train_batch_size": {"choices": [42, 84]}}
     study(kwargs={"num_generations": 7}, space=batch)
     study("trl/cpo", kwargs={"loss_type": "simpo", "gamma_ratio": 0.5}, space={"beta": {**RATE["learning_rate"]}})
+
+
+def test_a_fixed_value_that_is_searched_too_is_refused_unless_it_fills_in_where_the_space_leaves_it_out():
+    with pytest.raises(InputError, match=r"trainer\.kwargs\.learning_rate: is searched by the space as well"):
+        study(kwargs={"learning_rate": 1e-3})
+    study("trl/grpo", space="trl/grpo-tiny", kwargs={"epsilon": 0.1})
+
+
+def test_simpo_is_a_space_of_cpo():
+    found = space_study("trl/simpo", "letters-pairs")
+    assert (found["trainer"], found["space"]) == ("trl/cpo", "trl/simpo-tiny")
 
 
 def test_a_schedule_of_epsilon_moves_both_sides_of_the_clip():
