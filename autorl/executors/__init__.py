@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autorl.executors.in_process import InProcess
-from autorl.executors.processes import Limits, Processes
+from autorl.executors.processes import Limits, Processes, visible_device
 from autorl.executors.threads import Threads
 from autorl.executors.worker import Load
 from autorl.types import Executor, InputError
@@ -44,5 +44,7 @@ def check(name: str, limits: Limits, devices: Sequence[str | int]) -> None:
         raise InputError(f"unknown executor {name!r}; known: {', '.join(names())}", key="executor.name")
     if devices and name != "processes":
         raise InputError(f"only the `processes` executor assigns devices, not {name!r}", key="executor.devices")
+    for device in devices:
+        visible_device(device)
     if name == "in_process" and limits != Limits():
         raise InputError("the `in_process` executor cannot enforce limits: use `processes`", key="limits")

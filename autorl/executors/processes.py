@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -11,9 +12,10 @@ from multiprocessing.process import BaseProcess
 
 from autorl.executors.children import adopt, fork_server, kill_group, resident_bytes, start
 from autorl.executors.worker import Load, failure, run_segment
-from autorl.types import Outcome, Report, Segment, SegmentId, Status
+from autorl.types import InputError, Outcome, Report, Segment, SegmentId, Status
 
 _CHECK_SECONDS = 0.2  # how often limits are looked at while nothing else happens
+_DEVICE = re.compile(r"(?:cuda:)?(?P<number>\d+)|(?P<uuid>(?:GPU|MIG)-\S+)")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,19 @@ class _Running:
     outcome: Outcome | None = None
 
 
+def visible_device(device: str | int) -> str:
+    """A device as CUDA_VISIBLE_DEVICES names it: `0` for 0, "0" and "cuda:0"; GPU-... and MIG-... as they are.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    found = _DEVICE.fullmatch(str(device).strip())
+    if found is None:
+        message = f"expected CUDA devices such as 0, cuda:0 or GPU-<uuid>, got {device!r}"
+        raise InputError(message, key="executor.devices")
+    return found["number"] or found["uuid"]
+
+
 class Processes:
     """Runs up to `slots` segments at once, each in a process of its own that dies with its group.
 
@@ -42,7 +57,8 @@ class Processes:
         slots: how many segments run at once.
         preload: modules the fork server imports once.
         limits: wall-clock seconds and resident memory of a segment (with its children).
-        devices: CUDA device per slot: `["0", "1"]`, or `["0", "0"]` for two on one; empty = leave it alone.
+        devices: CUDA device per slot: `["0", "1"]`, or `["0", "0"]` for two on one (see `visible_device`); empty =
+            leave it alone.
     """
 
     def __init__(
@@ -57,7 +73,7 @@ class Processes:
         self.slots = slots
         self._load = load
         self._limits = limits or Limits()
-        self._devices = tuple(devices)
+        self._devices = tuple(map(visible_device, devices))
         self._context = fork_server(preload)
         self._waiting: deque[Segment] = deque()
         self._running: list[_Running] = []

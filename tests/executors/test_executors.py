@@ -11,6 +11,7 @@ import pytest
 
 from autorl import executors
 from autorl.executors import Limits
+from autorl.executors.processes import visible_device
 from autorl.types import Config, InputError, Outcome, Report, Segment, Status, TrainerSpec
 
 
@@ -122,7 +123,7 @@ def test_a_timeout_kills_the_whole_process_group(tmp_path):
 
 
 def test_processes_have_one_thread_and_their_device():
-    executor = executors.make("processes", misbehaving.load, 2, devices=["3", "5"])
+    executor = executors.make("processes", misbehaving.load, 2, devices=["3", "cuda:5"])
     executor.submit([segment("a", seconds=0.5), segment("b", seconds=0.5)])
     outcomes, _ = drain(executor, 2)
     executor.close()
@@ -205,6 +206,14 @@ def test_unknown_names_and_limits_that_cannot_be_kept_are_input_errors():
         executors.make("in_process", misbehaving.load, 1, limits=Limits(seconds=1))
     with pytest.raises(InputError, match="devices"):
         executors.make("threads", misbehaving.load, 1, devices=["0"])
+    for device in ("cuda", "gpu:0", "-1", "", "0,1"):
+        with pytest.raises(InputError, match=f"executor.devices: expected CUDA devices.*{device!r}"):
+            executors.make("processes", misbehaving.load, 1, devices=["0", device])
+
+
+def test_devices_are_named_as_cuda_visible_devices_names_them():
+    assert [visible_device(name) for name in (0, "1", "cuda:2", " 3")] == ["0", "1", "2", "3"]
+    assert visible_device("GPU-8932f937-d72c") == "GPU-8932f937-d72c"
 
 
 def _gone(pid, seconds=5.0):
