@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -145,6 +145,7 @@ class Synthetic:
             checkpoint=self._save(segment, step, skill) if segment.save and not status.failed else None,
             applied=dict(segment.config),
             message="score is not finite" if status is Status.DIVERGED else "",
+            notes=_notes(segment),
         )
 
     def _report(self, segment: Segment, point: int, skill: int, step: int) -> Report:
@@ -219,7 +220,68 @@ class Synthetic:
 def make(spec: TrainerSpec) -> Synthetic:
     """Build the trainer from its options."""
     check_names(spec.kwargs, {item.name for item in fields(Synthetic)}, "option of synthetic", "trainer.kwargs")
+    for name, value in spec.kwargs.items():
+        fits, allowed = _ALLOWED[name]
+        if not fits(value):
+            raise InputError(f"expected {allowed}, got {plain(value)!r}", key=f"trainer.kwargs.{name}")
     return Synthetic(**spec.kwargs)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _positive(value: Any) -> bool:
+    return _number(value) and value >= 0
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_number, value.values()))
+
+
+def _interval(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_number, value)) and value[0] < value[1]
+
+
+def _rule(value: Any) -> bool:
+    """A fraction of configurations, or conditions; their names are checked where they apply."""
+    if not isinstance(value, Mapping):
+        return value is None or _positive(value)
+    limits = all(_numbers(value.get(side, {})) for side in ("above", "below"))
+    seeds = value.get("seeds", ())
+    return limits and _positive(value.get("fraction", 0)) and isinstance(seeds, list | tuple)
+
+
+_Allowed: TypeAlias = tuple[Callable[[Any], bool], str]
+_AMOUNT: _Allowed = (_positive, "a number of at least 0")
+_RULE: _Allowed = (_rule, "a fraction, or a mapping with above, below (limits by hyperparameter), fraction, seeds")
+_ALLOWED: Mapping[str, _Allowed] = {
+    "optimum": (lambda value: _number(value) or _numbers(value), "a number, or one for each hyperparameter named"),
+    "weights": (
+        lambda value: _numbers(value) and all(weight >= 0 for weight in value.values()),
+        "a number of at least 0 for each hyperparameter named",
+    ),
+    "bounds": (
+        lambda value: isinstance(value, Mapping) and all(map(_interval, value.values())),
+        "[lower, upper] for each hyperparameter named",
+    ),
+    "log": (
+        lambda value: isinstance(value, list | tuple) and all(isinstance(name, str) for name in value),
+        "a list of hyperparameters",
+    ),
+    "drift": (_number, "a number"),
+    "height": (_number, "a number"),
+    "rate": (lambda value: _positive(value) and value > 0, "a number above 0"),
+    **dict.fromkeys(("noise", "interaction", "seconds", "fails_at"), _AMOUNT),
+    "rollout": (lambda value: isinstance(value, int) and value is not True and value >= 1, "a whole number above 0"),
+    **dict.fromkeys(("crash", "nan", "hang", "memory", "stop"), _RULE),
+    "lost_once": (lambda value: value is None or isinstance(value, str), "the path of a file"),
+}
+
+
+def _notes(segment: Segment) -> tuple[str, ...]:
+    name = segment.environment.id
+    return () if name is None else (f"synthetic trains in no environment: {name} is only a name",)
 
 
 def _config_key(config: Mapping[str, Any]) -> str:

@@ -33,3 +33,8 @@ def test_an_extension_that_pays_for_nothing_says_so(tmp_path):
     said = autorl("resume", folder, "--runs", "+1", "--quiet").stderr
     assert "trained nothing" not in said
     assert query(folder, "SELECT COUNT(*) FROM proposals") == [(9,)]
+
+
+def test_an_option_of_synthetic_that_is_no_number_is_refused_by_its_key(tmp_path, capsys):
+    refused("tune", study_file(tmp_path, trainer={"name": "synthetic", "kwargs": {"noise": "x"}}))
+    assert "small.yaml:5: trainer.kwargs.noise: expected a number of at least 0, got 'x'" in capsys.readouterr().err

@@ -14,7 +14,7 @@ import pytest
 
 from autorl.trainers import load
 from autorl.trainers.conformance import Case, TrainerConformance
-from autorl.types import Config, FrozenMap, InputError, Segment, Status, TrainerSpec
+from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
 
 
 def spec(**kwargs: Any) -> TrainerSpec:
@@ -152,3 +152,35 @@ def test_wrong_options_name_the_nearest() -> None:
         load(spec(crash={"abov": {"x": 1}})).train(segment(Config(x=1.0)), lambda report: None)
     with pytest.raises(InputError, match="unknown hyperparameter 'lr'"):
         load(spec(optimum={"lr": 0.1})).check(segment(Config()).environment, {"learning_rate"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("noise", "x", "a number of at least 0"),
+        ("noise", -1, "a number of at least 0"),
+        ("noise", True, "a number of at least 0"),
+        ("optimum", "x", "a number, or one for each"),
+        ("optimum", {"x": "y"}, "a number, or one for each"),
+        ("weights", {"x": -1.0}, "at least 0 for each"),
+        ("bounds", {"x": [1, 0]}, "lower, upper"),
+        ("log", "x", "a list of hyperparameters"),
+        ("rate", 0, "above 0"),
+        ("rollout", 0.5, "a whole number above 0"),
+        ("crash", "often", "a fraction, or a mapping"),
+        ("stop", {"above": 3}, "a fraction, or a mapping"),
+        ("lost_once", 3, "the path of a file"),
+    ],
+)
+def test_an_option_of_another_kind_is_refused_by_its_key(name: str, value: Any, allowed: str) -> None:
+    with pytest.raises(InputError, match=allowed) as error:
+        load(spec(**{name: value}))
+    assert error.value.key == f"trainer.kwargs.{name}"
+
+
+def test_the_name_of_an_environment_is_said_to_be_only_a_name() -> None:
+    trainer, config = load(spec()), Config(x=0.3)
+    named = segment(config, environment=EnvironmentSpec("CartPole-v1"))
+    said = ("synthetic trains in no environment: CartPole-v1 is only a name",)
+    assert trainer.train(named, lambda report: None).notes == said
+    assert trainer.train(segment(config), lambda report: None).notes == ()
