@@ -1,7 +1,8 @@
 """What a study would do before it does it: the driver itself runs in memory, on random scores instead of training.
 
 Counts are exact where they do not depend on scores (full-length runs, fixed seeds); with rungs, racing or populations
-they are those of one run on random scores, and the plan says so.
+they are those of one run on random scores, and the plan says so. What the budget charges are nominal steps; what is
+really trained follows from where the trainers can cut a run of each configuration.
 """
 
 from __future__ import annotations
@@ -12,29 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-import numpy as np
-
 from autorl.optimizers import BaseOptimizer
+from autorl.report.simulated import Ends, Phase, Tally, candidates
 from autorl.spec import OptimizerSection, Spec
 from autorl.store import Store
 from autorl.store.store import DATABASE
 from autorl.study import Study
+from autorl.study.overshoot import Reach
 from autorl.study.setup import check, make_optimizer, trainer_loader
-from autorl.types import Checkpoint, Outcome, Report, Segment, Status
 
 _MODELS = frozenset({"tpe", "gp", "cmaes", "nsga2", "smac"})  # propose full-length runs, at a cost; counts are random's
+_BLIND = frozenset({"random", "sobol", "grid"})  # scores do not change which configurations these propose
 _STOP_OPTIONS = frozenset({"grace", "peers"})
 MOST_SEGMENTS = 20_000
-
-
-@dataclass(frozen=True)
-class Phase:
-    """Work of the search or of the test phase: proposals, segments, nominal environment steps, evaluations."""
-
-    proposals: int
-    segments: int
-    steps: int
-    evaluations: int
 
 
 @dataclass(frozen=True)
@@ -52,6 +43,8 @@ class Plan:
     Attributes:
         search: the work of the search; `exact`: whether it does not depend on scores.
         test: the work of the test phase at most (candidates may coincide).
+        trained_exact: the steps really trained are exact too (of the test phase: at most); else they are those of other
+            configurations than the study will train.
         open_ended: the budget is in hours: the counts are those of one proposal.
         cut: the simulation was stopped after so many segments; the study is larger.
         rungs: steps at which runs are cut; empty without.
@@ -64,6 +57,7 @@ class Plan:
     search: Phase
     test: Phase
     exact: bool
+    trained_exact: bool
     open_ended: bool
     cut: bool
     rungs: tuple[int, ...]
@@ -87,7 +81,9 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     check(spec, load)
     open_ended = spec.budget.hours is not None
     light = _light(spec, open_ended)
-    study, tally = Study(light, Store.in_memory(), load), _Tally(light)
+    reach = Reach(load)
+    study = Study(light, Store.in_memory(), load)
+    tally = Tally(light, study.driver.lineage, reach)
     try:
         cut = _simulate(study, tally)
     finally:
@@ -95,26 +91,35 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     optimizer = make_optimizer(light, load)
     partial = bool(getattr(optimizer, "partial", False))
     rungs = _rungs(spec, tally)
-    search, test = tally.phase(len(study.driver.lineage)), _test_phase(spec, len(rungs) or 1)
+    exact = not partial and spec.evaluation.seeds == "fixed" and not (open_ended or cut)
+    ends = Ends(spec, reach)
+    blind = spec.optimizer.name in _BLIND
+    search = tally.phase()
+    test = _test_phase(spec, len(rungs) or 1, ends.of_candidates(study.driver.lineage, at_most=exact and blind))
     workers = spec.executor.workers or os.cpu_count() or 1
-    steps = search.steps + test.steps
+    steps = search.trained + test.trained
     return Plan(
         spec=spec,
         search=search,
         test=test,
-        exact=not partial and spec.evaluation.seeds == "fixed" and not (open_ended or cut),
+        exact=exact,
+        trained_exact=exact and (blind or ends.equal()),
         open_ended=open_ended,
         cut=cut,
         rungs=rungs,
         outline=optimizer.outline() if isinstance(optimizer, BaseOptimizer) else (),
-        cautions=optimizer.cautions() if isinstance(optimizer, BaseOptimizer) else (),
+        cautions=(
+            *(optimizer.cautions() if isinstance(optimizer, BaseOptimizer) else ()),
+            *ends.cautions(),
+            *tally.cautions(),
+        ),
         checkpoints=_kept(spec, test, search),
         workers=workers,
         time=None if open_ended or cut else estimate_time(spec, steps, workers, folder),
     )
 
 
-def _simulate(study: Study, tally: _Tally) -> bool:
+def _simulate(study: Study, tally: Tally) -> bool:
     """Run the search on random scores; True if it was cut short because it is long."""
     while segments := study.driver.advance():
         for segment in segments:
@@ -152,34 +157,6 @@ def _speeds(database: Path, environment: str | None) -> dict[str, float]:
     return {name: steps / seconds for name, steps, seconds in rows if steps and seconds > 0.01}
 
 
-class _Tally:
-    """Answers segments with random scores and counts them."""
-
-    def __init__(self, spec: Spec) -> None:
-        self._metrics = [one.metric for one in spec.objective] + [one.metric for one in spec.constraints]
-        self._rng = np.random.default_rng(spec.seed)
-        self.segments: list[Segment] = []
-
-    def take(self, segment: Segment) -> Outcome:
-        self.segments.append(segment)
-        reports = tuple(
-            Report(segment.id, step, {name: float(self._rng.random()) for name in self._metrics})
-            for step in segment.evaluate_at
-        )
-        return Outcome(
-            segment.id,
-            Status.DONE,
-            reached=segment.until,
-            reports=reports,
-            cost={"environment_steps": float(segment.until - segment.start), "wall_seconds": 1.0},
-            checkpoint=Checkpoint(segment.id, "simulated") if segment.save else None,
-        )
-
-    def phase(self, proposals: int) -> Phase:
-        steps = sum(segment.until - segment.start for segment in self.segments)
-        return Phase(proposals, len(self.segments), steps, sum(len(segment.evaluate_at) for segment in self.segments))
-
-
 def _light(spec: Spec, open_ended: bool) -> Spec:
     """The same study with an optimizer that costs nothing where only the counts matter."""
     changes: dict[str, object] = {}
@@ -192,18 +169,18 @@ def _light(spec: Spec, open_ended: bool) -> Spec:
     return spec.model_copy(update=changes)
 
 
-def _rungs(spec: Spec, tally: _Tally) -> tuple[int, ...]:
+def _rungs(spec: Spec, tally: Tally) -> tuple[int, ...]:
     """The steps segments of the search end at, when runs are cut."""
     ends = sorted({segment.until for segment in tally.segments})
     return tuple(ends) if ends not in ([], [spec.fidelity.steps]) else ()
 
 
-def _test_phase(spec: Spec, cuts: int) -> Phase:
-    """Incumbent, default configuration and the top k, when they are all different; `cuts`: segments of a full run."""
-    candidates = (2 + max(0, spec.test.top - 1)) if spec.plan.test else 0
-    runs = candidates * len(spec.plan.test)
+def _test_phase(spec: Spec, cuts: int, trained: int) -> Phase:
+    """`cuts`: segments of a full run; `trained`: steps of one run of each candidate."""
+    count, seeds = candidates(spec), len(spec.plan.test)
+    runs = count * seeds
     evaluations = max(len(spec.evaluation_steps), cuts)
-    return Phase(candidates, runs * cuts, runs * spec.fidelity.steps, runs * evaluations)
+    return Phase(count, runs * cuts, runs * spec.fidelity.steps, runs * evaluations, trained * seeds)
 
 
 def _kept(spec: Spec, test: Phase, search: Phase) -> int:

@@ -44,11 +44,31 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
     rows += [("" if number else "schedule", line) for number, line in enumerate(plan.outline)]
     rows.append(("test phase", _test_text(plan)))
     if not plan.open_ended:
-        search, test = plan.search, plan.test
-        parts = f"{search.steps:,} search + at most {test.steps:,} test"
-        rows.append((spec.steps, f"at most {about}{search.steps + test.steps:,}: {parts}"))
-        rows.append(("evaluations", f"at most {about}{search.evaluations + test.evaluations:,}"))
+        rows += _step_rows(plan)
+        most = "at most" if plan.exact else "about"
+        rows.append(("evaluations", f"{most} {plan.search.evaluations + plan.test.evaluations:,}"))
     return rows
+
+
+def _step_rows(plan: Plan) -> list[tuple[str, str]]:
+    """The steps that are charged, and those that are really trained where runs end later or that is not known."""
+    search, test = plan.search, plan.test
+    same = search.trained == search.steps and test.trained == test.steps
+    nominal = _sum_text(search.steps, test.steps, exact=plan.exact)
+    if same and plan.trained_exact == plan.exact:
+        return [(plan.spec.steps, nominal)]
+    rows = [(plan.spec.steps, f"nominal, as the budget counts: {nominal}")]
+    trained = _sum_text(search.trained, test.trained, exact=plan.trained_exact)
+    why = "runs end only where a rollout does"
+    if plan.exact and not plan.trained_exact:
+        why += ", and other configurations than the study's were looked at"
+    return [*rows, ("really trained", f"{trained}; {why}")]
+
+
+def _sum_text(search: int, test: int, *, exact: bool) -> str:
+    if exact:
+        return f"at most {search + test:,}: {search:,} search + at most {test:,} test"
+    return f"about {search + test:,}: {search:,} search + {test:,} test"
 
 
 def _checkpoints_text(plan: Plan) -> str:
@@ -78,6 +98,8 @@ def plan_dict(plan: Plan) -> dict[str, object]:
         "search": vars(plan.search),
         "test": vars(plan.test),
         "environment_steps": None if plan.open_ended else plan.search.steps + plan.test.steps,
+        "trained_steps": None if plan.open_ended else plan.search.trained + plan.test.trained,
+        "trained_exact": plan.trained_exact,
         "workers": plan.workers,
         "seconds": plan.time.seconds if plan.time else None,
         "seconds_from": plan.time.source if plan.time else None,

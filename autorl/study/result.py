@@ -19,6 +19,7 @@ from autorl.statistics.bootstrap import FEW_RUNS, Interval, bootstrap_interval, 
 from autorl.study.beside import beside, proxy_caveat
 from autorl.study.front import Point, read_front
 from autorl.study.limits import limit_caveats
+from autorl.study.overshoot import overshoot_caveats
 from autorl.types import Config, Incumbent, StudyError, schedule_of
 
 if TYPE_CHECKING:
@@ -176,7 +177,11 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
         front=read_front(query, spec, front, [entry.proposal for entry in entries]),
         counts=counts,
         folder=folder,
-        caveats=(*_caveats(spec, entries, metrics), *limit_caveats(query, spec, incumbent.proposal)),
+        caveats=(
+            *_caveats(spec, entries, metrics),
+            *limit_caveats(query, spec, incumbent.proposal),
+            *overshoot_caveats(query, spec, incumbent.proposal, [entry.proposal for entry in entries]),
+        ),
         tuning_seeds=query("SELECT n_seeds FROM proposals WHERE proposal = ?", (incumbent.proposal,))[0][0] or 0,
         beside=metrics,
     )

@@ -1,0 +1,124 @@
+"""What stands in for training when a study is planned: segments that end where they would, with random scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autorl.spec import Spec
+from autorl.study.lineage import Lineage
+from autorl.study.overshoot import Reach
+from autorl.types import Checkpoint, Config, InputError, Outcome, Report, Segment, Status
+
+_PROBES = 256  # random configurations that are asked for the end of their runs
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Work of the search or of the test phase: its size, nominal and really trained steps, evaluations."""
+
+    proposals: int
+    segments: int
+    steps: int
+    evaluations: int
+    trained: int
+
+
+class Tally:
+    """Answers segments with random scores, at the steps where they would really end, and counts them."""
+
+    def __init__(self, spec: Spec, lineage: Lineage, reach: Reach) -> None:
+        self._metrics = [one.metric for one in spec.objective] + [one.metric for one in spec.constraints]
+        self._rng = np.random.default_rng(spec.seed)
+        self._lineage = lineage
+        self._reach = reach
+        self._trained = 0
+        self._refused: list[str] = []
+        self.segments: list[Segment] = []
+
+    def take(self, segment: Segment) -> Outcome:
+        self.segments.append(segment)
+        reports = tuple(
+            Report(segment.id, step, {name: float(self._rng.random()) for name in self._metrics})
+            for step in segment.evaluate_at
+        )
+        reached = self._end(segment)
+        saves = segment.save and getattr(self._reach.trainer(segment.trainer), "resumable", True)
+        self._trained += reached - segment.start
+        return Outcome(
+            segment.id,
+            Status.DONE,
+            reached=reached,
+            reports=reports,
+            cost={"environment_steps": float(reached - segment.start), "wall_seconds": 1.0},
+            checkpoint=Checkpoint(segment.id, "simulated") if saves else None,
+        )
+
+    def _end(self, segment: Segment) -> int:
+        """Where the segment ends; a configuration that its trainer refuses fails before its first step."""
+        try:
+            end = self._reach(segment.trainer, segment.environment, segment.config, segment.until)
+        except InputError as error:
+            self._refused.append(str(error))
+            return segment.start
+        return max(segment.start, end)
+
+    def cautions(self) -> list[str]:
+        """That runs will fail, if any will for what is known beforehand."""
+        if not self._refused:
+            return []
+        return [f"{len(self._refused)} segments of this plan would fail, the first with: {self._refused[0]}"]
+
+    def phase(self) -> Phase:
+        nominal = sum(self._lineage.length(int(segment.id.partition(".")[0])) for segment in self.segments)
+        evaluations = sum(len(segment.evaluate_at) for segment in self.segments)
+        return Phase(len(self._lineage), len(self.segments), nominal, evaluations, self._trained)
+
+
+class Ends:
+    """Where full-length runs of a study's configurations really end."""
+
+    def __init__(self, spec: Spec, reach: Reach) -> None:
+        self._spec = spec
+        self._reach = reach
+        self._default = spec.search_space.default()
+
+    def of(self, config: Config, step: int) -> int:
+        """The first step >= `step` at which a run of `config` can end; `step` if its trainer refuses it."""
+        trainer, own = self._spec.trainer_for(config)
+        try:
+            return self._reach(trainer, self._spec.environment.resolve(), own, step)
+        except InputError:
+            return step
+
+    def of_candidates(self, lineage: Lineage, *, at_most: bool) -> int:
+        """Steps of one test run of each candidate: the longest there can be, or as many of average length."""
+        horizon, count = self._spec.fidelity.steps, candidates(self._spec)
+        ends = [self.of(proposal.config, horizon) for proposal in lineage.proposals.values()]
+        if count == 0 or not ends:
+            return 0
+        chosen = sorted(ends[1:], reverse=True)[: count - 1] if at_most else [round(sum(ends) / len(ends))]
+        chosen += [max(chosen, default=ends[0])] * (count - 1 - len(chosen))
+        return self.of(self._default, horizon) + sum(chosen)
+
+    def equal(self) -> bool:
+        """Whether every configuration ends at the same step, as far as many random ones and the default show."""
+        space, rng = self._spec.search_space, np.random.default_rng(self._spec.seed)
+        probes = [self._default, *(space.try_sample(rng, _PROBES) for _ in range(_PROBES))]
+        return len({self.of(config, self._spec.fidelity.steps) for config in probes if config is not None}) == 1
+
+    def cautions(self) -> list[str]:
+        """That the default configuration cannot be trained for as few steps as the study file says."""
+        first, steps = self.of(self._default, 1), self._spec.fidelity.steps
+        if first <= steps:
+            return []
+        return [
+            f"a run of the default configuration cannot end before step {first:,} (its rollout is that long), "
+            f"fidelity.steps is {steps:,}: it trains {first:,} steps for {steps:,} of the budget"
+        ]
+
+
+def candidates(spec: Spec) -> int:
+    """Incumbent, default configuration and the top k, when they are all different."""
+    return (2 + max(0, spec.test.top - 1)) if spec.plan.test else 0

@@ -1,0 +1,68 @@
+"""Runs that train beyond their nominal steps: a trainer can be cut only where its rollout ends.
+
+The budget is charged in nominal steps, which is what makes one worker propose the same as many; what was really trained
+is in the tables `segments` and `runs`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autorl.executors.worker import Load
+    from autorl.spec import Spec
+    from autorl.types import Config, EnvironmentSpec, Trainer, TrainerSpec
+
+Query = Callable[..., list[tuple[Any, ...]]]
+
+
+class Reach:
+    """Where runs really end: `align` of the trainers that `load` builds, each asked once for the same thing."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._trainers: dict[TrainerSpec, Trainer] = {}
+        self._known: dict[tuple[TrainerSpec, EnvironmentSpec, Config, int], int] = {}
+
+    def __call__(self, spec: TrainerSpec, environment: EnvironmentSpec, config: Config, step: int) -> int:
+        """The first step >= `step` at which a run of `config` can end.
+
+        Raises:
+            InputError: the trainer cannot train the configuration.
+        """
+        key = (spec, environment, config, step)
+        if key not in self._known:
+            align: Callable[..., int] = self.trainer(spec).align
+            more = {"environment": environment} if "environment" in inspect.signature(align).parameters else {}
+            self._known[key] = align(config, step, **more)  # with n_envs of the environment where rollouts have it
+        return self._known[key]
+
+    def trainer(self, spec: TrainerSpec) -> Trainer:
+        if spec not in self._trainers:
+            self._trainers[spec] = self._load(spec)
+        return self._trainers[spec]
+
+
+def overshoot_caveats(query: Query, spec: Spec, incumbent: int, tested: Sequence[int]) -> list[str]:
+    """The caution a result deserves when a number in it is of a run more than one evaluation interval too long.
+
+    `incumbent` is its proposal, `tested` those with test scores.
+    """
+    rows = query("SELECT proposal, until, MAX(to_step) FROM segments JOIN proposals USING (proposal) GROUP BY proposal")
+    ends: dict[int, tuple[int, int]] = {proposal: (until, trained) for proposal, until, trained in rows}
+    beyond = {proposal: trained - until for proposal, (until, trained) in ends.items()}
+    interval = spec.fidelity.steps / spec.fidelity.evaluations
+    if all(beyond.get(proposal, 0) <= interval for proposal in (incumbent, *tested)):
+        return []
+    most = max(beyond, key=lambda proposal: (beyond[proposal], proposal == incumbent, -proposal))
+    text = f"the incumbent trained {_of_nominal(ends[incumbent])} {spec.steps}"
+    if most != incumbent:
+        text += f", at the most proposal {most} {_of_nominal(ends[most])}"
+    return [f"{text}: runs end only where a rollout does, the budget counts nominal steps"]
+
+
+def _of_nominal(end: tuple[int, int]) -> str:
+    nominal, trained = end
+    return f"{trained:,} for nominal {nominal:,}"
