@@ -60,6 +60,8 @@ def build(
     from autorl.landscapes import from_study
     from autorl.landscapes.study import ABOUT
 
+    if bounds is not None and not bounds[0] < bounds[1]:
+        raise InputError(f"expected LOW below HIGH, got {bounds[0]:g} {bounds[1]:g}", file="--bounds")
     spec = build_spec(file, settings or [])
     name = id or (spec.landscape.id if spec.landscape else None)
     if name is None:
@@ -74,9 +76,12 @@ def build(
         return
     if (out / name).exists() and not replace:
         raise InputError("the landscape exists; choose another --id, or --replace it", file=str(out / name))
-    facts = key_texts(about or [], ABOUT)
+    stated = {} if spec.landscape is None else {each: getattr(spec.landscape, each, "") for each in ABOUT}
+    facts = {each: text for each, text in stated.items() if text} | key_texts(about or [], ABOUT)
+    limits = bounds or (spec.landscape.bounds if spec.landscape else (None, None))
     _train_all(spec, folder, workers=workers, as_json=as_json, quiet=quiet)
-    done = from_study(folder, out, name, bounds=bounds, replace=replace, **facts)
+    _check_bounds(folder, limits, file, given=bounds is not None)
+    done = from_study(folder, out, name, bounds=limits, replace=replace, **facts)
     show_written([done], out, as_json=as_json)
 
 
@@ -122,6 +127,18 @@ def _check_id(name: str, spec: Spec, file: Path) -> None:
         raise InputError(message, file=str(file), key="landscape.id")
 
 
+def _check_bounds(study: Path, limits: tuple[float | None, float | None], file: Path, *, given: bool) -> None:
+    """Raise `InputError` for a range that scores have left: a landscape that says so is not valid."""
+    from autorl.landscapes import Landscape
+    from autorl.landscapes._rules_values import outside
+
+    for problem in outside(Landscape(study), limits):
+        message = f"{problem}; nothing was written, and all that was trained is kept in {study}: the same command with"
+        if given:
+            raise InputError(f"{message} a wider range writes it", file="--bounds")
+        raise InputError(f"{message} --bounds LOW HIGH writes it", file=str(file), key="landscape.bounds")
+
+
 def _train_all(spec: Spec, folder: Path, *, workers: int | None, as_json: bool, quiet: bool) -> None:
     """Run the study in `folder` to its end, or to the end of what is left of it."""
     from autorl.cli.run import run_study
@@ -147,7 +164,8 @@ def _take_up(spec: Spec, folder: Path) -> Study:
     if not (folder / "study.yaml").exists():
         return Study.create(spec, folder)
     study = Study.open(folder)
-    if study.spec.freeze() != spec.freeze():
+    of_training = [each.model_copy(update={"landscape": None}).freeze() for each in (study.spec, spec)]
+    if of_training[0] != of_training[1]:  # what a landscape says of itself can be corrected afterwards
         study.close()
         raise InputError("holds another study: choose another folder with --study", file=str(folder))
     return study

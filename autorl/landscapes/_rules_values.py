@@ -43,7 +43,12 @@ def steps_increase(landscape: Landscape) -> Iterator[str]:
 
 def bounded_returns(landscape: Landscape) -> Iterator[str]:
     """Values lie in the range of the environment (published traces held another environment's values)."""
-    low, high = landscape.manifest.return_bounds
+    yield from outside(landscape, landscape.manifest.return_bounds)
+
+
+def outside(landscape: Landscape, bounds: tuple[float | None, float | None]) -> Iterator[str]:
+    """What values of the objective, in any run, lie outside bounds; None = unbounded."""
+    low, high = bounds
     tests = [f"value < {low!r}"] * (low is not None) + [f"value > {high!r}"] * (high is not None)
     if tests:
         query = f"SELECT count(*), min(value), max(value) FROM measured WHERE {' OR '.join(tests)}"

@@ -1,7 +1,10 @@
 """`autorl landscape build`: what a build file says, what it costs, and what the manifest remembers of it."""
 
 import json
+import re
+import sqlite3
 import subprocess
+from contextlib import closing
 
 import pytest
 import yaml
@@ -70,6 +73,35 @@ def test_mistakes_are_named_before_anything_is_trained(tmp_path, landscape, chan
     found = build(tmp_path, code=2, landscape=landscape, **changes)
     assert any(part in found.stderr for part in message.split("|"))
     assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize("limits", [(5, 1), (1, 1)])
+def test_bounds_in_the_wrong_order_are_refused_before_anything_is_trained(tmp_path, limits):
+    assert "--bounds: expected LOW below HIGH" in build(tmp_path, "--bounds", *limits, code=2).stderr
+    found = build(tmp_path, code=2, landscape={**STUDY["landscape"], "bounds": list(limits)})
+    assert "landscape.bounds: should be [low, high]" in found.stderr
+    assert not (tmp_path / "study").exists()
+
+
+def test_bounds_that_scores_have_left_are_refused_and_no_training_is_lost(tmp_path):
+    landscape = {**STUDY["landscape"], "bounds": [0.9, 3]}
+    found = build(tmp_path, code=2, landscape=landscape)
+    assert re.search(r"landscape.bounds: \d+ values lie outside \[0.9, 3.0\], from .* --bounds LOW HIGH", found.stderr)
+    assert not (tmp_path / "out").exists()
+    trained = segments(tmp_path / "study")
+    assert re.search("--bounds: .* values lie outside", build(tmp_path, "--bounds", 0, 0.1, code=2).stderr)
+    build(tmp_path, "--bounds", -5, 5, landscape=landscape)
+    assert Landscape(tmp_path / "out" / "my/synthetic/bowl").manifest.return_bounds == (-5.0, 5.0)
+    corrected = {**landscape, "bounds": [-4, 4], "creator": "you"}
+    build(tmp_path, "--replace", landscape=corrected)
+    manifest = Landscape(tmp_path / "out" / "my/synthetic/bowl").manifest
+    assert (manifest.return_bounds, manifest.creator) == ((-4.0, 4.0), "you")
+    assert segments(tmp_path / "study") == trained, "nothing is trained again"
+
+
+def segments(study):
+    with closing(sqlite3.connect(study / "study.sqlite")) as database:
+        return database.execute("SELECT * FROM segments ORDER BY rowid").fetchall()
 
 
 @pytest.mark.parametrize("optimizer", ["sobol", {"name": "phases", "phases": 3}])
