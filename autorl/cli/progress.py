@@ -19,7 +19,7 @@ class Reporter(AbstractContextManager["Reporter"]):
     """Shows `Progress` while it is entered; call it with each.
 
     Args:
-        study: asked for the size of the test phase.
+        study: asked for the work under way and the size of the test phase.
         stream: where lines go; a bar when it is a terminal.
         line_seconds: at most one line in so many seconds, besides changes of phase.
     """
@@ -39,7 +39,7 @@ class Reporter(AbstractContextManager["Reporter"]):
         self._phase = ""
         self._line = ""
         self._printed = -float("inf")
-        self._began: tuple[float, float] | None = None  # seconds and budget used when this session began
+        self._began: tuple[float, float] | None = None  # seconds and share done when this session began
         self._bar: Any = None
         self._task: Any = None
 
@@ -79,18 +79,27 @@ class Reporter(AbstractContextManager["Reporter"]):
     def _share(self, progress: Progress) -> tuple[float, str]:
         """How much of the phase is done, and of what."""
         if progress.phase == "search":
-            return progress.budget_used, f"{progress.settled} of {progress.proposals} proposals scored"
+            return self._trained(progress), f"{progress.settled} of {progress.proposals} proposals scored"
         done, total = self._study.tests.progress
         return (done / total if total else 0.0), f"{done} of {total} test runs"
+
+    def _trained(self, progress: Progress) -> float:
+        """Share of the budget whose outcomes are in: it is charged when proposed, before anything is trained."""
+        driver = self._study.driver
+        if self._study.spec.budget.hours is not None or not driver.charged_steps:
+            return progress.budget_used
+        missing = sum(max(0, segment.until - segment.start) for segment in driver.work.in_flight.values())
+        return progress.budget_used * max(0.0, 1.0 - missing / driver.charged_steps)
 
     def _time_left(self, progress: Progress) -> str:
         """At the pace of this session; nothing before a twentieth of it was seen."""
         if progress.phase != "search":
             return ""
+        share = self._trained(progress)
         if self._began is None:
-            self._began = (progress.seconds, progress.budget_used)
-        seconds, used = progress.seconds - self._began[0], progress.budget_used - self._began[1]
-        left = 1.0 - progress.budget_used
+            self._began = (progress.seconds, share)
+        seconds, used = progress.seconds - self._began[0], share - self._began[1]
+        left = 1.0 - share
         if used < 0.05 or left <= 0:
             return ""
         return f"search ends in about {duration(seconds / used * left)}"

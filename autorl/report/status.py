@@ -6,8 +6,9 @@ import time
 from typing import Any
 
 from autorl.report.reading import Failure, StudyView
-from autorl.report.text import against_default, number
+from autorl.report.text import against_default, number, result_dict
 from autorl.spec import Spec
+from autorl.study import Result
 from autorl.study.driver import Driver
 
 UNSPENT = (
@@ -21,6 +22,8 @@ def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
     """The state of a study as JSON types; `now` is a time as of `time.time()`."""
     driver, best = view.driver, view.driver.ranking.best()
     failures = view.failures()
+    result = None if best is None else view.result()
+    found = {} if result is None else result_dict(result)
     return {
         "folder": str(view.folder),
         "name": view.spec.name,
@@ -32,6 +35,9 @@ def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
         "proposals": view.counts(),
         "budget_used": min(1.0, driver.budget_used),
         "tuning_steps": driver.charged_steps,
+        "trained_tuning_steps": _trained(view),
+        "test": found.get("test"),
+        "gap": found.get("gap"),
         "incumbent": None
         if best is None
         else {"proposal": best, "tuning": view.tuning_score(best), "n_seeds": driver.ranking[best].n_seeds},
@@ -42,7 +48,7 @@ def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
         else {"kind": view.last.kind, "seconds_ago": max(0.0, (now or time.time()) - view.last.time)},
         "failures": [vars(failure) for failure in failures],
         "lost_workers": view.lost(),
-        "warnings": warnings(view),
+        "warnings": _warnings(view, result),
     }
 
 
@@ -53,10 +59,11 @@ def status_text(view: StudyView, now: float | None = None) -> str:
     rows = [
         ("study", f"{facts['name']}: {', '.join(facts['trainers'])} on {facts['environment'] or 'its own task'}"),
         ("state", _state_text(view, facts["state"])),
-        ("optimizer", facts["optimizer"]),
-        ("budget used", f"{facts['budget_used']:.0%} ({facts['tuning_steps']:,} tuning steps)"),
-        ("proposals", counts),
+        *_test_rows(facts, view.spec.evaluation.aggregate),
         ("incumbent", _incumbent_text(facts["incumbent"])),
+        ("optimizer", facts["optimizer"]),
+        ("budget used", _budget_text(facts)),
+        ("proposals", counts),
         ("unscored", ", ".join(map(str, facts["unscored"])) or "none"),
         ("test runs", "{done} of {planned}".format(**facts["test_runs"])),
     ]
@@ -77,10 +84,11 @@ def state(view: StudyView) -> str:
 
 def warnings(view: StudyView) -> list[str]:
     """What somebody who reads the study's numbers must know."""
-    found = []
-    if view.driver.ranking.best() is not None:
-        result = view.result()
-        found = [*result.caveats, *against_default(result)]
+    return _warnings(view, None if view.driver.ranking.best() is None else view.result())
+
+
+def _warnings(view: StudyView, result: Result | None) -> list[str]:
+    found = [] if result is None else [*result.caveats, *against_default(result)]
     if view.finished and not spent(view.spec, view.driver):
         found.append(UNSPENT)
     return found + view.notes()
@@ -93,6 +101,12 @@ def spent(spec: Spec, driver: Driver) -> bool:
     return driver.budget_steps - driver.charged_steps < spec.fidelity.steps * len(spec.policy().first)
 
 
+def _trained(view: StudyView) -> int:
+    """Steps trained on tuning seeds so far."""
+    ((steps,),) = view.store.query("SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'")
+    return int(steps or 0)
+
+
 def _unscored(view: StudyView) -> list[int]:
     return [row[0] for row in view.store.query("SELECT proposal FROM proposals WHERE status = 'pending' ORDER BY 1")]
 
@@ -103,6 +117,29 @@ def _state_text(view: StudyView, name: str) -> str:
     if name == "finished":
         return "finished"
     return f"stopped: go on with `autorl resume {view.folder}`"
+
+
+def _test_rows(facts: dict[str, Any], aggregate: str) -> list[tuple[str, str]]:
+    """The number to report and the gap to the tuning score; nothing before there is one."""
+    test = facts["test"]
+    if test is None:
+        return []
+    span = test["iqm_interval"]
+    interval = f", 95 % [{number(span['low'])}, {number(span['high'])}]" if span else ""
+    failed = f", {test['failed']} of them failed" if test["failed"] else ""
+    return [
+        ("test score", f"{number(test['iqm'])} (IQM){interval}, {test['n_seeds']} held-out seeds{failed}"),
+        ("gap", f"{number(facts['gap'])}: tuning minus test score ({aggregate}), larger = more over-tuned"),
+    ]
+
+
+def _budget_text(facts: dict[str, Any]) -> str:
+    """The share that is charged, when proposed and in nominal steps, and what was trained where that differs."""
+    charged, trained = facts["tuning_steps"], facts["trained_tuning_steps"]
+    steps = f"{charged:,} tuning steps"
+    if trained != charged:
+        steps = f"{charged:,} nominal tuning steps, {trained:,} trained"
+    return f"{facts['budget_used']:.0%} ({steps})"
 
 
 def _incumbent_text(incumbent: dict[str, Any] | None) -> str:

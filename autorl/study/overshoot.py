@@ -57,12 +57,8 @@ def overshoot_caveats(query: Query, spec: Spec, incumbent: int, tested: Sequence
     if all(beyond.get(proposal, 0) <= interval for proposal in (incumbent, *tested)):
         return []
     most = max(beyond, key=lambda proposal: (beyond[proposal], proposal == incumbent, -proposal))
-    text = f"the incumbent trained {_of_nominal(ends[incumbent])} {spec.steps}"
+    (nominal, trained), (short, long) = ends[incumbent], ends[most]
+    text = f"the incumbent trained {trained:,} {spec.steps} for nominal {nominal:,}"
     if most != incumbent:
-        text += f", at the most proposal {most} {_of_nominal(ends[most])}"
+        text += f" (the most is {long:,} for {short:,}, proposal {most})"
     return [f"{text}: runs end only where a rollout does, the budget counts nominal steps"]
-
-
-def _of_nominal(end: tuple[int, int]) -> str:
-    nominal, trained = end
-    return f"{trained:,} for nominal {nominal:,}"

@@ -36,6 +36,50 @@ def test_status_of_a_finished_study(folder):
     assert found["last_event"]["kind"] == "finished"
 
 
+def test_status_shows_the_test_score_before_the_tuning_score(folder):
+    """The numbers are those of the result that `resume` prints of a finished study."""
+    found, result = as_json("status", folder), as_json("resume", folder, "--quiet")
+    assert (found["test"], found["gap"]) == (result["test"], result["gap"])
+    assert found["test"]["n_seeds"] == 6
+    lines = autorl("status", folder).stdout.splitlines()
+    names = [line.split("  ")[0] for line in lines]
+    assert names.index("test score") < names.index("gap") < names.index("incumbent")
+    test, span = found["test"], found["test"]["iqm_interval"]
+    expected = f"{test['iqm']:.6g} (IQM), 95 % [{span['low']:.6g}, {span['high']:.6g}], 6 held-out seeds"
+    assert lines[names.index("test score")].split(maxsplit=2)[2] == expected
+    assert lines[names.index("gap")].split()[1] == f"{result['tuning']['value'] - test['value']:.6g}:"
+
+
+def test_status_of_a_study_that_is_not_tested_has_no_test_score(tmp_path):
+    folder = finished_study(tmp_path, seeds={"tuning": 2, "test": 0})
+    found = as_json("status", folder)
+    assert (found["test"], found["gap"]) == (None, None)
+    text = autorl("status", folder).stdout
+    assert "test score" not in text
+    assert "optimistic" in text
+
+
+def test_failed_test_seeds_are_counted_beside_the_test_score(tmp_path):
+    kwargs = {"crash": {"seeds": [101]}}
+    folder = finished_study(tmp_path, trainer={"name": "synthetic", "kwargs": kwargs})
+    assert as_json("status", folder)["test"]["failed"] == 1
+    assert "6 held-out seeds, 1 of them failed" in autorl("status", folder).stdout
+
+
+def test_status_tells_steps_that_were_trained_from_those_that_were_charged(folder, tmp_path):
+    found = as_json("status", folder)
+    assert found["trained_tuning_steps"] == found["tuning_steps"] == 1600
+    assert "100% (1,600 tuning steps)" in autorl("status", folder).stdout
+    long = finished_study(tmp_path, trainer={"name": "synthetic", "kwargs": {"rollout": 250}})
+    ((trained,),) = query(long, "SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'")
+    found, text = as_json("status", long), autorl("status", long).stdout
+    assert (found["tuning_steps"], found["trained_tuning_steps"]) == (1600, trained)
+    assert f"100% (1,600 nominal tuning steps, {trained:,.0f} trained)" in text
+    caution = "the incumbent trained 250 steps for nominal 100"
+    assert any(caution in warning for warning in found["warnings"])
+    assert caution in text
+
+
 def test_status_lists_failures_with_their_messages(failing):
     found = as_json("status", failing)
     rows = query(failing, "SELECT segment, message FROM segments WHERE status NOT IN ('done', 'stopped')")

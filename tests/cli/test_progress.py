@@ -5,16 +5,27 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import yaml
+from cli_support import study_file
 
 from autorl.cli.progress import Reporter, duration
-from autorl.study import Progress
+from autorl.spec import load_spec
+from autorl.study import Progress, Study
 
 START = Progress("search", 3, 0, 3, 0, 0.1, None, None, 0.0)
 
 
-def reporter(stream, times):
-    """A reporter on a clock that shows `times`; the study has 2 candidates x 5 test seeds, 4 of them done."""
-    study = SimpleNamespace(tests=SimpleNamespace(progress=(4, 10)))
+def reporter(stream, times, in_flight=(), hours=None):
+    """A reporter on a clock that shows `times`; the study has 2 candidates x 5 test seeds, 4 of them done.
+
+    1000 tuning steps are charged; segments (start, until) are `in_flight`.
+    """
+    segments = {str(key): SimpleNamespace(start=start, until=until) for key, (start, until) in enumerate(in_flight)}
+    study = SimpleNamespace(
+        tests=SimpleNamespace(progress=(4, 10)),
+        spec=SimpleNamespace(budget=SimpleNamespace(hours=hours)),
+        driver=SimpleNamespace(charged_steps=1000, work=SimpleNamespace(in_flight=segments)),
+    )
     clock = iter(times)
     return Reporter(study, stream, clock=lambda: next(clock))
 
@@ -30,6 +41,38 @@ def test_a_line_every_few_seconds_and_at_a_change_of_phase():
     assert lines[0] == "search  10% · 0 of 3 proposals scored"
     assert "incumbent 12.5 (tuning, proposal 2)" in lines[1]
     assert lines[2] == "test  40% · 4 of 10 test runs"
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "hours", "share"),
+    [
+        ([], None, "80%"),
+        ([(0, 500), (0, 500)], None, "0%"),
+        ([(0, 100), (50, 200)], None, "60%"),
+        ([(0, 900), (0, 900)], None, "0%"),
+        ([(300, 200)], None, "80%"),
+        ([(0, 500), (0, 500)], 2.0, "80%"),
+    ],
+    ids=["all in", "none in", "a quarter out", "racing", "beyond its end", "hours"],
+)
+def test_the_share_of_the_search_is_what_was_trained_of_the_budget(in_flight, hours, share):
+    stream = io.StringIO()
+    with reporter(stream, [0.0], in_flight, hours) as show:
+        show(replace(START, budget_used=0.8))
+    assert stream.getvalue().split(" · ")[0].split() == ["search", share]
+
+
+def test_a_study_whose_budget_is_charged_but_not_trained_is_not_at_100_percent(tmp_path):
+    """All 4 proposals are asked for at once; the shares that are shown follow the segments that came back."""
+    spec = load_spec(yaml.safe_load(study_file(tmp_path, budget={"runs": 8}, parallelism=8).read_text()))
+    study, stream = Study.in_memory(spec), io.StringIO()
+    with Reporter(study, stream, line_seconds=0.0) as show:
+        study.run(show)
+    study.close()
+    shares = [line.split(" · ")[0].split()[1] for line in stream.getvalue().splitlines() if line.startswith("search")]
+    assert shares == sorted(shares, key=lambda text: int(text[:-1]))
+    assert shares[:2] == ["12%", "25%"]
+    assert "88%" in shares
 
 
 def test_time_left_is_that_of_this_session_and_waits_for_a_twentieth():

@@ -26,25 +26,25 @@ def test_more_than_one_interval_beyond_is_named(tmp_path, rollout, said):
     assert trained == {max(100.0, rollout)}
     assert (caution(result) is not None) is said
     if said:
-        assert f"the incumbent trained {rollout:,} for nominal 100 steps:" in caution(result)
+        assert f"the incumbent trained {rollout:,} steps for nominal 100:" in caution(result)
 
 
 def test_a_study_that_is_not_tested_names_its_incumbent_too(tmp_path):
     result = run_small(tmp_path / "s", trainer={"rollout": 500}, seeds={"tuning": 2, "test": 0})
-    assert "the incumbent trained 500 for nominal 100" in caution(result)
+    assert "the incumbent trained 500 steps for nominal 100" in caution(result)
 
 
 def said(ends, incumbent, tested):
-    """The cautions of a study whose proposals for nominal 100 steps ended at `ends`, an interval being 50."""
+    """The cautions of a study whose proposals of nominal 100 steps ended at `ends`, an interval being 50."""
     rows = [(proposal, 100, end) for proposal, end in enumerate(ends)]
     return overshoot_caveats(lambda sql: rows, toy_spec(), incumbent, tested)
 
 
 def test_the_largest_is_named_beside_the_incumbent():
     (text,) = said([100, 120, 151, 400, 400], incumbent=1, tested=[1, 2])
-    assert text.startswith("the incumbent trained 120 for nominal 100 steps, at the most proposal 3 400 for nominal")
+    assert text.startswith("the incumbent trained 120 steps for nominal 100 (the most is 400 for 100, proposal 3):")
     (text,) = said([100, 160, 160], incumbent=1, tested=[])
-    assert text.startswith("the incumbent trained 160 for nominal 100 steps:")
+    assert text.startswith("the incumbent trained 160 steps for nominal 100:")
 
 
 def test_runs_that_no_number_is_made_of_do_not_matter():
@@ -63,4 +63,4 @@ def test_a_run_in_segments_is_as_long_as_where_it_ends(tmp_path):
     longest = study.store.query("SELECT MAX(to_step) FROM segments")
     study.close()
     assert longest == [(180,)]
-    assert "the incumbent trained 180 for nominal 100 steps" in caution(result)
+    assert "the incumbent trained 180 steps for nominal 100" in caution(result)
