@@ -254,10 +254,13 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a landscape folder. A study's folder is never deleted."""
-    from autorl.landscapes import delete_landscape, load_landscape
+    """Delete a landscape folder. A study's folder is never deleted, nor what comes with the package."""
+    from autorl.landscapes import delete_landscape, load_landscape, shipped_root
 
-    landscape = load_landscape(source)
+    landscape, shipped = load_landscape(source), shipped_root()
+    if shipped is not None and landscape.path.resolve().is_relative_to(shipped.resolve()):
+        message = "lies among the landscapes that come with the package: nothing was deleted (remove it by hand)"
+        raise InputError(message, file=str(landscape.path))
     if not yes:
         if as_json:
             raise InputError("nobody can be asked: add --yes", key="--json")

@@ -91,7 +91,11 @@ def subset(
     from autorl.landscapes import analysis
 
     limits = _limits(clip or [])
-    groups = _comparable(landscapes_of(sources))
+    found = landscapes_of(sources)
+    environments = sorted({data.manifest.environment for data in found})
+    for unknown in sorted(set(limits).difference(environments)):
+        raise InputError(f"no landscape of environment {unknown!r}; there are {', '.join(environments)}", key="--clip")
+    groups = _comparable(found)
     algorithms = [group[0].manifest.algorithm for group in groups]
     answers, problems = [], []
     for algorithm, group in zip(algorithms, groups, strict=True):

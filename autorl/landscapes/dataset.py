@@ -335,5 +335,6 @@ def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Lands
     roots = [Path(root), *([shipped] if (shipped := shipped_root()) else [])]
     known = sorted({name for each in roots if each.is_dir() for name in list_landscapes(each)})
     close = difflib.get_close_matches(str(source), known, n=3)
-    hint = f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(known[:10]) or 'none'}"
+    more = f" and {len(known) - 10} more: `autorl landscape list`" if len(known) > 10 else ""
+    hint = f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(known[:10]) or 'none'}{more}"
     raise InputError(f"no landscape {str(source)!r} and no such folder{hint}", key="landscape")

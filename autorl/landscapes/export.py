@@ -34,7 +34,8 @@ def export_table(landscape: Landscape, file: str | Path) -> int:
     target = fresh(file)
     name = target.name.lower()
     if not name.endswith((".csv", ".csv.gz", ".parquet")):
-        raise InputError("expected a file ending in .csv, .csv.gz or .parquet", file=str(target))
+        others = "an Optuna study in .db, .sqlite, .sqlite3 or .journal, a DeepCAVE run in a folder without an ending"
+        raise InputError(f"expected a table in .csv, .csv.gz or .parquet, {others}", file=str(target))
     rows = landscape.sql(
         "SELECT * FROM runs JOIN evals USING (run_id) JOIN configs USING (config_id) ORDER BY run_id, step"
     )

@@ -52,7 +52,7 @@ def write_landscape(
     """
     target = Path(folder)
     if target.exists() and not replace:
-        raise InputError("the folder exists; choose another or allow it to be replaced", file=str(target))
+        raise InputError("the folder exists: choose another id, or replace it (--replace)", file=str(target))
     building = target.with_name(f".{target.name}.building")
     shutil.rmtree(building, ignore_errors=True)
     (building / "evals").mkdir(parents=True)

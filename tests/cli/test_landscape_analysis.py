@@ -150,6 +150,8 @@ def test_subsets_are_found_algorithm_by_algorithm(root, tmp_path):
     assert [each["algorithm"] for each in json.loads(shown.stdout)] == ["dqn"]
     assert "ppo is left out: " in shown.stderr
     assert "at least two landscapes" in shown.stderr
+    clipped = autorl("landscape", "subset", tmp_path, "--size", 1, "--clip", "Foo=1", code=2)
+    assert "--clip: no landscape of environment 'Foo'; there are A-v0" in clipped.stderr
 
 
 @pytest.mark.parametrize(
@@ -224,7 +226,7 @@ def test_several_landscapes_at_once(root):
         (("subset", "{one}", "--size", "1"), "at least two landscapes"),
         (("subset", "{root}", "--size", "3"), "1 to 2"),
         (("subset", "{root}", "--clip", "A-v0"), "expected ENVIRONMENT=NUMBER, got 'A-v0'"),
-        (("subset", "{root}", "--clip", "Z-v0=1"), "unknown key 'Z-v0'"),
+        (("subset", "{root}", "--clip", "Z-v0=1"), "--clip: no landscape of environment 'Z-v0'; there are A-v0"),
         (("analyse", "{one}", "noize"), "did you mean 'noise'"),
         (("analyse", "{one}", "dependence"), "takes 1 hyperparameters, got 0"),
         (("analyse", "{one}", "values", "-p", "wdith"), "did you mean 'width'"),
