@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from autorl.rlhf.letters import SPECIAL, fit_policy, new_policy, write_tokenizer
-from autorl.rlhf.task import Built, Fixed, cached, resolve_options
+from autorl.rlhf.task import Built, Fixed, cache_folder, cached, resolve_options
 from autorl.seeds import digest
 from autorl.types import InputError
 
@@ -64,16 +64,7 @@ def snippets(archive: Path) -> tuple[list[Snippet], list[str]]:
     Raises:
         InputError: the archive is not there, or is not the one this task is defined on.
     """
-    if not archive.is_file():
-        raise InputError(
-            f"tiny-sentiment reads human ratings from {ARCHIVE}, which is not at {archive}: run `pip download "
-            f"--no-deps --no-binary :all: vaderSentiment==3.3.2` and set AUTORL_RATINGS to the file",
-            key="environment",
-        )
-    content = archive.read_bytes()
-    if hashlib.sha256(content).hexdigest() != _SHA256:
-        raise InputError(f"{archive} is not {ARCHIVE} as published: its SHA-256 differs", key="environment")
-    texts, ratings = _read(content)
+    texts, ratings = _read(_content(archive))
     split = {number: _WORD.findall(text.lower()) for number, text in texts.items() if number in ratings}
     counts = Counter(word for words in split.values() for word in words)
     known = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:VOCABULARY]]
@@ -146,12 +137,25 @@ class TinySentiment(Fixed):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"expected a whole number above 0, got {value!r}", key=f"environment.kwargs.{name}")
 
+    def check(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """What the task has to train on: prompts.
+
+        Raises:
+            InputError: an option is wrong, the package of the gold is missing, or so are the ratings while no instance
+                of the task was ever built here.
+        """
+        kinds = super().check(options)
+        _check_gold()
+        folder = cache_folder()
+        if not any(folder.glob(f"{self.name}-*")):
+            _content(_archive(folder))
+        return kinds
+
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
         chosen = resolve_options(self.options, options, self.name)
         self.check_values(chosen)
-        if importlib.util.find_spec("vaderSentiment") is None:
-            raise InputError("tiny-sentiment needs its gold: pip install vaderSentiment==3.3.2", key="environment")
-        archive = Path(os.environ.get("AUTORL_RATINGS") or folder / ARCHIVE)
+        _check_gold()
+        archive = _archive(folder)
         content = {"what": self.name, "version": _VERSION, "instance": instance, "options": chosen, "data": _SHA256}
         data = cached(folder, self.name, content, lambda target: _write(target, archive, instance, chosen))
         stored = json.loads((data / "task.json").read_text(encoding="utf-8"))
@@ -171,6 +175,31 @@ class TinySentiment(Fixed):
 
 
 SENTIMENT = TinySentiment()
+
+
+def _check_gold() -> None:
+    if importlib.util.find_spec("vaderSentiment") is None:
+        needed = f'pip install "autorl[sentiment]" and set AUTORL_RATINGS to {ARCHIVE}'
+        raise InputError(f"the gold of tiny-sentiment is the package vaderSentiment: {needed}", key="environment")
+
+
+def _archive(folder: Path) -> Path:
+    """Where the ratings are, or should be."""
+    return Path(os.environ.get("AUTORL_RATINGS") or folder / ARCHIVE)
+
+
+def _content(archive: Path) -> bytes:
+    """The archive of ratings. Raises `InputError` if it is not there, or not the one this task is defined on."""
+    if not archive.is_file():
+        raise InputError(
+            f"tiny-sentiment reads human ratings from {ARCHIVE}, which is not at {archive}: run `pip download "
+            f"--no-deps --no-binary :all: vaderSentiment==3.3.2` and set AUTORL_RATINGS to the file",
+            key="environment",
+        )
+    content = archive.read_bytes()
+    if hashlib.sha256(content).hexdigest() != _SHA256:
+        raise InputError(f"{archive} is not {ARCHIVE} as published: its SHA-256 differs", key="environment")
+    return content
 
 
 def _read(content: bytes) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:

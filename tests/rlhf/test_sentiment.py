@@ -78,8 +78,24 @@ def test_a_missing_or_other_archive_is_one_clear_line(archive, tmp_path):
 
 def test_without_the_package_of_the_gold_the_task_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(sentiment.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match="pip install vaderSentiment"):
-        SENTIMENT.build(0, tmp_path)
+    wanted = r'pip install "autorl\[sentiment\]" and set AUTORL_RATINGS'
+    for make in (lambda: SENTIMENT.build(0, tmp_path), lambda: SENTIMENT.check({})):
+        with pytest.raises(InputError, match=wanted):
+            make()
+
+
+def test_a_study_is_refused_before_it_begins_where_ratings_are_missing(archive, tmp_path, monkeypatch):
+    monkeypatch.setattr(sentiment.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setenv("AUTORL_CACHE", str(tmp_path / "cache"))
+    assert SENTIMENT.check({"pairs": 8}) == ("prompts",)
+    monkeypatch.delenv("AUTORL_RATINGS")
+    with pytest.raises(InputError, match=r"which is not at .*cache.* set AUTORL_RATINGS"):
+        SENTIMENT.check({})
+    monkeypatch.setenv("AUTORL_RATINGS", __file__)
+    with pytest.raises(InputError, match="SHA-256 differs"):
+        SENTIMENT.check({})
+    (tmp_path / "cache" / "rlhf" / "tiny-sentiment-0123").mkdir(parents=True)
+    assert SENTIMENT.check({}) == ("prompts",), "it was built here before, and needs no ratings"
 
 
 def test_raters_disagree_so_pairs_are_noisy():
