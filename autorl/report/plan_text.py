@@ -60,6 +60,8 @@ def _step_rows(plan: Plan) -> list[tuple[str, str]]:
     rows = [(plan.spec.steps, f"nominal, as the budget counts: {nominal}")]
     trained = _sum_text(search.trained, test.trained, exact=plan.trained_exact)
     why = "runs end only where a rollout does"
+    if plan.rungs:
+        why += ", and start again where their trainer cannot continue"
     if plan.exact and not plan.trained_exact:
         why += ", and other configurations than the study's were looked at"
     return [*rows, ("really trained", f"{trained}; {why}")]
