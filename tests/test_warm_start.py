@@ -133,7 +133,7 @@ def test_each_misfit_of_a_list_has_a_line_with_its_place(tmp_path):
     with pytest.raises(InputError) as caught:
         load_spec(file)
     assert str(caught.value).splitlines() == [
-        f"{file}:7: warm_start[1].x: 3.0 is outside [0.0, 1.0]",
+        f"{file}:7: warm_start[1].x: 3.0 is outside [0.0, 1.0];",
         f"{file}:8: warm_start[2].y: unknown hyperparameter; known: x",
     ]
 

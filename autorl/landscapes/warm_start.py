@@ -65,7 +65,7 @@ def fitting(
 
 
 def misfit(misfits: Sequence[tuple[str, InputError]], document: Document, *, listed: bool) -> InputError:
-    """One line for each misfit."""
+    """One line for each misfit; where lines are joined, a semicolon is between them."""
 
     def located(label: str, error: InputError) -> InputError:
         name = f".{error.key}" if error.key else ""
@@ -74,5 +74,5 @@ def misfit(misfits: Sequence[tuple[str, InputError]], document: Document, *, lis
         return document.located(InputError(f"{label}{name}: {error.message}", key="warm_start"))
 
     first, *others = [located(label, error) for label, error in misfits]
-    first.message = "\n".join([first.message, *map(str, others)])
+    first.message = ";\n".join([first.message, *map(str, others)])
     return first

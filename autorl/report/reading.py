@@ -179,6 +179,9 @@ def open_view(folder: Path) -> StudyView:
         text = (folder / STUDY_FILE).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError(f"holds no study ({STUDY_FILE} is missing)", file=str(folder)) from None
+    except NotADirectoryError:
+        message = "is a file: expected a study's folder, as `autorl tune` makes it (studies/<name>, or --out)"
+        raise InputError(message, file=str(folder)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read ({error})", file=str(folder / STUDY_FILE)) from None
     spec = thaw(text, str(folder / STUDY_FILE))

@@ -81,8 +81,10 @@ def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
     found = sorted(
         {path.relative_to(root).with_suffix("").as_posix() for root in shipped for path in root.glob("**/*.yaml")}
     )
+    close = get_close_matches(str(source), found, n=3)
     known = f"; shipped: {', '.join(found)}" if found else ""
-    raise InputError(f"no search space of this name and no such file{known}", file=str(source))
+    hint = f"; did you mean {' or '.join(close)}?" if close else known
+    raise InputError(f"no search space of this name and no such file{hint}", file=str(source))
 
 
 def read_space(definition: Any, constants: Mapping[str, float] | None = None) -> Space:

@@ -38,3 +38,26 @@ def test_an_extension_that_pays_for_nothing_says_so(tmp_path):
 def test_an_option_of_synthetic_that_is_no_number_is_refused_by_its_key(tmp_path, capsys):
     refused("tune", study_file(tmp_path, trainer={"name": "synthetic", "kwargs": {"noise": "x"}}))
     assert "small.yaml:5: trainer.kwargs.noise: expected a number of at least 0, got 'x'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["status", "best", "report"])
+def test_a_study_file_where_a_folder_is_expected_is_said_to_be_a_file(tmp_path, command):
+    file = study_file(tmp_path)
+    said = autorl(command, file, code=2).stderr
+    assert f"{file}: is a file: expected a study's folder, as `autorl tune` makes it" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(("name", "meant"), [("sb3/pppo", "sb3/ppo"), ("trl/rlooo", "trl/rloo")])
+def test_a_space_that_is_misspelt_names_the_nearest_only(name, meant, capsys):
+    refused("tune", name)
+    said = capsys.readouterr().err
+    assert "did you mean" in said
+    assert meant in said
+    assert "population/dqn" not in said
+
+
+def test_misfits_of_a_warm_start_are_told_apart_on_one_line(tmp_path, capsys):
+    refused("tune", study_file(tmp_path, warm_start=[{"x": 2.0}, {"y": 3}]))
+    said = capsys.readouterr().err
+    assert "warm_start[0].x: 2.0 is outside [0.0, 1.0]; " in said
+    assert "warm_start[1].y: unknown hyperparameter" in said

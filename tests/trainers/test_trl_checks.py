@@ -8,7 +8,7 @@ pytest.importorskip("trl", reason="needs the extra rlhf")
 
 from autorl.spec import load_spec
 from autorl.study.setup import check, trainer_loader
-from autorl.trainers.trl.methods import find
+from autorl.trainers.trl.methods import _EXPERIMENTAL, _STABLE, available, find
 from autorl.trainers.trl.settings import Settings
 from autorl.tuner import space_study
 from autorl.types import InputError
@@ -134,3 +134,18 @@ def test_a_schedule_of_epsilon_moves_both_sides_of_the_clip():
         live = SimpleNamespace(epsilon_low=0.3, epsilon_high=own.get("epsilon_high", 0.3))
         Settings(find("grpo"), {}, {**config, **own}).write(live, 5, 10, first=False)
         assert (live.epsilon_low, live.epsilon_high) == pytest.approx((0.2, upper))
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("rlooo", "did you mean 'rloo'"), ("ppoo", "'ppo'"), ("zzz", "it has rloo")]
+)
+def test_a_method_trl_does_not_have_is_said_before_its_data_is_asked_for(name, hint):
+    with pytest.raises(InputError, match=f"trainer: TRL .* has no trainer for '{name}'; .*{hint}") as error:
+        study(f"trl/{name}")
+    assert error.value.key == "trainer"
+
+
+def test_the_data_of_a_method_trl_has_and_we_do_not_know_is_asked_for():
+    unknown = next(name for name in available() if name not in (*_STABLE, *_EXPERIMENTAL))
+    with pytest.raises(InputError, match=f"what trl/{unknown} is trained on is not known: say it with `data`"):
+        find(unknown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from autorl.rlhf.reward_options import CHANGES as REWARD_CHANGES
-from autorl.trainers._shared import Change
+from autorl.trainers._shared import Change, nearest
 from autorl.types import InputError
 
 Data = Literal["prompts", "pairs", "unpaired", "completions", "ranking"]
@@ -116,8 +117,6 @@ class Method:
         Raises:
             InputError: the installed TRL has no such trainer; the message names those it has.
         """
-        import trl
-
         wanted = self.name.replace("_", "").lower()
         try:
             module = importlib.import_module(self.module)
@@ -126,22 +125,22 @@ class Method:
         found = {} if module is None else {name.lower(): name for name in dir(module)}
         names = [found.get(f"{wanted}{part}") for part in ("trainer", "config")]
         if module is None or None in names:
-            raise InputError(
-                f"TRL {trl.__version__} has no trainer for {self.name!r}; it has {', '.join(available())}",
-                key="trainer",
-            )
+            raise InputError(_no_trainer(self.name), key="trainer")
         return getattr(module, str(names[0])), getattr(module, str(names[1]))
 
 
 def find(name: str, data: str | None = None) -> Method:
-    """The method of that name, stable or experimental. Nothing is imported.
+    """The method of that name, stable or experimental. Nothing is imported for those known here.
 
     Raises:
-        InputError: what it is trained on is not known, or `data` names nothing there is.
+        InputError: the installed TRL has no trainer of this name, what it is trained on is not known, or `data` names
+            nothing there is.
     """
     if name in _STABLE:
         return Method(name, _STABLE[name], "trl")
     chosen = data or _EXPERIMENTAL.get(name)
+    if chosen is None:
+        _check_there(name)
     if chosen not in _LOSS:
         raise InputError(
             f"what trl/{name} is trained on is not known: say it with `data`, one of {', '.join(_LOSS)}"
@@ -150,6 +149,19 @@ def find(name: str, data: str | None = None) -> Method:
             key="trainer.kwargs.data",
         )
     return Method(name, chosen, f"trl.experimental.{name}")  # type: ignore[arg-type]
+
+
+def _check_there(name: str) -> None:
+    """Raise `InputError` if the installed TRL has nothing of this name; without TRL nothing is known of it."""
+    if importlib.util.find_spec("trl") is not None and name not in available():
+        raise InputError(_no_trainer(name), key="trainer")
+
+
+def _no_trainer(name: str) -> str:
+    import trl
+
+    hint = nearest(name, (*available(), "ppo"))
+    return f"TRL {trl.__version__} has no trainer for {name!r}; it has {', '.join(available())}{hint}"
 
 
 @lru_cache(maxsize=1)
