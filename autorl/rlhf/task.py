@@ -55,7 +55,7 @@ class Built:
         max_completion: most tokens of a completion, end of sequence included.
         signals: every reward by name, e.g. `proxy` and `gold`.
         training: the signal a policy is trained on.
-        selection: the metric a study selects by unless it says otherwise; never the training signal, never a loss.
+        selection: the metric a study selects by unless it says otherwise; by the training signal it must say so.
         report: the metric results are reported in; win rates are by this signal where it is one.
         ensemble: signals that `reward.rule` puts together unless `reward.signals` names others; empty = none.
         bounds: smallest and largest value of a metric, where known.

@@ -60,13 +60,17 @@ def engine_hash() -> str:
     return code_hash([*engine, root / "seeds.py"], root)
 
 
+_WRITES_ONLY = ("arguments.py", "export.py")  # for people and other programs, of a run that is over
+
+
 def rlhf_hash() -> str:
     """Hash of the code of this package that decides what an RLHF trainer computes, TRL's own left out."""
     import autorl
 
     root = Path(autorl.__file__).parent
     tasks = [path for path in (root / "rlhf").glob("*.py") if path.name != "overoptimization.py"]  # reads results only
-    trainers = [*(root / "trainers" / "trl").glob("*.py"), root / "trainers" / "_streams.py"]
+    trainers = [path for path in (root / "trainers" / "trl").glob("*.py") if path.name not in _WRITES_ONLY]
+    trainers.append(root / "trainers" / "_streams.py")
     return code_hash([*tasks, *trainers, root / "seeds.py"], root)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from autorl.rlhf import reward_options
 from autorl.rlhf.task import Task, task, tasks
 from autorl.study.setup import choices_of
+from autorl.trainers.trl.shell import same_sources
 
 if TYPE_CHECKING:
     from autorl.spec import Spec
@@ -43,6 +44,7 @@ def proxy_caveat(spec: Spec, metrics: Mapping[str, float]) -> str | None:
         return None
     about = task(spec.environment.id, spec.environment.kwargs)
     trained = {about.training, *about.ensemble, *maybe_trained_on(spec, about)}
+    trained |= same_sources(spec.environment.kwargs.get("signals"), trained)
     chosen = next((objective.metric for objective in spec.objective if objective.metric in trained), None)
     if chosen is None:
         return None

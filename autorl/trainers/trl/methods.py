@@ -93,7 +93,7 @@ class Method:
     @property
     def grouped(self) -> bool:
         """Whether it samples groups of completions per prompt and reuses them (`num_generations`)."""
-        return self.name not in ("online_dpo", "xpo", "nash_md") and self.online
+        return self.name not in ("online_dpo", "xpo", "nash_md", "a2po") and self.online
 
     @property
     def scheduled(self) -> tuple[str, ...]:

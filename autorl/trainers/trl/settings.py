@@ -34,7 +34,14 @@ _RESERVED = {  # belongs to the study, or would reach out of it
     *("logging_strategy", "logging_steps", "logging_dir", "logging_first_step", "disable_tqdm", "hub_model_id"),
     *("push_to_hub", "hub_token", "hub_strategy", "reward_weights", "model_init_kwargs", "max_completion_length"),
 }
-_CPU = {"use_cpu": True, "bf16": False, "fp16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False}
+_CPU = {
+    "use_cpu": True,
+    "bf16": False,
+    "fp16": False,
+    "activation_checkpointing": False,
+    "gradient_checkpointing": False,  # its name before transformers 5.23
+    "dataloader_pin_memory": False,
+}
 _PARTNERS: Mapping[str, frozenset[str]] = {  # a value that can only be judged beside these
     "num_generations": frozenset(
         {"per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size"}
@@ -106,7 +113,8 @@ class Settings:
         _, config_class = self.method.classes()
         fields = {field.name for field in dataclasses.fields(config_class)}
         values = self.translated(self.at(0, horizon))
-        values |= {"output_dir": folder, "max_steps": horizon, "seed": seed, **_QUIET, **({} if cuda else _CPU)}
+        cpu = {name: value for name, value in _CPU.items() if name != _old_name(fields)}
+        values |= {"output_dir": folder, "max_steps": horizon, "seed": seed, **_QUIET, **({} if cuda else cpu)}
         ours = {"max_completion_length": most, "max_new_tokens": most}
         values |= {name: value for name, value in ours.items() if name in fields}
         try:
@@ -210,6 +218,11 @@ class Settings:
 
 
 _ATTRIBUTES = {"epsilon": "epsilon_low"}
+
+
+def _old_name(fields: Collection[str]) -> str:
+    """What a configuration still takes under its old name, with a warning, where it has the new one."""
+    return "gradient_checkpointing" if "activation_checkpointing" in fields else ""
 
 
 def check_fixed(method: Method, fixed: Mapping[str, Any], free: Collection[str], *, cuda: bool) -> None:

@@ -135,7 +135,7 @@ class RLHFTrainer:
         found = find_task(environment)
         trained = reward_options.maybe_trained_on(self.defaults, choices, found.training, found.ensemble)
         refused = {*trained, found.training, *found.ensemble, *_NEVER}
-        refused |= _same_sources(environment.kwargs.get("signals"), refused)
+        refused |= same_sources(environment.kwargs.get("signals"), refused)
         decides = {found.selection: found.selection, **dict.fromkeys(JUDGED, judge(found))}
         other = "another signal" if decides[found.selection] in refused else repr(found.selection)
         for metric in metrics:
@@ -149,7 +149,7 @@ class RLHFTrainer:
                 )
 
 
-def _same_sources(signals: Any, trained: Collection[str]) -> set[str]:
+def same_sources(signals: Any, trained: Collection[str]) -> set[str]:
     """Signals a user has named that are a signal trained on by another name, or the function trained on itself."""
     sources = dict(signals) if isinstance(signals, Mapping) else {}
     used = {*trained, *(sources[name] for name in trained if name in sources)}
