@@ -70,4 +70,4 @@ def test_a_study_without_a_result_is_named_and_the_rest_goes_on(tmp_path):
     found = json.loads(outcome.stdout)
     assert [row["test"] for row in found["optimizers"]] == [None, None]
     assert any("without a result" in text for text in found["caveats"])
-    assert outcome.stderr.count("crashed") == 2
+    assert outcome.stderr.count("proposals failed") == 2

@@ -154,7 +154,7 @@ def test_progress_lines_change_with_the_phase_and_stay_off_standard_output_with_
 def test_a_study_whose_every_run_crashes_exits_1_with_one_line_and_keeps_the_record(tmp_path):
     file = study_file(tmp_path, trainer={"name": "synthetic", "kwargs": {"crash": 1.0}})
     error = autorl("tune", file, "--out", tmp_path / "s", "--quiet", code=1).stderr
-    assert "crashed" in error
+    assert "the first 3 proposals failed" in error
     assert "synthetic crash" in error.splitlines()[-1]
     assert query(tmp_path / "s", "SELECT COUNT(*) FROM segments WHERE status = 'crash'")[0][0] >= 3
     assert as_json("status", tmp_path / "s")["state"] == "stopped"
