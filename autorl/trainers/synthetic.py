@@ -93,6 +93,9 @@ class Synthetic:
         return ("autorl.trainers.synthetic",)
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
+        if environment.id is not None:
+            message = f"synthetic trains in no environment, got {environment.id!r}: leave it out"
+            raise InputError(message, key="environment.id")
         if isinstance(self.optimum, Mapping):
             check_names(self.optimum, set(hyperparameters), "hyperparameter", "trainer.kwargs.optimum")
 
@@ -145,7 +148,6 @@ class Synthetic:
             checkpoint=self._save(segment, step, skill) if segment.save and not status.failed else None,
             applied=dict(segment.config),
             message="score is not finite" if status is Status.DIVERGED else "",
-            notes=_notes(segment),
         )
 
     def _report(self, segment: Segment, point: int, skill: int, step: int) -> Report:
@@ -277,11 +279,6 @@ _ALLOWED: Mapping[str, _Allowed] = {
     **dict.fromkeys(("crash", "nan", "hang", "memory", "stop"), _RULE),
     "lost_once": (lambda value: value is None or isinstance(value, str), "the path of a file"),
 }
-
-
-def _notes(segment: Segment) -> tuple[str, ...]:
-    name = segment.environment.id
-    return () if name is None else (f"synthetic trains in no environment: {name} is only a name",)
 
 
 def _config_key(config: Mapping[str, Any]) -> str:

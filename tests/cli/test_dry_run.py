@@ -66,13 +66,14 @@ def test_nothing_is_written(tmp_path, monkeypatch):
         assert part in text
 
 
-def test_time_is_taken_from_a_study_beside_it_that_trained_the_same_thing(tmp_path):
+def test_time_is_taken_from_a_study_beside_it_that_trained_the_same_thing(tmp_path, monkeypatch):
     slow = {"name": "synthetic", "kwargs": {"seconds": 0.02}}
     folder = finished_study(tmp_path, "first", trainer=slow, budget={"runs": 4}, seeds={"tuning": 1, "test": 1})
     ((steps, seconds),) = query(folder, "SELECT SUM(environment_steps), SUM(wall_seconds) FROM runs")
     plan = as_json("tune", study_file(tmp_path, trainer=slow), "--out", tmp_path / "next", "--dry-run", "--workers", 2)
     assert plan["seconds"] == pytest.approx(plan["environment_steps"] * seconds / steps / 2)
     assert str(folder) in plan["seconds_from"]
+    monkeypatch.setattr("autorl.trainers.synthetic.Synthetic.check", lambda *_: None)  # it has no environment
     other = study_file(tmp_path, environment="Other-v0")
     assert as_json("tune", other, "--out", tmp_path / "next", "--dry-run")["seconds"] is None
 

@@ -49,16 +49,22 @@ def test_the_screen_shows_the_held_out_score_before_the_tuning_score(tmp_path):
 def test_options_and_settings_reach_the_study_file(tmp_path):
     autorl(
         *("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet", "--runs", 8, "--steps", 50, "--seed", 3),
-        *("--env", "Toy-v0", "--optimizer", "sobol", "--workers", 1),
+        *("--optimizer", "sobol", "--workers", 1),
         *("--set", "seeds.test=2", "--set", "fidelity.evaluations=2"),
     )
     frozen = yaml.safe_load((tmp_path / "s" / "study.yaml").read_text())
     assert frozen["budget"] == {"runs": 8.0} | {key: None for key in frozen["budget"] if key != "runs"}
     assert frozen["fidelity"]["steps"] == 50
     assert frozen["fidelity"]["evaluations"] == 2
-    assert (frozen["seed"], frozen["environment"]["id"], frozen["optimizer"]["name"]) == (3, "Toy-v0", "sobol")
+    assert (frozen["seed"], frozen["optimizer"]["name"]) == (3, "sobol")
     assert frozen["seeds"] == {"tuning": [0, 1], "test": [100, 101]}
     assert query(tmp_path / "s", "SELECT COUNT(*) FROM proposals") == [(4,)]
+
+
+def test_an_environment_for_a_trainer_that_has_none_is_refused(tmp_path):
+    said = autorl("tune", study_file(tmp_path), "--env", "Toy-v0", "--out", tmp_path / "s", code=2).stderr
+    assert "environment.id: synthetic trains in no environment, got 'Toy-v0'" in said
+    assert not (tmp_path / "s").exists()
 
 
 def test_the_default_folder_is_named_after_the_study(tmp_path, monkeypatch):

@@ -209,7 +209,8 @@ def test_what_cannot_be_written_is_refused(finished, tmp_path):
         load_landscape(tmp_path)
 
 
-def test_the_environment_of_the_id_is_the_studys(tmp_path):
+def test_the_environment_of_the_id_is_the_studys(tmp_path, monkeypatch):
+    monkeypatch.setattr("autorl.trainers.synthetic.Synthetic.check", lambda *_: None)  # it has no environment
     folder = run(tmp_path / "named", environment={"id": "CartPole-v1"})
     with pytest.raises(InputError, match="CartPole-v1"):
         from_study(folder, tmp_path, "my/synthetic/Acrobot-v1")

@@ -178,9 +178,8 @@ def test_an_option_of_another_kind_is_refused_by_its_key(name: str, value: Any, 
     assert error.value.key == f"trainer.kwargs.{name}"
 
 
-def test_the_name_of_an_environment_is_said_to_be_only_a_name() -> None:
-    trainer, config = load(spec()), Config(x=0.3)
-    named = segment(config, environment=EnvironmentSpec("CartPole-v1"))
-    said = ("synthetic trains in no environment: CartPole-v1 is only a name",)
-    assert trainer.train(named, lambda report: None).notes == said
-    assert trainer.train(segment(config), lambda report: None).notes == ()
+def test_an_environment_is_refused() -> None:
+    with pytest.raises(InputError, match="synthetic trains in no environment, got 'CartPole-v1'") as error:
+        load(spec()).check(EnvironmentSpec("CartPole-v1"), {"x"})
+    assert error.value.key == "environment.id"
+    load(spec()).check(EnvironmentSpec(), {"x"})
