@@ -10,12 +10,13 @@ from typing import Any
 import yaml
 
 from autorl.space.document import Dumper, read_document, unknown_key
+from autorl.space.extend import EXTENDS, extended
 from autorl.space.hyperparameter import KINDS, Hyperparameter, check_name
 from autorl.space.schedules import expand
 from autorl.space.space import Space
 from autorl.types import InputError
 
-_TOP = ("hyperparameters", "conditions", "forbidden", "constraints", "constants")
+_TOP = (EXTENDS, "hyperparameters", "conditions", "forbidden", "constraints", "constants")
 _NUMERIC = ("type", "lower", "upper", "scale", "default", "changeable", "schedule")
 _DISCRETE = ("type", "choices", "default", "changeable")
 _KEYS: Mapping[str, tuple[str, ...]] = {
@@ -45,14 +46,36 @@ def load_space(
         InputError: no such space, or a wrong definition: file, key, line, what is wrong, what is allowed.
     """
     if isinstance(source, Mapping):
-        return _read_inline(source, constants)
+        return _read_inline(_whole(source, folder), constants)
     if isinstance(source, str | Path):
-        document = read_document(find_space(source, folder))
+        file = find_space(source, folder)
+        document = read_document(file)
         try:
-            return read_space(document.data, constants)
+            return read_space(_whole(document.data, file.parent, (file.resolve(),)), constants)
         except InputError as error:
             raise document.located(error) from None
     raise InputError(f"expected the name or file of a search space or a mapping, got {source!r}")
+
+
+def _whole(definition: Any, folder: str | Path | None, above: tuple[Path, ...] = ()) -> Any:
+    """A definition with what it extends written out; `above` are the files that led to it."""
+    if not isinstance(definition, Mapping) or EXTENDS not in definition:
+        return definition
+
+    def read_base(name: Any) -> Any:
+        if not isinstance(name, str):
+            raise InputError(f"expected the name or file of a search space, got {name!r}", key=EXTENDS)
+        try:
+            file = find_space(name, folder)
+        except InputError as error:
+            raise InputError(f"{name}: {error.message}", key=EXTENDS) from None
+        if file.resolve() in above:
+            raise InputError(f"{name} extends itself", key=EXTENDS)
+        document = read_document(file)
+        _require_mapping(document.data, EXTENDS)
+        return _whole(document.data, file.parent, (*above, file.resolve()))
+
+    return extended(definition, read_base)
 
 
 def _read_inline(source: Mapping[str, Any], constants: Mapping[str, float] | None) -> Space:

@@ -313,6 +313,8 @@ def _override(data: dict[str, Any], key: str, value: Any) -> None:
     for depth, name in enumerate(parents):
         if name in ("trainer", "optimizer", "environment") and isinstance(place.get(name), str):
             place[name] = {"id" if name == "environment" else "name": place[name]}
+        if name == "space" and isinstance(place.get(name), str):
+            place[name] = {"extends": place[name]}
         place = place.setdefault(name, {})
         if not isinstance(place, dict):
             raise InputError(f"{'.'.join(parents[: depth + 1])} is not a mapping", file="--set", key=key)

@@ -41,7 +41,7 @@ def _check(spec: Spec, load: Load) -> None:
         own = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
         conditional = {name.removeprefix(prefix) for name in spec.search_space.conditions}
         for name in sorted(own & set(trainer.kwargs) - conditional):
-            message = "is searched by the space as well: take it out of one of them"
+            message = "is searched by the space as well: take it out here, or fix it there (`{value: ...}`)"
             raise InputError(message, key=f"trainer.kwargs.{name}")
         loaded = load(trainer)
         loaded.check(spec.environment.resolve(), own)
