@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from autorl.landscapes import list_landscapes, load_landscape, shipped_root
 from autorl.landscapes.study import from_study
@@ -12,6 +13,7 @@ from autorl.study import Study
 
 RLHF = [name for name in list_landscapes(shipped_root() or "landscapes") if name.startswith("trl/")]
 RLOO = "trl/rloo/letters-goldproxy"
+DPO = "trl/dpo/letters-pairs"
 SORT = "trl/grpo/sort-verifiable"
 STUDY = {
     "trainer": "trl/rloo",
@@ -142,3 +144,34 @@ class TestSorting:
         assert rates["exact"] > 1.5 * rates["greedy"]
         assert rates["exact"] > 1.5 * rates["pass_at_8"]
         assert set(top["exact"].config_id) != set(top["greedy"].config_id)
+
+
+@pytest.mark.skipif(DPO not in RLHF, reason="not in this checkout")
+class TestPairs:
+    """The usual measure of training on preferences, accuracy on held-out pairs, finds who has hardly moved."""
+
+    @staticmethod
+    def ends(role):
+        data = load_landscape(DPO)
+        return data.sql(
+            "SELECT config_id, avg(gold) AS gold, avg(pair_accuracy) AS pair_accuracy, avg(kl) AS kl, "
+            "avg(reference_gold) AS reference FROM evals JOIN runs USING (run_id) "
+            f"WHERE seed_role = '{role}' AND step = {data.manifest.steps[-1]} GROUP BY ALL ORDER BY config_id"
+        ).df()
+
+    def test_selecting_by_pair_accuracy_finds_a_far_worse_policy_than_selecting_by_gold(self):
+        tuning, test = self.ends("tuning"), self.ends("test").set_index("config_id")
+        by_pairs, by_gold = (test.loc[tuning.config_id[tuning[by].idxmax()]] for by in ("pair_accuracy", "gold"))
+        assert by_gold.gold > 0.6
+        assert by_pairs.gold < by_pairs.reference + 0.15
+        assert by_pairs.kl < 0.1 < by_gold.kl
+
+    @pytest.mark.parametrize("role", ["tuning", "test"])
+    def test_pair_accuracy_ranks_configurations_the_wrong_way_round(self, role):
+        table = self.ends(role)
+        assert spearmanr(table.pair_accuracy, table.gold).statistic < -0.2
+        assert table.gold.max() - table.gold.min() > 0.9
+
+    def test_some_configurations_learn_and_then_fall(self):
+        table = policies(load_landscape(DPO)).groupby("config_id").gold.agg(["max", "last"])
+        assert (table["max"] - table["last"] > 0.5).any()
