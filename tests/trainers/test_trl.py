@@ -222,8 +222,10 @@ def test_names_are_those_of_trl_and_what_the_study_sets_is_refused():
 def test_a_method_that_trl_does_not_have_names_those_it_has():
     with pytest.raises(InputError, match=r"TRL 1\..* has no trainer for 'xpo'; it has rloo, grpo"):
         load(TrainerSpec("trl/xpo")).check(LETTERS, {"learning_rate"})
-    with pytest.raises(InputError, match="say it with `data`"):
+    with pytest.raises(InputError, match=r"has no trainer for 'telepathy'; it has rloo, grpo"):
         load(TrainerSpec("trl/telepathy"))
+    with pytest.raises(InputError, match="trained on is not known: say it with `data`"):
+        load(TrainerSpec("trl/sdpo"))
 
 
 def test_the_guard_stops_after_the_proxy_rose_and_gold_fell_so_many_times():

@@ -198,7 +198,7 @@ def test_a_study_selects_by_what_it_trains_on_only_if_it_says_so(how, folder):
         "space": "trl/grpo",
         "environment": {"id": "files", "kwargs": {"model": "model", "data": "prompts.jsonl", **SCORED, **names}},
         "fidelity": {"steps": 10},
-        "budget": {"runs": 2},
+        "budget": {"runs": 3},
         "path": str(folder),
     }
     refused = load_spec(study)
@@ -216,7 +216,7 @@ def test_the_metric_of_the_user_is_selected_by_and_a_study_names_it(folder):
         "space": "trl/grpo",
         "environment": {"id": "files", "kwargs": {"model": "model", "data": "prompts.jsonl", **SCORED}},
         "fidelity": {"steps": 10},
-        "budget": {"runs": 2},
+        "budget": {"runs": 3},
         "path": str(folder),
     }
     spec = load_spec(study)
