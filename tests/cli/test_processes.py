@@ -78,19 +78,20 @@ def test_a_killed_study_has_a_status_and_ends_with_the_same_scores(tmp_path, exe
 
 
 def test_test_ends_a_search_where_it_is_and_says_so(tmp_path):
-    process = start("tune", study_file(tmp_path, trainer=SLOW), "--out", tmp_path / "s", "--quiet")
+    file = study_file(tmp_path, trainer=SLOW, budget={"runs": 48})  # long enough to be killed on a busy machine
+    process = start("tune", file, "--out", tmp_path / "s", "--quiet")
     wait_for_segments(tmp_path / "s", 4)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
     tested = as_json("test", tmp_path / "s", "--quiet")
     assert tested["test"]["n_seeds"] == 6
-    assert sum(tested["proposals"].values()) < 8
+    assert sum(tested["proposals"].values()) < 24
     assert any("opens it again" in text for text in as_json("status", tmp_path / "s")["warnings"])
     again = autorl("resume", tmp_path / "s", "--quiet", "--json")
     assert "opens it again" in again.stderr
     assert json.loads(again.stdout)["test"] == tested["test"]
     reopened = as_json("resume", tmp_path / "s", "--runs", "+2", "--quiet")
-    assert sum(reopened["proposals"].values()) == 9
+    assert sum(reopened["proposals"].values()) == 25
 
 
 def test_exit_codes_and_streams_of_the_process(tmp_path):
