@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autorl.spec import Spec
-from autorl.study.lineage import Lineage
+from autorl.study.lineage import Lineage, proposal_of
 from autorl.study.overshoot import Reach
 from autorl.types import Checkpoint, Config, InputError, Outcome, Report, Segment, Status
 
@@ -71,7 +71,7 @@ class Tally:
         return [f"{len(self._refused)} segments of this plan would fail, the first with: {self._refused[0]}"]
 
     def phase(self) -> Phase:
-        nominal = sum(self._lineage.length(int(segment.id.partition(".")[0])) for segment in self.segments)
+        nominal = sum(self._lineage.length(proposal_of(segment.id)) for segment in self.segments)
         evaluations = sum(len(segment.evaluate_at) for segment in self.segments)
         return Phase(len(self._lineage), len(self.segments), nominal, evaluations, self._trained)
 

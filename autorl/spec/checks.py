@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl import optimizers
 from autorl.seeds import generator
+from autorl.spec.optimizer import optimizer_of
 from autorl.statistics.reductions import parse_reduction
 from autorl.types import InputError, Proposal
 
@@ -87,21 +88,8 @@ def _counted(count: float, noun: str) -> str:
 
 def _first_length(spec: Spec) -> int:
     """Steps of the first proposal the optimizer would make; it decides nothing else here."""
-    options = spec.optimizer.options
-    options |= {} if spec.optimizer.stop is None else {"stop": spec.optimizer.stop}
-    options |= {} if spec.optimizer.rungs is None else {"rungs": spec.optimizer.rungs}
     if not optimizers.find(spec.optimizer.name).partial and spec.optimizer.stop is None:
         return spec.fidelity.steps
-    space = spec.search_space
-    optimizer = optimizers.make(
-        spec.optimizer.name,
-        space,
-        horizon=spec.fidelity.steps,
-        budget=spec.full_runs,
-        n_objectives=len(spec.objective),
-        changeable=space.changeable,
-        initial=[space.config(config) for config in spec.starts],
-        **options,
-    )
+    optimizer = optimizer_of(spec, spec.search_space.changeable)
     answer = optimizer.ask(generator(spec.seed, "ask", 0))
     return answer.until if isinstance(answer, Proposal) else spec.fidelity.steps

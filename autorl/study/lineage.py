@@ -17,6 +17,16 @@ def segment_id(proposal: ProposalId, seed: int) -> SegmentId:
     return f"{proposal}.{seed}"
 
 
+def proposal_of(segment: SegmentId) -> ProposalId:
+    """The proposal a segment belongs to."""
+    return int(segment.partition(".")[0])
+
+
+def seed_of(segment: SegmentId) -> int:
+    """The seed a segment trains with."""
+    return int(segment.partition(".")[2])
+
+
 @dataclass(frozen=True)
 class RunOf:
     """A proposal's place among runs: the first proposal of its run, the run before it, and where its run starts."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 from collections.abc import Collection
 from typing import Any
 
-from autorl import executors, optimizers, trainers
+from autorl import executors, trainers
 from autorl.evaluation import COST_METRICS
 from autorl.executors.worker import Load, from_folder
 from autorl.spec import Spec
+from autorl.spec.optimizer import optimizer_of
 from autorl.trainers import REPLAYING
 from autorl.trainers._shared import KnowsMetrics, KnowsObjectives, KnowsSeeds, check_names
 from autorl.types import Executor, InputError, Optimizer
@@ -75,25 +75,7 @@ def choices_of(spec: Spec, prefix: str) -> dict[str, tuple[Any, ...]]:
 
 def make_optimizer(spec: Spec, load: Load) -> Optimizer:
     """The study's optimizer before it has observed anything."""
-    space = spec.search_space
-    options = spec.optimizer.options
-    if spec.optimizer.stop is not None:
-        options["stop"] = spec.optimizer.stop
-    if spec.optimizer.rungs is not None:
-        options["rungs"] = spec.optimizer.rungs
-    kind = optimizers.find(spec.optimizer.name)
-    if "seed" in {field.name for field in dataclasses.fields(kind.Options)}:
-        options.setdefault("seed", spec.seed)  # a scrambled sequence is a function of the study's seed
-    return optimizers.make(
-        spec.optimizer.name,
-        space,
-        horizon=spec.fidelity.steps,
-        budget=spec.full_runs,
-        n_objectives=len(spec.objective),
-        changeable=changeable(spec, load),
-        initial=[space.config(config) for config in spec.starts],
-        **options,
-    )
+    return optimizer_of(spec, changeable(spec, load))
 
 
 def changeable(spec: Spec, load: Load) -> frozenset[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from autorl.evaluation import Curve, Judge, SeedValue, join
 from autorl.spec import Spec
 from autorl.store import Store, codec
-from autorl.study.lineage import Lineage, segment_id
+from autorl.study.lineage import Lineage, proposal_of, seed_of, segment_id
 from autorl.types import Checkpoint, FrozenMap, Outcome, ProposalId, SeedRole, Segment, SegmentId, Status, StudyError
 
 
@@ -51,7 +51,7 @@ class Work:
             if tries <= self._spec.failures.retries:
                 self._hand_out(segment)
                 return False
-        if segment.parent is None and self._lineage.start(_proposal(segment.id)):
+        if segment.parent is None and self._lineage.start(proposal_of(segment.id)):
             outcome = dataclasses.replace(
                 outcome, notes=(*outcome.notes, "no checkpoint to continue: trained from step 0")
             )
@@ -202,13 +202,13 @@ class Work:
 
     def _join(self, segment: SegmentId, outcomes: Sequence[Outcome]) -> Curve:
         """The curve of a chain whose last proposal is that of `segment`, or the part of it that `outcomes` covers."""
-        links = self._lineage.chain(_proposal(segment))[: len(outcomes) - 1]
+        links = self._lineage.chain(proposal_of(segment))[: len(outcomes) - 1]
         cuts = {self._lineage[link].until for link in links}
         return join(outcomes, without=cuts.difference(self._spec.evaluation_steps))
 
     def _before(self, segment: Segment) -> list[Outcome]:
         """Outcomes of the chain before this segment."""
-        chain = self._lineage.chain(_proposal(segment.id))[:-1]
+        chain = self._lineage.chain(proposal_of(segment.id))[:-1]
         return [self._outcomes[segment_id(link, segment.seed)] for link in chain]
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class Work:
         gone = [
             name
             for name in self.saved
-            if name not in parents and _proposal(name) not in wanted and _seed(name) not in spared
+            if name not in parents and proposal_of(name) not in wanted and seed_of(name) not in spared
         ]
         if not gone:
             return
@@ -261,7 +261,7 @@ class Work:
     # -- the durable form ------------------------------------------------------------------------------------------
 
     def _body(self, segment: Segment, outcome: Outcome) -> Mapping[str, object]:
-        proposal = _proposal(segment.id)
+        proposal = proposal_of(segment.id)
         run, role, seed = self._lineage.run(proposal), segment.role, segment.seed
         body = codec.outcome_body(outcome)
         if outcome.checkpoint is not None:
@@ -284,14 +284,6 @@ class Work:
             "from_step": segment.start,
         }
         return body
-
-
-def _proposal(segment: SegmentId) -> ProposalId:
-    return int(segment.split(".")[0])
-
-
-def _seed(segment: SegmentId) -> int:
-    return int(segment.split(".")[1])
 
 
 def _remove(path: Path) -> None:
