@@ -243,6 +243,8 @@ class Proposal:
         meta: JSON: everything a later `observe(Proposed)` needs to rebuild the optimizer's state.
         provisional: its score is no ground to choose it by, because its agent was picked among several on the way; it
             ranks after every other proposal of its length.
+        informed: scores observed before had a part in it (a model, a parent, a promotion); False for the default, a
+            warm start, a design and a random draw.
     """
 
     config: Config
@@ -252,6 +254,7 @@ class Proposal:
     origin: str = ""
     meta: FrozenMap = field(default_factory=FrozenMap)
     provisional: bool = False
+    informed: bool = False
 
 
 @dataclass(frozen=True)

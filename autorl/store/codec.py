@@ -44,6 +44,7 @@ def _plain(value: Any) -> Any:
 
 def proposed_body(event: Proposed) -> dict[str, Any]:
     proposal = event.proposal
+    flags = {"provisional": proposal.provisional, "informed": proposal.informed}
     return {
         "id": event.id,
         "config": proposal.config,
@@ -52,7 +53,7 @@ def proposed_body(event: Proposed) -> dict[str, Any]:
         "member": proposal.member,
         "origin": proposal.origin,
         "meta": proposal.meta,
-    } | ({"provisional": True} if proposal.provisional else {})
+    } | {name: True for name, is_set in flags.items() if is_set}
 
 
 def read_proposed(body: Mapping[str, Any]) -> Proposed:
@@ -64,6 +65,7 @@ def read_proposed(body: Mapping[str, Any]) -> Proposed:
         origin=body["origin"],
         meta=FrozenMap(body["meta"]),
         provisional=body.get("provisional", False),
+        informed=body.get("informed", False),
     )
     return Proposed(body["id"], proposal)
 
