@@ -24,6 +24,8 @@ from autorl.types import (
     freeze,
 )
 
+_FLAGS = ("provisional", "informed", "baseline")  # of a proposal: stored where they are set
+
 
 def dumps(body: Any) -> str:
     """One line of canonical JSON: sorted keys, no spaces."""
@@ -44,7 +46,7 @@ def _plain(value: Any) -> Any:
 
 def proposed_body(event: Proposed) -> dict[str, Any]:
     proposal = event.proposal
-    flags = {"provisional": proposal.provisional, "informed": proposal.informed}
+    flags = {name: getattr(proposal, name) for name in _FLAGS}
     return {
         "id": event.id,
         "config": proposal.config,
@@ -64,8 +66,7 @@ def read_proposed(body: Mapping[str, Any]) -> Proposed:
         member=body["member"],
         origin=body["origin"],
         meta=FrozenMap(body["meta"]),
-        provisional=body.get("provisional", False),
-        informed=body.get("informed", False),
+        **{name: body.get(name, False) for name in _FLAGS},
     )
     return Proposed(body["id"], proposal)
 
