@@ -1,4 +1,4 @@
-"""The step a candidate's score is read at, the step its runs end at, and the runs that hold both: from a study's tables.
+"""The step a candidate's score is read at and the step its runs end at, from a study's tables.
 
 With `reduce: best` the step is chosen on tuning seeds, and the runs whose models are kept end there.
 """

@@ -155,7 +155,7 @@ class Driver:
         return self.judge.best_step([curve for curve in curves if not curve.status.failed])
 
     def end_at(self, proposal: ProposalId, step: int | None) -> int | None:
-        """Where a run ends whose model is of `step`; None: where the proposal does, or its score needs the whole run."""
+        """Where a run ends whose model is of `step`; None: where the proposal does, as other scores may need."""
         if step is None or not self.spec.ends_at_chosen_step:
             return None
         return step if 0 < step < self.lineage[proposal].until else None

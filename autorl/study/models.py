@@ -56,7 +56,7 @@ def kept_checkpoints(query: Query, folder: Path, proposal: int) -> dict[int, Che
         (link, proposal),
     )
     found: dict[int, Checkpoint] = {}
-    scored = set()
+    scored: set[int] = set()
     for seed, segment, path in rows:
         of_score = end is not None and segment == segment_id(link, seed, end if end < until(query, link) else None)
         if (folder / path).is_dir() and seed not in scored and (of_score or proposal_of(segment) == proposal):
@@ -80,6 +80,9 @@ class Steps:
             return f"model and score are of step {self.model} of {self.horizon}"
         score = "" if self.score is None else f", the score of step {self.score}"
         return f"the model is of step {self.model} of {self.horizon}{score}"
+
+
+NO_STEPS = Steps(None, None, 0)
 
 
 def steps_of(query: Query, spec: Spec, proposal: int, model: Checkpoint | None) -> Steps:

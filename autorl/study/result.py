@@ -19,7 +19,7 @@ from autorl.statistics.bootstrap import FEW_RUNS, Interval, bootstrap_interval, 
 from autorl.study.beside import beside, proxy_caveat
 from autorl.study.front import Point, read_front
 from autorl.study.limits import limit_caveats
-from autorl.study.models import Steps, best_seed, kept_checkpoints, steps_of
+from autorl.study.models import NO_STEPS, Steps, best_seed, kept_checkpoints, steps_of
 from autorl.study.models import load_model as read_model
 from autorl.study.overshoot import overshoot_caveats
 from autorl.types import Config, Incumbent, StudyError, schedule_of
@@ -111,7 +111,7 @@ class Result:
     caveats: tuple[str, ...] = ()
     tuning_seeds: int = 0
     beside: Mapping[str, float] = field(default_factory=dict)
-    steps: Steps = Steps(None, None, 0)
+    steps: Steps = NO_STEPS
     beyond: int = 0
 
     @property

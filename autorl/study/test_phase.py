@@ -1,8 +1,9 @@
 """The test phase: after the search is over, the frozen incumbent is trained on seeds no optimizer has seen.
 
 The incumbent, the default configuration and the top k are trained from scratch on the test seeds, same chain, same
-cuts; with several objectives members of the front take the place of the top k. Test scores never re-rank anything; with
-`reduce: best` they are read at the step chosen on tuning seeds, and training ends there: what is kept is what is scored.
+cuts; with several objectives members of the front take the place of the top k. Test scores never re-rank anything.
+With `reduce: best` they are read at the step chosen on tuning seeds, and training ends there: the model kept is the one
+scored.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class Work:
         return True
 
     def curve(self, proposal: ProposalId, seed: int, end: int | None = None) -> Curve:
-        """The learning curve of (proposal, seed) from step 0, over every run of its lineage; to step `end`, if given."""
+        """The learning curve of (proposal, seed) from step 0 to `end`, over every run of its lineage."""
         return self._join(segment_id(proposal, seed), self._chain_outcomes(proposal, seed, end))
 
     def value(self, proposal: ProposalId, seed: int, end: int | None = None) -> SeedValue:
@@ -221,7 +221,7 @@ class Work:
         return sum(self._sizes.values())
 
     def model(self, proposal: ProposalId, seed: int, end: int | None) -> SegmentId:
-        """The segment whose checkpoint is the model of (proposal, seed) at step `end`, or at the end of the proposal."""
+        """The segment whose checkpoint is the model of (proposal, seed) at `end`, or where the proposal ends."""
         link, cut = self._lineage.path(proposal, end)[-1]
         return segment_id(link, seed, cut)
 
