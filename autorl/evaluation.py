@@ -230,6 +230,12 @@ class Judge:
         scores = [objective.sign * float(self._aggregate(np.array(column))) for column in columns]
         return steps[int(np.argmax(scores))]
 
+    @property
+    def reads_one_step(self) -> bool:
+        """Whether every objective is read at one chosen step, so that no score needs what comes after it."""
+        metrics = [objective.metric for objective in self.objectives]
+        return all(reduce.chooses_step for reduce in self._reduce) and not set(metrics) & set(COST_METRICS)
+
     def combine(self, values: npt.ArrayLike) -> float:
         """The study's aggregate of raw values, one per seed."""
         return float(self._aggregate(np.asarray(values, dtype=float)))

@@ -245,6 +245,7 @@ class Proposal:
             ranks after every other proposal of its length.
         informed: scores observed before had a part in it (a model, a parent, a promotion); False for the default, a
             warm start, a design and a random draw.
+        baseline: made by the driver to compare with, beyond the budget; the optimizer is not told of it.
     """
 
     config: Config
@@ -255,6 +256,7 @@ class Proposal:
     meta: FrozenMap = field(default_factory=FrozenMap)
     provisional: bool = False
     informed: bool = False
+    baseline: bool = False
 
 
 @dataclass(frozen=True)

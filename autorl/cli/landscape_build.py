@@ -62,7 +62,7 @@ def build(
 
     if bounds is not None and not bounds[0] < bounds[1]:
         raise InputError(f"expected LOW below HIGH, got {bounds[0]:g} {bounds[1]:g}", file="--bounds")
-    spec = build_spec(file, settings or [])
+    spec = build_spec(file, settings or [], id)
     name = id or (spec.landscape.id if spec.landscape else None)
     if name is None:
         raise InputError("is missing: namespace/algorithm/environment (or --id)", file=str(file), key="landscape.id")
@@ -85,11 +85,15 @@ def build(
     show_written([done], out, as_json=as_json)
 
 
-def build_spec(file: Path, settings: list[str]) -> Spec:
-    """The study of a build file, with every configuration among those trained on test seeds; of lineages the best."""
+def build_spec(file: Path, settings: list[str], id: str | None = None) -> Spec:
+    """The study of a build file, with every configuration among those trained on test seeds; of lineages the best.
+
+    It has a `landscape` section, which is what keeps test runs whole where the objective is `reduce: best`.
+    """
     from autorl.cli.run import read_study
 
-    spec = read_study(str(file), {}, settings)
+    named = {} if id is None else {"landscape.id": id}
+    spec = read_study(str(file), named, settings)
     if spec.optimizer.name in _LINEAGE:
         return spec
     if spec.optimizer.name not in _BLIND or spec.optimizer.stop is not None:
@@ -101,7 +105,7 @@ def build_spec(file: Path, settings: list[str]) -> Spec:
     if not math.isfinite(spec.full_runs):
         raise InputError("expected a number of configurations or runs", file=str(file), key="budget")
     configurations, ends = shape(spec)
-    return read_study(str(file), {"test.top": configurations * len(ends)}, settings)
+    return read_study(str(file), {**named, "test.top": configurations * len(ends)}, settings)
 
 
 def shape(spec: Spec) -> tuple[int, tuple[int, ...]]:

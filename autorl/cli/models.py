@@ -21,7 +21,7 @@ def export(view: StudyView, target: Path, seed: int | None, proposal: int | None
         InputError: the trainer has no models to export, or there is no such proposal or seed.
         StudyError: the model was not kept.
     """
-    from autorl.study.models import best_seed, exporter, kept_checkpoints
+    from autorl.study.models import best_seed, exporter, kept_checkpoints, steps_of
     from autorl.study.setup import trainer_loader
 
     number = view.incumbent().proposal if proposal is None else proposal
@@ -48,4 +48,5 @@ def export(view: StudyView, target: Path, seed: int | None, proposal: int | None
         raise InputError(f"no model of proposal {number} with seed {seed} was kept; there is seed {have}", key="--seed")
     role = "test" if seed in view.spec.plan.test else "tuning"
     written = write(kept[seed], target)
-    return written, f"proposal {number}, {role} seed {seed}{chosen}"
+    steps = steps_of(view.store.query, view.spec, number, kept[seed])
+    return written, f"proposal {number}, {role} seed {seed}{chosen}; {steps}"

@@ -33,10 +33,12 @@ class ModelShare:
 
 
 def model_share(proposals: Iterable[Proposal]) -> ModelShare:
-    """Count the proposals of one study, given in their order."""
+    """Count the proposals of one study, given in their order; the driver's baseline is none of the search."""
     known: set[Config] = set()
     new = modelled = total = 0
     for proposal in proposals:
+        if proposal.baseline:
+            continue
         total += 1
         if proposal.config not in known:
             known.add(proposal.config)

@@ -23,6 +23,7 @@ class Candidate:
     """One of the best proposals, with everything needed to train it again.
 
     Attributes:
+        step: its score is read at; None: by the study's reduction, of the whole run.
         horizon: steps of a full run, over which schedules go.
         trainer: its name and options; `environment`: id and arguments, without what is at its default.
         schedule: full configurations by the step they start at: the trainer's own options under the proposal's
@@ -35,11 +36,22 @@ class Candidate:
     tuning: float
     n_seeds: int
     until: int
+    step: int | None
     horizon: int
     trainer: TrainerSpec
     environment: Mapping[str, Any]
     schedule: tuple[tuple[int, Config], ...]
     entry: Entry | None
+
+    @property
+    def end(self) -> int:
+        """The step to train to for the model that is scored."""
+        return self.until if self.step is None else self.step
+
+    @property
+    def parts(self) -> tuple[tuple[int, Config], ...]:
+        """The part of the schedule that begins before `end`."""
+        return tuple(part for part in self.schedule if part[0] < self.end)
 
     @property
     def title(self) -> str:
@@ -68,6 +80,7 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
                 view.tuning_score(proposal),
                 scored.n_seeds,
                 view.driver.lineage[proposal].until,
+                view.chosen_step(proposal),
                 view.spec.fidelity.steps,
                 view.spec.trainer_for(view.driver.lineage[proposal].config)[0],
                 view.spec.environment.model_dump(mode="json", exclude_defaults=True),
@@ -89,30 +102,37 @@ def render(found: Sequence[Candidate], style: str) -> str:
         return str(yaml.safe_dump(documents, sort_keys=False, width=110)).rstrip()
     lines = []
     for candidate in found:
-        for step, config in candidate.schedule:
-            after = f", from step {step}" if len(candidate.schedule) > 1 else ""
-            if candidate.until < candidate.horizon:
-                after += f", trained until step {candidate.until} of {candidate.horizon}"
+        for step, config in candidate.parts:
+            after = f", from step {step}" if len(candidate.parts) > 1 else ""
+            if candidate.end < candidate.horizon:
+                after += f", trained until step {candidate.end} of {candidate.horizon}"
+                after += "" if candidate.step is None else ", which its score is of"
             if len(found) > 1 or after:
                 lines.append(f"# {candidate.title}{after}")
-            lines.append(arguments(candidate.trainer, config, candidate.horizon, style))
+            lines.append(arguments(candidate.trainer, config, candidate.horizon, style, candidate.end))
     return "\n".join(lines)
 
 
-def arguments(trainer: TrainerSpec, config: Mapping[str, Any], horizon: int, style: str = "kwargs") -> str:
+def arguments(
+    trainer: TrainerSpec, config: Mapping[str, Any], horizon: int, style: str = "kwargs", end: int | None = None
+) -> str:
     """The configuration as keyword arguments or, with `cli`, as flags: of the library's own where the trainer has one.
 
-    What is no argument of the library follows as a comment, and so does what schedules do over `horizon` steps.
+    What is no argument of the library follows as a comment, and so does what schedules do over `horizon` steps. `end`
+    is the step to train to, by default the horizon.
     """
     if trainer.name.startswith("sb3/") and style == "kwargs":
         from autorl.report.sb3_arguments import constructor_arguments
 
-        return constructor_arguments(trainer.name, config)
+        learn = f"# .learn(total_timesteps={end or horizon})"
+        if end is not None and end < horizon:
+            learn += f": step {end} of {horizon}; schedules go over {horizon}"
+        return f"{constructor_arguments(trainer.name, config)}\n{learn}"
     write, comment = (flags if style == "cli" else keyword_arguments), ""
     if trainer.name.startswith("trl/") and trainer.name != "trl/ppo":
         from autorl.trainers.trl.arguments import trl_arguments
 
-        found = trl_arguments(trainer, config, horizon)
+        found = trl_arguments(trainer, config, horizon, end)
         config, comment = found.values, "  # " + "; ".join(found.notes) if found.notes else ""
     return write(config) + comment
 
@@ -161,16 +181,17 @@ def _document(candidate: Candidate) -> dict[str, Any]:
         "tuning": {"value": candidate.tuning, "n_seeds": candidate.n_seeds},
         "trainer": candidate.trainer.name,
         "environment": dict(candidate.environment),
-        "steps": candidate.until,
-        "configuration": plain(candidate.schedule[-1][1]),
+        "steps": candidate.end,
+        "horizon": candidate.horizon,
+        "configuration": plain(candidate.parts[-1][1]),
     }
     if candidate.entry is not None:
         test = candidate.entry.test
         document["test"] = {"value": test.value, "n_seeds": len(test.seeds)}
         if test.interval is not None:
             document["test"] |= {"low": test.interval.low, "high": test.interval.high}
-    if len(candidate.schedule) > 1:
-        document["schedule"] = [{"from_step": step, "configuration": plain(one)} for step, one in candidate.schedule]
+    if len(candidate.parts) > 1:
+        document["schedule"] = [{"from_step": step, "configuration": plain(one)} for step, one in candidate.parts]
     return document
 
 

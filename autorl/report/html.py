@@ -14,7 +14,7 @@ from autorl.report.formats import Candidate, candidates
 from autorl.report.reading import StudyView, plain
 from autorl.report.status import state, warnings
 from autorl.report.svg import Band, step_chart
-from autorl.report.text import front_table, interval_text, number, shorter
+from autorl.report.text import beyond_text, front_table, interval_text, number, shorter
 from autorl.study import Result
 from autorl.study.shares import optimizer_learns, study_share
 
@@ -87,6 +87,10 @@ def _headline(view: StudyView, result: Result | None) -> str:
     if result.difference is not None and result.default is not None and result.test is not None:
         change = number(result.test.value - result.default.test.value)
         rows.append(("difference to default", change, f"paired, 95 % interval {interval_text(result.difference)}"))
+    if str(result.steps):
+        rows.append(("steps", "", str(result.steps)))
+    if result.beyond:
+        rows.append(("beyond the budget", "", beyond_text(result)))
     parts.append(_table((), rows))
     parts += [f"<p><b>Caution:</b> {escape(text)}</p>" for text in warnings(view)]
     return "".join(parts)

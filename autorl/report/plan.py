@@ -45,6 +45,8 @@ class Plan:
     Attributes:
         search: the work of the search; `exact`: whether it does not depend on scores.
         test: the work of the test phase at most (candidates may coincide).
+        baseline: what the default configuration is trained beyond the budget, to be as long as the incumbent.
+        models: without test seeds: what is trained again, at most, to keep the models that are scored.
         trained_exact: the steps really trained are exact too (of the test phase: at most); else they are those of other
             configurations than the study will train.
         open_ended: the budget is in hours: the counts are those of one proposal.
@@ -60,6 +62,8 @@ class Plan:
     spec: Spec
     search: Phase
     test: Phase
+    baseline: Phase
+    models: Phase
     exact: bool
     trained_exact: bool
     open_ended: bool
@@ -92,6 +96,10 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     tally = Tally(light, study.driver.lineage, reach)
     try:
         cut = _simulate(study, tally)
+        search = tally.phase()
+        if not cut and study.driver.add_baseline():
+            _simulate(study, tally)
+        baseline = tally.phase().less(search)
     finally:
         study.close()
     optimizer = make_optimizer(light, load)
@@ -100,17 +108,19 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     exact = not partial and spec.evaluation.seeds == "fixed" and not (open_ended or cut)
     ends = Ends(spec, reach)
     blind = spec.optimizer.name in _BLIND
-    search = tally.phase()
     share = model_share(study.driver.lineage.proposals.values())
     learns = find(spec.optimizer.name).learns
     caution = None if open_ended else share_caution(spec.optimizer.name, share, learns=learns)
     test = _test_phase(spec, len(rungs) or 1, ends.of_candidates(study.driver.lineage, at_most=exact and blind))
     workers = spec.executor.workers or os.cpu_count() or 1
-    steps = search.trained + test.trained
+    models = _models_phase(spec, search)
+    steps = sum(phase.trained for phase in (search, test, baseline, models))
     return Plan(
         spec=spec,
         search=search,
         test=test,
+        baseline=baseline,
+        models=models,
         exact=exact,
         trained_exact=exact and (blind or ends.equal()),
         open_ended=open_ended,
@@ -195,6 +205,17 @@ def _test_phase(spec: Spec, cuts: int, trained: int) -> Phase:
     runs = count * seeds
     evaluations = max(len(spec.evaluation_steps), cuts)
     return Phase(count, runs * cuts, runs * spec.fidelity.steps, runs * evaluations, trained * seeds)
+
+
+def _models_phase(spec: Spec, search: Phase) -> Phase:
+    """One more run of every tuning seed for each proposal whose model is kept, without test seeds."""
+    keep = spec.keep.checkpoints
+    if spec.plan.test or keep == "none" or not spec.ends_at_chosen_step or not search.proposals:
+        return Phase(0, 0, 0, 0, 0)
+    count = min(search.proposals, 1 if keep == "incumbent" else max(1, spec.test.top))
+    runs = count * len(spec.plan.tuning)
+    steps = runs * spec.fidelity.steps
+    return Phase(count, runs, steps, runs * len(spec.evaluation_steps), steps)
 
 
 def _kept(spec: Spec, test: Phase, search: Phase) -> int:

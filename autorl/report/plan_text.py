@@ -45,6 +45,7 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
     if plan.rungs:
         rows.append(("rungs", f"runs are cut at steps {', '.join(map(str, plan.rungs))}"))
     rows += [("" if number else "schedule", line) for number, line in enumerate(plan.outline)]
+    rows += _beyond_rows(plan)
     rows.append(("test phase", _test_text(plan)))
     if not plan.open_ended:
         rows += _step_rows(plan)
@@ -70,10 +71,24 @@ def _step_rows(plan: Plan) -> list[tuple[str, str]]:
     return [*rows, ("really trained", f"{trained}; {why}")]
 
 
+def _beyond_rows(plan: Plan) -> list[tuple[str, str]]:
+    """What is trained on tuning seeds beyond the budget: the baseline, or runs whose models are kept."""
+    rows, steps = [], plan.spec.steps
+    if plan.baseline.segments:
+        text = (
+            f"about {plan.baseline.steps:,} {steps} beyond the budget: the search leaves it shorter, or on fewer seeds"
+        )
+        rows.append(("baseline", f"the default configuration as far as the incumbent, {text}"))
+    if plan.models.segments:
+        text = f"at most {plan.models.segments} runs, {plan.models.steps:,} {steps}, beyond the budget"
+        rows.append(("kept models", f"trained once more, to the step their score is of: {text}"))
+    return rows
+
+
 def _sum_text(search: int, test: int, *, exact: bool) -> str:
     if exact:
         return f"at most {search + test:,}: {search:,} search + at most {test:,} test"
-    return f"about {search + test:,}: {search:,} search + {test:,} test"
+    return f"about {search + test:,}: {search:,} search + at most {test:,} test"
 
 
 def _checkpoints_text(plan: Plan) -> str:
@@ -86,7 +101,7 @@ def _checkpoints_text(plan: Plan) -> str:
 
 def plan_dict(plan: Plan) -> dict[str, object]:
     """The plan as JSON types."""
-    spec = plan.spec
+    spec, phases = plan.spec, (plan.search, plan.baseline, plan.test, plan.models)
     return {
         "name": spec.name,
         "trainers": [trainer.name for trainer in spec.trainers.values()],
@@ -103,8 +118,10 @@ def plan_dict(plan: Plan) -> dict[str, object]:
         "search": vars(plan.search),
         "test": vars(plan.test),
         "new_configurations": share_dict(plan.share, learns=plan.learns),
-        "environment_steps": None if plan.open_ended else plan.search.steps + plan.test.steps,
-        "trained_steps": None if plan.open_ended else plan.search.trained + plan.test.trained,
+        "baseline": vars(plan.baseline),
+        "models": vars(plan.models),
+        "environment_steps": None if plan.open_ended else sum(phase.steps for phase in phases),
+        "trained_steps": None if plan.open_ended else sum(phase.trained for phase in phases),
         "trained_exact": plan.trained_exact,
         "workers": plan.workers,
         "seconds": plan.time.seconds if plan.time else None,

@@ -22,6 +22,7 @@ from autorl.spec import Spec, thaw
 from autorl.store import Recorded, Store
 from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
+from autorl.study.chosen import chosen
 from autorl.study.driver import Driver
 from autorl.study.result import Result, read_result
 from autorl.study.study import hours_used, with_more_test_seeds
@@ -139,6 +140,10 @@ class StudyView:
         for proposal in (self.incumbent().proposal, *self.driver.ranking.ordered()):
             roots.setdefault(lineage.root(proposal), proposal)
         return list(roots.values())[:count]
+
+    def chosen_step(self, proposal: ProposalId) -> int | None:
+        """The step a proposal's score is read at: what was written down of a candidate, else what its seeds choose."""
+        return chosen(self.store.query, proposal).step or self.driver.chosen_step(proposal)
 
     def counts(self) -> dict[str, int]:
         """Proposals by status: `pending`, `scored`, or the kind of failure."""

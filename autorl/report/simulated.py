@@ -24,6 +24,11 @@ class Phase:
     evaluations: int
     trained: int
 
+    def less(self, part: Phase) -> Phase:
+        """The work besides a part of it."""
+        mine, other = vars(self), vars(part)
+        return Phase(**{name: mine[name] - other[name] for name in mine})
+
 
 class Tally:
     """Answers segments with random scores, at the steps where they would really end, and counts them."""

@@ -45,6 +45,8 @@ def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
         "incumbent": None
         if best is None
         else {"proposal": best, "tuning": view.tuning_score(best), "n_seeds": driver.ranking[best].n_seeds},
+        "model": "" if result is None else str(result.steps),
+        "beyond_budget_steps": 0 if result is None else result.beyond,
         "unscored": _unscored(view),
         "test_runs": dict(zip(("done", "planned"), view.tests.progress, strict=True)),
         "last_event": None
@@ -67,6 +69,7 @@ def status_text(view: StudyView, now: float | None = None) -> str:
         ("state", _state_text(view, facts["state"])),
         *_test_rows(facts, view.spec.evaluation.aggregate),
         ("incumbent", _incumbent_text(facts["incumbent"])),
+        *([("model", facts["model"])] if facts["model"] else []),
         ("optimizer", facts["optimizer"]),
         ("budget used", _budget_text(facts)),
         ("proposals", counts),
@@ -145,7 +148,9 @@ def _budget_text(facts: dict[str, Any]) -> str:
     steps = f"{charged:,} tuning steps"
     if trained != charged:
         steps = f"{charged:,} nominal tuning steps, {trained:,} trained"
-    return f"{facts['budget_used']:.0%} ({steps})"
+    beyond = facts["beyond_budget_steps"]
+    more = f", and {beyond:,} beyond it for the default configuration" if beyond else ""
+    return f"{facts['budget_used']:.0%} ({steps}){more}"
 
 
 def _incumbent_text(incumbent: dict[str, Any] | None) -> str:

@@ -57,6 +57,9 @@ def result_dict(result: Result) -> dict[str, Any]:
             }
             for entry in result.entries
         ],
+        "score_step": result.steps.score,
+        "model_step": result.steps.model,
+        "beyond_budget_steps": result.beyond,
         "beside": {name: _finite(value) for name, value in result.beside.items()},
         "front": [
             {"proposal": point.proposal, "tuning": _all_finite(point.tuning), "test": _all_finite(point.test)}
@@ -186,10 +189,14 @@ def _front(result: Result) -> str:
 
 def _configuration(result: Result) -> str:
     blocks = []
+    if len(result.incumbent.schedule) > 1 and str(result.steps):
+        blocks.append(f"  incumbent: {result.steps}")
     for step, config in result.incumbent.schedule:
         title = f"  incumbent: proposal {result.incumbent.proposal}"
         if len(result.incumbent.schedule) > 1:
             title += f", from step {step}"
+        elif str(result.steps):
+            title += f" ({result.steps})"
         width = max((len(name) for name in config), default=0)
         blocks.append("\n".join([title, *(f"    {name.ljust(width)}  {config[name]!r}" for name in config)]))
     return "\n".join(blocks)
@@ -203,8 +210,15 @@ def _remarks(result: Result) -> str:
     if result.beside:
         values = ", ".join(f"{name} {value:.3g}" for name, value in result.beside.items())
         lines.append(f"  incumbent on test seeds: {values}")
+    if result.beyond:
+        lines.append(f"  {beyond_text(result)}")
     lines += [f"  caution: {text}" for text in (*result.caveats, *against_default(result))]
     return "\n".join(lines)
+
+
+def beyond_text(result: Result) -> str:
+    """What the comparison with the default configuration cost beside the search."""
+    return f"the default configuration was trained {result.beyond:,} steps beyond the budget, as far as the incumbent"
 
 
 def against_default(result: Result) -> list[str]:

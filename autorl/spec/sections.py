@@ -248,6 +248,8 @@ class TestSection(Section):
     __test__ = False  # not a test class, whatever its name suggests to pytest
     top: Whole = 3
     """How many of the best proposals are trained on test seeds, the incumbent one of them; they never re-rank it."""
+    baseline: bool = True
+    """Train the default configuration as far as the incumbent, beyond the budget, where the search did not."""
 
 
 class KeepSection(Section):
@@ -292,7 +294,10 @@ WarmStart = Annotated[
 
 
 class LandscapeSection(Section):
-    """What `autorl landscape build` writes once everything is trained; nothing else reads it."""
+    """What `autorl landscape build` writes once everything is trained.
+
+    A study with this section is one for a landscape: test runs are whole, and no default configuration is added.
+    """
 
     id: str
     """namespace/algorithm/environment."""

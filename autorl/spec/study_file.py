@@ -189,6 +189,20 @@ class Spec(Section):
         penalty = None if isinstance(self.failures.penalty, str) else self.failures.penalty
         return Judge(self.objectives(), constraints, self.evaluation.aggregate, penalty)
 
+    @property
+    def ends_at_chosen_step(self) -> bool:
+        """Whether runs that are trained for their model end at the step their score is read at.
+
+        Not where another objective needs the whole run, nor for a landscape, which is made of whole curves.
+        """
+        return self.landscape is None and self.judge().reads_one_step
+
+    @property
+    def adds_baseline(self) -> bool:
+        """Whether the default configuration is trained as far as the incumbent: there is a search, and a test of it."""
+        searches = self.optimizer.name not in ("phases", "schedule") and self.landscape is None
+        return searches and self.test.baseline and bool(self.plan.test)
+
     def policy(self) -> Fixed | Racing:
         if self.evaluation.seeds == "fixed":
             return Fixed(self.plan.tuning)

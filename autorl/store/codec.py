@@ -24,6 +24,8 @@ from autorl.types import (
     freeze,
 )
 
+_FLAGS = ("provisional", "informed", "baseline")
+
 
 def dumps(body: Any) -> str:
     """One line of canonical JSON: sorted keys, no spaces."""
@@ -44,6 +46,7 @@ def _plain(value: Any) -> Any:
 
 def proposed_body(event: Proposed) -> dict[str, Any]:
     proposal = event.proposal
+    flags = [name for name in ("provisional", "baseline") if getattr(proposal, name)]
     body = {
         "id": event.id,
         "config": proposal.config,
@@ -54,7 +57,7 @@ def proposed_body(event: Proposed) -> dict[str, Any]:
         "meta": proposal.meta,
         "informed": proposal.informed,  # written where it is False too: earlier versions did not record it
     }
-    return body | ({"provisional": True} if proposal.provisional else {})
+    return body | dict.fromkeys(flags, True)
 
 
 def read_proposed(body: Mapping[str, Any]) -> Proposed:
@@ -65,8 +68,7 @@ def read_proposed(body: Mapping[str, Any]) -> Proposed:
         member=body["member"],
         origin=body["origin"],
         meta=FrozenMap(body["meta"]),
-        provisional=body.get("provisional", False),
-        informed=body.get("informed", False),
+        **{name: body.get(name, False) for name in _FLAGS},
     )
     return Proposed(body["id"], proposal)
 

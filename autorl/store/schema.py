@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from autorl.store.codec import dumps
+from autorl.store.codec import dumps, loads
 
 SCHEMA_VERSION = 1
 
@@ -89,26 +89,9 @@ def _outcome(connection: sqlite3.Connection, body: Body) -> None:
     (config_id,) = connection.execute(
         "SELECT config_id FROM proposals WHERE proposal = ?", (run["proposal"],)
     ).fetchone()
-    cost = body["cost"]
-    connection.execute(
-        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET "
-        "status = excluded.status, environment_steps = environment_steps + excluded.environment_steps, "
-        "wall_seconds = wall_seconds + excluded.wall_seconds",
-        (
-            run["run_id"],
-            config_id,
-            run["seed"],
-            run["role"],
-            run["algorithm"],
-            run["environment"],
-            run["parent_run"],
-            run["start_step"],
-            run["member"],
-            body["status"],
-            cost.get("environment_steps", 0.0),
-            cost.get("wall_seconds", 0.0),
-        ),
-    )
+    longest = _longest_so_far(connection, body["segment"])
+    if longest is None or body["reached"] > longest["reached"]:
+        _into_run(connection, body, config_id, {} if longest is None else longest["cost"])
     connection.execute(
         "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -128,8 +111,9 @@ def _outcome(connection: sqlite3.Connection, body: Body) -> None:
             body["checkpoint"],
         ),
     )
+    keep = "REPLACE" if longest is None else "IGNORE"  # trained again, a run has the same values
     connection.executemany(
-        "INSERT OR REPLACE INTO evals VALUES (?, ?, ?, ?)",
+        f"INSERT OR {keep} INTO evals VALUES (?, ?, ?, ?)",
         [
             (run["run_id"], step, metric, value)
             for step, metrics in body["reports"]
@@ -137,8 +121,47 @@ def _outcome(connection: sqlite3.Connection, body: Body) -> None:
         ],
     )
     connection.executemany(
-        "INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT OR {keep} INTO scores VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [(run["run_id"], *row) for row in body.get("reductions", ())],
+    )
+
+
+def _longest_so_far(connection: sqlite3.Connection, segment: str) -> dict[str, Any] | None:
+    """The outcome of the longest segment that trained the same part of the same run, to another end (`12.3@500`)."""
+    whole = segment.partition("@")[0]
+    names = connection.execute(
+        "SELECT segment FROM segments WHERE segment = ? OR (segment > ? AND segment < ?) ORDER BY to_step DESC LIMIT 1",
+        (whole, f"{whole}@", f"{whole}A"),
+    ).fetchone()
+    if names is None:
+        return None
+    (text,) = connection.execute(
+        "SELECT body FROM event WHERE kind = 'outcome' AND instr(body, ?) > 0", (f'"segment":{dumps(names[0])}',)
+    ).fetchone()
+    return loads(text)
+
+
+def _into_run(connection: sqlite3.Connection, body: Body, config_id: int, counted: Mapping[str, float]) -> None:
+    """Add a segment to its run; `counted` is the cost of a shorter one in its place, which it supersedes."""
+    run, cost = body["run"], body["cost"]
+    connection.execute(
+        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET "
+        "status = excluded.status, environment_steps = environment_steps + excluded.environment_steps, "
+        "wall_seconds = wall_seconds + excluded.wall_seconds",
+        (
+            run["run_id"],
+            config_id,
+            run["seed"],
+            run["role"],
+            run["algorithm"],
+            run["environment"],
+            run["parent_run"],
+            run["start_step"],
+            run["member"],
+            body["status"],
+            cost.get("environment_steps", 0.0) - counted.get("environment_steps", 0.0),
+            cost.get("wall_seconds", 0.0) - counted.get("wall_seconds", 0.0),
+        ),
     )
 
 
@@ -170,7 +193,7 @@ def _frozen(connection: sqlite3.Connection, body: Body) -> None:
     connection.execute("UPDATE tests SET label = 'earlier'")
     connection.executemany(
         "UPDATE tests SET label = ? WHERE proposal = ?",
-        [(label, proposal) for label, proposal, _ in body["candidates"]],
+        [(label, proposal) for label, proposal, *_ in body["candidates"]],
     )
 
 

@@ -4,7 +4,6 @@ deserves.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from autorl.rlhf import reward_options
 from autorl.rlhf.task import Task, task, tasks
+from autorl.study.chosen import chosen, link_at
 from autorl.study.setup import choices_of
 from autorl.trainers.trl.shell import same_sources
 
@@ -33,8 +33,7 @@ def beside(query: Query, spec: Spec, proposal: int) -> dict[str, float]:
     about = task(spec.environment.id, spec.environment.kwargs)
     wanted = dict.fromkeys((about.report, REFERENCE + about.report, about.selection, about.training, *_ALWAYS))
     own = {objective.metric for objective in spec.objective}
-    step = _chosen_step(query, proposal)
-    found = {name: mean_of_tests(query, proposal, name, step) for name in wanted if name not in own}
+    found = {name: mean_of_tests(query, proposal, name) for name in wanted if name not in own}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -72,19 +71,13 @@ def maybe_trained_on(spec: Spec, about: Task) -> frozenset[str]:
     return found
 
 
-def mean_of_tests(query: Query, proposal: int, metric: str, step: int | None = None) -> float | None:
-    """The mean of a metric over the test runs of a proposal at a step, by default the last; None without test runs."""
+def mean_of_tests(query: Query, proposal: int, metric: str) -> float | None:
+    """The mean of a metric over the test runs of a proposal, at the step it is scored at; None without test runs."""
+    step = chosen(query, proposal).step
     rows = query(
         "SELECT run_id, step, value FROM evals WHERE metric = ? AND value IS NOT NULL AND run_id IN (SELECT run_id "
         "FROM segments JOIN runs USING (run_id) WHERE proposal = ? AND seed_role = 'test') ORDER BY run_id, step",
-        (metric, proposal),
+        (metric, link_at(query, proposal, step)),
     )
     latest = {run: value for run, at, value in rows if step is None or at <= step}
     return float(np.mean(list(latest.values()))) if latest else None
-
-
-def _chosen_step(query: Query, proposal: int) -> int | None:
-    """The step `reduce: best` is read at; None = the last."""
-    rows = query("SELECT body FROM event WHERE kind = 'frozen' ORDER BY seq DESC LIMIT 1")
-    candidates = json.loads(rows[0][0])["candidates"] if rows else []
-    return next((step for _, number, step in candidates if number == proposal), None)

@@ -13,7 +13,7 @@ and it is asked again with the same generator. Neither the number of workers nor
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from autorl import seeds as streams
@@ -38,6 +38,7 @@ from autorl.types import (
     Wait,
 )
 
+BASELINE = "default, as far as the incumbent"
 _FIRST_FAILURES = 3  # so many before any success mean that the study itself is wrong
 _HOPELESS = (Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.LOST)  # a run that diverged is a configuration
 
@@ -51,6 +52,8 @@ class Item:
         seeds: those it is trained with; racing adds to them.
         reference: the seeds of the incumbent at this proposal's own ask, which it races against.
         upgrade: an incumbent that is brought to all seeds, without a race.
+        baseline: the default configuration, brought to the length and seeds of the incumbent: beyond the budget, and
+            the optimizer is not told.
     """
 
     proposal: ProposalId
@@ -58,6 +61,7 @@ class Item:
     seeds: list[int]
     reference: tuple[SeedValue, ...] = ()
     upgrade: bool = False
+    baseline: bool = False
 
 
 class Driver:
@@ -84,11 +88,14 @@ class Driver:
         self.last_failure = ""
         self._store = store
         self._optimizer = optimizer
+        self._default = spec.search_space.default()
         self._elapsed = elapsed
         self._worst = Worst()
         self._queue: deque[Item] = deque()
         self._seeds_of: dict[ProposalId, tuple[int, ...]] = {}
         self._charged: set[tuple[ProposalId, int]] = set()
+        self._beyond: set[tuple[ProposalId, int]] = set()
+        self._asked = 0
         self._begun = 0
         self._waiting = False
         self._failures = 0
@@ -100,9 +107,9 @@ class Driver:
             case "proposed":
                 self._note_proposed(codec.read_proposed(body))
             case "scored":
-                self._note_settled(codec.read_scored(body), list(body["seeds"]))
+                self._note_settled(codec.read_scored(body), list(body["seeds"]), "beyond" in body)
             case "failed":
-                self._note_settled(codec.read_failed(body), list(body["seeds"]))
+                self._note_settled(codec.read_failed(body), list(body["seeds"]), "beyond" in body)
             case "budget":
                 self.extra_runs += body["runs"]
             case "gave_up":
@@ -142,6 +149,17 @@ class Driver:
         """The tuning seeds a scored proposal was last scored with."""
         return self._seeds_of[proposal]
 
+    def chosen_step(self, proposal: ProposalId) -> int | None:
+        """For `reduce: best`: the step that the tuning seeds of a proposal choose; None for other reductions."""
+        curves = [self.work.curve(proposal, seed) for seed in self.tuning_seeds(proposal)]
+        return self.judge.best_step([curve for curve in curves if not curve.status.failed])
+
+    def end_at(self, proposal: ProposalId, step: int | None) -> int | None:
+        """Where a run ends whose model is of `step`; None: where the proposal does, as other scores may need."""
+        if step is None or not self.spec.ends_at_chosen_step:
+            return None
+        return step if 0 < step < self.lineage[proposal].until else None
+
     def settled(self, proposal: ProposalId) -> bool:
         """Whether an outcome of the proposal was observed."""
         return proposal in self._seeds_of
@@ -163,10 +181,11 @@ class Driver:
         scored = (number for number in self.ranking.ordered() if self.lineage[number].until == until)
         return self.raw(max(self.ranking[number].values for number in scored))[0]
 
-    def collect(self, *, over: bool = False) -> None:
+    def collect(self, models: Collection[SegmentId] = (), *, over: bool = False) -> None:
         """Delete the checkpoints nobody can need any more; `over` when the test phase has ended too.
 
-        What the optimizer may still resume outlives the search, because the budget can be extended.
+        What the optimizer may still resume outlives the search, because the budget can be extended. `models`: segments
+        whose checkpoints are kept for the user besides.
         """
         keep = self.spec.keep.checkpoints
         if keep == "lineage" or not self.work.saved:
@@ -174,7 +193,9 @@ class Driver:
         wanted = set() if keep == "none" and self.finished else set(self._optimizer.keeps())
         if keep != "none":
             wanted.update(self.ranking.ordered()[: max(1, self.spec.test.top if keep == "top" else 1)])
-        self.work.collect(wanted, self._heads(), tests=over and keep != "top")
+        if self.spec.adds_baseline and not self.finished:
+            wanted.update(self.longest_of_default()[:1])
+        self.work.collect(wanted, self._heads().union(models), tests=over and keep != "top")
 
     def _heads(self) -> set[SegmentId | None]:
         """The segments that work under way goes on from, and the seeds a race may still add to it.
@@ -189,6 +210,44 @@ class Driver:
             racing.update(self.ranking.ordered() if self.judge.constraints else [] if best is None else [best])
             heads.update(self.work.head(proposal, seed) for proposal in racing for seed in self.policy.full)
         return heads
+
+    # -- the default configuration ---------------------------------------------------------------------------------
+
+    def add_baseline(self) -> bool:
+        """Once the search is over, have the default configuration trained as far as the incumbent, with its seeds.
+
+        False when that is done, or there is nothing to do: what the search has trained itself is not trained again.
+        """
+        best = self.ranking.best()
+        if best is None or not self.spec.adds_baseline:
+            return False
+        number, until = next(iter(self.longest_of_default()), None), self.lineage[best].until
+        if number is None or self.lineage[number].until < until:
+            number = self._propose(self._baseline(number, best))  # one that failed ends there, and costs nothing
+        elif self.settled(number) and set(self._seeds_of[best]) <= set(self._seeds_of[number]):
+            return False
+        seeds = list(dict.fromkeys([*self._seeds_of.get(number, ()), *self._seeds_of[best]]))
+        self._queue.append(Item(number, 0, seeds, upgrade=True, baseline=True))
+        return True
+
+    def _baseline(self, longest: ProposalId | None, best: ProposalId) -> Proposal:
+        """The default configuration to the incumbent's length: from where the search left it, or from scratch."""
+        until, provisional = self.lineage[best].until, self.lineage[best].provisional
+        member = None if longest is None else self.lineage[longest].member
+        return Proposal(self._default, until, longest, member, BASELINE, provisional=provisional, baseline=True)
+
+    def longest_of_default(self) -> list[ProposalId]:
+        """The proposals of the default configuration, unchanged from scratch, the one trained the furthest first.
+
+        Those no score or failure is known of are left out, but for the baseline.
+        """
+        same = [
+            number
+            for number, proposal in self.lineage.proposals.items()
+            if proposal.config == self._default and (proposal.baseline or self.settled(number))
+        ]
+        unchanged = [number for number in same if self.lineage.unchanged(number)]
+        return sorted(unchanged, key=lambda number: (-self.lineage[number].until, number))
 
     # -- one decision ----------------------------------------------------------------------------------------------
 
@@ -206,7 +265,7 @@ class Driver:
             return True
         if self.ended or self._waiting:
             return False
-        self._ask(len(self.lineage))
+        self._ask()
         return True
 
     def _next_item(self) -> Item | None:
@@ -216,7 +275,7 @@ class Driver:
         if self.spec.asynchronous:
             crowded = len(self._queue) >= self.spec.parallelism or self.ended or self._waiting
             return self._next_complete() or (self._queue[0] if crowded else None)
-        due = self._queue[0].due <= len(self.lineage)
+        due = self._queue[0].due <= self._asked
         return self._queue[0] if due or self.ended or self._waiting else None
 
     def _next_complete(self) -> Item | None:
@@ -224,11 +283,11 @@ class Driver:
         candidates = self._queue if self.spec.asynchronous else list(self._queue)[:1]
         return next((item for item in candidates if self._complete(item)), None)
 
-    def _ask(self, number: int) -> None:
+    def _ask(self) -> None:
         if self._out_of_budget():
             self.ended = True
             return
-        answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", number))
+        answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
         self.exhausted = isinstance(answer, Done)
         if isinstance(answer, Proposal) and not self._affordable(answer):
             answer = (
@@ -241,36 +300,48 @@ class Driver:
         elif isinstance(answer, Done):
             self.ended = True
         else:
-            event = Proposed(number, answer)
-            config_hash = self.spec.search_space.config_hash(answer.config)
-            self._store.append("proposed", codec.proposed_body(event) | {"config_hash": config_hash})
-            self._note_proposed(event)
+            self._propose(answer)
+
+    def _propose(self, proposal: Proposal) -> ProposalId:
+        event = Proposed(len(self.lineage), proposal)
+        config_hash = self.spec.search_space.config_hash(proposal.config)
+        self._store.append("proposed", codec.proposed_body(event) | {"config_hash": config_hash})
+        self._note_proposed(event)
+        return event.id
 
     def _note_proposed(self, event: Proposed) -> None:
         self.lineage.observe(event)
         self.ranking.observe(event)
+        if event.proposal.baseline:
+            return  # `add_baseline` says with which seeds it is trained
         self._optimizer.observe(event)
+        self._asked += 1
         self._begun += event.proposal.resume_from is None
         best = self.ranking.best()
         reference: tuple[SeedValue, ...] = ()
         if best is not None and isinstance(self.policy, Racing):
             reference = tuple(self.work.value(best, seed) for seed in self._seeds_of[best])
         first = list(self.policy.first)
-        self._queue.append(Item(event.id, event.id + self.spec.parallelism, first, reference))
+        self._queue.append(Item(event.id, self._asked - 1 + self.spec.parallelism, first, reference))
         self._charge([event.id], first)
 
     def _settle(self, item: Item) -> None:
         """Every seed of the item is in: turn them into one durable event."""
         values = [self.work.value(item.proposal, seed) for seed in item.seeds]
         event = self.judge.score(item.proposal, self.lineage[item.proposal].until, values, self._worst)
-        more = {"seeds": item.seeds, "score": self.raw(event.values)}
+        more: dict[str, object] = {"seeds": item.seeds, "score": self.raw(event.values)}
+        if item.baseline:
+            more["beyond"] = sum(self.lineage.length(link) for link, _ in self._uncharged(item.proposal, item.seeds))
         if isinstance(event, Scored):
             self._store.append("scored", codec.scored_body(event) | more)
         else:
             self._store.append("failed", codec.failed_body(event) | more)
-        self._note_settled(event, item.seeds)
+        self._note_settled(event, item.seeds, item.baseline)
 
-    def _note_settled(self, event: Scored | Failed, seeds: Sequence[int]) -> None:
+    def _note_settled(self, event: Scored | Failed, seeds: Sequence[int], baseline: bool) -> None:
+        if baseline:
+            self._note_baseline(event, seeds)
+            return
         self._queue.remove(next(item for item in self._queue if item.proposal == event.proposal))
         self._waiting = False
         self._seeds_of[event.proposal] = tuple(seeds)
@@ -284,6 +355,18 @@ class Driver:
         self._optimizer.observe(event)
         self._upgrade_incumbent()
         self._race_again(event.proposal)
+
+    def _note_baseline(self, event: Scored | Failed, seeds: Sequence[int]) -> None:
+        """Rank the default configuration with the others; its steps are not charged, the optimizer does not know."""
+        self._queue = deque(item for item in self._queue if item.proposal != event.proposal)
+        self._seeds_of[event.proposal] = tuple(seeds)
+        self._beyond.update(self._uncharged(event.proposal, seeds))
+        self.ranking.observe(event)
+
+    def _uncharged(self, proposal: ProposalId, seeds: Sequence[int]) -> list[tuple[ProposalId, int]]:
+        """The (link, seed) of a chain that neither the budget nor an earlier baseline has paid for."""
+        links = [(link, seed) for link in self.lineage.chain(proposal) for seed in seeds]
+        return [pair for pair in links if pair not in self._charged and pair not in self._beyond]
 
     def _complete(self, item: Item) -> bool:
         """Whether every seed of the item is in and the race wants no more."""
@@ -302,7 +385,7 @@ class Driver:
         if best is None or self.ranking[best].n_seeds >= len(self.policy.full):
             return
         if not any(item.proposal == best for item in self._queue):
-            due = len(self.lineage) + self.spec.parallelism
+            due = self._asked + self.spec.parallelism
             self._queue.append(Item(best, due, list(self.policy.full), upgrade=True))
 
     def _race_again(self, proposal: ProposalId) -> None:
@@ -315,7 +398,7 @@ class Driver:
             [self.work.value(number, seed) for seed in self._seeds_of[number]] for number in (proposal, best)
         )
         if more := self.policy.more(mine, theirs):
-            due = len(self.lineage) + self.spec.parallelism
+            due = self._asked + self.spec.parallelism
             self._queue.append(Item(proposal, due, [*self._seeds_of[proposal], *more], tuple(theirs)))
 
     # -- budget ----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import numpy as np
 
 from autorl.evaluation import COST_METRICS
 from autorl.study.beside import mean_of_tests
+from autorl.study.chosen import chosen, link_at
 
 if TYPE_CHECKING:
     from autorl.evaluation import Constraint
@@ -39,12 +40,12 @@ def limit_caveats(query: Query, spec: Spec, proposal: int) -> list[str]:
 
 
 def _on_test_seeds(query: Query, rule: Constraint, proposal: int) -> float | None:
-    """What the constraint is about, at the last evaluation of the incumbent's test runs; None if it was not tested."""
+    """What the constraint is about, at the step the incumbent's test runs are read at; None if it was not tested."""
     if rule.metric not in COST_METRICS:
         return mean_of_tests(query, proposal, rule.metric)
     rows = query(
         f"SELECT {rule.metric} FROM runs WHERE start_step = 0 AND seed_role = 'test' AND run_id IN "
         "(SELECT run_id FROM segments WHERE proposal = ?)",
-        (proposal,),
+        (link_at(query, proposal, chosen(query, proposal).end),),
     )
     return float(np.mean([value for (value,) in rows])) if rows else None

@@ -12,9 +12,12 @@ _ROLE_OFFSET = {"tuning": 0, "test": 5_000}
 _RUNS_PER_ROOT = 10_000
 
 
-def segment_id(proposal: ProposalId, seed: int) -> SegmentId:
-    """`12.3`: the segment that brings seed 3 from where proposal 12 starts to where it ends. Seeds of roles differ."""
-    return f"{proposal}.{seed}"
+def segment_id(proposal: ProposalId, seed: int, end: int | None = None) -> SegmentId:
+    """`12.3`: the segment that brings seed 3 from where proposal 12 starts to where it ends. Seeds of roles differ.
+
+    `12.3@500` ends at step 500 instead.
+    """
+    return f"{proposal}.{seed}" if end is None else f"{proposal}.{seed}@{end}"
 
 
 def proposal_of(segment: SegmentId) -> ProposalId:
@@ -24,7 +27,7 @@ def proposal_of(segment: SegmentId) -> ProposalId:
 
 def seed_of(segment: SegmentId) -> int:
     """The seed a segment trains with."""
-    return int(segment.partition(".")[2])
+    return int(segment.partition(".")[2].partition("@")[0])
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,18 @@ class Lineage:
         while (before := self._proposals[chain[-1]].resume_from) is not None:
             chain.append(before)
         return chain[::-1]
+
+    def path(self, proposal: ProposalId, end: int | None = None) -> list[tuple[ProposalId, int | None]]:
+        """The links of the chain up to step `end`, each with the step it is cut at; None: it is whole."""
+        if end is None:
+            return [(link, None) for link in self.chain(proposal)]
+        begun = [link for link in self.chain(proposal) if self.start(link) < end]
+        return [(link, end if end < self._proposals[link].until else None) for link in begun]
+
+    def unchanged(self, proposal: ProposalId) -> bool:
+        """Whether the chain has one configuration and one member all along: nothing was copied on the way."""
+        links = [self._proposals[link] for link in self.chain(proposal)]
+        return len({(link.config, link.member) for link in links}) == 1
 
     def start(self, proposal: ProposalId) -> int:
         """Nominal step the proposal starts from."""

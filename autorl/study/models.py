@@ -12,12 +12,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autorl.spec import Spec, thaw
+from autorl.study.chosen import chosen, link_at, until
+from autorl.study.lineage import proposal_of, segment_id
 from autorl.study.setup import trainer_loader
-from autorl.types import Checkpoint, Config, InputError, StudyError, Trainer
+from autorl.types import Checkpoint, Config, InputError, SegmentId, StudyError, Trainer
 
 Export = Callable[[Checkpoint, Path], Path]
 Query = Callable[..., list[tuple[Any, ...]]]
@@ -44,11 +47,56 @@ def _offer(trainer: Trainer, name: str) -> Any:
 
 
 def kept_checkpoints(query: Query, folder: Path, proposal: int) -> dict[int, Checkpoint]:
-    """The checkpoints of a proposal that are still there, by seed."""
+    """The checkpoints of a proposal that are still there, by seed: of the step it is scored at where there is one."""
+    end = chosen(query, proposal).end
+    link = link_at(query, proposal, end)
     rows = query(
-        "SELECT seed, segment, checkpoint FROM segments WHERE proposal = ? AND checkpoint IS NOT NULL", (proposal,)
+        "SELECT seed, segment, checkpoint FROM segments WHERE proposal IN (?, ?) AND checkpoint IS NOT NULL "
+        "ORDER BY to_step",
+        (link, proposal),
     )
-    return {seed: Checkpoint(segment, str(folder / path)) for seed, segment, path in rows if (folder / path).is_dir()}
+    found: dict[int, Checkpoint] = {}
+    scored: set[int] = set()
+    for seed, segment, path in rows:
+        of_score = end is not None and segment == segment_id(link, seed, end if end < until(query, link) else None)
+        if (folder / path).is_dir() and seed not in scored and (of_score or proposal_of(segment) == proposal):
+            found[seed] = Checkpoint(segment, str(folder / path))
+            scored.update({seed} if of_score else ())
+    return found
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps a proposal's score and its kept model are of; None: there is no such step, or no model."""
+
+    score: int | None
+    model: int | None
+    horizon: int
+
+    def __str__(self) -> str:
+        if self.model is None:
+            return "" if self.score is None else f"the score is of step {self.score} of {self.horizon}"
+        if self.model == self.score:
+            return f"model and score are of step {self.model} of {self.horizon}"
+        score = "" if self.score is None else f", the score of step {self.score}"
+        return f"the model is of step {self.model} of {self.horizon}{score}"
+
+
+NO_STEPS = Steps(None, None, 0)
+
+
+def steps_of(query: Query, spec: Spec, proposal: int, model: Checkpoint | None) -> Steps:
+    """The steps the score and a kept model of a proposal are of, once it is known at which step it is scored."""
+    step = chosen(query, proposal).step
+    if step is None and spec.objectives()[0].reduce == "last":
+        step = until(query, proposal)
+    return Steps(step, None if model is None else end_of(query, model.segment), spec.fidelity.steps)
+
+
+def end_of(query: Query, segment: SegmentId) -> int:
+    """The nominal step a segment ends at."""
+    cut = segment.partition("@")[2]
+    return int(cut) if cut else until(query, proposal_of(segment))
 
 
 def best_seed(query: Query, sign: float, proposal: int, kept: Mapping[int, Checkpoint]) -> int:

@@ -20,6 +20,8 @@ from autorl.statistics.bootstrap import FEW_RUNS, Interval, bootstrap_interval, 
 from autorl.study.beside import beside, proxy_caveat
 from autorl.study.front import Point, read_front
 from autorl.study.limits import limit_caveats
+from autorl.study.models import NO_STEPS, Steps, best_seed, kept_checkpoints, steps_of
+from autorl.study.models import load_model as read_model
 from autorl.study.overshoot import overshoot_caveats
 from autorl.study.shares import optimizer_learns, search_ended, study_share
 from autorl.types import Config, Incumbent, StudyError, schedule_of
@@ -87,7 +89,7 @@ class Result:
         tuning: its score on tuning seeds: optimistic, because it was chosen by it.
         entries: everything that was tested, the incumbent first; empty without test seeds.
         difference: 95 % interval of incumbent minus default on the same test seeds; None when either was not tested, or
-            the search trained the default for fewer steps.
+            the default was trained for fewer steps (`test.baseline: false`).
         front: for several objectives, what no other proposal dominates, best by the first objective first.
         counts: proposals by status.
         folder: the study's folder; None in memory.
@@ -96,6 +98,8 @@ class Result:
         share: new configurations and who made them; None where an earlier version did not record it.
         learns: whether the study's optimizer has a model.
         beside: other metrics of the incumbent on test seeds, for RLHF tasks: gold, proxy, KL, win rate, ...
+        steps: the steps the incumbent's score and its kept model are of.
+        beyond: steps the default configuration was trained beyond the budget, to be compared at equal length.
     """
 
     objective: str
@@ -113,6 +117,8 @@ class Result:
     share: ModelShare | None = None
     learns: bool = False
     beside: Mapping[str, float] = field(default_factory=dict)
+    steps: Steps = NO_STEPS
+    beyond: int = 0
 
     @property
     def test(self) -> Estimate | None:
@@ -134,7 +140,7 @@ class Result:
     def load_model(self, seed: int | None = None) -> Any:
         """The incumbent as trained: an agent as a Stable-Baselines3 model, a language model as one of transformers.
 
-        Its tokenizer is in the folder that `autorl export` writes.
+        It is of the step that `steps` names. Its tokenizer is in the folder that `autorl export` writes.
 
         Args:
             seed: of the run it was trained in; by default the best on test seeds: expect less of it than its score.
@@ -143,11 +149,9 @@ class Result:
             InputError: the trainer has no models (a function, a command), or Stable-Baselines3 is not installed.
             StudyError: the study was not kept in a folder, or kept no checkpoint.
         """
-        from autorl.study.models import load_model
-
         if self.folder is None:
             raise StudyError("the study was not kept: give it a folder with `out=`")
-        return load_model(self.folder, self.incumbent.proposal, self.incumbent.config, seed)
+        return read_model(self.folder, self.incumbent.proposal, self.incumbent.config, seed)
 
 
 def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[int], incumbent: Incumbent) -> Result:
@@ -197,7 +201,20 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
         share=share,
         learns=learns,
         beside=metrics,
+        steps=_steps(query, spec, folder, incumbent.proposal),
+        beyond=_beyond(query),
     )
+
+
+def _steps(query: Query, spec: Spec, folder: Path | None, proposal: int) -> Steps:
+    kept = {} if folder is None else kept_checkpoints(query, folder, proposal)
+    model = kept[best_seed(query, spec.objectives()[0].sign, proposal, kept)] if kept else None
+    return steps_of(query, spec, proposal, model)
+
+
+def _beyond(query: Query) -> int:
+    events = query("SELECT body FROM event WHERE kind IN ('scored', 'failed') AND instr(body, '\"beyond\"') > 0")
+    return sum(json.loads(body)["beyond"] for (body,) in events)
 
 
 def _objectives_text(spec: Spec) -> str:

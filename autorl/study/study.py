@@ -25,6 +25,7 @@ from autorl.spec import SeedsSection, Spec, thaw
 from autorl.store import Store
 from autorl.store.provenance import own_source, rlhf_hash
 from autorl.study.driver import Driver
+from autorl.study.kept_models import KeptModels
 from autorl.study.result import Result, read_result
 from autorl.study.setup import check, make_executor, make_optimizer, trainer_loader
 from autorl.study.test_phase import TestPhase
@@ -36,6 +37,7 @@ from autorl.types import (
     Optimizer,
     Outcome,
     Segment,
+    SegmentId,
     Status,
     StudyError,
 )
@@ -90,10 +92,12 @@ class Study:
         self.optimizer: Optimizer = make_optimizer(self.spec, self.load)
         self.driver = Driver(self.spec, store, self.optimizer, self.hours)
         self.tests = TestPhase(self.spec, store, self.driver)
+        self.models = KeptModels(self.spec, store, self.driver)
         for recorded in store.events():
             self.driver.replay(recorded)
             self.tests.replay(recorded.kind, recorded.body)
-        self.driver.ended = bool(self.tests.candidates)  # once they are frozen the search is over
+            self.models.replay(recorded.kind, recorded.body)
+        self.driver.ended = bool(self.tests.candidates or self.models.candidates)  # once they are named, it is over
         self.driver.work.sweep()
 
     @classmethod
@@ -141,6 +145,7 @@ class Study:
         self.driver.extra_runs += runs
         self.driver.ended = False
         self.tests.replay("budget", FrozenMap())
+        self.models.replay("budget", FrozenMap())
 
     def add_test_seeds(self, count: int) -> None:
         """Bring the number of test seeds to `count`; the candidates are trained on the new ones by the next `run`.
@@ -158,9 +163,18 @@ class Study:
         self._fold()
 
     def advance(self) -> list[Segment]:
-        """Every segment that can start now: of the search, and once that is over of the test phase."""
+        """Every segment that can start now: of the search, and once that is over of what comes after it.
+
+        That is the default configuration, then the test phase; without test seeds the models that are kept.
+        """
         segments = self.driver.advance()
-        if self.driver.finished and self.spec.plan.test:
+        if not self.driver.finished:
+            return segments
+        if not self.spec.plan.test:
+            return segments + self.models.advance()
+        if not self.tests.candidates and self.driver.add_baseline():
+            segments += self.driver.advance()
+        if self.driver.finished:
             segments += self.tests.advance()
         return segments
 
@@ -204,14 +218,21 @@ class Study:
                     if isinstance(message, Outcome):
                         self.record(message)
                         finished += 1
-                self.driver.collect()
+                self.driver.collect(self._models())
                 if progress is not None:
                     progress(self.progress(finished))
         finally:
             pool.close()
-        self.driver.collect(over=True)
+        self.driver.collect(self._models(), over=True)
         self.store.append("finished", {})
         return self.result()
+
+    def _models(self) -> set[SegmentId]:
+        """The segments that hold the models of the incumbent, and of what else was trained for its model."""
+        tested = [(one, self.spec.plan.test) for one in self.tests.candidates[:1]]
+        kept = [(one, self.driver.tuning_seeds(one.proposal)) for one in self.models.candidates]
+        work = self.driver.work
+        return {work.model(one.proposal, seed, one.end) for one, seeds in [*tested, *kept] for seed in seeds}
 
     def _over(self) -> bool:
         """Whether the stored study has ended and nothing has been added to it since."""

@@ -1,8 +1,9 @@
 """The test phase: after the search is over, the frozen incumbent is trained on seeds no optimizer has seen.
 
 The incumbent, the default configuration and the top k are trained from scratch on the test seeds, same chain, same
-cuts; with several objectives members of the front take the place of the top k. Test scores never re-rank anything; with
-`reduce: best` they are read at the step chosen on tuning seeds.
+cuts; with several objectives members of the front take the place of the top k. Test scores never re-rank anything.
+With `reduce: best` they are read at the step chosen on tuning seeds, and training ends there: the model kept is the one
+scored.
 """
 
 from __future__ import annotations
@@ -20,11 +21,17 @@ from autorl.types import FrozenMap, ProposalId, Segment, StudyError
 
 @dataclass(frozen=True)
 class Candidate:
-    """A proposal to be tested, why, and the step its test score is read at (None: by the study's reduction)."""
+    """A proposal to be tested, and why.
+
+    Attributes:
+        step: its test score is read at; None: by the study's reduction.
+        end: its runs are trained to; None: as far as the proposal.
+    """
 
     label: str
     proposal: ProposalId
     step: int | None
+    end: int | None = None
 
 
 class TestPhase:
@@ -37,14 +44,16 @@ class TestPhase:
         self._store = store
         self._driver = driver
         self._frozen: tuple[Candidate, ...] | None = None
-        self._tested: dict[ProposalId, set[int]] = {}
+        self._tested: dict[tuple[ProposalId, int | None], set[int]] = {}
+        self._latest: dict[ProposalId, Candidate] = {}
 
     def replay(self, kind: str, body: FrozenMap) -> None:
         """Take a stored event: `frozen`, `tested`, or `budget`, which opens the search again."""
         if kind == "frozen":
-            self._frozen = tuple(Candidate(*entry) for entry in body["candidates"])
+            self._freeze(tuple(Candidate(*entry) for entry in body["candidates"]))
         elif kind == "tested":
-            self._tested.setdefault(body["proposal"], set()).update(row[1] for row in body["rows"])
+            candidate = self._latest[body["proposal"]]
+            self._tested_on(candidate).update(row[1] for row in body["rows"])
         elif kind == "budget":
             self._frozen = None
 
@@ -57,7 +66,7 @@ class TestPhase:
         work = self._driver.work
         for candidate in self._candidates():
             for seed in self._spec.plan.test:
-                work.request(candidate.proposal, seed, "test")
+                work.request(candidate.proposal, seed, "test", candidate.end)
         self._settle()
         return work.drain()
 
@@ -67,7 +76,7 @@ class TestPhase:
         if self._frozen is None:
             return False
         wanted = set(self._spec.plan.test)
-        return all(wanted <= self._tested.get(candidate.proposal, set()) for candidate in self._frozen)
+        return all(wanted <= self._tested_on(candidate) for candidate in self._frozen)
 
     @property
     def candidates(self) -> Sequence[Candidate]:
@@ -76,16 +85,32 @@ class TestPhase:
     @property
     def progress(self) -> tuple[int, int]:
         """(Candidate, seed) trained so far, and all of them."""
-        wanted = [(candidate.proposal, seed) for candidate in self.candidates for seed in self._spec.plan.test]
-        return sum(self._driver.work.known(*pair) for pair in wanted), len(wanted)
+        runs = [(one.proposal, seed, one.end) for one in self.candidates for seed in self._spec.plan.test]
+        return sum(self._driver.work.known(*run) for run in runs), len(runs)
 
     def _candidates(self) -> tuple[Candidate, ...]:
         if self._frozen is None:
-            chosen = tuple(Candidate(label, number, self._step(number)) for label, number in self._choose())
-            rows = [[one.label, one.proposal, one.step] for one in chosen]
+            chosen = tuple(self._candidate(label, number) for label, number in self._choose())
+            rows = [[one.label, one.proposal, one.step, one.end] for one in chosen]
             self._store.append("frozen", {"candidates": rows, "seeds": self._spec.plan.test})
-            self._frozen = chosen
+            return self._freeze(chosen)
         return self._frozen
+
+    def _freeze(self, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        self._frozen = candidates
+        self._latest.update({candidate.proposal: candidate for candidate in candidates})
+        return candidates
+
+    def _candidate(self, label: str, proposal: ProposalId) -> Candidate:
+        """The candidate with its step; whole test runs that are there already are read at it, not trained again."""
+        step = self._driver.chosen_step(proposal)
+        before = self._latest.get(proposal)
+        whole = before is not None and before.end is None and bool(self._tested_on(before))
+        return Candidate(label, proposal, step, None if whole else self._driver.end_at(proposal, step))
+
+    def _tested_on(self, candidate: Candidate) -> set[int]:
+        """The test seeds a candidate's score at its step is known of."""
+        return self._tested.setdefault((candidate.proposal, candidate.step), set())
 
     def _choose(self) -> list[tuple[str, ProposalId]]:
         ranking, lineage = self._driver.ranking, self._driver.lineage
@@ -115,36 +140,26 @@ class TestPhase:
         return [(f"rank {place}", number) for place, number in enumerate(found, start=2)]
 
     def _longest_of_default(self) -> ProposalId | None:
-        """The default configuration trained the furthest without a change; None when the optimizer never tried it."""
-        lineage, settled, default = self._driver.lineage, self._driver.settled, self._spec.search_space.default()
-        same = [
-            number
-            for number in lineage.proposals
-            if lineage[number].config == default and len(lineage.schedule(number)) == 1 and settled(number)
-        ]
-        return max(same, key=lambda number: (lineage[number].until, -number), default=None)
-
-    def _step(self, proposal: ProposalId) -> int | None:
-        curves = [self._driver.work.curve(proposal, seed) for seed in self._driver.tuning_seeds(proposal)]
-        return self._driver.judge.best_step([curve for curve in curves if not curve.status.failed])
+        """The default configuration trained the furthest without a change; None when it was never trained."""
+        return next((number for number in self._driver.longest_of_default() if self._driver.settled(number)), None)
 
     def _settle(self) -> None:
         """Record the candidates whose test runs are all in."""
         work = self._driver.work
         for candidate in self._candidates():
-            done = self._tested.get(candidate.proposal, set())
+            done = self._tested_on(candidate)
             seeds = [seed for seed in self._spec.plan.test if seed not in done]
-            if seeds and all(work.known(candidate.proposal, seed) for seed in seeds):
+            if seeds and all(work.known(candidate.proposal, seed, candidate.end) for seed in seeds):
                 rows = [row for seed in seeds for row in self._rows(candidate, seed)]
                 self._store.append("tested", {"proposal": candidate.proposal, "label": candidate.label, "rows": rows})
-                self._tested.setdefault(candidate.proposal, set()).update(seeds)
+                done.update(seeds)
 
     def _rows(self, candidate: Candidate, seed: int) -> list[list[object]]:
         """(objective, seed, value in the metric's own direction, status), one per objective."""
         work, judge = self._driver.work, self._driver.judge
-        found = work.value(candidate.proposal, seed)
+        found = work.value(candidate.proposal, seed, candidate.end)
         if not found.status.failed:
-            found = judge.at_step(seed, work.curve(candidate.proposal, seed), candidate.step)
+            found = judge.at_step(seed, work.curve(candidate.proposal, seed, candidate.end), candidate.step)
         values = found.values or self._driver.penalty(candidate.proposal, self._good(candidate))
         return [
             [index, seed, objective.sign * value, found.status.value]
@@ -152,5 +167,5 @@ class TestPhase:
         ]
 
     def _good(self, candidate: Candidate) -> list[SeedValue]:
-        values = [self._driver.work.value(candidate.proposal, seed) for seed in self._spec.plan.test]
+        values = [self._driver.work.value(candidate.proposal, seed, candidate.end) for seed in self._spec.plan.test]
         return [value for value in values if not value.status.failed]

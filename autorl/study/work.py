@@ -97,21 +97,23 @@ class Work:
 
     # -- out: segments ---------------------------------------------------------------------------------------------
 
-    def request(self, proposal: ProposalId, seed: int, role: SeedRole) -> None:
+    def request(self, proposal: ProposalId, seed: int, role: SeedRole, end: int | None = None) -> None:
         """Hand out the next segment of the chain that leads to (proposal, seed), unless it is out or nothing is left.
 
-        A segment whose parent saved nothing (its trainer cannot) is trained from step 0, and the record says so.
+        With `end` the chain is trained to that step only, its horizon unchanged. A segment whose parent saved nothing
+        (its trainer cannot) is trained from step 0, and the record says so.
 
         Raises:
             StudyError: the checkpoint of another run, to go on from, is not there.
         """
         parent: Outcome | None = None
-        for link in self._lineage.chain(proposal):
-            name = segment_id(link, seed)
+        path = self._lineage.path(proposal, end)
+        for link, cut in path:
+            name = segment_id(link, seed, cut)
             outcome = self._outcomes.get(name)
             if outcome is None:
                 if name not in self.in_flight:
-                    self._hand_out(self._segment(link, seed, role, parent, last=link == proposal))
+                    self._hand_out(self._segment(link, seed, role, parent, cut, last=link == path[-1][0]))
                 return
             if outcome.status is not Status.DONE:
                 return
@@ -127,12 +129,12 @@ class Work:
         self._ready.append(segment)
 
     def _segment(
-        self, proposal: ProposalId, seed: int, role: SeedRole, parent: Outcome | None, *, last: bool
+        self, proposal: ProposalId, seed: int, role: SeedRole, parent: Outcome | None, cut: int | None, *, last: bool
     ) -> Segment:
-        wanted = self._lineage[proposal]
-        trainer, config = self._spec.trainer_for(wanted.config)
+        trainer, config = self._spec.trainer_for(self._lineage[proposal].config)
         begin = self._lineage.start(proposal)
-        name = segment_id(proposal, seed)
+        until = self._lineage[proposal].until if cut is None else cut
+        name = segment_id(proposal, seed, cut)
         if parent is not None and not self._available(parent.segment):
             if len(self._lineage.schedule(proposal)) > 1 or self._lineage.fork(proposal, seed) is not None:
                 raise StudyError(f"segment {name} continues {parent.segment}, which has no checkpoint (any more)")
@@ -148,9 +150,9 @@ class Work:
             role=role,
             parent=self.saved[parent.segment] if parent else None,
             start=parent.reached if parent else 0,
-            until=wanted.until,
+            until=until,
             horizon=self._spec.fidelity.steps,
-            evaluate_at=(*(step for step in self._spec.evaluation_steps if begin < step < wanted.until), wanted.until),
+            evaluate_at=(*(step for step in self._spec.evaluation_steps if begin < step < until), until),
             episodes=self._spec.fidelity.episodes,
             fork=self._lineage.fork(proposal, seed),
             save=save,
@@ -169,33 +171,33 @@ class Work:
 
     # -- what the outcomes say -------------------------------------------------------------------------------------
 
-    def known(self, proposal: ProposalId, seed: int) -> bool:
+    def known(self, proposal: ProposalId, seed: int, end: int | None = None) -> bool:
         """Whether (proposal, seed) is settled: trained to its end, or ended on the way by a failure or a stop."""
-        for link in self._lineage.chain(proposal):
-            outcome = self._outcomes.get(segment_id(link, seed))
+        for link, cut in self._lineage.path(proposal, end):
+            outcome = self._outcomes.get(segment_id(link, seed, cut))
             if outcome is None:
                 return False
             if outcome.status is not Status.DONE:
                 return True
         return True
 
-    def curve(self, proposal: ProposalId, seed: int) -> Curve:
-        """The learning curve of (proposal, seed) from step 0, over every run of its lineage."""
-        return self._join(segment_id(proposal, seed), self._chain_outcomes(proposal, seed))
+    def curve(self, proposal: ProposalId, seed: int, end: int | None = None) -> Curve:
+        """The learning curve of (proposal, seed) from step 0 to `end`, over every run of its lineage."""
+        return self._join(segment_id(proposal, seed), self._chain_outcomes(proposal, seed, end))
 
-    def value(self, proposal: ProposalId, seed: int) -> SeedValue:
+    def value(self, proposal: ProposalId, seed: int, end: int | None = None) -> SeedValue:
         """The objective values of one seed of a proposal."""
-        outcomes = self._chain_outcomes(proposal, seed)
+        outcomes = self._chain_outcomes(proposal, seed, end)
         curve = self._join(segment_id(proposal, seed), outcomes)
         return self._judge.value(seed, curve, outcomes[-1].message)
 
     def outcome(self, proposal: ProposalId, seed: int) -> Outcome | None:
         return self._outcomes.get(segment_id(proposal, seed))
 
-    def _chain_outcomes(self, proposal: ProposalId, seed: int) -> list[Outcome]:
+    def _chain_outcomes(self, proposal: ProposalId, seed: int, end: int | None = None) -> list[Outcome]:
         found: list[Outcome] = []
-        for link in self._lineage.chain(proposal):
-            found.append(self._outcomes[segment_id(link, seed)])
+        for link, cut in self._lineage.path(proposal, end):
+            found.append(self._outcomes[segment_id(link, seed, cut)])
             if found[-1].status is not Status.DONE:
                 break
         return found
@@ -217,6 +219,11 @@ class Work:
     def bytes_saved(self) -> int:
         """Size of the checkpoints on disk."""
         return sum(self._sizes.values())
+
+    def model(self, proposal: ProposalId, seed: int, end: int | None) -> SegmentId:
+        """The segment whose checkpoint is the model of (proposal, seed) at `end`, or where the proposal ends."""
+        link, cut = self._lineage.path(proposal, end)[-1]
+        return segment_id(link, seed, cut)
 
     def head(self, proposal: ProposalId, seed: int) -> SegmentId | None:
         """The last segment of the chain to (proposal, seed) that is trained: what the next one continues."""

@@ -23,7 +23,10 @@ SPACE = {
 
 
 def toy_spec(**changes):
-    """8 full runs of 100 steps with one tuning seed and no test seeds; `changes` are keys of the study file."""
+    """8 full runs of 100 steps with one tuning seed and no test seeds; `changes` are keys of the study file.
+
+    What the script leaves out is not trained: no baseline is added unless `test` says so.
+    """
     study = {
         "trainer": "toy",
         "space": SPACE,
@@ -35,7 +38,8 @@ def toy_spec(**changes):
         "executor": {"name": "in_process"},
         "test": {"top": 0},
     }
-    return load_spec(study | changes)
+    study |= changes
+    return load_spec(study | {"test": {"baseline": False, **study["test"]}})
 
 
 class Toy:

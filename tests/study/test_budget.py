@@ -169,7 +169,8 @@ def test_a_budget_of_configurations_lets_runs_go_on_to_their_end(optimizer):
 
 def test_a_population_as_large_as_the_budget_of_configurations_trains_all_generations():
     optimizer = {"name": "pbt", "generations": 4, "retrain": 0}
-    study = Study.in_memory(small_spec(optimizer=optimizer, budget={"configurations": 5}))
+    changes = {"optimizer": optimizer, "budget": {"configurations": 5}, "test": {"baseline": False}}
+    study = Study.in_memory(small_spec(**changes))
     assert run(study).counts == {"scored": 20}
 
 

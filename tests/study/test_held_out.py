@@ -158,7 +158,7 @@ def test_best_is_read_at_the_step_chosen_on_tuning_seeds(monkeypatch):
     result, study, _ = held_out(monkeypatch, [0.2], trainer, **changes)
     assert result.tuning == pytest.approx((0.9 + 0.8) / 2), "best of each seed"
     assert result.test.seeds == {100: 0.5, 101: 0.5}, "aggregate over tuning seeds is best at step 50"
-    assert study.store.query("SELECT best FROM scores WHERE run_id = 5000 AND until = 100") == [(9.0,)]
+    assert study.store.query("SELECT until, best FROM scores WHERE run_id = 5000") == [(50, 0.5)], "and ends there"
 
 
 def test_best_of_a_minimised_metric(monkeypatch):

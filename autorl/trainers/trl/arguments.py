@@ -40,11 +40,12 @@ def all_values(trainer: TrainerSpec, config: Mapping[str, Any]) -> Config:
     return Config({**config, **rest})
 
 
-def trl_arguments(trainer: TrainerSpec, config: Mapping[str, Any], horizon: int) -> Arguments:
+def trl_arguments(trainer: TrainerSpec, config: Mapping[str, Any], horizon: int, end: int | None = None) -> Arguments:
     """The configuration of a run of `horizon` optimizer steps as arguments of the method's configuration class in TRL.
 
-    A decay of the learning rate is given as the scheduler of transformers that does the same. Other schedules TRL
-    cannot follow: their argument is the value at the start, and a note says how it goes on.
+    `max_steps` is `end`, the step the score is of, where that is before the horizon, over which schedules go. A decay
+    of the learning rate is given as the scheduler of transformers that does the same. Other schedules TRL cannot
+    follow: their argument is the value at the start, and a note says how it goes on.
 
     Raises:
         InputError: TRL is not installed, or has no such method.
@@ -57,13 +58,13 @@ def trl_arguments(trainer: TrainerSpec, config: Mapping[str, Any], horizon: int)
         raise InputError('the names of its arguments are read from TRL: pip install "autorl[rlhf]"') from error
     fields = {field.name for field in dataclasses.fields(owner)}
     translated = settings.translated(settings.at(0, horizon))
-    steps = -(-horizon // settings.stride) * settings.stride
+    steps = -(-(end or horizon) // settings.stride) * settings.stride
     values = {name: value for name, value in translated.items() if name in fields} | {"max_steps": steps}
     if trainer.kwargs.get("device", "cpu") == "cpu":
         values["bf16"] = False  # TRL's default is half precision
-    notes = []
+    notes = [f"step {end} of {horizon}: schedules go over {horizon}"] if end is not None and end < horizon else []
     for name in settings.scheduled:
-        decay = _decay(settings.values, steps) if name == "learning_rate" and steps == horizon else {}
+        decay = _decay(settings.values, steps, horizon) if name == "learning_rate" else {}
         values |= decay
         notes.append(_in_words(settings.values, name, horizon, "" if decay else f", which {owner.__name__} cannot say"))
     other = [f"{name}={plain(value)!r}" for name, value in translated.items() if name not in fields]
@@ -72,16 +73,21 @@ def trl_arguments(trainer: TrainerSpec, config: Mapping[str, Any], horizon: int)
     return Arguments(owner.__name__, values, tuple(notes))
 
 
-def _decay(values: Mapping[str, Any], steps: int) -> dict[str, Any]:
+def _decay(values: Mapping[str, Any], steps: int, horizon: int) -> dict[str, Any]:
     """The schedule of the learning rate as a scheduler of transformers; empty where none does the same.
 
-    That is where the learning rate rises, or is changed by a scheduler the configuration names.
+    That is where the learning rate rises, is changed by a scheduler the configuration names, or ends elsewhere than at
+    the horizon: only a line that ends before it is a line still.
     """
+    if steps > horizon or (steps < horizon and values["learning_rate.shape"] != "linear"):
+        return {}
     warm = any(values.get(name) for name in ("warmup_steps", "warmup_ratio"))
     if warm or values["lr_scheduler_type"] != "constant" or values["learning_rate.end"] >= values["learning_rate"]:
         return {}
     kind, end, further = _DECAYS[values["learning_rate.shape"]]
-    return {"lr_scheduler_type": kind, "lr_scheduler_kwargs": {end: values["learning_rate.end"], **further}}
+    start, last = values["learning_rate"], values["learning_rate.end"]
+    reached = last if steps == horizon else start + (last - start) * steps / horizon
+    return {"lr_scheduler_type": kind, "lr_scheduler_kwargs": {end: reached, **further}}
 
 
 def _in_words(values: Mapping[str, Any], name: str, horizon: int, suffix: str) -> str:

@@ -1,0 +1,217 @@
+"""The default configuration is trained as far as the incumbent, with its seeds, where the search did not."""
+
+import pytest
+from scripted import Scripted, Toy, chain, full, listed, run, study_with, tables, toy_spec
+from study_support import run_small, small_spec, table
+from test_kill import killed_at_every_event
+
+from autorl.report.plan import make_plan
+from autorl.report.plan_text import plan_text
+from autorl.report.text import result_dict, result_text
+from autorl.study import Study
+from autorl.study.driver import BASELINE
+from autorl.types import Proposed, Status
+
+TESTED = {"seeds": {"tuning": 2, "test": 6}, "parallelism": 1, "test": {"top": 1, "baseline": True}}
+
+
+def by_x(config, seed, step):
+    return config["x"] * step / 100
+
+
+def baselines(study):
+    return study.store.query(
+        "SELECT proposal, until, resume_from, n_seeds FROM proposals WHERE origin = ?", (BASELINE,)
+    )
+
+
+def test_a_default_left_at_a_rung_goes_on_to_the_length_of_the_incumbent(monkeypatch, tmp_path):
+    trainer = Toy(curve=by_x)
+    optimizer = Scripted(listed(chain(0.5, 40), chain(0.9, 40), chain(0.9, 100, 1)), keeps=lambda seen: (1,))
+    study = study_with(monkeypatch, toy_spec(**TESTED), optimizer, trainer, tmp_path / "study")
+    result = run(study)
+    assert baselines(study) == [(3, 100, 0, 2)]
+    trained = [(segment.id, segment.start, segment.until) for segment in trainer.segments if segment.role == "tuning"]
+    assert trained[-2:] == [("3.0", 40, 100), ("3.1", 40, 100)], "from where the search left it"
+    assert (result.default.proposal, result.default.until, result.default.tuning) == (3, 100, 0.5)
+    assert result.difference.low == pytest.approx(0.4)
+    assert result.beyond == 120
+    assert study.driver.charged_steps == 2 * (40 + 40 + 60)
+    assert "120 steps beyond the budget" in result_text(result)
+    assert result_dict(result)["beyond_budget_steps"] == 120
+    study.close()
+
+
+def test_a_default_the_search_never_tried_is_trained_from_scratch(monkeypatch):
+    optimizer = Scripted(listed(full(0.9)))
+    study = study_with(monkeypatch, toy_spec(**TESTED), optimizer, Toy(curve=by_x))
+    result = run(study)
+    assert baselines(study) == [(1, 100, None, 2)]
+    assert result.beyond == 200
+    assert result.difference is not None
+
+
+def test_the_optimizer_is_not_told_of_it_and_is_asked_the_same_when_the_search_goes_on(monkeypatch):
+    """A budget of 2 + 1 asks with the same numbers and random streams as one of 3."""
+    xs = [0.9, 0.7, 0.8]
+    asks = []
+    for first, more in ((2, 1), (3, 0)):
+        optimizer = Scripted(lambda number, seen: full(xs[number]))
+        spec = toy_spec(**{**TESTED, "seeds": {"tuning": 1, "test": 1}}, budget={"runs": first})
+        study = study_with(monkeypatch, spec, optimizer, Toy(curve=by_x))
+        run(study)
+        if more:
+            study.extend(more)
+            run(study)
+        told = [event for event in optimizer.seen if isinstance(event, Proposed)]
+        assert [event.proposal.config["x"] for event in told] == xs
+        assert len(optimizer.told) == 3
+        assert len(baselines(study)) == 1, "not trained again"
+        asks.append([call for call in optimizer.calls if call[0] == "ask"])
+    assert asks[0] == asks[1]
+
+
+def test_it_is_as_long_as_an_incumbent_that_never_reached_the_horizon(monkeypatch):
+    study = study_with(monkeypatch, toy_spec(**TESTED), Scripted(listed(chain(0.9, 40))), Toy(curve=by_x))
+    result = run(study)
+    assert (result.incumbent.proposal, result.incumbent.until) == (0, 40)
+    assert result.default.until == 40
+
+
+def test_it_may_become_the_incumbent(monkeypatch):
+    """It has the length and the tuning seeds of the others, and no test score was known."""
+    optimizer = Scripted(listed(full(0.2), chain(0.5, 40)))
+    study = study_with(monkeypatch, toy_spec(**TESTED), optimizer, Toy(curve=by_x))
+    result = run(study)
+    assert result.incumbent.proposal == 2
+    assert dict(result.incumbent.config) == {"x": 0.5, "y": 0.5}
+    assert result.default is None
+
+
+def test_a_default_whose_agent_was_copied_is_no_default(monkeypatch):
+    script = [chain(0.5, 50, member="a"), chain(0.9, 100, member="c"), chain(0.5, 100, 0, "b")]
+    optimizer = Scripted(listed(*script), keeps=lambda seen: (0,))
+    study = study_with(monkeypatch, toy_spec(**TESTED), optimizer, Toy(curve=by_x))
+    run(study)
+    assert baselines(study) == [(3, 100, 0, 2)]
+    assert study.store.query("SELECT member FROM proposals WHERE proposal = 3") == [("a",)]
+
+
+def test_a_default_that_failed_on_the_way_failed(monkeypatch):
+    trainer = Toy(curve=by_x, before=lambda one: Status.DIVERGED if one.config["x"] == 0.5 and one.until > 30 else None)
+    optimizer = Scripted(listed(full(0.9), chain(0.5, 40)))
+    study = study_with(monkeypatch, toy_spec(**TESTED), optimizer, trainer)
+    result = run(study)
+    assert len([one for one in trainer.segments if one.role == "tuning"]) == 4, "not trained again"
+    assert (result.default.until, result.default.test.failed) == (100, 6)
+
+
+def test_a_race_the_default_lost_early_is_run_to_the_incumbents_seeds(monkeypatch):
+    racing = {"evaluation": {"seeds": "racing", "min": 1, "max": 3}, "seeds": {"tuning": 3, "test": 2}}
+    optimizer = Scripted(listed(full(0.9), full(0.2), full(0.5)))
+    study = study_with(monkeypatch, toy_spec(**TESTED | racing), optimizer, Toy(curve=by_x))
+    result = run(study)
+    assert (result.incumbent.proposal, result.default.proposal) == (0, 2)
+    assert study.driver.tuning_seeds(2) == study.driver.tuning_seeds(0) == (0, 1, 2)
+    assert (result.beyond, baselines(study)) == (200, [])
+    assert optimizer.told[2].n_seeds == 1, "what the race told, no more"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"test": {"top": 1, "baseline": False}},
+        {"seeds": {"tuning": 2, "test": 0}},
+        {"landscape": {"id": "mine/toy/toy"}},
+    ],
+    ids=["off", "untested", "landscape"],
+)
+def test_where_nothing_is_compared_nothing_is_added(monkeypatch, changes):
+    study = study_with(monkeypatch, toy_spec(**TESTED | changes), Scripted(listed(full(0.9))), Toy(curve=by_x))
+    assert run(study).beyond == 0
+    assert baselines(study) == []
+
+
+def test_nothing_is_added_where_the_search_has_trained_it(monkeypatch):
+    study = study_with(monkeypatch, toy_spec(**TESTED), Scripted(listed(full(0.9), full(0.5))), Toy(curve=by_x))
+    assert run(study).default.proposal == 1
+    assert (baselines(study), study.result().beyond) == ([], 0)
+
+
+def test_a_finished_study_of_before_is_not_added_to(monkeypatch, tmp_path):
+    """Its candidates are frozen; more test seeds are for those."""
+    optimizer = lambda: Scripted(listed(full(0.9)))  # noqa: E731
+    spec = toy_spec(**TESTED | {"seeds": {"tuning": 1, "test": 1}})
+    study = study_with(monkeypatch, spec, optimizer, Toy(curve=by_x), tmp_path / "study")
+    for segment in study.driver.advance():
+        study.record(study.load(None).train(segment, lambda report: None))
+    study.driver.settle()
+    study.store.append("frozen", {"candidates": [["incumbent", 0, None]], "seeds": [100]})
+    study.close()
+    study = study_with(monkeypatch, spec, optimizer, Toy(curve=by_x), tmp_path / "study")
+    run(study)
+    study.add_test_seeds(2)
+    assert [entry.label for entry in run(study).entries] == ["incumbent"]
+    assert baselines(study) == []
+    study.close()
+
+
+def test_the_dry_run_counts_it():
+    plan = make_plan(small_spec(optimizer="asha"))
+    assert plan.baseline.proposals == 1
+    assert 0 < plan.baseline.steps <= 200
+    assert "beyond the budget" in plan_text(plan)
+    assert make_plan(small_spec()).baseline.steps == 0
+
+
+METHODS = {
+    "asha": {"optimizer": "asha"},
+    "hyperband": {"optimizer": "hyperband"},
+    "bohb": {"optimizer": "bohb"},
+    "dehb": {"optimizer": "dehb"},
+    "pbt": {"optimizer": "pbt"},
+    "pb2": {"optimizer": "pb2"},
+    "median": {"optimizer": {"name": "random", "stop": "median", "rungs": 3}},
+    "racing": {"evaluation": {"seeds": "racing", "min": 1, "max": 2}},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_difference_to_the_default_at_equal_length(method):
+    study = Study.in_memory(small_spec(**METHODS[method], budget={"runs": 24}, seeds={"tuning": 2, "test": 3}))
+    result = run(study)
+    default = study.driver.longest_of_default()[0]
+    assert study.driver.lineage[default].until == result.incumbent.until
+    assert set(study.driver.tuning_seeds(default)) == set(study.driver.tuning_seeds(result.incumbent.proposal))
+    same = study.driver.lineage.root(default) == study.driver.lineage.root(result.incumbent.proposal)
+    assert same or result.difference is not None
+
+
+@pytest.mark.parametrize("method", ["asha", "pbt", "racing"])
+def test_killed_at_every_event_the_baseline_is_the_same(tmp_path, method):
+    changes = METHODS[method]
+    run_small(tmp_path / "whole", **changes)
+    killed_at_every_event(tmp_path / "killed", changes, stride=2)
+    assert table(tmp_path / "killed") == table(tmp_path / "whole")
+
+
+def test_three_workers_give_the_same_baseline(tmp_path):
+    from autorl import executors, trainers
+
+    run_small(tmp_path / "alone", optimizer="asha")
+    run_small(tmp_path / "three", executors.make("threads", trainers.load, 3), optimizer="asha")
+    assert table(tmp_path / "three") == table(tmp_path / "alone")
+
+
+def test_a_study_with_a_baseline_reopens_and_goes_on(tmp_path):
+    study = Study.create(small_spec(optimizer="asha"), tmp_path / "study")
+    first = run(study)
+    before = tables(study)
+    study.close()
+    study = Study.open(tmp_path / "study")
+    assert study.result() == first
+    assert tables(study) == before
+    study.extend(8)
+    assert run(study).difference is not None
+    assert len(baselines(study)) <= 1
+    study.close()

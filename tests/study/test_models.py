@@ -1,0 +1,257 @@
+"""The model that is kept is the one whose score is reported: runs trained for it end at the chosen step."""
+
+import json
+
+import pytest
+from scripted import Scripted, Toy, chain, full, listed, run, study_with, tables, toy_spec
+from test_kill import killed_at_every_event
+from test_lineage import waiting_for
+
+from autorl.report.reading import open_view
+from autorl.study import Study
+from autorl.study.lineage import proposal_of, seed_of, segment_id
+from autorl.study.models import kept_checkpoints, steps_of
+
+BEST = {"objective": {"reduce": "best"}, "fidelity": {"steps": 100, "evaluations": 4}, "parallelism": 1}
+
+
+def peaked(config, seed, step):
+    """A curve whose best step is 25 for x below 0.5, else 75."""
+    return config["x"] - abs(step - (25 if config["x"] < 0.5 else 75)) / 100
+
+
+def segments(study, role):
+    rows = "SELECT segment, from_step, to_step FROM segments JOIN runs USING (run_id) WHERE seed_role = ?"
+    return sorted(study.store.query(rows, (role,)))
+
+
+def kept(study, proposal):
+    """Which segments the kept models of a proposal are of, by seed."""
+    found = kept_checkpoints(study.store.query, study.store.folder, proposal)
+    return {seed: checkpoint.segment for seed, checkpoint in found.items()}
+
+
+def test_the_name_of_a_shortened_segment_says_whose_it_is():
+    assert segment_id(12, 101, 500) == "12.101@500"
+    assert (proposal_of("12.101@500"), seed_of("12.101@500")) == (12, 101)
+
+
+def test_a_test_run_ends_at_the_step_its_score_is_read_at_and_leaves_that_model(monkeypatch, tmp_path):
+    trainer = Toy(curve=peaked)
+    spec = toy_spec(**BEST, seeds={"tuning": 2, "test": 2}, test={"top": 2})
+    study = study_with(monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer, tmp_path / "study")
+    result = run(study)
+    tests = [segment for segment in trainer.segments if segment.role == "test"]
+    assert {(segment.id, segment.until, segment.horizon) for segment in tests} == {
+        ("1.100@75", 75, 100),
+        ("1.101@75", 75, 100),
+        ("0.100@25", 25, 100),
+        ("0.101@25", 25, 100),
+    }
+    assert result.test.seeds == {100: 0.9, 101: 0.9}
+    assert kept(study, 1) == {
+        100: "1.100@75",
+        101: "1.101@75",
+    }
+    assert str(result.steps) == "model and score are of step 75 of 100"
+    assert study.store.query("SELECT environment_steps FROM runs WHERE seed_role = 'test' ORDER BY 1") == [
+        (25.0,),
+        (25.0,),
+        (75.0,),
+        (75.0,),
+    ]
+    study.close()
+
+
+def test_candidates_cut_at_different_steps_of_one_link_leave_each_curve_once(monkeypatch, tmp_path):
+    """Proposal 1 continues 0 to a better score at step 100; its sibling 2 and 0 itself are best at step 25."""
+
+    def curve(config, seed, step):
+        return {0.5: 0.2 + (step == 25) * 0.5, 0.9: 0.8 + step / 1000, 0.1: 0.0}[config["y"]]
+
+    script = [chain(0.5, 50, member="a"), chain(0.5, 100, 0, "a", y=0.9), chain(0.5, 100, 0, "b", y=0.1)]
+    optimizer = Scripted(waiting_for(script), keeps=lambda seen: range(3))
+    spec = toy_spec(**BEST, seeds={"tuning": 1, "test": 1}, test={"top": 3})
+    study = study_with(monkeypatch, spec, optimizer, Toy(curve=curve), tmp_path / "study")
+    result = run(study)
+    assert [(entry.proposal, entry.test.value) for entry in result.entries] == [
+        (1, pytest.approx(0.9)),
+        (0, pytest.approx(0.7)),
+        (2, pytest.approx(0.7)),
+    ]
+    assert segments(study, "test") == [("0.100", 0, 50), ("0.100@25", 0, 25), ("1.100", 50, 100)]
+    rows = study.store.query("SELECT run_id, environment_steps FROM runs WHERE seed_role = 'test'")
+    assert rows == [(5000, 50.0), (15000, 50.0)], "the part trained twice counts once"
+    assert study.store.query("SELECT step FROM evals WHERE run_id = 5000 ORDER BY step") == [(25,), (50,)]
+    assert kept(study, 1)[100] == "1.100"
+    study.close()
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["short first", "long first"])
+def test_two_lengths_of_one_run_give_one_row_whichever_ends_first(order, tmp_path):
+    from autorl.store import Store
+
+    run_of = {"proposal": 0, "run_id": 7, "seed": 100, "role": "test", "algorithm": "toy", "environment": None}
+    run_of |= {"parent_run": None, "start_step": 0, "member": None, "parent": None, "from_step": 0}
+    made = {"id": 0, "config": {"x": 1}, "config_hash": "h", "until": 100, "resume_from": None, "member": None}
+    store = Store.create(tmp_path / "study", "")
+    store.append("proposed", {**made, "origin": "", "meta": {}})
+    for name, reached in [("0.100@50", 50), ("0.100", 100)][::order]:
+        points = [[step, {"eval_return": float(step)}] for step in (50, 100) if step <= reached]
+        body = {"segment": name, "status": "done", "reached": reached, "reports": points, "checkpoint": None}
+        cost = {"environment_steps": float(reached), "wall_seconds": reached / 10}
+        store.append("outcome", {**body, "cost": cost, "applied": {}, "notes": [], "message": "", "run": run_of})
+    assert store.query("SELECT environment_steps, wall_seconds FROM runs") == [(100.0, 10.0)]
+    assert store.query("SELECT step, value FROM evals ORDER BY step") == [(50, 50.0), (100, 100.0)]
+    assert store.query("SELECT COUNT(*) FROM segments") == [(2,)]
+    store.close()
+
+
+def test_a_landscape_has_whole_curves_on_test_seeds(monkeypatch):
+    trainer = Toy(curve=peaked)
+    section = {"landscape": {"id": "mine/toy/toy"}}
+    spec = toy_spec(**BEST, **section, seeds={"tuning": 1, "test": 1}, test={"top": 2})
+    run(study_with(monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer))
+    assert {segment.until for segment in trainer.segments} == {100}
+
+
+def test_a_landscape_build_named_on_the_command_line_has_whole_curves_too(tmp_path):
+    from autorl.cli.landscape_build import build_spec
+
+    file = tmp_path / "build.yaml"
+    document = {"trainer": "synthetic", "space": {"hyperparameters": {"x": {"type": "float", "lower": 0, "upper": 1}}}}
+    more = {"optimizer": "sobol", "budget": {"runs": 4}, "objective": {"reduce": "best"}}
+    file.write_text(json.dumps(document | more | {"fidelity": {"steps": 100}, "seeds": {"tuning": 1, "test": 1}}))
+    assert build_spec(file, []).ends_at_chosen_step
+    assert not build_spec(file, [], "mine/synthetic/small").ends_at_chosen_step
+
+
+def test_scores_that_need_the_whole_run_keep_it(monkeypatch):
+    objective = [{"metric": "eval_return", "reduce": "best"}, {"metric": "speed", "reduce": "last"}]
+
+    def curve(config, seed, step):
+        return {"eval_return": peaked(config, seed, step), "speed": step / 100}
+
+    trainer = Toy(curve=curve)
+    spec = toy_spec(**{**BEST, "objective": objective}, seeds={"tuning": 1, "test": 1})
+    study = study_with(monkeypatch, spec, Scripted(listed(full(0.2))), trainer)
+    run(study)
+    assert {segment.until for segment in trainer.segments} == {100}
+    assert study.store.query("SELECT objective, value FROM tests ORDER BY objective") == [(0, 0.2), (1, 1.0)]
+
+
+def test_a_study_of_before_keeps_its_whole_test_runs_and_says_which_step_each_is_of(monkeypatch, tmp_path):
+    """An older study froze its candidates without an end; more test seeds are trained as the first were."""
+    make = lambda: Scripted(listed(full(0.9)))  # noqa: E731
+    spec = toy_spec(**BEST, seeds={"tuning": 1, "test": 1})
+    study = study_with(monkeypatch, spec, make, Toy(curve=peaked), tmp_path / "study")
+    for segment in study.driver.advance():
+        study.record(study.load(None).train(segment, lambda report: None))
+    study.driver.settle()
+    study.driver.ended = True
+    study.store.append("frozen", {"candidates": [["incumbent", 0, 75]], "seeds": [100]})
+    study.close()
+    study = study_with(monkeypatch, spec, make, Toy(curve=peaked), tmp_path / "study")
+    result = run(study)
+    assert segments(study, "test") == [("0.100", 0, 100)]
+    assert result.test.seeds == {100: 0.9}
+    assert str(result.steps) == "the model is of step 100 of 100, the score of step 75"
+    study.add_test_seeds(2)
+    assert run(study).test.seeds == {100: 0.9, 101: 0.9}
+    assert segments(study, "test") == [("0.100", 0, 100), ("0.101", 0, 100)]
+    study.close()
+
+
+def test_a_study_that_goes_on_and_chooses_another_step_is_tested_at_it(monkeypatch, tmp_path):
+    """A further tuning seed moves the best step of the incumbent from 25 to 75."""
+    curves = {0: {25: 0.6, 50: 0, 75: 0.5, 100: 0}, 1: {25: 0.1, 50: 0, 75: 0.9, 100: 0}}
+
+    def curve(config, seed, step):
+        return config["x"] * curves.get(seed, {25: 0.3, 50: 0.2, 75: 0.4, 100: 0.1})[step]
+
+    racing = {"evaluation": {"seeds": "racing", "min": 1, "max": 2}, "budget": {"runs": 1}}
+    spec = toy_spec(**BEST, **racing, seeds={"tuning": 2, "test": 1}, test={"top": 1})
+    study = study_with(monkeypatch, spec, Scripted(listed(full(1.0), full(0.1))), Toy(curve=curve), tmp_path / "study")
+    first = run(study)
+    assert first.test.value == 0.4, "racing brings the incumbent to both seeds: step 75"
+    study.extend(1)
+    assert run(study).test.value == 0.4
+    assert segments(study, "test") == [("0.100@75", 0, 75)]
+    study.close()
+
+
+def test_without_test_seeds_the_incumbent_is_trained_to_the_chosen_step_once_more(monkeypatch, tmp_path):
+    trainer = Toy(curve=peaked)
+    spec = toy_spec(**BEST, seeds={"tuning": 2, "test": 0})
+    study = study_with(monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer, tmp_path / "study")
+    result = run(study)
+    assert [segment.id for segment in trainer.segments[4:]] == ["1.0@75", "1.1@75"]
+    assert kept(study, 1) == {0: "1.0@75", 1: "1.1@75"}
+    assert str(result.steps) == "model and score are of step 75 of 100"
+    assert study.store.query("SELECT DISTINCT environment_steps FROM runs") == [(100.0,)], "the curves are there once"
+    assert study.store.query("SELECT value FROM evals WHERE run_id = 10000 ORDER BY step")[2] == (0.9,)
+    before = tables(study)
+    study.close()
+    view = open_view(tmp_path / "study")
+    checkpoint = kept_checkpoints(view.store.query, view.folder, 1)[0]
+    assert steps_of(view.store.query, view.spec, 1, checkpoint).model == 75
+    view.close()
+    study = study_with(monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer, tmp_path / "study")
+    run(study)
+    assert tables(study) == before
+    study.close()
+
+
+@pytest.mark.parametrize("keep", ["none", "top"])
+def test_without_test_seeds_what_keep_names_is_trained_to_its_step(monkeypatch, tmp_path, keep):
+    trainer = Toy(curve=peaked)
+    spec = toy_spec(**BEST, seeds={"tuning": 1, "test": 0}, keep={"checkpoints": keep}, test={"top": 2})
+    proposals = listed(full(0.2), full(0.9), full(0.6))
+    study = study_with(monkeypatch, spec, Scripted(proposals), trainer, tmp_path / "study")
+    run(study)
+    assert [segment.id for segment in trainer.segments[3:]] == ([] if keep == "none" else ["1.0@75", "2.0@75"])
+    study.close()
+
+
+LIVE = {"objective": {"reduce": "best"}, "trainer": {"drift": 2.0}}  # the best step is in the middle
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [LIVE, {**LIVE, "optimizer": "asha"}, {**LIVE, "seeds": {"tuning": 2, "test": 0}}],
+    ids=["full", "asha", "untested"],
+)
+def test_killed_at_every_event_a_study_of_shortened_runs_ends_with_the_same_table(tmp_path, changes):
+    from study_support import run_small, table
+
+    run_small(tmp_path / "whole", **changes)
+    killed_at_every_event(tmp_path / "killed", changes, stride=2)
+    assert table(tmp_path / "killed") == table(tmp_path / "whole")
+    names = [name for name, *_ in table(tmp_path / "whole")["segments"]]
+    assert any("@" in name for name in names)
+    kept_names = {path.name for path in (tmp_path / "whole" / "checkpoints").iterdir()}
+    assert {path.name for path in (tmp_path / "killed" / "checkpoints").iterdir()} == kept_names
+
+
+def test_a_study_of_shortened_runs_is_the_same_with_three_workers(tmp_path):
+    from study_support import run_small, table
+
+    from autorl import executors, trainers
+
+    run_small(tmp_path / "alone", **LIVE, optimizer="asha")
+    run_small(tmp_path / "three", executors.make("threads", trainers.load, 3), **LIVE, optimizer="asha")
+    assert table(tmp_path / "three") == table(tmp_path / "alone")
+
+
+def test_more_seeds_and_more_runs_after_shortened_ones(tmp_path):
+    from study_support import small_spec
+
+    study = Study.create(small_spec(**LIVE), tmp_path / "study")
+    first = run(study)
+    study.add_test_seeds(5)
+    more = run(study)
+    assert {seed: more.test.seeds[seed] for seed in first.test.seeds} == dict(first.test.seeds)
+    assert len({segment.partition("@")[2] for segment in kept(study, more.incumbent.proposal).values()}) == 1
+    study.extend(6)
+    assert len(run(study).test.seeds) == 5
+    study.close()
