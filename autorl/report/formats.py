@@ -13,7 +13,7 @@ import yaml
 from autorl.report.reading import StudyView, plain
 from autorl.report.text import columns, interval_text, number
 from autorl.study import Entry
-from autorl.types import Config, ProposalId, TrainerSpec
+from autorl.types import Config, FrozenMap, ProposalId, TrainerSpec
 
 FORMATS = ("yaml", "json", "kwargs", "cli", "table")
 
@@ -95,19 +95,25 @@ def render(found: Sequence[Candidate], style: str) -> str:
                 after += f", trained until step {candidate.until} of {candidate.horizon}"
             if len(found) > 1 or after:
                 lines.append(f"# {candidate.title}{after}")
-            lines.append(arguments(candidate.trainer, config, candidate.horizon, style))
+            lines.append(arguments(candidate.trainer, config, candidate.horizon, style, candidate.environment))
     return "\n".join(lines)
 
 
-def arguments(trainer: TrainerSpec, config: Mapping[str, Any], horizon: int, style: str = "kwargs") -> str:
+def arguments(
+    trainer: TrainerSpec,
+    config: Mapping[str, Any],
+    horizon: int,
+    style: str = "kwargs",
+    environment: Mapping[str, Any] = FrozenMap(),
+) -> str:
     """The configuration as keyword arguments or, with `cli`, as flags: of the library's own where the trainer has one.
 
     What is no argument of the library follows as a comment, and so does what schedules do over `horizon` steps.
     """
-    if trainer.name.startswith("sb3/") and style == "kwargs":
+    if trainer.name.startswith(("sb3/", "population/")) and style == "kwargs":
         from autorl.report.sb3_arguments import constructor_arguments
 
-        return constructor_arguments(trainer.name, config)
+        return constructor_arguments(trainer.name, config, horizon, environment)
     write, comment = (flags if style == "cli" else keyword_arguments), ""
     if trainer.name.startswith("trl/") and trainer.name != "trl/ppo":
         from autorl.trainers.trl.arguments import trl_arguments
@@ -158,7 +164,7 @@ def _document(candidate: Candidate) -> dict[str, Any]:
         "proposal": candidate.proposal,
         "label": candidate.label,
         "test": None,
-        "tuning": {"value": candidate.tuning, "n_seeds": candidate.n_seeds},
+        "tuning": {"value": _score(candidate.tuning), "n_seeds": candidate.n_seeds},
         "trainer": candidate.trainer.name,
         "environment": dict(candidate.environment),
         "steps": candidate.until,
@@ -166,12 +172,17 @@ def _document(candidate: Candidate) -> dict[str, Any]:
     }
     if candidate.entry is not None:
         test = candidate.entry.test
-        document["test"] = {"value": test.value, "n_seeds": len(test.seeds)}
+        document["test"] = {"value": _score(test.value), "n_seeds": len(test.seeds)}
         if test.interval is not None:
-            document["test"] |= {"low": test.interval.low, "high": test.interval.high}
+            document["test"] |= {"low": _score(test.interval.low), "high": _score(test.interval.high)}
     if len(candidate.schedule) > 1:
         document["schedule"] = [{"from_step": step, "configuration": plain(one)} for step, one in candidate.schedule]
     return document
+
+
+def _score(value: float) -> float:
+    """A score without the last digits, which are those of summing it up: 448.955, not 448.95500000000004."""
+    return float(f"{value:.12g}")
 
 
 def _table(found: Sequence[Candidate]) -> str:
