@@ -156,7 +156,8 @@ def _full(view: StudyView, config: Config) -> Config:
         return own  # the options of other trainers are no hyperparameters
     from autorl.trainers.sb3.settings import OPTIONS
 
-    return Config({**{name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}, **own})
+    given = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
+    return Config({**(trainer.kwargs.get("policy_kwargs") or {}), **given, **own})
 
 
 def _document(candidate: Candidate) -> dict[str, Any]:

@@ -31,6 +31,33 @@ class KnowsSeeds(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class FixedValue:
+    """A hyperparameter that the options of a trainer fix.
+
+    Attributes:
+        place: of the option below `trainer.kwargs`, e.g. `policy_kwargs.net_arch`.
+        names: every name a space could search the same hyperparameter by.
+        value: what it is fixed to; None where the option does not say it as a value.
+        fills_in: whether a configuration that has the hyperparameter replaces this value, so that it stands where a
+            condition of the space leaves the hyperparameter out.
+    """
+
+    place: str
+    names: tuple[str, ...]
+    value: Any = None
+    fills_in: bool = True
+
+
+@runtime_checkable
+class KnowsFixedValues(Protocol):
+    """A trainer whose options can fix hyperparameters."""
+
+    def fixed_values(self) -> Sequence[FixedValue]:
+        """Every hyperparameter that the trainer's options fix, nested ones included."""
+        ...
+
+
 @runtime_checkable
 class KnowsMetrics(Protocol):
     """A trainer that can say what it will measure."""

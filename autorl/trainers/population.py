@@ -22,7 +22,7 @@ from autorl.population.members import is_finite
 from autorl.seeds import digest, evaluation_seeds
 from autorl.space import resolve_schedules
 from autorl.store.checkpoints import writing
-from autorl.trainers._shared import ExportedModel, check_continuation, check_start, zip_target
+from autorl.trainers._shared import ExportedModel, FixedValue, check_continuation, check_start, zip_target
 from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
 
 _ARCHIVE = "state.npz"
@@ -57,6 +57,9 @@ class PopulationTrainer:
         """The environment must be native (or the user's own `Environment`) and every name a hyperparameter."""
         check_names(self.algorithm.settings, hyperparameters)
         self._environment(environment)
+
+    def fixed_values(self) -> tuple[FixedValue, ...]:
+        return tuple(FixedValue(name, (name,), value) for name, value in self.kwargs.items())
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
         return ("eval_return", "eval_return_std", "eval_length", "train_return")
