@@ -58,21 +58,23 @@ def export(
     model: Annotated[Path, typer.Option(help="What to write: a file such as model.zip, of RLHF a new folder.")],
     seed: Annotated[int | None, typer.Option(help="Of which training seed; default the best on test seeds.")] = None,
     proposal: Annotated[int | None, typer.Option(help="Of which proposal; default the incumbent.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a zip of this name.")] = False,
 ) -> None:
-    """Write a trained model for other programs.
+    """Write a trained model for other programs, under a name that is not taken.
 
-    Of an agent: a zip that Stable-Baselines3 loads. Of an RLHF study: a folder that transformers reads with
-    from_pretrained, model and tokenizer, under a name that is not taken.
+    Of an agent: a zip that Stable-Baselines3 loads, hyperparameters of the run included, and the statistics of its
+    normalisation beside it. Of an RLHF study: a folder that transformers reads with from_pretrained, model and
+    tokenizer.
     """
     from autorl.cli.models import export as write
     from autorl.report.reading import open_view
 
     view = open_view(folder)
     try:
-        written, what = write(view, model, seed, proposal)
+        text = write(view, model, seed, proposal, replace=replace)
     finally:
         view.close()
-    typer.echo(f"{written}: {what}")
+    typer.echo(text)
 
 
 def report(

@@ -9,16 +9,18 @@ from autorl.types import InputError, StudyError
 
 if TYPE_CHECKING:
     from autorl.report.reading import StudyView
+    from autorl.trainers._shared import ExportedModel
 
 
-def export(view: StudyView, target: Path, seed: int | None, proposal: int | None) -> tuple[Path, str]:
+def export(view: StudyView, target: Path, seed: int | None, proposal: int | None, *, replace: bool = False) -> str:
     """Write the model of a proposal (default: the incumbent) trained with `seed` (default: the best on test seeds).
 
     Returns:
-        What was written, and what is in it.
+        What was written and what is in it, for people.
 
     Raises:
-        InputError: the trainer has no models to export, or there is no such proposal or seed.
+        InputError: the trainer has no models to export, there is no such proposal or seed, or the target is there
+            already and may not be replaced.
         StudyError: the model was not kept.
     """
     from autorl.study.models import best_seed, exporter, kept_checkpoints, steps_of
@@ -47,6 +49,15 @@ def export(view: StudyView, target: Path, seed: int | None, proposal: int | None
         have = ", ".join(map(str, sorted(kept)))
         raise InputError(f"no model of proposal {number} with seed {seed} was kept; there is seed {have}", key="--seed")
     role = "test" if seed in view.spec.plan.test else "tuning"
-    written = write(kept[seed], target)
     steps = steps_of(view.store.query, view.spec, number, kept[seed])
-    return written, f"proposal {number}, {role} seed {seed}{chosen}; {steps}"
+    written = write(kept[seed], target, replace=replace)
+    return exported_text(written, f"proposal {number}, {role} seed {seed}{chosen}; {steps}")
+
+
+def exported_text(written: ExportedModel, what: str) -> str:
+    """The files, what is in them and, a line each, what else to know."""
+    files = " and ".join(str(path) for path in (written.path, *written.beside))
+    lines = [f"{files}: {'load both; ' if written.beside else ''}{what}"]
+    holds = f" with {written.hyperparameters}" if written.hyperparameters else ""
+    lines.append(f"  for {written.kind}{holds}")
+    return "\n".join([*lines, *(f"  {note}" for note in written.notes)])

@@ -1,46 +1,121 @@
-"""An agent of the engine as a Stable-Baselines3 model that acts the same (needs the `sb3` extra).
+"""An agent of the engine as a Stable-Baselines3 model that acts and trains the same (needs the `sb3` extra).
 
-Networks, deviations and temperature are carried over; optimizer moments and the replay memory are not: the model is for
-acting, evaluating and saving, and training it further starts with fresh optimizers.
+Networks, deviations, temperature, every hyperparameter and the moments of the optimizers are carried over. The replay
+memory is not: training goes on with an empty one.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from autorl.population import dqn, engine, ppo, sac
+from autorl.population.descent import RMSPROP
 from autorl.population.environments import ENVIRONMENTS, Environment
+from autorl.population.members import UPDATES
 from autorl.population.networks import Network, layer_views
+from autorl.population.sb3_arguments import SB3Arguments, Schedule, sb3_arguments
+from autorl.space.schedules import remaining_schedule
 from autorl.types import InputError
 
 
 def to_sb3(algorithm: engine.Algorithm, state: engine.State, environment: Environment, hp: Any) -> Any:
     """The member as a `stable_baselines3` PPO, DQN or SAC model on the CPU.
 
+    It has the member's number of environments: `set_env` takes a vectorised one of as many.
+
     Raises:
-        InputError: Stable-Baselines3 is not installed.
+        InputError: Stable-Baselines3 is not installed, or refuses a value.
     """
     try:
         import stable_baselines3
     except ImportError as error:
         raise InputError('exporting a model needs Stable-Baselines3: pip install "autorl[sb3]"') from error
     kind = getattr(stable_baselines3, algorithm.name.upper())
-    model = kind("MlpPolicy", _environment(environment), device="cpu", policy_kwargs=_policy_kwargs(algorithm, hp))
-    fill = {"ppo": _fill_ppo, "dqn": _fill_dqn, "sac": _fill_sac}[algorithm.name]
-    fill(model, state, environment, hp)
-    model.num_timesteps = engine.steps(state)
+    arguments = sb3_arguments(algorithm.settings, hp, engine.steps(state))
+    venv = _environments(environment, arguments.n_envs)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="You have specified a mini-batch size of")  # allowed, tuned
+        warnings.filterwarnings("ignore", message="The number of environments used is greater")
+        try:
+            model = kind("MlpPolicy", venv, device="cpu", **constructor_arguments(arguments))
+        except AssertionError as error:  # Stable-Baselines3 checks its arguments with assertions
+            raise InputError(f"Stable-Baselines3 refuses the configuration: {error}") from error
+    fill(model, algorithm, state, environment, hp)
+    _restore_counters(model, algorithm, state, arguments.n_envs)
     return model
 
 
-def _policy_kwargs(algorithm: engine.Algorithm, hp: Any) -> dict[str, Any]:
-    from torch import nn
+def constructor_arguments(arguments: SB3Arguments) -> dict[str, Any]:
+    """Keyword arguments of Stable-Baselines3's constructor, `policy` and `env` apart, with torch's own objects."""
+    from torch import nn, optim
 
-    hidden = [int(hp.net_width)] * int(hp.net_depth)
-    word = algorithm.settings["activation"].decode(hp.activation)
-    return {"net_arch": hidden, "activation_fn": {"tanh": nn.Tanh, "relu": nn.ReLU}[word]}
+    optimizer, options = arguments.optimizer
+    policy_kwargs = {
+        "net_arch": list(arguments.net_arch),
+        "activation_fn": {"tanh": nn.Tanh, "relu": nn.ReLU}[arguments.activation],
+        "optimizer_class": getattr(optim, optimizer),
+        "optimizer_kwargs": dict(options),
+    }
+    values = {
+        name: remaining_schedule(value.start, value.end, value.shape) if isinstance(value, Schedule) else value
+        for name, value in arguments.constructor.items()
+    }
+    return {**values, "policy_kwargs": policy_kwargs}
+
+
+def fill(model: Any, algorithm: engine.Algorithm, state: engine.State, environment: Environment, hp: Any) -> None:
+    """Put the member's parameters and the state of its optimizers into a model built with its hyperparameters."""
+    put = {"ppo": _fill_ppo, "dqn": _fill_dqn, "sac": _fill_sac}[algorithm.name]
+    optimizers = _optimizers(model)
+    names = ("square_avg",) if getattr(hp, "optimizer", None) == RMSPROP else ("exp_avg", "exp_avg_sq")
+    moments = {}
+    for name, values in zip(names, state["member"].moments[-len(names) :], strict=True):
+        # The moments lie in memory as the parameters do: the model's own parameters sort them.
+        put(model, {**state, "member": state["member"]._replace(parameters=values)}, environment, hp)
+        moments[name] = {id(item): item.detach().clone() for item in _trained(optimizers)}
+    put(model, state, environment, hp)
+    updates = int(state["member"].counts[UPDATES])
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["eps"] = float(hp.optimizer_eps)
+    if updates:
+        _set_moments(optimizers, moments, updates)
+
+
+def _optimizers(model: Any) -> list[Any]:
+    """Every torch optimizer of the model."""
+    owners = (model, *(getattr(model, part, None) for part in ("policy", "actor", "critic")))
+    found = [getattr(owner, name, None) for owner in owners for name in ("optimizer", "ent_coef_optimizer")]
+    return [optimizer for optimizer in found if optimizer is not None]
+
+
+def _trained(optimizers: list[Any]) -> list[Any]:
+    """The parameters of all `optimizers`."""
+    return [item for optimizer in optimizers for group in optimizer.param_groups for item in group["params"]]
+
+
+def _set_moments(optimizers: list[Any], moments: dict[str, dict[int, Any]], updates: int) -> None:
+    """Give every parameter its moments and the number of updates behind them."""
+    import torch
+
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for item in group["params"]:
+                own = {name: values[id(item)] for name, values in moments.items()}
+                optimizer.state[item] = {"step": torch.tensor(float(updates)), **own}
+
+
+def _restore_counters(model: Any, algorithm: engine.Algorithm, state: engine.State, n_envs: int) -> None:
+    """Put the counters of steps and updates into the model."""
+    model.num_timesteps = engine.steps(state)
+    if algorithm.name != "ppo":  # PPO counts epochs, for its log alone
+        model._n_updates = int(state["member"].counts[UPDATES])
+    if algorithm.name == "dqn":  # decides when the target network follows
+        model._n_calls = model.num_timesteps // n_envs
 
 
 def _fill_ppo(model: Any, state: engine.State, environment: Environment, hp: Any) -> None:
@@ -54,7 +129,7 @@ def _fill_ppo(model: Any, state: engine.State, environment: Environment, hp: Any
 def _fill_dqn(model: Any, state: engine.State, environment: Environment, hp: Any) -> None:
     agent = dqn.make_agent(state, environment, hp)
     _copy(agent.online, _linear(model.q_net.q_net))
-    _copy(agent.target, _linear(model.q_net_target.q_net))
+    _copy(agent.target if hp.use_target_network else agent.online, _linear(model.q_net_target.q_net))
     model.exploration_rate = dqn.exploration_rate(hp, engine.steps(state) / float(hp.horizon))
 
 
@@ -72,7 +147,8 @@ def _fill_sac(model: Any, state: engine.State, environment: Environment, hp: Any
     ):
         for target, source in zip(critics.q_networks, pair, strict=True):
             _copy(source, _linear(target))
-    _set(model.log_ent_coef, agent.log_alpha)
+    if model.log_ent_coef is not None:  # None where the temperature is fixed
+        _set(model.log_ent_coef, agent.log_alpha)
 
 
 def _linear(modules: Iterable[Any]) -> list[Any]:
@@ -93,6 +169,13 @@ def _set(parameter: Any, values: Any) -> None:
 
     with torch.no_grad():
         parameter.copy_(torch.from_numpy(np.ascontiguousarray(values)))
+
+
+def _environments(environment: Environment, n_envs: int) -> Any:
+    """`n_envs` environments with the spaces of `environment`, vectorised."""
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    return DummyVecEnv([lambda: _environment(environment)] * n_envs)
 
 
 def _environment(environment: Environment) -> Any:

@@ -13,7 +13,7 @@ import yaml
 from autorl.report.reading import StudyView, plain
 from autorl.report.text import columns, interval_text, number
 from autorl.study import Entry
-from autorl.types import Config, ProposalId, TrainerSpec
+from autorl.types import Config, FrozenMap, ProposalId, TrainerSpec
 
 FORMATS = ("yaml", "json", "kwargs", "cli", "table")
 
@@ -109,25 +109,32 @@ def render(found: Sequence[Candidate], style: str) -> str:
                 after += "" if candidate.step is None else ", which its score is of"
             if len(found) > 1 or after:
                 lines.append(f"# {candidate.title}{after}")
-            lines.append(arguments(candidate.trainer, config, candidate.horizon, style, candidate.end))
+            lines.append(
+                arguments(candidate.trainer, config, candidate.horizon, style, candidate.end, candidate.environment)
+            )
     return "\n".join(lines)
 
 
 def arguments(
-    trainer: TrainerSpec, config: Mapping[str, Any], horizon: int, style: str = "kwargs", end: int | None = None
+    trainer: TrainerSpec,
+    config: Mapping[str, Any],
+    horizon: int,
+    style: str = "kwargs",
+    end: int | None = None,
+    environment: Mapping[str, Any] = FrozenMap(),
 ) -> str:
     """The configuration as keyword arguments or, with `cli`, as flags: of the library's own where the trainer has one.
 
     What is no argument of the library follows as a comment, and so does what schedules do over `horizon` steps. `end`
     is the step to train to, by default the horizon.
     """
-    if trainer.name.startswith("sb3/") and style == "kwargs":
+    if trainer.name.startswith(("sb3/", "population/")) and style == "kwargs":
         from autorl.report.sb3_arguments import constructor_arguments
 
         learn = f"# .learn(total_timesteps={end or horizon})"
         if end is not None and end < horizon:
             learn += f": step {end} of {horizon}; schedules go over {horizon}"
-        return f"{constructor_arguments(trainer.name, config)}\n{learn}"
+        return f"{constructor_arguments(trainer.name, config, horizon, environment)}\n{learn}"
     write, comment = (flags if style == "cli" else keyword_arguments), ""
     if trainer.name.startswith("trl/") and trainer.name != "trl/ppo":
         from autorl.trainers.trl.arguments import trl_arguments
@@ -170,7 +177,8 @@ def _full(view: StudyView, config: Config) -> Config:
         return own  # the options of other trainers are no hyperparameters
     from autorl.trainers.sb3.settings import OPTIONS
 
-    return Config({**{name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}, **own})
+    given = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
+    return Config({**(trainer.kwargs.get("policy_kwargs") or {}), **given, **own})
 
 
 def _document(candidate: Candidate) -> dict[str, Any]:
@@ -178,7 +186,7 @@ def _document(candidate: Candidate) -> dict[str, Any]:
         "proposal": candidate.proposal,
         "label": candidate.label,
         "test": None,
-        "tuning": {"value": candidate.tuning, "n_seeds": candidate.n_seeds},
+        "tuning": {"value": _score(candidate.tuning), "n_seeds": candidate.n_seeds},
         "trainer": candidate.trainer.name,
         "environment": dict(candidate.environment),
         "steps": candidate.end,
@@ -187,12 +195,17 @@ def _document(candidate: Candidate) -> dict[str, Any]:
     }
     if candidate.entry is not None:
         test = candidate.entry.test
-        document["test"] = {"value": test.value, "n_seeds": len(test.seeds)}
+        document["test"] = {"value": _score(test.value), "n_seeds": len(test.seeds)}
         if test.interval is not None:
-            document["test"] |= {"low": test.interval.low, "high": test.interval.high}
+            document["test"] |= {"low": _score(test.interval.low), "high": _score(test.interval.high)}
     if len(candidate.parts) > 1:
         document["schedule"] = [{"from_step": step, "configuration": plain(one)} for step, one in candidate.parts]
     return document
+
+
+def _score(value: float) -> float:
+    """A score without the last digits, which are those of summing it up: 448.955, not 448.95500000000004."""
+    return float(f"{value:.12g}")
 
 
 def _table(found: Sequence[Candidate]) -> str:

@@ -5,38 +5,76 @@ The code it gives may name `torch` and `math`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from autorl.population.engine import find_algorithm
+from autorl.population.hyperparameters import record
+from autorl.population.sb3_arguments import Schedule, sb3_arguments
 from autorl.report.reading import plain
 from autorl.trainers import load
 from autorl.types import InputError, TrainerSpec
 
-_CALLABLE = ("learning_rate", "clip_range", "clip_range_vf")  # SB3 takes these as functions of the progress remaining
 _FRACTION = {"linear": "(1 - left)", "cosine": "0.5 * (1 - math.cos(math.pi * (1 - left)))"}
 
 
-def constructor_arguments(trainer: str, config: Mapping[str, Any]) -> str:
+def constructor_arguments(trainer: str, config: Mapping[str, Any], horizon: int, environment: Mapping[str, Any]) -> str:
     """`learning_rate=0.0003, policy_kwargs=dict(net_arch=[64, 64])`; what is no argument follows as a comment.
 
+    Args:
+        trainer: `sb3/<algorithm>` or `population/<algorithm>`; of the engine every hyperparameter is given, since its
+            defaults are not always those of Stable-Baselines3.
+        config: hyperparameters by name.
+        horizon: steps of a full run.
+        environment: id and arguments, without what is at its default.
+
     Raises:
-        InputError: Stable-Baselines3 is not installed: its constructors' names are read from it.
+        InputError: Stable-Baselines3 is not installed: the names of its constructors are read from it.
     """
     algorithm = trainer.partition("/")[2]
+    of_engine = trainer.startswith("population/")
+    parts, n_envs, notes = (_of_engine if of_engine else _of_sb3)(algorithm, config, horizon, environment)
+    comments = [*_environment(n_envs, environment), *notes]
+    return ", ".join(parts) + (f"  # {'; '.join(comments)}" if comments else "")
+
+
+def _of_engine(
+    algorithm: str, config: Mapping[str, Any], horizon: int, environment: Mapping[str, Any]
+) -> tuple[list[str], int, list[str]]:
+    """Arguments, environments side by side, and notes, of an algorithm of the population engine."""
+    settings = find_algorithm(algorithm).settings
+    values = {"n_envs": environment.get("n_envs", 1), **config}
+    arguments = sb3_arguments(settings, record(settings, values, horizon))
+    parts = [f"{name}={_code(value)}" for name, value in arguments.constructor.items()]
+    kind, options = arguments.optimizer
+    policy = [
+        f"net_arch={arguments.net_arch!r}",
+        f"activation_fn=torch.nn.{ {'tanh': 'Tanh', 'relu': 'ReLU'}[arguments.activation] }",
+        f"optimizer_class=torch.optim.{kind}",
+        f"optimizer_kwargs=dict({', '.join(f'{name}={value!r}' for name, value in options.items())})",
+    ]
+    return [*parts, f"policy_kwargs=dict({', '.join(policy)})"], arguments.n_envs, list(arguments.notes)
+
+
+def _of_sb3(
+    algorithm: str, config: Mapping[str, Any], horizon: int, environment: Mapping[str, Any]
+) -> tuple[list[str], int, list[str]]:
+    """The same of a trainer whose names and defaults are those of Stable-Baselines3."""
     try:
-        load(TrainerSpec(trainer))
+        load(TrainerSpec(f"sb3/{algorithm}"))
     except InputError as error:
         raise InputError(f"the names of its constructor are unknown: {error.message}", key="--format kwargs") from None
-    from autorl.trainers.sb3.algorithms import constructor_names, policy_names
+    from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_names
     from autorl.trainers.sb3.settings import activation, layers
 
     known, of_policy = constructor_names(algorithm), policy_names(algorithm)
     parts, policy, rest = [], [], []
     for name, value in config.items():
         base = name.removesuffix(".shape").removesuffix(".end")
-        if config.get(f"{base}.shape", "constant") != "constant" and base not in _CALLABLE:
+        if config.get(f"{base}.shape", "constant") != "constant" and base not in CALLABLES:
             rest.append(f"{name}={plain(value)!r}")
-        elif base != name:
+        elif base != name or name == "n_envs":
             continue
         elif name in ("activation", "activation_fn"):
             policy.append(f"activation_fn=torch.nn.{activation(value).__name__}")
@@ -48,13 +86,31 @@ def constructor_arguments(trainer: str, config: Mapping[str, Any]) -> str:
             rest.append(f"{name}={plain(value)!r}")
     if policy:
         parts.append(f"policy_kwargs=dict({', '.join(policy)})")
-    comment = f"  # not arguments of the constructor: {', '.join(rest)}" if rest else ""
-    return ", ".join(parts) + comment
+    notes = [f"not arguments of the constructor: {', '.join(rest)}"] if rest else []
+    return parts, int(config.get("n_envs", environment.get("n_envs", 1))), notes
+
+
+def _environment(n_envs: int, environment: Mapping[str, Any]) -> list[str]:
+    """How the environment was vectorised, as code, and what else was done to it."""
+    notes = []
+    if n_envs != 1:
+        name = repr(environment["id"]) if environment.get("id") else "env"
+        notes.append(f"env: make_vec_env({name}, n_envs={n_envs})")
+    changed = [name for name in ("kwargs", "wrappers", "normalize") if environment.get(name)]
+    if changed:
+        notes.append(f"of the environment, in --format yaml: {', '.join(changed)}")
+    return notes
 
 
 def _value(name: str, config: Mapping[str, Any]) -> str:
     """The value, or for a schedule a function of the progress remaining."""
     start, shape = config[name], config.get(f"{name}.shape", "constant")
-    if shape == "constant":
-        return repr(plain(start))
-    return f"lambda left: {start!r} + ({config[f'{name}.end']!r} - {start!r}) * {_FRACTION[shape]}"
+    return _code(plain(start) if shape == "constant" else Schedule(start, config[f"{name}.end"], shape))
+
+
+def _code(value: Any) -> str:
+    """A value as Python."""
+    if isinstance(value, Schedule):
+        start, end = value.start, value.end
+        return f"lambda left: {start!r} + ({end!r} - {start!r}) * {_FRACTION[value.shape]}"
+    return "math.inf" if value == math.inf else repr(value)

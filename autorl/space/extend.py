@@ -18,7 +18,7 @@ def extended(definition: Mapping[str, Any], read_base: Callable[[Any], Any]) -> 
     Of a hyperparameter that the base has, the keys given replace the base's; one with `value` is fixed, one with `type`
     replaces it, `null` leaves it out with its condition. A default of the base that narrower bounds or other choices
     exclude is dropped, and so is a forbidden combination that cannot come about. Conditions and constants are added by
-    name, forbidden combinations and constraints to the list.
+    name, forbidden combinations and constraints to the list. A hyperparameter takes the place of a base's constant.
 
     Args:
         definition: the content of a space file, with the key `extends`.
@@ -53,7 +53,10 @@ def extended(definition: Mapping[str, Any], read_base: Callable[[Any], Any]) -> 
         **rest,
         "hyperparameters": entries,
         "conditions": {**conditions, **(definition.get("conditions") or {})},
-        "constants": {**(base.get("constants") or {}), **(definition.get("constants") or {})},
+        "constants": {
+            **{name: number for name, number in (base.get("constants") or {}).items() if name not in entries},
+            **(definition.get("constants") or {}),
+        },
         **{key: [*(base.get(key) or []), *(definition.get(key) or [])] for key in _LISTS},
     }
 

@@ -70,6 +70,26 @@ def schedule_function(config: Mapping[str, Any], name: str) -> Callable[[float],
     return value
 
 
+def remaining_schedule(start: float, end: float, shape: str) -> Callable[[float], float]:
+    """A schedule as Stable-Baselines3 calls it: of the progress remaining, 1 at step 0 and 0 at the horizon.
+
+    A model saved with it loads without this package.
+    """
+    if shape == "linear":
+        from stable_baselines3.common.utils import LinearSchedule
+
+        linear: Callable[[float], float] = LinearSchedule(start, end, 1.0)
+        return linear
+    if shape != "cosine":
+        raise InputError(f"expected linear or cosine, got {shape!r}", key="shape")
+
+    def cosine(remaining: float) -> float:  # a function in a function: cloudpickle saves it by value
+        done = 0.5 * (1.0 - math.cos(math.pi * (1.0 - remaining)))
+        return (1.0 - done) * start + done * end
+
+    return cosine
+
+
 def resolve_schedules(config: Mapping[str, Any], step: int, horizon: int) -> dict[str, Any]:
     """The hyperparameters at `step` of `horizon`: scheduled ones at their value there, `.shape` and `.end` dropped."""
     if horizon <= 0:

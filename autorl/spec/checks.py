@@ -15,6 +15,9 @@ from autorl.spec.optimizer import optimizer_of
 from autorl.statistics.reductions import parse_reduction
 from autorl.types import InputError, Proposal
 
+TAKES_N_ENVS = ("sb3/", "population/")
+"""Trainers for which `n_envs` is a hyperparameter as well as a key of the environment."""
+
 if TYPE_CHECKING:
     from autorl.spec.study_file import Spec
 
@@ -52,6 +55,44 @@ def check_evaluations(spec: Spec, data: Mapping[str, Any]) -> None:
     if spec.optimizer.stop is not None and rungs is not None and rungs > steps:
         message = f"{rungs} rungs in {steps} steps: expected at most one a step"
         raise InputError(message, key="optimizer.rungs")
+
+
+def check_n_envs(spec: Spec, data: Mapping[str, Any]) -> None:
+    """Raise `InputError` where the number of environments is given in two places that disagree.
+
+    Args:
+        spec: the study.
+        data: the study file as written; where it says nothing, the trainer's or the space's own number holds.
+    """
+    explicit = _explicit_n_envs(data)
+    for algorithm, trainer in spec.trainers.items():
+        if not trainer.name.startswith(TAKES_N_ENVS):
+            continue
+        own = trainer.kwargs.get("n_envs")
+        section = f"algorithms.{algorithm}." if algorithm else ""
+        if own is not None:  # against the space, an option of the trainer is judged as all of them are
+            if own != spec.environment.n_envs:
+                place = "there, or in the space of each algorithm" if algorithm else "there"
+                message = f"is {spec.environment.n_envs} in environment.n_envs: say it {place}, in one place"
+                raise InputError(message, key=f"{section}trainer.kwargs.n_envs")
+            continue
+        space = spec.spaces[algorithm]
+        searched = space.hyperparameters.get("n_envs")
+        if explicit is None or searched is None or "n_envs" in space.conditions:
+            continue
+        place = f"{section}space.hyperparameters.n_envs"
+        if searched.type != "constant":
+            message = f"is searched by the space as well, as {place}: take it out here, or fix it there"
+            raise InputError(message, key="environment.n_envs")
+        if searched.choices[0] != explicit:
+            message = f"is fixed to {searched.choices[0]!r} by the space as well, as {place}: say it in one place"
+            raise InputError(message, key="environment.n_envs")
+
+
+def _explicit_n_envs(data: Mapping[str, Any]) -> Any:
+    """The number of environments as the study file says it under `environment`; None where it does not."""
+    environment = data.get("environment")
+    return environment.get("n_envs") if isinstance(environment, Mapping) else None
 
 
 def check_racing(spec: Spec) -> None:

@@ -42,7 +42,14 @@ from autorl.space import (
     unknown_key,
 )
 from autorl.space.canonical import jsonable
-from autorl.spec.checks import check_budget, check_evaluations, check_names_and_places, check_racing
+from autorl.spec.checks import (
+    TAKES_N_ENVS,
+    check_budget,
+    check_evaluations,
+    check_n_envs,
+    check_names_and_places,
+    check_racing,
+)
 from autorl.spec.optimizer import default_parallelism, earlier_options, stored_options
 from autorl.spec.sections import (
     AlgorithmSection,
@@ -132,10 +139,15 @@ class Spec(Section):
     @cached_property
     def search_space(self) -> Space:
         """The space all optimizers see; with `algorithms`, one conditional space over all of them."""
+        return compile_algorithms(self.spaces) if self.algorithms is not None else self.spaces[""]
+
+    @cached_property
+    def spaces(self) -> dict[str, Space]:
+        """The space of each algorithm, without its prefix ("" when there is one)."""
         if self.algorithms is not None:
-            return compile_algorithms({name: self._load(part.space) for name, part in self.algorithms.items()})
+            return {name: self._load(part.space) for name, part in self.algorithms.items()}
         assert self.space is not None
-        return self._load(self.space)
+        return {"": self._load(self.space)}
 
     @property
     def starts(self) -> list[dict[str, Any]]:
@@ -288,6 +300,7 @@ def load_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, An
     for key, value in (overrides or {}).items():
         _override(data, key, value)
     _fill_defaults(data)
+    _share_n_envs(data)
     _pin_landscapes(data)
     _pin_files(data)
     spec = _validated(data, document)
@@ -387,6 +400,19 @@ def _fill_defaults(data: dict[str, Any]) -> None:
             objective.setdefault("metric", "value")
 
 
+def _share_n_envs(data: dict[str, Any]) -> None:
+    """A number of environments among the trainer's options, for the constraints of the space to see as well."""
+    trainer = data.get("trainer")
+    kwargs = trainer.get("kwargs") if isinstance(trainer, Mapping) else None
+    if not _name_of(trainer).startswith(TAKES_N_ENVS) or not isinstance(kwargs, Mapping) or "n_envs" not in kwargs:
+        return
+    environment = data.get("environment")
+    if isinstance(environment, str):
+        data["environment"] = {"id": environment, "n_envs": kwargs["n_envs"]}
+    elif isinstance(environment, dict):
+        environment.setdefault("n_envs", kwargs["n_envs"])
+
+
 def _name_of(trainer: Any) -> str:
     name = trainer.get("name") if isinstance(trainer, Mapping) else trainer
     return name if isinstance(name, str) else ""
@@ -426,6 +452,7 @@ def _check_resolved(spec: Spec, document: Document, data: Mapping[str, Any]) -> 
         check_racing(spec)
         check_evaluations(spec, data)
         _space_located(spec, document)
+        check_n_envs(spec, data)
     except InputError as error:
         raise (document.located(error) if error.file is None else error) from None
 

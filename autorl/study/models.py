@@ -1,12 +1,13 @@
 """Trained agents: which checkpoints of a proposal were kept, and how a trainer writes one as a model for others.
 
-Trainers offer `export_model(checkpoint, target) -> Path`, themselves or their package. Those of agents write a
-Stable-Baselines3 zip, whatever engine trained it. Others say with `MODEL_NAME` what a target is called, and offer
-`load_model(checkpoint)`: language models are folders that transformers reads.
+Trainers offer `export_model(checkpoint, target, replace=...) -> ExportedModel`, themselves or their package. Those of
+agents write a Stable-Baselines3 zip, whatever engine trained it. Others say with `MODEL_NAME` what a target is called,
+and offer `load_model(checkpoint)`: language models are folders that transformers reads.
 """
 
 from __future__ import annotations
 
+import pickle
 import sqlite3
 import sys
 import tempfile
@@ -20,9 +21,10 @@ from autorl.spec import Spec, thaw
 from autorl.study.chosen import chosen, link_at, until
 from autorl.study.lineage import proposal_of, segment_id
 from autorl.study.setup import trainer_loader
+from autorl.trainers._shared import ExportedModel
 from autorl.types import Checkpoint, Config, InputError, SegmentId, StudyError, Trainer
 
-Export = Callable[[Checkpoint, Path], Path]
+Export = Callable[..., ExportedModel]
 Query = Callable[..., list[tuple[Any, ...]]]
 AGENT_NAME = "model.zip"
 
@@ -144,4 +146,16 @@ def _read(spec: Spec, config: Config, checkpoint: Checkpoint) -> Any:
         raise InputError('a model needs Stable-Baselines3: pip install "autorl[sb3]"') from error
     algorithm = getattr(stable_baselines3, trainer.name.rpartition("/")[2].upper())
     with tempfile.TemporaryDirectory() as folder:
-        return algorithm.load(write(checkpoint, Path(folder) / "model.zip"), device="cpu")
+        written = write(checkpoint, Path(folder) / AGENT_NAME)
+        model = algorithm.load(written.path, device="cpu")
+        for file in written.beside:
+            model._vec_normalize_env = _normaliser(file)
+    return model
+
+
+def _normaliser(file: Path) -> Any:
+    """The `VecNormalize` of a study without its environments, as `get_vec_normalize_env` gives it."""
+    normaliser = pickle.loads(file.read_bytes())
+    normaliser.training = False
+    normaliser.norm_reward = False
+    return normaliser

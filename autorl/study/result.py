@@ -140,7 +140,9 @@ class Result:
     def load_model(self, seed: int | None = None) -> Any:
         """The incumbent as trained: an agent as a Stable-Baselines3 model, a language model as one of transformers.
 
-        It is of the step that `steps` names. Its tokenizer is in the folder that `autorl export` writes.
+        It is of the step that `steps` names. An agent has the hyperparameters and optimizer moments of its run; where
+        that normalised, `model.get_vec_normalize_env()` holds the statistics. A tokenizer is in the folder that
+        `autorl export` writes.
 
         Args:
             seed: of the run it was trained in; by default the best on test seeds: expect less of it than its score.

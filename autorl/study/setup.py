@@ -12,8 +12,9 @@ from autorl.evaluation import COST_METRICS
 from autorl.executors.worker import Load, from_folder
 from autorl.spec import Spec
 from autorl.spec.optimizer import optimizer_of
+from autorl.study.fixed import check_fixed_values
 from autorl.trainers import REPLAYING
-from autorl.trainers._shared import KnowsMetrics, KnowsObjectives, KnowsSeeds, check_names
+from autorl.trainers._shared import KnowsFixedValues, KnowsMetrics, KnowsObjectives, KnowsSeeds, check_names
 from autorl.types import Executor, InputError, Optimizer
 
 
@@ -39,11 +40,9 @@ def _check(spec: Spec, load: Load) -> None:
     for algorithm, trainer in spec.trainers.items():
         prefix = f"{algorithm}." if algorithm else ""
         own = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
-        conditional = {name.removeprefix(prefix) for name in spec.search_space.conditions}
-        for name in sorted(own & set(trainer.kwargs) - conditional):
-            message = "is searched by the space as well: take it out here, or fix it there (`{value: ...}`)"
-            raise InputError(message, key=f"trainer.kwargs.{name}")
         loaded = load(trainer)
+        if isinstance(loaded, KnowsFixedValues):
+            check_fixed_values(loaded.fixed_values(), spec.spaces[algorithm], algorithm)
         loaded.check(spec.environment.resolve(), own)
         if isinstance(loaded, KnowsObjectives) and not spec.allow_proxy_selection:
             metrics = [objective.metric for objective in spec.objective]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -26,6 +28,33 @@ class KnowsSeeds(Protocol):
 
     def check_seeds(self, seeds: Sequence[int], role: SeedRole) -> None:
         """Raise `InputError` if one of these seeds cannot be used. Called before a study."""
+        ...
+
+
+@dataclass(frozen=True)
+class FixedValue:
+    """A hyperparameter that the options of a trainer fix.
+
+    Attributes:
+        place: of the option below `trainer.kwargs`, e.g. `policy_kwargs.net_arch`.
+        names: every name a space could search the same hyperparameter by.
+        value: what it is fixed to; None where the option does not say it as a value.
+        fills_in: whether a configuration that has the hyperparameter replaces this value, so that it stands where a
+            condition of the space leaves the hyperparameter out.
+    """
+
+    place: str
+    names: tuple[str, ...]
+    value: Any = None
+    fills_in: bool = True
+
+
+@runtime_checkable
+class KnowsFixedValues(Protocol):
+    """A trainer whose options can fix hyperparameters."""
+
+    def fixed_values(self) -> Sequence[FixedValue]:
+        """Every hyperparameter that the trainer's options fix, nested ones included."""
         ...
 
 
@@ -72,6 +101,43 @@ class AnyChange(Mapping[str, Change]):
 
     def __bool__(self) -> bool:
         return True
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """A model written for other programs.
+
+    Attributes:
+        path: the file or folder that is the model.
+        kind: what reads it, e.g. `stable_baselines3.PPO`.
+        beside: other files written, to be loaded with it.
+        hyperparameters: where those in the model come from; empty where a model holds none.
+        notes: what else somebody who trains it further has to know.
+    """
+
+    path: Path
+    kind: str
+    beside: tuple[Path, ...] = ()
+    hyperparameters: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def zip_target(file: str | Path, *, replace: bool, beside: Sequence[str] = ()) -> Path:
+    """The name of a zip to write, its folder made; `beside` are the endings of files written with it.
+
+    Raises:
+        InputError: one of the files is there already and may not be replaced.
+    """
+    target = Path(file)
+    target = target if target.suffix == ".zip" else target.with_name(target.name + ".zip")
+    for path in (target, *(target.with_suffix(ending) for ending in beside)):
+        if os.path.lexists(path) and not replace:
+            raise InputError("is there already: give another name, or --replace it", file=str(path))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be written ({error.strerror})", file=str(target)) from error
+    return target
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

@@ -36,6 +36,7 @@ from autorl.trainers._shared import (
     AnyChange,
     Change,
     Diverged,
+    FixedValue,
     check_names,
     check_start,
     nearest,
@@ -58,6 +59,7 @@ from autorl.types import (
 )
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.\-/]*)\}")
+_FLAG = re.compile(r"(?:--([A-Za-z][\w.\-/]*)|\+{0,2}([A-Za-z_][\w.\-/]*)=)")
 _OWN = ("python", "config_file", "seed", "until", "start", "horizon", "checkpoint", "save_to", "output", "environment")
 _STYLES = ("kebab", "snake", "equals", "hydra")
 _OPTIONS = (
@@ -131,6 +133,16 @@ class CommandTrainer:
             )
         if "environment" in used and environment.id is None:
             raise InputError("the command names {environment}, the study has none", key="environment.id")
+
+    def fixed_values(self) -> tuple[FixedValue, ...]:
+        """Flags that the command, or an option, has already: a second one would be passed beside them."""
+        if self.arguments == "none" or self.config_file is not None:
+            return ()
+        used = self._placeholders()
+        found = [("command", name) for token in self.command for name in _flag_names(token)]
+        for place in ("seed_flag", "steps_flag", "checkpoint_flag", "save_flag"):
+            found += [(place, name) for name in _flag_names(getattr(self, place) or "")]
+        return tuple(FixedValue(place, (name,), fills_in=False) for place, name in found if name not in used)
 
     def align(self, config: Config, step: int) -> int:
         return step
@@ -252,6 +264,17 @@ class CommandTrainer:
             code = process.wait()
         if code:
             raise RuntimeError(f"the command ended with {_exit(code)}: {last[0] if last else 'no error output'}")
+
+
+def _flag_names(token: str) -> list[str]:
+    """The hyperparameters a word of a command can set: `--learning-rate`, `--learning_rate=1`, `+learning_rate=1`."""
+    match = _FLAG.match(token)
+    if match is None:
+        return []
+    name = match.group(1) or match.group(2)
+    names = [name, name.replace("-", "_")]
+    names += [part.removeprefix("no_") for part in names if part.startswith("no_")]
+    return list(dict.fromkeys(names))
 
 
 def make(spec: TrainerSpec) -> CommandTrainer:

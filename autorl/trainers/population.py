@@ -22,7 +22,7 @@ from autorl.population.members import is_finite
 from autorl.seeds import digest, evaluation_seeds
 from autorl.space import resolve_schedules
 from autorl.store.checkpoints import writing
-from autorl.trainers._shared import check_continuation, check_start
+from autorl.trainers._shared import ExportedModel, FixedValue, check_continuation, check_start, zip_target
 from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
 
 _ARCHIVE = "state.npz"
@@ -57,6 +57,9 @@ class PopulationTrainer:
         """The environment must be native (or the user's own `Environment`) and every name a hyperparameter."""
         check_names(self.algorithm.settings, hyperparameters)
         self._environment(environment)
+
+    def fixed_values(self) -> tuple[FixedValue, ...]:
+        return tuple(FixedValue(name, (name,), value) for name, value in self.kwargs.items())
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
         return ("eval_return", "eval_return_std", "eval_length", "train_return")
@@ -101,20 +104,33 @@ class PopulationTrainer:
             message=f"parameters are not finite at step {reached}" if diverged else "",
         )
 
-    def export_model(self, checkpoint: Checkpoint, file: str | Path) -> Path:
-        """Save the agent of a checkpoint as a Stable-Baselines3 model that acts the same; returns the zip file written.
+    def export_model(self, checkpoint: Checkpoint, file: str | Path, *, replace: bool = False) -> ExportedModel:
+        """Save the agent of a checkpoint as a Stable-Baselines3 model that acts and trains the same.
 
         Raises:
-            InputError: Stable-Baselines3 is not installed, or the checkpoint is not of this trainer.
+            InputError: Stable-Baselines3 is not installed, the checkpoint is not of this trainer, or the file is there
+                already.
         """
         from autorl.population.export import to_sb3
+        from autorl.population.sb3_arguments import sb3_arguments
 
         state, meta = _load(self.algorithm, checkpoint)
         hp = record(self.algorithm.settings, meta["values"], meta["horizon"])
-        target = Path(file) if Path(file).suffix == ".zip" else Path(f"{file}.zip")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        to_sb3(self.algorithm, state, find_environment(meta["environment"]), hp).save(target)
-        return target
+        model = to_sb3(self.algorithm, state, find_environment(meta["environment"]), hp)
+        target = zip_target(file, replace=replace)
+        model.save(target)
+        arguments = sb3_arguments(self.algorithm.settings, hp, engine.steps(state))
+        with_memory = "replay" in state
+        return ExportedModel(
+            path=target,
+            kind=f"stable_baselines3.{type(model).__name__}",
+            hyperparameters=f"all hyperparameters of the run, defaults of population/{self.name} included",
+            notes=(
+                f"`set_env` takes a vectorised environment of n_envs={arguments.n_envs}, as the run had",
+                "`learn` goes on with the run's optimizer moments" + " and an empty replay memory" * with_memory,
+                *arguments.notes,
+            ),
+        )
 
     def _values(self, config: Mapping[str, Any], environment: EnvironmentSpec) -> dict[str, Any]:
         """The configuration over the trainer's own values over the environment's."""

@@ -28,6 +28,44 @@ def test_the_exported_model_balances_as_well_as_the_record_says(tmp_path, space)
     assert abs(mean - score) <= 3 * spread + 25  # 2 recorded episodes against 20: 0.74 spreads
 
 
+def test_export_says_what_it_wrote_and_overwrites_nothing(tmp_path):
+    """Of a study that normalises: both files, by name, and that both have to be loaded."""
+    space = ("tune", "sb3/ppo-small", *COMMON, *SHORT, "--steps", 512, "--out", tmp_path / "s", "--set", "test.top=0")
+    autorl(*space, "--set", "environment.normalize=true", "--set", "environment.n_envs=2")
+    target, beside = tmp_path / "m.zip", tmp_path / "m.vecnormalize.pkl"
+    text = autorl("export", tmp_path / "s", "--model", target).stdout
+    assert text.startswith(f"{target} and {beside}: load both; proposal 0")
+    assert "stable_baselines3.PPO with all hyperparameters of the run" in text
+    assert target.is_file()
+    assert beside.is_file()
+    assert "is there already" in autorl("export", tmp_path / "s", "--model", target, code=2).stderr
+    autorl("export", tmp_path / "s", "--model", target, "--replace")
+
+
+def test_a_loaded_model_of_a_study_that_normalises_has_its_statistics(tmp_path):
+    import autorl as package
+
+    space = {"extends": "sb3/ppo-small", "hyperparameters": {"n_steps": {"value": 64}}}
+    result = package.tune(
+        {
+            "trainer": "sb3/ppo",
+            "environment": {"id": "CartPole-v1", "n_envs": 2, "normalize": True},
+            "space": space,
+            "fidelity": {"steps": 512, "episodes": 2, "evaluations": 1},
+            "budget": {"runs": 1},
+            "seeds": {"tuning": 1, "test": [101]},
+            "executor": {"name": "in_process"},
+        },
+        out=tmp_path / "s",
+    )
+    model = result.load_model()
+    assert model.n_steps == 64
+    statistics = model.get_vec_normalize_env()
+    assert statistics.obs_rms.count > 500
+    assert not statistics.training
+    assert model.predict(statistics.normalize_obs(np.zeros(4, np.float32)))[0] in (0, 1)
+
+
 def test_the_screen_says_how_to_export_only_when_a_model_was_kept(tmp_path):
     space = ("tune", "population/ppo-small", *COMMON, *SHORT, "--steps", 512)
     assert "autorl export" in autorl(*space, "--out", tmp_path / "kept").stdout

@@ -104,7 +104,7 @@ def test_best_gives_the_whole_configuration_in_the_order_of_the_space(folder):
     assert [one["proposal"] for one in found] == [proposal for _, proposal, _ in expected]
     assert [one["configuration"] for one in found] == [config for _, _, config in expected]
     assert list(found[0]["configuration"])[:3] == ["x", "rate", "kind"]
-    assert found[0]["tuning"] == {"value": expected[0][0], "n_seeds": 2}
+    assert found[0]["tuning"] == {"value": pytest.approx(expected[0][0], rel=1e-11), "n_seeds": 2}
     assert found[0]["test"]["n_seeds"] == 6
     assert found[2]["test"] is None
     assert found == json.loads(autorl("best", folder, "--top", 3, "--format", "json").stdout)
@@ -199,10 +199,11 @@ def test_the_report_is_one_file_with_the_numbers_of_the_result(folder, tmp_path)
 def test_export_writes_the_checkpoint_of_a_test_seed(tmp_path, monkeypatch):
     """With a trainer that can export: which checkpoint it is given, and the errors around it."""
     from autorl.trainers import synthetic
+    from autorl.trainers._shared import ExportedModel
 
-    def export_model(checkpoint, file):
+    def export_model(checkpoint, file, *, replace=False):
         file.write_text(checkpoint.segment)
-        return file
+        return ExportedModel(file, "nothing")
 
     monkeypatch.setattr(synthetic, "export_model", export_model, raising=False)
     folder = finished_study(tmp_path)

@@ -8,9 +8,11 @@ from autorl.population import engine
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.evaluation import ARGMAX, SQUASHED
 from autorl.population.hyperparameters import record
+from autorl.population.members import UPDATES
 from autorl.population.networks import forward, with_rows
+from autorl.space import schedule_function
 from autorl.trainers import load
-from autorl.types import Config, EnvironmentSpec, Segment, TrainerSpec
+from autorl.types import Config, EnvironmentSpec, InputError, Segment, TrainerSpec
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 
@@ -34,31 +36,42 @@ def _observations(name, n):
     return np.array(rows, np.float32)
 
 
-@pytest.mark.parametrize("case", sorted(CASES))
-def test_the_sb3_model_takes_the_same_greedy_actions(case, tmp_path):
-    name, (environment_id, config) = case.partition("-")[0], CASES[case]
-    environment, trainer = ENVIRONMENTS[environment_id], load(TrainerSpec(f"population/{name}"))
+def _trained(name, environment_id, config, folder, horizon=128, until=128):
+    """(trainer, outcome) of a member trained from step 0."""
+    spec = TrainerSpec(f"population/{name}")
     segment = Segment(
         id="a",
-        trainer=TrainerSpec(f"population/{name}"),
+        trainer=spec,
         environment=EnvironmentSpec(environment_id),
         config=Config(config),
         seed=3,
         role="tuning",
-        until=128,
-        horizon=128,
+        until=until,
+        horizon=horizon,
         save=True,
-        folder=str(tmp_path / "a"),
+        folder=str(folder / "a"),
     )
-    outcome = trainer.train(segment, lambda report: None)
-    file = trainer.export_model(outcome.checkpoint, tmp_path / "models" / "model")
+    trainer = load(spec)
+    return trainer, trainer.train(segment, lambda report: None)
+
+
+def _state(trainer, outcome):
+    with np.load(f"{outcome.checkpoint.path}/state.npz") as archive:
+        arrays = {key: archive[key] for key in archive.files if key != "meta"}
+    return engine.from_arrays(trainer.algorithm, arrays)
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_the_sb3_model_takes_the_same_greedy_actions(case, tmp_path):
+    name, (environment_id, config) = case.partition("-")[0], CASES[case]
+    environment = ENVIRONMENTS[environment_id]
+    trainer, outcome = _trained(name, environment_id, config, tmp_path)
+    file = trainer.export_model(outcome.checkpoint, tmp_path / "models" / "model").path
     assert file == tmp_path / "models" / "model.zip"
     model = getattr(stable_baselines3, name.upper()).load(file, device="cpu")
     assert model.num_timesteps == outcome.reached
 
-    with np.load(tmp_path / "a" / "state.npz") as archive:
-        arrays = {key: archive[key] for key in archive.files if key != "meta"}
-    state = engine.from_arrays(trainer.algorithm, arrays)
+    state = _state(trainer, outcome)
     bound = trainer.algorithm.bind(state, environment, record(trainer.algorithm.settings, config, 128))
     observations = _observations(environment_id, 1000)
     policy = with_rows(bound.policy, len(observations))
@@ -75,3 +88,120 @@ def test_the_sb3_model_takes_the_same_greedy_actions(case, tmp_path):
         squashed = low + 0.5 * (high - low) * (1 + np.tanh(outputs))
         ours = squashed if bound.head == SQUASHED else np.clip(outputs, low, high)
         np.testing.assert_allclose(ours, theirs, atol=2e-5)
+
+
+_RATE = {"learning_rate": 3e-3, "gamma": 0.9}
+_LINEAR = {"learning_rate.shape": "linear", "learning_rate.end": 1e-5}
+_COSINE = {"clip_range": 0.3, "clip_range.shape": "cosine", "clip_range.end": 0.1}
+_ON_POLICY = {**_RATE, "n_envs": 3, "n_steps": 16, "batch_size": 24, "n_epochs": 3, "gae_lambda": 0.8, "vf_coef": 0.3}
+_ON_POLICY |= {"clip_range": 0.31, "normalize_advantage": False, "ent_coef": 0.02, "max_grad_norm": 0.7}
+_REPLAY = {
+    **_RATE,
+    "n_envs": 2,
+    "learning_starts": 20,
+    "batch_size": 10,
+    "buffer_size": 90,
+    "train_freq": 9,
+    "tau": 0.4,
+}
+_REPLAY |= {"gradient_steps": 2, "target_update_interval": 6}
+TUNED = {
+    "ppo": ("CartPole-v1", {**_ON_POLICY, "clip_range_vf": 0.4, "target_kl": 0.5, "optimizer_eps": 3e-6}),
+    "ppo-scheduled": ("Pendulum-v1", {**_ON_POLICY, **_LINEAR, **_COSINE}),
+    "ppo-rmsprop": ("CartPole-v1", {**_ON_POLICY, "optimizer": "rmsprop", "n_epochs": 1}),
+    "dqn": (
+        "CartPole-v1",
+        {**_REPLAY, "exploration_fraction": 0.3, "exploration_initial_eps": 0.8, "exploration_final_eps": 0.02}
+        | {"max_grad_norm": 4.0, "optimizer_eps": 1e-7},
+    ),
+    "dqn-scheduled": ("CartPole-v1", {**_REPLAY, **_LINEAR, "n_envs": 1}),
+    "sac": ("Pendulum-v1", {**_REPLAY, "target_entropy": -3.0, "optimizer_eps": 1e-7}),
+    "sac-fixed": ("Pendulum-v1", {**_REPLAY, "ent_coef": 0.2}),
+}
+_NETWORKS = {"net_width": 11, "net_depth": 3, "activation": "relu"}
+_OF_POLICY = {*_NETWORKS, "optimizer", "optimizer_eps"}
+
+
+def _environments(environment_id, n):
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    return DummyVecEnv([lambda: gymnasium.make(environment_id)] * n)
+
+
+def _at(value, remaining):
+    return value(remaining) if callable(value) else value
+
+
+def _expected(config, name, remaining):
+    """The value of the configuration where `remaining` of the horizon is left."""
+    if f"{name}.shape" not in config:
+        return config[name]
+    return schedule_function(config, name)(1.0 - remaining)
+
+
+@pytest.mark.parametrize("case", sorted(TUNED))
+def test_the_loaded_model_has_every_hyperparameter_and_trains_on_with_them(case, tmp_path):
+    name, (environment_id, tuned) = case.partition("-")[0], TUNED[case]
+    config = {**tuned, **_NETWORKS}
+    trainer, outcome = _trained(name, environment_id, config, tmp_path, horizon=400, until=200)
+    written = trainer.export_model(outcome.checkpoint, tmp_path / "model")
+    model = getattr(stable_baselines3, name.upper()).load(written.path, device="cpu")
+    names = sorted({key.partition(".")[0] for key in config} - _OF_POLICY)
+    assert len(names) >= 10
+    for key in names:
+        if key == "train_freq":
+            assert model.train_freq.frequency == config[key]
+        else:
+            for remaining in (1.0, 0.6, 0.0):
+                assert _at(getattr(model, key), remaining) == pytest.approx(_expected(config, key, remaining)), key
+    assert model.policy_kwargs["net_arch"] == [11, 11, 11]
+    assert model.policy_kwargs["activation_fn"].__name__ == "ReLU"
+    optimizer = (model.actor if name == "sac" else model.policy).optimizer
+    assert type(optimizer).__name__ == ("RMSprop" if config.get("optimizer") == "rmsprop" else "Adam")
+    assert optimizer.param_groups[0]["eps"] == config.get("optimizer_eps", 1e-5 if name == "ppo" else 1e-8)
+    model.set_env(_environments(environment_id, config["n_envs"]))
+    model.learn(100)
+    rate = _expected(config, "learning_rate", model._current_progress_remaining)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(rate, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["ppo", "ppo-rmsprop", "dqn", "sac"])
+def test_the_moments_of_the_optimizers_are_those_of_the_member(name, tmp_path):
+    """Each parameter of the model finds its own moments: their sums of squares and their number agree."""
+    kind, (environment_id, tuned) = name.partition("-")[0], TUNED[name]
+    trainer, outcome = _trained(kind, environment_id, {**tuned, **_NETWORKS}, tmp_path)
+    path = trainer.export_model(outcome.checkpoint, tmp_path / "model").path
+    model = getattr(stable_baselines3, kind.upper()).load(path, device="cpu")
+    member = _state(trainer, outcome)["member"]
+    owners = [model.actor, model.critic] if kind == "sac" else [model.policy]
+    states = [state for owner in owners for state in owner.optimizer.state.values()]
+    if kind == "sac":
+        states += model.ent_coef_optimizer.state.values()
+    assert {float(state["step"]) for state in states} == {float(member.counts[UPDATES])}
+    keys = {"exp_avg": 0, "exp_avg_sq": 1} if "exp_avg" in states[0] else {"square_avg": 1}
+    for key, row in keys.items():
+        theirs = np.concatenate([state[key].numpy().ravel() for state in states])
+        ours = member.moments[row]
+        assert np.count_nonzero(ours) == np.count_nonzero(theirs) > 0
+        np.testing.assert_allclose(np.sort(theirs[theirs != 0]), np.sort(ours[ours != 0]))
+
+
+def test_what_stable_baselines3_has_no_place_for_is_said(tmp_path):
+    config = {**_REPLAY, "double": True, "prioritized": True, "use_target_network": False}
+    trainer, outcome = _trained("dqn", "CartPole-v1", config, tmp_path)
+    written = trainer.export_model(outcome.checkpoint, tmp_path / "model")
+    notes = " ".join(written.notes)
+    for text in ("double=True", "prioritized=True", "priority_beta=0.4", "use_target_network=False", "n_envs=2"):
+        assert text in notes
+    model = stable_baselines3.DQN.load(written.path, device="cpu")
+    assert (model.target_update_interval, model.tau) == (2, 1.0)
+
+
+def test_a_file_that_is_there_is_replaced_only_when_told(tmp_path):
+    trainer, outcome = _trained("ppo", "CartPole-v1", {"n_steps": 64}, tmp_path)
+    (tmp_path / "model.zip").write_text("mine")
+    with pytest.raises(InputError, match="is there already"):
+        trainer.export_model(outcome.checkpoint, tmp_path / "model")
+    assert (tmp_path / "model.zip").read_text() == "mine"
+    path = trainer.export_model(outcome.checkpoint, tmp_path / "model", replace=True).path
+    assert stable_baselines3.PPO.load(path, device="cpu").n_steps == 64

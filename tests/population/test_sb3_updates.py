@@ -17,6 +17,7 @@ from population_helpers import make
 from autorl.population import dqn, engine, export, ppo, rng, sac
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.members import World, begin
+from autorl.population.sb3_arguments import sb3_arguments
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 torch = pytest.importorskip("torch")
@@ -57,7 +58,7 @@ OFF_POLICY = {
     ),
     "sac-entropy": ("SAC", "Pendulum-v1", {**REPLAY, "target_entropy": -3.0, "tau": 0.1}),
 }
-ENGINE_ONLY = ("n_envs", "optimizer", "net_width", "net_depth", "activation")
+NOT_OF_A2C = ("n_epochs", "batch_size", "clip_range", "clip_range_vf", "target_kl")
 
 
 def _pair(kind, environment, config, monkeypatch, dtype=np.float64):
@@ -65,12 +66,11 @@ def _pair(kind, environment, config, monkeypatch, dtype=np.float64):
     monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *rest, **more: obs)
     name = "ppo" if kind == "A2C" else kind.lower()
     algorithm, hp, state = make(name, 5, environment, dtype, **NET, **config)
-    arguments = {key: value for key, value in config.items() if key not in ENGINE_ONLY}
+    arguments = export.constructor_arguments(sb3_arguments(algorithm.settings, hp))
     if kind == "A2C":
-        arguments = {key: arguments[key] for key in arguments if key not in ("n_epochs", "batch_size", "clip_range")}
-    policy = export._policy_kwargs(algorithm, hp)
+        arguments = {key: value for key, value in arguments.items() if key not in NOT_OF_A2C}
     model = getattr(stable_baselines3, kind)(
-        "MlpPolicy", export._environment(environment), device="cpu", policy_kwargs=policy, **arguments
+        "MlpPolicy", export._environments(environment, int(hp.n_envs)), device="cpu", **arguments
     )
     if dtype == np.float64:
         model.policy.double()
@@ -84,8 +84,6 @@ def _pair(kind, environment, config, monkeypatch, dtype=np.float64):
 
 
 def _fill(model, name, state, environment, hp):
-    if name == "sac" and hp.ent_coef >= 0.0:
-        model.log_ent_coef = torch.zeros(1)  # `_fill_sac` carries the temperature over; a fixed one has no place here
     {"ppo": export._fill_ppo, "dqn": export._fill_dqn, "sac": export._fill_sac}[name](model, state, environment, hp)
 
 
@@ -242,3 +240,28 @@ def _batch(page, state, agent, hp, noise):
     return ReplayBufferSamples(
         rows[:, :inputs], rows[:, 2 * inputs : -2], rows[:, inputs : 2 * inputs], rows[:, -1:], rows[:, -2:-1]
     )
+
+
+@pytest.mark.parametrize("case", ["ppo", "a2c-as-ppo"])
+def test_an_exported_model_learns_on_as_the_engine_does(case, monkeypatch):
+    """Weights and the optimizer's moments continue where the member was, not from zero."""
+    monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *rest, **more: obs)
+    environment, config = ENVIRONMENTS["CartPole-v1"], ROLLOUT
+    if case == "a2c-as-ppo":
+        config = {**_A2C, "batch_size": 15}
+    algorithm, hp, state = make("ppo", 5, environment, np.float64, **NET, **config)
+    for _ in range(ITERATIONS):
+        _train(ppo, state, environment, hp, ppo.make_agent(state["member"].parameters, environment, hp))
+    model = export.to_sb3(algorithm, state, environment, hp)
+    model.policy.double()
+    export.fill(model, algorithm, state, environment, hp)  # again, in this precision
+    model.set_logger(stable_baselines3.common.logger.Logger(None, []))
+    for iteration in range(ITERATIONS, ITERATIONS + 3):
+        before = _copy(state)
+        collected = ppo.make_agent(before["member"].parameters, environment, hp)
+        begin(before["member"], _world(environment))
+        ppo.collect_rollout(before["member"], collected, hp, _world(environment))
+        model.rollout_buffer = _rollout(collected.rollout, hp, int(state["member"].key[0]), iteration)
+        _train(ppo, state, environment, hp, ppo.make_agent(state["member"].parameters, environment, hp))
+        model.train()
+        _assert_same(_as_engine_has_it(model, "ppo", state, environment, hp), _parameters(model))

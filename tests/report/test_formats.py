@@ -1,6 +1,7 @@
 """Configurations as keyword arguments and flags."""
 
 import argparse
+import math
 import shlex
 
 import pytest
@@ -48,9 +49,9 @@ def test_sb3_arguments_are_those_of_the_constructor():
     sb3 = pytest.importorskip("stable_baselines3")
     torch = pytest.importorskip("torch")
     config = Config({"learning_rate": 3e-4, "n_steps": 64, "n_envs": 4, "net_arch": (32, 32), "activation": "relu"})
-    line = arguments(TrainerSpec("sb3/ppo"), config, 1000)
+    line = arguments(TrainerSpec("sb3/ppo"), config, 1000, environment={"id": "CartPole-v1"})
     code, _, comment = line.partition("  # ")
-    assert comment == "not arguments of the constructor: n_envs=4"
+    assert comment == "env: make_vec_env('CartPole-v1', n_envs=4)"
     model = eval(f"sb3.PPO('MlpPolicy', 'CartPole-v1', {code})", {"sb3": sb3, "torch": torch})
     assert (model.n_steps, model.learning_rate) == (64, 3e-4)
     assert model.policy_kwargs == {"net_arch": [32, 32], "activation_fn": torch.nn.ReLU}
@@ -58,8 +59,6 @@ def test_sb3_arguments_are_those_of_the_constructor():
 
 @pytest.mark.parametrize("shape", ["constant", "linear", "cosine"])
 def test_sb3_schedules_are_functions_of_the_progress_remaining(shape):
-    import math
-
     pytest.importorskip("stable_baselines3")
     from autorl.space import schedule_function
 
@@ -78,3 +77,47 @@ def test_an_sb3_schedule_the_constructor_cannot_take_is_named():
     assert arguments(TrainerSpec("sb3/ppo"), config, 1000).startswith(
         "n_steps=8  # not arguments of the constructor: gamma=0.9, "
     )
+
+
+@pytest.mark.parametrize("n_envs_of", ["configuration", "environment"])
+def test_arguments_of_the_engine_are_all_those_of_the_constructor(n_envs_of):
+    """Pasted into SB3's constructor they give every hyperparameter, the engine's own defaults included."""
+    sb3 = pytest.importorskip("stable_baselines3")
+    torch = pytest.importorskip("torch")
+    config = {"learning_rate": 3e-3, "n_steps": 64, "net_width": 32, "activation": "relu", "clip_range_vf": "none"}
+    environment = {"id": "CartPole-v1"}
+    (config if n_envs_of == "configuration" else environment)["n_envs"] = 8
+    code, _, comment = arguments(TrainerSpec("population/ppo"), config, 1000, "kwargs", environment).partition("  # ")
+    assert comment == "env: make_vec_env('CartPole-v1', n_envs=8)"
+    vec_env = sb3.common.env_util.make_vec_env
+    names = {"sb3": sb3, "torch": torch, "make_vec_env": vec_env}
+    model = eval(f"sb3.PPO('MlpPolicy', {comment.removeprefix('env: ')}, {code})", names)
+    assert (model.n_envs, model.n_steps, model.learning_rate, model.batch_size) == (8, 64, 3e-3, 64)
+    assert model.clip_range_vf is None
+    assert model.policy_kwargs["net_arch"] == [32, 32]
+    assert model.policy_kwargs["activation_fn"] is torch.nn.ReLU
+    assert model.policy_kwargs["optimizer_kwargs"] == {"eps": 1e-5}
+    given = eval(f"dict({code})", names)
+    assert {"gae_lambda", "vf_coef", "max_grad_norm", "target_kl", "n_epochs", "normalize_advantage"} <= given.keys()
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac"])
+def test_arguments_of_every_algorithm_of_the_engine_are_taken(name):
+    sb3 = pytest.importorskip("stable_baselines3")
+    torch = pytest.importorskip("torch")
+    config = {"buffer_size": 500, "learning_rate": 1e-3, "learning_rate.shape": "cosine", "learning_rate.end": 1e-5}
+    config |= {"double": True} if name == "dqn" else {"reward_scale": 0.5}
+    code, _, comment = arguments(TrainerSpec(f"population/{name}"), config, 1000).partition("  # ")
+    assert ("double=True" if name == "dqn" else "reward_scale=0.5") in comment
+    task = {"dqn": "CartPole-v1", "sac": "Pendulum-v1"}[name]
+    model = eval(f"sb3.{name.upper()}('MlpPolicy', {task!r}, {code})", {"sb3": sb3, "torch": torch, "math": math})
+    assert model.buffer_size == 500
+    assert [model.lr_schedule(left) for left in (1.0, 0.0)] == pytest.approx([1e-3, 1e-5])
+
+
+def test_scores_are_readable_and_hyperparameters_exact():
+    config = Config(x=0.30000000000000004)
+    one = Candidate(3, "incumbent", 448.95500000000004, 2, 9, 9, TrainerSpec("command"), {}, ((0, config),), None)
+    text = render([one], "json")
+    assert "448.955," in text
+    assert "0.30000000000000004" in text

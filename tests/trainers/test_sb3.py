@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,12 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from trainer_environments import Line
 
 from autorl.seeds import evaluation_seeds
+from autorl.space import schedule_function
 from autorl.trainers import load
 from autorl.trainers.sb3 import export_model
 from autorl.trainers.sb3 import trainer as trainer_module
 from autorl.trainers.sb3.environments import make_environment
+from autorl.trainers.sb3.settings import Settings, optimizers
 from autorl.types import (
     Checkpoint,
     Config,
@@ -396,17 +400,88 @@ def test_the_caller_s_random_streams_are_left_alone(runs: Runs) -> None:
 def test_an_exported_model_is_one_that_sb3_loads(runs: Runs, tmp_path: Path) -> None:
     outcome = runs("ppo", {**PPO, **LINEAR}, EnvironmentSpec("CartPole-v1", normalize=True), until=128)
     assert outcome.checkpoint is not None
-    path = export_model(outcome.checkpoint, tmp_path / "out" / "agent")
+    written = export_model(outcome.checkpoint, tmp_path / "out" / "agent")
+    path = written.path
     assert path == tmp_path / "out" / "agent.zip"
+    assert written.beside == (tmp_path / "out" / "agent.vecnormalize.pkl",)
+    assert written.kind == "stable_baselines3.PPO"
     model = sb3.PPO.load(path)
     assert same(dict(model.policy.state_dict()), parameters(outcome))
-    assert model.learning_rate == pytest.approx(1e-2 - (1e-2 - 1e-4) / 2)  # its value at half the horizon
+    assert [model.learning_rate(left) for left in (1.0, 0.5, 0.0)] == pytest.approx([1e-2, 1e-2 - 4.95e-3, 1e-4])
     venv = DummyVecEnv([lambda: make_environment(CARTPOLE)])
     statistics = VecNormalize.load(str(path.with_suffix(".vecnormalize.pkl")), venv)
     action, _ = model.predict(statistics.normalize_obs(venv.reset()), deterministic=True)
     assert action.shape == (1,)
     with pytest.raises(InputError, match="not a checkpoint"):
         export_model(Checkpoint("x", str(tmp_path)), tmp_path / "y.zip")
+
+
+_TUNED: dict[str, tuple[EnvironmentSpec, dict[str, Any]]] = {
+    "ppo": (
+        CARTPOLE,
+        {**PPO, **LINEAR, "gamma": 0.9, "gae_lambda": 0.8, "clip_range": 0.3, "clip_range_vf": 0.2, "ent_coef": 0.02}
+        | {"vf_coef": 0.3, "max_grad_norm": 0.7, "target_kl": 0.5, "normalize_advantage": False, "activation": "relu"},
+    ),
+    "a2c": (CARTPOLE, {"n_steps": 8, "gamma": 0.9, "rms_prop_eps": 1e-4, "use_rms_prop": True, "vf_coef": 0.3}),
+    "dqn": (
+        CARTPOLE,
+        {**OFF_POLICY, "exploration_fraction": 0.3, "exploration_initial_eps": 0.8, "exploration_final_eps": 0.02}
+        | {"target_update_interval": 40, "tau": 0.7, "train_freq": 2, "gradient_steps": 2, "max_grad_norm": 4.0},
+    ),
+    "sac": (PENDULUM, {**OFF_POLICY, "ent_coef": 0.2, "tau": 0.02, "target_entropy": -3.0, "train_freq": 2}),
+    "td3": (PENDULUM, {**OFF_POLICY, "policy_delay": 3, "target_policy_noise": 0.3, "noise_std": 0.2}),
+    "ddpg": (PENDULUM, {**OFF_POLICY, "noise_type": "normal", "noise_std": 0.2, "tau": 0.02, "gamma": 0.9}),
+}
+
+
+@pytest.mark.parametrize("name", sorted(_TUNED))
+def test_the_exported_model_has_every_hyperparameter_and_trains_on_with_them(
+    runs: Runs, tmp_path: Path, name: str
+) -> None:
+    """Read back from the loaded zip exactly as from the model in training, and again after it has learned more."""
+    environment, config = _TUNED[name]
+    outcome = runs(name, {"learning_rate": 3e-3, **config}, environment)
+    assert outcome.checkpoint is not None
+    path = export_model(outcome.checkpoint, tmp_path / "agent").path
+    model = getattr(sb3, name.upper()).load(path, device="cpu")
+    settings = Settings(name, {}, {"learning_rate": 3e-3, **config})
+    model.set_env(DummyVecEnv([lambda: make_environment(environment)] * environment.n_envs))
+    if name != "ppo":  # whose learning rate has a schedule
+        settings.read_back(model, environment.n_envs, 256)
+    model.learn(64)
+    held = {key: value for key, value in config.items() if not key.startswith("learning_rate")}
+    Settings(name, {}, held).read_back(model, environment.n_envs, 256)
+    remaining = model._current_progress_remaining
+    rate = 1e-4 + remaining * (1e-2 - 1e-4) if name == "ppo" else 3e-3
+    assert optimizers(model)[0].param_groups[0]["lr"] == pytest.approx(rate)
+
+
+def test_an_exported_schedule_loads_without_this_package(runs: Runs, tmp_path: Path) -> None:
+    cosine = {"clip_range": 0.3, "clip_range.shape": "cosine", "clip_range.end": 0.1}
+    outcome = runs("ppo", {**PPO, **LINEAR, **cosine}, CARTPOLE)
+    assert outcome.checkpoint is not None
+    path = export_model(outcome.checkpoint, tmp_path / "agent").path
+    code = (
+        "import sys; sys.modules['autorl'] = None\n"
+        "from stable_baselines3 import PPO\n"
+        f"model = PPO.load({str(path)!r}, device='cpu')\n"
+        "print(*(round(s(left), 9) for s in (model.learning_rate, model.clip_range) for left in (1.0, 0.25, 0.0)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    cosine_at = [schedule_function(cosine, "clip_range")(progress) for progress in (0.0, 0.75, 1.0)]
+    found = [float(word) for word in done.stdout.split()]
+    assert found == pytest.approx([1e-2, 1e-4 + 0.25 * (1e-2 - 1e-4), 1e-4, *cosine_at])
+
+
+def test_an_exported_normaliser_is_not_overwritten_unasked(runs: Runs, tmp_path: Path) -> None:
+    outcome = runs("a2c", {"n_steps": 8}, NORMALISED, until=16)
+    assert outcome.checkpoint is not None
+    (tmp_path / "agent.vecnormalize.pkl").write_text("mine")
+    with pytest.raises(InputError, match="is there already"):
+        export_model(outcome.checkpoint, tmp_path / "agent.zip")
+    assert [path.name for path in tmp_path.glob("agent*")] == ["agent.vecnormalize.pkl"]
+    export_model(outcome.checkpoint, tmp_path / "agent.zip", replace=True)
+    assert (tmp_path / "agent.vecnormalize.pkl").read_bytes() != b"mine"
 
 
 def test_a_small_replay_buffer_makes_a_small_checkpoint(runs: Runs) -> None:

@@ -65,7 +65,7 @@ def test_transformers_reads_the_folder_and_finds_the_policy_of_the_checkpoint(tm
 
     checkpoint = trained(tmp_path, name)
     before = contents(checkpoint.path)
-    folder = export_model(checkpoint, tmp_path / "out" / "model")
+    folder = export_model(checkpoint, tmp_path / "out" / "model").path
     assert contents(checkpoint.path) == before
     shutil.move(checkpoint.path, tmp_path / "away")  # nothing in the folder leads back to it
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
@@ -86,7 +86,7 @@ def test_a_reward_model_is_a_classifier_with_one_output(tmp_path):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     checkpoint = trained(tmp_path, "reward")
-    folder = export_model(checkpoint, tmp_path / "model")
+    folder = export_model(checkpoint, tmp_path / "model").path
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert logits(model, tokenizer).shape == (1, 1)
     assert type(load_model(checkpoint)) is type(model)
@@ -112,7 +112,7 @@ def test_the_name_of_a_file_is_refused_in_one_line(rloo, tmp_path, name):
 
 
 def test_a_dot_in_a_name_is_no_ending(rloo, tmp_path):
-    assert (export_model(rloo, tmp_path / "letters-0.5") / "config.json").is_file()
+    assert (export_model(rloo, tmp_path / "letters-0.5").path / "config.json").is_file()
 
 
 def test_nothing_is_written_into_the_checkpoint(rloo):

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import pickle
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from autorl.space.schedules import remaining_schedule
 from autorl.store.checkpoints import writing
 from autorl.trainers import _streams as streams
+from autorl.trainers._shared import ExportedModel, base_name, zip_target
+from autorl.trainers.sb3.algorithms import CALLABLES
 from autorl.trainers.sb3.environments import freeze_all
 from autorl.types import Checkpoint, InputError, Segment
 
 _MODEL, _TRAINING, _BUFFER, _NORMALISER = "model.zip", "training.pkl", "replay_buffer.pkl", "vecnormalize.pkl"
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
 _LATEST = ("_last_obs", "_last_episode_starts", "_last_original_obs", "ep_info_buffer", "ep_success_buffer")
+NORMALISER_ENDING = ".vecnormalize.pkl"
 _RECORDS = ("ep_info_buffer", "ep_success_buffer")
 _ENTROPY = ("ent_coef_optimizer", "log_ent_coef", "ent_coef_tensor")
 
@@ -30,9 +34,11 @@ _ENTROPY = ("ent_coef_optimizer", "log_ent_coef", "ent_coef_tensor")
 def save(model: Any, venv: Any, segment: Segment, values: dict[str, Any]) -> Checkpoint:
     """Write the checkpoint of `segment`. The model is left as it was."""
     with writing(segment) as folder:
-        with _portable(model):
+        with _portable(model, values):
             model.save(folder / _MODEL)
         state = {
+            "class": type(model).__name__,
+            "n_envs": model.n_envs,
             "values": values,
             "counters": {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)},
             "latest": {name: getattr(model, name) for name in _LATEST},
@@ -107,37 +113,69 @@ def restore_streams(model: Any, state: dict[str, Any]) -> None:
     streams.set_global_state(state["streams"])
 
 
-def export_model(checkpoint: Checkpoint, file: str | Path) -> Path:
+def export_model(checkpoint: Checkpoint, file: str | Path, *, replace: bool = False) -> ExportedModel:
     """Copy the model of a checkpoint to `file`, a zip that SB3's `load` reads; a normaliser goes beside it.
 
-    Returns:
-        The path written. Where training normalised observations, `<file>.vecnormalize.pkl` holds the statistics, for
-        `VecNormalize.load`.
+    Where training normalised, `<file>.vecnormalize.pkl` holds the statistics, for `VecNormalize.load`.
+
+    Raises:
+        InputError: the checkpoint is not of an sb3 trainer, or a file is there already.
     """
-    source, target = Path(checkpoint.path), Path(file)
+    source = Path(checkpoint.path)
     if not (source / _MODEL).is_file():
         raise InputError(f"{checkpoint.path} is not a checkpoint of an sb3 trainer")
-    target = target if target.suffix == ".zip" else target.with_name(target.name + ".zip")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    normalised = (source / _NORMALISER).is_file()
+    target = zip_target(file, replace=replace, beside=[NORMALISER_ENDING] if normalised else [])
     shutil.copyfile(source / _MODEL, target)
-    if (source / _NORMALISER).is_file():
-        shutil.copyfile(source / _NORMALISER, target.with_suffix(".vecnormalize.pkl"))
-    return target
+    beside = target.with_suffix(NORMALISER_ENDING)
+    if normalised:
+        shutil.copyfile(source / _NORMALISER, beside)
+    state = load_state(checkpoint)
+    return ExportedModel(
+        path=target,
+        kind=".".join(("stable_baselines3", *([state["class"]] if "class" in state else []))),
+        beside=(beside,) if normalised else (),
+        hyperparameters="all hyperparameters of the run, Stable-Baselines3's defaults included",
+        notes=_further(state, (source / _BUFFER).is_file(), normalised),
+    )
+
+
+def _further(state: dict[str, Any], with_memory: bool, normalised: bool) -> tuple[str, ...]:
+    """What somebody who trains an exported model further has to know."""
+    values = state["values"]
+    held = sorted(base_name(name) for name, value in values.items() if name.endswith(".shape") and value != "constant")
+    notes = ["`learn` goes on with the run's optimizer moments" + " and an empty replay memory" * with_memory]
+    if "n_envs" in state:
+        notes.insert(0, f"`set_env` takes a vectorised environment of n_envs={state['n_envs']}, as the run had")
+    if normalised:
+        notes.append("`VecNormalize.load` reads the statistics: the agent saw normalised observations or rewards")
+    notes += [
+        f"{name} went from {values[name]!r} to {values[f'{name}.end']!r} ({values[f'{name}.shape']}), "
+        "Stable-Baselines3 keeps it at the last value"
+        for name in held
+        if name not in CALLABLES
+    ]
+    return tuple(notes)
 
 
 @contextmanager
-def _portable(model: Any) -> Iterator[None]:
-    """Schedules replaced by their present value, so that the saved model loads without this package."""
+def _portable(model: Any, values: Mapping[str, Any]) -> Iterator[None]:
+    """Schedules replaced by ones that load without this package: constants, or functions of the progress remaining."""
     from stable_baselines3.common.utils import FloatSchedule
 
     remaining = model._current_progress_remaining
-    rate = model.lr_schedule(remaining)
-    constant = {"learning_rate": rate, "lr_schedule": FloatSchedule(rate)}
-    for name in ("clip_range", "clip_range_vf"):
-        if getattr(model, name, None) is not None:
-            constant[name] = FloatSchedule(getattr(model, name)(remaining))
-    original = {name: getattr(model, name) for name in constant}
-    vars(model).update(constant)
+    portable: dict[str, Any] = {}
+    for name in CALLABLES:
+        schedule = model.lr_schedule if name == "learning_rate" else getattr(model, name, None)
+        if schedule is None:
+            continue
+        shape, portable[name] = values.get(f"{name}.shape", "constant"), schedule(remaining)
+        if shape != "constant":
+            portable[name] = remaining_schedule(float(values[name]), float(values[f"{name}.end"]), shape)
+    portable["lr_schedule"] = FloatSchedule(portable["learning_rate"])
+    portable |= {name: FloatSchedule(portable[name]) for name in CALLABLES[1:] if name in portable}
+    original = {name: getattr(model, name) for name in portable}
+    vars(model).update(portable)
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autorl.trainers._shared import base_name, check_names, nearest, plain
+from autorl.trainers._shared import FixedValue, base_name, check_names, nearest, plain
 from autorl.trainers.sb3.algorithms import (
     ALGORITHMS,
     CALLABLES,
@@ -56,6 +56,7 @@ class Settings:
         self.options = {name: value for name, value in kwargs.items() if name in OPTIONS}
         self.values: dict[str, Any] = {n: v for n, v in kwargs.items() if n not in OPTIONS} | dict(config)
         check_hyperparameters(algorithm, self.values)
+        self._check_optimizer()
         self.scheduled = tuple(
             sorted(base_name(n) for n, v in self.values.items() if n.endswith(".shape") and v != "constant")
         )
@@ -109,6 +110,14 @@ class Settings:
             applied[name] = value if wanted is not value else found
         return applied
 
+    def _check_optimizer(self) -> None:
+        """Refuse what A2C would overrule: its RMSprop takes no options but `rms_prop_eps`."""
+        given = self.options.get("policy_kwargs") or {}
+        own = self.algorithm == "a2c" and self.values.get("use_rms_prop", True)
+        if own and "optimizer_kwargs" in given and "optimizer_class" not in given:
+            message = "A2C's own RMSprop does not read them: set rms_prop_eps, or use_rms_prop: false beside them"
+            raise InputError(message, key="trainer.kwargs.policy_kwargs.optimizer_kwargs")
+
     def _holders(self, model: Any, name: str) -> list[Any]:
         """Every object that keeps its own copy of a number."""
         parts = [getattr(model, "rollout_buffer", None), getattr(model, "replay_buffer", None)]
@@ -126,6 +135,24 @@ class Settings:
         if isinstance(kwargs.get("activation_fn"), str):
             kwargs["activation_fn"] = activation(kwargs["activation_fn"])
         return kwargs
+
+
+_ALIASES = {
+    "activation": ("activation", "activation_fn"),
+    "activation_fn": ("activation_fn", "activation"),
+    "optimizer_class": ("optimizer_class", "use_rms_prop", "rms_prop_eps"),  # A2C's own optimizer gives way to it
+}
+"""Names by which a space could search the same thing as an option fixes."""
+
+
+def fixed_values(kwargs: Mapping[str, Any]) -> tuple[FixedValue, ...]:
+    """The hyperparameters that options fix: those among them, and every key of `policy_kwargs`."""
+    given = {name: (name, value) for name, value in kwargs.items() if name not in OPTIONS}
+    of_policy = kwargs.get("policy_kwargs") or {}
+    nested = {f"policy_kwargs.{name}": (name, value) for name, value in of_policy.items()}
+    return tuple(
+        FixedValue(place, _ALIASES.get(name, (name,)), value) for place, (name, value) in (given | nested).items()
+    )
 
 
 def check_hyperparameters(algorithm: str, names: Mapping[str, Any] | set[str] | frozenset[str]) -> None:

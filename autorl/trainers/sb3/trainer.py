@@ -18,6 +18,7 @@ from autorl.trainers import _streams as streams
 from autorl.trainers._shared import (
     Change,
     Clock,
+    FixedValue,
     check_continuation,
     check_names,
     check_start,
@@ -28,7 +29,7 @@ from autorl.trainers.sb3 import checkpoint
 from autorl.trainers.sb3.algorithms import ALGORITHMS, steps_per_cut
 from autorl.trainers.sb3.environments import make_environment, normaliser, thaw_all, vectorise
 from autorl.trainers.sb3.evaluation import METRICS, evaluate
-from autorl.trainers.sb3.settings import Settings, check_hyperparameters, optimizers
+from autorl.trainers.sb3.settings import Settings, check_hyperparameters, fixed_values, optimizers
 from autorl.types import Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
 
 _OBSERVATIONS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict")
@@ -77,6 +78,9 @@ class SB3Trainer:
                 + (f"; try {', '.join(fitting)}" if fitting else ""),
                 key="trainer",
             )
+
+    def fixed_values(self) -> tuple[FixedValue, ...]:
+        return fixed_values(self.kwargs)
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
         return METRICS

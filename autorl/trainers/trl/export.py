@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autorl.store.checkpoints import sync_tree
+from autorl.trainers._shared import ExportedModel
 from autorl.trainers.trl.checkpoint import model_files
 from autorl.types import Checkpoint, InputError
 
@@ -19,15 +20,17 @@ _CONFIG = "config.json"
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx")
 
 
-def export_model(checkpoint: Checkpoint, target: str | Path) -> Path:
+def export_model(checkpoint: Checkpoint, target: str | Path, *, replace: bool = False) -> ExportedModel:
     """Copy the model of a checkpoint to the folder `target`, which `from_pretrained` of transformers reads offline.
 
     A language model (`AutoModelForCausalLM`), or from `trl/reward` a sequence classifier
     (`AutoModelForSequenceClassification`): configuration, weights as safetensors, tokenizer and generation
     configuration. The folder appears whole or not at all.
 
-    Returns:
-        The folder written.
+    Args:
+        checkpoint: of a trl trainer.
+        target: a name that is free.
+        replace: refused: a folder is never replaced.
 
     Raises:
         InputError: something has this name, it is the name of a file, it lies in the checkpoint, it cannot be written,
@@ -35,6 +38,8 @@ def export_model(checkpoint: Checkpoint, target: str | Path) -> Path:
     """
     source, folder = Path(checkpoint.path), Path(target)
     files = model_files(checkpoint)
+    if replace:
+        raise InputError("a model that is a folder replaces nothing: give another name", key="--replace")
     if folder.suffix.lower() in _ARCHIVES:
         raise InputError(
             f"a language model is a folder, as transformers writes and reads it, and no {folder.suffix} file: expected "
@@ -57,7 +62,7 @@ def export_model(checkpoint: Checkpoint, target: str | Path) -> Path:
         if isinstance(error, OSError):
             raise InputError(f"cannot be written ({error.strerror})", file=str(folder)) from error
         raise
-    return folder
+    return ExportedModel(folder, "transformers, from_pretrained: model and tokenizer")
 
 
 def load_model(checkpoint: Checkpoint) -> Any:

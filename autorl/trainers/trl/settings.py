@@ -209,7 +209,8 @@ class Settings:
             weights = _losses(values["loss_type"])
             if "sft_weight" in values and "sft" in weights:
                 weights["sft"] = values["sft_weight"]
-            translated |= {"loss_type": list(weights), "loss_weights": list(weights.values())}
+            given = values.get("loss_weights")
+            translated |= {"loss_type": list(weights), "loss_weights": given or list(weights.values())}
         if values.get("use_kl") is False:
             translated["beta"] = 0.0
         if "gamma_ratio" in values:  # SimPO's margin is a fraction of beta

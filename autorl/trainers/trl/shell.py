@@ -11,12 +11,19 @@ from typing import Any
 from autorl.rlhf import reward_options
 from autorl.rlhf.measures import JUDGED, REFERENCE, judge
 from autorl.rlhf.task import Built, Task, build, task, tasks
-from autorl.trainers._shared import Change, check_continuation
+from autorl.trainers._shared import Change, FixedValue, check_continuation
 from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.guard import PATIENCE, Guard
 from autorl.types import Config, EnvironmentSpec, InputError, Segment, TrainerSpec
 
 OPTIONS = ("guard", "data", "device")  # of a trainer, beside hyperparameters
+_ALIASES = {
+    "gamma_ratio": ("simpo_gamma",),
+    "simpo_gamma": ("gamma_ratio",),
+    "loss_weights": ("sft_weight",),
+    "sft_weight": ("loss_weights",),
+}
+"""Options that say the same thing as another hyperparameter."""
 _NEVER = ("loss", "train_loss", "reward")
 
 
@@ -65,6 +72,17 @@ class RLHFTrainer:
     def defaults(self) -> dict[str, Any]:
         """Hyperparameters given as options."""
         return {name: value for name, value in self.kwargs.items() if name not in OPTIONS}
+
+    def fixed_values(self) -> tuple[FixedValue, ...]:
+        """What its options fix; generation options of a library overrule hyperparameters of the same name."""
+        given = [FixedValue(name, (name, *_ALIASES.get(name, ())), value) for name, value in self.defaults.items()]
+        nested = self.defaults.get("generation_kwargs") or {}
+        given += [
+            FixedValue(f"generation_kwargs.{name}", (name,), value, fills_in=False) for name, value in nested.items()
+        ]
+        if self.defaults.get("use_kl") is False:
+            given.append(FixedValue("use_kl", ("beta",), fills_in=False))
+        return tuple(given)
 
     def guard(self, built: Built, values: Mapping[str, Any], history: Sequence[Sequence[float]]) -> Guard:
         """What stops a run with these hyperparameters: it watches a signal the run is trained on, so where a method

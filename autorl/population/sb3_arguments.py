@@ -1,0 +1,105 @@
+"""A member's hyperparameters as the arguments of Stable-Baselines3's constructor, all of them, defaults included.
+
+Nothing of Stable-Baselines3 is imported here: values are numbers, words and `Schedule`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autorl.population.descent import RMSPROP_ALPHA
+from autorl.population.hyperparameters import CONSTANT, SHAPES, Settings, scheduled
+
+_SCHEDULED = ("learning_rate", "clip_range")  # Stable-Baselines3 takes these as functions of the progress remaining
+_OF_POLICY = ("net_width", "net_depth", "activation", "optimizer", "optimizer_eps")
+_OF_PRIORITIES = ("priority_alpha", "priority_beta", "priority_eps")
+_WORDS = ("none",)  # the engine's word for Python's None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A hyperparameter that goes from `start` at step 0 to `end` at the horizon; `shape` is linear or cosine."""
+
+    start: float
+    end: float
+    shape: str
+
+
+@dataclass(frozen=True)
+class SB3Arguments:
+    """What a Stable-Baselines3 model is built with to train as the member did.
+
+    Attributes:
+        constructor: its arguments by name, `policy`, `env` and `policy_kwargs` apart.
+        net_arch: sizes of the hidden layers.
+        activation: `tanh` or `relu`.
+        optimizer: name of the class in `torch.optim`, and its arguments, the learning rate apart.
+        n_envs: environments trained side by side: of the vectorised environment, no argument of the constructor.
+        notes: what Stable-Baselines3 has no place for, in words.
+    """
+
+    constructor: Mapping[str, Any]
+    net_arch: list[int]
+    activation: str
+    optimizer: tuple[str, Mapping[str, float]]
+    n_envs: int
+    notes: tuple[str, ...]
+
+
+def sb3_arguments(settings: Settings, hp: Any, step: int = 0) -> SB3Arguments:
+    """The record `hp` of an algorithm as arguments; a schedule SB3 cannot follow is at its value of `step`."""
+    values: dict[str, Any] = {}
+    notes = []
+    for name, setting in settings.items():
+        value = setting.decode(hp[name])
+        values[name] = None if value in _WORDS else value
+        if not setting.scheduled or hp[f"{name}_shape"] == CONSTANT:
+            continue
+        shape = next(word for word, code in SHAPES.items() if code == hp[f"{name}_shape"])
+        end = float(hp[f"{name}_end"])
+        if name in _SCHEDULED:
+            values[name] = Schedule(float(hp[name]), end, shape)
+        else:
+            values[name] = float(scheduled(float(hp[name]), end, int(hp[f"{name}_shape"]), step / float(hp["horizon"])))
+            notes.append(f"{name} went from {value!r} to {end!r} ({shape}), Stable-Baselines3 keeps it constant")
+    return _split(values, notes)
+
+
+def _split(values: dict[str, Any], notes: list[str]) -> SB3Arguments:
+    n_envs = int(values.pop("n_envs"))
+    policy = {name: values.pop(name) for name in _OF_POLICY if name in values}
+    notes = [*_without_a_place(values, n_envs), *notes]
+    return SB3Arguments(
+        constructor=values,
+        net_arch=[int(policy["net_width"])] * int(policy["net_depth"]),
+        activation=policy["activation"],
+        optimizer=_optimizer(policy.get("optimizer", "adam"), policy["optimizer_eps"]),
+        n_envs=n_envs,
+        notes=tuple(notes),
+    )
+
+
+def _optimizer(name: str, eps: float) -> tuple[str, Mapping[str, float]]:
+    if name == "rmsprop":
+        return "RMSprop", {"alpha": RMSPROP_ALPHA, "eps": eps}
+    return "Adam", {"eps": eps}
+
+
+def _without_a_place(values: dict[str, Any], n_envs: int) -> list[str]:
+    """Take what no constructor of Stable-Baselines3 has out of `values`, and say so where it had an effect."""
+    notes = []
+    if values.pop("double", False):
+        notes.append("Stable-Baselines3 has no double=True")
+    priorities = {name: values.pop(name) for name in _OF_PRIORITIES if name in values}
+    if values.pop("prioritized", False):
+        given = ", ".join(f"{name}={value!r}" for name, value in priorities.items())
+        notes.append(f"Stable-Baselines3 has no prioritized=True ({given})")
+    if not values.pop("use_target_network", True):
+        values |= {"target_update_interval": n_envs, "tau": 1.0}
+        notes.append("use_target_network=False is a target network that follows at every step")
+    scale = values.pop("reward_scale", 1.0)
+    if scale != 1.0:
+        notes.append(f"reward_scale={scale!r}: scale the rewards of the environment to train on")
+    return notes

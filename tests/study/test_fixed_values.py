@@ -1,0 +1,251 @@
+"""What a study file fixes is what is trained; said in two places that disagree it is an error that names both."""
+
+import json
+
+import pytest
+
+from autorl.spec import load_spec
+from autorl.study import Study
+from autorl.study.setup import check, trainer_loader
+from autorl.types import InputError
+
+RATE = {"learning_rate": {"type": "float", "lower": 1e-4, "upper": 1e-2}}
+COMMON = {"fidelity": {"steps": 128, "evaluations": 1, "episodes": 1}, "budget": {"runs": 1}, "parallelism": 1}
+COMMON |= {"seeds": {"tuning": 1, "test": 0}, "executor": {"name": "in_process"}, "test": {"top": 0}}
+COMMON |= {"optimizer": "random", "keep": {"checkpoints": "lineage"}}
+
+
+def study(trainer, space=RATE, kwargs=None, environment="CartPole-v1", **more):
+    document = {"trainer": {"name": trainer, "kwargs": kwargs or {}}, "space": space, **COMMON, **more}
+    if environment is not None:
+        document["environment"] = environment
+    spec = load_spec(document)
+    check(spec, trainer_loader(spec))
+    return spec
+
+
+def trained(spec, folder):
+    """The configuration and the exported model of the one run of a study."""
+    from autorl.study.models import load_model
+
+    made = Study.create(spec, folder)
+    try:
+        made.run()
+        config = made.driver.lineage[0].config
+    finally:
+        made.close()
+    return load_model(folder, 0, config, None)
+
+
+SB3 = [
+    ("sb3/ppo", {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [4]}}}, "policy_kwargs.net_arch", "net_arch"),
+    ("sb3/ppo", {"policy_kwargs": {"activation_fn": "relu"}}, "policy_kwargs.activation_fn", "activation"),
+    ("sb3/ppo", {"activation_fn": "relu"}, "activation_fn", "activation"),
+    ("sb3/ppo", {"ent_coef": 0.1}, "ent_coef", "ent_coef"),
+    ("population/ppo", {"net_width": 8}, "net_width", "net_width"),
+    ("population/dqn", {"gamma": 0.9}, "gamma", "gamma"),
+]
+
+
+@pytest.mark.parametrize(("trainer", "kwargs", "place", "name"), SB3)
+def test_what_is_fixed_and_searched_is_refused_with_both_places(trainer, kwargs, place, name):
+    pytest.importorskip("stable_baselines3")
+    with pytest.raises(
+        InputError, match=rf"^trainer\.kwargs\.{place}: is searched .* as space\.hyperparameters\.{name}:"
+    ):
+        study(trainer, {"extends": trainer}, kwargs)
+    study(trainer, {"extends": trainer, "hyperparameters": {name: None}}, kwargs)
+
+
+@pytest.mark.parametrize("trainer", ["sb3/ppo", "population/ppo"])
+def test_what_the_space_fixes_to_something_else_is_refused(trainer):
+    pytest.importorskip("stable_baselines3")
+    space = {**RATE, "gamma": {"value": 0.9}}
+    with pytest.raises(InputError, match=r"trainer\.kwargs\.gamma: is fixed to 0\.9 by the space"):
+        study(trainer, space, {"gamma": 0.99})
+    study(trainer, space, {"gamma": 0.9})
+
+
+def test_options_that_disagree_are_refused():
+    pytest.importorskip("stable_baselines3")
+    kwargs = {"net_arch": [8], "policy_kwargs": {"net_arch": [4]}}
+    with pytest.raises(InputError, match=r"policy_kwargs\.net_arch: is fixed by trainer\.kwargs\.net_arch"):
+        study("sb3/ppo", kwargs=kwargs)
+    study("sb3/ppo", kwargs={**kwargs, "net_arch": [4]})
+
+
+def test_with_several_algorithms_the_places_are_those_of_each():
+    pytest.importorskip("stable_baselines3")
+    parts = {
+        "a": {"trainer": {"name": "sb3/ppo", "kwargs": {"gamma": 0.9}}, "space": {**RATE}},
+        "b": {"trainer": {"name": "sb3/dqn", "kwargs": {"learning_rate": 1e-3}}, "space": {**RATE}},
+    }
+    spec = load_spec({**COMMON, "environment": "CartPole-v1", "algorithms": parts})
+    with pytest.raises(InputError) as error:
+        check(spec, trainer_loader(spec))
+    assert error.value.key == "algorithms.b.trainer.kwargs.learning_rate"
+    assert "algorithms.b.space.hyperparameters.learning_rate" in error.value.message
+
+
+def test_the_fixed_value_is_in_the_model_that_sb3_trained(tmp_path):
+    pytest.importorskip("stable_baselines3")
+    policy = {"net_arch": {"pi": [8], "vf": [4]}, "activation_fn": "relu"}
+    space = {**RATE, "n_steps": {"value": 64}}
+    model = trained(study("sb3/ppo", space, {"policy_kwargs": policy, "gamma": 0.9}), tmp_path / "s")
+    assert model.policy_kwargs["net_arch"] == {"pi": [8], "vf": [4]}
+    assert model.policy_kwargs["activation_fn"].__name__ == "ReLU"
+    assert model.policy.mlp_extractor.policy_net[0].out_features == 8
+    assert (model.gamma, model.n_steps) == (0.9, 64)
+
+
+def test_the_fixed_value_is_in_the_model_that_the_engine_trained(tmp_path):
+    pytest.importorskip("stable_baselines3")
+    kwargs = {"net_width": 8, "net_depth": 1, "gamma": 0.9, "n_steps": 64}
+    model = trained(study("population/ppo", RATE, kwargs), tmp_path / "s")
+    assert model.policy_kwargs["net_arch"] == [8]
+    assert (model.gamma, model.n_steps) == (0.9, 64)
+
+
+def test_options_a2c_would_overrule_are_refused():
+    pytest.importorskip("stable_baselines3")
+    kwargs = {"policy_kwargs": {"optimizer_kwargs": {"eps": 1e-3}}}
+    with pytest.raises(InputError, match="rms_prop_eps"):
+        study("sb3/a2c", kwargs=kwargs)
+    study("sb3/a2c", kwargs={**kwargs, "use_rms_prop": False})
+
+
+# The number of environments: a key of the environment, and a hyperparameter of sb3 and population trainers
+
+
+@pytest.mark.parametrize("trainer", ["sb3/ppo", "population/ppo"])
+def test_the_number_of_environments_is_said_in_one_place(trainer):
+    pytest.importorskip("stable_baselines3")
+    four = {"id": "CartPole-v1", "n_envs": 4}
+    with pytest.raises(InputError, match=r"environment\.n_envs: is fixed to 8 by the space .*hyperparameters\.n_envs"):
+        study(trainer, {**RATE, "n_envs": {"value": 8}}, environment=four)
+    with pytest.raises(InputError, match=r"environment\.n_envs: is searched by the space"):
+        study(trainer, {**RATE, "n_envs": {"choices": [1, 4]}}, environment=four)
+    with pytest.raises(InputError, match=r"trainer\.kwargs\.n_envs: is 4 in environment\.n_envs"):
+        study(trainer, RATE, {"n_envs": 8}, four)
+    study(trainer, {**RATE, "n_envs": {"value": 4}}, environment=four)
+    study(trainer, {**RATE, "n_envs": {"choices": [1, 4]}})
+
+
+def test_constraints_see_the_number_of_environments_among_the_options(tmp_path):
+    space = {
+        "hyperparameters": {**RATE, "n_steps": {"value": 16}, "batch_size": {"value": 64}},
+        "constraints": ["batch_size <= n_steps * n_envs"],
+    }
+    with pytest.raises(InputError, match="batch_size <= n_steps"):
+        study("population/ppo", space, {"n_envs": 2})
+    pytest.importorskip("stable_baselines3")
+    assert trained(study("population/ppo", space, {"n_envs": 4}), tmp_path / "s").n_envs == 4
+
+
+def test_a_number_of_environments_takes_the_place_of_a_shipped_space_s_constant(tmp_path):
+    pytest.importorskip("stable_baselines3")
+    space = {"extends": "sb3/ppo", "hyperparameters": {"n_envs": {"value": 8}, "n_steps": {"value": 16}}}
+    assert trained(study("sb3/ppo", space), tmp_path / "s").n_envs == 8
+
+
+# Commands and RLHF
+
+
+SCRIPT = """\
+import json, sys
+print(json.dumps({"step": 128, "eval_return": 0.0}))
+print(json.dumps(sys.argv[1:]), file=open(%r, "w"))
+"""
+
+
+def command(tmp_path, line, **kwargs):
+    (tmp_path / "train.py").write_text(SCRIPT % str(tmp_path / "argv.json"))
+    kwargs = {"command": f"{{python}} train.py --seed {{seed}} --steps {{until}} {line}", **kwargs}
+    return study("command", RATE, kwargs, environment=None, path=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("line", "kwargs"),
+    [
+        ("--learning-rate 0.1", {}),
+        ("--learning_rate=0.1", {"style": "snake"}),
+        ("learning_rate=0.1", {"style": "hydra"}),
+        ("", {"save_flag": "--learning-rate", "checkpoint_flag": "--from"}),
+    ],
+)
+def test_a_flag_of_the_command_that_is_searched_is_refused(tmp_path, line, kwargs):
+    with pytest.raises(InputError, match=r"is searched by the space as well, as space\.hyperparameters\.learning_rate"):
+        command(tmp_path, line, **kwargs)
+
+
+def test_a_flag_of_the_command_that_an_option_gives_too_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"trainer\.kwargs\.seed_flag: is fixed by trainer\.kwargs\.command"):
+        command(tmp_path, "", command="{python} train.py --seed 3 --steps {until}", seed_flag="--seed")
+
+
+def test_a_command_gets_every_flag_once(tmp_path):
+    spec = command(tmp_path, "--gamma 0.9")
+    made = Study.create(spec, tmp_path / "s")
+    try:
+        made.run()
+    finally:
+        made.close()
+    flags = [word for word in json.loads((tmp_path / "argv.json").read_text()) if word.startswith("--")]
+    assert sorted(flags) == ["--gamma", "--learning-rate", "--seed", "--steps"]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "kwargs", "space", "place"),
+    [
+        (
+            "trl/rloo",
+            {"generation_kwargs": {"temperature": 0.7}},
+            {"temperature": [0.5, 1.0]},
+            "generation_kwargs.temp",
+        ),
+        ("trl/grpo", {"use_kl": False}, {"beta": [0.1, 0.2]}, "use_kl"),
+        (
+            "trl/dpo",
+            {"loss_type": "sigmoid+sft", "loss_weights": [1.0, 0.5]},
+            {"sft_weight": [0.1, 0.2]},
+            "loss_weights",
+        ),
+        (
+            "trl/cpo",
+            {"loss_type": "simpo", "beta": 1.0, "simpo_gamma": 0.5},
+            {"gamma_ratio": [0.1, 0.2]},
+            "simpo_gamma",
+        ),
+        ("trl/ppo", {"kl_coef": 0.1}, {"kl_coef": [0.1, 0.2]}, "kl_coef"),
+    ],
+)
+def test_nested_options_of_trl_that_are_searched_are_refused(trainer, kwargs, space, place):
+    pytest.importorskip("trl")
+    searched = {name: {"type": "float", "lower": low, "upper": high} for name, (low, high) in space.items()}
+    task = "letters-goldproxy" if trainer in ("trl/rloo", "trl/grpo", "trl/ppo") else "letters-pairs"
+    with pytest.raises(InputError, match=rf"trainer\.kwargs\.{place}.*: is searched by the space as well"):
+        study(trainer, searched, kwargs, task)
+
+
+def test_weights_of_losses_that_are_given_are_those_trl_is_given():
+    pytest.importorskip("trl")
+    from autorl.trainers.trl.methods import find
+    from autorl.trainers.trl.settings import Settings
+
+    settings = Settings(find("dpo"), {"loss_type": "sigmoid+sft", "loss_weights": [1.0, 0.5]}, {"learning_rate": 1e-4})
+    arguments = settings.arguments(0, 8, "unused", 8, cuda=False)
+    assert (arguments.loss_type, arguments.loss_weights) == (["sigmoid", "sft"], [1.0, 0.5])
+
+
+def test_the_fixed_value_is_in_the_trainer_that_trl_trained_with(tmp_path):
+    """`applied` is read back from the live trainer."""
+    pytest.importorskip("trl")
+    kwargs = {"temperature": 0.7, "max_grad_norm": 0.3, "per_device_train_batch_size": 8, "num_generations": 4}
+    spec = study("trl/rloo", RATE, kwargs, "letters-goldproxy", fidelity={"steps": 1, "evaluations": 1, "episodes": 4})
+    made = Study.create(spec, tmp_path / "s")
+    try:
+        made.run()
+        ((applied,),) = made.store.query("SELECT applied FROM segments")
+    finally:
+        made.close()
+    assert {name: json.loads(applied)[name] for name in kwargs} == kwargs
