@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from autorl.executors import InProcess
 from autorl.rlhf.task import tasks
 from autorl.seeds import SeedPlan
-from autorl.space import Space, find_space, parse_document, unknown_key
-from autorl.spec import UNLIMITED, Spec, load_spec
+from autorl.space import Space, find_space, unknown_key
+from autorl.spec import UNLIMITED, Spec, load_spec, thaw
 from autorl.study import Progress, Result, Study
 from autorl.trainers._shared import AnyChange
 from autorl.trainers._user_code import NO_PRUNING, refuse_pruning
@@ -313,16 +313,10 @@ def _study(spec: Spec, folder: Path | None, load: Callable[[TrainerSpec], Traine
     if not (folder / "study.yaml").exists():
         return Study.create(spec, folder, load)
     study = Study.open(folder, load)
-    if _identity((folder / "study.yaml").read_text(encoding="utf-8")) != _identity(spec.freeze()):
+    if not spec.same_study(thaw((folder / "study.yaml").read_text(encoding="utf-8"), str(folder / "study.yaml"))):
         study.close()
         raise InputError("holds a study of another file: choose another folder, or `resume` it", file=str(folder))
     return study
-
-
-def _identity(study_file: str) -> dict[str, Any]:
-    """What makes a study the same: all of its frozen file but where it was started and what runs the segments."""
-    document = parse_document(study_file).data
-    return {key: value for key, value in document.items() if key not in ("path", "executor")}
 
 
 def _function_study(

@@ -49,12 +49,10 @@ class Share:
 
 def count(proposals: Iterable[Any]) -> dict[str, int]:
     """`informed` and `new` of one search, from its proposals in order; a promotion has no new configuration."""
-    informed, seen = 0, set()
-    for proposal in proposals:
-        if proposal.config not in seen:
-            seen.add(proposal.config)
-            informed += proposal.informed
-    return {"informed": informed, "new": len(seen)}
+    from autorl.optimizers.model_share import model_share
+
+    counted = model_share(proposals)
+    return {"informed": counted.modelled, "new": counted.new}
 
 
 def share(cells: Sequence[Mapping[str, Any]]) -> Share:

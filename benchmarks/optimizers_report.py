@@ -110,17 +110,8 @@ def live_report(raw: Raw, cells: Sequence[Cell]) -> list[str]:
     for method in in_order(list(methods), ranks):
         shown = f"{ranks[method]:.2f}" if method in ranks else "-"
         text += [row(label(method, overall[method]), methods[method], model_text(method, overall[method]), shown)]
-    text += [
-        "",
-        "Ranked are the methods that are ranked on every task. Two identical searches differ by chance here too:",
-    ]
-    return [
-        *text,
-        "`random` against the rest is the scale to read differences on.",
-        "",
-        *population_verdict(verdict),
-        "",
-    ]
+    text += ["", "Ranked are the methods that are ranked on every task."]
+    return [*text, "", *population_verdict(verdict), ""]
 
 
 def live_table(

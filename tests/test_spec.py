@@ -87,7 +87,7 @@ def test_every_key_is_read_as_what_it_says(tmp_path):
 
 def test_defaults_are_those_of_the_design(tmp_path):
     spec = loaded(tmp_path, BASE)
-    assert (spec.name, spec.seed, spec.parallelism, spec.asynchronous) == ("study", 0, 8, False)
+    assert (spec.name, spec.seed, spec.asynchronous) == ("study", 0, False)
     assert (spec.plan.tuning, spec.plan.test) == ((0, 1, 2), tuple(range(100, 110)))
     assert [(o.metric, o.reduce, o.direction) for o in spec.objectives()] == [("eval_return", "last", "maximize")]
     assert (spec.fidelity.evaluations, spec.fidelity.episodes) == (10, 32)
@@ -106,8 +106,39 @@ def test_the_frozen_copy_is_the_same_study(tmp_path, text):
     assert again.freeze() == frozen
     assert again.search_space == spec.search_space
     assert again.plan == spec.plan
-    for key in set(Spec.model_fields) - {"space", "seeds"}:
+    for key in set(Spec.model_fields) - {"space", "seeds", "optimizer"}:
         assert getattr(again, key) == getattr(spec, key), key
+    assert spec.same_study(again)
+    options = {"rungs": spec.optimizer.rungs, **spec.optimizer.options}
+    assert options.items() <= {"rungs": None, **again.optimizer.model_dump()}.items()  # with every default besides
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "configurations", "parallelism"),
+    [("tpe", 6, 1), ("tpe", 16, 2), ("tpe", 32, 4), ("tpe", 64, 8), ("tpe", 500, 8), ("random", 16, 8), ("pbt", 16, 8)],
+)
+def test_proposals_in_flight_follow_from_the_budget(optimizer, configurations, parallelism):
+    study = {"trainer": "t", "space": "population/ppo-small", "fidelity": {"steps": 10}, "optimizer": optimizer}
+    assert load_spec(study | {"budget": {"configurations": configurations}}).parallelism == parallelism
+    assert load_spec(study | {"budget": {"runs": 3 * configurations}}).parallelism == parallelism
+    assert load_spec(study | {"budget": {"hours": 1}}).parallelism == 8
+    explicit = load_spec(study | {"budget": {"configurations": configurations}, "parallelism": 3})
+    assert explicit.parallelism == 3
+    assert thaw(explicit.freeze(), "x").parallelism == 3
+
+
+def test_a_stored_study_is_the_same_with_the_defaults_it_was_stored_with():
+    study = {"trainer": "t", "space": "population/ppo-small", "fidelity": {"steps": 10}, "budget": {"runs": 48}}
+    spec = load_spec(study)
+    earlier = yaml.safe_load(spec.freeze()) | {"parallelism": 8, "optimizer": {"name": "tpe", "stop": None}}
+    stored = thaw(yaml.safe_dump(earlier, sort_keys=False), "study.yaml")
+    assert stored.optimizer.options["startup"] == 10
+    assert stored.optimizer.options["startup_counts"] == "scored"
+    assert spec.same_study(stored)
+    assert spec.same_study(thaw(spec.freeze(), "study.yaml"))
+    for changed in ({"parallelism": 2}, {"optimizer": {"name": "tpe", "startup": 4}}, {"seed": 1}):
+        assert not load_spec(study | changed).same_study(stored)
+    assert not spec.same_study(load_spec(study | {"parallelism": 3}))
 
 
 def test_the_frozen_copy_of_an_algorithm_choice_is_self_contained(tmp_path):

@@ -99,7 +99,7 @@ def _take_up(spec: Spec, folder: Path) -> Study:
     if not (folder / "study.yaml").exists():
         return Study.create(spec, folder)
     study = Study.open(folder)
-    if study.spec.freeze() != spec.freeze():
+    if not spec.same_study(study.spec):
         study.close()
         raise InputError("holds another study: choose another folder with --out", file=str(folder))
     return study

@@ -164,8 +164,8 @@ def _take_up(spec: Spec, folder: Path) -> Study:
     if not (folder / "study.yaml").exists():
         return Study.create(spec, folder)
     study = Study.open(folder)
-    of_training = [each.model_copy(update={"landscape": None}).freeze() for each in (study.spec, spec)]
-    if of_training[0] != of_training[1]:  # what a landscape says of itself can be corrected afterwards
+    of_training = [each.model_copy(update={"landscape": None}) for each in (spec, study.spec)]
+    if not of_training[0].same_study(of_training[1]):  # what a landscape says of itself can be corrected afterwards
         study.close()
         raise InputError("holds another study: choose another folder with --study", file=str(folder))
     return study

@@ -44,7 +44,8 @@ class Retraining:
                 until = parts[len(proposed) + 1][0] if len(proposed) + 1 < len(parts) else self._horizon
                 origin = f"schedule of proposal {record.id} from step {start}"
                 resume, meta = None if before is None else before.id, FrozenMap({RETRAINS: record.id})
-                return Proposal(config, until, resume, f"schedule of {record.id}", origin, meta)
+                member = f"schedule of {record.id}"
+                return Proposal(config, until, resume, member, origin, meta, informed=True)
             if before.result is None:
                 answer = Wait()
         return answer

@@ -64,7 +64,8 @@ class ASHA(BaseOptimizer[ASHAOptions]):
             parent = self._promotable(rung)
             if parent is not None:
                 meta, origin = FrozenMap(rung=rung + 1), f"promoted to rung {rung + 1}"
-                return Proposal(parent.proposal.config, self.steps[rung + 1], parent.id, origin=origin, meta=meta)
+                config, until = parent.proposal.config, self.steps[rung + 1]
+                return Proposal(config, until, parent.id, origin=origin, meta=meta, informed=True)
         if self._started < len(self.problem.initial):
             config, origin = self.problem.initial[self._started], "default" if self._started == 0 else "warm start"
         else:

@@ -169,11 +169,17 @@ class BaseOptimizer(ABC, Generic[O]):
         partial: proposes segments that end before the horizon (rungs, generations); such optimizers place the initial
             configurations themselves and cannot be combined with `stop`.
         population_based: a proposal may resume another run's checkpoint (exploit): racing over seeds is impossible.
+        learns: new configurations are meant to come from observed scores, after a start-up. Such an optimizer sets
+            `Proposal.informed` where they do.
+        lag_free: how many proposals are in flight does not change what is proposed, or only what a generation knows
+            of itself: there is nothing to gain by waiting for scores.
     """
 
     Options: ClassVar[type[Any]] = NoOptions
     multi_objective: ClassVar[bool] = False
     partial: ClassVar[bool] = False
+    learns: ClassVar[bool] = False
+    lag_free: ClassVar[bool] = False
     population_based: bool = False  # of an instance where it depends on the options
 
     def __init__(self, problem: Problem, options: O) -> None:
@@ -216,9 +222,18 @@ class BaseOptimizer(ABC, Generic[O]):
             return None
         return self._propose(self.problem.initial[number], "default" if number == 0 else "warm start")
 
-    def _propose(self, config: Config, origin: str, meta: Mapping[str, Any] | None = None) -> Proposal:
+    def modelled(self, proposed: int, scored: int) -> bool:
+        """Whether a model of full-length runs makes proposal number `proposed`, with so many scores known.
+
+        For counting without asking the model, which may be dear.
+        """
+        return False
+
+    def _propose(
+        self, config: Config, origin: str, meta: Mapping[str, Any] | None = None, *, informed: bool = False
+    ) -> Proposal:
         """A full-length run of `config` from scratch."""
-        return Proposal(config, self.problem.horizon, origin=origin, meta=FrozenMap(meta or {}))
+        return Proposal(config, self.problem.horizon, origin=origin, meta=FrozenMap(meta or {}), informed=informed)
 
     @abstractmethod
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:

@@ -1,8 +1,9 @@
 """BOHB: the brackets of Hyperband, started with configurations from a tree-structured Parzen estimator.
 
-The model is that of `tpe`, made of the longest runs of which `startup` are scored: scores of different lengths are
-never compared. The other part of the new configurations is random, which keeps Hyperband's guarantee. Promotions
-continue from checkpoints, and count for the model of each length they reached.
+The model is that of `tpe`, made of the longest runs of which `startup` are scored (10, at most a quarter of the budget,
+so that small studies have a model too): scores of different lengths are never compared. The other part of the new
+configurations is random, which keeps Hyperband's guarantee. Promotions continue from checkpoints, and count for the
+model of each length they reached.
 
     eta 2, 3 rungs, horizon 100   10 runs scored at 25:    new configurations from the model of the runs to 25
                                   10 runs scored at 50:    ... of the runs to 50
@@ -19,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from autorl.optimizers._startup import startup_size
 from autorl.optimizers.base import Problem, option
 from autorl.optimizers.hyperband import Hyperband, HyperbandOptions
 from autorl.optimizers.optuna_ import TPE, TPEOptions
@@ -30,7 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BOHBOptions(HyperbandOptions):
-    startup: int = option(10, "runs scored at one length before the model of that length is used", minimum=1)
+    startup: int | None = option(
+        None,
+        "runs scored at one length before the model of that length is used; null: 10, at most a quarter of the budget",
+        minimum=1,
+    )
     candidates: int = option(24, "samples from the good configurations' density, of which the best is taken", minimum=1)
     random_fraction: float = option(0.2, "part of the new configurations drawn at random", minimum=0.0, maximum=1.0)
 
@@ -39,22 +45,25 @@ class BOHB(Hyperband[BOHBOptions]):
     """Hyperband's brackets, started with configurations from a TPE of the longest runs scored."""
 
     Options = BOHBOptions
+    learns = True
 
     def __init__(self, problem: Problem, options: BOHBOptions) -> None:
         super().__init__(problem, options)
         self._ended = dict.fromkeys(self.steps, 0)  # runs with an outcome, by length
         proposed: set[Config] = set()  # at any length: nothing is started twice
-        self._models = {step: TPE(problem, TPEOptions(1, options.candidates)) for step in self.steps}
+        self._startup = startup_size(options.startup, problem.budget)
+        at_once = TPEOptions(startup=1, candidates=options.candidates)
+        self._models = {step: TPE(problem, at_once) for step in self.steps}
         for model in self._models.values():
             model._proposed = proposed
 
-    def _draw(self, rng: np.random.Generator) -> tuple[Config, str]:
-        ready = [step for step, ended in self._ended.items() if ended >= self.options.startup]
+    def _draw(self, rng: np.random.Generator) -> tuple[Config, str, bool]:
+        ready = [step for step, ended in self._ended.items() if ended >= self._startup]
         if not ready or rng.random() < self.options.random_fraction:
             return super()._draw(rng)
         step = max(ready)
         proposal = self._models[step]._ask(rng)
-        return proposal.config, f"{proposal.origin}, of runs to step {step}"
+        return proposal.config, f"{proposal.origin}, of runs to step {step}", proposal.informed
 
     def _observe(self, event: Event) -> None:
         proposal = event.proposal if isinstance(event, Proposed) else self.history[event.proposal].proposal

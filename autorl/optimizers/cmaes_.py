@@ -13,6 +13,7 @@ one starts elsewhere with twice the population (Auger and Hansen 2005).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +32,16 @@ REDRAWS = 20  # points that break a rule of the space before one is repaired
 @dataclass(frozen=True)
 class CMAESOptions:
     sigma: float = option(0.25, "initial step size, in units of each hyperparameter's range", minimum=1e-6, maximum=1.0)
-    population_size: int | None = option(None, "points per update; null: 4 + 3 ln(hyperparameters)", minimum=4)
+    population_size: int | None = option(
+        None, "points per update; null: 4 + 3 ln(hyperparameters), at most a quarter of the budget", minimum=4
+    )
 
 
 class CMAES(BaseOptimizer[CMAESOptions]):
     """CMA-ES around the default configuration; categorical hyperparameters by bins of the unit interval."""
 
     Options = CMAESOptions
+    learns = True
 
     def __init__(self, problem: Problem, options: CMAESOptions) -> None:
         require("cmaes", "cmaes", "bo")
@@ -51,7 +55,17 @@ class CMAES(BaseOptimizer[CMAESOptions]):
         self._told: set[ProposalId] = set()
         start = np.full(self._dimension, 0.5)
         start[: len(self._searched)] = self._template[self._searched]
-        self._cma = self._started(start, options.population_size)
+        self._cma = self._started(start, self.population_size)
+
+    @property
+    def population_size(self) -> int:
+        """Points per update of the first run."""
+        usual = 4 + int(3 * math.log(self._dimension))
+        return self.options.population_size or int(max(4, min(usual, self.problem.budget / 4)))
+
+    def modelled(self, proposed: int, scored: int) -> bool:
+        """Whether the distribution was updated; the initial configurations are none of its points."""
+        return scored - len(self.problem.initial) >= self.population_size
 
     def _started(self, mean: NDArray[np.float64], population_size: int | None) -> Any:
         from cmaes import CMA
@@ -70,7 +84,7 @@ class CMAES(BaseOptimizer[CMAESOptions]):
         else:
             config = space.decode(vector, rng)
         meta = {"run": self._run, "point": [float(coordinate) for coordinate in point]}
-        return self._propose(config, "cmaes", meta)
+        return self._propose(config, "cmaes", meta, informed=bool(self._told))
 
     def _vector(self, point: NDArray[np.float64]) -> NDArray[np.float64]:
         """A point (n searched,) as a vector over all hyperparameters (n,)."""

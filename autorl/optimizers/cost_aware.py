@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autorl.optimizers import _pb2_gp as gp
+from autorl.optimizers._startup import counts_option, startup_option, startup_over, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
 from autorl.optimizers.hyperband import EARLY, may_go_on
 from autorl.types import Config, Event, Failed, InputError, Proposal, ProposalId, Proposed, Scored
@@ -42,6 +43,7 @@ Array = NDArray[np.float64]
 SQRT_2PI = math.sqrt(2 * math.pi)
 MOST = 256  # observations a model is conditioned on: the front and the latest
 FITTED = 96  # of the latest, those its parameters are fitted to
+FEWEST = 2  # scores a process is fitted to
 NEARBY = 0.75  # part of the neighbours whose length is at most one step from that of the run they are neighbours of
 
 
@@ -49,7 +51,8 @@ NEARBY = 0.75  # part of the neighbours whose length is at most one step from th
 class CostAwareOptions:
     lengths: int = option(5, "lengths of a run, evenly spaced on the logarithm", minimum=1)
     shortest: float = option(EARLY, "the shortest length, in horizons", minimum=0.001, maximum=1.0)
-    startup: int = option(10, "configurations scored before the models are used", minimum=2)
+    startup: int | None = startup_option(minimum=FEWEST)
+    startup_counts: str = counts_option()
     candidates: int = option(128, "neighbours of the front, of which one is taken", minimum=1)
     radius: float = option(0.2, "of a neighbourhood, in units of a hyperparameter's range", minimum=0.01, maximum=1.0)
     refit: int = option(8, "scores between two fits of the models' parameters, at first", minimum=1)
@@ -71,12 +74,14 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
     Options = CostAwareOptions
     multi_objective = True
     partial = True
+    learns = True
 
     def __init__(self, problem: Problem, options: CostAwareOptions) -> None:
         if problem.n_objectives > 2:
             raise InputError(f"cost_aware has a score and a cost, got {problem.n_objectives}", key="objective")
         super().__init__(problem, options)
         self.steps = _lengths(problem.horizon, options.lengths, options.shortest)
+        self._startup = startup_size(options.startup, problem.budget, FEWEST)
         self._encoding = Encoding(problem.space)
         self._front: list[ProposalId] = []  # feasible runs that no run of at most their cost beats, in any order
         self._kept: dict[ProposalId, None] = {}
@@ -94,14 +99,16 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         started = len(self._started)
         if started < len(initial):
             return Proposal(initial[started], self.problem.horizon, origin="warm start" if started else "default")
-        if len(self._ended) < self.options.startup or not self._front:
+        over = startup_over(self.options.startup_counts, self._startup, started, len(self._ended), FEWEST)
+        if not over or not self._front:
             return Proposal(space.sample(rng), self.steps[started % len(self.steps)], origin="random")
         candidates = [*self._neighbours(rng), *self._continuations()]
         if not candidates:
             until = self.steps[int(rng.integers(len(self.steps)))]
-            return Proposal(space.sample(rng), until, origin="random: every neighbour was proposed before")
+            origin = "random: every neighbour was proposed before"
+            return Proposal(space.sample(rng), until, origin=origin, informed=True)
         chosen = candidates[int(np.argmax(self._promise(candidates, rng)))]
-        return Proposal(chosen.config, chosen.until, chosen.parent, origin=chosen.origin)
+        return Proposal(chosen.config, chosen.until, chosen.parent, origin=chosen.origin, informed=True)
 
     def _neighbours(self, rng: np.random.Generator) -> list[Candidate]:
         """Valid configurations near those of the front, at lengths near theirs, that were not proposed before."""
@@ -155,7 +162,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         """The belief about an objective: parameters fitted now and then, conditioned on all of them."""
         ended = len(self._log)
         every = self.options.refit << int(math.log2(max(1, ended / 64)))  # rarer with every doubling
-        count = max(ended // every * every, min(ended, self.options.startup))
+        count = max(ended // every * every, min(ended, self._startup))
         if self._fits.get(objective, (0, ()))[0] != count:
             then = {event.proposal: event for event in self._log[:count]}
             records = [Record(number, self.history[number].proposal, then[number]) for number in list(then)[-FITTED:]]

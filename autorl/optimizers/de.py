@@ -49,6 +49,7 @@ class DE(BaseOptimizer[DEOptions]):
     """Differential evolution, rand/1/bin: differences of members make children, which replace worse members."""
 
     Options = DEOptions
+    learns = True
 
     def __init__(self, problem: Problem, options: DEOptions) -> None:
         super().__init__(problem, options)
@@ -82,7 +83,8 @@ class DE(BaseOptimizer[DEOptions]):
                 break
         else:
             origin = "random: every child was proposed before"
-        return self._propose(config, origin, {"slot": slot, "point": point_of(space, config, drawn)})
+        meta = {"slot": slot, "point": point_of(space, config, drawn)}
+        return self._propose(config, origin, meta, informed=breeding)
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed):

@@ -42,6 +42,7 @@ class DEHB(Hyperband[DEHBOptions]):
     """Hyperband's brackets over differential evolution: one population for every length of run."""
 
     Options = DEHBOptions
+    learns = True
 
     def __init__(self, problem: Problem, options: DEHBOptions) -> None:
         super().__init__(problem, options)
@@ -71,13 +72,13 @@ class DEHB(Hyperband[DEHBOptions]):
         occupant, space = self._members[until].occupant[slot], self.problem.space
         parents = self._parents(bracket)
         if (rung == 0 and self._started < len(self.problem.initial)) or occupant is None or len(parents) < PARENTS:
-            config, origin = self._new_configuration(rng)
+            config, origin, informed = self._new_configuration(rng)
             place = point_of(space, config)
         else:
             config, drawn = self._child(self.history[occupant], parents, until, rng)
-            origin, place = f"child of proposal {occupant}", point_of(space, config, drawn)
+            origin, place, informed = f"child of proposal {occupant}", point_of(space, config, drawn), True
         meta = FrozenMap(bracket=bracket.number, rung=rung, slot=slot, point=place)
-        return Proposal(config, until, origin=origin, meta=meta)
+        return Proposal(config, until, origin=origin, meta=meta, informed=informed)
 
     def _parents(self, bracket: Bracket) -> list[Record]:
         """The best members one length below (in the first rung: of its own), filled up from all populations."""

@@ -28,6 +28,7 @@ class GridSearch(BaseOptimizer[GridOptions]):
 
     Options = GridOptions
     multi_objective = True
+    lag_free = True
 
     def __init__(self, problem: Problem, options: GridOptions) -> None:
         super().__init__(problem, options)

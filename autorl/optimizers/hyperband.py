@@ -150,21 +150,24 @@ class Hyperband(BaseOptimizer[B]):
     def _next_of(self, bracket: Bracket, rng: np.random.Generator) -> Proposal:
         """The next proposal of a bracket's current rung."""
         if bracket.rung == 0:
-            config, origin = self._new_configuration(rng)
-            return Proposal(config, bracket.steps[0], origin=origin, meta=FrozenMap(bracket=bracket.number, rung=0))
+            config, origin, informed = self._new_configuration(rng)
+            meta = FrozenMap(bracket=bracket.number, rung=0)
+            return Proposal(config, bracket.steps[0], origin=origin, meta=meta, informed=informed)
         parent, rung = bracket.awaited[0], bracket.rung
         origin = f"promoted to rung {rung} of bracket {bracket.number}"
         meta = FrozenMap(bracket=bracket.number, rung=rung)
-        return Proposal(self.history[parent].proposal.config, bracket.steps[rung], parent, origin=origin, meta=meta)
+        config, until = self.history[parent].proposal.config, bracket.steps[rung]
+        return Proposal(config, until, parent, origin=origin, meta=meta, informed=True)
 
-    def _new_configuration(self, rng: np.random.Generator) -> tuple[Config, str]:
+    def _new_configuration(self, rng: np.random.Generator) -> tuple[Config, str, bool]:
+        """A configuration that starts from scratch, its origin, and whether scores had a part in it."""
         if self._started < len(self.problem.initial):
-            return self.problem.initial[self._started], "default" if self._started == 0 else "warm start"
+            return self.problem.initial[self._started], "default" if self._started == 0 else "warm start", False
         return self._draw(rng)
 
-    def _draw(self, rng: np.random.Generator) -> tuple[Config, str]:
-        """A new configuration after the initial ones, and its origin."""
-        return self.problem.space.sample(rng), "random"
+    def _draw(self, rng: np.random.Generator) -> tuple[Config, str, bool]:
+        """The same, after the initial ones."""
+        return self.problem.space.sample(rng), "random", False
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed):

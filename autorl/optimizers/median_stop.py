@@ -40,6 +40,7 @@ class _Run:
     rung: int = 0
     scores: dict[int, float] = field(default_factory=dict)
     ready: bool = False  # scored and worth continuing
+    compared: bool = False  # with others, at its latest rung
     ended: bool = False
 
 
@@ -62,7 +63,8 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
                 rung = run.rung + 1
                 config = self.history[run.root].proposal.config
                 meta = FrozenMap(root=run.root, rung=rung)
-                return Proposal(config, self.steps[rung], run.last, origin=f"continue to rung {rung}", meta=meta)
+                origin, informed = f"continue to rung {rung}", run.compared or self.history[run.last].proposal.informed
+                return Proposal(config, self.steps[rung], run.last, origin=origin, meta=meta, informed=informed)
         answer = self.inner.ask(rng)
         if isinstance(answer, Proposal):
             meta = FrozenMap(rung=0, inner=answer.meta)
@@ -100,7 +102,8 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         if run.rung == len(self.steps) - 1 or not scored.resumable or scored.reached < self.steps[run.rung]:
             return True
         others = [peer.scores[run.rung] for peer in self._runs.values() if peer is not run and run.rung in peer.scores]
-        if run.rung < self.options.grace or len(others) < self.options.peers:
+        run.compared = run.rung >= self.options.grace and len(others) >= self.options.peers
+        if not run.compared:
             return False
         return scored.values[0] < median(others)
 

@@ -10,12 +10,14 @@ leaves no trace. What a sampler attached to the draft or the study (NSGA-II: gen
 from __future__ import annotations
 
 import math
+import sys
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from autorl.optimizers._startup import counts_option, startup_option, startup_over, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, require
 from autorl.types import Config, Event, Failed, Proposal, Proposed
 
@@ -33,6 +35,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
     """What the samplers share: the study as a view of the history, drafts, validity, failures."""
 
     multi_objective = True
+    learns = True
     redraws: ClassVar[int] = 5  # after drafts that repeat a proposal or break a rule of the space
     relax: ClassVar[float] = math.inf  # integers with more values are continuous for the sampler
     first_attributes: ClassVar[Mapping[str, Any]] = {}  # of trials that no sampler drafted: the initial configurations
@@ -50,6 +53,10 @@ class OptunaOptimizer(BaseOptimizer[O]):
     def _sampler(self, seed: int) -> BaseSampler:
         """A fresh sampler."""
 
+    def _ready(self) -> bool:
+        """Whether the next proposal is made from the scores known."""
+        return self.modelled(len(self.history), sum(bool(record.values) for record in self.history))
+
     def _sampling(self) -> AbstractContextManager[None]:
         """What surrounds the sampler's work."""
         return nullcontext()
@@ -62,16 +69,19 @@ class OptunaOptimizer(BaseOptimizer[O]):
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         table, space, name = self._synchronized(), self.problem.space, type(self).__name__.lower()
+        informed = self._ready()
+        name = name if informed else f"{name}, start-up"
         for _ in range(1 + self.redraws):
             config, meta = self._draft(table, seed=int(rng.integers(2**31)))
             valid = space.is_valid(config)
             if valid and config not in self._proposed:
-                return self._propose(config, name, meta)
+                return self._propose(config, name, meta, informed=informed)
         repaired = config if valid else space.repair(config, rng)
         if repaired not in self._proposed:
-            return self._propose(repaired, f"{name}, repaired", meta)
+            return self._propose(repaired, f"{name}, repaired", meta, informed=informed)
         # A repeat would be trained on the same seeds and teach nothing.
-        return self._propose(space.sample(rng), f"{name}, at random: its choice was proposed before", meta)
+        origin = f"{name}, at random: its choice was proposed before"
+        return self._propose(space.sample(rng), origin, meta, informed=informed)
 
     def _draft(self, table: TrialTable, seed: int) -> tuple[Config, dict[str, Any]]:
         """A configuration, perhaps invalid, and what the sampler wants remembered with it."""
@@ -156,12 +166,34 @@ def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class TPEOptions:
-    startup: int = option(10, "configurations scored before the model is used", minimum=1)
+class StartupOptions:
+    startup: int | None = startup_option()
+    startup_counts: str = counts_option()
+
+
+S = TypeVar("S", bound=StartupOptions)
+
+
+class StartedOptimizer(OptunaOptimizer[S]):
+    """A sampler that draws at random in its start-up."""
+
+    def modelled(self, proposed: int, scored: int) -> bool:
+        """Whether the start-up is over."""
+        size = startup_size(self.options.startup, self.problem.budget)
+        return startup_over(self.options.startup_counts, size, proposed, scored)
+
+    @property
+    def _trials_needed(self) -> int:
+        """What the sampler is told to wait for: one trial with a score, or for ever."""
+        return 1 if self._ready() else sys.maxsize
+
+
+@dataclass(frozen=True)
+class TPEOptions(StartupOptions):
     candidates: int = option(24, "samples from the good configurations' density, of which the best is taken", minimum=1)
 
 
-class TPE(OptunaOptimizer[TPEOptions]):
+class TPE(StartedOptimizer[TPEOptions]):
     """Tree-structured Parzen estimator, multivariate (Bergstra et al. 2011; Optuna's TPESampler)."""
 
     Options = TPEOptions
@@ -172,7 +204,7 @@ class TPE(OptunaOptimizer[TPEOptions]):
         return samplers.FastTPE(
             known=self._shared(),
             valid=self._valid if self.problem.space.has_constraints else None,
-            n_startup_trials=self.options.startup,
+            n_startup_trials=self._trials_needed,
             n_ei_candidates=self.options.candidates,
             multivariate=True,
             group=self.problem.space.has_conditions,
@@ -196,11 +228,11 @@ class TPE(OptunaOptimizer[TPEOptions]):
 
 
 @dataclass(frozen=True)
-class GPOptions:
-    startup: int = option(10, "configurations scored before the model is used", minimum=1)
+class GPOptions(StartupOptions):
+    pass
 
 
-class GP(OptunaOptimizer[GPOptions]):
+class GP(StartedOptimizer[GPOptions]):
     """Gaussian process with log expected improvement (Optuna's GPSampler); random where conditional.
 
     Proposals in flight are integrated over (qLogEI), which leaves a seventh of the regret of a constant liar (4-d
@@ -219,9 +251,8 @@ class GP(OptunaOptimizer[GPOptions]):
     def _sampler(self, seed: int) -> BaseSampler:
         from autorl.optimizers import _optuna_samplers as samplers
 
-        startup = self.options.startup
         return samplers.FastGP(
-            known=self._shared(), n_startup_trials=startup, warn_independent_sampling=False, seed=seed
+            known=self._shared(), n_startup_trials=self._trials_needed, warn_independent_sampling=False, seed=seed
         )
 
     def _sampling(self) -> AbstractContextManager[None]:
@@ -232,7 +263,9 @@ class GP(OptunaOptimizer[GPOptions]):
 
 @dataclass(frozen=True)
 class NSGA2Options:
-    population_size: int = option(50, "members of a generation", minimum=2)
+    population_size: int | None = option(
+        None, "members of a generation; null: 50, or a quarter of the budget where that is less", minimum=2
+    )
     crossover_prob: float = option(0.9, "probability that a child has two parents", minimum=0.0, maximum=1.0)
     swapping_prob: float = option(
         0.5, "probability that a hyperparameter comes from the other parent", minimum=0.0, maximum=1.0
@@ -245,11 +278,20 @@ class NSGA2(OptunaOptimizer[NSGA2Options]):
     Options = NSGA2Options
     first_attributes: ClassVar[Mapping[str, Any]] = {"NSGAIISampler:generation": 0}
 
+    @property
+    def population_size(self) -> int:
+        """Members of a generation."""
+        return self.options.population_size or int(max(4, min(50, self.problem.budget / 4)))
+
+    def modelled(self, proposed: int, scored: int) -> bool:
+        """Whether the first generation is scored, so that there are parents."""
+        return scored >= self.population_size
+
     def _sampler(self, seed: int) -> BaseSampler:
         from optuna.samplers import NSGAIISampler
 
         return NSGAIISampler(
-            population_size=self.options.population_size,
+            population_size=self.population_size,
             crossover_prob=self.options.crossover_prob,
             swapping_prob=self.options.swapping_prob,
             seed=seed,

@@ -108,6 +108,8 @@ class Population(BaseOptimizer[O]):
 
     partial = True
     population_based = True
+    learns = True
+    lag_free = True
 
     def __init__(self, problem: Problem, options: O) -> None:
         super().__init__(problem, options)
@@ -184,8 +186,9 @@ class Population(BaseOptimizer[O]):
             return Proposal(self.problem.space.sample(rng), until, None, str(member), "random: nobody survived", meta)
         copy = self._select(own, known, ranked, generation, rng)
         if copy is None:
-            provisional = own.proposal.provisional
-            return Proposal(own.proposal.config, until, own.id, str(member), "continue", meta, provisional)
+            before = own.proposal
+            flags = {"provisional": before.provisional, "informed": before.informed}
+            return Proposal(before.config, until, own.id, str(member), "continue", meta, **flags)
         donor = copy.donor
         if copy.explore:
             config, facts = self._explore(donor, generation, rng)
@@ -193,7 +196,8 @@ class Population(BaseOptimizer[O]):
         else:
             config, why = self._mixed(copy, rng), "migrate from"
         origin = f"{why} member {donor.proposal.member}, {_changes(donor.proposal.config, config)}"
-        return Proposal(config, until, donor.id, str(member), origin, meta, provisional=self.retrain > 0)
+        provisional = self.retrain > 0
+        return Proposal(config, until, donor.id, str(member), origin, meta, provisional, informed=True)
 
     # -- selection -------------------------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ class Phases(BaseOptimizer[PhasesOptions]):
     Options = PhasesOptions
     partial = True
     population_based = True
+    lag_free = True
 
     def __init__(self, problem: Problem, options: PhasesOptions) -> None:
         fixed = sorted(
@@ -77,7 +78,8 @@ class Phases(BaseOptimizer[PhasesOptions]):
             return Done()  # no agent is left that a phase could begin with
         config = before[0 if full else len(self._phases[phase])].proposal.config
         origin = f"phase {phase + 1} from proposal {best.id}"
-        return Proposal(config, self.ends[phase], best.id, _member(phase), origin, FrozenMap(phase=phase))
+        meta = FrozenMap(phase=phase)
+        return Proposal(config, self.ends[phase], best.id, _member(phase), origin, meta, informed=True)
 
     def _first(self, rng: np.random.Generator) -> Proposal | Done:
         place = len(self._phases[0])

@@ -15,6 +15,7 @@ class RandomSearch(BaseOptimizer[NoOptions]):
     """Configurations drawn uniformly on each hyperparameter's scale, independently of all results."""
 
     multi_objective = True
+    lag_free = True
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         return self._propose(self.problem.space.sample(rng), "random")

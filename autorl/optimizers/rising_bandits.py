@@ -109,6 +109,7 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
 
     Options = RisingBanditsOptions
     partial = True
+    learns = True
 
     def __init__(self, problem: Problem, options: RisingBanditsOptions) -> None:
         super().__init__(problem, options)
@@ -116,6 +117,7 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         self.population_based = any(arm.optimizer.population_based for arm in self._arms)
         self._arm_of: dict[ProposalId, Arm] = {}
         self._placed = 0  # initial configurations proposed
+        self._steered = False  # an arm was at rest when something was proposed: scores chose the arms from then on
 
     def outline(self) -> tuple[str, ...]:
         """The arms, and what their optimizer says."""
@@ -137,7 +139,9 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
             for arm in arms:
                 answers.append(arm.optimizer.ask(rng))
                 if isinstance(answers[-1], Proposal):
-                    return self._whole(arm, answers[-1])
+                    proposal = self._whole(arm, answers[-1])
+                    chosen = self._placed >= len(self.problem.initial) and (self._steered or bool(resting))
+                    return replace(proposal, informed=proposal.informed or chosen)
             if any(isinstance(answer, Wait) for answer in answers):
                 return Wait()
         return Done()
@@ -170,6 +174,7 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
             self._arm_of[event.proposal].observe_outcome(event, record, cost, self.options.window)
             return
         proposal = event.proposal
+        self._steered |= len(self._playing()) < len(self._arms)
         arm = self._arm_of[event.id] = next(arm for arm in self._arms if arm.has(proposal.config))
         arm.spent += self._cost(event.id)
         own = Config({name: value for name, value in proposal.config.items() if name not in arm.fixed})

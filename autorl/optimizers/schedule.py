@@ -33,6 +33,7 @@ class Schedule(BaseOptimizer[ScheduleOptions]):
 
     Options = ScheduleOptions
     partial = True
+    lag_free = True
 
     def __init__(self, problem: Problem, options: ScheduleOptions) -> None:
         super().__init__(problem, options)

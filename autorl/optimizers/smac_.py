@@ -59,6 +59,7 @@ class SMAC(BaseOptimizer[SMACOptions]):
     """Random-forest Bayesian optimization, strong on conditional and mixed spaces (SMAC3)."""
 
     Options = SMACOptions
+    learns = True
 
     def __init__(self, problem: Problem, options: SMACOptions) -> None:
         require("smac", "smac", "smac")
@@ -79,18 +80,24 @@ class SMAC(BaseOptimizer[SMACOptions]):
         searched = [h for h in self.problem.space.hyperparameters.values() if h.type != "constant"]
         return int(max(1, min(10 * len(searched), self.problem.budget / 4)))
 
+    def modelled(self, proposed: int, scored: int) -> bool:
+        """Whether the design is used up and there is a score."""
+        return proposed >= self.startup and scored > 0
+
     def _ask(self, rng: np.random.Generator) -> Proposal:
-        if len(self.history) < self.startup or not any(record.values for record in self.history):
+        if not self.modelled(len(self.history), sum(bool(record.values) for record in self.history)):
             return self._from_design(rng)
         if self._fit is not None and self._place < self._serves(self._fit):
             for place, config in enumerate(self._candidates(self._fit)[self._place :], start=self._place + 1):
                 if config not in self._proposed:
-                    return self._propose(config, "smac", {"place": place})
+                    return self._propose(config, "smac", {"place": place}, informed=True)
         fit = _Fit(len(self.history), int(rng.integers(2**31)), tuple(self.history))
         for place, config in enumerate(self._candidates(fit), start=1):
             if config not in self._proposed:
-                return self._propose(config, "smac, fitted anew", {"place": place, "seed": fit.seed})
-        return self._propose(self.problem.space.sample(rng), "smac, at random: nothing new was found")
+                meta = {"place": place, "seed": fit.seed}
+                return self._propose(config, "smac, fitted anew", meta, informed=True)
+        origin = "smac, at random: nothing new was found"
+        return self._propose(self.problem.space.sample(rng), origin, informed=True)
 
     def _from_design(self, rng: np.random.Generator) -> Proposal:
         space = self.problem.space

@@ -33,6 +33,7 @@ class SobolSearch(BaseOptimizer[SobolOptions]):
 
     Options = SobolOptions
     multi_objective = True
+    lag_free = True
 
     def __init__(self, problem: Problem, options: SobolOptions) -> None:
         super().__init__(problem, options)

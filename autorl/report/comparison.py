@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from autorl import seeds as streams
+from autorl.optimizers.model_share import ModelShare, share_caution, share_dict
 from autorl.report.text import columns, interval_text, number
 from autorl.statistics import Interval, average_ranks, bootstrap_interval
 from autorl.study import Result
@@ -26,6 +27,8 @@ class Row:
     Attributes:
         tests: test score of each study's incumbent, by study seed; studies without a result are missing.
         test: their mean, and `interval`: its 95 % bootstrap interval over studies; None with fewer than two.
+        share: new configurations of all its studies, and who made them; None where one did not record it.
+        learns: whether the optimizer has a model.
         tuning: mean tuning score; rank: mean rank, 1 = best; None where some optimizer has no result.
     """
 
@@ -35,6 +38,8 @@ class Row:
     interval: Interval | None
     tuning: float | None
     rank: float | None
+    share: ModelShare | None
+    learns: bool
 
 
 @dataclass(frozen=True)
@@ -69,11 +74,20 @@ def comparison_text(comparison: Comparison) -> str:
             number(row.test),
             interval_text(row.interval),
             number(row.tuning),
+            _share_text(row),
             " ".join(number(value) for value in row.tests.values()),
         )
         for row in comparison.rows
     ]
-    header = ("optimizer", "average rank", "test", "95 % interval", "tuning", "test score of each study")
+    header = (
+        "optimizer",
+        "average rank",
+        "test",
+        "95 % interval",
+        "tuning",
+        "by the model",
+        "test score of each study",
+    )
     lines = [comparison.objective, "", columns(header, rows), ""]
     return "\n".join([*lines, *(f"  caution: {text}" for text in comparison.caveats)]).rstrip()
 
@@ -90,6 +104,7 @@ def comparison_dict(comparison: Comparison) -> dict[str, Any]:
                 "test": row.test,
                 "interval": None if row.interval is None else {"low": row.interval.low, "high": row.interval.high},
                 "tuning": row.tuning,
+                "new_configurations": None if row.share is None else share_dict(row.share, learns=row.learns),
                 "tests": {str(seed): value for seed, value in row.tests.items()},
             }
             for row in comparison.rows
@@ -116,7 +131,27 @@ def _row(name: str, results: Mapping[int, Result], tests: Mapping[int, float], r
     if len(values) > 1:
         interval = bootstrap_interval(values, "mean", rng=streams.generator(seed, "test", name))
     tuning = float(np.mean([result.tuning for result in results.values()])) if results else None
-    return Row(name, tests, float(values.mean()) if len(values) else None, interval, tuning, rank)
+    test = float(values.mean()) if len(values) else None
+    learns = any(result.learns for result in results.values())
+    return Row(name, tests, test, interval, tuning, rank, _share(results), learns)
+
+
+def _share(results: Mapping[int, Result]) -> ModelShare | None:
+    shares = [result.share for result in results.values() if result.share is not None]
+    if not shares or len(shares) < len(results):
+        return None
+    return ModelShare(
+        sum(share.new for share in shares),
+        sum(share.modelled for share in shares),
+        sum(share.continued for share in shares),
+    )
+
+
+def _share_text(row: Row) -> str:
+    """New configurations by the model, of all; a dash for an optimizer without one."""
+    if row.share is None or not row.learns:
+        return "-"
+    return f"{row.share.modelled} of {row.share.new}"
 
 
 def _caveats(
@@ -125,6 +160,11 @@ def _caveats(
     found = []
     if repeats < FEW_REPEATS:
         found.append(f"{repeats} studies for each optimizer: fewer than {FEW_REPEATS} say little about which is better")
+    for name, by_seed in results.items():
+        share = _share(by_seed)
+        learns = any(result.learns for result in by_seed.values())
+        caution = None if share is None else share_caution(name, share, learns=learns)
+        found += [] if caution is None else [caution]
     for name, values in tests.items():
         if len(results[name]) < repeats:
             found.append(f"{name}: {repeats - len(results[name])} studies ended without a result")

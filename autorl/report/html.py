@@ -8,6 +8,7 @@ from html import escape
 
 import yaml
 
+from autorl.optimizers.model_share import share_text
 from autorl.report.checklist import checklist
 from autorl.report.formats import Candidate, candidates
 from autorl.report.reading import StudyView, plain
@@ -15,6 +16,7 @@ from autorl.report.status import state, warnings
 from autorl.report.svg import Band, step_chart
 from autorl.report.text import front_table, interval_text, number, shorter
 from autorl.study import Result
+from autorl.study.shares import optimizer_learns, study_share
 
 _MOST_ROWS = 1000
 _STYLE = """
@@ -153,9 +155,11 @@ def _proposals(view: StudyView) -> str:
         tuning = number(json.loads(score)[0]) if score and json.loads(score) else "-"
         shown = [_short(values[name]) if name in values else "" for name in names]
         cells.append([proposal, origin, status, tuning, n_seeds or "", until, *shown])
+    share = study_share(view.store.query)
+    counted = "" if share is None else f"<p>{share_text(share, learns=optimizer_learns(view.spec))}</p>"
     header = ["proposal", "origin", "status", "tuning score", "seeds", "until step", *names]
     more = f"<p class=note>{len(rows) - _MOST_ROWS} more are in study.sqlite.</p>" if len(rows) > _MOST_ROWS else ""
-    return f"<h2>Proposals</h2>{_table(header, cells)}{more}"
+    return f"<h2>Proposals</h2>{counted}{_table(header, cells)}{more}"
 
 
 def _failures(view: StudyView) -> str:

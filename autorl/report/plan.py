@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from autorl.optimizers import BaseOptimizer
+from autorl.optimizers import BaseOptimizer, find
+from autorl.optimizers.model_share import ModelShare, model_share, share_caution
 from autorl.report.simulated import Ends, Phase, Tally, candidates
 from autorl.spec import OptimizerSection, Spec
 from autorl.store import Store
@@ -25,6 +26,7 @@ from autorl.study.setup import check, make_optimizer, trainer_loader
 _MODELS = frozenset({"tpe", "gp", "cmaes", "nsga2", "smac"})  # propose full-length runs, at a cost; counts are random's
 _BLIND = frozenset({"random", "sobol", "grid"})  # scores do not change which configurations these propose
 _STOP_OPTIONS = frozenset({"grace", "peers"})
+_STAND_IN = "autorl.optimizers.stand_in:StandIn"
 MOST_SEGMENTS = 20_000
 
 
@@ -49,6 +51,8 @@ class Plan:
         cut: the simulation was stopped after so many segments; the study is larger.
         rungs: steps at which runs are cut; empty without.
         outline, cautions: what the optimizer itself says about its brackets, and what to know about its options.
+        share: new configurations that the optimizer's model would make.
+        learns: whether the optimizer has a model.
         checkpoints: how many outlive the study at most, besides those the optimizer may still resume.
         time: None = unknown.
     """
@@ -63,6 +67,8 @@ class Plan:
     rungs: tuple[int, ...]
     outline: tuple[str, ...]
     cautions: tuple[str, ...]
+    share: ModelShare
+    learns: bool
     checkpoints: int
     workers: int
     time: Estimate | None
@@ -95,6 +101,9 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     ends = Ends(spec, reach)
     blind = spec.optimizer.name in _BLIND
     search = tally.phase()
+    share = model_share(study.driver.lineage.proposals.values())
+    learns = find(spec.optimizer.name).learns
+    caution = None if open_ended else share_caution(spec.optimizer.name, share, learns=learns)
     test = _test_phase(spec, len(rungs) or 1, ends.of_candidates(study.driver.lineage, at_most=exact and blind))
     workers = spec.executor.workers or os.cpu_count() or 1
     steps = search.trained + test.trained
@@ -112,7 +121,10 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
             *(optimizer.cautions() if isinstance(optimizer, BaseOptimizer) else ()),
             *ends.cautions(),
             *tally.cautions(),
+            *([] if caution is None else [caution]),
         ),
+        share=share,
+        learns=learns,
         checkpoints=_kept(spec, test, search),
         workers=workers,
         time=None if open_ended or cut else estimate_time(spec, steps, workers, folder),
@@ -162,8 +174,10 @@ def _light(spec: Spec, open_ended: bool) -> Spec:
     changes: dict[str, object] = {}
     section = spec.optimizer
     if section.name in _MODELS:
-        options = {name: value for name, value in section.options.items() if name in _STOP_OPTIONS}
-        changes["optimizer"] = OptimizerSection(name="random", stop=section.stop, rungs=section.rungs, **options)
+        stopping = {name: value for name, value in section.options.items() if name in _STOP_OPTIONS}
+        own = {name: value for name, value in section.options.items() if name not in _STOP_OPTIONS}
+        options = {"stands_for": section.name, "settings": own, **stopping}
+        changes["optimizer"] = OptimizerSection(name=_STAND_IN, stop=section.stop, rungs=section.rungs, **options)
     if open_ended:
         changes["budget"] = spec.budget.model_copy(update={"hours": None, "configurations": 1})
     return spec.model_copy(update=changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autorl.optimizers.model_share import share_dict, share_text
 from autorl.report.plan import MOST_SEGMENTS, Plan
 from autorl.report.text import columns
 from autorl.spec import Spec
@@ -26,6 +27,7 @@ def _study_rows(spec: Spec) -> list[tuple[str, str]]:
         ("space", f"{len(names)} hyperparameters: {', '.join(names)}"),
         ("optimizer", _optimizer_text(spec)),
         ("objective", ", ".join(f"{one.label}, {one.direction}" for one in spec.objectives())),
+        ("parallelism", f"{spec.parallelism} proposals in flight"),
         ("tuning seeds", f"{list(spec.plan.tuning)}, {_seeds_text(spec)}"),
         ("budget", _budget_text(spec)),
     ]
@@ -37,6 +39,7 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
     points = f"evaluated {len(spec.evaluation_steps)} times, {spec.fidelity.episodes} episodes each"
     rows = [
         ("proposals", "as many as the hours allow" if plan.open_ended else count),
+        *([] if plan.open_ended else [("", share_text(plan.share, learns=plan.learns, about=about))]),
         ("steps of a run", f"{spec.fidelity.steps}, {points}"),
     ]
     if plan.rungs:
@@ -99,6 +102,7 @@ def plan_dict(plan: Plan) -> dict[str, object]:
         "open_ended": plan.open_ended,
         "search": vars(plan.search),
         "test": vars(plan.test),
+        "new_configurations": share_dict(plan.share, learns=plan.learns),
         "environment_steps": None if plan.open_ended else plan.search.steps + plan.test.steps,
         "trained_steps": None if plan.open_ended else plan.search.trained + plan.test.trained,
         "trained_exact": plan.trained_exact,

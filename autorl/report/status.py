@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from autorl.optimizers.model_share import share_dict, share_text
 from autorl.report.reading import Failure, StudyView
 from autorl.report.text import against_default, number, result_dict
 from autorl.spec import Spec
 from autorl.study import Result
 from autorl.study.driver import Driver
+from autorl.study.shares import optimizer_learns, study_share
 
 UNSPENT = (
     "the search ended before its budget was used: by `autorl test` (`autorl resume --runs +N` opens it again), or "
@@ -23,6 +25,7 @@ def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
     driver, best = view.driver, view.driver.ranking.best()
     failures = view.failures()
     result = None if best is None else view.result()
+    share = study_share(view.store.query)
     found = {} if result is None else result_dict(result)
     return {
         "folder": str(view.folder),
@@ -33,6 +36,7 @@ def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
         "state": state(view),
         "driver": view.holder(),
         "proposals": view.counts(),
+        "new_configurations": None if share is None else share_dict(share, learns=optimizer_learns(view.spec)),
         "budget_used": min(1.0, driver.budget_used),
         "tuning_steps": driver.charged_steps,
         "trained_tuning_steps": _trained(view),
@@ -56,6 +60,8 @@ def status_text(view: StudyView, now: float | None = None) -> str:
     """The same as a screen of text."""
     facts = status_dict(view, now)
     counts = ", ".join(f"{count} {kind}" for kind, count in facts["proposals"].items()) or "none yet"
+    if (share := study_share(view.store.query)) is not None and share.new:
+        counts += f"; {share_text(share, learns=optimizer_learns(view.spec))}"
     rows = [
         ("study", f"{facts['name']}: {', '.join(facts['trainers'])} on {facts['environment'] or 'its own task'}"),
         ("state", _state_text(view, facts["state"])),

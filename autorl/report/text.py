@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from autorl.optimizers.model_share import share_dict, share_text
 from autorl.report.reading import plain
 from autorl.statistics.bootstrap import Interval
 from autorl.study import Entry, Estimate, Result
@@ -62,6 +63,7 @@ def result_dict(result: Result) -> dict[str, Any]:
             for point in result.front
         ],
         "proposals": dict(result.counts),
+        "new_configurations": None if result.share is None else share_dict(result.share, learns=result.learns),
         "caveats": [*result.caveats, *against_default(result)],
         "folder": str(result.folder) if result.folder else None,
     }
@@ -196,6 +198,8 @@ def _configuration(result: Result) -> str:
 def _remarks(result: Result) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in result.counts.items())
     lines = [f"  proposals: {counts}"]
+    if result.share is not None:
+        lines[0] += f"; {share_text(result.share, learns=result.learns)}"
     if result.beside:
         values = ", ".join(f"{name} {value:.3g}" for name, value in result.beside.items())
         lines.append(f"  incumbent on test seeds: {values}")

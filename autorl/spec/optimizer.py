@@ -1,15 +1,18 @@
-"""The optimizer a study file describes."""
+"""The optimizer a study file describes, its defaults, and what they were in earlier versions."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 from autorl import optimizers
+from autorl.optimizers.registry import REGISTRY, STOPPING
 from autorl.types import Optimizer
 
 if TYPE_CHECKING:
+    from autorl.space import Space
     from autorl.spec.study_file import Spec
 
 
@@ -31,3 +34,50 @@ def optimizer_of(spec: Spec, changeable: Collection[str]) -> Optimizer:
         initial=[space.config(config) for config in spec.starts],
         **options,
     )
+
+
+MOST_IN_FLIGHT = 8
+LAGS = 8  # in a study's budget: so many times the proposals in flight
+
+
+def default_parallelism(spec: Spec) -> int:
+    """Proposals in flight where the study file does not say: 8, or an eighth of the budget for who learns from scores.
+
+    With p in flight, proposal i knows the scores of those before i - p: a lag of 8 in a study of 16 leaves half of the
+    proposals without any. Optimizers that do not look at scores, and generations that wait for all, have 8.
+    """
+    name = spec.optimizer.name
+    if name in REGISTRY and optimizers.find(name).lag_free and spec.optimizer.stop is None:
+        return MOST_IN_FLIGHT
+    runs = spec.full_runs
+    return MOST_IN_FLIGHT if math.isinf(runs) else min(MOST_IN_FLIGHT, max(1, int(runs / LAGS)))
+
+
+def stored_options(name: str, stop: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a study's optimizer with every default written out, but for those of a user's own optimizer.
+
+    `seed` stays out where it was not given: it is the study's.
+    """
+    if name not in REGISTRY:
+        return dict(given)
+    targets = [name] if stop is None else [name, STOPPING[stop]]
+    fields = [field for target in targets for field in dataclasses.fields(optimizers.find(target).Options)]
+    return {field.name: field.default for field in fields if field.name != "seed"} | dict(given)
+
+
+def earlier_options(name: str, space: Space, given: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` options of a stored study, with those an earlier version left out at what they were worth then.
+
+    A file stored today has all of them, so whatever is missing was stored by a version that did not write defaults.
+    """
+    started = {"startup": 10, "startup_counts": "scored"}
+    searched = [one for one in space.hyperparameters.values() if one.type != "constant"]
+    earlier: dict[str, dict[str, Any]] = {
+        "tpe": started,
+        "gp": started,
+        "cost_aware": started,
+        "bohb": {"startup": 10},
+        "nsga2": {"population_size": 50},
+        "cmaes": {"population_size": 4 + int(3 * math.log(max(2, len(searched))))},
+    }
+    return {**earlier.get(name, {}), **given}

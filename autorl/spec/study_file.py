@@ -43,6 +43,7 @@ from autorl.space import (
 )
 from autorl.space.canonical import jsonable
 from autorl.spec.checks import check_budget, check_evaluations, check_names_and_places, check_racing
+from autorl.spec.optimizer import default_parallelism, earlier_options, stored_options
 from autorl.spec.sections import (
     AlgorithmSection,
     BudgetSection,
@@ -93,6 +94,7 @@ class Spec(Section):
     seeds: SeedsSection = SeedsSection()
     evaluation: EvaluationSection = EvaluationSection()
     parallelism: Count = 8
+    """Proposals in flight: outcome i - parallelism is observed before ask i. `load_spec` sets the default by budget."""
     asynchronous: bool = False
     executor: ExecutorSection = ExecutorSection()
     failures: FailuresSection = FailuresSection()
@@ -104,6 +106,7 @@ class Spec(Section):
     path: str | None = None
     """Folder modules are imported from; default the study file's."""
     _document: Document | None = PrivateAttr(None)
+    _own_parallelism: bool = PrivateAttr(True)  # False where it is the default for the study's budget
 
     @field_validator("objective", mode="before")
     @classmethod
@@ -233,9 +236,23 @@ class Spec(Section):
         for name, section in (self.algorithms or {}).items():
             data["algorithms"][name]["space"] = load_space(section.space, self._folder).to_dict()
         data["seeds"] = {"tuning": list(self.plan.tuning), "test": list(self.plan.test)}
-        data["optimizer"] = {**self.optimizer.model_dump(), **self.optimizer.options}
+        optimizer = self.optimizer
+        given = optimizer.options | ({} if optimizer.rungs is None else {"rungs": optimizer.rungs})
+        named = {"name": optimizer.name, "stop": optimizer.stop, "rungs": optimizer.rungs}
+        data["optimizer"] = {**named, **stored_options(optimizer.name, optimizer.stop, given)}
         kept = {key: value for key, value in data.items() if value is not None}
         return str(yaml.dump(kept, Dumper=Dumper, sort_keys=False))
+
+    def same_study(self, stored: Spec) -> bool:
+        """Whether a stored study is this one, with the defaults of today or those of earlier versions.
+
+        A study keeps the defaults it began with. Where it was started and what runs its segments are no part of it.
+        """
+        mine = self.model_copy(update={"path": stored.path, "executor": stored.executor})
+        before: dict[str, Any] = {"optimizer": OptimizerSection(**_earlier(self))}
+        if not self._own_parallelism:
+            before["parallelism"] = Spec.model_fields["parallelism"].default
+        return stored.freeze() in (mine.freeze(), mine.model_copy(update=before).freeze())
 
 
 def load_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Spec:
@@ -263,6 +280,9 @@ def load_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, An
     spec._document = document
     _check_resolved(spec, document, data)
     spec = _with_starts(spec, document)
+    if "parallelism" not in data:
+        spec = spec.model_copy(update={"parallelism": default_parallelism(spec)})
+        spec._document, spec._own_parallelism = document, False
     try:
         check_budget(spec)
     except InputError as error:
@@ -277,7 +297,14 @@ def thaw(text: str, file: str) -> Spec:
         InputError: the file was changed by hand into something that is no study, or is torn.
     """
     document = parse_document(text, file)
-    return _validated(document.data, document)
+    spec = _validated(document.data, document)
+    return spec.model_copy(update={"optimizer": OptimizerSection(**_earlier(spec))})
+
+
+def _earlier(spec: Spec) -> dict[str, Any]:
+    """The optimizer's section, with what an earlier version left to its defaults at what they were worth then."""
+    section = spec.optimizer
+    return earlier_options(section.name, spec.search_space, section.model_dump(exclude_none=True)) | section.options
 
 
 def parse_override(text: str) -> tuple[str, Any]:

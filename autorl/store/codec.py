@@ -44,8 +44,7 @@ def _plain(value: Any) -> Any:
 
 def proposed_body(event: Proposed) -> dict[str, Any]:
     proposal = event.proposal
-    flags = {"provisional": proposal.provisional, "informed": proposal.informed}
-    return {
+    body = {
         "id": event.id,
         "config": proposal.config,
         "until": proposal.until,
@@ -53,7 +52,9 @@ def proposed_body(event: Proposed) -> dict[str, Any]:
         "member": proposal.member,
         "origin": proposal.origin,
         "meta": proposal.meta,
-    } | {name: True for name, is_set in flags.items() if is_set}
+        "informed": proposal.informed,  # written where it is False too: earlier versions did not record it
+    }
+    return body | ({"provisional": True} if proposal.provisional else {})
 
 
 def read_proposed(body: Mapping[str, Any]) -> Proposed:

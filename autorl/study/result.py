@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autorl import seeds as streams
+from autorl.optimizers.model_share import ModelShare, share_caution
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import FEW_RUNS, Interval, bootstrap_interval, difference_interval
 from autorl.study.beside import beside, proxy_caveat
 from autorl.study.front import Point, read_front
 from autorl.study.limits import limit_caveats
 from autorl.study.overshoot import overshoot_caveats
+from autorl.study.shares import optimizer_learns, search_ended, study_share
 from autorl.types import Config, Incumbent, StudyError, schedule_of
 
 if TYPE_CHECKING:
@@ -91,6 +93,8 @@ class Result:
         folder: the study's folder; None in memory.
         caveats: what a reader must know.
         tuning_seeds: with how many seeds the tuning score was made.
+        share: new configurations and who made them; None where an earlier version did not record it.
+        learns: whether the study's optimizer has a model.
         beside: other metrics of the incumbent on test seeds, for RLHF tasks: gold, proxy, KL, win rate, ...
     """
 
@@ -106,6 +110,8 @@ class Result:
     folder: Path | None
     caveats: tuple[str, ...] = ()
     tuning_seeds: int = 0
+    share: ModelShare | None = None
+    learns: bool = False
     beside: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -165,6 +171,10 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
     by_label = {entry.label: entry for entry in entries}
     difference = _difference(spec, by_label.get("incumbent"), by_label.get("default"))
     metrics = beside(query, spec, incumbent.proposal) if entries else {}
+    share, learns = study_share(query), optimizer_learns(spec)
+    caution = None
+    if share is not None and search_ended(query):
+        caution = share_caution(spec.optimizer.name, share, learns=learns)
     counts: dict[str, int] = dict(query("SELECT status, COUNT(*) FROM proposals GROUP BY status ORDER BY status"))
     return Result(
         objective=_objectives_text(spec),
@@ -179,10 +189,13 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
         folder=folder,
         caveats=(
             *_caveats(spec, entries, metrics),
+            *([] if caution is None else [caution]),
             *limit_caveats(query, spec, incumbent.proposal),
             *overshoot_caveats(query, spec, incumbent.proposal, [entry.proposal for entry in entries]),
         ),
         tuning_seeds=query("SELECT n_seeds FROM proposals WHERE proposal = ?", (incumbent.proposal,))[0][0] or 0,
+        share=share,
+        learns=learns,
         beside=metrics,
     )
 

@@ -1,0 +1,51 @@
+"""What stands in for an optimizer whose model is dear when only its proposals are counted (`--dry-run`).
+
+optimizer:
+  name: autorl.optimizers.stand_in:StandIn
+  stands_for: smac
+  settings: {startup: 8}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from autorl.optimizers.base import BaseOptimizer, Problem, option
+from autorl.optimizers.registry import make
+from autorl.types import Proposal
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class StandInOptions:
+    stands_for: str = option("random", "an optimizer of full-length runs")
+    settings: Mapping[str, Any] | None = option(None, "its options")
+
+
+class StandIn(BaseOptimizer[StandInOptions]):
+    """Random configurations, `informed` where the optimizer it stands for would use its model."""
+
+    Options = StandInOptions
+    multi_objective = True
+
+    def __init__(self, problem: Problem, options: StandInOptions) -> None:
+        super().__init__(problem, options)
+        self._real = make(
+            options.stands_for,
+            problem.space,
+            horizon=problem.horizon,
+            budget=problem.budget,
+            n_objectives=problem.n_objectives,
+            changeable=problem.changeable,
+            initial=problem.initial[1:],
+            **(options.settings or {}),
+        )
+
+    def _ask(self, rng: np.random.Generator) -> Proposal:
+        scored = sum(bool(record.values) for record in self.history)
+        informed = self._real.modelled(len(self.history), scored)
+        return self._propose(self.problem.space.sample(rng), "random", informed=informed)
