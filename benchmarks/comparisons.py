@@ -16,6 +16,8 @@ WITHOUT_MODEL: Mapping[str, str] = {
     "smac": "a Sobol design",
     "cmaes": "random search",
     "de": "random search",
+    "nsga2": "random search",
+    "rising_bandits": "random search",
     "cost_aware": "random search",
     "bohb": "hyperband",
     "dehb": "hyperband",

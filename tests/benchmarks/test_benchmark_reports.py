@@ -10,16 +10,27 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import arlbench_replay
 import cells
 import comparisons
 import optimizers_live as live
 import optimizers_report
+import optimizers_tables
 from cells import Cell, Raw
 from comparisons import Share, Summary, label, ranked
+
+from autorl import optimizers
 
 
 def proposals(*made):
     return [SimpleNamespace(config=config, informed=informed) for config, informed in made]
+
+
+def test_every_optimizer_that_learns_is_named_without_its_model():
+    learning = {name for name in optimizers.names() if optimizers.find(name).learns}
+    originals = {name for name in comparisons.WITHOUT_MODEL if name not in optimizers.names()}
+    assert set(comparisons.WITHOUT_MODEL) - originals == learning
+    assert originals == set(optimizers_tables.ORIGINALS)
 
 
 def test_a_promotion_is_no_new_configuration():
@@ -159,3 +170,59 @@ def test_each_judge_has_a_table_of_its_own():
     assert "| b | - |" in nearest
     assert "| c | 0.80 |" in forest
     assert "| c |" not in nearest
+
+
+# -- ARLBench ----------------------------------------------------------------------------------------------------------
+
+
+def replayed(tasks=6):
+    """A table of results in which one engine never left its start-up."""
+    rng = np.random.default_rng(0)
+    counts = {
+        "random": (0, 32),
+        "tpe": (0, 32),
+        "smac": (24, 32),
+        "SMAC3, forest": (18, 32),
+        "random, 320 runs": (0, 320),
+    }
+    results = []
+    for number in range(tasks):
+        engines = {
+            name: {"judged": rng.random(5).tolist(), "informed": informed, "new": new, "seconds": 60.0}
+            for name, (informed, new) in counts.items()
+        }
+        published = {title: rng.random(5).tolist() for title in arlbench_replay.PUBLISHED.values()}
+        scores = {name: record["judged"] for name, record in engines.items()} | published
+        spent = dict.fromkeys(arlbench_replay.PUBLISHED, 32.0)
+        results.append({
+            "task": f"task {number}", "correlation": 0.8, "spent": spent, "agreement": spent, "engines": engines,
+            "scores": scores | {arlbench_replay.RECORDED: rng.random(5).tolist()},
+        })  # fmt: skip
+    return arlbench_replay.Table(results)
+
+
+def test_arlbench_is_compared_like_for_like_first():
+    text = arlbench_replay.report(replayed())
+    overview, like, random, published = text.split("\n| optimizer |")[1:5]
+    tpe = next(line for line in overview.splitlines() if line.startswith("| tpe"))
+    assert tpe.startswith("| tpe (0 of 32 by the model: random search) | 32 | 0 of 32 |")
+    assert tpe.endswith("| - | - |")
+    assert "| smac | 32 | 24 of 32 |" in overview
+    assert "Like for like, against SMAC3, forest" in overview
+    assert "the 3 comparisons of" in " ".join(overview.split())
+    assert "320 runs" not in like
+    assert "random search on recorded runs" not in like
+    assert {line.split(" | ")[-1].removesuffix(" |") for line in like.splitlines() if line.startswith("| smac")} <= {
+        "above", "**below**", "not told apart",
+    }  # fmt: skip
+    assert "| SMAC3, forest |" in random
+    assert "rank of SMAC" in published
+
+
+def test_arlbench_estimates_from_other_versions_and_takes_up_its_own():
+    table = replayed(2)
+    records = {result["task"]: result["engines"] for result in table.results}
+    text = arlbench_replay.estimate({"old": records, "new": {}}, {}, list(records), ["random", "smac", "gp"])
+    assert text == "6 engines on a task to run: about 4 CPU-minutes, without gp, of which nothing is recorded"
+    text = arlbench_replay.estimate({"new": records}, records, list(records), ["random", "smac"])
+    assert text == "0 engines on a task to run: about 0 CPU-minutes"
