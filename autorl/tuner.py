@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autorl.executors import InProcess
 from autorl.rlhf.task import tasks
 from autorl.seeds import SeedPlan
-from autorl.space import Space, find_space
+from autorl.space import Space, find_space, unknown_key
 from autorl.spec import UNLIMITED, Spec, load_spec, thaw
 from autorl.study import Progress, Result, Study
 from autorl.trainers._shared import AnyChange
+from autorl.trainers._user_code import NO_PRUNING, refuse_pruning
 from autorl.trainers.function import FunctionTrainer
 from autorl.types import (
     AutorlError,
@@ -44,12 +46,14 @@ def tune(
     Args:
         what: a study file; the name of a search space (`population/ppo`; the trainer has the same name); a study as a
             mapping; or a function `f(config, *, seed, until, checkpoint=None, report=None) -> float | dict`, which runs
-            in this process.
+            in this process, one segment at a time. For several at once, name it in a study: as a mapping
+            `{"trainer": "python:module:function", "executor": {"workers": 4}, ...}` it runs in worker processes.
         space: for a function: its search space.
         out: folder that keeps the study; it is taken up again if it holds this study already. None = in memory.
         progress: called after every step with where the study stands.
-        options: `env`, `optimizer`, `runs`, `steps`, `seeds` (a `SeedPlan`), `direction`, `workers`, `seed`; any other
-            is a key of the study file, dots written as double underscores (`fidelity__episodes=8`).
+        options: `env`, `optimizer`, `runs`, `steps`, `seeds` (a `SeedPlan`), `direction`, `workers` (not with a
+            function), `seed`; any other is a key of the study file, dots written as double underscores
+            (`fidelity__episodes=8`).
 
     Raises:
         InputError: something in the study is wrong; StudyError: it ended without a usable result.
@@ -113,6 +117,9 @@ class Trial:
     Attributes:
         start, until: train from step `start` (where `checkpoint` was saved; 0 from scratch) to step `until`.
         checkpoint: what was told as the checkpoint of the trial this one continues; None = from scratch.
+
+    A trial cannot be pruned from inside. With `fidelity` and an optimizer with `stop: median` and `rungs`, a trial is a
+    part of a run, and a run that is below the median is not continued.
     """
 
     id: SegmentId
@@ -122,6 +129,9 @@ class Trial:
     start: int
     until: int
     checkpoint: str | None
+
+    if not TYPE_CHECKING:
+        __getattr__ = refuse_pruning
 
 
 class Waiting(AutorlError):  # noqa: N818 - a state of the search, not a mistake
@@ -135,6 +145,8 @@ class Finished(AutorlError):  # noqa: N818 - a state of the search, not a mistak
 class Tuner:
     """Ask for trials, tell their values; a trial per (proposal, tuning seed). Deterministic in the order of the calls.
 
+    Trials may be trained in other threads or processes, but every method is called from the thread that made the tuner.
+
     Args:
         space: a `Space`, an inline definition or the name of a search space.
         optimizer: its name, or a mapping with `name` and options.
@@ -147,6 +159,7 @@ class Tuner:
 
     Raises:
         InputError: something is wrong with these, or `path` holds another study.
+        StudyError: a method is called from another thread.
     """
 
     def __init__(
@@ -159,6 +172,9 @@ class Tuner:
         fidelity: int | None = None,
         **options: Any,
     ) -> None:
+        keys = {*Spec.model_fields, *inspect.signature(Tuner).parameters} - {"options"}
+        _check_options(options, keys - {"trainer", "algorithms", "executor"})  # the caller trains
+        _check_direction(direction)
         plan = seeds or SeedPlan()
         study = {
             "trainer": "ask-tell",
@@ -184,6 +200,7 @@ class Tuner:
             Waiting: an open trial has to be told first.
             Finished: nothing is left to ask for.
         """
+        self._study.store.check_thread()
         if not self._ready:
             self._ready.extend(self._study.driver.advance())
         if self._ready:
@@ -198,7 +215,7 @@ class Tuner:
         Raises:
             InputError: the trial is not open (never asked for, or told already), or a metric is missing.
         """
-        segment = self._take(trial)
+        segment = self._take(trial)  # the first thing: nothing has changed where another thread is refused
         metrics = dict(value) if isinstance(value, Mapping) else {"value": float(value)}
         missing = [name for name in self._metrics if name not in metrics]
         if missing:
@@ -222,6 +239,8 @@ class Tuner:
             InputError: the trial is not open, or there is no such kind of failure.
         """
         kinds = [status.value for status in Status if status.failed]
+        if kind in ("pruned", "stopped"):
+            raise InputError(NO_PRUNING)
         if kind not in kinds:
             raise InputError(f"unknown kind of failure {kind!r}; known: {', '.join(kinds)}")
         segment = self._take(trial)
@@ -233,6 +252,7 @@ class Tuner:
         Raises:
             StudyError: nothing was scored.
         """
+        self._study.store.check_thread()
         self._study.driver.settle()
         self._study.driver.ended = True
         self._ready.clear()
@@ -247,6 +267,7 @@ class Tuner:
         Raises:
             StudyError: nothing was scored.
         """
+        self._study.store.check_thread()
         self._study.driver.settle()
         if self._study.tests.candidates:
             self._study.tests.advance()
@@ -263,6 +284,7 @@ class Tuner:
         return Trial(segment.id, config, segment.seed, role, segment.start, segment.until, checkpoint)
 
     def _take(self, trial: Trial) -> Segment:
+        self._study.store.check_thread()
         if trial.id not in self._open:
             raise InputError(f"trial {trial.id} is not open: it was told already, or is not of this tuner")
         return self._open.pop(trial.id)
@@ -305,25 +327,49 @@ def _function_study(
     name = f"python:{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
     study = {"trainer": name, "space": _definition(space), "budget": {"runs": 96}, "executor": {"name": "in_process"}}
     trainer = FunctionTrainer(function, {})
-    return load_spec(study, overrides), lambda _: trainer
+    spec = load_spec(study, overrides)
+    executor = spec.executor
+    if executor.name not in (None, "in_process") or (executor.workers or 1) > 1:
+        raise InputError(
+            "a function given to `tune` runs in this process, one segment at a time: leave this out, or give a study "
+            "with `trainer: python:module:function`, which runs in worker processes",
+            key="executor.workers",
+        )
+    return spec, lambda _: trainer
+
+
+_SHORT = {
+    "env": "environment",
+    "runs": "budget.runs",
+    "steps": "fidelity.steps",
+    "direction": "objective.direction",
+    "workers": "executor.workers",
+}
 
 
 def _overrides(options: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments of `tune` as dotted keys of the study file."""
-    short = {
-        "env": "environment",
-        "optimizer": "optimizer",
-        "runs": "budget.runs",
-        "steps": "fidelity.steps",
-        "direction": "objective.direction",
-        "workers": "executor.workers",
-    }
+    _check_options(options, {*Spec.model_fields, *_SHORT})
+    _check_direction(options.get("direction"))
     found: dict[str, Any] = {}
     for name, value in options.items():
         if isinstance(value, SeedPlan):
             value = {"tuning": list(value.tuning), "test": list(value.test)}
-        found[short.get(name, name.replace("__", "."))] = value
+        found[_SHORT.get(name, name.replace("__", "."))] = value
     return found
+
+
+def _check_options(options: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise `InputError` for a keyword argument whose first part is no option and no key of the study file."""
+    for name in options:
+        if name.replace("__", ".").partition(".")[0] not in known:
+            raise InputError(unknown_key(name, known), key=name)
+
+
+def _check_direction(direction: Any) -> None:
+    if isinstance(direction, list | tuple):
+        example = 'objective=[{"metric": "a", "direction": "maximize"}, {"metric": "b", "direction": "minimize"}]'
+        raise InputError(f"one direction is expected; several objectives are {example}", key="direction")
 
 
 def _definition(space: Space | Mapping[str, Any] | str) -> str | dict[str, Any]:

@@ -2,6 +2,7 @@
 
     python benchmarks/arlbench_replay.py --data ../shared/data/arlbench     # everything; writes results/arlbench.md
     python benchmarks/arlbench_replay.py --data DIR --engines random smac --tasks cc_cartpole_ppo
+    python benchmarks/arlbench_replay.py --data DIR --raw raw.json --estimate       # CPU time of what is missing
 
 ARLBench (Becktepe et al. 2024) publishes, for each task, 256 Sobol configurations x 10 seeds x 10 checkpoints, and the
 runs of four optimizers, 5 repeats each, that scored a configuration by its mean over the seeds 0, 1, 2.
@@ -14,15 +15,19 @@ incumbent is taken: the best mean tuning score at full length (PBT: of the last 
 *Both* are judged by the judge: a forest fitted to the mean final score over the seeds 3 to 9, which neither side saw,
 rescaled so that 0 and 1 are the worst and best configuration recorded. Crashes have the penalty of the data set.
 
-*Like for like*: SMAC3 itself, its own loop and design, on the tuning surrogate; and a random search on the real thing,
-which draws recorded configurations, takes the best recorded mean over the tuning seeds, and has it judged by those
-trees of the judge that have not seen it. How well the judge ranks the trials of a published optimizer tells whether the
-published pairs of configuration and score belong together.
+*Like for like*: SMAC3 itself, its own loop, design and defaults, on the tuning surrogate; and a random search on the
+real thing, which draws recorded configurations, takes the best recorded mean over the tuning seeds, and has it judged
+by those trees of the judge that have not seen it. How well the judge ranks the trials of a published optimizer tells
+whether the published pairs of configuration and score belong together.
 
 Budgets are the published ones: 32 full runs of configurations for optimizers of full-length runs; what SMAC+HB spent,
 in full runs, for multi-fidelity ones. Our population-based optimizers are not run: a table does not know what a network
 that was trained with one configuration does with another. Published PBT is listed for completeness: its incumbent is
 judged as if it had been trained with its last configuration throughout.
+
+Every row says how many of the configurations came from its method's model: see `comparisons.py`. The Gaussian processes
+of SMAC3, in our loop and in its own, are run only when they are named. Finished engines are kept in `--raw` by the
+version of the code that ran them.
 """
 
 from __future__ import annotations
@@ -44,7 +49,10 @@ from typing import Any
 
 import numpy as np
 from asking import play
+from cells import code_version
+from comparisons import Share, Summary, count, header, label, model_text, paragraph, ranked, row
 from numpy.typing import NDArray
+from optimizers_tables import Tried, by_smacs_model
 
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
@@ -79,6 +87,8 @@ ENGINES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "SMAC3, Gaussian process": ("smac", {}),
 }
 ORIGINALS = {"SMAC3, forest": "HyperparameterOptimizationFacade", "SMAC3, Gaussian process": "BlackBoxFacade"}
+DEAR = ("smac model=gp", "SMAC3, Gaussian process")  # run only when named
+LIKE = ("SMAC3, forest", "random")  # on the same surrogate with the same budget: what ours are compared with
 PARTIAL = ("successive_halving", "hyperband", "asha", "dehb", "bohb")
 
 
@@ -208,8 +218,12 @@ class Task:
         return [runs.config(int(number)) for number in repeats.first()["config_id"]], float(spent), float(agreement)
 
 
-def search(task: Task, engine: str, repeat: int, runs: float) -> Any:
-    """The incumbent of one of our optimizers after `runs` full-length runs' worth of steps."""
+Search = tuple[Any, dict[str, int]]
+"""The incumbent of a search, and how many of its configurations came from scores."""
+
+
+def search(task: Task, engine: str, repeat: int, runs: float) -> Search:
+    """One of our optimizers with `runs` full-length runs' worth of steps."""
     from autorl.optimizers import make
 
     name, options = ENGINES[engine]
@@ -226,22 +240,23 @@ def search(task: Task, engine: str, repeat: int, runs: float) -> Any:
         found.append((until, value, -len(found), config))
         return value
 
-    play(make(name, task.space, horizon=task.horizon, budget=runs, **options), repeat, objective)
-    return max(found, key=lambda each: each[:3])[3]
+    proposals = play(make(name, task.space, horizon=task.horizon, budget=runs, **options), repeat, objective)
+    return max(found, key=lambda each: each[:3])[3], count(proposals)
 
 
-def original(task: Task, engine: str, repeat: int) -> Any:
-    """The incumbent of SMAC3 itself on the tuning surrogate, in its own loop with its own defaults."""
+def original(task: Task, engine: str, repeat: int) -> Search:
+    """SMAC3 itself on the tuning surrogate, in its own loop with its own defaults."""
     import smac
     from smac import Scenario
 
     from autorl.space.configspace import from_configuration
 
-    tried = list[tuple[float, int, Any]]()
+    tried, proposals = list[tuple[float, int, Any]](), list[Tried]()
 
     def cost(configuration: Any, seed: int = 0) -> float:
         config = from_configuration(task.space, configuration)
         tried.append((task.tuning_score(config, task.horizon), -len(tried), config))
+        proposals.append(Tried(config, by_smacs_model(configuration)))
         return -tried[-1][0]
 
     kind = getattr(smac, ORIGINALS[engine])
@@ -255,7 +270,7 @@ def original(task: Task, engine: str, repeat: int) -> Any:
         )
         intensifier = kind.get_intensifier(scenario, max_config_calls=1)
         kind(scenario, cost, intensifier=intensifier, logging_level=False, overwrite=True).optimize()
-    return max(tried, key=lambda each: each[:2])[2]
+    return max(tried, key=lambda each: each[:2])[2], count(proposals)
 
 
 @dataclass(frozen=True)
@@ -266,35 +281,39 @@ class Cell:
     data: Path
     folder: Path
     engines: tuple[str, ...]
-    done: Mapping[str, Sequence[float]]
+    done: Mapping[str, Mapping[str, Any]]
 
 
 def work(cell: Cell) -> dict[str, Any]:
-    """Judged scores of the incumbents by method: one list over repeats each."""
+    """Judged scores of the incumbents by method (one list over repeats each), and each engine's record for `--raw`."""
     warnings.filterwarnings("ignore", module="sklearn")
     task = Task(cell.task, cell.data, cell.folder)
     scores: dict[str, Sequence[float]] = {RECORDED: task.drawn()}
     spent, agreement = dict[str, float](), dict[str, float]()
-    for method, label in PUBLISHED.items():
+    for method, title in PUBLISHED.items():
         incumbents, spent[method], agreement[method] = task.published(method)
-        scores[label] = [task.judged(config) for config in incumbents]
+        scores[title] = [task.judged(config) for config in incumbents]
+    engines = dict(cell.done)
     for engine in cell.engines:
-        if engine in cell.done:
-            scores[engine] = cell.done[engine]
+        if engine in engines:
             continue
         runs = spent["smac_mf"] if engine in PARTIAL else 320 if "320" in engine else CONFIGURATIONS
         begun = time.process_time()
-        found = (
+        searches = [
             original(task, engine, n) if engine in ORIGINALS else search(task, engine, n, runs) for n in range(REPEATS)
-        )
-        scores[engine] = [task.judged(config) for config in found]
-        print(f"{cell.task}: {engine} {np.mean(scores[engine]):.3f} ({time.process_time() - begun:.0f} s)", flush=True)
+        ]
+        counts = {name: float(np.mean([counted[name] for _, counted in searches])) for name in ("informed", "new")}
+        judged, seconds = [task.judged(config) for config, _ in searches], time.process_time() - begun
+        engines[engine] = {"judged": judged, "seconds": seconds, **counts}
+        print(f"{cell.task}: {engine} {np.mean(judged):.3f} ({seconds:.0f} s)", flush=True)
+    scores |= {engine: record["judged"] for engine, record in engines.items()}
     return {
         "task": cell.task,
         "correlation": task.correlation,
         "spent": spent,
         "agreement": agreement,
-        "scores": {**cell.done, **scores},
+        "scores": scores,
+        "engines": engines,
     }
 
 
@@ -313,6 +332,31 @@ class Table:
     @cached_property
     def scores(self) -> dict[str, NDArray[np.float64]]:
         return {method: np.array([result["scores"][method] for result in self.results]) for method in self.methods}
+
+    @cached_property
+    def shares(self) -> dict[str, Share]:
+        """How many configurations of each engine came from scores, per search."""
+        every = {engine for result in self.results for engine in result["engines"]}
+        records = {
+            engine: [result["engines"][engine] for result in self.results if engine in result["engines"]]
+            for engine in every
+        }
+        return {
+            engine: Share(*(float(np.mean([record[name] for record in those])) for name in ("informed", "new")))
+            for engine, those in records.items()
+        }
+
+    def name(self, method: str) -> str:
+        """The method with what really ran; what was published is named as it was."""
+        return label(method, self.shares[method]) if method in self.shares else method
+
+    def p_values(self, methods: Sequence[str], other: str) -> dict[str, float]:
+        """Wilcoxon's signed-rank test of each method against another over tasks, Holm-corrected over the methods."""
+        from autorl.statistics import holm, wilcoxon
+
+        means = {method: self.scores[method].mean(axis=1) for method in (*methods, other)}
+        raw = [wilcoxon(means[method], means[other]).p_value for method in methods]
+        return dict(zip(methods, holm(raw).tolist(), strict=True)) if raw else {}
 
     def with_engine(self, engine: str) -> Table:
         """The tasks an engine was run on."""
@@ -354,6 +398,7 @@ def report(table: Table) -> str:
             "",
             *overview(table),
             "",
+            *like_for_like(table),
             *pairs(table),
             "",
             *by_task(table),
@@ -382,28 +427,55 @@ def cautions(table: Table) -> list[str]:
         lines.append(f"* Random search scores {mean['random']} on the surrogate and {mean[RECORDED]} on recorded runs.")
     if "random, 320 runs" in mean:
         lines += [
-            f"* Ten times the runs bring random search to {mean['random, 320 runs']}: what limits all of them is less",
-            "  the search than the choice of the incumbent by three noisy seeds.",
+            f"* Ten times the runs bring random search to {mean['random, 320 runs']}: with that many, the choice of",
+            "  the incumbent by three noisy seeds limits more than the search; with 32, both do.",
         ]
     return lines
 
 
 def overview(table: Table) -> list[str]:
     trusted = np.array([result["correlation"] >= 0.5 for result in table.results])
-    ranks, strict = table.ranks(table.methods), table.ranks(table.methods, trusted)
+    taken = [m for m in table.methods if m not in table.shares or ranked(m, table.shares[m])]
+    ranks, strict = table.ranks(taken), table.ranks(taken, trusted)
     multi = np.mean([result["spent"]["smac_mf"] for result in table.results])
     budgets = {label: f"{np.mean([r['spent'][m] for r in table.results]):.1f}" for m, label in PUBLISHED.items()}
     budgets |= {engine: f"{multi:.1f}" for engine in PARTIAL} | {"random, 320 runs": "320"}
-    lines = [
+    lines = paragraph(
         f"The last column: the {int(trusted.sum())} tasks whose judge ranks configurations it has not seen with a",
-        "correlation of 0.5 or more.",
-        "",
-        "| optimizer | full runs | mean score | mean rank | mean rank, trusted judges |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for method in sorted(table.methods, key=lambda method: ranks[method]):
+        "correlation of 0.5 or more. `by the model`: of the configurations a search tried, how many came from scores.",
+        "A method that never left its start-up is named by what it was, and not ranked (-).",
+    )
+    heads = ("optimizer", "full runs", "by the model", "mean score", "mean rank", "mean rank, trusted judges")
+    lines += ["", *header(*heads)]
+    for method in sorted(table.methods, key=lambda method: ranks.get(method, np.inf)):
         spent, mean = budgets.get(method, str(CONFIGURATIONS)), table.scores[method].mean()
-        lines.append(f"| {method} | {spent} | {mean:.3f} | {ranks[method]:.2f} | {strict[method]:.2f} |")
+        model = model_text(method, table.shares[method]) if method in table.shares else "not known"
+        shown = [f"{each[method]:.2f}" if method in each else "-" for each in (ranks, strict)]
+        lines.append(row(table.name(method), spent, model, f"{mean:.3f}", *shown))
+    return lines
+
+
+def like_for_like(table: Table) -> list[str]:
+    """Ours against SMAC3 itself, and everything against random search, on the same surrogate."""
+    others = [other for other in LIKE if other in table.methods]
+    lines = []
+    for other in others:
+        left_out = {other, "random, 320 runs", *(ORIGINALS if other in ORIGINALS else ())}
+        methods = [engine for engine in ENGINES if engine in table.methods and engine not in left_out]
+        p_values = table.p_values(methods, other)
+        lines += paragraph(
+            f"Like for like, against {other} ({table.scores[other].mean():.3f}): both searched the same surrogate with",
+            "the same budget (multi-fidelity methods: what SMAC+HB spent). Difference of scores with its 95 % interval",
+            "over tasks and, within them, repeats: other tasks of this kind, searched again; the judge is taken as it",
+            f"is. `p`: Wilcoxon's signed-rank test over tasks, Holm-corrected over the {len(methods)} comparisons of",
+            "this table.",
+        )
+        lines += ["", *header("optimizer", "score", "difference", "95 %", "p, Holm", f"than {other}")]
+        for method in methods:
+            gap = Summary(*table.difference(method, other))
+            score = f"{table.scores[method].mean():.3f}"
+            lines.append(row(table.name(method), score, gap.text(3, "+"), f"{p_values[method]:.3f}", gap.verdict))
+        lines += [""]
     return lines
 
 
@@ -411,8 +483,9 @@ def pairs(table: Table) -> list[str]:
     """Every engine against the published SMAC runs, on the tasks it was run on."""
     theirs = PUBLISHED["smac"]
     lines = [
-        "Against the published SMAC runs: mean rank of the two (ties share), and difference of scores with its 95 %",
-        "interval over tasks and repeats.",
+        "Against the published SMAC runs, which searched the real thing and not the surrogate, so that this favours",
+        "ours: mean rank of the two (ties share), and difference of scores with its 95 % interval over tasks and",
+        "repeats, not corrected for the number of rows.",
         "",
         "| optimizer | tasks | rank | rank of SMAC | score | score of SMAC | difference | interval |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -425,7 +498,7 @@ def pairs(table: Table) -> list[str]:
         cells = [f"{pair[engine]:.2f}", f"{pair[theirs]:.2f}"]
         cells += [f"{on.scores[each].mean():.3f}" for each in (engine, theirs)]
         cells += [f"{mean:+.3f}", f"[{low:+.3f}, {high:+.3f}]"]
-        lines.append(f"| {engine} | {len(on.results)} | {' | '.join(cells)} |")
+        lines.append(f"| {on.name(engine)} | {len(on.results)} | {' | '.join(cells)} |")
     missing = [engine for engine in ENGINES if engine not in table.methods]
     if missing:
         lines += ["", f"Not run on all tasks: {', '.join(missing)}."]
@@ -444,9 +517,9 @@ def by_task(table: Table) -> list[str]:
         PUBLISHED["smac_mf"],
     )
     shown = [method for method in wanted if method in table.methods]
-    lines = [f"| task | judge | {' | '.join(shown)} |", f"| --- |{' --- |' * (len(shown) + 1)}"]
-    for row, result in enumerate(table.results):
-        cells = [f"{table.scores[method][row].mean():.3f}" for method in shown]
+    lines = [f"| task | judge | {' | '.join(map(table.name, shown))} |", f"| --- |{' --- |' * (len(shown) + 1)}"]
+    for number, result in enumerate(table.results):
+        cells = [f"{table.scores[method][number].mean():.3f}" for method in shown]
         lines.append(f"| {result['task']} | {result['correlation']:.2f} | {' | '.join(cells)} |")
     return lines
 
@@ -454,18 +527,24 @@ def by_task(table: Table) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with landscapes/ and optimizer_runs/")
-    parser.add_argument("--engines", nargs="*", choices=list(ENGINES), help="default: all that are registered")
+    parser.add_argument("--engines", nargs="*", choices=list(ENGINES), help=f"default: all but {' and '.join(DEAR)}")
     parser.add_argument("--tasks", nargs="*", help="default: every file in DATA/landscapes")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "arlbench.md")
-    parser.add_argument("--raw", type=Path, help="JSON file of finished engines, read and written: runs are taken up")
+    parser.add_argument("--raw", type=Path, help="JSON file of finished engines: read, and written after each task")
+    parser.add_argument("--estimate", action="store_true", help="only print the CPU time of what is missing")
     given = parser.parse_args(arguments)
     tasks = given.tasks or sorted(path.name.removesuffix(".csv.gz") for path in (given.data / "landscapes").iterdir())
     engines = tuple(given.engines or available())
-    done = json.loads(given.raw.read_text()) if given.raw and given.raw.exists() else {}
+    raw = json.loads(given.raw.read_text()) if given.raw and given.raw.exists() else {}
+    code = code_version("asking", "comparisons", "optimizers_tables", "arlbench_replay")
+    done = raw.setdefault(code, {})
+    print(f"code {code}: {estimate(raw, done, tasks, engines)}", flush=True)
+    if given.estimate:
+        return
     with tempfile.TemporaryDirectory(prefix="arlbench-") as folder:
         cells = [Cell(task, given.data, Path(folder), engines, done.get(task, {})) for task in tasks]
-        results = list(collected(cells, given.workers, lambda result: keep(given.raw, done, result)))
+        results = list(collected(cells, given.workers, lambda result: keep(given.raw, raw, done, result)))
     results.sort(key=lambda result: result["task"])
     text = report(Table(results))
     given.out.write_text(text)
@@ -476,7 +555,22 @@ def available() -> list[str]:
     """The engines whose optimizer is registered and whose packages are installed."""
     from autorl.optimizers import names
 
-    return [engine for engine, (name, _) in ENGINES.items() if name in names()]
+    return [engine for engine, (name, _) in ENGINES.items() if name in names() and engine not in DEAR]
+
+
+def estimate(raw: Mapping[str, Any], done: Mapping[str, Any], tasks: Sequence[str], engines: Sequence[str]) -> str:
+    """CPU time of the engines that are missing, from the median of those that any version of the code has run."""
+    seconds = {
+        engine: [
+            records[engine]["seconds"] for of_code in raw.values() for records in of_code.values() if engine in records
+        ]
+        for engine in engines
+    }
+    missing = [engine for task in tasks for engine in engines if engine not in done.get(task, {})]
+    total = sum(float(np.median(seconds[engine])) for engine in missing if seconds[engine])
+    unknown = sorted({engine for engine in missing if not seconds[engine]})
+    text = f"{len(missing)} engines on a task to run: about {total / 60:.0f} CPU-minutes"
+    return text + (f", without {', '.join(unknown)}, of which nothing is recorded" if unknown else "")
 
 
 def collected(cells: Sequence[Cell], workers: int, note: Callable[[dict[str, Any]], None]) -> Iterable[dict[str, Any]]:
@@ -491,11 +585,10 @@ def collected(cells: Sequence[Cell], workers: int, note: Callable[[dict[str, Any
             yield result
 
 
-def keep(path: Path | None, done: dict[str, Any], result: dict[str, Any]) -> None:
+def keep(path: Path | None, raw: dict[str, Any], done: dict[str, Any], result: dict[str, Any]) -> None:
+    done[result["task"]] = {**done.get(result["task"], {}), **result["engines"]}
     if path is not None:
-        ours = {engine: scores for engine, scores in result["scores"].items() if engine in ENGINES}
-        done[result["task"]] = {**done.get(result["task"], {}), **ours}
-        path.write_text(json.dumps(done))
+        path.write_text(json.dumps(raw))
 
 
 if __name__ == "__main__":

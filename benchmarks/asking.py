@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autorl.types import Proposal
 
 Objective = Callable[[Mapping[str, Any], int, int], float | None]
 """configuration, first step, last step -> a score, larger is better; None when the budget is used up."""
 
 
-def play(optimizer: Any, repeat: int, objective: Objective) -> None:
-    """Ask and tell until the optimizer is done or the budget is; `repeat` seeds every ask."""
+def play(optimizer: Any, repeat: int, objective: Objective) -> list[Proposal]:
+    """Ask and tell until the optimizer is done or the budget is; the scored proposals. `repeat` seeds every ask."""
     from autorl import seeds
     from autorl.types import Done, Proposal, Proposed, Scored
 
@@ -20,8 +23,9 @@ def play(optimizer: Any, repeat: int, objective: Objective) -> None:
         start = 0 if answer.resume_from is None else made[answer.resume_from].until
         value = objective(answer.config, start, answer.until)
         if value is None:
-            return
+            return made
         number = len(made)
         made.append(answer)
         optimizer.observe(Proposed(number, answer))
         optimizer.observe(Scored(number, (value,), reached=answer.until))
+    return made

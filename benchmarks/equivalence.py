@@ -325,7 +325,9 @@ def row(name: str, options: argparse.Namespace, known: dict[tuple[str, int], flo
     percent = [100 * value / (high - low) for value in (interval.low, interval.high)]
     inside = max(map(abs, percent)) <= 100 * MARGIN
     enough = len(ours) == options.seeds and len(theirs) == options.peer_seeds
-    verdict = ("pass" if inside else "FAIL") + ("" if enough else " so far")
+    verdict = f"{'within' if inside else 'NOT within'} +-{MARGIN * (high - low):.0f}{'' if enough else ' so far'}"
+    if interval.low > 0 or interval.high < 0:
+        verdict += ", but told apart"
     return (
         f"{head} {iqm(ours):.1f} | {iqm(theirs):.1f} | {np.std(ours, ddof=1):.0f} / {np.std(theirs, ddof=1):.0f} "
         f"| {iqm(ours) - iqm(theirs):+.1f} [{interval.low:+.1f}, {interval.high:+.1f}] "
@@ -347,7 +349,8 @@ def report(names: list[str], options: argparse.Namespace) -> str:
         f"A run's score is the mean of its evaluations after {EVALUATED_AT} % of the steps, {EPISODES} episodes each, "
         "played by one evaluator in Gymnasium's environments (PPO and A2C: sampled actions; DQN and SAC: the best "
         "ones). IQM over seeds; difference: engine minus SB3 with its 95 % bootstrap interval, in returns and as a "
-        f"share of the task's range ({ranges}). A cell passes when the interval lies within +-{100 * MARGIN:.0f} %.",
+        f"share of the task's range ({ranges}). The margin, +-{100 * MARGIN:.0f} % of that range, stands in every row in returns: "
+        "within it lies the whole interval; told apart are two that differ by less than the margin, but beyond 0.",
         "",
         "| cell | task | seeds, engine / SB3 | IQM, engine | IQM, SB3 | sd over seeds | difference | verdict |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",

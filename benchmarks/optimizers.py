@@ -2,17 +2,20 @@
 
     python benchmarks/optimizers.py --raw raw.json --ray-python /path/to/python     # all; writes results/optimizers.md
     python benchmarks/optimizers.py --parts live --optimizers random pbt pb2 --repeats 3
+    python benchmarks/optimizers.py --raw raw.json --estimate                       # CPU time of what is missing
 
 *live*: studies on the population engine, all with the same counted environment steps, chosen by tuning seeds and judged
 on test seeds: see `optimizers_live.py`. *ray*: pbt and pb2 beside Ray Tune's with the same population, steps, space,
 first generation, tuning seeds and judge: see `ray_pbt.py`; left out without `--ray-python`. *moving*: a task whose
 optimum moves, against the best of a dense grid of fixed configurations. *tables*: searches on shipped landscapes,
-beside Optuna's TPE, SMAC3 and DEHB where they are installed: see `optimizers_tables.py`.
+beside Optuna's TPE, SMAC3 and DEHB where they are installed: see `optimizers_tables.py`; a table for each judge.
 
 The unit is a study (a repeat of one optimizer on one task); its value is the mean test score of its incumbent. Values
 are summarised over repeats by the interquartile mean; intervals are 95 % bootstrap intervals over repeats, those of
-differences paired by repeat, because all optimizers of a repeat share tuning and test seeds. Finished cells are kept
-in `--raw` and taken up again; `--partial` reports on those that are there and names how many are missing.
+differences paired by repeat, because all optimizers of a repeat share tuning and test seeds. Every row says how many
+of the configurations came from its method's model: see `comparisons.py`. Finished cells are kept in `--raw` by the
+version of the code that measured them and taken up again by that version alone; `--partial` reports on those that are
+there and names how many are missing.
 """
 
 from __future__ import annotations
@@ -26,18 +29,21 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import optimizers_live as live
 import optimizers_tables as tables
-from optimizers_report import PARTS, POPULATIONS, RAY, Cell, Raw, report
+from cells import Cell, Raw, code_version, timed
+from optimizers_report import PARTS, POPULATIONS, RAY, report
 
 HERE = Path(__file__).parent
 LIVE = ("random", "tpe", "smac", "de", "cost_aware", "hyperband", "asha", "dehb", "bohb", "pbt", "pb2")
 LIVE_TASKS = ("PPO CartPole-v1", "DQN CartPole-v1", "SAC Pendulum-v1")
 RAY_REPEATS = 5
+MEASURING = ("asking", "comparisons", "optimizers_live", "optimizers_tables", "ray_pbt")  # modules that decide a figure
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -78,7 +84,7 @@ def run(cells: Sequence[Cell], raw: Raw, folders: Mapping[str, str], workers: in
     """Measure what is not in `raw` yet, a cell per process at a time."""
     todo = [cell for cell in cells if cell not in raw and cell.method not in RAY]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        pending = {pool.submit(measure, cell, folders.get(cell.task, "")): cell for cell in todo}
+        pending = {pool.submit(timed, partial(measure, cell, folders.get(cell.task, ""))): cell for cell in todo}
         for number, done in enumerate(as_completed(pending), 1):
             raw.keep(pending[done], done.result())
             print(f"{time.strftime('%H:%M:%S')} {number}/{len(todo)} {pending[done].key}", flush=True)
@@ -87,9 +93,9 @@ def run(cells: Sequence[Cell], raw: Raw, folders: Mapping[str, str], workers: in
 def run_ray(cells: Sequence[Cell], raw: Raw, python: str) -> None:
     """Ray's searches in an interpreter of their own, then their schedules on the test seeds, here.
 
-    What was found is kept beside `raw` (`.ray.jsonl`), so a search is not repeated when judging it was interrupted.
+    What it brought is kept beside `raw` (`.ray.jsonl`), so a search is not repeated when judging it was interrupted.
     """
-    todo = {cell.key: cell for cell in cells if cell not in raw and cell.method in RAY}
+    todo = {f"{raw.code}|{cell.key}": cell for cell in cells if cell not in raw and cell.method in RAY}
     if not todo:
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +115,7 @@ def run_ray(cells: Sequence[Cell], raw: Raw, python: str) -> None:
             while process.poll() is None or todo.keys() & {json.loads(line)["key"] for line in lines(results)}:
                 for found in map(json.loads, lines(results)):
                     if (cell := todo.pop(found["key"], None)) is not None:
-                        raw.keep(cell, live.judge_schedule(live.SHARED[cell.task], cell.repeat, found))
+                        raw.keep(cell, timed(partial(live.judge_schedule, live.SHARED[cell.task], cell.repeat, found)))
                 time.sleep(0.5)
         if process.returncode:
             raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}")
@@ -133,6 +139,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--ray-python", help="an interpreter with Ray Tune, scikit-learn and autorl")
     parser.add_argument("--raw", type=Path, help="JSON file of finished cells: read, and written after each")
     parser.add_argument("--partial", action="store_true", help="only report on what --raw has; cells are named missing")
+    parser.add_argument("--estimate", action="store_true", help="only print the CPU time of the cells that are missing")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "optimizers.md")
     given = parser.parse_args(arguments)
     given.optimizers = list(dict.fromkeys(["random", *given.optimizers]))
@@ -145,12 +152,17 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     given = options(arguments)
     os.environ |= dict.fromkeys(ONE_THREAD, "1")  # of the processes that measure
-    raw, cells = Raw(given.raw), wanted(given)
+    raw, cells = Raw(given.raw, code_version(*MEASURING)), wanted(given)
+    print(
+        f"code {raw.code}: {raw.estimate(cells)}; {len(raw.stale)} cells of other versions are not taken up", flush=True
+    )
+    if given.estimate:
+        return
     if not given.partial:
         run(cells, raw, given.folders, given.workers)
         if "ray" in given.parts and given.ray_python:
             run_ray(cells, raw, given.ray_python)
-    text = report(raw, cells, given.parts, given.folders, bool(given.ray_python))
+    text = report(raw, cells, given.parts, bool(given.ray_python))
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(text, encoding="utf-8")
     print(text)

@@ -8,11 +8,9 @@ environment steps, the same tuning and the same test seeds; another study seed h
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from comparisons import count
 
-TUNING, TESTS = 3, 10  # seeds of a study
+TUNING, TESTS = 2, 6  # seeds of a study: few, so that there are ten studies of each optimizer in an hour
 FIRST_TEST_SEED = 1000
 SCRATCH = (
     "/dev/shm"  # study folders lie in memory where there is such a place: their many small writes are not measured
@@ -66,12 +65,12 @@ SAC = {
         "reward_scale": _float(0.1, 10.0, 1.0, "log"),
     }
 }
-SAC_NOTE = "A reduced budget: half the runs, and no batches above 64."
+SAC_NOTE = "A reduced budget: three quarters of the configurations, short runs, and no batches above 64."
 TASKS: Mapping[str, Task] = {
     "PPO CartPole-v1": Task("population/ppo", "CartPole-v1", "population/ppo-small", 20_480, 16),
     "PPO Acrobot-v1": Task("population/ppo", "Acrobot-v1", "population/ppo-small", 61_440, 16),
     "DQN CartPole-v1": Task("population/dqn", "CartPole-v1", "population/dqn-small", 25_600, 16),
-    "SAC Pendulum-v1": Task("population/sac", "Pendulum-v1", SAC, 5_120, 8, note=SAC_NOTE),
+    "SAC Pendulum-v1": Task("population/sac", "Pendulum-v1", SAC, 4_096, 12, note=SAC_NOTE),
 }
 
 
@@ -113,9 +112,13 @@ def finished(document: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def run_cell(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a study in this process: the scores and the counted steps, as JSON values."""
-    began = time.process_time()
+    """Run a study in this process: the scores, the counted steps and what came from scores, as JSON values."""
+    from autorl.store.codec import read_proposed
+
     with finished(document) as (running, result):
+        proposed = count(
+            read_proposed(event.body).proposal for event in running.store.events() if event.kind == "proposed"
+        )
         ((steps,),) = running.store.query("SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'")
         full = running.store.query(
             "SELECT json_extract(score, '$[0]') FROM proposals WHERE until = ? AND score IS NOT NULL",
@@ -126,13 +129,12 @@ def run_cell(document: Mapping[str, Any]) -> dict[str, Any]:
         "test": list(result.test.seeds.values()),
         "failed": result.test.failed,
         "tuning": result.tuning,
-        "default": math.nan if result.default is None else result.default.test.value,
+        "default": (result.test if result.default is None else result.default.test).value,
         "changes": len(result.incumbent.schedule) - 1,
         "worst": min(score for (score,) in full),
         "steps": steps,
         "proposals": sum(result.counts.values()),
-        "seconds": time.process_time() - began,
-    }
+    } | proposed
 
 
 # -- beside Ray Tune ---------------------------------------------------------------------------------------------------
@@ -222,7 +224,7 @@ def judge_schedule(task: Task, repeat: int, found: Mapping[str, Any]) -> dict[st
     """The winner of a run of Ray: its schedule trained again, from scratch, on the test seeds ours are judged on."""
     schedule = {str(step): config for step, config in found["schedule"]}
     cell = run_cell(study(task, {"name": "schedule", "schedule": schedule}, repeat, budget={"runs": TUNING}))
-    return cell | {name: found[name] for name in ("tuning", "changes", "steps")}
+    return cell | {name: found[name] for name in ("tuning", "changes", "steps")}  # its own proposals are not counted
 
 
 # -- an optimum that moves ---------------------------------------------------------------------------------------------
@@ -253,10 +255,10 @@ def moving_peak(optimizer: str, repeat: int) -> dict[str, Any]:
     played = simulate(factory, task, MANY, lag=8, seed=seed)
     ends = [one for one in played.scored if played.proposals[one.proposal].until == MOVING_STEPS]
     best = max(ends, key=lambda one: (not played.proposals[one.proposal].provisional, one.values[0]))
-    found = task.skill[best.proposal]
+    skill = task.skill[best.proposal]
     axis = np.linspace(0, 1, GRID)
     fixed = max(task.gained(np.array(point), 0, MOVING_STEPS) for point in itertools.product(axis, axis))
-    return {"found": found, "fixed": fixed}
+    return {"found": skill, "fixed": fixed} | count(played.proposals)
 
 
 def moving_valley(optimizer: str, repeat: int) -> dict[str, Any]:
@@ -267,11 +269,16 @@ def moving_valley(optimizer: str, repeat: int) -> dict[str, Any]:
     task = Task("synthetic", "", {"hyperparameters": dict.fromkeys("xyz", UNIT)}, MOVING_STEPS, MEMBERS, kwargs)
     document = study(task, {"name": optimizer}, FIRST_MOVING_SEED + repeat)
     del document["environment"]
-    found = run_cell(document)["test"]
+    cell = run_cell(document)
     trainer, axis, seeds = Synthetic(**kwargs), np.linspace(0, 1, GRID_3D), document["seeds"]["test"]
     grid = (dict(zip("xyz", point, strict=True)) for point in itertools.product(axis.tolist(), repeat=3))
     best = max(
         grid, key=lambda config: trainer.score(config, 0, MOVING_STEPS, MOVING_STEPS)
     )  # noise is the same for all
     fixed = np.mean([trainer.score(best, seed, MOVING_STEPS, MOVING_STEPS) for seed in seeds])
-    return {"found": float(np.mean(found)), "fixed": float(fixed)}
+    return {
+        "found": float(np.mean(cell["test"])),
+        "fixed": float(fixed),
+        "informed": cell["informed"],
+        "new": cell["new"],
+    }

@@ -2,11 +2,13 @@
 
 A configuration's score is its mean over three of the landscape's tuning seeds, which differ between repeats. The
 incumbent is judged by its mean over all test seeds at the last recorded step, as a share of the range of the recorded
-configurations: 0 and 1 are the worst and the best of them. Steps are counted as in a study: promotions continue.
+configurations: 0 and 1 are the worst and the best of them. Steps are counted as in a study: promotions continue, and
+pay what they add.
 
 The originals search the same landscape through their own ask and tell, a configuration at a time, full-length runs but
-for DEHB. What breaks a rule of the space is trained as the nearest valid configuration: none of them knows such rules,
-and SMAC's space is the same as ours only where it can be expressed.
+for DEHB, whose promotions pay what they add as ours do. They keep their own defaults. What breaks a rule of the space
+is trained as the nearest valid configuration, and they are told its score: none of them knows such rules, and SMAC's
+space is the same as ours only where it can be expressed.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ import math
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from asking import Objective, play
+from comparisons import count
 
 from autorl.types import Config
 
@@ -29,7 +33,14 @@ OURS = (
     "random", "sobol", "cmaes", "tpe", "gp", "smac", "de", "cost_aware",
     "successive_halving", "hyperband", "asha", "dehb", "bohb",
 )  # fmt: skip
-ORIGINALS: Mapping[str, str] = {"Optuna TPE": "optuna", "SMAC3": "smac", "DEHB 0.1.2": "dehb"}  # by their package
+ORIGINALS: Mapping[str, str] = {"Optuna TPE": "optuna", "SMAC3": "smac", "DEHB": "dehb"}  # by their package
+OPTUNA_STARTUP = 10  # Optuna's default
+SETTINGS: Mapping[str, str] = {
+    "Optuna TPE": f"Optuna's TPE is multivariate, its first {OPTUNA_STARTUP} configurations are random",
+    "SMAC3": "SMAC3's facade for hyperparameter optimization begins with a Sobol design of at most a quarter of "
+    "the budget",
+    "DEHB": "DEHB has eta 2 and three lengths, as ours",
+}
 ROLES_NEEDED = ("tuning", "test")
 
 
@@ -50,8 +61,21 @@ def landscapes() -> dict[str, str]:
     return found
 
 
+@dataclass(frozen=True)
+class Tried:
+    """A configuration of an original, and whether its model (or its evolution) made it."""
+
+    config: Config
+    informed: bool
+
+
 class Table:
-    """A landscape as a task: its surrogate where that can be trusted, else the nearest recorded configuration."""
+    """A landscape as a task: its surrogate where that can be trusted, else the nearest recorded configuration.
+
+    Attributes:
+        judge: `forest` or `nearest`.
+        correlation: rank correlation of the forest's out-of-bag predictions; None without one.
+    """
 
     def __init__(self, folder: str) -> None:
         from autorl.landscapes import load_landscape
@@ -65,9 +89,10 @@ class Table:
         self.seeds = {role: len(grid.seed_positions(role)) for role in ROLES_NEEDED}
         try:
             self._answer: Any = SurrogateObjective(self.landscape)
-            self.kind = f"surrogate, rank correlation {self._answer.quality.correlation:.2f}"
+            self.judge, self.correlation = "forest", float(self._answer.quality.correlation)
         except InputError:
-            self._answer, self.kind = ReplayObjective(self.landscape), "table"
+            self._answer = ReplayObjective(self.landscape)
+            self.judge, self.correlation = "nearest", None
         recorded = np.nanmean(grid.values[:, grid.seed_positions("test"), -1], axis=1)
         self.low, self.high = float(np.nanmin(recorded)), float(np.nanmax(recorded))
         self.sign = 1.0 if self.landscape.manifest.objective.direction == "maximize" else -1.0
@@ -87,13 +112,13 @@ class Table:
         return share if self.sign > 0 else 1.0 - share
 
 
-@functools.lru_cache(maxsize=2)
+@functools.cache  # a forest takes longer to fit than a search
 def table(folder: str) -> Table:
     return Table(folder)
 
 
 def run_table(folder: str, engine: str, repeat: int) -> dict[str, Any]:
-    """One search: the judged score of its incumbent."""
+    """One search: the judged score of its incumbent, and how many of its configurations came from scores."""
     warnings.filterwarnings("ignore")
     task = table(folder)
     seeds = [int(seed) for seed in np.random.default_rng(repeat).permutation(task.seeds["tuning"])[:TUNING]]
@@ -111,17 +136,18 @@ def run_table(folder: str, engine: str, repeat: int) -> dict[str, Any]:
         return value
 
     search = original(engine) if engine in ORIGINALS else functools.partial(ours, engine)
-    search(task, repeat, objective)
+    proposals = search(task, repeat, objective)
     assert config is not None
-    return {"judged": task.judged(config), "full": best[0] == task.horizon}
+    judged = {"judged": task.judged(config), "judge": task.judge, "correlation": task.correlation}
+    return judged | {"full": best[0] == task.horizon} | count(proposals)
 
 
-def ours(engine: str, task: Table, repeat: int, objective: Objective) -> None:
-    """One of our optimizers."""
+def ours(engine: str, task: Table, repeat: int, objective: Objective) -> list[Any]:
+    """One of our optimizers; its proposals."""
     from autorl import optimizers
 
     options = {"seed": repeat} if engine in ("sobol", "smac") else {}
-    play(optimizers.make(engine, task.space, horizon=task.horizon, budget=RUNS, **options), repeat, objective)
+    return play(optimizers.make(engine, task.space, horizon=task.horizon, budget=RUNS, **options), repeat, objective)
 
 
 def missing() -> dict[str, str]:
@@ -129,29 +155,30 @@ def missing() -> dict[str, str]:
     return {name: package for name, package in ORIGINALS.items() if importlib.util.find_spec(package) is None}
 
 
-def original(engine: str) -> Callable[[Table, int, Objective], None]:
-    return {"Optuna TPE": optuna_tpe, "SMAC3": smac3, "DEHB 0.1.2": dehb}[engine]
+def original(engine: str) -> Callable[[Table, int, Objective], list[Tried]]:
+    return {"Optuna TPE": optuna_tpe, "SMAC3": smac3, "DEHB": dehb}[engine]
 
 
-def optuna_tpe(task: Table, repeat: int, objective: Objective) -> None:
+def optuna_tpe(task: Table, repeat: int, objective: Objective) -> list[Tried]:
     """Optuna's sampler as its manual advises: multivariate, starting from the default configuration."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(
-        direction="maximize", sampler=optuna.samplers.TPESampler(seed=repeat, multivariate=True)
-    )
+    sampler = optuna.samplers.TPESampler(seed=repeat, multivariate=True, n_startup_trials=OPTUNA_STARTUP)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
     first = {
         name: 1.0 - one.default if one.scale == "flipped_log" else one.default for name, one in searched(task).items()
     }
     study.enqueue_trial(first)
-    rng = np.random.default_rng(repeat)
+    rng, tried = np.random.default_rng(repeat), list[Tried]()
     while True:
         trial = study.ask()
         values = {name: suggest(trial, name, one) for name, one in searched(task).items()}
-        value = objective(task.space.repair(values, rng), 0, task.horizon)
+        config = task.space.repair(values, rng)
+        value = objective(config, 0, task.horizon)
         if value is None:
-            return
+            return tried
+        tried.append(Tried(config, trial.number >= OPTUNA_STARTUP))
         study.tell(trial, value)
 
 
@@ -169,7 +196,7 @@ def suggest(trial: Any, name: str, one: Any) -> Any:
     return method(name, one.lower, one.upper, log=one.scale == "log")
 
 
-def smac3(task: Table, repeat: int, objective: Objective) -> None:
+def smac3(task: Table, repeat: int, objective: Objective) -> list[Tried]:
     """SMAC's facade for hyperparameter optimization, its own initial design and defaults, on one core."""
     from pathlib import Path
 
@@ -187,13 +214,21 @@ def smac3(task: Table, repeat: int, objective: Objective) -> None:
             use_default_config=True,
         )
         facade = Facade(scenario, lambda config, seed=0: 0.0, overwrite=True, logging_level=False)
-        rng = np.random.default_rng(repeat)
+        rng, tried = np.random.default_rng(repeat), list[Tried]()
         for _ in range(RUNS):
             info = facade.ask()
-            value = objective(repaired(task, info.config, rng), 0, task.horizon)
+            config = repaired(task, info.config, rng)
+            value = objective(config, 0, task.horizon)
             if value is None:
-                return
+                break
+            tried.append(Tried(config, by_smacs_model(info.config)))
             facade.tell(info, TrialValue(cost=-value), save=False)
+    return tried
+
+
+def by_smacs_model(configuration: Any) -> bool:
+    """Whether SMAC notes that its acquisition function chose it: not its design, nor an interleaved random draw."""
+    return not str(configuration.origin).startswith(("Initial Design", "Random Search"))
 
 
 def repaired(task: Table, configuration: Any, rng: np.random.Generator) -> Config:
@@ -203,8 +238,11 @@ def repaired(task: Table, configuration: Any, rng: np.random.Generator) -> Confi
     return task.space.repair(from_configuration(task.space, configuration), rng)
 
 
-def dehb(task: Table, repeat: int, objective: Objective) -> None:
-    """DEHB with the lengths of ours (eta 2, three of them); it trains from the start at each, and is charged so."""
+def dehb(task: Table, repeat: int, objective: Objective) -> list[Tried]:
+    """DEHB with the lengths of ours (eta 2, three of them); a promotion pays what it adds, as ours does.
+
+    Only the children of its first bracket know no scores: their parents are random members none of which was trained.
+    """
     from loguru import logger
 
     logger.remove()
@@ -221,13 +259,17 @@ def dehb(task: Table, repeat: int, objective: Objective) -> None:
             save_freq="end",
             seed=repeat,
         )
-        rng = np.random.default_rng(repeat)
+        rng, tried, reached = np.random.default_rng(repeat), list[Tried](), dict[Config, int]()
         for job in jobs(optimizer):
-            until = round(float(job["fidelity"]))
-            value = objective(repaired(task, job["config"], rng), 0, until)
+            until, config = round(float(job["fidelity"])), repaired(task, job["config"], rng)
+            start = reached.get(config, 0) if reached.get(config, 0) < until else 0
+            value = objective(config, start, until)
             if value is None:
-                return
-            optimizer.tell(job, {"fitness": -value, "cost": until})
+                break
+            reached[config] = until
+            tried.append(Tried(config, job["bracket_id"] > 0))
+            optimizer.tell(job, {"fitness": -value, "cost": until - start})
+    return tried
 
 
 def jobs(optimizer: Any) -> Iterator[Any]:

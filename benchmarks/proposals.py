@@ -6,9 +6,10 @@
 Each optimizer has a process of its own with one thread. *Time*: nine mixed hyperparameters, without rules, with the
 constraint `batch_size <= n_steps` and with a condition; 500 observations (of random configurations for optimizers of
 full-length runs, of its own for the others), then proposals one by one with eight in flight; the ask and the two events
-it takes are timed together. The time of SMAC is the mean over 16 asks, two fits of its model, that of PB2 the mean over
-64, three generations of 20, each with one fit; of the others it is the median. CPU time is what counts
-on a machine that does other things; wall time is given beside it.
+it takes are timed together. How many of the timed proposals came from scores stands beside their time. The time of SMAC
+is the mean over 16 asks, two fits of its model, that of PB2 the mean over 64, three generations of 20, each with one
+fit; of the others it is the median. CPU time is what counts on a machine that does other things; wall time is given
+beside it.
 
 *Memory*: as many proposals as fit in `--seconds` of CPU, at most 10,000, each scored; growth of the resident set per
 proposal from the second fifth on. What every optimizer keeps is its history, a record per proposal: that is the row
@@ -31,6 +32,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from cells import code_version
 
 HERE = Path(__file__).parent
 HORIZON, IN_FLIGHT, OBSERVATIONS, MANY = 10_000, 8, 500, 10_000
@@ -70,6 +73,7 @@ class Player:
     optimizer: Any
     space: Any
     number: int = 0
+    informed: int = 0
 
     def __post_init__(self) -> None:
         self._waiting: list[tuple[int, Any]] = []
@@ -92,6 +96,7 @@ class Player:
             self._score()
         if isinstance(answer, Done):
             return False
+        self.informed += answer.informed
         self._propose(answer)
         if len(self._waiting) >= IN_FLIGHT:
             self._score()
@@ -143,7 +148,7 @@ def timed(name: str, space: str, asks: int, seconds: float) -> dict[str, float]:
         playing.load(OBSERVATIONS)
     observed = playing.number
     playing.step()  # what is done once: imports, the view of the history
-    cpu, wall = list[float](), list[float]()
+    cpu, wall, made_before = list[float](), list[float](), playing.informed
     while len(cpu) < MEANS.get(name, asks):
         started = time.process_time(), time.perf_counter()
         going = playing.step()
@@ -152,7 +157,8 @@ def timed(name: str, space: str, asks: int, seconds: float) -> dict[str, float]:
         if not going or (len(cpu) >= 8 and time.process_time() > 8 * seconds):
             break
     middle = statistics.mean if name in MEANS else statistics.median
-    return {"cpu": middle(cpu), "wall": middle(wall), "worst": max(cpu), "observed": observed}
+    share = (playing.informed - made_before) / len(cpu)
+    return {"cpu": middle(cpu), "wall": middle(wall), "worst": max(cpu), "observed": observed, "informed": share}
 
 
 def grown(name: str, seconds: float) -> dict[str, float]:
@@ -188,7 +194,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-COLUMNS = ("optimizer", "target", "CPU", "wall", "worst CPU", "constrained, CPU", "conditional, CPU")
+COLUMNS = ("optimizer", "target", "CPU", "wall", "worst CPU", "from scores", "constrained, CPU", "conditional, CPU")
 COLUMNS += ("proposals", "bytes each", "note")
 
 
@@ -225,9 +231,10 @@ class Measurements:
 
     def __post_init__(self) -> None:
         self._done = json.loads(self.path.read_text()) if self.path and self.path.exists() else {}
+        self._code = code_version("proposals")
 
     def __call__(self, what: str, name: str, space: str) -> dict[str, float] | str:
-        key = f"{what} {name} {space}"
+        key = f"{self._code} {what} {name} {space}"  # what other code took is not taken up
         if key not in self._done:
             self._done[key] = measure(what, name, space, self.asks, self.seconds)
             if self.path:
@@ -243,11 +250,11 @@ def rows(names: Sequence[str], measured: Measurements) -> Iterator[str]:
             found = measured("time", name, space)
             if isinstance(found, str):
                 notes.append(found)
-                cells += ["-"] if space != "plain" else ["-", "-", "-"]
+                cells += ["-"] if space != "plain" else ["-", "-", "-", "-"]
                 continue
             cells.append(f"{found['cpu']:.3g}")
             if space == "plain":
-                cells += [f"{found['wall']:.3g}", f"{found['worst']:.3g}"]
+                cells += [f"{found['wall']:.3g}", f"{found['worst']:.3g}", f"{found['informed']:.0%}"]
                 if found["observed"] < OBSERVATIONS:
                     notes.append(f"at {found['observed']:.0f} observations")
         memory = measured("memory", name, "plain")

@@ -19,7 +19,8 @@ configurations, in equal optimizer steps. What a population trains again in the 
 The unit of the first two is a study: another repeat has another study seed, other tuning seeds and other test seeds,
 shared by what is compared. Its value is the mean gold of its incumbent on test seeds; intervals are 95 % bootstrap
 intervals over test seeds, drawn within each repeat, those of differences paired by seed. They say nothing of other
-searches: for that, the rows of the repeats stand beside them. Finished studies are kept in `--raw` and taken up again.
+searches: for that, the rows of the repeats stand beside them. Finished studies are kept in `--raw` by the version of
+the code that ran them and taken up again by that version alone.
 """
 
 from __future__ import annotations
@@ -31,14 +32,17 @@ import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import rlhf_landscape
+from cells import Cell, Raw, code_version, timed
+from comparisons import Share, Summary, label, share
+from comparisons import count as count_informed
 from optimizers_live import FIRST_TEST_SEED, finished
-from optimizers_report import Cell, Raw
 
 HERE = Path(__file__).parent
 TASK: Mapping[str, Any] = {"id": "letters-goldproxy", "kwargs": {"instance": 0, "pairs": 512, "flips": 0.2}}
@@ -99,9 +103,8 @@ def study(cell: Cell, given: argparse.Namespace) -> dict[str, Any]:
 
 def measure(document: Mapping[str, Any]) -> dict[str, Any]:
     """Run a study in this process: scores, and what was counted in its tuning runs, as JSON values."""
-    began = time.process_time()
     with finished(document) as (running, result):
-        counted = count(running.store.query)
+        counted = count(running.store.query) | informed(running.store)
     assert result.test is not None
     return counted | {
         "test": list(result.test.seeds.values()),
@@ -111,8 +114,14 @@ def measure(document: Mapping[str, Any]) -> dict[str, Any]:
         "changes": len(result.incumbent.schedule) - 1,
         "beside": dict(result.beside),
         "config": dict(result.incumbent.config),
-        "seconds": time.process_time() - began,
     }
+
+
+def informed(store: Any) -> dict[str, int]:
+    """How many configurations of a study came from scores."""
+    from autorl.store.codec import read_proposed
+
+    return count_informed(read_proposed(event.body).proposal for event in store.events() if event.kind == "proposed")
 
 
 def count(query: Any) -> dict[str, float]:
@@ -132,12 +141,19 @@ def table(raw: Raw, part: str, cells: Sequence[Cell]) -> list[str]:
     """One line for each study of a part."""
     counted = ["steps", *(["sequences", "completions", "tokens"] if part == "methods" else ["changes"])]
     default = ["default"] if part == "methods" else []  # in a population it may not have been trained to the end
-    heads = ["repeat", "", "test gold", "95 %", "tuning", *default, "KL", "proxy", *counted, "CPU-s"]
+    heads = ["repeat", "", "by the model", "test gold", "95 %, test seeds", "tuning", *default, "KL", "proxy"]
+    heads += [*counted, "CPU-s"]
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for cell in sorted(cells, key=lambda each: each.repeat):
         found = raw.cells[cell.key]
         numbers = found | {"sequences": found["steps"] * SEQUENCES}
-        fields = [str(cell.repeat), cell.method, interval(np.array([found["test"]]).T), f"{found['tuning']:.3f}"]
+        fields = [
+            str(cell.repeat),
+            cell.method,
+            share([found]).text,
+            interval(np.array([found["test"]]).T),
+            f"{found['tuning']:.3f}",
+        ]
         fields += ["the same" if found[name] is None else f"{found[name]:.3f}" for name in default]
         fields += [f"{found['beside']['kl']:.1f}", f"{found['beside']['proxy']:.2f}"]
         fields += [*(f"{numbers[name]:,.0f}" for name in counted), f"{found['seconds']:.0f}"]
@@ -154,23 +170,30 @@ def interval(scores: Any) -> str:
 
 
 def together(raw: Raw, part: str, repeats: Sequence[int]) -> list[str]:
-    """The methods of a part over all repeats, and what the first is above the second."""
+    """The methods of a part over all repeats, and what the first is above the second.
+
+    The intervals are over test seeds alone: they say nothing of other searches, so what the repeats say stands beside.
+    """
     from autorl.statistics import difference_interval
 
     scores = {
         method: np.array([raw.cells[Cell(part, TASK["id"], method, number).key]["test"] for number in repeats]).T
         for method in PARTS[part]
     }
-    lines = ["| | test gold | 95 % |", "| --- | --- | --- |"]
+    lines = ["| | test gold | 95 %, test seeds of these searches |", "| --- | --- | --- |"]
     lines += [f"| {method} | {interval(values)} |" for method, values in scores.items()]
     one, other = scores.values()
     found = difference_interval(one, other, "mean", rng=np.random.default_rng(0), paired=True)
-    ahead = int((one.mean(axis=0) > other.mean(axis=0)).sum())
+    gap = Summary(float(one.mean() - other.mean()), found.low, found.high)
+    by_repeat = one.mean(axis=0) - other.mean(axis=0)
     lines += [
         "",
-        f"{PARTS[part][0]} minus {PARTS[part][1]}: {one.mean() - other.mean():+.3f} [{found.low:+.3f}, "
-        f"{found.high:+.3f}]; ahead in {ahead} of {len(repeats)} repeats.",
+        f"{PARTS[part][0]} minus {PARTS[part][1]}: {gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}] over the",
     ]
+    lines += [
+        f"test seeds of these searches: {gap.verdict}. By repeat: {', '.join(f'{each:+.3f}' for each in by_repeat)};"
+    ]
+    lines += ["what another search would bring is only in the spread of those."]
     return lines
 
 
@@ -183,7 +206,8 @@ def report(raw: Raw, given: argparse.Namespace) -> str:
     ]
     lines += [f"Python {platform.python_version()}, {packages}, {os.cpu_count()} cores."]
     if "methods" in given.parts:
-        lines += ["", f"## PPO on a proxy, DPO on the pairs it was fitted to (tuned by {given.optimizer})", ""]
+        searched = label(given.optimizer, of_part(raw, given, "methods"))
+        lines += ["", f"## PPO on a proxy, DPO on the pairs it was fitted to (tuned by {searched})", ""]
         lines += studies(raw, given, "methods")
     if "pbt" in given.parts:
         lines += ["", "## A population that changes learning rate and beta, and fixed ones (RLOO)", ""]
@@ -192,6 +216,12 @@ def report(raw: Raw, given: argparse.Namespace) -> str:
         lines += ["", f"## Over-optimisation in the landscape {rlhf_landscape.LANDSCAPE}", "", *rlhf_landscape.fits()]
         lines += ["", "## Random search on that landscape", "", *rlhf_landscape.random_search()]
     return "\n".join(lines) + "\n"
+
+
+def of_part(raw: Raw, given: argparse.Namespace, part: str) -> Share:
+    """How many configurations of a part's finished studies came from scores."""
+    cells = [raw.cells[cell.key] for cell in wanted(given) if cell.part == part and cell in raw]
+    return share(cells) if cells else Share(0.0, 0.0)
 
 
 def studies(raw: Raw, given: argparse.Namespace, part: str) -> list[str]:
@@ -230,6 +260,9 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--episodes", type=int, default=256, help="prompts of an evaluation")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--raw", type=Path, help="JSON file of finished studies: read, and written after each")
+    parser.add_argument(
+        "--estimate", action="store_true", help="only print the CPU time of the studies that are missing"
+    )
     parser.add_argument("--partial", action="store_true", help="only report on the whole repeats --raw has")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "rlhf.md")
     return parser.parse_args(arguments)
@@ -238,10 +271,13 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     given = options(arguments)
     os.environ |= {"OMP_NUM_THREADS": "1"}
-    raw = Raw(given.raw)
+    raw = Raw(given.raw, code_version("comparisons", "optimizers_live", "rlhf"))
+    print(f"code {raw.code}: {raw.estimate(wanted(given))}", flush=True)
+    if given.estimate:
+        return
     todo = [cell for cell in wanted(given) if cell not in raw and not given.partial]
     for number, cell in enumerate(todo, 1):
-        raw.keep(cell, measure(study(cell, given)))
+        raw.keep(cell, timed(partial(measure, study(cell, given))))
         print(f"{time.strftime('%H:%M:%S')} {number}/{len(todo)} {cell.key}", flush=True)
     text = report(raw, given)
     given.out.parent.mkdir(parents=True, exist_ok=True)

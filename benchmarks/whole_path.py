@@ -188,7 +188,8 @@ def report(rounds: list[dict[str, Any]], memory: Cost | None, options: argparse.
         "",
         f"Machine: {os.cpu_count()} cores, {machine()}; Python {platform.python_version()}; {packages}.",
         f"`autorl tune`: {options.runs} runs of {STEPS:,} steps of PPO on CartPole-v1, random search, {EVALUATIONS} "
-        f"evaluations of {EPISODES} episodes a run, test phase included; {options.workers} workers; {options.rounds} "
+        f"evaluations of {EPISODES} episodes a run, with a test phase of 1 seed (incumbent and default: 2 runs at "
+        f"most); {options.workers} workers; {options.rounds} "
         f"rounds; load average {options.load:.1f} at the start. Medians (range).",
         "",
         "| what | figure |",

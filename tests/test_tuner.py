@@ -1,8 +1,10 @@
 """The Python front door: `tune`, and the embedded `Tuner`."""
 
+import pickle
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -230,7 +232,7 @@ def test_out_keeps_the_study_and_takes_it_up_again(tmp_path, monkeypatch):
     first = tune(counted, SPACE, **options)
     done = len(calls)
     monkeypatch.chdir(tmp_path)
-    assert tune(counted, SPACE, workers=3, **options) == first, "from another folder, with other workers"
+    assert tune(counted, SPACE, workers=1, **options) == first, "from another folder, with the workers named"
     assert len(calls) == done
     with pytest.raises(InputError, match="holds a study of another file"):
         tune(counted, SPACE, **(options | {"runs": 7}))
@@ -255,6 +257,84 @@ def test_what_is_wrong_is_said():
         tune("nowhere.yaml")
     with pytest.raises(InputError, match="needs an argument 'learning_rate' nobody gives"):
         tune(lambda config, learning_rate: 1.0, SPACE)
+
+
+@pytest.mark.parametrize("option", [{"workers": 2}, {"executor": {"name": "processes"}}, {"executor__workers": 4}])
+def test_a_function_in_this_process_has_one_worker(option):
+    with pytest.raises(InputError, match=r"runs in this process, one segment at a time.*python:module:function"):
+        tune(plain, SPACE, runs=6, **option)
+
+
+@pytest.mark.parametrize("option", ["n_trials", "maximize", "rums"])
+def test_an_unknown_option_is_answered_with_all_options(option):
+    with pytest.raises(InputError) as refused:
+        tune(plain, SPACE, **{option: 3})
+    known = str(refused.value).partition("known keys: ")[2].split(", ")
+    assert {"runs", "direction", "steps", "env", "workers", "optimizer", "seeds", "fidelity"} <= set(known)
+    with pytest.raises(InputError) as refused:
+        Tuner(SPACE, **{option: 3})
+    known = str(refused.value).partition("known keys: ")[2].split(", ")
+    assert {"direction", "fidelity", "optimizer", "seeds", "budget"} <= set(known)
+    assert not {"runs", "workers", "trainer"} & set(known)
+
+
+@pytest.mark.parametrize("call", [Tuner, lambda space, **options: tune(plain, space, **options)])
+def test_several_directions_are_several_objectives(call):
+    with pytest.raises(InputError, match=r"several objectives.*objective=\[\{"):
+        call(SPACE, direction=["maximize", "minimize"])
+
+
+# -- what waits for a later version: one line each ---------------------------------------------------------------------
+
+
+def elsewhere(call):
+    """What `call` raises in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).exception()
+
+
+@pytest.mark.parametrize("folder", [None, "study"])
+def test_a_tuner_belongs_to_its_thread(tmp_path, folder):
+    tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 1), path=folder and tmp_path / folder)
+    trial = tuner.ask()
+    calls = [tuner.ask, lambda: tuner.tell(trial, 1.0), lambda: tuner.fail(trial), tuner.result, tuner.close]
+    for call in [*calls, lambda: next(tuner.test_trials())]:
+        refusal = elsewhere(call)
+        assert isinstance(refusal, StudyError)
+        assert "belongs to the thread that opened it" in str(refusal)
+    tuner.tell(trial, 1.0)  # still open, the search still on
+    assert tuner.ask().id != trial.id
+    tuner.close()
+
+
+def test_trials_cannot_be_pruned_and_the_median_rule_is_named():
+    tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0))
+    trial = tuner.ask()
+    for refused in (
+        lambda: tuner.fail(trial, "pruned"),
+        lambda: trial.should_prune(),
+        lambda: trial.report(1, 0.5),
+    ):
+        with pytest.raises(InputError, match=r"cannot be pruned from inside.*stop: median.*rungs"):
+            refused()
+    assert not hasattr(trial, "should_prune")
+    assert pickle.loads(pickle.dumps(trial)) == trial
+    tuner.tell(trial, 1.0)
+
+
+def test_a_function_cannot_ask_whether_to_prune():
+    def pruning(config, *, seed, until, report):
+        report(1, config["x"])
+        if report.should_prune():
+            return 0.0
+
+    with pytest.raises(StudyError, match=r"cannot be pruned from inside.*stop: median.*`checkpoint`"):
+        tune(pruning, SPACE, runs=12, steps=2, seeds=SeedPlan(1, 1))
+
+
+def test_a_tuple_of_objectives_is_answered_with_the_mapping():
+    with pytest.raises(StudyError, match=r"not a number: \(0\.0, 1\.0\).*return a dict"):
+        tune(lambda config, seed: (0.0, 1.0), SPACE, runs=12, seeds=SeedPlan(1, 1))
 
 
 def test_a_function_that_raises_ends_the_study():

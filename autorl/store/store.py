@@ -5,7 +5,8 @@
     checkpoints/    one folder per saved segment
     logs/           what each segment printed
 
-The driver is the only writer. A `Store` without a folder lives in memory (the embedded `Tuner`).
+The driver is the only writer. A `Store` without a folder lives in memory (the embedded `Tuner`). Only the thread that
+opened a store may use it, as SQLite demands of a connection.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -48,6 +50,7 @@ class Store:
         self.folder = folder
         self.on_append: Callable[[str, Mapping[str, Any]], None] | None = None
         self._connection = connection
+        self._thread = threading.get_ident()
         self._lock = lock
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
@@ -98,13 +101,22 @@ class Store:
         schema.create(connection)
         return cls(connection, None, None)
 
+    def check_thread(self) -> None:
+        """Raise `StudyError` in any other thread than the one that opened the store."""
+        if threading.get_ident() != self._thread:
+            raise StudyError(
+                "a study belongs to the thread that opened it: train in other threads, but call its methods "
+                "(of a Tuner: ask, tell and the rest) from that one"
+            )
+
     def append(self, kind: str, body: Mapping[str, Any]) -> None:
         """Record one event durably, with the tables derived from it, in one transaction.
 
         Raises:
-            StudyError: the disk is full or the folder has become unwritable. Nothing of the event is kept, everything
-                before it is.
+            StudyError: the disk is full or the folder has become unwritable, or this is another thread. Nothing of the
+                event is kept, everything before it is.
         """
+        self.check_thread()
         text = dumps(body)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
@@ -127,6 +139,7 @@ class Store:
         Raises:
             InputError: the log is damaged.
         """
+        self.check_thread()
         try:
             rows = self._connection.execute("SELECT seq, kind, body, time FROM event ORDER BY seq").fetchall()
             bodies = [loads(body) for _, _, body, _ in rows]
@@ -137,6 +150,7 @@ class Store:
 
     def query(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Read-only SQL over the event log and the derived tables."""
+        self.check_thread()
         return self._connection.execute(sql, parameters).fetchall()
 
     @property
@@ -163,6 +177,7 @@ class Store:
         return path.is_relative_to(self.checkpoints)
 
     def close(self) -> None:
+        self.check_thread()
         self._connection.close()
         if self._scratch is not None:
             self._scratch.cleanup()

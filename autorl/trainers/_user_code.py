@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from autorl.trainers._shared import Clock, Diverged, not_finite
-from autorl.types import Checkpoint, Outcome, Report, Segment, Status
+from autorl.types import Checkpoint, InputError, Outcome, Report, Segment, Status
+
+NO_PRUNING = (
+    "a run cannot be pruned from inside its training: let the study cut it with the optimizer's options "
+    "`stop: median` and `rungs`; a function that takes `checkpoint` and `folder` (a Tuner: `tell(..., checkpoint=)`) "
+    "then goes on from the last rung"
+)
+
+
+class NoPruningError(InputError, AttributeError):
+    """A name other tuners prune by; an `AttributeError` too, so that `hasattr` is False."""
+
+
+def refuse_pruning(owner: object, name: str) -> Any:
+    """The `__getattr__` of what stands where other tuners have `should_prune`."""
+    if name in ("report", "should_prune", "prune"):
+        raise NoPruningError(NO_PRUNING)
+    raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
 
 
 class Told:

@@ -11,7 +11,8 @@
 `horizon`      the length the run is meant to have, for schedules
 `checkpoint`   folder a former segment of the run was saved in, or None to train from scratch
 `folder`       folder to save the training state in, or None if nobody needs it (`save_to` is the same)
-`report`       `report(step, value)` or `report(step, {metric: value})`: an evaluation on the way
+`report`       `report(step, value)` or `report(step, {metric: value})`: an evaluation on the way; it returns nothing
+               and cannot end the run: `stop: median` with `rungs` in the study's `optimizer` does, between two calls
 `evaluate_at`  the steps the study wants evaluations at
 `episodes`     evaluation episodes it wants at each
 `role`         "tuning" or "test"
@@ -35,7 +36,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import (
@@ -50,7 +51,7 @@ from autorl.trainers._shared import (
     plain,
     search_folders,
 )
-from autorl.trainers._user_code import Told
+from autorl.trainers._user_code import Told, refuse_pruning
 from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, TrainerSpec
 
 _KEYWORDS = (
@@ -58,6 +59,19 @@ _KEYWORDS = (
     *("evaluate_at", "episodes", "role", "fork", "environment"),
 )
 _OPTIONS = ("metric", "path", "changes", "function")
+
+
+class _Reporter:
+    """What a function is given as `report`."""
+
+    def __init__(self, tell: Callable[[int, Any], None]) -> None:
+        self._tell = tell
+
+    def __call__(self, step: int, value: float | Mapping[str, float] | None) -> None:
+        self._tell(step, value)
+
+    if not TYPE_CHECKING:
+        __getattr__ = refuse_pruning
 
 
 class FunctionTrainer:
@@ -101,7 +115,7 @@ class FunctionTrainer:
         saved = None
         try:
             with module_path(*self.folders), self._folder(segment) as folder:
-                arguments = self._arguments(segment, folder, tell)
+                arguments = self._arguments(segment, folder, _Reporter(tell))
                 value = self.function(plain(segment.config), **arguments)
                 if value is not None:
                     self._final(segment, value, told.reports, tell)
@@ -228,4 +242,5 @@ def _number(name: Any, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"metric {name!r} is not a number: {value!r}") from error
+        several = "; for several metrics return a dict of them by name" if isinstance(value, list | tuple) else ""
+        raise TypeError(f"metric {name!r} is not a number: {value!r}{several}") from error

@@ -5,6 +5,10 @@
 
 Which recorded run answers for a configuration and a seed: see `autorl.landscapes.replay`. What is known of it at a
 step, its failures and its simulated cost: see `autorl.trainers._replay`.
+
+A comparison of optimizers with `nearest` favours search that spreads out: what is proposed near a good configuration is
+answered by the same recorded run, so a model that closes in on the good ones learns nothing there. `surrogate` has no
+such bias.
 """
 
 from __future__ import annotations
