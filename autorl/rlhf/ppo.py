@@ -270,7 +270,7 @@ class PPO:
             log_old = self._log_probabilities(self.policy, tokens, attention, mask, now.temperature)
             log_reference = self._log_probabilities(self.reference, tokens, attention, mask, now.temperature)
             values = self._values(tokens, attention, mask)
-        ended = ((tokens[:, -mask.shape[1] :] == self.tokenizer.eos_token_id) & mask.bool()).any(dim=1)
+        ended = torch.tensor(samples.ended)
         raw = torch.tensor(self.reward(prompts, samples.texts), dtype=torch.float32)
         scores = terms.final_scores(raw, ended, now.missing_eos, now.missing_eos_penalty)
         kl = terms.kl_estimate(log_old, log_reference, now.kl_estimator)

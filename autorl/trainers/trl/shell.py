@@ -105,7 +105,7 @@ class RLHFTrainer:
         by = judge(found)
         if not self.policies:
             return {"pair_accuracy", "pair_margin", "tokens", *(("best_of_16",) if by else ())}
-        known = {*found.signals, *found.probed, "kl", "length", "distinct", "tokens"}
+        known = {*found.signals, *found.probed, "kl", "length", "truncated", "distinct", "tokens"}
         known |= {"win_rate", REFERENCE + by} if by else set()
         if not self.scores:
             there = set(found.check({name: value for name, value in environment.kwargs.items() if name != "instance"}))
