@@ -80,11 +80,12 @@ def pair_measures(policy: Sequence[float], reference: Sequence[float]) -> dict[s
         reference: those of the reference policy, of the same pairs.
 
     Returns:
-        `pair_accuracy`, and `pair_margin`: the mean difference of the implicit rewards in nats.
+        `pair_accuracy`, in which a tie counts half; `pair_margin`, the mean difference of the implicit rewards in nats;
+        `pair_ties`, the share of pairs that tie.
     """
     gains = [ours - theirs for ours, theirs in zip(policy, reference, strict=True)]
     margins = [chosen - rejected for chosen, rejected in zip(gains[::2], gains[1::2], strict=True)]
-    return {"pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]), "pair_margin": _mean(margins)}
+    return _ranking(margins)
 
 
 def reward_measures(
@@ -93,22 +94,22 @@ def reward_measures(
     """What a scalar reward model is worth: ranking of held-out pairs, and the gold of the best of 16 it picks.
 
     Returns:
-        `pair_accuracy`, `pair_margin` (in the model's own unit), and `best_of_16`: the mean report signal of the
-        completion it scores highest among 16 by the reference policy, where the task has a signal to judge by.
+        `pair_accuracy`, `pair_margin` (in the model's own unit), `pair_ties`, and `best_of_16`: the mean report signal
+        of the completion it scores highest among 16 by the reference policy, where the task has a signal to judge by.
     """
     pairs = built.held_out_pairs if role == "tuning" or built.test_pairs is None else built.test_pairs
     scores = rewards(model, tokenizer, [(prompt, text) for prompt, *both in pairs for text in both])
     margins = [chosen - rejected for chosen, rejected in zip(scores[::2], scores[1::2], strict=True)]
     by = judge(built)
-    accuracy = {"pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]), "pair_margin": _mean(margins)}
+    ranking = _ranking(margins)
     if by is None:
-        return accuracy
+        return ranking
     prompts = [prompt for prompt in half(built.held_out, role)[:64] for _ in range(16)]
     drawn = sample(reference, tokenizer, prompts, built.max_completion, seed)
     scored = rewards(model, tokenizer, list(zip(prompts, drawn.texts, strict=True)))
     truth = built.signals[by](prompts, drawn.texts)
     best = [max(range(first, first + 16), key=scored.__getitem__) for first in range(0, len(prompts), 16)]
-    return accuracy | {"best_of_16": _mean([truth[index] for index in best])}
+    return ranking | {"best_of_16": _mean([truth[index] for index in best])}
 
 
 def log_likelihoods(model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256) -> list[float]:
@@ -174,6 +175,15 @@ def judge(about: Built | Task) -> str | None:
 def half(held_out: Sequence[str], role: SeedRole) -> Sequence[str]:
     """The held-out prompts of a seed role."""
     return held_out[0 if role == "tuning" else 1 :: 2]
+
+
+def _ranking(margins: Sequence[float]) -> dict[str, float]:
+    """How pairs are ranked, by what the chosen completion has more than the rejected one."""
+    return {
+        "pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]),
+        "pair_margin": _mean(margins),
+        "pair_ties": _mean([margin == 0.0 for margin in margins]),
+    }
 
 
 def _won(ours: float, theirs: float) -> float:

@@ -159,5 +159,5 @@ def test_pairs_are_ranked_by_the_implicit_reward(models):
     assert found["pair_margin"] == pytest.approx(-swapped["pair_margin"])
     assert found["pair_accuracy"] == 1.0 - swapped["pair_accuracy"]
     ours = pair_likelihoods(first, tokenizer, pairs)
-    assert pair_measures(ours, ours) == {"pair_accuracy": 0.5, "pair_margin": 0.0}
+    assert pair_measures(ours, ours) == {"pair_accuracy": 0.5, "pair_margin": 0.0, "pair_ties": 1.0}
     assert math.isfinite(found["pair_margin"])

@@ -56,6 +56,14 @@ class Live:
         """
         return self.reward.tokens + int(self.trainer.tokens_seen)
 
+    @property
+    def counted(self) -> dict[str, float]:
+        """Metrics of training itself since the run began."""
+        counted = {"tokens": float(self.tokens)}
+        if self.trainer.counts_groups:
+            counted["reward_zero_std"] = self.reward.zero_std
+        return counted
+
     def saved(self) -> Path:
         """The folder of the checkpoint that was written when the segment ended."""
         return Path(self.trainer.args.output_dir) / f"checkpoint-{self.step}"
@@ -102,7 +110,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         assert self.live is not None
         for step in self.watch.due(reached, self.align):
             kind = self.settings.method.data
-            if self.watch.evaluate(self.live.policy, step, kind, self.live.tokens, self.report):
+            if self.watch.evaluate(self.live.policy, step, kind, self.live.counted, self.report):
                 control.should_training_stop = True
 
 
@@ -161,6 +169,7 @@ def _segmented(trainer_class: Any, method: Method, fork: int | None) -> Any:
 
     class Segmented(trainer_class):  # type: ignore[misc]
         tokens_seen = 0
+        counts_groups = method.online
 
         def _send_telemetry(self) -> None:
             """Nothing leaves the machine."""

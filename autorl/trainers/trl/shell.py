@@ -104,12 +104,13 @@ class RLHFTrainer:
         found = find_task(environment)
         by = judge(found)
         if not self.policies:
-            return {"pair_accuracy", "pair_margin", "tokens", *(("best_of_16",) if by else ())}
+            return {"pair_accuracy", "pair_margin", "pair_ties", "tokens", *(("best_of_16",) if by else ())}
         known = {*found.signals, *found.probed, "kl", "length", "truncated", "distinct", "tokens"}
         known |= {"win_rate", REFERENCE + by} if by else set()
+        known |= {"reward_zero_std"} if self.scores else set()
         if not self.scores:
             there = set(found.check({name: value for name, value in environment.kwargs.items() if name != "instance"}))
-            known |= {"pair_accuracy", "pair_margin"} if "pairs" in there else set()
+            known |= {"pair_accuracy", "pair_margin", "pair_ties"} if "pairs" in there else set()
             known |= {"log_likelihood"} if there & {"completions", "labelled"} else set()
         return known
 

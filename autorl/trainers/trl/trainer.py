@@ -102,8 +102,7 @@ class _Run:
         arguments = self.settings.arguments(seed, horizon, folder, self.built.max_completion, self.trainer.cuda)
         running = live.build(self.settings, self.built, callback, arguments, seed)
         if self.state is not None:
-            running.reward.tokens = self.state["tokens"]
-            running.reward.load(self.state["signal"])
+            running.reward.load(self.state)
         try:
             running.trainer.train(resume_from_checkpoint=segment.parent.path if segment.parent else None)
         except RuntimeError:
@@ -136,7 +135,7 @@ class _Run:
             "reference": self.reference_hash,
             "history": self.watch.guard.history,
             "tokens": running.tokens,
-            "signal": running.reward.state(),
+            **running.reward.state(),
         }
         return checkpoint.save(self.segment, running.saved(), state)
 
