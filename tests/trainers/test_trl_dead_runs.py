@@ -98,6 +98,8 @@ def test_groups_of_equal_rewards_are_counted():
     assert reward.zero_std == 0.75
     reward(["p", "q"], ["1", "2"])  # one completion of each prompt: they are held against each other
     assert reward.zero_std == 0.6
+    reward(["p"], ["1"])  # nothing to be held against
+    assert reward.zero_std == 0.6
 
 
 @pytest.mark.parametrize("name", CONFIG)

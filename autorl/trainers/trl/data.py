@@ -101,7 +101,9 @@ class Reward:
         return rewards
 
     def compare(self, rewards: Sequence[float]) -> None:
-        """Take note of a group of completions that are held against each other."""
+        """Take note of a group of completions that are held against each other, if there are two."""
+        if len(rewards) < 2:
+            return
         self.groups += 1
         self.equal_groups += min(rewards) == max(rewards)
 

@@ -166,7 +166,8 @@ def _counting(reward: Reward) -> type[PPO]:
         def _rollout(self, number: int, now: Settings) -> Rollout:
             rollout = super()._rollout(number, now)
             reward.tokens += int(rollout.mask.sum())
-            reward.compare([self.logs["lowest_score"], self.logs["highest_score"]])
+            if len(rollout.mask) > 1:
+                reward.compare([self.logs["lowest_score"], self.logs["highest_score"]])
             return rollout
 
     return Counting
