@@ -83,6 +83,14 @@ def mean_of_tests(query: Query, proposal: int, metric: str, step: int | None = N
     return float(np.mean(list(latest.values()))) if latest else None
 
 
+def noted(query: Query) -> list[str]:
+    """What trainers noted about segments, each once."""
+    rows = query(
+        "SELECT DISTINCT note.value FROM event, json_each(event.body, '$.notes') AS note WHERE kind = 'outcome' ORDER BY 1"
+    )
+    return [text for (text,) in rows]
+
+
 def _chosen_step(query: Query, proposal: int) -> int | None:
     """The step `reduce: best` is read at; None = the last."""
     rows = query("SELECT body FROM event WHERE kind = 'frozen' ORDER BY seq DESC LIMIT 1")

@@ -17,10 +17,10 @@ from autorl import seeds as streams
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import FEW_RUNS, Interval, bootstrap_interval, difference_interval
 from autorl.study.beside import beside, proxy_caveat
-from autorl.study.dead_runs import dead_run_caveats
 from autorl.study.front import Point, read_front
 from autorl.study.limits import limit_caveats
 from autorl.study.overshoot import overshoot_caveats
+from autorl.study.rlhf_caveats import rlhf_caveats
 from autorl.types import Config, Incumbent, StudyError, schedule_of
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
         folder=folder,
         caveats=(
             *_caveats(spec, entries, metrics),
-            *dead_run_caveats(query, spec, incumbent.proposal),
+            *rlhf_caveats(query, spec, incumbent.proposal),
             *limit_caveats(query, spec, incumbent.proposal),
             *overshoot_caveats(query, spec, incumbent.proposal, [entry.proposal for entry in entries]),
         ),

@@ -52,6 +52,15 @@ class KnowsObjectives(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsData(Protocol):
+    """A trainer that reads data of the user's."""
+
+    def data_notes(self, environment: EnvironmentSpec) -> Sequence[str]:
+        """What a reader must know of the data, each in a line. Called before a study."""
+        ...
+
+
 class AnyChange(Mapping[str, Change]):
     """The `changes` of a trainer that hands the whole configuration on at each segment: every name may change.
 

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
+from autorl.report.plan import make_plan
 from autorl.spec import load_spec
 from autorl.study import Study
 from autorl.trainers import load
@@ -130,9 +131,12 @@ def test_the_count_goes_on_through_a_checkpoint(name, folder, tmp_path):
     assert 0.0 < whole["reward_zero_std"] < 1.0
 
 
-def study(folder, trainer, space, files, metric):
+BATCH = {**dict.fromkeys(("trl/rloo", "trl/dpo"), {"per_device_train_batch_size": 8}), "trl/ppo": {"batch_size": 8}}
+
+
+def spec_of(trainer, space, files, metric):
     document = {
-        "trainer": {"name": trainer, "kwargs": {"guard": 0, "per_device_train_batch_size": 8}},
+        "trainer": {"name": trainer, "kwargs": {"guard": 0, **BATCH[trainer]}},
         "environment": {"id": "files", "kwargs": files},
         "space": space,
         "objective": {"metric": metric, "reduce": "last"},
@@ -143,7 +147,11 @@ def study(folder, trainer, space, files, metric):
         "executor": {"name": "in_process"},
         "keep": {"checkpoints": "none"},
     }
-    running = Study.in_memory(load_spec({**document, "seeds": {"tuning": [0], "test": [100]}}))
+    return load_spec({**document, "seeds": {"tuning": [0], "test": [100]}})
+
+
+def study(*parts):
+    running = Study.in_memory(spec_of(*parts))
     try:
         return running.run()
     finally:
@@ -157,20 +165,35 @@ STILL = "KL to the reference policy is 0 after training: the policy has not move
 
 def test_the_result_cautions_of_a_dead_run(folder):
     space = {**RATE, "num_generations": {"value": 4}}
-    dead = study(folder, "trl/rloo", space, options(folder, "same", max_completion=2), "gold")
+    dead = study("trl/rloo", space, options(folder, "same", max_completion=2), "gold")
     assert DEAD in dead.caveats
     assert STILL in dead.caveats
     (cut,) = [text for text in dead.caveats if "max_completion" in text]
     assert cut.endswith("% of completions were cut at max_completion (2 tokens)")
     assert int(cut.split()[0]) > 80  # untrained: one token in 28 ends
-    alive = study(folder, "trl/rloo", space, options(folder, "varied"), "gold")
+    alive = study("trl/rloo", space, options(folder, "varied"), "gold")
     assert not {DEAD, STILL} & set(alive.caveats)
+
+
+@pytest.mark.parametrize("trainer", CONFIG)
+def test_what_was_left_out_of_training_is_said_before_a_study_and_in_its_result(trainer, folder):
+    (folder / "held.jsonl").write_text("".join(json.dumps({"prompt": f"{prompt} "}) + "\n" for prompt in PROMPTS[:9]))
+    files = options(folder, "varied", held_out=str(folder / "held.jsonl"))
+    space = {**RATE, "num_generations": {"value": 4}} if trainer == "trl/rloo" else RATE
+    note = (
+        "data: 9 of 64 rows have a held-out prompt and are left out of training; 9 of them differ from it by blanks, "
+        "letter case or Unicode form alone"
+    )
+    spec = spec_of(trainer, space, files, "gold")
+    assert note in make_plan(spec).cautions
+    assert note in study(trainer, space, files, "gold").caveats
 
 
 def test_the_result_says_how_many_pairs_are_ties(folder):
     learnt = {"data": str(folder / "pairs.jsonl"), "signals": {}, "training": "data"}
     learnt |= {"selection": "pair_accuracy", "report": "pair_accuracy", "held_out": 0.5}
-    found = study(folder, "trl/dpo", RATE, options(folder, "same") | learnt, "pair_accuracy")
+    found = study("trl/dpo", RATE, options(folder, "same") | learnt, "pair_accuracy")
     (ties,) = [text for text in found.caveats if "ties" in text]
+    assert "data: 32 of 64 pairs have two equal answers, of which nothing can be learnt" in found.caveats
     assert ties.endswith("% of the held-out pairs are ties, each of which counts half in pair_accuracy")
     assert 20 < int(ties.split()[0]) < 80

@@ -110,7 +110,7 @@ class _Run:
             cost={**clock.cost(self.ppo.step - segment.start), "peak_memory_mb": peak_memory_mb()},
             checkpoint=self._save() if segment.save and not watch.problem else None,
             applied=applied,
-            notes=(watch.guard.note,) if watch.stopped else (),
+            notes=(*watch.built.notes, *((watch.guard.note,) if watch.stopped else ())),
             message=f"{watch.problem} at step {self.ppo.step}" if watch.problem else "",
         )
 

@@ -123,7 +123,7 @@ class _Run:
             cost={**clock.cost(running.step - segment.start), "peak_memory_mb": peak_memory_mb()},
             checkpoint=self._save(running) if segment.save and not watch.problem else None,
             applied=running.callback.applied,
-            notes=(watch.guard.note,) if watch.stopped else (),
+            notes=(*self.built.notes, *((watch.guard.note,) if watch.stopped else ())),
             message=f"{watch.problem} at step {running.step}" if watch.problem else "",
         )
 

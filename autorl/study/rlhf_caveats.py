@@ -1,4 +1,4 @@
-"""What a reader must know of an RLHF run that learnt nothing, or whose texts were cut: read from its metrics."""
+"""What a reader must know of an RLHF run that learnt nothing, of cut texts, and of the data: read from a study."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autorl.rlhf.task import task, tasks
+from autorl.rlhf.task import OF_DATA, task, tasks
+from autorl.study.beside import noted
 
 if TYPE_CHECKING:
     from autorl.spec import Spec
@@ -17,14 +18,14 @@ _MANY_CUT = 0.1  # share of completions; below it few texts are lost
 _MANY_EQUAL = 0.9  # share of groups that teach nothing
 
 
-def dead_run_caveats(query: Query, spec: Spec, proposal: int) -> list[str]:
+def rlhf_caveats(query: Query, spec: Spec, proposal: int) -> list[str]:
     """Cautions about the training and the texts of a proposal; none for a study of no RLHF task.
 
-    Read at the last evaluation of its runs, those on test seeds if there are any.
+    Read at the last evaluation of its runs, those on test seeds if there are any; and what was noted of the data.
     """
     if spec.environment.id not in tasks():
         return []
-    found = []
+    found = [note for note in noted(query) if note.startswith(OF_DATA)]
     equal = _last(query, proposal, "reward_zero_std")
     if equal == 1.0:
         found.append("every completion got the same reward as the others of its group: nothing could be learnt")
