@@ -51,8 +51,8 @@ class Files:
 
     What is held out is held out of everything that is trained on: with a share, of the prompts of `data` and `prompts`
     together; with a data set of its own, rows of `data` and `prompts` whose prompt it has too are dropped, not refused.
-    All of a prompt's rows are for training, for tuning seeds or for test seeds. Prompts that differ by blanks, letter case
-    or Unicode form alone are one prompt, asked as it is first written.
+    All of a prompt's rows are for training, for tuning seeds or for test seeds. Prompts that differ by blanks, letter
+    case or Unicode form alone are one prompt, asked as it is first written.
 
     Selecting by the training signal is refused by the trainer, unless the study says `allow_proxy_selection: true`: a
     checked answer is honestly both.
@@ -261,9 +261,8 @@ def _equal_pairs(examples: Sequence[Example]) -> tuple[str, ...]:
     """How many pairs prefer an answer to itself; empty where none does."""
     equal = sum(example.equal_pairs for example in examples)
     pairs = sum(len(example.pairs) for example in examples)
-    return (
-        (f"{OF_DATA}{equal} of {pairs} pairs have two equal answers, of which nothing can be learnt",) if equal else ()
-    )
+    text = f"{OF_DATA}{equal} of {pairs} pairs have two equal answers, of which nothing can be learnt"
+    return (text,) if equal else ()
 
 
 def _signal(name: str, source: str, data: _Data) -> Signal:

@@ -86,7 +86,8 @@ def mean_of_tests(query: Query, proposal: int, metric: str, step: int | None = N
 def noted(query: Query) -> list[str]:
     """What trainers noted about segments, each once."""
     rows = query(
-        "SELECT DISTINCT note.value FROM event, json_each(event.body, '$.notes') AS note WHERE kind = 'outcome' ORDER BY 1"
+        "SELECT DISTINCT note.value FROM event, json_each(event.body, '$.notes') AS note "
+        "WHERE kind = 'outcome' ORDER BY note.value"
     )
     return [text for (text,) in rows]
 

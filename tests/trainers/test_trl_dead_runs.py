@@ -131,7 +131,11 @@ def test_the_count_goes_on_through_a_checkpoint(name, folder, tmp_path):
     assert 0.0 < whole["reward_zero_std"] < 1.0
 
 
-BATCH = {**dict.fromkeys(("trl/rloo", "trl/dpo"), {"per_device_train_batch_size": 8}), "trl/ppo": {"batch_size": 8}}
+BATCH = {
+    "trl/rloo": {"per_device_train_batch_size": 8},
+    "trl/dpo": {"per_device_train_batch_size": 8},
+    "trl/ppo": {"batch_size": 8},
+}
 
 
 def spec_of(trainer, space, files, metric):
