@@ -53,6 +53,15 @@ class KnowsObjectives(Protocol):
 
 
 @runtime_checkable
+class KnowsConfigurations(Protocol):
+    """A trainer that can tell which configurations its library refuses."""
+
+    def check_configuration(self, config: Config) -> None:
+        """Raise `InputError` if no run could train with a configuration. Called before a study, of some of them."""
+        ...
+
+
+@runtime_checkable
 class KnowsData(Protocol):
     """A trainer that reads data of the user's."""
 

@@ -23,7 +23,7 @@ from autorl.trainers.trl.methods import Method
 from autorl.trainers.trl.settings import Settings
 from autorl.trainers.trl.tokenizers import as_evaluated
 from autorl.trainers.trl.watch import Watch
-from autorl.types import Report, Segment
+from autorl.types import InputError, Report, Segment
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -118,6 +118,7 @@ def build(settings: Settings, built: Built, callback: Callback, arguments: Any, 
     """The trainer of a segment, at step 0.
 
     Raises:
+        InputError: no row of the data is short enough.
         RuntimeError: the reference policy TRL made for itself is not the task's.
     """
     method = settings.method
@@ -140,6 +141,7 @@ def build(settings: Settings, built: Built, callback: Callback, arguments: Any, 
     trainer = _segmented(as_evaluated(trainer_class, method), method, fork)(**values)
     reward.ends = frozenset(getattr(trainer, "eos_token_ids", ()))
     trainer.remove_callback(PrinterCallback)
+    _check_rows(trainer, values["train_dataset"])
     _check_reference(trainer, callback.watch.reference, method)
     live = Live(trainer, callback, reward)
     callback.live = live
@@ -187,6 +189,13 @@ def _segmented(trainer_class: Any, method: Method, fork: int | None) -> Any:
 
     Segmented.__name__ = trainer_class.__name__
     return Segmented
+
+
+def _check_rows(trainer: Any, data: Any) -> None:
+    """TRL leaves out rows that are too long, and fails without a word of it when none is left."""
+    if len(trainer.train_dataset) == 0:
+        most = getattr(trainer.args, "max_length", None)
+        raise InputError(f"a limit of {most} tokens leaves none of the {len(data)} rows to train on", key="max_length")
 
 
 def _check_reference(trainer: Any, reference: Any, method: Method) -> None:

@@ -47,6 +47,11 @@ class PPOTrainer(RLHFTrainer):
         tied = {"batch_size", "num_mini_batches"}
         ppo.settings_at({name: value for name, value in fixed.items() if name not in tied or not tied & {*free}}, 0, 1)
 
+    def check_configuration(self, config: Config) -> None:
+        from autorl.rlhf import ppo
+
+        ppo.settings_at(without({**self.defaults, **config}), 0, 1)
+
     def align(self, config: Config, step: int) -> int:
         """The end of the batch of completions that reaches `step`."""
         from autorl.rlhf import ppo

@@ -89,7 +89,11 @@ class RLHFTrainer:
                 f"got {found.training!r}",
                 key="environment.kwargs.training",
             )
-        self.check_names(own)
+        try:
+            self.check_names(own)
+        except InputError as error:
+            key = f"trainer.kwargs.{error.key}" if error.key in self.defaults else error.key
+            raise InputError(error.message, key=key) from None
         try:
             self.check_fixed(reward_options.without(self.defaults), hyperparameters)
         except InputError as error:

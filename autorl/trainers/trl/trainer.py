@@ -21,7 +21,7 @@ from autorl.seeds import integer_seed
 from autorl.trainers._shared import Change, Clock, check_start
 from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.methods import Method, find
-from autorl.trainers.trl.settings import Settings, check_fixed, check_hyperparameters
+from autorl.trainers.trl.settings import Settings, check_fixed, check_hyperparameters, check_values
 from autorl.trainers.trl.shell import RLHFTrainer, build_task, load_parent, peak_memory_mb
 from autorl.types import Checkpoint, Config, Outcome, Report, Segment, Status, TrainerSpec
 
@@ -53,6 +53,9 @@ class TRLTrainer(RLHFTrainer):
 
     def check_fixed(self, fixed: Mapping[str, Any], free: Collection[str]) -> None:
         check_fixed(self.method, fixed, free, cuda=self.cuda)
+
+    def check_configuration(self, config: Config) -> None:
+        check_values(self.method, self.defaults, config, cuda=self.cuda)
 
     @property
     def policies(self) -> bool:
