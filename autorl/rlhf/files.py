@@ -93,8 +93,9 @@ class Files:
         return Files(names, options["training"], options["selection"], options["report"])
 
     def check(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """Everything but training: files are read, functions imported, reward models loaded."""
+        """Do everything but train: files are read, reward models loaded, and each signal is called once."""
         built = self._assemble(0, resolve_options(self.options, options, self.name))
+        _try_signals(built)
         have = {"prompts": True, "pairs": built.pairs, "labelled": built.labelled, "completions": built.completions}
         return [kind for kind, rows in have.items() if rows]
 
@@ -263,6 +264,14 @@ def _equal_pairs(examples: Sequence[Example]) -> tuple[str, ...]:
     pairs = sum(len(example.pairs) for example in examples)
     text = f"{OF_DATA}{equal} of {pairs} pairs have two equal answers, of which nothing can be learnt"
     return (text,) if equal else ()
+
+
+def _try_signals(built: Built) -> None:
+    """Call every signal on two held-out prompts, with answers of the data where it has any."""
+    answers = [text for _, text in built.completions] or [better for _, better, _ in built.pairs] or built.prompts
+    prompts = list(built.held_out[:2])
+    for signal in built.signals.values():
+        signal(prompts, [answers[number % len(answers)] for number in range(len(prompts))])
 
 
 def _signal(name: str, source: str, data: _Data) -> Signal:
