@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from autorl.executors.worker import Load
 from autorl.optimizers import BaseOptimizer, find
 from autorl.optimizers.model_share import ModelShare, model_share, share_caution
 from autorl.report.simulated import Ends, Phase, Tally, candidates
@@ -22,6 +23,7 @@ from autorl.store.store import DATABASE
 from autorl.study import Study
 from autorl.study.overshoot import Reach
 from autorl.study.setup import check, make_optimizer, trainer_loader
+from autorl.trainers._shared import KnowsData
 
 _MODELS = frozenset({"tpe", "gp", "cmaes", "nsga2", "smac"})  # propose full-length runs, at a cost; counts are random's
 _BLIND = frozenset({"random", "sobol", "grid"})  # scores do not change which configurations these propose
@@ -129,6 +131,7 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
         outline=optimizer.outline() if isinstance(optimizer, BaseOptimizer) else (),
         cautions=(
             *(optimizer.cautions() if isinstance(optimizer, BaseOptimizer) else ()),
+            *_data_notes(spec, load),
             *ends.cautions(),
             *tally.cautions(),
             *([] if caution is None else [caution]),
@@ -139,6 +142,14 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
         workers=workers,
         time=None if open_ended or cut else estimate_time(spec, steps, workers, folder),
     )
+
+
+def _data_notes(spec: Spec, load: Load) -> list[str]:
+    """What trainers have to say of the user's data, each once."""
+    loaded = [load(trainer) for trainer in spec.trainers.values()]
+    environment = spec.environment.resolve()
+    notes = [note for each in loaded if isinstance(each, KnowsData) for note in each.data_notes(environment)]
+    return list(dict.fromkeys(notes))
 
 
 def _simulate(study: Study, tally: Tally) -> bool:

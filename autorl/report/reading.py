@@ -22,6 +22,7 @@ from autorl.spec import Spec, thaw
 from autorl.store import Recorded, Store
 from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
+from autorl.study.beside import noted
 from autorl.study.chosen import chosen
 from autorl.study.driver import Driver
 from autorl.study.result import Result, read_result
@@ -163,8 +164,7 @@ class StudyView:
 
     def notes(self) -> list[str]:
         """What trainers noted about segments, each once."""
-        rows = self.store.query("SELECT DISTINCT notes FROM segments WHERE notes != '' ORDER BY notes")
-        return [text for (text,) in rows]
+        return noted(self.store.query)
 
     def sessions(self) -> list[FrozenMap]:
         """Versions, platform and process of every session that worked on the study."""

@@ -100,7 +100,7 @@ def _warnings(view: StudyView, result: Result | None) -> list[str]:
     found = [] if result is None else [*result.caveats, *against_default(result)]
     if view.finished and not spent(view.spec, view.driver):
         found.append(UNSPENT)
-    return found + view.notes()
+    return list(dict.fromkeys([*found, *view.notes()]))  # what is noted of data is a caveat of the result too
 
 
 def spent(spec: Spec, driver: Driver) -> bool:

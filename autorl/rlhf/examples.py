@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
+from autorl.rlhf.held_out import comparable
 from autorl.rlhf.records import Row
 from autorl.types import InputError
 
@@ -34,9 +36,19 @@ class Example:
     row: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def told_by(self) -> str:
+        """The prompt, or the text where it has none."""
+        return self.prompt or self.completion or ""
+
+    @cached_property
     def key(self) -> str:
         """What training and held-out rows may not share."""
-        return self.prompt or self.completion or ""
+        return comparable(self.told_by)
+
+    @property
+    def equal_pairs(self) -> int:
+        """How many of its pairs have the same answer twice."""
+        return sum(better.strip() == worse.strip() for better, worse in self.pairs)
 
 
 class Reader:

@@ -34,7 +34,7 @@ from autorl.rlhf.measures import METRICS
 from autorl.rlhf.models import load_tokenizer, model_folder
 from autorl.rlhf.records import local, read_rows
 from autorl.rlhf.signals import RewardModel, function_signal, is_function
-from autorl.rlhf.task import Built, Pair, Signal, resolve_options
+from autorl.rlhf.task import OF_DATA, Built, Pair, Signal, resolve_options
 from autorl.seeds import digest
 from autorl.types import InputError
 
@@ -51,7 +51,8 @@ class Files:
 
     What is held out is held out of everything that is trained on: with a share, of the prompts of `data` and `prompts`
     together; with a data set of its own, rows of `data` and `prompts` whose prompt it has too are dropped, not refused.
-    All of a prompt's rows are for training, for tuning seeds or for test seeds.
+    All of a prompt's rows are for training, for tuning seeds or for test seeds. Prompts that differ by blanks, letter
+    case or Unicode form alone are one prompt, asked as it is first written.
 
     Selecting by the training signal is refused by the trainer, unless the study says `allow_proxy_selection: true`: a
     checked answer is honestly both.
@@ -92,10 +93,17 @@ class Files:
         return Files(names, options["training"], options["selection"], options["report"])
 
     def check(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """Everything but training: files are read, functions imported, reward models loaded."""
+        """Do everything but train: files are read, reward models loaded, and each signal is called once."""
         built = self._assemble(0, resolve_options(self.options, options, self.name))
+        _try_signals(built)
         have = {"prompts": True, "pairs": built.pairs, "labelled": built.labelled, "completions": built.completions}
         return [kind for kind, rows in have.items() if rows]
+
+    def notes(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """What is noteworthy of the data, whatever the instance."""
+        chosen = resolve_options(self.options, options, self.name)
+        _check(chosen)
+        return _Data(chosen, model_folder(chosen["model"], f"{_KEY}.model"), 0).notes
 
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
         """The task's instance. Nothing is cached: the data is read again in each process."""
@@ -124,6 +132,7 @@ class Files:
             labelled=_labelled(data.train),
             held_out_completions=_completions(data.tuning)[:_MOST],
             test_completions=_completions(data.test)[:_MOST],
+            notes=data.notes,
             bounds={"win_rate": (0.0, 1.0), "distinct": (0.0, 1.0), "length": (0.0, float(chosen["max_completion"]))},
         )
 
@@ -177,6 +186,9 @@ class _Data:
     One set of prompts is held out of all of them: a share of the prompts of `data` and `prompts` together, or the data
     set `held_out`. Rows of such a prompt are left out of training wherever they stand, so a held-out set may overlap
     with the data it is to judge.
+
+    Attributes:
+        notes: how many rows that leaves out, and how many pairs have equal answers.
     """
 
     def __init__(self, chosen: Mapping[str, Any], reference: Path, instance: int) -> None:
@@ -197,12 +209,15 @@ class _Data:
         asked = given or [*self.train, *self.tuning, *self.test]
         if not all(example.prompt for example in asked):
             raise InputError("a text has no prompt to sample from: name a data set of prompts", key=f"{_KEY}.prompts")
-        self.held_out = held.prompts
-        different = dict.fromkeys(example.prompt for example in asked)
-        self.prompts = tuple(prompt for prompt in different if prompt not in held.halves)
+        as_written: dict[str, str] = {}
+        for example in (*apart, *every, *given):
+            as_written.setdefault(example.key, example.told_by)
+        self.held_out = tuple(as_written[key] for key in held.prompts)
+        self.prompts = tuple(dict.fromkeys(example.prompt for example in asked if example.key not in held.halves))
         if not self.prompts or not self.train:
             raise InputError("nothing is left to train on: all of the data is held out too", key=f"{_KEY}.data")
         self.rows = self._columns([*every, *given], apart)
+        self.notes = (*_left_out([*every, *given], apart), *_equal_pairs(every))
 
     def _read(self, option: str, columns: Mapping[str, str]) -> list[Example]:
         source = self._chosen[option]
@@ -229,6 +244,34 @@ class _Data:
         there, sampled = {example.key for example in apart}, {*self.prompts, *self.held_out}
         counting = [*(example for example in rows if example.key not in there), *apart]
         return [(example.prompt, example.row) for example in counting if example.prompt in sampled]
+
+
+def _left_out(rows: Sequence[Example], apart: Sequence[Example]) -> tuple[str, ...]:
+    """How many rows have a prompt of the held-out data set; empty where none has."""
+    held = {example.key for example in apart}
+    exact = {example.told_by for example in apart}
+    left_out = [example for example in rows if example.key in held]
+    if not left_out:
+        return ()
+    near = sum(example.told_by not in exact for example in left_out)
+    text = f"{OF_DATA}{len(left_out)} of {len(rows)} rows have a held-out prompt and are left out of training"
+    return (f"{text}; {near} of them differ from it by blanks, letter case or Unicode form alone" if near else text,)
+
+
+def _equal_pairs(examples: Sequence[Example]) -> tuple[str, ...]:
+    """How many pairs prefer an answer to itself; empty where none does."""
+    equal = sum(example.equal_pairs for example in examples)
+    pairs = sum(len(example.pairs) for example in examples)
+    text = f"{OF_DATA}{equal} of {pairs} pairs have two equal answers, of which nothing can be learnt"
+    return (text,) if equal else ()
+
+
+def _try_signals(built: Built) -> None:
+    """Call every signal on two held-out prompts, with answers of the data where it has any."""
+    answers = [text for _, text in built.completions] or [better for _, better, _ in built.pairs] or built.prompts
+    prompts = list(built.held_out[:2])
+    for signal in built.signals.values():
+        signal(prompts, [answers[number % len(answers)] for number in range(len(prompts))])
 
 
 def _signal(name: str, source: str, data: _Data) -> Signal:

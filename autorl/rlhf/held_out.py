@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,13 +17,23 @@ class HeldOut:
     """What nothing is trained on.
 
     Attributes:
-        halves: every held-out prompt (the text itself where it has none) in random order, and the half it belongs to:
-            0 for tuning seeds, 1 for test seeds.
+        halves: every held-out prompt (the text itself where it has none), as `comparable` writes it, in random order,
+            and the half it belongs to: 0 for tuning seeds, 1 for test seeds.
         prompts: those that evaluations sample from, one of each half in turn, beginning with tuning seeds.
     """
 
     halves: Mapping[str, int]
     prompts: tuple[str, ...]
+
+
+def comparable(text: str) -> str:
+    """Write a text without what does not make it another one: blanks, letter case, Unicode form.
+
+    A blank counts only between two words: `3 + 4 ?` is `3+4?`, and `1 23` is not `12 3`.
+    """
+    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+    words = re.sub(r"\s+", " ", folded).strip()
+    return re.sub(r"(?<!\w) | (?!\w)", "", words) or text
 
 
 def draw(data: Sequence[str], asked: Sequence[str], share: float, rng: np.random.Generator) -> HeldOut:

@@ -7,16 +7,17 @@ whether it beats the reference prompt by prompt (win rate), and whether it repea
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from autorl.rlhf.sampling import evaluating, sample, sequence_kl
+from autorl.rlhf.sampling import ends_of_sequence, evaluating, sample, sequence_kl
 from autorl.rlhf.task import Built, Pair, Task
 from autorl.seeds import evaluation_seeds, generator
 from autorl.types import SeedRole
 
 METRICS = (  # names an evaluation may have beside the signals of a task
-    *("kl", "win_rate", "length", "distinct", "tokens", "pair_accuracy", "pair_margin", "log_likelihood", "best_of_16"),
+    *("kl", "win_rate", "length", "truncated", "distinct", "tokens", "reward_zero_std"),
+    *("pair_accuracy", "pair_margin", "pair_ties", "log_likelihood", "best_of_16"),
 )
 JUDGED = ("win_rate", "best_of_16")  # metrics that are by another one; see `judge`
 REFERENCE = "reference_"  # prefix of what the reference policy scores on the same prompts
@@ -41,8 +42,9 @@ def measure(
     Returns:
         Every signal of the task under its own name (mean over prompts); `kl`, the sequence KL to the reference in
         nats; `win_rate` against a completion of the reference for the same prompt by the report signal (ties half);
-        `length` in tokens; `distinct`, the mean share of distinct tokens; `reference_<signal>`, what the reference
-        scores; and what the task itself probes. Without a signal to judge by there is no win rate.
+        `length` in tokens; `truncated`, the share of completions that were cut at `max_completion`; `distinct`, the
+        mean share of distinct tokens; `reference_<signal>`, what the reference scores; and what the task itself probes.
+        Without a signal to judge by there is no win rate.
     """
     prompts = evaluation_prompts(built.held_out, seed, role, step, n)
     ours, theirs = evaluation_seeds(seed, role, step, 2)
@@ -57,6 +59,7 @@ def measure(
         metrics["win_rate"] = _mean([_won(a, b) for a, b in zip(values[by], reference_values, strict=True)])
     metrics["kl"] = sequence_kl(policy, reference, drawn)
     metrics |= {"length": _mean(drawn.lengths), "distinct": _mean(drawn.distinct)}
+    metrics["truncated"] = 1.0 - _mean(drawn.ended)
     if built.probe is not None:
         metrics |= built.probe(policy, tokenizer, prompts, ours)
     return metrics
@@ -77,11 +80,12 @@ def pair_measures(policy: Sequence[float], reference: Sequence[float]) -> dict[s
         reference: those of the reference policy, of the same pairs.
 
     Returns:
-        `pair_accuracy`, and `pair_margin`: the mean difference of the implicit rewards in nats.
+        `pair_accuracy`, in which a tie counts half; `pair_margin`, the mean difference of the implicit rewards in nats;
+        `pair_ties`, the share of pairs that tie.
     """
     gains = [ours - theirs for ours, theirs in zip(policy, reference, strict=True)]
     margins = [chosen - rejected for chosen, rejected in zip(gains[::2], gains[1::2], strict=True)]
-    return {"pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]), "pair_margin": _mean(margins)}
+    return _ranking(margins)
 
 
 def reward_measures(
@@ -90,30 +94,31 @@ def reward_measures(
     """What a scalar reward model is worth: ranking of held-out pairs, and the gold of the best of 16 it picks.
 
     Returns:
-        `pair_accuracy`, `pair_margin` (in the model's own unit), and `best_of_16`: the mean report signal of the
-        completion it scores highest among 16 by the reference policy, where the task has a signal to judge by.
+        `pair_accuracy`, `pair_margin` (in the model's own unit), `pair_ties`, and `best_of_16`: the mean report signal
+        of the completion it scores highest among 16 by the reference policy, where the task has a signal to judge by.
     """
     pairs = built.held_out_pairs if role == "tuning" or built.test_pairs is None else built.test_pairs
     scores = rewards(model, tokenizer, [(prompt, text) for prompt, *both in pairs for text in both])
     margins = [chosen - rejected for chosen, rejected in zip(scores[::2], scores[1::2], strict=True)]
     by = judge(built)
-    accuracy = {"pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]), "pair_margin": _mean(margins)}
+    ranking = _ranking(margins)
     if by is None:
-        return accuracy
+        return ranking
     prompts = [prompt for prompt in half(built.held_out, role)[:64] for _ in range(16)]
     drawn = sample(reference, tokenizer, prompts, built.max_completion, seed)
     scored = rewards(model, tokenizer, list(zip(prompts, drawn.texts, strict=True)))
     truth = built.signals[by](prompts, drawn.texts)
     best = [max(range(first, first + 16), key=scored.__getitem__) for first in range(0, len(prompts), 16)]
-    return accuracy | {"best_of_16": _mean([truth[index] for index in best])}
+    return ranking | {"best_of_16": _mean([truth[index] for index in best])}
 
 
 def log_likelihoods(model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256) -> list[float]:
     """The log-probability of each completion given its prompt in nats, end of sequence included."""
     found: list[float] = []
+    ends = ends_of_sequence(model, tokenizer)
     with evaluating(model):
         for first in range(0, len(texts), chunk):
-            tokens, attention, mask = _encode(tokenizer, texts[first : first + chunk], model.device)
+            tokens, attention, mask = _encode(tokenizer, texts[first : first + chunk], model.device, ends)
             logits = model(input_ids=tokens, attention_mask=attention).logits[:, :-1].float()
             steps = logits.log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
             found += (steps * mask[:, 1:]).sum(1).tolist()
@@ -136,8 +141,13 @@ def joined(prompt: str, completion: str) -> str:
     return f"{gap}{completion}"
 
 
-def _encode(tokenizer: Any, texts: Sequence[tuple[str, str]], device: Any = "cpu") -> tuple[Any, Any, Any]:
-    """Tokens (padded right), attention mask, and the mask of the completions with their end of sequence."""
+def _encode(
+    tokenizer: Any, texts: Sequence[tuple[str, str]], device: Any = "cpu", ends: Collection[int] = ()
+) -> tuple[Any, Any, Any]:
+    """Tokens (padded right), attention mask, and the mask of the completions with their end of sequence.
+
+    The end is the tokenizer's, unless a completion brings one of its own: that, or another of `ends`.
+    """
     import torch
 
     rows = []
@@ -146,7 +156,9 @@ def _encode(tokenizer: Any, texts: Sequence[tuple[str, str]], device: Any = "cpu
     prompts = tokenizer([prompt for prompt, _ in texts], add_special_tokens=False)["input_ids"]
     completions = tokenizer([joined(*text) for text in texts], add_special_tokens=False)["input_ids"]
     for prompt, completion in zip(prompts, completions, strict=True):
-        rows.append((len(begin) + len(prompt), [*begin, *prompt, *completion, tokenizer.eos_token_id]))
+        has_end = completion and completion[-1] in (tokenizer.eos_token_id, *ends)
+        end = [] if has_end else [tokenizer.eos_token_id]
+        rows.append((len(begin) + len(prompt), [*begin, *prompt, *completion, *end]))
     longest = max(len(row) for _, row in rows)
     tokens = torch.tensor([[*row, *[tokenizer.pad_token_id] * (longest - len(row))] for _, row in rows])
     places = torch.arange(longest)
@@ -163,6 +175,15 @@ def judge(about: Built | Task) -> str | None:
 def half(held_out: Sequence[str], role: SeedRole) -> Sequence[str]:
     """The held-out prompts of a seed role."""
     return held_out[0 if role == "tuning" else 1 :: 2]
+
+
+def _ranking(margins: Sequence[float]) -> dict[str, float]:
+    """How pairs are ranked, by what the chosen completion has more than the rejected one."""
+    return {
+        "pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]),
+        "pair_margin": _mean(margins),
+        "pair_ties": _mean([margin == 0.0 for margin in margins]),
+    }
 
 
 def _won(ours: float, theirs: float) -> float:

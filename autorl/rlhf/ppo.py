@@ -164,8 +164,9 @@ class PPO:
     Attributes:
         step: optimizer steps done.
         policy, tokenizer: as transformers has them.
-        logs: of the last cycle: `proxy` (mean score before penalties), `train_kl` (per sequence, at the sampling
-            temperature), `ended` (share with an end of sequence), `policy_loss`, `value_loss`, `clip_fraction`.
+        logs: of the last cycle: `proxy` (mean score before penalties), `lowest_score` and `highest_score` (after that
+            for a missing end), `train_kl` (per sequence, at the sampling temperature), `ended` (share with an end of
+            sequence), `policy_loss`, `value_loss`, `clip_fraction`.
     """
 
     def __init__(
@@ -270,7 +271,7 @@ class PPO:
             log_old = self._log_probabilities(self.policy, tokens, attention, mask, now.temperature)
             log_reference = self._log_probabilities(self.reference, tokens, attention, mask, now.temperature)
             values = self._values(tokens, attention, mask)
-        ended = ((tokens[:, -mask.shape[1] :] == self.tokenizer.eos_token_id) & mask.bool()).any(dim=1)
+        ended = torch.tensor(samples.ended)
         raw = torch.tensor(self.reward(prompts, samples.texts), dtype=torch.float32)
         scores = terms.final_scores(raw, ended, now.missing_eos, now.missing_eos_penalty)
         kl = terms.kl_estimate(log_old, log_reference, now.kl_estimator)
@@ -282,6 +283,8 @@ class PPO:
             advantages = terms.whiten(advantages, mask)
         self.logs = {
             "proxy": float(raw.mean()),
+            "lowest_score": float(scores.min()),
+            "highest_score": float(scores.max()),
             "train_kl": float(((log_old - log_reference) * mask).sum(dim=1).mean()),
             "ended": float(ended.float().mean()),
         }

@@ -17,10 +17,10 @@ completion, so Delta (`autorl.rlhf.rewards.delta`), which is for a reward at eac
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from autorl.rlhf.functions import import_function, named, numbers
 from autorl.rlhf.models import load_tokenizer
 from autorl.rlhf.rewards import Constrained, Constraint, Kind, ensemble, with_length, with_process
 from autorl.rlhf.task import Built, Signal
@@ -141,7 +141,7 @@ def assemble(built: Built, options: Mapping[str, Any]) -> Signal:
     if "process" in chosen:
         reward = with_process(
             reward,
-            import_function(chosen["process"], "reward.process"),
+            named(import_function(chosen["process"], "reward.process"), chosen["process"], "reward.process"),
             chosen.get("process_weight", 1.0),
             threshold=chosen.get("process_clip"),
         )
@@ -190,28 +190,10 @@ def _constraint(option: str, threshold: float) -> Constraint:
 def _signal(built: Built, name: str) -> Signal:
     """A signal of the task, or the function `module:function`."""
     if ":" in name:
-        found: Signal = import_function(name, "reward.signals")
-        return found
+        return numbers(import_function(name, "reward.signals"), name, "reward.signals")
     if name not in built.signals:
         raise InputError(
             f"no signal {name!r} in {built.name}; there are {', '.join(built.signals)}, or any `module:function`",
             key="reward.signals",
         )
     return built.signals[name]
-
-
-def import_function(name: str, key: str) -> Callable[..., Any]:
-    """The function `module:function`.
-
-    Raises:
-        InputError: it cannot be imported, or is not a function.
-    """
-    module, _, attribute = str(name).partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"cannot import {name!r}: expected `module:function` ({error})", key=key) from error
-    if not callable(found):
-        raise InputError(f"{name!r} is not a function", key=key)
-    function: Callable[..., Any] = found
-    return function

@@ -20,6 +20,7 @@ class Samples:
     Attributes:
         texts: the completions without special tokens.
         lengths: tokens of each completion, the end of sequence not counted.
+        ended: whether each completion has an end of sequence; the others were cut at the most tokens.
         distinct: share of distinct tokens in each completion; 0 for an empty one.
         batches: (tokens, attention mask, completion mask) of each chunk; prompts are padded left, completions right,
             and the completion mask is 1 up to and including the end of sequence.
@@ -27,8 +28,20 @@ class Samples:
 
     texts: tuple[str, ...]
     lengths: tuple[int, ...]
+    ended: tuple[bool, ...]
     distinct: tuple[float, ...]
     batches: tuple[tuple[torch.Tensor, torch.Tensor, torch.Tensor], ...]
+
+
+def ends_of_sequence(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Tokens any of which ends a completion: the tokenizer's, then those of the generation configuration.
+
+    As TRL samples in training, and `generate`: a chat model's turn often ends with another token than its tokenizer
+    names.
+    """
+    configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    others = [] if configured is None else [configured] if isinstance(configured, int) else configured
+    return tuple(dict.fromkeys([int(tokenizer.eos_token_id), *map(int, others)]))
 
 
 def sample(
@@ -43,19 +56,23 @@ def sample(
 
     texts: list[str] = []
     lengths: list[int] = []
+    ended: list[bool] = []
     distinct: list[float] = []
     batches = []
+    ends = ends_of_sequence(model, tokenizer)
     with torch.random.fork_rng(devices=[]), evaluating(model):
         torch.manual_seed(seed)
         for first in range(0, len(prompts), _CHUNK):
             tokens, attention, mask = _complete(model, tokenizer, prompts[first : first + _CHUNK], most, temperature)
             batches.append((tokens, attention, mask))
-            for row, kept in zip(tokens, mask.bool(), strict=True):
-                words = [int(token) for token in row[kept] if int(token) != tokenizer.eos_token_id]
+            for row, counted in zip(tokens, mask.bool(), strict=True):
+                completion = row[counted].tolist()
+                ended.append(completion[-1] in ends)
+                words = completion[:-1] if ended[-1] else completion
                 texts.append(tokenizer.decode(words, skip_special_tokens=True))
                 lengths.append(len(words))
                 distinct.append(len(set(words)) / len(words) if words else 0.0)
-    return Samples(tuple(texts), tuple(lengths), tuple(distinct), tuple(batches))
+    return Samples(tuple(texts), tuple(lengths), tuple(ended), tuple(distinct), tuple(batches))
 
 
 def sequence_kl(policy: Any, reference: Any, samples: Samples) -> float:
@@ -104,13 +121,14 @@ def _complete(model: Any, tokenizer: Any, prompts: Sequence[str], most: int, tem
     encoded = tokenizer(list(prompts), return_tensors="pt", padding=True, return_token_type_ids=False).to(model.device)
     tokenizer.padding_side = side
     make: Any = GenerationConfig
+    ends = ends_of_sequence(model, tokenizer)
     own, model.generation_config = model.generation_config, make()  # `generate` takes from it whatever is not set below
     drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     settings = make(
         **(drawn if temperature > 0 else {"do_sample": False}),
         max_new_tokens=most,
         pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+        eos_token_id=list(ends),
         bos_token_id=tokenizer.bos_token_id,
         disable_compile=True,
     )
@@ -120,7 +138,7 @@ def _complete(model: Any, tokenizer: Any, prompts: Sequence[str], most: int, tem
         model.generation_config = own
     start = encoded["input_ids"].shape[1]
     mask = torch.zeros_like(tokens)
-    ended = (tokens[:, start:] == tokenizer.eos_token_id).long()
+    ended = torch.isin(tokens[:, start:], torch.tensor(ends, device=tokens.device)).long()
     mask[:, start:] = (ended.cumsum(1) - ended == 0).long()
     attention = torch.cat([encoded["attention_mask"], mask[:, start:]], dim=1)
     return tokens, attention, mask

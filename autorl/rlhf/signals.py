@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autorl.rlhf.reward_options import import_function
+from autorl.rlhf.functions import import_function, numbers
 from autorl.rlhf.task import Signal
 from autorl.types import InputError
 
@@ -25,7 +25,7 @@ def function_signal(source: str, rows: Iterable[tuple[str, Mapping[str, Any]]], 
     It is called with `prompts` and `completions`, lists of texts, and returns a number for each. Any further parameter
     is a column of the data, looked up by prompt (`def exact(prompts, completions, answer)`); one with a default keeps
     that where the data has no such column. With `**rest` it gets every column that has one value for each prompt, like
-    a reward function of TRL.
+    a reward function of TRL. It may be asynchronous, as there.
 
     Args:
         source: `module:function`.
@@ -43,7 +43,7 @@ def function_signal(source: str, rows: Iterable[tuple[str, Mapping[str, Any]]], 
     if "completions" not in names:
         if len(names) != 2:
             raise InputError(f"{source} must take prompts and completions, not ({', '.join(names)})", key=key)
-        return _checked(function, source, key)
+        return numbers(function, source, key)
     further = {
         one.name: one.default is one.empty
         for one in parameters
@@ -54,13 +54,13 @@ def function_signal(source: str, rows: Iterable[tuple[str, Mapping[str, Any]]], 
         if needed and name not in columns:
             raise InputError(f"{source} takes {name!r}, and the data has no such column", key=key)
 
-    def score(prompts: Sequence[str], completions: Sequence[str]) -> Sequence[float]:
+    def score(prompts: Sequence[str], completions: Sequence[str]) -> Any:
         given: dict[str, Any] = {name: [table[prompt] for prompt in prompts] for name, table in columns.items()}
         if takes_all or "prompts" in names:
             given["prompts"] = list(prompts)
-        return list(function(completions=list(completions), **given))
+        return function(completions=list(completions), **given)
 
-    return _checked(score, source, key)
+    return numbers(score, source, key)
 
 
 class RewardModel:
@@ -118,15 +118,3 @@ def _columns(
                     f"{source} takes {name!r}, which has no value for the prompt {min(prompts - set(table))!r}", key=key
                 )
     return {name: table for name, table in found.items() if name not in left_out}
-
-
-def _checked(function: Callable[..., Any], source: str, key: str) -> Signal:
-    """`function`, its answer a number for each completion."""
-
-    def signal(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        values = list(function(prompts, completions))
-        if len(values) != len(completions):
-            raise InputError(f"{source} returned {len(values)} numbers for {len(completions)} completions", key=key)
-        return [float(value) for value in values]
-
-    return signal

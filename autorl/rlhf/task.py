@@ -37,6 +37,8 @@ _TASKS = {  # task -> "module:object", imported when asked for
     "files": "autorl.rlhf.files:FILES",
 }
 _SHARED_OPTIONS = ("instance",)
+OF_DATA = "data: "
+"""How a note on a task's data begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,7 @@ class Built:
         report: the metric results are reported in; win rates are by this signal where it is one.
         ensemble: signals that `reward.rule` puts together unless `reward.signals` names others; empty = none.
         bounds: smallest and largest value of a metric, where known.
+        notes: what a reader of the results must know of the data, e.g. how many rows were left out.
         probe: further metrics of a policy that no signal gives (greedy accuracy, pass@k): called with the policy, the
             tokenizer, held-out prompts and a seed.
     """
@@ -82,6 +85,7 @@ class Built:
     test_completions: tuple[tuple[str, str], ...] | None = None
     ensemble: tuple[str, ...] = ()
     bounds: Mapping[str, tuple[float, float]]
+    notes: tuple[str, ...] = ()
     probe: Callable[[Any, Any, Sequence[str], int], dict[str, float]] | None = None
 
 
@@ -134,6 +138,10 @@ class Task(Protocol):
         """
         ...
 
+    def notes(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """`Built.notes` before anything is built."""
+        ...
+
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
         """The task's instance, from `folder` if it was built before: a function of (instance, options) alone.
 
@@ -164,6 +172,10 @@ class Fixed:
         """
         self.check_values(resolve_options(self.options, options, self.name))
         return self.kinds
+
+    def notes(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """Nothing: the data is the task's own."""
+        return ()
 
     def check_values(self, chosen: Mapping[str, Any]) -> None:
         """Raise `InputError` for a value out of range; `chosen` has every option."""

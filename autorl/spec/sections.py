@@ -103,7 +103,7 @@ class AlgorithmSection(Section):
     """Its search space; names are prefixed with the algorithm's."""
 
 
-_SMALLER_IS_BETTER = ("kl", "tokens", "wall_seconds", "environment_steps")
+_SMALLER_IS_BETTER = ("kl", "tokens", "truncated", "reward_zero_std", "wall_seconds", "environment_steps")
 
 
 class ObjectiveSection(Section):

@@ -81,3 +81,12 @@ def mean_of_tests(query: Query, proposal: int, metric: str) -> float | None:
     )
     latest = {run: value for run, at, value in rows if step is None or at <= step}
     return float(np.mean(list(latest.values()))) if latest else None
+
+
+def noted(query: Query) -> list[str]:
+    """What trainers noted about segments, each once."""
+    rows = query(
+        "SELECT DISTINCT note.value FROM event, json_each(event.body, '$.notes') AS note "
+        "WHERE kind = 'outcome' ORDER BY note.value"
+    )
+    return [text for (text,) in rows]

@@ -23,6 +23,7 @@ from autorl.study.limits import limit_caveats
 from autorl.study.models import NO_STEPS, Steps, best_seed, kept_checkpoints, steps_of
 from autorl.study.models import load_model as read_model
 from autorl.study.overshoot import overshoot_caveats
+from autorl.study.rlhf_caveats import rlhf_caveats
 from autorl.study.shares import optimizer_learns, search_ended, study_share
 from autorl.types import Config, Incumbent, StudyError, schedule_of
 
@@ -195,6 +196,7 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
         folder=folder,
         caveats=(
             *_caveats(spec, entries, metrics),
+            *rlhf_caveats(query, spec, incumbent.proposal),
             *([] if caution is None else [caution]),
             *limit_caveats(query, spec, incumbent.proposal),
             *overshoot_caveats(query, spec, incumbent.proposal, [entry.proposal for entry in entries]),

@@ -7,6 +7,8 @@ import os
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
+
 from autorl import executors, trainers
 from autorl.evaluation import COST_METRICS
 from autorl.executors.worker import Load, from_folder
@@ -14,8 +16,17 @@ from autorl.spec import Spec
 from autorl.spec.optimizer import optimizer_of
 from autorl.study.fixed import check_fixed_values
 from autorl.trainers import REPLAYING
-from autorl.trainers._shared import KnowsFixedValues, KnowsMetrics, KnowsObjectives, KnowsSeeds, check_names
-from autorl.types import Executor, InputError, Optimizer
+from autorl.trainers._shared import (
+    KnowsConfigurations,
+    KnowsFixedValues,
+    KnowsMetrics,
+    KnowsObjectives,
+    KnowsSeeds,
+    check_names,
+)
+from autorl.types import Config, Executor, InputError, Optimizer
+
+_LOOKED_AT = 64  # random configurations, so that of up to ten choices none is missed but once in a thousand
 
 
 def trainer_loader(spec: Spec) -> Load:
@@ -52,11 +63,34 @@ def _check(spec: Spec, load: Load) -> None:
         if isinstance(loaded, KnowsSeeds):
             loaded.check_seeds(spec.plan.tuning, "tuning")
             loaded.check_seeds(spec.plan.test if spec.test.top else (), "test")
+    _check_configurations(spec, load)
     optimizer = make_optimizer(spec, load)
     if spec.evaluation.seeds == "racing" and getattr(optimizer, "population_based", False):
         message = f"every member of a population trains every tuning seed: {spec.optimizer.name} cannot race"
         raise InputError(message, key="evaluation.seeds")
     executors.check(executor_name(spec), executor_limits(spec), spec.executor.devices)
+
+
+def _check_configurations(spec: Spec, load: Load) -> None:
+    """Raise `InputError` for a configuration of the space that a library refuses.
+
+    Looked at are the default and some random ones, those left out that differ from another in floats alone.
+    """
+    loaded = {trainer: load(trainer) for trainer in spec.trainers.values()}
+    if not any(isinstance(each, KnowsConfigurations) for each in loaded.values()):
+        return
+    space, rng = spec.search_space, np.random.default_rng(0)
+    drawn = [space.default(), *(space.try_sample(rng, _LOOKED_AT) for _ in range(_LOOKED_AT))]
+    different = {_without_floats(config): config for config in reversed(drawn) if config is not None}
+    for config in reversed(different.values()):
+        trainer, own = spec.trainer_for(config)
+        judge = loaded[trainer]
+        if isinstance(judge, KnowsConfigurations):
+            judge.check_configuration(own)
+
+
+def _without_floats(config: Config) -> Config:
+    return Config({name: value for name, value in config.items() if not isinstance(value, float)})
 
 
 def _check_metrics(spec: Spec, known: Collection[str]) -> None:

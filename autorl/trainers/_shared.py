@@ -81,6 +81,24 @@ class KnowsObjectives(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsConfigurations(Protocol):
+    """A trainer that can tell which configurations its library refuses."""
+
+    def check_configuration(self, config: Config) -> None:
+        """Raise `InputError` if no run could train with a configuration. Called before a study, of some of them."""
+        ...
+
+
+@runtime_checkable
+class KnowsData(Protocol):
+    """A trainer that reads data of the user's."""
+
+    def data_notes(self, environment: EnvironmentSpec) -> Sequence[str]:
+        """What a reader must know of the data, each in a line. Called before a study."""
+        ...
+
+
 class AnyChange(Mapping[str, Change]):
     """The `changes` of a trainer that hands the whole configuration on at each segment: every name may change.
 

@@ -143,7 +143,7 @@ def test_a_policy_ties_with_itself_up_to_chance_and_a_better_one_wins(models):
     metrics = measure(first, first, tokenizer, built(folder), **common)
     assert metrics["win_rate"] == pytest.approx(0.5, abs=0.16)
     assert metrics["kl"] == 0.0
-    assert set(metrics) == {"gold", "length", "reference_gold", "win_rate", "kl", "distinct"}
+    assert set(metrics) == {"gold", "length", "reference_gold", "win_rate", "kl", "distinct", "truncated"}
     constant = built(folder, signals={"gold": lambda prompts, texts: [1.0] * len(texts), "length": golds})
     assert measure(first, first, tokenizer, constant, **common)["win_rate"] == 0.5
 
@@ -159,5 +159,5 @@ def test_pairs_are_ranked_by_the_implicit_reward(models):
     assert found["pair_margin"] == pytest.approx(-swapped["pair_margin"])
     assert found["pair_accuracy"] == 1.0 - swapped["pair_accuracy"]
     ours = pair_likelihoods(first, tokenizer, pairs)
-    assert pair_measures(ours, ours) == {"pair_accuracy": 0.5, "pair_margin": 0.0}
+    assert pair_measures(ours, ours) == {"pair_accuracy": 0.5, "pair_margin": 0.0, "pair_ties": 1.0}
     assert math.isfinite(found["pair_margin"])

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from autorl.rlhf.examples import Reader, chat_renderer
+from autorl.rlhf.held_out import comparable
 from autorl.types import InputError
 
 
@@ -24,7 +25,7 @@ def test_prompts_with_further_columns():
     (one,) = read({"prompt": "2 1 >", "answer": "1 2"})
     assert (one.prompt, one.pairs, one.completion, one.label) == ("2 1 >", (), None, None)
     assert one.row["answer"] == "1 2"
-    assert one.key == "2 1 >"
+    assert one.key == comparable("2 1 >")
 
 
 def test_pairs_and_rankings():

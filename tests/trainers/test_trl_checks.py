@@ -1,5 +1,6 @@
 """What an RLHF study is refused for before it trains: objectives, schedules and fixed values that could not be."""
 
+import importlib.util
 from types import SimpleNamespace
 
 import pytest
@@ -149,3 +150,73 @@ def test_the_data_of_a_method_trl_has_and_we_do_not_know_is_asked_for():
     unknown = next(name for name in available() if name not in (*_STABLE, *_EXPERIMENTAL))
     with pytest.raises(InputError, match=f"what trl/{unknown} is trained on is not known: say it with `data`"):
         find(unknown)
+
+
+CHOSEN = {"learning_rate": RATE["learning_rate"], "per_device_train_batch_size": {"value": 8}}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "name", "value", "message"),
+    [
+        ("grpo", "loss_type", "gspo", "loss_type: TRL's GRPOTrainer has no 'gspo'; did you mean .*'grpo'"),
+        ("grpo", "scale_rewards", "groups", "scale_rewards: TRL's GRPOTrainer has no 'groups'; did you mean 'group'"),
+        ("grpo", "importance_sampling_level", "word", "importance_sampling_level: TRL's GRPOTrainer has no 'word'"),
+        ("sft", "loss_type", "nlll", "loss_type: TRL's SFTTrainer has no 'nlll'; did you mean 'nll'"),
+        ("kto", "loss_type", "sigmoid", "loss_type: TRL's KTOTrainer has no 'sigmoid'"),
+        ("online_dpo", "loss_type", "hinge", "loss_type: TRL's OnlineDPOTrainer has no 'hinge'"),
+        ("rloo", "num_generations", 7, "num_generations: 7 does not divide the 8 completions"),
+        ("rloo", "lr_scheduler_type", "zigzag", "lr_scheduler_type: trl/rloo: zigzag is not a valid SchedulerType"),
+        ("dpo", "loss_type", "nonsense", "loss_type: unknown DPO loss 'nonsense'"),
+    ],
+)
+def test_a_value_trl_refuses_is_named_before_a_study_whether_fixed_or_a_choice(trainer, name, value, message):
+    space = {key: part for key, part in CHOSEN.items() if trainer == "rloo" or key != "per_device_train_batch_size"}
+    batch = {"per_device_train_batch_size": 8} if trainer == "rloo" else {}
+    with pytest.raises(InputError, match=f"trainer.kwargs.{message}"):
+        study(f"trl/{trainer}", kwargs={name: value, **batch}, space=RATE)
+    good = {"num_generations": 4, "scale_rewards": "none", "importance_sampling_level": "token"}
+    good |= {"lr_scheduler_type": "constant"}
+    losses = {"grpo": "grpo", "sft": "dft", "kto": "kto", "online_dpo": "ipo", "dpo": "ipo"}
+    choices = {"choices": [losses[trainer] if name == "loss_type" else good[name], value]}
+    with pytest.raises(InputError, match=f"^(?:.*: )?{message}"):
+        study(f"trl/{trainer}", space={**space, name: choices})
+
+
+@pytest.mark.parametrize(
+    ("trainer", "kwargs"),
+    [
+        ("grpo", {"scale_rewards": False}),
+        ("grpo", {"scale_rewards": True}),
+        ("grpo", {"generation_kwargs": {"no_repeat_ngram_size": 2}}),
+        ("dpo", {"padding_free": True}),
+        ("sft", {"loss_type": "chunked_nll"}),
+        ("cpo", {"loss_type": "alphapo"}),
+        *(("grpo", {"loss_type": name}) for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo")),
+    ],
+)
+def test_values_trl_takes_are_taken(trainer, kwargs):
+    study(f"trl/{trainer}", kwargs=kwargs)
+
+
+def test_a_choice_that_is_only_wrong_beside_others_is_judged_beside_those_of_its_configuration():
+    """32 completions go in groups of 2, 4 or 8; a group of 3 only where the batch is 24."""
+    batch, groups = {"choices": [32, 24]}, {"choices": [2, 4, 8, 3]}
+    space = {**RATE, "per_device_train_batch_size": batch, "num_generations": groups}
+    with pytest.raises(InputError, match="num_generations: 3 does not divide the 32 completions"):
+        study(space=space)
+    rules = {"constraints": ["per_device_train_batch_size % num_generations == 0"]}
+    study(space={"hyperparameters": space, **rules})
+
+
+@pytest.mark.parametrize("name", ["deepspeed", "fsdp", "parallelism_config"])
+def test_what_trains_in_several_processes_is_refused_in_one_line(name):
+    with pytest.raises(InputError, match="trains in one process") as error:
+        study(kwargs={name: "zero3.json" if name == "deepspeed" else "full_shard"})
+    assert error.value.key == f"trainer.kwargs.{name}"
+
+
+def test_vllm_that_is_not_installed_is_said(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "vllm" else find(name, *more))
+    with pytest.raises(InputError, match=r"trainer\.kwargs\.use_vllm: vLLM is not installed"):
+        study(kwargs={"use_vllm": True})

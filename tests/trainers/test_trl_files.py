@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -242,3 +243,56 @@ def test_the_example_learns_what_it_selects_by(tmp_path):
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["test"]["value"] > 2 * result["beside"]["reference_variety"]
+
+
+RUNS = [
+    ("trl/grpo", {"scale_rewards": False}, {}),
+    ("trl/grpo", {"scale_rewards": True, "generation_kwargs": {"no_repeat_ngram_size": 2}}, {}),
+    ("trl/grpo", {"loss_type": "vespo"}, {}),
+    ("trl/rloo", {"generation_kwargs": {"no_repeat_ngram_size": 2}}, {}),
+    ("trl/dpo", {"padding_free": True}, {"padding_free": False}),
+    ("trl/sft", {"padding_free": True, "max_length": None}, {}),
+    ("trl/sft", {"loss_type": "chunked_nll"}, {}),
+    ("trl/cpo", {"loss_type": "alphapo"}, {}),
+    ("trl/kto", {"loss_type": "apo_zero_unpaired"}, {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "otherwise"),
+    [pytest.param(*case, marks=() if number in (0, 4) else pytest.mark.slow) for number, case in enumerate(RUNS)],
+)
+def test_a_value_that_trl_writes_otherwise_is_trained_with(name, values, otherwise, folder):
+    """False is `none` to GRPO; generation arguments lie among its own; DPO switches padding-free batches off itself."""
+    online = name in ("trl/grpo", "trl/rloo")
+    place = environment(folder, "prompts", **SCORED) if online else environment(folder, "pairs", **LEARNT)
+    given = segment(name, ONLINE if online else SMALL, place)
+    kwargs = FrozenMap({**given.trainer.kwargs, **values})
+    outcome = train(replace(given, trainer=TrainerSpec(name, kwargs)))
+    assert outcome.status is Status.DONE
+    assert {key: outcome.applied[key] for key in values} == values | otherwise
+
+
+def test_a_value_that_did_not_take_is_still_an_error():
+    """What TRL's configuration class makes of a value is accepted, another one is not."""
+    from types import SimpleNamespace
+
+    from autorl.trainers.trl.methods import find
+    from autorl.trainers.trl.settings import Settings
+
+    settings = Settings(find("grpo"), {}, {"scale_rewards": False})
+    args = settings.arguments(0, 1, "unused", 1, cuda=False)
+    optimizer = SimpleNamespace(param_groups=[{}])
+    live = SimpleNamespace(optimizer=optimizer, args=args, scale_rewards="none")
+    assert settings.read_back(live, 0, 1)["scale_rewards"] is False
+    live.scale_rewards = "batch"
+    with pytest.raises(RuntimeError, match="scale_rewards did not take: asked for False, found 'batch'"):
+        settings.read_back(live, 0, 1)
+
+
+@pytest.mark.parametrize("method", ["dpo", "reward"])
+def test_when_no_row_is_short_enough_the_limit_is_named(method, folder):
+    given = segment(f"trl/{method}", {**SMALL, "max_length": 2}, environment(folder, "pairs", **LEARNT))
+    with pytest.raises(InputError, match="leaves none of the 51 rows") as error:
+        train(given)
+    assert error.value.key == "max_length"

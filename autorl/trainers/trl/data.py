@@ -67,31 +67,62 @@ class Reward:
     A signal that learns while it scores (Lagrange multipliers) has `learn`, `state` and `load`; it is copied, so that
     runs do not share what it has learnt.
 
+    Args:
+        name, signal: the training signal.
+        grouped: completions of one prompt are held against each other (PPO holds those of a batch).
+
     Attributes:
         ends: tokens any of which ends a completion; what a trainer shows after the first is padding (online DPO).
         tokens: of completions up to their end, that included.
+        groups, equal_groups: groups of completions it was asked for, and those in which all had the same reward.
     """
 
     ends: Collection[int] = frozenset()
 
-    def __init__(self, name: str, signal: Signal) -> None:
+    def __init__(self, name: str, signal: Signal, *, grouped: bool = True) -> None:
         self.__name__ = name  # TRL's logs
         self.signal = copy.deepcopy(signal) if hasattr(signal, "learn") else signal
         self._score: Signal = getattr(self.signal, "learn", self.signal)
-        self.tokens = 0
+        self.grouped = grouped
+        self.tokens = self.groups = self.equal_groups = 0
 
     def __call__(
         self, prompts: Sequence[str], completions: Sequence[str], completion_ids: Any = (), **rest: Any
     ) -> list[float]:
         self.tokens += sum(self._length(ids) for ids in completion_ids)
-        return self._score(prompts, completions)
+        rewards = self._score(prompts, completions)
+        if self.grouped:
+            by_prompt: dict[str, list[float]] = {}
+            for prompt, reward in zip(prompts, rewards, strict=True):
+                by_prompt.setdefault(prompt, []).append(reward)
+            groups = [group for group in by_prompt.values() if len(group) > 1] or [rewards]
+            for group in groups:
+                self.compare(group)
+        return rewards
+
+    def compare(self, rewards: Sequence[float]) -> None:
+        """Take note of a group of completions that are held against each other, if there are two."""
+        if len(rewards) < 2:
+            return
+        self.groups += 1
+        self.equal_groups += min(rewards) == max(rewards)
+
+    @property
+    def zero_std(self) -> float:
+        """Share of the groups so far in which all rewards were equal; 0 before there is one."""
+        return self.equal_groups / self.groups if self.groups else 0.0
 
     def _length(self, ids: Sequence[int]) -> int:
         return next((place for place, token in enumerate(ids, start=1) if token in self.ends), len(ids))
 
-    def state(self) -> Any:
-        return self.signal.state() if hasattr(self.signal, "state") else None
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must hold, as JSON."""
+        signal = self.signal.state() if hasattr(self.signal, "state") else None
+        return {"signal": signal, "groups": [self.groups, self.equal_groups]}
 
-    def load(self, state: Any) -> None:
-        if state is not None:
-            self.signal.load(state)  # type: ignore[attr-defined]
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue from a checkpoint's `state`; those of earlier versions count no groups."""
+        self.tokens = state["tokens"]
+        self.groups, self.equal_groups = state.get("groups", (0, 0))
+        if state["signal"] is not None:
+            self.signal.load(state["signal"])  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ from autorl.trainers.trl.methods import Method
 from autorl.trainers.trl.settings import Settings
 from autorl.trainers.trl.tokenizers import as_evaluated
 from autorl.trainers.trl.watch import Watch
-from autorl.types import Report, Segment
+from autorl.types import InputError, Report, Segment
 
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -55,6 +55,14 @@ class Live:
         sequences; those KTO puts together for its estimate of the KL count too).
         """
         return self.reward.tokens + int(self.trainer.tokens_seen)
+
+    @property
+    def counted(self) -> dict[str, float]:
+        """Metrics of training itself since the run began."""
+        counted = {"tokens": float(self.tokens)}
+        if self.trainer.counts_groups:
+            counted["reward_zero_std"] = self.reward.zero_std
+        return counted
 
     def saved(self) -> Path:
         """The folder of the checkpoint that was written when the segment ended."""
@@ -102,7 +110,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         assert self.live is not None
         for step in self.watch.due(reached, self.align):
             kind = self.settings.method.data
-            if self.watch.evaluate(self.live.policy, step, kind, self.live.tokens, self.report):
+            if self.watch.evaluate(self.live.policy, step, kind, self.live.counted, self.report):
                 control.should_training_stop = True
 
 
@@ -110,6 +118,7 @@ def build(settings: Settings, built: Built, callback: Callback, arguments: Any, 
     """The trainer of a segment, at step 0.
 
     Raises:
+        InputError: no row of the data is short enough.
         RuntimeError: the reference policy TRL made for itself is not the task's.
     """
     method = settings.method
@@ -132,6 +141,7 @@ def build(settings: Settings, built: Built, callback: Callback, arguments: Any, 
     trainer = _segmented(as_evaluated(trainer_class, method), method, fork)(**values)
     reward.ends = frozenset(getattr(trainer, "eos_token_ids", ()))
     trainer.remove_callback(PrinterCallback)
+    _check_rows(trainer, values["train_dataset"])
     _check_reference(trainer, callback.watch.reference, method)
     live = Live(trainer, callback, reward)
     callback.live = live
@@ -161,6 +171,7 @@ def _segmented(trainer_class: Any, method: Method, fork: int | None) -> Any:
 
     class Segmented(trainer_class):  # type: ignore[misc]
         tokens_seen = 0
+        counts_groups = method.online
 
         def _send_telemetry(self) -> None:
             """Nothing leaves the machine."""
@@ -178,6 +189,13 @@ def _segmented(trainer_class: Any, method: Method, fork: int | None) -> Any:
 
     Segmented.__name__ = trainer_class.__name__
     return Segmented
+
+
+def _check_rows(trainer: Any, data: Any) -> None:
+    """TRL leaves out rows that are too long, and fails without a word of it when none is left."""
+    if len(trainer.train_dataset) == 0:
+        most = getattr(trainer.args, "max_length", None)
+        raise InputError(f"a limit of {most} tokens leaves none of the {len(data)} rows to train on", key="max_length")
 
 
 def _check_reference(trainer: Any, reference: Any, method: Method) -> None:

@@ -47,6 +47,11 @@ class PPOTrainer(RLHFTrainer):
         tied = {"batch_size", "num_mini_batches"}
         ppo.settings_at({name: value for name, value in fixed.items() if name not in tied or not tied & {*free}}, 0, 1)
 
+    def check_configuration(self, config: Config) -> None:
+        from autorl.rlhf import ppo
+
+        ppo.settings_at(without({**self.defaults, **config}), 0, 1)
+
     def align(self, config: Config, step: int) -> int:
         """The end of the batch of completions that reaches `step`."""
         from autorl.rlhf import ppo
@@ -75,7 +80,7 @@ class _Run:
         reference, tokenizer = live.load_model(built.reference), load_tokenizer(built.reference)
         self.reference_hash = checkpoint.weights_hash(reference)
         state = load_parent(segment, trainer.name, self.reference_hash, self.values, trainer.changes)
-        self.reward = Reward(built.training, assemble(built, self.values))
+        self.reward = Reward(built.training, assemble(built, self.values), grouped=False)
         seed = integer_seed(segment.seed, "algorithm")
         ppo = _counting(self.reward)
         self.ppo = ppo(built, built.reference, without(self.values), seed, segment.horizon, self.reward)
@@ -95,7 +100,8 @@ class _Run:
             for step in sorted({*segment.evaluate_at, segment.until}):
                 self.ppo.train_to(self._align(step))
                 for due in watch.due(self.ppo.step, self._align):
-                    watch.evaluate(self.ppo.policy, due, "prompts", self.reward.tokens, report)
+                    counted = {"tokens": float(self.reward.tokens), "reward_zero_std": self.reward.zero_std}
+                    watch.evaluate(self.ppo.policy, due, "prompts", counted, report)
                 if watch.stopped or watch.problem:
                     break
         except NotFiniteError as error:
@@ -109,7 +115,7 @@ class _Run:
             cost={**clock.cost(self.ppo.step - segment.start), "peak_memory_mb": peak_memory_mb()},
             checkpoint=self._save() if segment.save and not watch.problem else None,
             applied=applied,
-            notes=(watch.guard.note,) if watch.stopped else (),
+            notes=(*watch.built.notes, *((watch.guard.note,) if watch.stopped else ())),
             message=f"{watch.problem} at step {self.ppo.step}" if watch.problem else "",
         )
 
@@ -131,8 +137,7 @@ class _Run:
 
         saved = torch.load(Path(parent.path) / _STATE, weights_only=True)
         self.ppo.load(saved, fork=self.segment.fork)
-        self.reward.tokens = state["tokens"]
-        self.reward.load(state["signal"])
+        self.reward.load(state)
 
     def _save(self) -> Checkpoint:
         import tempfile
@@ -146,7 +151,7 @@ class _Run:
             "reference": self.reference_hash,
             "history": self.watch.guard.history,
             "tokens": self.reward.tokens,
-            "signal": self.reward.state(),
+            **self.reward.state(),
         }
         with tempfile.TemporaryDirectory(prefix="autorl-ppo-") as folder:
             torch.save(self.ppo.state(), Path(folder) / _STATE)
@@ -159,13 +164,15 @@ class _Run:
 
 
 def _counting(reward: Reward) -> type[PPO]:
-    """PPO that counts into `reward` what it samples: tokens of completions, end of sequence included."""
+    """PPO that counts into `reward` what it samples: tokens with the end of sequence, and batches of equal scores."""
     from autorl.rlhf.ppo import PPO
 
     class Counting(PPO):
         def _rollout(self, number: int, now: Settings) -> Rollout:
             rollout = super()._rollout(number, now)
             reward.tokens += int(rollout.mask.sum())
+            if len(rollout.mask) > 1:
+                reward.compare([self.logs["lowest_score"], self.logs["highest_score"]])
             return rollout
 
     return Counting

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import math
+import re
 import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -12,6 +14,7 @@ from autorl.rlhf.reward_options import is_option, without
 from autorl.space import resolve_schedules
 from autorl.trainers._shared import base_name, check_names, nearest, plain
 from autorl.trainers.trl.methods import Method
+from autorl.trainers.trl.named_values import NAMED, check_named
 from autorl.types import InputError
 
 DEFAULTS: Mapping[str, Any] = {"per_device_train_batch_size": 64, "lr_scheduler_type": "constant"}
@@ -42,11 +45,16 @@ _CPU = {
     "gradient_checkpointing": False,  # its name before transformers 5.23
     "dataloader_pin_memory": False,
 }
+_DISTRIBUTED = ("deepspeed", "fsdp", "fsdp_config", "parallelism_config")
+_LAYOUT = ("padding_free",)  # how a batch lies in memory: TRL decides by what is installed, the training is the same
 _PARTNERS: Mapping[str, frozenset[str]] = {  # a value that can only be judged beside these
     "num_generations": frozenset(
         {"per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size"}
     ),
     "generation_batch_size": frozenset({"num_generations", "per_device_train_batch_size", "steps_per_generation"}),
+    "per_device_train_batch_size": frozenset({"num_generations"}),
+    "gradient_accumulation_steps": frozenset({"num_generations"}),
+    "steps_per_generation": frozenset({"num_generations"}),
     "gamma_ratio": frozenset({"beta"}),
     "loss_type": frozenset({"label_smoothing"}),
     "label_smoothing": frozenset({"loss_type"}),
@@ -73,6 +81,7 @@ class Settings:
     def __init__(self, method: Method, own: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         self.method = method
         self.values: dict[str, Any] = plain({**DEFAULTS, **own, **config})
+        self._made: dict[str, Any] = {}
         self._check_losses()
         if "gamma_ratio" in self.values and "beta" not in self.values:
             raise InputError("is a share of beta, which is not given", key="gamma_ratio")
@@ -110,7 +119,7 @@ class Settings:
         Raises:
             InputError: TRL refuses a value.
         """
-        _, config_class = self.method.classes()
+        trainer_class, config_class = self.method.classes()
         fields = {field.name for field in dataclasses.fields(config_class)}
         values = self.translated(self.at(0, horizon))
         cpu = {name: value for name, value in _CPU.items() if name != _old_name(fields)}
@@ -118,9 +127,15 @@ class Settings:
         ours = {"max_completion_length": most, "max_new_tokens": most}
         values |= {name: value for name, value in ours.items() if name in fields}
         try:
-            return config_class(**{name: value for name, value in values.items() if name in fields})
-        except (ValueError, TypeError, NotImplementedError) as error:
-            raise InputError(f"trl/{self.method.name}: {str(error).splitlines()[0]}", key="space") from error
+            made = config_class(**{name: value for name, value in values.items() if name in fields})
+        except (ValueError, TypeError, NotImplementedError, ImportError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"trl/{self.method.name}: {reason}", key=_blamed(reason, self.values)) from error
+        self._made = {name: getattr(made, name) for name in self.values if name in fields}
+        for name in NAMED:
+            if name in self._made:
+                check_named(trainer_class, config_class, name, self._made[name])
+        return made
 
     def write(self, trainer: Any, step: int, horizon: int, *, first: bool) -> None:
         """Put the values of `step` into the live trainer.
@@ -153,12 +168,21 @@ class Settings:
                 found, value_there = trainer.loss_types, list(_losses(value))
             else:
                 found, value_there = _read(trainer, name), value
+            if name == "generation_kwargs" and value:  # TRL puts them among its own
+                found = {key: found.get(key) for key in value}
+            if name in _LAYOUT:
+                applied[name] = found
+                continue
             same = all(_same(getattr(trainer, attribute), value_there) for attribute in self._attributes(name)[1:])
-            if not same or not _same(found, value_there):
+            if not same or not (_same(found, value_there) or self._is_made(name, found)):
                 raise RuntimeError(f"hyperparameter {name} did not take: asked for {value!r}, found {found!r}")
             applied[name] = value
         helpers = {name: value for name, value in self.values.items() if base_name(name) != name or is_option(name)}
         return {**applied, **helpers}
+
+    def _is_made(self, name: str, found: Any) -> bool:
+        """Whether a value is what TRL's configuration class made of the one asked for (`none` of False)."""
+        return name in self._made and name not in self.scheduled and _same(found, self._made[name])
 
     def _attributes(self, name: str) -> tuple[str, ...]:
         """Where the live trainer keeps a hyperparameter that can follow a schedule; nowhere for the learning rate."""
@@ -229,13 +253,23 @@ def _old_name(fields: Collection[str]) -> str:
 def check_fixed(method: Method, fixed: Mapping[str, Any], free: Collection[str], *, cuda: bool) -> None:
     """Raise `InputError` for values no run could train with; `free` are the hyperparameters searched beside them."""
     judged = {name: value for name, value in fixed.items() if not _PARTNERS.get(name, frozenset()).intersection(free)}
-    numbers = {field.name for field in dataclasses.fields(method.classes()[1]) if type(field.default) in (int, float)}
+    fields = {field.name: field for field in dataclasses.fields(method.classes()[1])}
+    numbers = {name for name, field in fields.items() if type(field.default) in (int, float)}
     for name, value in judged.items():
+        if value is None and name in fields and any(text in str(fields[name].type) for text in ("None", "Optional")):
+            continue
         if name in numbers and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InputError(f"expected a number, got {value!r}", key=name)
+    if judged.get("use_vllm") and importlib.util.find_spec("vllm") is None:
+        raise InputError("vLLM is not installed", key="use_vllm")
+    check_values(method, judged, {}, cuda=cuda)
+
+
+def check_values(method: Method, own: Mapping[str, Any], config: Mapping[str, Any], *, cuda: bool) -> None:
+    """Raise `InputError` if no run of this configuration, over the trainer's own values, could train."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # TRL's own use of names transformers is renaming
-        Settings(method, judged, {}).arguments(0, 1, "unused", 1, cuda=cuda)
+        Settings(method, own, config).arguments(0, 1, "unused", 1, cuda=cuda)
 
 
 def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool = False) -> None:
@@ -251,6 +285,12 @@ def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool 
             raise InputError(
                 f"{base} is set by the study or the task, not by the space of trl/{method.name}", key="space"
             )
+        if base in _DISTRIBUTED:
+            raise InputError(
+                "a segment trains in one process: for several start a script of TRL by a launcher, with the trainer "
+                "`command`",
+                key=base,
+            )
         if base in _CPU and not cuda:
             raise InputError(f"{base} is for a GPU: give the trainer `device: auto` beside it", key="space")
         if base not in allowed:
@@ -261,6 +301,15 @@ def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool 
                 f"trl/{method.name} cannot follow a schedule of {base!r}; it can for {', '.join(method.scheduled)}",
                 key=base,
             )
+
+
+def _blamed(reason: str, values: Mapping[str, Any]) -> str:
+    """The hyperparameter a message of TRL is about: the one it names, or whose value it quotes."""
+    named = [name for name in values if re.search(rf"\b{re.escape(name)}\b", reason)]
+    texts = {name: value for name, value in values.items() if isinstance(value, str)}
+    first = [name for name, value in texts.items() if reason.startswith(f"{value} ")]
+    quoted = [name for name, value in texts.items() if f"'{value}'" in reason]
+    return next(iter([*named, *first, *quoted]), "space")
 
 
 def set_learning_rate(optimizer: Any, scheduler: Any, value: float) -> None:

@@ -95,7 +95,7 @@ class RLHFTrainer:
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """The task must exist with these options and what the method learns from, and every name be one it has."""
         found = find_task(environment)
-        there = found.check({name: value for name, value in environment.kwargs.items() if name != "instance"})
+        there = found.check(without_instance(environment.kwargs))
         names = {*hyperparameters, *self.defaults}
         reward_options.check(names, found.signals, found.ensemble)
         own = {name for name in names if not reward_options.is_option(name)}
@@ -107,7 +107,11 @@ class RLHFTrainer:
                 f"got {found.training!r}",
                 key="environment.kwargs.training",
             )
-        self.check_names(own)
+        try:
+            self.check_names(own)
+        except InputError as error:
+            key = f"trainer.kwargs.{error.key}" if error.key in self.defaults else error.key
+            raise InputError(error.message, key=key) from None
         try:
             self.check_fixed(reward_options.without(self.defaults), hyperparameters)
         except InputError as error:
@@ -122,14 +126,18 @@ class RLHFTrainer:
         found = find_task(environment)
         by = judge(found)
         if not self.policies:
-            return {"pair_accuracy", "pair_margin", "tokens", *(("best_of_16",) if by else ())}
-        known = {*found.signals, *found.probed, "kl", "length", "distinct", "tokens"}
+            return {"pair_accuracy", "pair_margin", "pair_ties", "tokens", *(("best_of_16",) if by else ())}
+        known = {*found.signals, *found.probed, "kl", "length", "truncated", "distinct", "tokens"}
         known |= {"win_rate", REFERENCE + by} if by else set()
+        known |= {"reward_zero_std"} if self.scores else set()
         if not self.scores:
-            there = set(found.check({name: value for name, value in environment.kwargs.items() if name != "instance"}))
-            known |= {"pair_accuracy", "pair_margin"} if "pairs" in there else set()
+            there = set(found.check(without_instance(environment.kwargs)))
+            known |= {"pair_accuracy", "pair_margin", "pair_ties"} if "pairs" in there else set()
             known |= {"log_likelihood"} if there & {"completions", "labelled"} else set()
         return known
+
+    def data_notes(self, environment: EnvironmentSpec) -> Sequence[str]:
+        return find_task(environment).notes(without_instance(environment.kwargs))
 
     def check_names(self, names: Collection[str]) -> None:
         """Raise `InputError` for a name the method does not have."""
@@ -172,6 +180,11 @@ def same_sources(signals: Any, trained: Collection[str]) -> set[str]:
     sources = dict(signals) if isinstance(signals, Mapping) else {}
     used = {*trained, *(sources[name] for name in trained if name in sources)}
     return {name for name, source in sources.items() if source in used}
+
+
+def without_instance(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a task among the arguments of its environment."""
+    return {name: value for name, value in kwargs.items() if name != "instance"}
 
 
 def find_task(environment: EnvironmentSpec) -> Task:

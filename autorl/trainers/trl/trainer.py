@@ -21,7 +21,7 @@ from autorl.seeds import integer_seed
 from autorl.trainers._shared import Change, Clock, check_start
 from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.methods import Method, find
-from autorl.trainers.trl.settings import Settings, check_fixed, check_hyperparameters
+from autorl.trainers.trl.settings import Settings, check_fixed, check_hyperparameters, check_values
 from autorl.trainers.trl.shell import RLHFTrainer, build_task, load_parent, peak_memory_mb
 from autorl.types import Checkpoint, Config, Outcome, Report, Segment, Status, TrainerSpec
 
@@ -53,6 +53,9 @@ class TRLTrainer(RLHFTrainer):
 
     def check_fixed(self, fixed: Mapping[str, Any], free: Collection[str]) -> None:
         check_fixed(self.method, fixed, free, cuda=self.cuda)
+
+    def check_configuration(self, config: Config) -> None:
+        check_values(self.method, self.defaults, config, cuda=self.cuda)
 
     @property
     def policies(self) -> bool:
@@ -102,8 +105,7 @@ class _Run:
         arguments = self.settings.arguments(seed, horizon, folder, self.built.max_completion, self.trainer.cuda)
         running = live.build(self.settings, self.built, callback, arguments, seed)
         if self.state is not None:
-            running.reward.tokens = self.state["tokens"]
-            running.reward.load(self.state["signal"])
+            running.reward.load(self.state)
         try:
             running.trainer.train(resume_from_checkpoint=segment.parent.path if segment.parent else None)
         except RuntimeError:
@@ -124,7 +126,7 @@ class _Run:
             cost={**clock.cost(running.step - segment.start), "peak_memory_mb": peak_memory_mb()},
             checkpoint=self._save(running) if segment.save and not watch.problem else None,
             applied=running.callback.applied,
-            notes=(watch.guard.note,) if watch.stopped else (),
+            notes=(*self.built.notes, *((watch.guard.note,) if watch.stopped else ())),
             message=f"{watch.problem} at step {running.step}" if watch.problem else "",
         )
 
@@ -136,7 +138,7 @@ class _Run:
             "reference": self.reference_hash,
             "history": self.watch.guard.history,
             "tokens": running.tokens,
-            "signal": running.reward.state(),
+            **running.reward.state(),
         }
         return checkpoint.save(self.segment, running.saved(), state)
 

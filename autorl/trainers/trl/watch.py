@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -39,13 +39,15 @@ class Watch:
         self._pending = self._pending[len(found) :]
         return found
 
-    def evaluate(self, policy: Any, step: int, kind: str, tokens: int, report: Callable[[Report], None]) -> bool:
-        """Measure `policy` at a nominal step and report it; returns whether training is to stop."""
+    def evaluate(
+        self, policy: Any, step: int, kind: str, counted: Mapping[str, float], report: Callable[[Report], None]
+    ) -> bool:
+        """Measure `policy` at a nominal step and report it beside what training has counted; whether it is to stop."""
         if not is_finite(policy):
             self.problem = "parameters are not finite"
             return True
         with preserved():
-            metrics = {**self._measures(policy, step, kind), "tokens": float(tokens)}
+            metrics = {**self._measures(policy, step, kind), **counted}
         found = Report(self.segment.id, step, metrics)
         self.problem = not_finite(found)
         if self.problem:
