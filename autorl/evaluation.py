@@ -22,6 +22,7 @@ from autorl.statistics.reductions import parse_reduction
 from autorl.types import Event, Failed, Outcome, ProposalId, Proposed, Scored, Status
 
 COST_METRICS = ("wall_seconds", "environment_steps")
+_ROUNDING = 1e-9  # relative to the largest of what is compared, so that no decision depends on the unit of a metric
 
 
 @dataclass(frozen=True)
@@ -407,10 +408,15 @@ class Racing:
         return tuple(seed for seed in target[:count] if seed not in have)
 
     def _clearly_worse(self, differences: np.ndarray) -> bool:
+        """Whether paired differences to the incumbent, (seeds,), drop a proposal; the metric's unit does not matter."""
         if self.rule == "mean":
             return bool(differences.mean() < 0)
-        if len(differences) < 2 or np.allclose(differences, differences[0]):
-            return bool(differences.mean() < 0) and len(differences) >= 2
+        largest = np.abs(differences).max()
+        if len(differences) < 2 or largest == 0:
+            return False
+        relative = differences / largest
+        if np.ptp(relative) <= _ROUNDING:  # constant: the test statistic is 0 / 0 or made of rounding errors
+            return bool(relative[0] < 0)
         from scipy.stats import ttest_1samp
 
-        return bool(ttest_1samp(differences, 0.0, alternative="less").pvalue < 0.1)
+        return bool(ttest_1samp(relative, 0.0, alternative="less").pvalue < 0.1)

@@ -13,6 +13,7 @@ from contextlib import closing
 
 import pytest
 import yaml
+from patience import PATIENCE
 
 GOOD = {
     "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}, "noise": 0.05}},
@@ -25,7 +26,7 @@ GOOD = {
 }
 
 
-def autorl(*arguments, cwd=None, environment=None, timeout=120):
+def autorl(*arguments, cwd=None, environment=None, timeout=PATIENCE):
     """Run the command line as a user does; (exit code, standard output, standard error)."""
     done = subprocess.run(
         [sys.executable, "-m", "autorl", *map(str, arguments)],
@@ -176,9 +177,9 @@ FUNCTIONS = {
     "a trainer that returns text": ("return 'good'", 1, "3 proposals failed.*not a number"),
     "a trainer that returns nothing": ("return None", 1, "3 proposals failed.*returned nothing"),
     "a metric that is never reported": ("return {'other': 1.0}", 1, "3 proposals failed.*value.*reported other"),
-    "a trainer that hangs": ("import time; time.sleep(60)", 1, "the first 3 proposals failed, the last with: "),
+    "a trainer that hangs": ("import time; time.sleep(7200)", 1, "the first 3 proposals failed, the last with: "),
     "a trainer that takes too much memory": (
-        "x = bytearray(600 * 2**20); import time; time.sleep(30)",
+        "x = bytearray(600 * 2**20); import time; time.sleep(7200)",
         1,
         "the first 3 proposals failed, the last with: ",
     ),
@@ -202,7 +203,7 @@ def test_a_trainer_that_fails_ends_the_study_with_exit_code_1_and_keeps_all(tmp_
         executor={"name": "processes", "workers": 2},
         budget={"runs": 6},
         failures={"retries": 1},
-        limits={"segment_seconds": 2 if "hangs" in case else 40, "memory_gb": 0.5},
+        limits={"segment_seconds": 2 if "hangs" in case else 600, "memory_gb": 0.5},
     )
     code, _, error = autorl("tune", path, "--out", tmp_path / "out")
     assert code == expected, error

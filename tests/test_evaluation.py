@@ -236,7 +236,7 @@ def better(a, b):
     return next(mine > theirs for mine, theirs in clauses if mine != theirs)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(events)
 def test_the_incumbent_is_the_one_nobody_beats_after_every_event(log):
     ranking, latest = Ranking(), {}
@@ -253,7 +253,7 @@ def test_the_incumbent_is_the_one_nobody_beats_after_every_event(log):
     assert not order or order[0] == ranking.best()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(events)
 def test_the_front_is_the_brute_force_front(log):
     ranking, latest = Ranking(), {}

@@ -175,7 +175,7 @@ scalars = (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.dictionaries(st.sampled_from(["a", "1e-3", "yes", "09"]), scalars | st.lists(scalars, max_size=3), max_size=3)
 )

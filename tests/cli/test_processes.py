@@ -5,12 +5,26 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from cli_support import as_json, autorl, query, study_file
+from patience import PATIENCE, wait_until
 
-SLOW = {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7, "rate": 0.2}, "noise": 0.1, "seconds": 0.05}}
+GATED = """
+import time
+import uuid
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def train(config, *, seed, evaluate_at, report):
+    (HERE / f"begun-{uuid.uuid4()}").touch()
+    while (HERE / "hold").exists() and len(list(HERE.glob("begun-*"))) > int((HERE / "hold").read_text() or 0):
+        time.sleep(0.01)
+    for step in evaluate_at:
+        report(step, config["x"] - (config["x"] - 0.7) ** 2 + 0.01 * seed * step)
+"""
 HEAVY = ("torch", "optuna", "gymnasium", "pandas", "scipy", "ConfigSpace", "duckdb", "numba", "pydantic", "numpy")
 
 
@@ -26,16 +40,34 @@ def start(*arguments):
     )
 
 
+def gated(folder, **changes):
+    """A study whose segments wait while `hold` exists once as many have begun as it says."""
+    (folder / "gated.py").write_text(GATED)
+    trainer = f"python:{folder / 'gated.py'}:train"
+    return study_file(folder, trainer=trainer, **changes)
+
+
+def hold(folder, after):
+    for begun in folder.glob("begun-*"):
+        begun.unlink()
+    (folder / "hold").write_text(str(after))
+
+
+def release(folder):
+    (folder / "hold").unlink()
+
+
 def wait_for_segments(folder, count):
     """Wait until a study has `count` outcomes; its tables are read while the driver writes them."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if (folder / "study.sqlite").exists() and (folder / "study.yaml").exists():
-            found = as_json("status", folder)
-            if sum(found["proposals"].values()) and query(folder, "SELECT COUNT(*) FROM segments")[0][0] >= count:
-                return found
-        time.sleep(0.02)
-    raise AssertionError(f"no {count} segments in a minute")
+
+    def look():
+        if not ((folder / "study.sqlite").exists() and (folder / "study.yaml").exists()):
+            return None
+        found = as_json("status", folder)
+        enough = query(folder, "SELECT COUNT(*) FROM segments")[0][0] >= count
+        return found if enough and sum(found["proposals"].values()) else None
+
+    return wait_until(look)
 
 
 def scores(folder):
@@ -43,8 +75,9 @@ def scores(folder):
 
 
 def test_status_while_a_driver_runs_then_interrupt_then_resume(tmp_path):
-    file = study_file(tmp_path, trainer=SLOW)
+    file = gated(tmp_path)
     autorl("tune", file, "--out", tmp_path / "whole", "--quiet")
+    hold(tmp_path, after=3)
     process = start("tune", file, "--out", tmp_path / "s")
     found = wait_for_segments(tmp_path / "s", 3)
     assert found["state"] == "running"
@@ -52,23 +85,26 @@ def test_status_while_a_driver_runs_then_interrupt_then_resume(tmp_path):
     refused = autorl("resume", tmp_path / "s", code=2).stderr
     assert f"process {process.pid}" in refused
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert f"autorl resume {tmp_path / 's'}" in stderr
     assert stderr.count("\n") == 1
     assert as_json("status", tmp_path / "s")["state"] == "stopped"
+    release(tmp_path)
     autorl("resume", tmp_path / "s", "--quiet")
     assert scores(tmp_path / "s") == scores(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("executor", ["in_process", "processes"])
 def test_a_killed_study_has_a_status_and_ends_with_the_same_scores(tmp_path, executor):
-    file = study_file(tmp_path, trainer=SLOW, executor={"name": executor, "workers": 2}, budget={"runs": 12})
+    file = gated(tmp_path, executor={"name": executor, "workers": 2}, budget={"runs": 12})
     autorl("tune", file, "--out", tmp_path / "whole", "--quiet", "--set", "executor.name=in_process")
+    hold(tmp_path, after=4)
     process = start("tune", file, "--out", tmp_path / "s", "--quiet")
     wait_for_segments(tmp_path / "s", 4)
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
+    release(tmp_path)
     found = as_json("status", tmp_path / "s")
     assert (found["state"], found["driver"]) == ("stopped", None)
     assert "autorl resume" in autorl("status", tmp_path / "s").stdout
@@ -78,11 +114,13 @@ def test_a_killed_study_has_a_status_and_ends_with_the_same_scores(tmp_path, exe
 
 
 def test_test_ends_a_search_where_it_is_and_says_so(tmp_path):
-    file = study_file(tmp_path, trainer=SLOW, budget={"runs": 48})  # long enough to be killed on a busy machine
+    file = gated(tmp_path, budget={"runs": 48})
+    hold(tmp_path, after=4)
     process = start("tune", file, "--out", tmp_path / "s", "--quiet")
     wait_for_segments(tmp_path / "s", 4)
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
+    release(tmp_path)
     tested = as_json("test", tmp_path / "s", "--quiet")
     assert tested["test"]["n_seeds"] == 6
     assert sum(tested["proposals"].values()) < 24
@@ -96,11 +134,11 @@ def test_test_ends_a_search_where_it_is_and_says_so(tmp_path):
 
 def test_exit_codes_and_streams_of_the_process(tmp_path):
     process = start("tune", tmp_path / "none.yaml")
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
     assert (process.returncode, stdout) == (2, "")
     assert stderr == f"autorl: {tmp_path / 'none.yaml'}: file not found\n"
     process = start("tune", study_file(tmp_path), "--out", tmp_path / "s", "--json", "--quiet")
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
     assert (process.returncode, stderr) == (0, "")
     assert json.loads(stdout)["test"]["n_seeds"] == 6
 

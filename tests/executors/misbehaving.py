@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from patience import FOREVER
+
 from autorl.types import InputError, Outcome, Report, Status
 
 
@@ -29,16 +31,17 @@ class Misbehaving:
         if act == "input":
             raise InputError("no such option", key="trainer.kwargs.x")
         if act == "hang":
-            time.sleep(60)
+            report(Report(segment.id, 0, {"hangs": 1.0}))
+            time.sleep(FOREVER)
         if act == "hang-with-child":
-            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+            child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({FOREVER})"])
             Path(config["pid_file"]).write_text(str(child.pid))
-            time.sleep(60)
+            time.sleep(FOREVER)
         if act == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         if act == "hog":
             hog = bytearray(400 * 2**20)
-            time.sleep(60)
+            time.sleep(FOREVER)
             del hog
         if act == "memory-error":
             raise MemoryError
@@ -46,7 +49,6 @@ class Misbehaving:
             raise OSError(errno.ENOSPC, "No space left on device")
         if act == "float":
             raise FloatingPointError("NaN in the weights")
-        time.sleep(config.get("seconds", 0.0))
         reports = tuple(Report(segment.id, step, {"eval_return": float(step)}) for step in segment.evaluate_at)
         for one in reports:
             report(one)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 from autorl.landscapes import load_landscape, shipped_root
 
@@ -16,7 +17,12 @@ SHIPPED = "autorl/dqn/CartPole-v1"
 
 def run(folder, *arguments):
     done = subprocess.run(
-        [sys.executable, str(EXAMPLE), *arguments], cwd=folder, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, str(EXAMPLE), *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -209,7 +209,7 @@ def same_to_the_bit(manifest):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.cpu_seconds(600)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_slice_trained_again_is_the_same(name):
     """To the bit where nothing that decides bits has changed, else within the spread of the recorded seeds."""

@@ -47,7 +47,7 @@ OPTIONS = {
 SLOW = ("gp", "smac")
 ONE_CONFIGURATION = ("schedule",)  # nothing is chosen: it replays what it is given
 NO_CHOICE = {"phases": "algorithm.* cannot change during training"}
-MARKS = (pytest.mark.slow, pytest.mark.timeout(900))
+MARKS = (pytest.mark.slow, pytest.mark.cpu_seconds(900))
 MARKED = [pytest.param(name, marks=MARKS if name in SLOW else ()) for name in names()]
 
 

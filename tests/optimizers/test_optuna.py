@@ -131,7 +131,7 @@ def test_replayed_nsga2_still_evolves():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.cpu_seconds(600)
 def test_gp_killed_at_every_event_equals_uninterrupted():
     """The kit does so with few proposals; here the model is asked twenty times, with runs in flight and failures."""
     space = space_of("continuous")

@@ -108,7 +108,7 @@ def test_explored_values_are_valid(name, values):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
+@pytest.mark.cpu_seconds(7200)
 @pytest.mark.parametrize("name", ["pbt", "pb2"])
 def test_a_million_explored_values_are_valid(name):
     """Ray's PBT left the bounds with 77 of 200 perturbations, and made 51 of the choices 32, 64, 128."""

@@ -22,7 +22,7 @@ from autorl.space import Space, load_space
 from autorl.types import Failed, InputError, Proposal, Proposed, Scored, Status
 
 CONTINUOUS = space_of("continuous")
-pytestmark = pytest.mark.timeout(900)  # a fit takes a second or two, and much more on a busy machine
+pytestmark = pytest.mark.cpu_seconds(900)  # a fit takes a second or two, and much more on a busy machine
 needs_smac = pytest.mark.skipif(importlib.util.find_spec("smac") is None, reason="the extra `smac` is not installed")
 
 

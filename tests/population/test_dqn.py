@@ -30,7 +30,7 @@ def _agent(seed, environment, **config):
     return hp, agent, parameters, target
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10_000),
     width=st.integers(1, 9),

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from numba import njit
+from patience import PATIENCE
 from population_helpers import CARTPOLE, SMALL, advanced
 
 from autorl.population import kernels
@@ -94,7 +95,7 @@ def test_processes_that_start_together_compile_once_and_agree(tmp_path):
     environment = {**os.environ, "AUTORL_CACHE": str(tmp_path)}
     command = [sys.executable, "-c", _TRAIN]
     started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    printed = [process.communicate(timeout=300)[0] for process in started]
+    printed = [process.communicate(timeout=PATIENCE)[0] for process in started]
     assert all(process.returncode == 0 for process in started)
     assert len(set(printed)) == 1
     assert len(printed[0]) > 1000

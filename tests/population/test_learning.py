@@ -11,7 +11,7 @@ from autorl.population.hyperparameters import record
 from autorl.seeds import digest
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.cpu_seconds(900)]
 
 _A2C = {"n_steps": 5, "batch_size": 5, "n_epochs": 1, "normalize_advantage": False, "optimizer": "rmsprop"}
 _DQN = {"learning_rate": 1e-3, "batch_size": 64, "buffer_size": 50_000, "learning_starts": 1000}

@@ -32,7 +32,7 @@ def _reference(net, x, activation):
 shapes = st.lists(st.integers(1, 13), min_size=3, max_size=5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sizes=shapes, rows=st.integers(1, 7), activation=st.sampled_from(["tanh", "relu"]))
 def test_forward_is_the_composition_of_its_layers(sizes, rows, activation):
     net = _filled(sizes, activation)
@@ -41,7 +41,7 @@ def test_forward_is_the_composition_of_its_layers(sizes, rows, activation):
     np.testing.assert_allclose(net.outputs[:rows, : sizes[-1]], _reference(net, x, activation), rtol=1e-12, atol=1e-12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(sizes=shapes, rows=st.integers(1, 5), activation=st.sampled_from(["tanh", "relu"]), seed=st.integers(0, 999))
 def test_backward_is_autograd(sizes, rows, activation, seed):
     torch = pytest.importorskip("torch")

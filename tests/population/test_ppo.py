@@ -53,7 +53,7 @@ def _sb3_loss(torch, flat, agent, hp, rollout, batch, environment, clip_range, e
     return -surrogate.mean() - ent_coef * entropy.mean() + hp.vf_coef * value_loss
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10_000),
     width=st.integers(1, 9),

@@ -42,7 +42,7 @@ def _policy(torch, outputs, size, noise):
     return action, gaussian.log_prob(drawn).sum(1) - torch.log(1 - action**2 + 1e-6).sum(1)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     width=st.integers(1, 9),

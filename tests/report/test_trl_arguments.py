@@ -15,7 +15,7 @@ from autorl.trainers.trl.arguments import trl_arguments
 from autorl.trainers.trl.methods import find
 from autorl.types import Config, EnvironmentSpec, FrozenMap, Segment, TrainerSpec
 
-pytestmark = pytest.mark.timeout(600)  # the first to run builds the task
+pytestmark = pytest.mark.cpu_seconds(600)  # the first to run builds the task
 OF_STUDY = {  # fields that say where and how a study runs, not what is trained
     *("output_dir", "seed", "data_seed", "report_to", "save_strategy", "eval_strategy", "logging_strategy"),
     *("disable_tqdm", "use_cpu", "gradient_checkpointing", "dataloader_pin_memory", "max_completion_length"),

@@ -144,7 +144,7 @@ def test_the_names_of_an_ensemble_are_known_before_it_is_built():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.cpu_seconds(300)
 def test_one_model_is_the_task_as_it_was_and_a_rule_puts_several_together():
     pytest.importorskip("transformers", reason="needs the extra rlhf")
     one, four = build("letters-goldproxy", {}), build("letters-goldproxy", {"models": 4})

@@ -11,7 +11,7 @@ from autorl.space import Space, load_space
 from autorl.space.configspace import from_configuration, to_configuration, unexpressed
 from autorl.types import InputError
 
-COMMON = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+COMMON = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 seeds = st.integers(0, 2**32 - 1)
 FULL = {
     "hyperparameters": {

@@ -15,8 +15,6 @@ from autorl.types import Config
 
 COMMON = settings(
     max_examples=80,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 seeds = st.integers(0, 2**32 - 1)

@@ -1,6 +1,6 @@
 """The sequential test: error rate by simulation, power, exact small cases, and its bookkeeping."""
 
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def false_positives(trials, agents, block, interims, permutations):
     """Number of trials in which any pair of equal agents is decided."""
     data, count = np.random.default_rng(1), 0
     for trial in range(trials):
-        runs = {name: data.normal(size=block * interims) for name in "abcd"[:agents]}
+        runs = {name: data.normal(size=block * interims) for name in "abcdefghij"[:agents]}
         result = verdict(runs, trial, block=block, interims=interims, permutations=permutations)
         count += any(outcome != "equal" for outcome in result.verdicts.values())
     return count
@@ -36,7 +36,9 @@ def test_error_rate_is_at_most_the_nominal_one(agents, block, interims):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("agents", "block", "interims"), [(2, 5, 1), (2, 5, 5), (2, 3, 3), (3, 5, 3)])
+@pytest.mark.parametrize(
+    ("agents", "block", "interims"), [(2, 5, 1), (2, 5, 5), (2, 3, 3), (3, 5, 3), (5, 5, 5), (10, 5, 5)]
+)
 def test_error_rate_with_many_trials(agents, block, interims):
     """3,000 trials: the bound is at rate 0.068, so twice the nominal rate (signed maxima) fails almost surely."""
     trials = 3000
@@ -82,6 +84,48 @@ def test_one_interim_agrees_with_all_splits_enumerated():
     assert agree >= 39  # 7 of 70 splits is exactly 0.1: only there random splits may disagree
 
 
+def studentized(first, second):
+    error = np.sqrt(first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second))
+    return abs(first.mean() - second.mean()) / error
+
+
+def largest_statistic(table):
+    return max(studentized(first, second) for first, second in combinations(table, 2))
+
+
+def test_three_agents_agree_with_all_permutations_of_all_their_runs_enumerated():
+    """n=2, K=1: any pair is decided when at most alpha of the 90 arrangements give a maximum as large or larger.
+
+    Splits of two agents at a time can decide nothing here: each pair has but 3 of them.
+    """
+    data, decided, agree = np.random.default_rng(6), 0, 0
+    arrangements = sorted(set(permutations([0, 0, 1, 1, 2, 2])))
+    for trial in range(40):
+        table = data.normal(size=(3, 2)) + np.array([[0.0], [0.0], [3.0]])
+        flat = table.ravel()
+        as_large = 0
+        for labels in arrangements:
+            arranged = [flat[np.array(labels) == agent] for agent in range(3)]
+            as_large += largest_statistic(arranged) >= largest_statistic(table) * (1 - 1e-9)
+        expected = as_large / len(arrangements) <= 0.17
+        runs = dict(zip("abc", table, strict=True))
+        verdicts = verdict(runs, trial, block=2, interims=1, alpha=0.17, permutations=3000).verdicts
+        decided += expected
+        agree += any(outcome != "equal" for outcome in verdicts.values()) == expected
+    assert 5 <= decided <= 35
+    assert agree == 40  # shares are multiples of 6 of 90: none is near 0.17
+
+
+def test_a_pair_with_a_wide_spread_does_not_hide_a_difference_of_narrow_ones():
+    """The largest difference is not the clearest one: statistics are studentized."""
+    data = np.random.default_rng(7)
+    wide = {name: 100 * data.normal(size=5) for name in "ab"}
+    runs = {**wide, "c": data.normal(0, 1, 5), "d": data.normal(20, 1, 5)}
+    verdicts = verdict(runs).verdicts
+    assert verdicts["c", "d"] == "smaller"
+    assert verdicts["a", "b"] == "open"
+
+
 def test_direction_needs_and_step_down():
     base = np.array([0.0, 0.1, 0.2, 0.3, 0.4])
     result = verdict({"low": base, "high": base + 10, "twin": base + 0.05})
@@ -120,8 +164,9 @@ def test_shift_and_scale_do_not_matter():
         a, b = data.normal(1, 1, 10), data.normal(0, 1, 10)
         plain = verdict({"a": a, "b": b}, trial, interims=2, permutations=500)
         moved = verdict({"a": 1e6 * a - 3e7, "b": 1e6 * b - 3e7}, trial, interims=2, permutations=500)
+        small = verdict({"a": 1e-9 * a + 1e-6, "b": 1e-9 * b + 1e-6}, trial, interims=2, permutations=500)
         swapped = verdict({"a": -a, "b": -b}, trial, interims=2, permutations=500)
-        assert plain.verdicts == moved.verdicts
+        assert plain.verdicts == moved.verdicts == small.verdicts
         mirror = {"larger": "smaller", "smaller": "larger", "equal": "equal"}
         assert swapped.verdicts["a", "b"] == mirror[plain.verdicts["a", "b"]]
 

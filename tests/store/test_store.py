@@ -243,7 +243,7 @@ def test_a_second_driver_is_told_who_holds_the_study(tmp_path):
 def test_a_lock_is_released_by_kill_9(tmp_path):
     Store.create(tmp_path / "s", "text").close()
     code = "import sys, time; from pathlib import Path; from autorl.store import Store; "
-    code += "store = Store.open(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
+    code += "store = Store.open(Path(sys.argv[1])); print('held', flush=True); time.sleep(7200)"
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "s")], stdout=subprocess.PIPE, text=True
     ) as holder:

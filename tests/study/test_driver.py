@@ -23,7 +23,7 @@ def expected_order(n, lag):
     return order + [("told", number) for number in range(max(0, n - lag), n)]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(n=st.integers(1, 9), lag=st.integers(1, 10), order=st.integers(0, 10**6), kind=st.sampled_from(Status))
 def test_outcome_i_minus_p_is_observed_immediately_before_ask_i(n, lag, order, kind):
     def before(segment):
@@ -135,7 +135,7 @@ def test_the_table_does_not_depend_on_the_order_in_which_outcomes_arrive(case):
     assert len(found[0]["proposals"]) >= 5
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(order=st.integers(0, 10**9), lag=st.integers(1, 6))
 def test_arrival_order_never_changes_the_table(order, lag):
     changes = {"optimizer": {"name": "random", "stop": "median", "rungs": 2}, "parallelism": lag, "budget": {"runs": 9}}

@@ -357,7 +357,7 @@ def test_a_store_that_cannot_be_written_ends_the_study_without_losing_what_it_ha
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     fate=st.lists(st.sampled_from([None, None, *KINDS, Status.STOPPED]), min_size=12, max_size=12),
     penalty=st.sampled_from(["worst", -1.0]),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, tables, toy_spec
@@ -73,11 +73,12 @@ def test_the_maximum_limits_the_seeds():
     assert race.more(values([1.0] * 4), values([0.5] * 10)) == ()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     differences=st.lists(st.floats(-1, 1), min_size=2, max_size=7),
     scale=st.sampled_from([1e-3, 1.0, 1e4]),
 )
+@example(differences=[-1e-5, 0.0], scale=1e-3)  # differences (-1e-8, 0): took for constant, dropped without a test
 def test_rule_t_is_scipys_one_sided_paired_test(differences, scale):
     differences = np.array(differences) * scale
     race = Racing(tuple(range(8)), 1, 8, "t")
@@ -85,6 +86,21 @@ def test_rule_t_is_scipys_one_sided_paired_test(differences, scale):
     paired = (differences + 5) - 5
     if np.ptp(paired) > 1e-6 * scale:
         assert dropped == bool(ttest_1samp(paired, 0, alternative="less").pvalue < 0.1)
+
+
+@settings(max_examples=200)
+@given(
+    thousandths=st.lists(st.integers(-1000, 1000), min_size=1, max_size=7),
+    unit=st.sampled_from([1e-300, 1e-9, 1e9]),
+    rule=st.sampled_from(["mean", "t"]),
+)
+@example(thousandths=[-4, 1, -2, 3], unit=1e-9, rule="t")
+@example(thousandths=[0, 0, 0], unit=1e-9, rule="t")
+def test_racing_decides_the_same_in_any_unit_of_the_metric(thousandths, unit, rule):
+    scores = np.array(thousandths) / 1000
+    race = Racing(tuple(range(8)), 1, 8, rule)
+    plain = race.more(values(scores), values([0.0] * 8))
+    assert race.more(values(scores * unit), values([0.0] * 8)) == plain
 
 
 def test_rule_t_needs_two_seeds_to_drop_anybody_and_knows_constant_differences():

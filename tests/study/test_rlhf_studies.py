@@ -124,7 +124,7 @@ GENTLE = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.cpu_seconds(900)
 def test_selecting_by_gold_finds_a_better_policy_and_selecting_by_proxy_a_worse_one_than_the_reference():
     """The default and a gentle configuration, 20 steps each; the reference policy has gold 0.1."""
     pytest.importorskip("trl", reason="needs the extra rlhf")

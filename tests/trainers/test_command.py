@@ -6,11 +6,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import wait_until
 
 from autorl.trainers import load
 from autorl.trainers.conformance import Case, TrainerConformance
@@ -255,7 +255,9 @@ def test_nothing_printed_is_ever_executed(tmp_path: Path) -> None:
 
 def test_the_script_dies_with_the_worker(tmp_path: Path) -> None:
     (tmp_path / "sleeps.py").write_text(
-        "import os, pathlib, time\npathlib.Path(__file__).with_name('pid').write_text(str(os.getpid()))\ntime.sleep(60)"
+        "import os, pathlib, time\n"
+        "pathlib.Path(__file__).with_name('pid').write_text(str(os.getpid()))\n"
+        "time.sleep(7200)"
     )
     worker = textwrap.dedent(f"""
         from autorl.trainers import load
@@ -266,22 +268,10 @@ def test_the_script_dies_with_the_worker(tmp_path: Path) -> None:
         load(spec).train(segment, print)
     """)
     process = subprocess.Popen([sys.executable, "-c", worker])
-    pid = _eventually(lambda: int((tmp_path / "pid").read_text()))
+    pid = wait_until(lambda: int((tmp_path / "pid").read_text()))
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert _eventually(lambda: not _alive(pid))
-
-
-def _eventually(look: Any) -> Any:
-    for _ in range(200):
-        try:
-            found = look()
-        except (FileNotFoundError, ValueError):
-            found = None
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError("nothing happened in 10 seconds")
+    assert wait_until(lambda: not _alive(pid))
 
 
 def _alive(pid: int) -> bool:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 from autorl.trainers.metric_lines import number, parse_line
 from autorl.trainers.metrics import Collector, MetricSource
@@ -159,7 +160,7 @@ def test_torchrun_with_two_ranks(tmp_path, flags):
     (tmp_path / "ranks.py").write_text(_RANKS)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *flags]
     printed = subprocess.run(
-        [*command, str(Path(tmp_path, "ranks.py"))], capture_output=True, text=True, check=True, timeout=110
+        [*command, str(Path(tmp_path, "ranks.py"))], capture_output=True, text=True, check=True, timeout=PATIENCE
     ).stdout
     shown = [record for line in printed.splitlines() if (record := parse_line(line))]
     assert {record["rank"] for record in shown} == ({0} if flags else {0, 1})

@@ -120,7 +120,7 @@ _CPU = "--use_cpu True --bf16 False --gradient_checkpointing False --dataloader_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.cpu_seconds(400)
 def test_the_command_line_of_trl_for_real(tmp_path):
     """`trl dpo` from local folders without a network; another learning rate gives another result."""
     pytest.importorskip("trl", reason='needs "autorl[rlhf]"')

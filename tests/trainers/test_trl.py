@@ -12,7 +12,7 @@ from autorl.rlhf.task import build
 from autorl.trainers import load
 from autorl.types import Checkpoint, Config, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
 
-pytestmark = pytest.mark.timeout(600)  # the first to run builds the task
+pytestmark = pytest.mark.cpu_seconds(600)  # the first to run builds the task
 LETTERS = EnvironmentSpec("letters-goldproxy")
 RLOO = {"learning_rate": 1e-3, "beta": 0.3, "num_generations": 4}
 

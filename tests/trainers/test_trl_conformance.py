@@ -7,7 +7,7 @@ pytest.importorskip("trl", reason="needs the extra rlhf")
 from autorl.trainers.conformance import Case, TrainerConformance
 from autorl.types import Config, EnvironmentSpec, FrozenMap, TrainerSpec
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the first to run builds the task
+pytestmark = [pytest.mark.slow, pytest.mark.cpu_seconds(600)]  # the first to run builds the task
 
 LETTERS = EnvironmentSpec("letters-goldproxy")
 SMALL = FrozenMap(per_device_train_batch_size=16, guard=0)

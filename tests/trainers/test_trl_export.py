@@ -14,7 +14,7 @@ from autorl.trainers import load
 from autorl.trainers.trl import export_model, load_model
 from autorl.types import Checkpoint, Config, EnvironmentSpec, FrozenMap, InputError, Segment, TrainerSpec
 
-pytestmark = pytest.mark.timeout(600)  # the first to run builds the task
+pytestmark = pytest.mark.cpu_seconds(600)  # the first to run builds the task
 SMALL = {"rloo": {"num_generations": 4, "learning_rate": 1e-2}, "ppo": {"batch_size": 16}, "reward": {}}
 
 

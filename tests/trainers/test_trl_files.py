@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
@@ -16,7 +17,7 @@ from autorl.study.setup import check, trainer_loader
 from autorl.trainers import load
 from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.cpu_seconds(600)
 EXAMPLE = Path(__file__).parents[2] / "examples/rlhf/own_data"
 CODE = """
 def repeated(prompts, completions):
@@ -234,12 +235,14 @@ def test_the_metric_of_the_user_is_selected_by_and_a_study_names_it(folder):
 def test_the_example_learns_what_it_selects_by(tmp_path):
     """One configuration, three seeds, 30 of its 40 steps, from another working folder; twice the reference's score."""
     place = Path(shutil.copytree(EXAMPLE, tmp_path / "own_data"))
-    subprocess.run([sys.executable, str(place / "make.py")], check=True, capture_output=True, timeout=120)
+    subprocess.run([sys.executable, str(place / "make.py")], check=True, capture_output=True, timeout=PATIENCE)
     command = [sys.executable, "-m", "autorl", "tune", str(place / "study.yaml"), "--json", "--out", "out"]
     less = ["--runs", "1"]
     for setting in ("fidelity.steps=30", "seeds.tuning=1", "seeds.test=2", "test.top=1", "executor.workers=1"):
         less += ["--set", setting]
-    done = subprocess.run([*command, *less], cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run(
+        [*command, *less], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["test"]["value"] > 2 * result["beside"]["reference_variety"]

@@ -75,7 +75,7 @@ def test_a_constraint_is_learnt_saved_and_continued(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # builds the task
+@pytest.mark.cpu_seconds(600)  # builds the task
 def test_a_cautious_rule_over_an_ensemble_loses_less_gold_than_one_proxy(tmp_path):
     """At beta 0.1, 30 steps of 64, over three seeds: -1.5 by one proxy or the mean of four, -0.6 by wco and uwo."""
     config = {"learning_rate": 1e-3, "beta": 0.1, "num_generations": 4}

@@ -60,7 +60,7 @@ def test_defaults_are_those_of_trl(name):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.cpu_seconds(600)
 @pytest.mark.parametrize("name", TINY)
 def test_configurations_of_it_train(name):
     space, rng = load_space(ROOT / f"{name}.yaml"), np.random.default_rng(1)

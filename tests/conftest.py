@@ -1,0 +1,69 @@
+"""What makes the tests depend on neither luck nor load.
+
+* Hypothesis draws the same examples every time. `AUTORL_HYPOTHESIS=random` draws new ones; a failure prints how to
+  repeat it. `test_random_examples.py` (slow) does that for all property tests.
+* Numeric libraries have one thread, here and in every process a test starts.
+* A test may use 120 seconds of CPU time, or what its marker `cpu_seconds(n)` says; the limit of wall-clock time is
+  there for tests that wait for something that never comes, and a machine that is busy does not reach it.
+"""
+
+import os
+import signal
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA", "RAYON")
+CPU_SECONDS = 120.0
+WALL_PER_CPU_SECOND = 20.0  # of the backstop: 8 busy processes beside two workers on two cores take a factor of 5
+
+for library in THREADS:  # before the first import of numpy, numba or torch
+    os.environ[f"{library}_NUM_THREADS"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+ON_TIME = [HealthCheck.too_slow]
+settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=ON_TIME)
+settings.register_profile(
+    "random", derandomize=False, deadline=None, suppress_health_check=ON_TIME, print_blob=True, database=None
+)
+settings.load_profile(os.environ.get("AUTORL_HYPOTHESIS", "fixed"))
+
+
+def cpu_limit(item):
+    marker = item.get_closest_marker("cpu_seconds")
+    return float(marker.args[0]) if marker is not None else CPU_SECONDS
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("cpu_seconds") is not None:
+            item.add_marker(pytest.mark.timeout(WALL_PER_CPU_SECOND * cpu_limit(item)))
+
+
+@contextmanager
+def limited_cpu_time(item):
+    """Fail the test in the main thread once this process has used its CPU time, all threads together."""
+
+    def fail(number, frame):
+        pytest.fail(f"over {cpu_limit(item):g} seconds of CPU time: see `cpu_seconds` in tests/conftest.py")
+
+    before = signal.signal(signal.SIGPROF, fail)
+    signal.setitimer(signal.ITIMER_PROF, cpu_limit(item))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    with limited_cpu_time(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    with limited_cpu_time(item):
+        return (yield)
