@@ -13,11 +13,12 @@ from autorl.trainers import load
 from autorl.types import InputError, TrainerSpec
 
 _CALLABLE = ("learning_rate", "clip_range", "clip_range_vf")  # SB3 takes these as functions of the progress remaining
-_FRACTION = {"linear": "(1 - left)", "cosine": "0.5 * (1 - math.cos(math.pi * (1 - left)))"}
 
 
-def constructor_arguments(trainer: str, config: Mapping[str, Any]) -> str:
+def constructor_arguments(trainer: str, config: Mapping[str, Any], share: float = 1.0) -> str:
     """`learning_rate=0.0003, policy_kwargs=dict(net_arch=[64, 64])`; what is no argument follows as a comment.
+
+    `share` of the horizon is trained: as far as that the schedules go.
 
     Raises:
         InputError: Stable-Baselines3 is not installed: its constructors' names are read from it.
@@ -43,7 +44,7 @@ def constructor_arguments(trainer: str, config: Mapping[str, Any]) -> str:
         elif name in of_policy:
             policy.append(f"{name}={(layers(value) if name == 'net_arch' else plain(value))!r}")
         elif name in known:
-            parts.append(f"{name}={_value(name, config)}")
+            parts.append(f"{name}={_value(name, config, share)}")
         else:
             rest.append(f"{name}={plain(value)!r}")
     if policy:
@@ -52,9 +53,11 @@ def constructor_arguments(trainer: str, config: Mapping[str, Any]) -> str:
     return ", ".join(parts) + comment
 
 
-def _value(name: str, config: Mapping[str, Any]) -> str:
+def _value(name: str, config: Mapping[str, Any], share: float) -> str:
     """The value, or for a schedule a function of the progress remaining."""
     start, shape = config[name], config.get(f"{name}.shape", "constant")
     if shape == "constant":
         return repr(plain(start))
-    return f"lambda left: {start!r} + ({config[f'{name}.end']!r} - {start!r}) * {_FRACTION[shape]}"
+    done = "(1 - left)" if share == 1 else f"{share!r} * (1 - left)"
+    fraction = f"0.5 * (1 - math.cos(math.pi * {done}))" if shape == "cosine" else done
+    return f"lambda left: {start!r} + ({config[f'{name}.end']!r} - {start!r}) * {fraction}"
