@@ -36,12 +36,12 @@ class Candidate:
     tuning: float
     n_seeds: int
     until: int
-    step: int | None
     horizon: int
     trainer: TrainerSpec
     environment: Mapping[str, Any]
     schedule: tuple[tuple[int, Config], ...]
     entry: Entry | None
+    step: int | None = None
 
     @property
     def end(self) -> int:
@@ -80,12 +80,12 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
                 view.tuning_score(proposal),
                 scored.n_seeds,
                 view.driver.lineage[proposal].until,
-                view.chosen_step(proposal),
                 view.spec.fidelity.steps,
                 view.spec.trainer_for(view.driver.lineage[proposal].config)[0],
                 view.spec.environment.model_dump(mode="json", exclude_defaults=True),
                 tuple((step, _full(view, config)) for step, config in view.driver.lineage.schedule(proposal)),
                 tested.get(proposal),
+                view.chosen_step(proposal),
             )
         )
     return found
@@ -107,6 +107,8 @@ def render(found: Sequence[Candidate], style: str) -> str:
             if candidate.end < candidate.horizon:
                 after += f", trained until step {candidate.end} of {candidate.horizon}"
                 after += "" if candidate.step is None else ", which its score is of"
+                if candidate.trainer.name.startswith(("sb3/", "population/")):
+                    after += f": total_timesteps={candidate.end}"
             if len(found) > 1 or after:
                 lines.append(f"# {candidate.title}{after}")
             lines.append(
@@ -131,10 +133,7 @@ def arguments(
     if trainer.name.startswith(("sb3/", "population/")) and style == "kwargs":
         from autorl.report.sb3_arguments import constructor_arguments
 
-        learn = f"# .learn(total_timesteps={end or horizon})"
-        if end is not None and end < horizon:
-            learn += f": step {end} of {horizon}; schedules go over {horizon}"
-        return f"{constructor_arguments(trainer.name, config, horizon, environment)}\n{learn}"
+        return constructor_arguments(trainer.name, config, horizon, environment, (end or horizon) / horizon)
     write, comment = (flags if style == "cli" else keyword_arguments), ""
     if trainer.name.startswith("trl/") and trainer.name != "trl/ppo":
         from autorl.trainers.trl.arguments import trl_arguments

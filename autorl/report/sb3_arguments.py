@@ -16,10 +16,12 @@ from autorl.report.reading import plain
 from autorl.trainers import load
 from autorl.types import InputError, TrainerSpec
 
-_FRACTION = {"linear": "(1 - left)", "cosine": "0.5 * (1 - math.cos(math.pi * (1 - left)))"}
+_SHAPES = {"linear": "{done}", "cosine": "0.5 * (1 - math.cos(math.pi * {done}))"}
 
 
-def constructor_arguments(trainer: str, config: Mapping[str, Any], horizon: int, environment: Mapping[str, Any]) -> str:
+def constructor_arguments(
+    trainer: str, config: Mapping[str, Any], horizon: int, environment: Mapping[str, Any], share: float = 1.0
+) -> str:
     """`learning_rate=0.0003, policy_kwargs=dict(net_arch=[64, 64])`; what is no argument follows as a comment.
 
     Args:
@@ -28,25 +30,26 @@ def constructor_arguments(trainer: str, config: Mapping[str, Any], horizon: int,
         config: hyperparameters by name.
         horizon: steps of a full run.
         environment: id and arguments, without what is at its default.
+        share: of the horizon that is trained: as far as that the schedules go.
 
     Raises:
         InputError: Stable-Baselines3 is not installed: the names of its constructors are read from it.
     """
     algorithm = trainer.partition("/")[2]
     of_engine = trainer.startswith("population/")
-    parts, n_envs, notes = (_of_engine if of_engine else _of_sb3)(algorithm, config, horizon, environment)
+    parts, n_envs, notes = (_of_engine if of_engine else _of_sb3)(algorithm, config, horizon, environment, share)
     comments = [*_environment(n_envs, environment), *notes]
     return ", ".join(parts) + (f"  # {'; '.join(comments)}" if comments else "")
 
 
 def _of_engine(
-    algorithm: str, config: Mapping[str, Any], horizon: int, environment: Mapping[str, Any]
+    algorithm: str, config: Mapping[str, Any], horizon: int, environment: Mapping[str, Any], share: float
 ) -> tuple[list[str], int, list[str]]:
     """Arguments, environments side by side, and notes, of an algorithm of the population engine."""
     settings = find_algorithm(algorithm).settings
     values = {"n_envs": environment.get("n_envs", 1), **config}
     arguments = sb3_arguments(settings, record(settings, values, horizon))
-    parts = [f"{name}={_code(value)}" for name, value in arguments.constructor.items()]
+    parts = [f"{name}={_code(value, share)}" for name, value in arguments.constructor.items()]
     kind, options = arguments.optimizer
     policy = [
         f"net_arch={arguments.net_arch!r}",
@@ -58,7 +61,7 @@ def _of_engine(
 
 
 def _of_sb3(
-    algorithm: str, config: Mapping[str, Any], horizon: int, environment: Mapping[str, Any]
+    algorithm: str, config: Mapping[str, Any], horizon: int, environment: Mapping[str, Any], share: float
 ) -> tuple[list[str], int, list[str]]:
     """The same of a trainer whose names and defaults are those of Stable-Baselines3."""
     try:
@@ -81,7 +84,7 @@ def _of_sb3(
         elif name in of_policy:
             policy.append(f"{name}={(layers(value) if name == 'net_arch' else plain(value))!r}")
         elif name in known:
-            parts.append(f"{name}={_value(name, config)}")
+            parts.append(f"{name}={_value(name, config, share)}")
         else:
             rest.append(f"{name}={plain(value)!r}")
     if policy:
@@ -102,15 +105,16 @@ def _environment(n_envs: int, environment: Mapping[str, Any]) -> list[str]:
     return notes
 
 
-def _value(name: str, config: Mapping[str, Any]) -> str:
+def _value(name: str, config: Mapping[str, Any], share: float) -> str:
     """The value, or for a schedule a function of the progress remaining."""
     start, shape = config[name], config.get(f"{name}.shape", "constant")
-    return _code(plain(start) if shape == "constant" else Schedule(start, config[f"{name}.end"], shape))
+    return _code(plain(start) if shape == "constant" else Schedule(start, config[f"{name}.end"], shape), share)
 
 
-def _code(value: Any) -> str:
+def _code(value: Any, share: float) -> str:
     """A value as Python."""
     if isinstance(value, Schedule):
         start, end = value.start, value.end
-        return f"lambda left: {start!r} + ({end!r} - {start!r}) * {_FRACTION[value.shape]}"
+        done = "(1 - left)" if share == 1 else f"{share!r} * (1 - left)"
+        return f"lambda left: {start!r} + ({end!r} - {start!r}) * {_SHAPES[value.shape].format(done=done)}"
     return "math.inf" if value == math.inf else repr(value)

@@ -118,7 +118,7 @@ def load_model(folder: Path, proposal: int, config: Config, seed: int | None) ->
     spec = thaw((folder / "study.yaml").read_text(encoding="utf-8"), str(folder / "study.yaml"))
     with closing(sqlite3.connect(f"file:{folder / 'study.sqlite'}?mode=ro", uri=True)) as connection:
 
-        def query(sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        def query(sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
             return connection.execute(sql, parameters).fetchall()
 
         kept = kept_checkpoints(query, folder, proposal)
