@@ -48,9 +48,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from asking import play
+from asking import count, play
 from cells import code_version
-from comparisons import Share, Summary, count, header, label, model_text, paragraph, ranked, row
+from comparisons import Share, Summary, header, label, model_text, paragraph, ranked, row
 from numpy.typing import NDArray
 from optimizers_tables import Tried, by_smacs_model
 
@@ -537,7 +537,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tasks = given.tasks or sorted(path.name.removesuffix(".csv.gz") for path in (given.data / "landscapes").iterdir())
     engines = tuple(given.engines or available())
     raw = json.loads(given.raw.read_text()) if given.raw and given.raw.exists() else {}
-    code = code_version("asking", "comparisons", "optimizers_tables", "arlbench_replay")
+    code = code_version("asking", "optimizers_tables", "arlbench_replay")
     done = raw.setdefault(code, {})
     print(f"code {code}: {estimate(raw, done, tasks, engines)}", flush=True)
     if given.estimate:

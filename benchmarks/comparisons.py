@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,14 +47,6 @@ class Share:
     @property
     def text(self) -> str:
         return f"{self.informed:.3g} of {self.new:.3g}"
-
-
-def count(proposals: Iterable[Any]) -> dict[str, int]:
-    """`informed` and `new` of one search, from its proposals in order; a promotion has no new configuration."""
-    from autorl.optimizers.model_share import model_share
-
-    counted = model_share(proposals)
-    return {"informed": counted.modelled, "new": counted.new}
 
 
 def share(cells: Sequence[Mapping[str, Any]]) -> Share:

@@ -349,8 +349,9 @@ def report(names: list[str], options: argparse.Namespace) -> str:
         f"A run's score is the mean of its evaluations after {EVALUATED_AT} % of the steps, {EPISODES} episodes each, "
         "played by one evaluator in Gymnasium's environments (PPO and A2C: sampled actions; DQN and SAC: the best "
         "ones). IQM over seeds; difference: engine minus SB3 with its 95 % bootstrap interval, in returns and as a "
-        f"share of the task's range ({ranges}). The margin, +-{100 * MARGIN:.0f} % of that range, stands in every row in returns: "
-        "within it lies the whole interval; told apart are two that differ by less than the margin, but beyond 0.",
+        f"share of the task's range ({ranges}). The margin, +-{100 * MARGIN:.0f} % of that range, stands in every "
+        "row in returns: within it lies the whole interval; told apart are two that differ by less than the margin, "
+        "but beyond 0.",
         "",
         "| cell | task | seeds, engine / SB3 | IQM, engine | IQM, SB3 | sd over seeds | difference | verdict |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",

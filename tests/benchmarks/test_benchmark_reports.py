@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import arlbench_replay
+import asking
 import cells
 import comparisons
 import optimizers_live as live
@@ -35,7 +36,7 @@ def test_every_optimizer_that_learns_is_named_without_its_model():
 
 def test_a_promotion_is_no_new_configuration():
     made = proposals(("a", False), ("b", False), ("a", True), ("c", True), ("c", True))
-    assert comparisons.count(made) == {"informed": 1, "new": 3}
+    assert asking.count(made) == {"informed": 1, "new": 3}
 
 
 @pytest.mark.parametrize(
