@@ -29,6 +29,7 @@ WITHOUT_MODEL: Mapping[str, str] = {
 }
 """What a method is while scores have no part in its new configurations; of methods not named here they never have."""
 
+NOT_APART = "not told apart"
 HALF = 0.5  # share of the new configurations from which on a row is not labelled
 
 
@@ -107,7 +108,7 @@ class Summary:
         """What a difference says: `above`, `**below**`, or `not told apart` where its interval holds 0."""
         if self.low > 0:
             return "above"
-        return "**below**" if self.high < 0 else "not told apart"
+        return "**below**" if self.high < 0 else NOT_APART
 
 
 def summary(values: NDArray[np.float64]) -> Summary:
