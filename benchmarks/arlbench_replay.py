@@ -48,9 +48,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from asking import play
+from asking import count, play
 from cells import code_version
-from comparisons import Share, Summary, count, header, label, model_text, paragraph, ranked, row
+from comparisons import NOT_APART, Share, Summary, header, label, model_text, paragraph, ranked, row
 from numpy.typing import NDArray
 from optimizers_tables import Tried, by_smacs_model
 
@@ -468,13 +468,14 @@ def like_for_like(table: Table) -> list[str]:
             "the same budget (multi-fidelity methods: what SMAC+HB spent). Difference of scores with its 95 % interval",
             "over tasks and, within them, repeats: other tasks of this kind, searched again; the judge is taken as it",
             f"is. `p`: Wilcoxon's signed-rank test over tasks, Holm-corrected over the {len(methods)} comparisons of",
-            "this table.",
+            "this table; told apart is what has p below 0.05 and an interval without 0.",
         )
         lines += ["", *header("optimizer", "score", "difference", "95 %", "p, Holm", f"than {other}")]
         for method in methods:
             gap = Summary(*table.difference(method, other))
             score = f"{table.scores[method].mean():.3f}"
-            lines.append(row(table.name(method), score, gap.text(3, "+"), f"{p_values[method]:.3f}", gap.verdict))
+            verdict = gap.verdict if p_values[method] < 0.05 else NOT_APART
+            lines.append(row(table.name(method), score, gap.text(3, "+"), f"{p_values[method]:.3f}", verdict))
         lines += [""]
     return lines
 
@@ -537,7 +538,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tasks = given.tasks or sorted(path.name.removesuffix(".csv.gz") for path in (given.data / "landscapes").iterdir())
     engines = tuple(given.engines or available())
     raw = json.loads(given.raw.read_text()) if given.raw and given.raw.exists() else {}
-    code = code_version("asking", "comparisons", "optimizers_tables", "arlbench_replay")
+    code = code_version("asking", "optimizers_tables", "arlbench_replay")
     done = raw.setdefault(code, {})
     print(f"code {code}: {estimate(raw, done, tasks, engines)}", flush=True)
     if given.estimate:

@@ -1,8 +1,8 @@
-"""One of our optimizers, asked one proposal at a time on a function of configurations."""
+"""One of our optimizers, asked one proposal at a time on a function of configurations; what came of its proposals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,3 +29,11 @@ def play(optimizer: Any, repeat: int, objective: Objective) -> list[Proposal]:
         optimizer.observe(Proposed(number, answer))
         optimizer.observe(Scored(number, (value,), reached=answer.until))
     return made
+
+
+def count(proposals: Iterable[Any]) -> dict[str, int]:
+    """`informed` and `new` of one search, from its proposals in order; a promotion has no new configuration."""
+    from autorl.optimizers.model_share import model_share
+
+    counted = model_share(proposals)
+    return {"informed": counted.modelled, "new": counted.new}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ WITHOUT_MODEL: Mapping[str, str] = {
 }
 """What a method is while scores have no part in its new configurations; of methods not named here they never have."""
 
+NOT_APART = "not told apart"
 HALF = 0.5  # share of the new configurations from which on a row is not labelled
 
 
@@ -47,14 +48,6 @@ class Share:
     @property
     def text(self) -> str:
         return f"{self.informed:.3g} of {self.new:.3g}"
-
-
-def count(proposals: Iterable[Any]) -> dict[str, int]:
-    """`informed` and `new` of one search, from its proposals in order; a promotion has no new configuration."""
-    from autorl.optimizers.model_share import model_share
-
-    counted = model_share(proposals)
-    return {"informed": counted.modelled, "new": counted.new}
 
 
 def share(cells: Sequence[Mapping[str, Any]]) -> Share:
@@ -115,7 +108,7 @@ class Summary:
         """What a difference says: `above`, `**below**`, or `not told apart` where its interval holds 0."""
         if self.low > 0:
             return "above"
-        return "**below**" if self.high < 0 else "not told apart"
+        return "**below**" if self.high < 0 else NOT_APART
 
 
 def summary(values: NDArray[np.float64]) -> Summary:

@@ -350,8 +350,8 @@ def report(names: list[str], options: argparse.Namespace) -> str:
         "played by one evaluator in Gymnasium's environments (PPO and A2C: sampled actions; DQN and SAC: the best "
         "ones). IQM over seeds; difference: engine minus SB3 with its 95 % bootstrap interval, in returns and as a "
         f"share of the task's range ({ranges}). The margin, +-{100 * MARGIN:.0f} % of that range, stands in every "
-        "row in returns: "
-        "within it lies the whole interval; told apart are two that differ by less than the margin, but beyond 0.",
+        "row in returns: within it lies the whole interval; told apart are two that differ by less than the margin, "
+        "but beyond 0.",
         "",
         "| cell | task | seeds, engine / SB3 | IQM, engine | IQM, SB3 | sd over seeds | difference | verdict |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",

@@ -43,7 +43,7 @@ HERE = Path(__file__).parent
 LIVE = ("random", "tpe", "smac", "de", "cost_aware", "hyperband", "asha", "dehb", "bohb", "pbt", "pb2")
 LIVE_TASKS = ("PPO CartPole-v1", "DQN CartPole-v1", "SAC Pendulum-v1")
 RAY_REPEATS = 5
-MEASURING = ("asking", "comparisons", "optimizers_live", "optimizers_tables", "ray_pbt")  # modules that decide a figure
+MEASURING = ("asking", "optimizers_live", "optimizers_tables", "ray_pbt")  # modules that decide a figure
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 

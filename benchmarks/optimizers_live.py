@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from comparisons import count
+from asking import count
 
 TUNING, TESTS = 2, 6  # seeds of a study: few, so that there are ten studies of each optimizer in an hour
 FIRST_TEST_SEED = 1000

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from asking import Objective, play
-from comparisons import count
+from asking import Objective, count, play
 
 from autorl.types import Config
 

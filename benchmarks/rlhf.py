@@ -39,9 +39,9 @@ from typing import Any
 
 import numpy as np
 import rlhf_landscape
+from asking import count as count_informed
 from cells import Cell, Raw, code_version, timed
 from comparisons import Share, Summary, label, share
-from comparisons import count as count_informed
 from optimizers_live import FIRST_TEST_SEED, finished
 
 HERE = Path(__file__).parent
@@ -271,7 +271,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     given = options(arguments)
     os.environ |= {"OMP_NUM_THREADS": "1"}
-    raw = Raw(given.raw, code_version("comparisons", "optimizers_live", "rlhf"))
+    raw = Raw(given.raw, code_version("asking", "optimizers_live", "rlhf"))
     print(f"code {raw.code}: {raw.estimate(wanted(given))}", flush=True)
     if given.estimate:
         return

@@ -11,11 +11,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import arlbench_replay
+import asking
 import cells
 import comparisons
 import optimizers_live as live
 import optimizers_report
 import optimizers_tables
+import rlhf
 from cells import Cell, Raw
 from comparisons import Share, Summary, label, ranked
 
@@ -35,7 +37,7 @@ def test_every_optimizer_that_learns_is_named_without_its_model():
 
 def test_a_promotion_is_no_new_configuration():
     made = proposals(("a", False), ("b", False), ("a", True), ("c", True), ("c", True))
-    assert comparisons.count(made) == {"informed": 1, "new": 3}
+    assert asking.count(made) == {"informed": 1, "new": 3}
 
 
 @pytest.mark.parametrize(
@@ -226,3 +228,22 @@ def test_arlbench_estimates_from_other_versions_and_takes_up_its_own():
     assert text == "6 engines on a task to run: about 4 CPU-minutes, without gp, of which nothing is recorded"
     text = arlbench_replay.estimate({"new": records}, records, list(records), ["random", "smac"])
     assert text == "0 engines on a task to run: about 0 CPU-minutes"
+
+
+# -- RLHF --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("informed", "name"), [(0, "tpe (0 of 8 by the model: random search)"), (6, "tpe")])
+def test_rlhf_says_what_tuned_and_what_its_intervals_cover(informed, name):
+    given = rlhf.options(["--parts", "methods", "pbt", "--repeats", "2"])
+    rng, raw = np.random.default_rng(0), Raw(None, "code")
+    for cell in rlhf.wanted(given):
+        raw.keep(cell, {
+            "test": rng.random(6).tolist(), "tuning": 0.5, "default": 0.4, "changes": 0, "steps": 1152.0,
+            "completions": 100.0, "tokens": 100.0, "informed": informed, "new": 8, "seconds": 100.0,
+            "beside": {"kl": 1.0, "proxy": 2.0, "reference_gold": 0.1},
+        })  # fmt: skip
+    text = rlhf.report(raw, given)
+    assert f"(tuned by {name})" in text
+    assert f"| 0 | trl/ppo | {informed} of 8 |" in text
+    assert text.count("test seeds of these searches: not told apart. By repeat: ") == 2
