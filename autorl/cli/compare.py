@@ -77,7 +77,7 @@ def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
 
     section = base.optimizer if base.optimizer.name == optimizer else OptimizerSection(name=optimizer)
     changes: dict[str, Any] = {"optimizer": section, "seed": seed, "name": f"{base.name}-{optimizer}-{seed}"}
-    return base.model_copy(update=changes)
+    return base.changed(**changes)
 
 
 def _check_all(specs: dict[tuple[str, int], Spec]) -> None:

@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from autorl.optimizers._retraining import Retraining
-from autorl.optimizers.base import BaseOptimizer, Problem, Record, option
+from autorl.optimizers.base import BaseOptimizer, Problem, Record, equal_parts, option
 from autorl.optimizers.hyperband import may_go_on, merit
 from autorl.types import Config, Done, Event, FrozenMap, InputError, Proposal, ProposalId, Proposed, Scored, Wait
 
@@ -113,11 +113,14 @@ class Population(BaseOptimizer[O]):
         super().__init__(problem, options)
         self.population, self.retrain = _sizes(problem.budget, options)
         _check(problem, options, self.population, type(self).__name__.lower())
-        count = min(options.generations, problem.horizon)
-        self.steps = tuple(-(-problem.horizon * part // count) for part in range(1, count + 1))
+        self.steps = self.cuts(problem.horizon, options)
         self._generations: list[dict[int, ProposalId]] = [{} for _ in self.steps]  # the proposal of each member
         self._reached = [-1] * self.population  # generation of each member's last proposal
         self._retraining = Retraining(self.history, problem.horizon)
+
+    @classmethod
+    def cuts(cls, horizon: int, options: O) -> tuple[int, ...]:
+        return equal_parts(horizon, options.generations)
 
     def outline(self) -> tuple[str, ...]:
         """Who is replaced from when on, and what is trained again, for `--dry-run`."""

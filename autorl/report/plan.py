@@ -19,7 +19,7 @@ from autorl.spec import OptimizerSection, Spec
 from autorl.store import Store
 from autorl.store.store import DATABASE
 from autorl.study import Study
-from autorl.study.overshoot import Reach
+from autorl.study.lengths import Reach
 from autorl.study.setup import check, make_optimizer, trainer_loader
 
 _MODELS = frozenset({"tpe", "gp", "cmaes", "nsga2", "smac"})  # propose full-length runs, at a cost; counts are random's
@@ -83,7 +83,7 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     light = _light(spec, open_ended)
     reach = Reach(load)
     study = Study(light, Store.in_memory(), load)
-    tally = Tally(light, study.driver.lineage, reach)
+    tally = Tally(light, study.driver, reach)
     try:
         cut = _simulate(study, tally)
     finally:

@@ -5,6 +5,7 @@ Only a study file that is read is checked. A study that was stored is taken as i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from autorl.statistics.reductions import parse_reduction
 from autorl.types import InputError, Proposal
 
 if TYPE_CHECKING:
+    from autorl.space import Space
     from autorl.spec.study_file import Spec
 
 
@@ -52,6 +54,30 @@ def check_evaluations(spec: Spec, data: Mapping[str, Any]) -> None:
     if spec.optimizer.stop is not None and rungs is not None and rungs > steps:
         message = f"{rungs} rungs in {steps} steps: expected at most one a step"
         raise InputError(message, key="optimizer.rungs")
+
+
+def with_constants_of_study(space: Space, constants: Mapping[str, float]) -> Space:
+    """The space with the numbers a study knows, which its constraints use.
+
+    Raises:
+        InputError: its default configuration breaks a constraint with them.
+    """
+    try:
+        return space.with_constants(constants)
+    except InputError as error:
+        broken = re.fullmatch(r"constraints\[(\d+)\]", error.key or "")
+        rule = space.constraints[int(broken[1])] if broken else None
+        if rule is None or "evaluation_interval" not in rule.constants:
+            raise
+        defaults = {name: space.hyperparameters[name].default for name in sorted(rule.names)}
+        numbers = {name: constants.get(name, space.constants.get(name)) for name in sorted(rule.constants)}
+        values = ", ".join(f"{name} {value:,}" for name, value in {**defaults, **numbers}.items())
+        raise InputError(
+            f"the default configuration breaks the constraint {rule.text!r} ({values}): its rollout is longer than the "
+            "steps between two evaluations or rungs; give more fidelity.steps, fewer fidelity.evaluations or rungs, "
+            f"fewer environment.n_envs, or a smaller default for {' or '.join(defaults)}",
+            key="space",
+        ) from None
 
 
 def check_racing(spec: Spec) -> None:
