@@ -5,7 +5,7 @@ The unit is a study: its value is the test score of its incumbent. Ranks are ave
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from autorl.statistics import Interval, average_ranks, bootstrap_interval
 from autorl.study import Result
 
 FEW_REPEATS = 5
+EQUAL = 0.05  # share by which budgets may differ: what no whole proposal fits into
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Row:
         tests: test score of each study's incumbent, by study seed; studies without a result are missing.
         test: their mean, and `interval`: its 95 % bootstrap interval over studies; None with fewer than two.
         tuning: mean tuning score; rank: mean rank, 1 = best; None where some optimizer has no result.
+        steps: tuning steps the budget was charged, mean over studies; None without a result.
     """
 
     optimizer: str
@@ -35,6 +37,7 @@ class Row:
     interval: Interval | None
     tuning: float | None
     rank: float | None
+    steps: float | None
 
 
 @dataclass(frozen=True)
@@ -47,17 +50,25 @@ class Comparison:
     caveats: tuple[str, ...]
 
 
-def compare_results(results: Mapping[str, Mapping[int, Result]], seed: int, repeats: int) -> Comparison:
-    """Compare results by optimizer and study seed; `seed` is of the bootstrap, `repeats` how many were asked for."""
+def compare_results(
+    results: Mapping[str, Mapping[int, Result]], charged: Mapping[str, Mapping[int, int]], seed: int, repeats: int
+) -> Comparison:
+    """Compare results by optimizer and study seed.
+
+    Args:
+        results: by optimizer and study seed.
+        charged: the tuning steps each of these studies was charged.
+        seed: of the bootstrap.
+        repeats: studies asked for, for each optimizer.
+    """
     some = next((result for by_seed in results.values() for result in by_seed.values()), None)
     sign = -1.0 if some is not None and some.direction == "minimize" else 1.0
     tests = {name: _tests(by_seed) for name, by_seed in results.items()}
     ranks = _ranks(tests, sign, repeats)
-    rows = [_row(name, results[name], values, ranks.get(name), seed) for name, values in tests.items()]
+    rows = [_row(name, results[name], values, ranks.get(name), charged[name], seed) for name, values in tests.items()]
     rows.sort(key=lambda row: (row.rank is None, row.rank, -sign * (row.test if row.test is not None else -np.inf)))
-    return Comparison(
-        some.objective if some is not None else "", tuple(rows), repeats, _caveats(tests, repeats, results)
-    )
+    caveats = (*_unequal_budgets(rows), *_caveats(tests, repeats, results))
+    return Comparison(some.objective if some is not None else "", tuple(rows), repeats, caveats)
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -69,11 +80,20 @@ def comparison_text(comparison: Comparison) -> str:
             number(row.test),
             interval_text(row.interval),
             number(row.tuning),
+            "-" if row.steps is None else f"{row.steps:,.0f}",
             " ".join(number(value) for value in row.tests.values()),
         )
         for row in comparison.rows
     ]
-    header = ("optimizer", "average rank", "test", "95 % interval", "tuning", "test score of each study")
+    header = (
+        "optimizer",
+        "average rank",
+        "test",
+        "95 % interval",
+        "tuning",
+        "steps charged",
+        "test score of each study",
+    )
     lines = [comparison.objective, "", columns(header, rows), ""]
     return "\n".join([*lines, *(f"  caution: {text}" for text in comparison.caveats)]).rstrip()
 
@@ -90,6 +110,7 @@ def comparison_dict(comparison: Comparison) -> dict[str, Any]:
                 "test": row.test,
                 "interval": None if row.interval is None else {"low": row.interval.low, "high": row.interval.high},
                 "tuning": row.tuning,
+                "charged_steps": row.steps,
                 "tests": {str(seed): value for seed, value in row.tests.items()},
             }
             for row in comparison.rows
@@ -110,13 +131,32 @@ def _ranks(tests: Mapping[str, Mapping[int, float]], sign: float, repeats: int) 
     return dict(zip(tests, map(float, average_ranks(table)), strict=True))
 
 
-def _row(name: str, results: Mapping[int, Result], tests: Mapping[int, float], rank: float | None, seed: int) -> Row:
+def _row(
+    name: str,
+    results: Mapping[int, Result],
+    tests: Mapping[int, float],
+    rank: float | None,
+    charged: Mapping[int, int],
+    seed: int,
+) -> Row:
     values = np.array(list(tests.values()))
     interval = None
     if len(values) > 1:
         interval = bootstrap_interval(values, "mean", rng=streams.generator(seed, "test", name))
     tuning = float(np.mean([result.tuning for result in results.values()])) if results else None
-    return Row(name, tests, float(values.mean()) if len(values) else None, interval, tuning, rank)
+    steps = float(np.mean(list(charged.values()))) if charged else None
+    return Row(name, tests, float(values.mean()) if len(values) else None, interval, tuning, rank, steps)
+
+
+def _unequal_budgets(rows: Sequence[Row]) -> list[str]:
+    """That optimizers were charged for different amounts of training, by more than `EQUAL` of the most."""
+    steps = {row.optimizer: row.steps for row in rows if row.steps is not None}
+    most = max(steps.values(), default=0.0)
+    less = {name: charged for name, charged in steps.items() if charged < (1.0 - EQUAL) * most}
+    if not less:
+        return []
+    shares = ", ".join(f"{name} {charged:,.0f} ({charged / most:.0%})" for name, charged in less.items())
+    return [f"unequal budgets: of {most:,.0f} tuning steps, {shares} only; scores and ranks are not of equal cost"]
 
 
 def _caveats(
