@@ -129,6 +129,7 @@ class Population(BaseOptimizer[O]):
         lines = [f"{self.population} members in {len(self.steps)} generations; {copying}"]
         if self.retrain:
             lines.append(f"then at most {self.retrain} schedules of members that copied, from step 0 again")
+            lines.append("if fewer copied, that part of the budget stays unused")
         return tuple(lines)
 
     def cautions(self) -> tuple[str, ...]:
@@ -138,7 +139,8 @@ class Population(BaseOptimizer[O]):
             return ()
         return (
             f"{budget - planned:g} of the {budget:g} full-length runs of the budget stay unused: {self.population} "
-            f"members and at most {self.retrain} schedules trained again need {planned}; a larger `population` uses them",
+            f"members and at most {self.retrain} schedules trained again need {planned}; "
+            "a larger `population` uses them",
         )
 
     @abstractmethod

@@ -321,6 +321,7 @@ def test_the_outline_says_when_members_copy_and_what_is_trained_again():
     assert lines == (
         "12 members in 10 generations; members copy others from step 50 on",
         "then at most 4 schedules of members that copied, from step 0 again",
+        "if fewer copied, that part of the budget stays unused",
     )
     assert factory(ready=1.0)().outline() == ("4 members in 5 generations; only failed members copy others",)
 
