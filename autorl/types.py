@@ -155,9 +155,9 @@ class Segment:
     Attributes:
         seed, role: every random stream is a function of them (`autorl.seeds`), never of the configuration.
         parent: the checkpoint to continue from; None = from scratch, and then `start` is 0.
-        start: the step the parent really reached (a multiple of the rollout size may lie past the nominal cut).
+        start: the step the parent really reached; a rollout may end before the nominal cut.
         until: the nominal last step; the trainer goes to `align(config, until)` and says so in `Outcome.reached`.
-        evaluate_at: nominal steps in (start, until] at which the agent is evaluated, ascending.
+        evaluate_at: nominal steps up to until, ascending; what is evaluated at each are the weights of its last cut.
         episodes: evaluation episodes at each of them.
         fork: set when the parent belongs to another run (exploit): the random streams are re-derived from it.
         save: whether a checkpoint is wanted at the end, in `folder`.
@@ -196,7 +196,7 @@ class Status(StrEnum):
     """How a segment ended. `DONE` and `STOPPED` are scored; the rest are failures."""
 
     DONE = "done"
-    STOPPED = "stopped"  # by a rule on the run's own reports: `reached < until`, scored normally
+    STOPPED = "stopped"  # by a rule on the run's own reports, before `until`; scored normally
     CRASH = "crash"  # the trainer raised
     TIMEOUT = "timeout"  # over limits.segment_seconds
     OUT_OF_MEMORY = "out_of_memory"  # over limits.memory_gb, or MemoryError
@@ -213,7 +213,7 @@ class Outcome:
     """What one segment brought.
 
     Attributes:
-        reached: the counted environment (or optimizer) step training stopped at; >= `until` when done.
+        reached: the counted environment (or optimizer) step training stopped at; see `Trainer.align`.
         reports: the evaluations of this segment, in step order.
         cost: `environment_steps` and `wall_seconds` at least.
         applied: the value each hyperparameter really had in the trainer after restore, read back.
@@ -379,7 +379,11 @@ class Trainer(Protocol):
         ...
 
     def align(self, config: Config, step: int) -> int:
-        """First step >= `step` at which training can be cut (a multiple of the rollout size, say)."""
+        """The last step <= `step` at which training can be cut, so that no run trains more than it is charged.
+
+        0 where the first rollout ends later. Two kinds go on to the first cut >= `step`: `trl/*`, whose steps are
+        updates, and trainers that look recorded runs up, of which nothing is known before their first evaluation.
+        """
         ...
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:

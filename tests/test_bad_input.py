@@ -83,15 +83,15 @@ FILES = {
     "unknown trainer": ({"trainer": "sb3/ppoo"}, r"trainer: unknown trainer 'sb3/ppoo'.*sb3/ppo"),
     "unknown option of a trainer": ({"trainer": {"name": "synthetic", "kwargs": {"nois": 1}}}, r"kwargs.*'noise'"),
     "missing environment": (
-        {"trainer": "sb3/ppo", "space": "sb3/ppo-small"},
+        {"trainer": "sb3/a2c", "space": "sb3/a2c"},
         r"study.yaml:\d*:? ?environment.id: the trainer needs an environment",
     ),
     "unknown environment": (
-        {"trainer": "sb3/ppo", "space": "sb3/ppo-small", "environment": "CartPol-v1"},
+        {"trainer": "sb3/a2c", "space": "sb3/a2c", "environment": "CartPol-v1"},
         r"environment.*CartPole-v1",
     ),
     "environment module missing": (
-        {"trainer": "sb3/ppo", "space": "sb3/ppo-small", "environment": "nowhere:Env-v0"},
+        {"trainer": "sb3/a2c", "space": "sb3/a2c", "environment": "nowhere:Env-v0"},
         r"environment.*nowhere",
     ),
     "wrong kind of actions": (

@@ -44,6 +44,7 @@ def compare(
     specs = {(name, seed): _variant(base, name, seed) for name in names for seed in _seeds(base, repeats)}
     _check_all(specs)
     results: dict[str, dict[int, Result]] = {name: {} for name in names}
+    charged: dict[str, dict[int, int]] = {name: {} for name in names}
     for (name, seed), spec in specs.items():
         place = folder / name.replace(":", "-") / f"seed-{seed}"
         if not quiet:
@@ -51,6 +52,7 @@ def compare(
         study = _take_up(spec, place)
         try:
             results[name][seed] = run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
+            charged[name][seed] = study.driver.charged_steps
         except StudyError as error:
             typer.echo(f"autorl: {error}", err=True)
         except KeyboardInterrupt:
@@ -58,7 +60,7 @@ def compare(
             raise typer.Exit(130) from None
         finally:
             study.close()
-    comparison = compare_results(results, base.seed, repeats)
+    comparison = compare_results(results, charged, base.seed, repeats)
     if as_json:
         print_json(comparison_dict(comparison))
     else:
@@ -77,7 +79,7 @@ def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
 
     section = base.optimizer if base.optimizer.name == optimizer else OptimizerSection(name=optimizer)
     changes: dict[str, Any] = {"optimizer": section, "seed": seed, "name": f"{base.name}-{optimizer}-{seed}"}
-    return base.model_copy(update=changes)
+    return base.changed(**changes)
 
 
 def _check_all(specs: dict[tuple[str, int], Spec]) -> None:

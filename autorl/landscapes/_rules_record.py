@@ -134,10 +134,11 @@ def complete_or_explained(landscape: Landscape) -> Iterator[str]:
     planned = landscape.manifest.evaluation.get("steps", landscape.manifest.steps)
     listed = ", ".join(f"({step})" for step in planned)
     expected = "=" if landscape.manifest.evaluation.get("at") == "end" else "<="
+    undershoot = landscape.manifest.evaluation.get("undershoot", 0)
     missing = landscape.sql(
         f"SELECT run_id, count(*) FROM runs CROSS JOIN (VALUES {listed}) AS planned(step) "
         "ANTI JOIN evals USING (run_id, step) WHERE status = 'done' AND planned.step > start_step "
-        f"AND (environment_steps IS NULL OR planned.step {expected} start_step + environment_steps) "
+        f"AND (environment_steps IS NULL OR planned.step {expected} start_step + environment_steps + {undershoot}) "
         "AND run_id NOT IN (SELECT parent_run FROM runs WHERE parent_run IS NOT NULL) GROUP BY run_id ORDER BY run_id"
     ).fetchall()
     if missing:
@@ -147,17 +148,19 @@ def complete_or_explained(landscape: Landscape) -> Iterator[str]:
 def counted_steps(landscape: Landscape) -> Iterator[str]:
     """Steps are counted environment steps (published "10,000 steps" were really a rollout of 16,384).
 
-    Runs that end with a whole rollout past the last evaluation are so where the manifest says by how much; what goes on
-    from such a run has so many steps less to go.
+    Runs that end with a whole rollout past or before the last evaluation are so where the manifest says by how much;
+    what goes on from such a run has so many steps less or more to go.
     """
     if landscape.manifest.step_unit != "environment_steps":
         return
     overshoot = landscape.manifest.evaluation.get("overshoot", 0)
+    undershoot = landscape.manifest.evaluation.get("undershoot", 0)
     wrong = landscape.sql(
         "SELECT run_id, environment_steps, max(step) - start_step AS steps FROM runs JOIN evals USING (run_id) "
         "WHERE status = 'done' GROUP BY run_id, environment_steps, start_step "
-        f"HAVING environment_steps < steps - CASE WHEN start_step > 0 THEN {overshoot} ELSE 0 END "
-        f"OR environment_steps > greatest({_SLACK} * steps, steps + {overshoot}) ORDER BY run_id"
+        f"HAVING environment_steps < steps - {undershoot} - CASE WHEN start_step > 0 THEN {overshoot} ELSE 0 END "
+        f"OR environment_steps > greatest({_SLACK} * steps, steps + {overshoot} "
+        f"+ CASE WHEN start_step > 0 THEN {undershoot} ELSE 0 END) ORDER BY run_id"
     ).fetchall()
     if wrong:
         run, steps, last = wrong[0]

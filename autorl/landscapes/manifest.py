@@ -49,7 +49,8 @@ class Manifest:
         sampler: how the configurations were chosen, e.g. {"name": "sobol", "seed": 0}.
         evaluation: the protocol, e.g. {"episodes": 128}; "at": "end" if a run is evaluated at its end only; "steps":
             those every run is evaluated at, if some are evaluated at more (rungs); "overshoot": how many steps a run
-            may be trained past the nominal step of its last evaluation (it ends with a whole rollout).
+            may be trained past the nominal step of its last evaluation, and "undershoot": how many fewer (it ends with
+            a whole rollout).
         packages: {name: {"version": ..., "sha256" or "commit": ...}}: a version alone does not identify code.
         sources: files the data came from: {"path": ..., "sha256": ...}.
         notes: what a user must know: repairs made on import, known faults.

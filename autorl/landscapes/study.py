@@ -156,17 +156,21 @@ def _read(connection: sqlite3.Connection, folder: Path, document: Mapping[str, A
     }
     steps = tuple(sorted({*planned, *(int(step) for step in tables.evals["step"].unique())} - {0}))
     rows = FrozenMap({str(name): len(tables[name]) for name in TABLES})
-    evaluation = FrozenMap(manifest.evaluation, steps=sorted(planned - {0}), overshoot=_overshoot(tables))
+    beyond = _beyond(tables)
+    lengths = {"overshoot": max(0, *beyond), "undershoot": -min(0, *beyond)}
+    evaluation = FrozenMap(manifest.evaluation, steps=sorted(planned - {0}), **lengths)
     manifest = dataclasses.replace(manifest, steps=steps, evaluation=evaluation, space_hash=space.hash, rows=rows)
     (pending,) = connection.execute("SELECT count(*) FROM proposals WHERE status = 'pending'").fetchone()
     return StudyData(manifest, space, tables, pending, document.get("landscape") or {})
 
 
-def _overshoot(tables: Tables) -> int:
-    """Steps a run was trained past its last nominal step, at most: it ends with a whole rollout."""
-    last = tables.runs["run_id"].map(tables.evals.groupby("run_id")["step"].max())
-    past = tables.runs["start_step"] + tables.runs["environment_steps"] - last
-    return max(0, int(past[tables.runs["status"] == "done"].max())) if past.notna().any() else 0
+def _beyond(tables: Tables) -> tuple[int, int]:
+    """Fewest and most steps runs were trained past their last nominal step: they end with a whole rollout."""
+    run_id = tables.runs["run_id"]
+    last = run_id.map(tables.evals.groupby("run_id")["step"].max())
+    start = run_id.map(tables.segments.groupby("run_id")["from_step"].min())
+    past = (start + tables.runs["environment_steps"] - last)[tables.runs["status"] == "done"].dropna()
+    return (int(past.min()), int(past.max())) if len(past) else (0, 0)
 
 
 def _space(document: Mapping[str, Any]) -> Space:

@@ -1,7 +1,7 @@
 """Optimizers: which configuration to train next, how far, and from which checkpoint. See `base.py` for the contract."""
 
 from autorl.optimizers.base import BaseOptimizer, History, NoOptions, Problem, Record, option
-from autorl.optimizers.registry import Description, OptionHelp, describe, find, make, names
+from autorl.optimizers.registry import Description, OptionHelp, cuts, describe, find, make, names
 
 __all__ = [
     "BaseOptimizer",
@@ -11,6 +11,7 @@ __all__ = [
     "OptionHelp",
     "Problem",
     "Record",
+    "cuts",
     "describe",
     "find",
     "make",

@@ -34,12 +34,16 @@ class ASHA(BaseOptimizer[ASHAOptions]):
 
     def __init__(self, problem: Problem, options: ASHAOptions) -> None:
         super().__init__(problem, options)
-        self.steps = rung_steps(problem.horizon, options.eta, options.rungs)
+        self.steps = self.cuts(problem.horizon, options)
         self._runs = [0 for _ in self.steps]  # with an outcome, failures included
         self._ranked: list[list[Merit]] = [[] for _ in self.steps]  # those that may go on, better first
         self._waiting: list[list[Merit]] = [[] for _ in self.steps]  # of these, those not promoted yet
         self._merits: dict[ProposalId, Merit | None] = {}  # of all with an outcome; None = will not go on
         self._started = 0
+
+    @classmethod
+    def cuts(cls, horizon: int, options: ASHAOptions) -> tuple[int, ...]:
+        return rung_steps(horizon, options.eta, options.rungs)
 
     def outline(self) -> tuple[str, ...]:
         """The rungs, and how many configurations the budget pays for when every rung lets its share go on."""

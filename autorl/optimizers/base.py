@@ -207,6 +207,11 @@ class BaseOptimizer(ABC, Generic[O]):
         """Proposals that may still be resumed. None, for an optimizer of full-length runs."""
         return ()
 
+    @classmethod
+    def cuts(cls, horizon: int, options: O) -> tuple[int, ...]:
+        """Steps its segments end at with these options, ascending; the last is the horizon."""
+        return (horizon,)
+
     def outline(self) -> tuple[str, ...]:
         """How runs are cut and how far the budget goes, in lines for `--dry-run`; empty for full-length runs."""
         return ()
@@ -241,6 +246,12 @@ class BaseOptimizer(ABC, Generic[O]):
 
     def _observe(self, event: Event) -> None:
         """State beyond `self.history`, which has already taken note of `event`."""
+
+
+def equal_parts(horizon: int, count: int) -> tuple[int, ...]:
+    """Where `count` parts of a run end, of equal length up to one step; at most one part a step."""
+    count = min(count, horizon)
+    return tuple(-(-horizon * part // count) for part in range(1, count + 1))
 
 
 def require(module: str, optimizer: str, extra: str) -> None:

@@ -80,7 +80,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         if problem.n_objectives > 2:
             raise InputError(f"cost_aware has a score and a cost, got {problem.n_objectives}", key="objective")
         super().__init__(problem, options)
-        self.steps = _lengths(problem.horizon, options.lengths, options.shortest)
+        self.steps = self.cuts(problem.horizon, options)
         self._startup = startup_size(options.startup, problem.budget, FEWEST)
         self._encoding = Encoding(problem.space)
         self._front: list[ProposalId] = []  # feasible runs that no run of at most their cost beats, in any order
@@ -89,6 +89,10 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         self._ended: dict[ProposalId, None] = {}
         self._log: list[Scored | Failed] = []  # in the order they came
         self._fits: dict[int, tuple[int, tuple[float, ...]]] = {}  # cache: objective -> outcomes fitted, parameters
+
+    @classmethod
+    def cuts(cls, horizon: int, options: CostAwareOptions) -> tuple[int, ...]:
+        return _lengths(horizon, options.lengths, options.shortest)
 
     def outline(self) -> tuple[str, ...]:
         """The lengths runs may have."""

@@ -113,10 +113,14 @@ class Hyperband(BaseOptimizer[B]):
 
     def __init__(self, problem: Problem, options: B) -> None:
         super().__init__(problem, options)
-        self.steps = rung_steps(problem.horizon, options.eta, options.rungs)
+        self.steps = self.cuts(problem.horizon, options)
         self._open: dict[int, Bracket] = {}  # by number; those that are not finished
         self._begun = 0  # brackets
         self._started = 0  # configurations tried so far
+
+    @classmethod
+    def cuts(cls, horizon: int, options: B) -> tuple[int, ...]:
+        return rung_steps(horizon, options.eta, options.rungs)
 
     def shape(self, bracket: int) -> tuple[list[int], tuple[int, ...]]:
         """Runs per rung and the steps they are brought to, of the bracket with this number."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from autorl.optimizers.base import BaseOptimizer, Problem, option
+from autorl.optimizers.base import BaseOptimizer, Problem, equal_parts, option
 from autorl.types import Done, Event, Failed, FrozenMap, Proposal, ProposalId, Proposed, Scored, Wait
 
 if TYPE_CHECKING:
@@ -53,9 +53,12 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
     def __init__(self, problem: Problem, options: MedianStopOptions, inner: BaseOptimizer[Any]) -> None:
         super().__init__(problem, options)
         self.inner = inner
-        count = min(options.rungs, problem.horizon)
-        self.steps = tuple(-(-problem.horizon * rung // count) for rung in range(1, count + 1))
+        self.steps = self.cuts(problem.horizon, options)
         self._runs: dict[ProposalId, _Run] = {}  # by root
+
+    @classmethod
+    def cuts(cls, horizon: int, options: MedianStopOptions) -> tuple[int, ...]:
+        return equal_parts(horizon, options.rungs)
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
         for run in self._runs.values():

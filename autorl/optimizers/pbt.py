@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from autorl.optimizers._retraining import Retraining
-from autorl.optimizers.base import BaseOptimizer, Problem, Record, option
+from autorl.optimizers.base import BaseOptimizer, Problem, Record, equal_parts, option
 from autorl.optimizers.hyperband import may_go_on, merit
 from autorl.types import Config, Done, Event, FrozenMap, InputError, Proposal, ProposalId, Proposed, Scored, Wait
 
@@ -74,7 +74,7 @@ class PBTOptions:
     retrain: int | None = option(
         None,
         "so many schedules of members that copied others are trained from step 0 again in the end, and judged by that; "
-        "0: members are judged as they are; null: a quarter of the budget, up to a third of the population",
+        "0: members are judged as they are; null: a quarter of the budget; with `population`, what it leaves",
         minimum=0,
     )
     synchronous: bool = option(True, "decide a generation when all of it is scored, not each member on its own")
@@ -115,11 +115,14 @@ class Population(BaseOptimizer[O]):
         super().__init__(problem, options)
         self.population, self.retrain = _sizes(problem.budget, options)
         _check(problem, options, self.population, type(self).__name__.lower())
-        count = min(options.generations, problem.horizon)
-        self.steps = tuple(-(-problem.horizon * part // count) for part in range(1, count + 1))
+        self.steps = self.cuts(problem.horizon, options)
         self._generations: list[dict[int, ProposalId]] = [{} for _ in self.steps]  # the proposal of each member
         self._reached = [-1] * self.population  # generation of each member's last proposal
         self._retraining = Retraining(self.history, problem.horizon)
+
+    @classmethod
+    def cuts(cls, horizon: int, options: O) -> tuple[int, ...]:
+        return equal_parts(horizon, options.generations)
 
     def outline(self) -> tuple[str, ...]:
         """Who is replaced from when on, and what is trained again, for `--dry-run`."""
@@ -128,7 +131,19 @@ class Population(BaseOptimizer[O]):
         lines = [f"{self.population} members in {len(self.steps)} generations; {copying}"]
         if self.retrain:
             lines.append(f"then at most {self.retrain} schedules of members that copied, from step 0 again")
+            lines.append("if fewer copied, that part of the budget stays unused")
         return tuple(lines)
+
+    def cautions(self) -> tuple[str, ...]:
+        """How much of the budget this population cannot use."""
+        budget, planned = self.problem.budget, self.population + self.retrain
+        if math.isinf(budget) or budget - planned < 1:
+            return ()
+        return (
+            f"{budget - planned:g} of the {budget:g} full-length runs of the budget stay unused: {self.population} "
+            f"members and at most {self.retrain} schedules trained again need {planned}; "
+            "a larger `population` uses them",
+        )
 
     @abstractmethod
     def _explore(self, donor: Record, generation: int, rng: np.random.Generator) -> tuple[Config, FrozenMap]:
@@ -312,7 +327,10 @@ def _check(problem: Problem, options: PBTOptions, population: int, name: str) ->
 
 
 def _sizes(budget: float, options: PBTOptions) -> tuple[int, int]:
-    """Members, and schedules trained again: together as many full-length runs as the budget affords."""
+    """Members, and schedules trained again: together as many full-length runs as the budget affords.
+
+    Members that do not use it up leave the rest to schedules, as many as there can be that copied others.
+    """
     unlimited, most = POPULATIONS
     population, retrain = options.population, options.retrain
     if math.isinf(budget):
@@ -322,7 +340,7 @@ def _sizes(budget: float, options: PBTOptions) -> tuple[int, int]:
     if population is None:
         population = max(2, min(most, affordable - (affordable // 4 if retrain is None else retrain)))
     spare = max(0, affordable - population)
-    return population, min(population // 3, spare) if retrain is None else retrain
+    return population, min(population, spare) if retrain is None else retrain
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autorl.optimizers.base import BaseOptimizer, Problem, Record, option
+from autorl.optimizers.base import BaseOptimizer, Problem, Record, equal_parts, option
 from autorl.optimizers.hyperband import may_go_on, merit
 from autorl.optimizers.sobol import SobolOptions, SobolSearch
 from autorl.types import Done, Event, FrozenMap, InputError, Proposal, ProposalId, Proposed, Wait
@@ -57,11 +57,14 @@ class Phases(BaseOptimizer[PhasesOptions]):
                 key="space",
             )
         super().__init__(problem, options)
-        count = min(options.phases, problem.horizon)
-        self.ends = tuple(-(-problem.horizon * part // count) for part in range(1, count + 1))
+        self.ends = self.cuts(problem.horizon, options)
         self.configurations = options.configurations or _affordable(problem.budget)
         self._sobol = SobolSearch(problem, SobolOptions(options.seed))
         self._phases: list[list[ProposalId]] = [[]]
+
+    @classmethod
+    def cuts(cls, horizon: int, options: PhasesOptions) -> tuple[int, ...]:
+        return equal_parts(horizon, options.phases)
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
         full = len(self._phases[-1]) == self.configurations

@@ -132,6 +132,19 @@ def make(
     return _with_stopping(cls, problem, name, rule, options)
 
 
+def cuts(name: str, horizon: int, **options: Any) -> tuple[int, ...]:
+    """Steps at which an optimizer, or its stopping rule, ends segments of runs; ascending, the last is the horizon.
+
+    Raises:
+        InputError: an unknown name or option, or a value that is not allowed.
+    """
+    cls, rule = find(name), options.pop("stop", None)
+    if rule is not None and not cls.partial:
+        cls = _load(STOPPING[rule])
+    own = {field.name for field in _fields(cls)}
+    return cls.cuts(horizon, _parse(cls, {key: value for key, value in options.items() if key in own}, name))
+
+
 def find(name: str) -> type[BaseOptimizer[Any]]:
     """The class behind a name.
 

@@ -5,7 +5,7 @@ The unit is a study: its value is the test score of its incumbent. Ranks are ave
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from autorl.statistics import Interval, average_ranks, bootstrap_interval
 from autorl.study import Result
 
 FEW_REPEATS = 5
+EQUAL = 0.05  # share by which budgets may differ: what no whole proposal fits into
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Row:
         share: new configurations of all its studies, and who made them; None where one did not record it.
         learns: whether the optimizer has a model.
         tuning: mean tuning score; rank: mean rank, 1 = best; None where some optimizer has no result.
+        steps: tuning steps the budget was charged, mean over studies; None without a result.
     """
 
     optimizer: str
@@ -40,6 +42,7 @@ class Row:
     rank: float | None
     share: ModelShare | None
     learns: bool
+    steps: float | None
 
 
 @dataclass(frozen=True)
@@ -52,17 +55,25 @@ class Comparison:
     caveats: tuple[str, ...]
 
 
-def compare_results(results: Mapping[str, Mapping[int, Result]], seed: int, repeats: int) -> Comparison:
-    """Compare results by optimizer and study seed; `seed` is of the bootstrap, `repeats` how many were asked for."""
+def compare_results(
+    results: Mapping[str, Mapping[int, Result]], charged: Mapping[str, Mapping[int, int]], seed: int, repeats: int
+) -> Comparison:
+    """Compare results by optimizer and study seed.
+
+    Args:
+        results: by optimizer and study seed.
+        charged: the tuning steps each of these studies was charged.
+        seed: of the bootstrap.
+        repeats: studies asked for, for each optimizer.
+    """
     some = next((result for by_seed in results.values() for result in by_seed.values()), None)
     sign = -1.0 if some is not None and some.direction == "minimize" else 1.0
     tests = {name: _tests(by_seed) for name, by_seed in results.items()}
     ranks = _ranks(tests, sign, repeats)
-    rows = [_row(name, results[name], values, ranks.get(name), seed) for name, values in tests.items()]
+    rows = [_row(name, results[name], values, ranks.get(name), charged[name], seed) for name, values in tests.items()]
     rows.sort(key=lambda row: (row.rank is None, row.rank, -sign * (row.test if row.test is not None else -np.inf)))
-    return Comparison(
-        some.objective if some is not None else "", tuple(rows), repeats, _caveats(tests, repeats, results)
-    )
+    caveats = (*_unequal_budgets(rows), *_caveats(tests, repeats, results))
+    return Comparison(some.objective if some is not None else "", tuple(rows), repeats, caveats)
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -75,6 +86,7 @@ def comparison_text(comparison: Comparison) -> str:
             interval_text(row.interval),
             number(row.tuning),
             _share_text(row),
+            "-" if row.steps is None else f"{row.steps:,.0f}",
             " ".join(number(value) for value in row.tests.values()),
         )
         for row in comparison.rows
@@ -86,6 +98,7 @@ def comparison_text(comparison: Comparison) -> str:
         "95 % interval",
         "tuning",
         "by the model",
+        "steps charged",
         "test score of each study",
     )
     lines = [comparison.objective, "", columns(header, rows), ""]
@@ -105,6 +118,7 @@ def comparison_dict(comparison: Comparison) -> dict[str, Any]:
                 "interval": None if row.interval is None else {"low": row.interval.low, "high": row.interval.high},
                 "tuning": row.tuning,
                 "new_configurations": None if row.share is None else share_dict(row.share, learns=row.learns),
+                "charged_steps": row.steps,
                 "tests": {str(seed): value for seed, value in row.tests.items()},
             }
             for row in comparison.rows
@@ -125,7 +139,14 @@ def _ranks(tests: Mapping[str, Mapping[int, float]], sign: float, repeats: int) 
     return dict(zip(tests, map(float, average_ranks(table)), strict=True))
 
 
-def _row(name: str, results: Mapping[int, Result], tests: Mapping[int, float], rank: float | None, seed: int) -> Row:
+def _row(
+    name: str,
+    results: Mapping[int, Result],
+    tests: Mapping[int, float],
+    rank: float | None,
+    charged: Mapping[int, int],
+    seed: int,
+) -> Row:
     values = np.array(list(tests.values()))
     interval = None
     if len(values) > 1:
@@ -133,7 +154,8 @@ def _row(name: str, results: Mapping[int, Result], tests: Mapping[int, float], r
     tuning = float(np.mean([result.tuning for result in results.values()])) if results else None
     test = float(values.mean()) if len(values) else None
     learns = any(result.learns for result in results.values())
-    return Row(name, tests, test, interval, tuning, rank, _share(results), learns)
+    steps = float(np.mean(list(charged.values()))) if charged else None
+    return Row(name, tests, test, interval, tuning, rank, _share(results), learns, steps)
 
 
 def _share(results: Mapping[int, Result]) -> ModelShare | None:
@@ -152,6 +174,17 @@ def _share_text(row: Row) -> str:
     if row.share is None or not row.learns:
         return "-"
     return f"{row.share.modelled} of {row.share.new}"
+
+
+def _unequal_budgets(rows: Sequence[Row]) -> list[str]:
+    """That optimizers were charged for different amounts of training, by more than `EQUAL` of the most."""
+    steps = {row.optimizer: row.steps for row in rows if row.steps is not None}
+    most = max(steps.values(), default=0.0)
+    less = {name: charged for name, charged in steps.items() if charged < (1.0 - EQUAL) * most}
+    if not less:
+        return []
+    shares = ", ".join(f"{name} {charged:,.0f} ({charged / most:.0%})" for name, charged in less.items())
+    return [f"unequal budgets: of {most:,.0f} tuning steps, {shares} only; scores and ranks are not of equal cost"]
 
 
 def _caveats(

@@ -21,7 +21,7 @@ from autorl.spec import OptimizerSection, Spec
 from autorl.store import Store
 from autorl.store.store import DATABASE
 from autorl.study import Study
-from autorl.study.overshoot import Reach
+from autorl.study.lengths import Reach
 from autorl.study.setup import check, make_optimizer, trainer_loader
 from autorl.trainers._shared import KnowsData
 
@@ -95,7 +95,7 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     light = _light(spec, open_ended)
     reach = Reach(load)
     study = Study(light, Store.in_memory(), load)
-    tally = Tally(light, study.driver.lineage, reach)
+    tally = Tally(light, study.driver, reach)
     try:
         cut = _simulate(study, tally)
         search = tally.phase()

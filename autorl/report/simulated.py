@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from autorl.spec import Spec
+from autorl.study.driver import Driver
+from autorl.study.lengths import Reach
 from autorl.study.lineage import Lineage, proposal_of
-from autorl.study.overshoot import Reach
 from autorl.types import Checkpoint, Config, InputError, Outcome, Report, Segment, Status
 
 _PROBES = 256  # random configurations that are asked for the end of their runs
@@ -33,10 +35,10 @@ class Phase:
 class Tally:
     """Answers segments with random scores, at the steps where they would really end, and counts them."""
 
-    def __init__(self, spec: Spec, lineage: Lineage, reach: Reach) -> None:
+    def __init__(self, spec: Spec, driver: Driver, reach: Reach) -> None:
         self._metrics = [one.metric for one in spec.objective] + [one.metric for one in spec.constraints]
         self._rng = np.random.default_rng(spec.seed)
-        self._lineage = lineage
+        self._driver = driver
         self._reach = reach
         self._trained = 0
         self._refused: list[str] = []
@@ -70,15 +72,23 @@ class Tally:
         return max(segment.start, end)
 
     def cautions(self) -> list[str]:
-        """That runs will fail, if any will for what is known beforehand."""
-        if not self._refused:
-            return []
-        return [f"{len(self._refused)} segments of this plan would fail, the first with: {self._refused[0]}"]
+        """That runs will fail or start again, if any will for what is known beforehand."""
+        cautions = []
+        if self._refused:
+            cautions.append(
+                f"{len(self._refused)} segments of this plan would fail, the first with: {self._refused[0]}"
+            )
+        if self._driver.anew:
+            cautions.append(
+                "the trainer leaves no checkpoints: a run that goes on from a rung is trained from step 0 again, and "
+                f"the budget is charged for it ({len(self._driver.anew)} of {len(self._driver.lineage)} proposals)"
+            )
+        return cautions
 
     def phase(self) -> Phase:
-        nominal = sum(self._lineage.length(proposal_of(segment.id)) for segment in self.segments)
+        nominal = sum(self._driver.charge_of(proposal_of(segment.id)) for segment in self.segments)
         evaluations = sum(len(segment.evaluate_at) for segment in self.segments)
-        return Phase(len(self._lineage), len(self.segments), nominal, evaluations, self._trained)
+        return Phase(len(self._driver.lineage), len(self.segments), nominal, evaluations, self._trained)
 
 
 class Ends:
@@ -90,7 +100,7 @@ class Ends:
         self._default = spec.search_space.default()
 
     def of(self, config: Config, step: int) -> int:
-        """The first step >= `step` at which a run of `config` can end; `step` if its trainer refuses it."""
+        """The step at which a run of `config` to `step` ends; `step` if its trainer refuses it."""
         trainer, own = self._spec.trainer_for(config)
         try:
             return self._reach(trainer, self._spec.environment.resolve(), own, step)
@@ -109,19 +119,39 @@ class Ends:
 
     def equal(self) -> bool:
         """Whether every configuration ends at the same step, as far as many random ones and the default show."""
+        return len({self.of(config, self._spec.fidelity.steps) for config in (self._default, *self._probes)}) == 1
+
+    @cached_property
+    def _probes(self) -> list[Config]:
+        """Random configurations of the space."""
         space, rng = self._spec.search_space, np.random.default_rng(self._spec.seed)
-        probes = [self._default, *(space.try_sample(rng, _PROBES) for _ in range(_PROBES))]
-        return len({self.of(config, self._spec.fidelity.steps) for config in probes if config is not None}) == 1
+        drawn = (space.try_sample(rng, _PROBES) for _ in range(_PROBES))
+        return [config for config in drawn if config is not None]
 
     def cautions(self) -> list[str]:
-        """That the default configuration cannot be trained for as few steps as the study file says."""
-        first, steps = self.of(self._default, 1), self._spec.fidelity.steps
-        if first <= steps:
-            return []
-        return [
-            f"a run of the default configuration cannot end before step {first:,} (its rollout is that long), "
-            f"fidelity.steps is {steps:,}: it trains {first:,} steps for {steps:,} of the budget"
+        """How many configurations have rollouts too long to be trained, or to be cut between two evaluations."""
+        steps, interval = self._spec.fidelity.steps, self._spec.evaluation_interval
+        untrained, late = self._too_long(0, steps), self._too_long(steps, interval)
+        remedy = "the constraint `n_steps * n_envs <= evaluation_interval` (or `train_freq * ...`) rules them out"
+        cautions = []
+        if untrained:
+            cautions.append(f"{untrained} cannot be trained: a rollout is longer than a run, {steps:,} steps; {remedy}")
+        if late:
+            cautions.append(
+                f"{late} cannot be cut at every evaluation and rung: a rollout is longer than the "
+                f"{interval:,} steps between two of them, so several have the same weights; {remedy}"
+            )
+        return cautions
+
+    def _too_long(self, cut: int, step: int) -> str:
+        """How many configurations cannot be cut at `step`, though at `cut` (0: any), for people; empty if none."""
+        too_long = [
+            self.of(config, step) == 0 and (cut == 0 or self.of(config, cut) > 0)
+            for config in (self._default, *self._probes)
         ]
+        if not any(too_long):
+            return ""
+        return "the default and " * too_long[0] + f"{sum(too_long[1:])} of {len(self._probes)} random configurations"
 
 
 def candidates(spec: Spec) -> int:

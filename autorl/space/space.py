@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ConfigSpace import ConfigurationSpace
 
 Rule = Forbidden | Constraint
-DEFERRED = ("n_envs", "horizon")  # what a study knows and a search space may refer to
+DEFERRED = ("n_envs", "horizon", "evaluation_interval")  # what a study knows and a search space may refer to
 MAX_TRIES = 10_000  # of rejection sampling
 
 

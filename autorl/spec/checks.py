@@ -5,6 +5,7 @@ Only a study file that is read is checked. A study that was stored is taken as i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ TAKES_N_ENVS = ("sb3/", "population/")
 """Trainers for which `n_envs` is a hyperparameter as well as a key of the environment."""
 
 if TYPE_CHECKING:
+    from autorl.space import Space
     from autorl.spec.study_file import Spec
 
 
@@ -93,6 +95,30 @@ def _explicit_n_envs(data: Mapping[str, Any]) -> Any:
     """The number of environments as the study file says it under `environment`; None where it does not."""
     environment = data.get("environment")
     return environment.get("n_envs") if isinstance(environment, Mapping) else None
+
+
+def with_constants_of_study(space: Space, constants: Mapping[str, float]) -> Space:
+    """The space with the numbers a study knows, which its constraints use.
+
+    Raises:
+        InputError: its default configuration breaks a constraint with them.
+    """
+    try:
+        return space.with_constants(constants)
+    except InputError as error:
+        broken = re.fullmatch(r"constraints\[(\d+)\]", error.key or "")
+        rule = space.constraints[int(broken[1])] if broken else None
+        if rule is None or "evaluation_interval" not in rule.constants:
+            raise
+        defaults = {name: space.hyperparameters[name].default for name in sorted(rule.names)}
+        numbers = {name: constants.get(name, space.constants.get(name)) for name in sorted(rule.constants)}
+        values = ", ".join(f"{name} {value:,}" for name, value in {**defaults, **numbers}.items())
+        raise InputError(
+            f"the default configuration breaks the constraint {rule.text!r} ({values}): its rollout is longer than the "
+            "steps between two evaluations or rungs; give more fidelity.steps, fewer fidelity.evaluations or rungs, "
+            f"fewer environment.n_envs, or a smaller default for {' or '.join(defaults)}",
+            key="space",
+        ) from None
 
 
 def check_racing(spec: Spec) -> None:

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self, get_args
 
@@ -49,8 +50,9 @@ from autorl.spec.checks import (
     check_n_envs,
     check_names_and_places,
     check_racing,
+    with_constants_of_study,
 )
-from autorl.spec.optimizer import default_parallelism, earlier_options, stored_options
+from autorl.spec.optimizer import cuts_of, default_parallelism, earlier_options, stored_options
 from autorl.spec.sections import (
     AlgorithmSection,
     BudgetSection,
@@ -158,14 +160,21 @@ class Spec(Section):
     def _load(self, source: str | dict[str, Any]) -> Space:
         space = load_space(source, self._folder)
         ours = {"n_envs": self.environment.n_envs, "horizon": self.fidelity.steps}
+        ours["evaluation_interval"] = self.evaluation_interval
         used = {name: value for name, value in ours.items() if name in (*space.missing, *space.constants)}
-        return space.with_constants(used) if used else space
+        return with_constants_of_study(space, used) if used else space
 
     @cached_property
     def evaluation_steps(self) -> tuple[int, ...]:
         """Nominal steps of a full run's evaluations, equally spaced, the last at the end."""
         steps, n = self.fidelity.steps, self.fidelity.evaluations
         return tuple(sorted({steps * k // n for k in range(1, n + 1)} - {0}))
+
+    @cached_property
+    def evaluation_interval(self) -> int:
+        """Shortest distance between two evaluations, or two steps the optimizer ends segments at; 0 counts as one."""
+        ends = (self.evaluation_steps, cuts_of(self))
+        return min(later - step for steps in ends for step, later in pairwise((0, *steps)))
 
     @property
     def trainers(self) -> dict[str, TrainerSpec]:
@@ -250,6 +259,13 @@ class Spec(Section):
     def _folder(self) -> Path | None:
         return Path(self.path) if self.path else None
 
+    def changed(self, **sections: Any) -> Self:
+        """A copy with other sections; what the study resolves from them is resolved anew."""
+        copy = self.model_copy(update=sections)
+        for name in ("plan", "search_space", "evaluation_steps", "evaluation_interval"):
+            copy.__dict__.pop(name, None)
+        return copy
+
     def located(self, error: InputError) -> InputError:
         """`error` with the file and line of its key, when the study was read from a file."""
         return error if self._document is None or error.file is not None else self._document.located(error)
@@ -258,9 +274,9 @@ class Spec(Section):
         """The study file as stored: self-contained YAML with every default written out."""
         data = self.model_dump(mode="json")
         if self.space is not None:
-            data["space"] = load_space(self.space, self._folder).to_dict()
+            data["space"] = self._load(self.space).to_dict()
         for name, section in (self.algorithms or {}).items():
-            data["algorithms"][name]["space"] = load_space(section.space, self._folder).to_dict()
+            data["algorithms"][name]["space"] = self._load(section.space).to_dict()
         data["seeds"] = {"tuning": list(self.plan.tuning), "test": list(self.plan.test)}
         optimizer = self.optimizer
         given = optimizer.options | ({} if optimizer.rungs is None else {"rungs": optimizer.rungs})

@@ -85,6 +85,7 @@ class Driver:
         self.exhausted = False  # the optimizer has said that it has nothing more to propose
         self.extra_runs = 0.0
         self.charged_steps = 0
+        self.anew: set[ProposalId] = set()  # continue a run that left no checkpoint: trained and charged from step 0
         self.last_failure = ""
         self._store = store
         self._optimizer = optimizer
@@ -105,7 +106,7 @@ class Driver:
         body = recorded.body
         match recorded.kind:
             case "proposed":
-                self._note_proposed(codec.read_proposed(body))
+                self._note_proposed(codec.read_proposed(body), anew=body.get("anew", False))
             case "scored":
                 self._note_settled(codec.read_scored(body), list(body["seeds"]), "beyond" in body)
             case "failed":
@@ -303,13 +304,16 @@ class Driver:
             self._propose(answer)
 
     def _propose(self, proposal: Proposal) -> ProposalId:
-        event = Proposed(len(self.lineage), proposal)
+        event, anew = Proposed(len(self.lineage), proposal), self._starts_anew(proposal)
         config_hash = self.spec.search_space.config_hash(proposal.config)
-        self._store.append("proposed", codec.proposed_body(event) | {"config_hash": config_hash})
-        self._note_proposed(event)
+        more = {"config_hash": config_hash} | ({"anew": True} if anew else {})
+        self._store.append("proposed", codec.proposed_body(event) | more)
+        self._note_proposed(event, anew=anew)
         return event.id
 
-    def _note_proposed(self, event: Proposed) -> None:
+    def _note_proposed(self, event: Proposed, *, anew: bool) -> None:
+        if anew:
+            self.anew.add(event.id)
         self.lineage.observe(event)
         self.ranking.observe(event)
         if event.proposal.baseline:
@@ -331,7 +335,7 @@ class Driver:
         event = self.judge.score(item.proposal, self.lineage[item.proposal].until, values, self._worst)
         more: dict[str, object] = {"seeds": item.seeds, "score": self.raw(event.values)}
         if item.baseline:
-            more["beyond"] = sum(self.lineage.length(link) for link, _ in self._uncharged(item.proposal, item.seeds))
+            more["beyond"] = sum(self.charge_of(link) for link, _ in self._uncharged(item.proposal, item.seeds))
         if isinstance(event, Scored):
             self._store.append("scored", codec.scored_body(event) | more)
         else:
@@ -423,19 +427,32 @@ class Driver:
             return self._begun / (budget.configurations + self.extra_runs)
         return self.charged_steps / self.budget_steps
 
+    def charge_of(self, proposal: ProposalId) -> int:
+        """Steps the budget is charged for one seed of a proposal: what it trains, in nominal steps."""
+        return self.lineage[proposal].until if proposal in self.anew else self.lineage.length(proposal)
+
+    def _starts_anew(self, proposal: Proposal) -> bool:
+        """Whether the run a proposal continues left no checkpoint: a recorded fact once its outcome was observed."""
+        parent = proposal.resume_from
+        if parent is None or not self.settled(parent):
+            return False
+        outcomes = [self.work.outcome(parent, seed) for seed in self.policy.first]
+        return any(one is not None and one.status is Status.DONE and one.checkpoint is None for one in outcomes)
+
     def _charge(self, proposals: Sequence[ProposalId], seeds: Sequence[int]) -> None:
-        """Charge the nominal length of (proposal, seed), once each."""
+        """Charge (proposal, seed), once each."""
         for proposal in proposals:
             for seed in seeds:
                 if (proposal, seed) not in self._charged:
                     self._charged.add((proposal, seed))
-                    self.charged_steps += self.lineage.length(proposal)
+                    self.charged_steps += self.charge_of(proposal)
 
     def _affordable(self, proposal: Proposal) -> bool:
         configurations = self.spec.budget.configurations
         if configurations is not None:
             return proposal.resume_from is not None or self._begun < configurations + self.extra_runs
-        begin = 0 if proposal.resume_from is None else self.lineage[proposal.resume_from].until
+        parent = None if self._starts_anew(proposal) else proposal.resume_from
+        begin = 0 if parent is None else self.lineage[parent].until
         cost = (proposal.until - begin) * len(self.policy.first)
         return self.charged_steps + cost <= self.budget_steps
 

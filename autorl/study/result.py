@@ -19,12 +19,13 @@ from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import FEW_RUNS, Interval, bootstrap_interval, difference_interval
 from autorl.study.beside import beside, proxy_caveat
 from autorl.study.front import Point, read_front
+from autorl.study.lengths import length_caveats
 from autorl.study.limits import limit_caveats
 from autorl.study.models import NO_STEPS, Steps, best_seed, kept_checkpoints, steps_of
 from autorl.study.models import load_model as read_model
-from autorl.study.overshoot import overshoot_caveats
 from autorl.study.rlhf_caveats import rlhf_caveats
 from autorl.study.shares import optimizer_learns, search_ended, study_share
+from autorl.study.work import FROM_START
 from autorl.types import Config, Incumbent, StudyError, schedule_of
 
 if TYPE_CHECKING:
@@ -199,7 +200,8 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
             *rlhf_caveats(query, spec, incumbent.proposal),
             *([] if caution is None else [caution]),
             *limit_caveats(query, spec, incumbent.proposal),
-            *overshoot_caveats(query, spec, incumbent.proposal, [entry.proposal for entry in entries]),
+            *_anew_caveats(query),
+            *length_caveats(query, spec, incumbent.proposal, [entry.proposal for entry in entries]),
         ),
         tuning_seeds=query("SELECT n_seeds FROM proposals WHERE proposal = ?", (incumbent.proposal,))[0][0] or 0,
         share=share,
@@ -219,6 +221,22 @@ def _steps(query: Query, spec: Spec, folder: Path | None, proposal: int) -> Step
 def _beyond(query: Query) -> int:
     events = query("SELECT body FROM event WHERE kind IN ('scored', 'failed') AND instr(body, '\"beyond\"') > 0")
     return sum(json.loads(body)["beyond"] for (body,) in events)
+
+
+def _anew_caveats(query: Query) -> list[str]:
+    """That promotions were trained from step 0, and whether the budget was charged for all of it."""
+    anew = "json_extract(body, '$.anew')"
+    again = "SELECT proposal FROM segments JOIN runs USING (run_id) WHERE seed_role = 'tuning' AND notes LIKE ?"
+    rows = query(
+        f"SELECT COUNT(*), SUM({anew} IS NOT NULL) FROM event "
+        f"WHERE kind = 'proposed' AND json_extract(body, '$.id') IN ({again})",
+        (f"%{FROM_START}%",),
+    )
+    count, charged = rows[0]
+    if not count:
+        return []
+    told = "the budget was charged for that" if charged == count else f"the budget was charged for {charged} of them"
+    return [f"{count} proposals continue runs that left no checkpoint: they were trained from step 0 again, {told}"]
 
 
 def _objectives_text(spec: Spec) -> str:

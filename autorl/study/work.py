@@ -17,6 +17,8 @@ from autorl.store import Store, codec
 from autorl.study.lineage import Lineage, proposal_of, seed_of, segment_id
 from autorl.types import Checkpoint, FrozenMap, Outcome, ProposalId, SeedRole, Segment, SegmentId, Status, StudyError
 
+FROM_START = "no checkpoint to continue: trained from step 0"  # a note of outcomes
+
 
 class Work:
     """Segments by (proposal, seed). Every outcome is durable before anything depends on it.
@@ -52,9 +54,7 @@ class Work:
                 self._hand_out(segment)
                 return False
         if segment.parent is None and self._lineage.start(proposal_of(segment.id)):
-            outcome = dataclasses.replace(
-                outcome, notes=(*outcome.notes, "no checkpoint to continue: trained from step 0")
-            )
+            outcome = dataclasses.replace(outcome, notes=(*outcome.notes, FROM_START))
         outcome = self._judged(segment, outcome)
         self._store.append("outcome", self._body(segment, outcome))
         self._take(outcome)

@@ -211,6 +211,22 @@ def check_start(segment: Segment, resumable: bool = True) -> None:
         raise InputError(f"segment {segment.id!r} starts at step {segment.start} without a checkpoint")
 
 
+def check_rollout(factors: Mapping[str, int], segment: Segment) -> None:
+    """Raise `InputError` if one rollout is longer than a whole run: nothing would be trained.
+
+    Args:
+        factors: names and values whose product is the length of a rollout in environment steps.
+        segment: the segment to be trained.
+    """
+    length = math.prod(factors.values())
+    if length > segment.horizon:
+        product = " x ".join(f"{name} {value:,}" for name, value in factors.items())
+        raise InputError(
+            f"a rollout, {product} = {length:,} steps, is longer than a run, {segment.horizon:,} steps: it would never "
+            "train; give a run more steps (fidelity.steps) or a rollout fewer"
+        )
+
+
 class Clock:
     """Wall-clock seconds since it was made, and the cost of a segment."""
 

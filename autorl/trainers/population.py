@@ -22,7 +22,14 @@ from autorl.population.members import is_finite
 from autorl.seeds import digest, evaluation_seeds
 from autorl.space import resolve_schedules
 from autorl.store.checkpoints import writing
-from autorl.trainers._shared import ExportedModel, FixedValue, check_continuation, check_start, zip_target
+from autorl.trainers._shared import (
+    ExportedModel,
+    FixedValue,
+    check_continuation,
+    check_rollout,
+    check_start,
+    zip_target,
+)
 from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
 
 _ARCHIVE = "state.npz"
@@ -65,26 +72,35 @@ class PopulationTrainer:
         return ("eval_return", "eval_return_std", "eval_length", "train_return")
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
-        """The end of the iteration that reaches `step`; `n_envs` is the configuration's, trainer's or environment's."""
+        """The end of the last iteration up to `step`; `n_envs` is the configuration's, trainer's or environment's."""
         stride = self.algorithm.stride(self._record(config, environment or EnvironmentSpec(), 1))
-        return -(-step // stride) * stride
+        return step // stride * stride
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         began = time.perf_counter(), time.thread_time()
         check_start(segment)
         environment = self._environment(segment.environment)
         hp = self._record(segment.config, segment.environment, segment.horizon)
+        stride, n_envs = self.algorithm.stride(hp), int(hp.n_envs)
+        length = "n_steps" if "n_steps" in self.algorithm.settings else "train_freq"
+        check_rollout({length: stride // n_envs, "n_envs": n_envs}, segment)
         state, notes = self._state(segment, environment, hp)
         applied = self._applied(segment, hp)
         bound = self.algorithm.bind(state, environment, hp)
         reports: list[Report] = []
+        measured = -1  # the step the last evaluation was of
         for step in (*segment.evaluate_at, segment.until):
-            engine.train_to(bound, self.algorithm, state, hp, step)
+            whole = (step - engine.steps(state)) // stride
+            if whole > 0:
+                bound.advance(whole)
+            trained = engine.steps(state)
             if not is_finite(state["member"]):
                 break
             if step in segment.evaluate_at and len(reports) < len(segment.evaluate_at):
-                keys = evaluation_seeds(segment.seed, segment.role, step, segment.episodes)
-                reports.append(Report(segment.id, step, engine.evaluation(bound, state, environment, keys)))
+                if trained != measured:
+                    keys = evaluation_seeds(segment.seed, segment.role, trained, segment.episodes)
+                    metrics, measured = engine.evaluation(bound, state, environment, keys), trained
+                reports.append(Report(segment.id, step, metrics))
                 report(reports[-1])
         diverged = not is_finite(state["member"])
         reached = engine.steps(state)

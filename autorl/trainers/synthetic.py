@@ -25,7 +25,7 @@ import numpy as np
 
 from autorl.seeds import digest, generator
 from autorl.store.checkpoints import writing
-from autorl.trainers._shared import AnyChange, Change, Clock, check_names, check_start, plain
+from autorl.trainers._shared import AnyChange, Change, Clock, check_names, check_rollout, check_start, plain
 from autorl.types import (
     Checkpoint,
     Config,
@@ -103,7 +103,7 @@ class Synthetic:
         return ("eval_return", "eval_return_std", "eval_length")
 
     def align(self, config: Config, step: int) -> int:
-        return -(-step // self.rollout) * self.rollout
+        return step // self.rollout * self.rollout
 
     def known_optimum(self, names: Collection[str] = ()) -> dict[str, float]:
         """The best value of each hyperparameter (at the start of the run, if the optimum moves); `names` if it is one
@@ -118,6 +118,7 @@ class Synthetic:
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         clock = Clock()
         check_start(segment)
+        check_rollout({"rollout": self.rollout}, segment)
         skill = self._restore(segment)
         if self.lost_once is not None and not Path(self.lost_once).exists():
             Path(self.lost_once).write_text(segment.id)
@@ -209,13 +210,13 @@ class Synthetic:
 
     def _failure(self, segment: Segment) -> tuple[str, int] | None:
         """Kind and step of the failure that falls into this segment, if one does."""
-        step = math.ceil(self.fails_at * segment.horizon)
+        step = -(-math.ceil(self.fails_at * segment.horizon) // self.rollout) * self.rollout  # its rollout's end
         if not segment.start < step <= self.align(segment.config, segment.until):
             return None
         for kind in ("crash", "nan", "hang", "memory", "stop"):
             rule = getattr(self, kind)
             if rule is not None and _applies(rule, kind, segment):
-                return kind, self.align(segment.config, step)
+                return kind, step
         return None
 
 

@@ -67,7 +67,7 @@ def test_a_loaded_model_of_a_study_that_normalises_has_its_statistics(tmp_path):
 
 
 def test_the_screen_says_how_to_export_only_when_a_model_was_kept(tmp_path):
-    space = ("tune", "population/ppo-small", *COMMON, *SHORT, "--steps", 512)
+    space = ("tune", "population/ppo-small", *COMMON, *SHORT, "--steps", 1024)
     assert "autorl export" in autorl(*space, "--out", tmp_path / "kept").stdout
     assert "autorl export" not in autorl(*space, "--out", tmp_path / "none", "--set", "keep.checkpoints=none").stdout
     assert "was kept" in autorl("export", tmp_path / "none", "--model", tmp_path / "m.zip", code=1).stderr

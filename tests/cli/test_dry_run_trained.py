@@ -33,7 +33,7 @@ def trained(folder, role):
         PPO | {"optimizer": "random"},
         PPO | {"optimizer": "sobol", "executor": {"name": "threads", "workers": 1}},
         {"trainer": rollouts_of(64), "optimizer": "random"},
-        {"trainer": rollouts_of(1000), "optimizer": "tpe"},
+        {"trainer": rollouts_of(80), "optimizer": "tpe"},
         {"trainer": rollouts_of(1), "optimizer": "cmaes"},
     ],
     ids=["ppo-random", "ppo-sobol", "random", "tpe", "cmaes"],
@@ -54,7 +54,7 @@ def test_segments_of_a_cut_run_start_where_the_one_before_really_ended(tmp_path)
     )
     plan = as_json("tune", file, "--dry-run")
     autorl("tune", file, "--out", tmp_path / "s", "--quiet")
-    assert plan["search"]["trained"] == trained(tmp_path / "s", "tuning") > plan["search"]["steps"]
+    assert 0 < plan["search"]["trained"] == trained(tmp_path / "s", "tuning") < plan["search"]["steps"]
     assert plan["trained_exact"] is False
 
 
@@ -65,16 +65,20 @@ def test_a_run_that_cannot_be_continued_is_counted_from_its_start(tmp_path):
     )
     plan = as_json("tune", file, "--dry-run")
     autorl("tune", file, "--out", tmp_path / "s", "--quiet")
-    assert plan["search"]["trained"] == trained(tmp_path / "s", "tuning") > plan["search"]["steps"]
+    assert plan["search"]["trained"] == trained(tmp_path / "s", "tuning") == plan["search"]["steps"] <= 3000
+    (caution,) = plan["cautions"]
+    assert caution.startswith(
+        "the trainer leaves no checkpoints: a run that goes on from a rung is trained from step 0"
+    )
 
 
 def test_nominal_and_trained_steps_are_told_apart_where_they_differ(tmp_path):
     plan = as_json("tune", study_file(tmp_path, trainer=rollouts_of(64)), "--dry-run")
     assert plan["environment_steps"] == 1600 + 18 * 100
-    assert plan["trained_steps"] == (16 + 18) * 128
+    assert plan["trained_steps"] == (16 + 18) * 64
     text = autorl("tune", study_file(tmp_path, trainer=rollouts_of(64)), "--dry-run").stdout
     assert "nominal, as the budget counts: at most 3,400: 1,600 search + at most 1,800 test" in text
-    assert "at most 4,352: 2,048 search + at most 2,304 test; runs end only where a rollout does" in text
+    assert "at most 2,176: 1,024 search + at most 1,152 test; runs end only where a rollout does" in text
     plain = autorl("tune", study_file(tmp_path), "--dry-run").stdout
     assert "at most 3,400: 1,600 search + at most 1,800 test" in plain
     assert "nominal" not in plain
@@ -93,20 +97,34 @@ def test_what_depends_on_configurations_or_scores_is_no_bound(tmp_path):
     assert "at most" not in line
 
 
-def test_a_default_rollout_longer_than_the_runs_is_a_caution(tmp_path):
+def test_rollouts_longer_than_a_run_or_an_interval_are_a_caution(tmp_path):
     long = study_file(tmp_path, trainer=rollouts_of(101))
     (caution,) = as_json("tune", long, "--dry-run")["cautions"]
-    assert "cannot end before step 101" in caution
-    assert "fidelity.steps is 100" in caution
+    assert caution.startswith("the default and 256 of 256 random configurations cannot be trained: a rollout is longer")
+    assert "longer than a run, 100 steps" in caution
     assert f"caution: {caution}" in autorl("tune", long, "--dry-run").stdout
-    assert as_json("tune", study_file(tmp_path, trainer=rollouts_of(100)), "--dry-run")["cautions"] == []
+    (caution,) = as_json("tune", study_file(tmp_path, trainer=rollouts_of(21)), "--dry-run")["cautions"]
+    assert caution.startswith("the default and 256 of 256 random configurations cannot be cut at every evaluation")
+    assert "longer than the 20 steps between two of them" in caution
+    assert as_json("tune", study_file(tmp_path, trainer=rollouts_of(20)), "--dry-run")["cautions"] == []
+
+
+def test_only_the_configurations_that_are_too_long_are_counted(tmp_path):
+    """Of n_steps 16, 128, 300 with two environments: 256 and 600 of 200 steps are never trained; 32 of 50 is well."""
+    (caution,) = as_json("tune", study_file(tmp_path, **PPO), "--dry-run")["cautions"]
+    count, _, total = caution.split()[:3]
+    assert total == "256"
+    assert 256 * 0.5 < int(count) < 256 * 0.85
+    assert "cannot be trained" in caution
+    ruled = {**PPO["space"], "constraints": ["n_steps * n_envs <= evaluation_interval"]}
+    assert as_json("tune", study_file(tmp_path, **PPO | {"space": ruled}), "--dry-run")["cautions"] == []
 
 
 def test_the_environment_counts_in_a_rollout(tmp_path):
     """n_steps 16 of 32 environments of the study file: 512 steps, where one environment needs 16."""
     changes = PPO | {"environment": {"id": "CartPole-v1", "n_envs": 32}}
     (caution,) = as_json("tune", study_file(tmp_path, **changes), "--dry-run")["cautions"]
-    assert "cannot end before step 512" in caution
+    assert caution.startswith("the default and 256 of 256 random configurations cannot be trained")
 
 
 def test_a_configuration_that_its_trainer_refuses_is_a_caution(tmp_path):

@@ -70,12 +70,12 @@ def test_status_tells_steps_that_were_trained_from_those_that_were_charged(folde
     found = as_json("status", folder)
     assert found["trained_tuning_steps"] == found["tuning_steps"] == 1600
     assert "100% (1,600 tuning steps)" in autorl("status", folder).stdout
-    long = finished_study(tmp_path, trainer={"name": "synthetic", "kwargs": {"rollout": 250}})
+    long = finished_study(tmp_path, trainer={"name": "synthetic", "kwargs": {"rollout": 60}})
     ((trained,),) = query(long, "SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'")
     found, text = as_json("status", long), autorl("status", long).stdout
     assert (found["tuning_steps"], found["trained_tuning_steps"]) == (1600, trained)
     assert f"100% (1,600 nominal tuning steps, {trained:,.0f} trained)" in text
-    caution = "the incumbent trained 250 steps for nominal 100"
+    caution = "the incumbent trained 60 steps for nominal 100"
     assert any(caution in warning for warning in found["warnings"])
     assert caution in text
 

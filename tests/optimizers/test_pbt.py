@@ -130,10 +130,13 @@ def test_kept_are_the_parents_still_needed_and_the_running_generation():
         (16.0, {}, (12, 4)),
         (3.0, {}, (3, 0)),
         (1.0, {}, (2, 0)),
-        (500.0, {}, (64, 21)),
+        (500.0, {}, (64, 64)),
         (16.0, {"retrain": 0}, (16, 0)),
         (16.0, {"retrain": 7}, (9, 7)),
-        (16.0, {"population": 8}, (8, 2)),
+        (16.0, {"population": 8}, (8, 8)),
+        (12.0, {"population": 8}, (8, 4)),
+        (8.0, {"population": 4}, (4, 4)),
+        (math.inf, {"population": 9}, (9, 3)),
         (9.0, {"population": 8}, (8, 1)),
         (8.0, {"population": 8}, (8, 0)),
         (8.0, {"population": 8, "retrain": 3}, (8, 3)),
@@ -142,6 +145,28 @@ def test_kept_are_the_parents_still_needed_and_the_running_generation():
 def test_the_budget_decides_the_population_and_what_is_trained_again(budget, options, sizes):
     optimizer = make("pbt", SPACE, horizon=100, budget=budget, changeable=CHANGEABLE, **options)
     assert (optimizer.population, optimizer.retrain) == sizes
+
+
+@pytest.mark.parametrize(
+    ("budget", "options", "unused"),
+    [
+        (8.0, {"population": 4}, None),
+        (16.0, {"population": 4}, "8 of the 16 "),
+        (16.5, {"population": 4, "retrain": 0}, "12.5 of the 16.5 "),
+        (20.5, {}, None),
+        (500.0, {}, "372 of the 500 "),
+        (math.inf, {"population": 4}, None),
+    ],
+)
+@pytest.mark.parametrize("name", ["pbt", "pb2"])
+def test_what_a_given_population_leaves_of_the_budget_is_said(name, budget, options, unused):
+    space = load_space({"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}})
+    found = make(name, space, horizon=100, budget=budget, changeable={"x"}, **options).cautions()
+    if unused is None:
+        assert found == ()
+    else:
+        (text,) = found
+        assert text.startswith(f"{unused}full-length runs of the budget stay unused")
 
 
 def test_nothing_changeable_is_an_input_error():
@@ -296,6 +321,7 @@ def test_the_outline_says_when_members_copy_and_what_is_trained_again():
     assert lines == (
         "12 members in 10 generations; members copy others from step 50 on",
         "then at most 4 schedules of members that copied, from step 0 again",
+        "if fewer copied, that part of the budget stays unused",
     )
     assert factory(ready=1.0)().outline() == ("4 members in 5 generations; only failed members copy others",)
 

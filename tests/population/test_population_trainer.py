@@ -137,7 +137,8 @@ def test_shipped_spaces_hold_hyperparameters_the_trainer_takes(name, tmp_path):
     }
     rng = np.random.default_rng(0)
     for config in (space.default(), *(space.sample(rng) for _ in range(4))):
-        until = trainer.align(config, 1)
+        until = trainer.algorithm.stride(trainer._record(config, EnvironmentSpec(environment), 1))
+        assert [trainer.align(config, step) for step in (0, until - 1, until, 2 * until)] == [0, 0, until, 2 * until]
         segment = _segment(tmp_path, trainer=spec, environment=EnvironmentSpec(environment), config=config, until=until)
         outcome = _train(replace(segment, horizon=until, evaluate_at=(), save=False))
         assert outcome.reached == until

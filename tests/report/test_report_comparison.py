@@ -8,6 +8,12 @@ from report_support import entry, interval, result
 from autorl.report.comparison import compare_results, comparison_dict, comparison_text
 
 
+def compared(results, *rest, charged=None):
+    """A comparison of studies that were charged 100 steps each, but for those of `charged`."""
+    steps = {name: dict.fromkeys(by_seed, (charged or {}).get(name, 100)) for name, by_seed in results.items()}
+    return compare_results(results, steps, *rest)
+
+
 def scored(test, tuning=95.0, direction="maximize"):
     tested = entry("incumbent", 7, tuning, [test - 1.0, test, test + 1.0], interval(test - 1.0, test + 1.0))
     return result(entries=(tested,), tuning=tuning, direction=direction, difference=None)
@@ -19,7 +25,7 @@ def test_ranks_means_and_order():
         "two": {0: scored(40.0), 1: scored(50.0), 2: scored(5.0)},
         "three": {0: scored(1.0), 1: scored(2.0), 2: scored(3.0)},
     }
-    found = compare_results(results, 0, 3)
+    found = compared(results, 0, 3)
     assert [row.optimizer for row in found.rows] == ["two", "one", "three"]
     assert [row.rank for row in found.rows] == pytest.approx([4 / 3, 5 / 3, 3.0])
     assert [row.test for row in found.rows] == pytest.approx([95 / 3, 20.0, 2.0])
@@ -28,13 +34,13 @@ def test_ranks_means_and_order():
 
 def test_smaller_is_better_when_minimising():
     results = {"one": {0: scored(10.0, direction="minimize")}, "two": {0: scored(40.0, direction="minimize")}}
-    found = compare_results(results, 0, 1)
+    found = compared(results, 0, 1)
     assert [(row.optimizer, row.rank) for row in found.rows] == [("one", 1.0), ("two", 2.0)]
 
 
 def test_a_missing_study_takes_the_ranks_away_and_is_named():
     results = {"one": {0: scored(10.0), 1: scored(20.0)}, "two": {0: scored(40.0)}, "none": {}}
-    found = compare_results(results, 0, 2)
+    found = compared(results, 0, 2)
     assert [row.rank for row in found.rows] == [None, None, None]
     assert [row.optimizer for row in found.rows] == ["two", "one", "none"]
     assert found.rows[0].interval is None
@@ -45,14 +51,27 @@ def test_a_missing_study_takes_the_ranks_away_and_is_named():
 
 def test_without_test_seeds_there_is_nothing_to_compare():
     untested = dataclasses.replace(scored(1.0), entries=())
-    found = compare_results({"one": {0: untested}, "two": {0: scored(2.0)}}, 0, 1)
+    found = compared({"one": {0: untested}, "two": {0: scored(2.0)}}, 0, 1)
     assert {row.optimizer: row.test for row in found.rows} == {"one": None, "two": 2.0}
     assert "one: no test seeds" in comparison_text(found)
 
 
 def test_the_interval_is_the_same_again_and_few_repeats_are_a_caution():
     results = {"one": {0: scored(10.0), 1: scored(20.0)}, "two": {0: scored(40.0), 1: scored(41.0)}}
-    assert compare_results(results, 3, 2) == compare_results(results, 3, 2)
-    assert "2 studies for each optimizer" in comparison_text(compare_results(results, 3, 2))
+    assert compared(results, 3, 2) == compared(results, 3, 2)
+    assert "2 studies for each optimizer" in comparison_text(compared(results, 3, 2))
     many = {name: {seed: scored(10.0 + seed) for seed in range(5)} for name in ("one", "two")}
-    assert compare_results(many, 0, 5).caveats == ()
+    assert compared(many, 0, 5).caveats == ()
+
+
+def test_unequal_budgets_are_shown_and_a_caution():
+    results = {name: {seed: scored(10.0 + seed) for seed in range(5)} for name in ("one", "two", "three")}
+    found = compared(results, 0, 5, charged={"one": 3200, "two": 1984, "three": 3100})
+    (caution,) = found.caveats
+    assert caution.startswith("unequal budgets: of 3,200 tuning steps, two 1,984 (62%) only")
+    assert {row.optimizer: row.steps for row in found.rows} == {"one": 3200.0, "two": 1984.0, "three": 3100.0}
+    text = comparison_text(found)
+    assert "steps charged" in text
+    assert "1,984 " in text
+    assert {row["charged_steps"] for row in comparison_dict(found)["optimizers"]} == {3200.0, 1984.0, 3100.0}
+    assert compared(results, 0, 5).caveats == ()

@@ -1,12 +1,18 @@
 """Budgets are exact: full-run equivalents over seeds and rungs, failures counted, retries not, the test phase apart."""
 
+import dataclasses
+import sqlite3
+from functools import partial
+
+import numpy as np
 import pytest
-from scripted import Scripted, Toy, chain, full, listed, run, study_with, tables, toy_spec
+from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_with, tables, toy_spec
 from study_support import small_spec
 
 from autorl.store import Store
 from autorl.study import Study
 from autorl.study.driver import Driver
+from autorl.study.setup import make_optimizer
 from autorl.types import Done, InputError, Status, StudyError, Wait
 
 
@@ -295,3 +301,63 @@ def test_done_ends_the_search_whatever_is_left(monkeypatch):
     assert len(study.driver.lineage) == 2
     assert study.driver.budget_used == pytest.approx(2 / 50)
     assert isinstance(study.optimizer.ask(__import__("numpy").random.default_rng(0)), Done)
+
+
+# -- trainers that cannot continue -------------------------------------------------------------------------------------
+
+
+class Forgetful(Toy):
+    """Saves nothing, so that what goes on from a rung is trained from step 0."""
+
+    def train(self, segment, report):
+        return super().train(dataclasses.replace(segment, save=False), report)
+
+
+def forgetful(monkeypatch, optimizer, trainer=None, folder=None):
+    """A study of 32 full runs of 100 steps; rungs at 25, 50 and 100."""
+    spec = toy_spec(budget={"runs": 32}, optimizer=optimizer, seeds={"tuning": 2, "test": 2}, test={"top": 1})
+    make = partial(make_optimizer, spec, lambda spec: trainer)
+    return study_with(monkeypatch, spec, make, trainer or Forgetful(), folder)
+
+
+@pytest.mark.parametrize("optimizer", ["asha", "hyperband", {"name": "random", "stop": "median", "rungs": 4}])
+def test_what_is_trained_again_is_charged(monkeypatch, optimizer):
+    study = forgetful(monkeypatch, optimizer, Forgetful())
+    result = run(study)
+    assert study.driver.anew
+    assert steps_trained(study) == study.driver.charged_steps <= 3200
+    (caveat,) = [text for text in result.caveats if "checkpoint" in text]
+    assert caveat.startswith(f"{len(study.driver.anew)} proposals continue runs that left no checkpoint")
+    assert caveat.endswith("the budget was charged for that")
+    continued = forgetful(monkeypatch, optimizer, Toy())
+    assert [text for text in run(continued).caveats if "checkpoint" in text] == []
+    assert steps_trained(continued) == continued.driver.charged_steps <= 3200
+    assert not continued.driver.anew
+
+
+def test_one_worker_or_many_charge_the_same_for_it(monkeypatch):
+    one = forgetful(monkeypatch, "asha", Forgetful())
+    run(one)
+    for seed in range(3):
+        many = forgetful(monkeypatch, "asha", Forgetful())
+        many.run(executor=Shuffled(many.load, np.random.default_rng(seed)))
+        assert tables(many) == tables(one)
+        assert many.driver.charged_steps == one.driver.charged_steps
+
+
+def test_a_study_of_before_is_resumed_to_the_charge_it_had(monkeypatch, tmp_path):
+    """Its events do not say what was trained again: it keeps its charge, and the result does not say it was charged."""
+    study = forgetful(monkeypatch, "asha", Forgetful(), tmp_path / "s")
+    run(study)
+    charged, number = study.driver.charged_steps, len(study.driver.lineage)
+    study.close()
+    study = forgetful(monkeypatch, "asha", Forgetful(), tmp_path / "s")
+    assert (study.driver.charged_steps, len(study.driver.lineage)) == (charged, number)
+    study.close()
+    with sqlite3.connect(tmp_path / "s" / "study.sqlite") as connection:
+        connection.execute("UPDATE event SET body = json_remove(body, '$.anew') WHERE kind = 'proposed'")
+    study = forgetful(monkeypatch, "asha", Forgetful(), tmp_path / "s")
+    lengths = [study.driver.lineage.length(proposal) for proposal in study.driver.lineage.proposals]
+    assert study.driver.charged_steps == 2 * sum(lengths) < charged
+    assert any(text.endswith("the budget was charged for 0 of them") for text in study.result().caveats)
+    study.close()

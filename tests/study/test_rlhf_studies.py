@@ -74,7 +74,7 @@ def test_other_metrics_are_read_at_the_step_chosen_on_tuning_seeds():
     assert beside(Tables(10), spec, 4) == pytest.approx({"gold": -2.5, "reference_gold": 0.1, "kl": 9.0})
     assert beside(Tables(None), spec, 4)["gold"] == -2.5
     assert "gold" not in beside(Tables(5), load_spec(STUDY), 4)
-    other = {"trainer": "sb3/ppo", "environment": "CartPole-v1", "space": "sb3/ppo-small"}
+    other = {"trainer": "sb3/sac", "environment": "Pendulum-v1", "space": "sb3/sac"}
     assert beside(Tables(5), load_spec(STUDY | other), 4) == {}
 
 

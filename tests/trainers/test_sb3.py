@@ -502,9 +502,9 @@ def test_a_full_replay_buffer_is_restored(runs: Runs) -> None:
 
 def test_align_is_a_whole_number_of_rollouts() -> None:
     ppo, dqn = load(TrainerSpec("sb3/ppo")), load(TrainerSpec("sb3/dqn", FrozenMap(n_envs=3)))
-    assert [ppo.align(Config(), step) for step in (0, 1, 2048, 2049)] == [0, 2048, 2048, 4096]
-    assert ppo.align(Config(n_steps=10, n_envs=4), 41) == 80
-    assert [dqn.align(Config(train_freq=2), step) for step in (6, 7)] == [6, 12]
+    assert [ppo.align(Config(), step) for step in (0, 2047, 2048, 4097)] == [0, 0, 2048, 4096]
+    assert ppo.align(Config(n_steps=10, n_envs=4), 81) == 80
+    assert [dqn.align(Config(train_freq=2), step) for step in (6, 13)] == [6, 12]
     with pytest.raises(InputError, match="whole episodes"):
         dqn.align(Config(train_freq=(1, "episode")), 7)
 

@@ -107,7 +107,7 @@ class TestSurrogate(TrainerConformance):
     def _case(cls, landscape):
         config = SPACE.config({"x": 0.62, "rate": 0.07, "kind": "a"})
         spec = TrainerSpec("surrogate", FrozenMap(landscape=str(landscape.path)))
-        cls.case = Case(spec, configs=(config, config), horizon=400, fixed=("kind", "c"))
+        cls.case = Case(spec, configs=(config, config), horizon=400, passes=True, fixed=("kind", "c"))
 
     @pytest.fixture(scope="class")
     @classmethod

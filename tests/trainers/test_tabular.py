@@ -121,6 +121,7 @@ class TestTabular(TrainerConformance):
             TrainerSpec("tabular", FrozenMap(landscape=str(folder))),
             configs=(first, first),
             horizon=400,
+            passes=True,
             fixed=("kind", other),
         )
 

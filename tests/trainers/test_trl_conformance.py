@@ -53,6 +53,7 @@ class TestReusedGenerations(TrainerConformance):
         ),
         horizon=8,
         episodes=16,
+        passes=True,
         fixed=("num_iterations", 4),
     )
 

@@ -3,6 +3,10 @@
 SB3's own `learn` ties schedules to the length of one call and restarts counters, so the loop here is ours: SB3 collects
 and updates, the horizon decides the progress, and a run cut anywhere equals the uncut run to the last bit.
 
+What is evaluated at a step, and where a run ends, are the weights after the last whole rollout that ends at or before
+it: those an `EvalCallback` would find inside the next rollout. The episodes of an evaluation are a function of the step
+these weights were trained for, so the same weights have the same value at every step they are evaluated for.
+
 Reference: Raffin et al. (2021), Stable-Baselines3: Reliable Reinforcement Learning Implementations, JMLR 22(268).
 """
 
@@ -21,6 +25,7 @@ from autorl.trainers._shared import (
     FixedValue,
     check_continuation,
     check_names,
+    check_rollout,
     check_start,
     not_finite,
     search_folders,
@@ -86,9 +91,9 @@ class SB3Trainer:
         return METRICS
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
-        """The end of the rollout that reaches `step`; `n_envs` comes from the configuration, trainer or environment."""
+        """The end of the last rollout up to `step`; `n_envs` comes from the configuration, trainer or environment."""
         rollout = self._rollout(config, environment or EnvironmentSpec())
-        return -(-step // rollout) * rollout
+        return step // rollout * rollout
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         clock = Clock()
@@ -124,14 +129,19 @@ class _Run:
     callback: Any = None
     applied: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    rollout: int = 0
+    _measured: Report | None = None
+    _measured_after: int = -1
 
     def begin(self) -> None:
         """Build everything from the configuration, restore the parent, set the streams, read the values back."""
         segment, seed = self.segment, self.segment.seed
-        steps_per_cut(self.trainer.name, self.settings.values, 1)
+        n_envs = self.trainer.n_envs(segment.config, segment.environment)
+        self.rollout = steps_per_cut(self.trainer.name, self.settings.values, n_envs)
+        length = "n_steps" if self.trainer.algorithm.on_policy else "train_freq"
+        check_rollout({length: self.rollout // n_envs, "n_envs": n_envs}, segment)
         keys = () if segment.fork is None else (segment.fork,)
         state = self._load_parent()
-        n_envs = self.trainer.n_envs(segment.config, segment.environment)
         self.venv = vectorise(segment.environment, n_envs, self.trainer.folders)
         frozen = state["environments"] if state else None
         if frozen:
@@ -162,17 +172,18 @@ class _Run:
         self.applied = self.settings.read_back(self.model, n_envs, segment.horizon)
 
     def advance(self, report: Callable[[Report], None]) -> tuple[list[Report], str]:
-        """Train to `until`, evaluating on the way. Returns the reports and, if training diverged, how."""
+        """Train as far as whole rollouts fit below `until`. Returns the reports and, if training diverged, how."""
         pending, reports = list(self.segment.evaluate_at), list[Report]()
         while True:
-            while pending and self.model.num_timesteps >= pending[0]:
+            following = self.model.num_timesteps + self.rollout
+            while pending and pending[0] < following:
                 point = self._evaluate(pending.pop(0))
                 problem = not_finite(point) or self._diverged()
                 if problem:
                     return reports, problem
                 reports.append(point)
                 report(point)
-            if self.model.num_timesteps >= self.segment.until:
+            if self.segment.until < following:
                 return reports, self._diverged()
             try:
                 self._rollout_and_update()
@@ -272,16 +283,20 @@ class _Run:
             model.train(batch_size=model.batch_size, gradient_steps=updates)
 
     def _evaluate(self, step: int) -> Report:
-        segment, kwargs = self.segment, self.trainer.kwargs
+        """The evaluation at a nominal step; measured once for all steps that have the same weights."""
+        segment, kwargs, trained = self.segment, self.trainer.kwargs, int(self.model.num_timesteps)
+        if self._measured is not None and self._measured_after == trained:
+            return Report(segment.id, step, self._measured.metrics)
         metrics = evaluate(
             self.model,
             segment.environment,
-            evaluation_seeds(segment.seed, segment.role, step, segment.episodes),
+            evaluation_seeds(segment.seed, segment.role, trained, segment.episodes),
             deterministic=bool(kwargs.get("deterministic", True)),
             n_envs=int(kwargs.get("evaluation_envs", 16)),
             folders=self.trainer.folders,
         )
-        return Report(segment.id, step, metrics)
+        self._measured, self._measured_after = Report(segment.id, step, metrics), trained
+        return self._measured
 
     def _diverged(self) -> str:
         import torch

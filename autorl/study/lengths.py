@@ -1,7 +1,7 @@
-"""Runs that train beyond their nominal steps: a trainer can be cut only where its rollout ends.
+"""Runs that train fewer or more than their nominal steps: a trainer can be cut only where its rollout ends.
 
 The budget is charged in nominal steps, which is what makes one worker propose the same as many; what was really trained
-is in the tables `segments` and `runs`.
+is in the tables `segments` and `runs`. Environment steps are never exceeded; see `Trainer.align`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Reach:
         self._known: dict[tuple[TrainerSpec, EnvironmentSpec, Config, int], int] = {}
 
     def __call__(self, spec: TrainerSpec, environment: EnvironmentSpec, config: Config, step: int) -> int:
-        """The first step >= `step` at which a run of `config` can end.
+        """The step at which a run of `config` ends that is to end at `step`.
 
         Raises:
             InputError: the trainer cannot train the configuration.
@@ -45,20 +45,23 @@ class Reach:
         return self._trainers[spec]
 
 
-def overshoot_caveats(query: Query, spec: Spec, incumbent: int, tested: Sequence[int]) -> list[str]:
-    """The caution a result deserves when a number in it is of a run more than one evaluation interval too long.
+def length_caveats(query: Query, spec: Spec, incumbent: int, tested: Sequence[int]) -> list[str]:
+    """The caution a result deserves where runs end more than an evaluation interval off their nominal step.
 
     `incumbent` is its proposal, `tested` those with test scores.
     """
-    rows = query("SELECT proposal, until, MAX(to_step) FROM segments JOIN proposals USING (proposal) GROUP BY proposal")
+    rows = query(
+        "SELECT proposal, until, MAX(to_step) FROM segments JOIN proposals USING (proposal) "
+        "WHERE segments.status = 'done' GROUP BY proposal"
+    )
     ends: dict[int, tuple[int, int]] = {proposal: (until, trained) for proposal, until, trained in rows}
-    beyond = {proposal: trained - until for proposal, (until, trained) in ends.items()}
+    off = {proposal: abs(trained - until) for proposal, (until, trained) in ends.items()}
     interval = spec.fidelity.steps / spec.fidelity.evaluations
-    if all(beyond.get(proposal, 0) <= interval for proposal in (incumbent, *tested)):
+    if incumbent not in ends or all(off.get(proposal, 0) <= interval for proposal in (incumbent, *tested)):
         return []
-    most = max(beyond, key=lambda proposal: (beyond[proposal], proposal == incumbent, -proposal))
+    most = max(off, key=lambda proposal: (off[proposal], proposal == incumbent, -proposal))
     (nominal, trained), (short, long) = ends[incumbent], ends[most]
     text = f"the incumbent trained {trained:,} {spec.steps} for nominal {nominal:,}"
     if most != incumbent:
-        text += f" (the most is {long:,} for {short:,}, proposal {most})"
+        text += f" (the furthest off is {long:,} for {short:,}, proposal {most})"
     return [f"{text}: runs end only where a rollout does, the budget counts nominal steps"]

@@ -1,0 +1,76 @@
+"""Runs that do not end at their nominal step: named in the result when a number of it is of such a run."""
+
+import sqlite3
+
+import pytest
+from scripted import toy_spec
+from study_support import run_small, small_spec
+
+from autorl.study import Study
+from autorl.study.lengths import length_caveats
+from autorl.types import StudyError
+
+EVALUATIONS = {"steps": 100, "evaluations": 5}  # an interval of 20 steps
+
+
+def caution(result):
+    found = [text for text in result.caveats if "rollout" in text]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize(("rollout", "trained"), [(1, 100), (50, 100), (80, 80), (79, 79), (51, 51)])
+def test_more_than_one_interval_off_is_named(tmp_path, rollout, trained):
+    result = run_small(tmp_path / "s", trainer={"rollout": rollout}, fidelity=EVALUATIONS)
+    with sqlite3.connect(tmp_path / "s" / "study.sqlite") as connection:
+        assert {steps for (steps,) in connection.execute("SELECT environment_steps FROM runs")} == {trained}
+    assert (caution(result) is not None) is (trained < 80)
+    if trained < 80:
+        assert f"the incumbent trained {trained} steps for nominal 100:" in caution(result)
+
+
+def test_a_study_that_is_not_tested_names_its_incumbent_too(tmp_path):
+    result = run_small(tmp_path / "s", trainer={"rollout": 60}, seeds={"tuning": 2, "test": 0})
+    assert "the incumbent trained 60 steps for nominal 100" in caution(result)
+
+
+def test_runs_shorter_than_a_rollout_fail(tmp_path):
+    with pytest.raises(StudyError, match="a rollout, rollout 101 = 101 steps, is longer than a run, 100 steps"):
+        run_small(tmp_path / "s", trainer={"rollout": 101}, fidelity=EVALUATIONS)
+
+
+def said(ends, incumbent, tested):
+    """The cautions of a study whose proposals of nominal 100 steps ended at `ends`, an interval being 50."""
+    rows = [(proposal, 100, end) for proposal, end in enumerate(ends)]
+    return length_caveats(lambda sql: rows, toy_spec(), incumbent, tested)
+
+
+def test_the_furthest_off_is_named_beside_the_incumbent():
+    (text,) = said([100, 120, 151, 400, 400], incumbent=1, tested=[1, 2])
+    assert text.startswith(
+        "the incumbent trained 120 steps for nominal 100 (the furthest off is 400 for 100, proposal 3)"
+    )
+    (text,) = said([100, 160, 160], incumbent=1, tested=[])
+    assert text.startswith("the incumbent trained 160 steps for nominal 100:")
+    (text,) = said([100, 40, 45], incumbent=1, tested=[])
+    assert text.startswith("the incumbent trained 40 steps for nominal 100:")
+
+
+def test_runs_that_no_number_is_made_of_do_not_matter():
+    assert said([100, 120, 150, 400], incumbent=1, tested=[1, 2]) == []
+
+
+def test_runs_that_failed_early_are_not_off(tmp_path):
+    trainer = {"crash": {"above": {"x": 0.8}}, "fails_at": 0.2}
+    assert caution(run_small(tmp_path / "s", trainer=trainer, fidelity=EVALUATIONS)) is None
+
+
+def test_a_run_in_segments_is_as_long_as_where_it_ends(tmp_path):
+    """Rungs of 50 and 100 steps, rollouts of 70: nothing is trained at the first, 70 at the second."""
+    spec = small_spec(trainer={"rollout": 70}, optimizer={"name": "hyperband", "rungs": 2}, budget={"runs": 30})
+    study = Study.create(spec, tmp_path / "s")
+    result = study.run()
+    ends = study.store.query("SELECT DISTINCT until, to_step FROM segments JOIN proposals USING (proposal) ORDER BY 1")
+    study.close()
+    assert ends == [(50, 0), (100, 70)]
+    assert "the incumbent trained 70 steps for nominal 100" in caution(result)

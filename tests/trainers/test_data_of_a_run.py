@@ -1,0 +1,126 @@
+"""How much a run has trained where it is measured: never more than the budget charges, whatever its rollout."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("stable_baselines3")
+
+import torch
+
+from autorl.spec import load_spec
+from autorl.study import Study
+from autorl.trainers import load
+from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, StudyError, TrainerSpec
+
+torch.set_num_threads(1)
+LINE = EnvironmentSpec("trainer_environments:LineTest-v0", n_envs=8)
+PPO = {"n_epochs": 1, "batch_size": 4096, "net_arch": (8,)}
+
+
+def segment(tmp_path, name, **changes):
+    """8,000 steps in 4 evaluations; a rollout of the configuration has 512 x 8 = 4,096."""
+    values = {
+        "id": name,
+        "trainer": TrainerSpec("sb3/ppo", FrozenMap(PPO)),
+        "environment": LINE,
+        "config": Config(n_steps=512, learning_rate=1e-2),
+        "seed": 0,
+        "role": "tuning",
+        "until": 8000,
+        "horizon": 8000,
+        "evaluate_at": (2000, 4000, 6000, 8000),
+        "episodes": 5,
+        "save": True,
+        "folder": str(tmp_path / name),
+    }
+    return Segment(**(values | changes))
+
+
+def train(segment):
+    return load(segment.trainer).train(segment, lambda report: None)
+
+
+def curve(*outcomes):
+    return [(report.step, dict(report.metrics)) for outcome in outcomes for report in outcome.reports]
+
+
+def test_weights_are_those_of_the_last_whole_rollout_at_or_before_a_step(tmp_path):
+    outcome = train(segment(tmp_path, "whole"))
+    assert (outcome.reached, outcome.cost["environment_steps"]) == (4096, 4096)
+    untrained, again, trained, still = (dict(report.metrics) for report in outcome.reports)
+    assert [report.step for report in outcome.reports] == [2000, 4000, 6000, 8000]
+    assert untrained == again, "the same weights have one value, without fresh noise"
+    assert trained == still
+    assert untrained != trained
+
+
+@pytest.mark.parametrize("cut", [2000, 4000, 4096, 5000, 6000])
+def test_a_cut_inside_a_rollout_changes_nothing(tmp_path, cut):
+    whole = train(segment(tmp_path, "whole"))
+    points = segment(tmp_path, "x").evaluate_at
+    before, after = tuple(p for p in points if p <= cut), tuple(p for p in points if p > cut)
+    first = train(segment(tmp_path, "first", until=cut, evaluate_at=before))
+    assert first.reached == cut // 4096 * 4096
+    rest = {"parent": first.checkpoint, "start": first.reached, "evaluate_at": after}
+    second = train(segment(tmp_path, "second", **rest))
+    assert curve(first, second) == curve(whole)
+    assert second.reached == whole.reached
+
+
+def test_a_rollout_longer_than_the_run_is_refused(tmp_path):
+    run = segment(tmp_path, "long", config=Config(n_steps=2048, learning_rate=1e-2))
+    with pytest.raises(InputError, match=r"n_steps 2,048 x n_envs 8 = 16,384 .* longer than a run, 8,000 steps"):
+        train(run)
+    train(replace(run, until=16_384, horizon=16_384, evaluate_at=(), save=False))
+
+
+def study(**changes):
+    document = {
+        "trainer": {"name": "sb3/ppo", "kwargs": {name: PPO[name] for name in ("n_epochs", "batch_size")}},
+        "environment": {"id": LINE.id, "n_envs": 8},
+        "space": {"n_steps": {"type": "ordinal", "choices": [8, 64, 512], "default": 512}},
+        "fidelity": {"steps": 8000, "evaluations": 4, "episodes": 2},
+        "optimizer": "grid",
+        "budget": {"configurations": 3},
+        "seeds": {"tuning": 1, "test": 0},
+        "executor": {"name": "in_process"},
+    }
+    return Study.in_memory(load_spec(document | changes))
+
+
+def test_no_run_of_a_study_trains_more_than_it_is_charged():
+    with_all = study()
+    with_all.run()
+    runs = with_all.store.query("SELECT environment_steps FROM runs ORDER BY run_id")
+    assert sorted(steps for (steps,) in runs) == [4096, 7680, 8000]
+    values = with_all.store.query("SELECT run_id, value FROM evals WHERE metric = 'eval_return' ORDER BY run_id, step")
+    assert len(values) == 12
+
+
+def test_stopped_runs_are_compared_at_no_more_data_than_the_rung():
+    halted = study(
+        optimizer={"name": "grid", "stop": "median", "rungs": 4, "grace": 4},
+        fidelity={"steps": 16_000, "evaluations": 4, "episodes": 2},
+    )
+    halted.run()
+    query = (
+        "SELECT until, to_step, n_steps FROM segments JOIN proposals USING (proposal) JOIN configs USING (config_id)"
+    )
+    rows = halted.store.query(query.replace("n_steps", "config"))
+    assert len(rows) == 12
+    for until, reached, config in rows:
+        rollout = Config(json.loads(config))["n_steps"] * 8
+        assert reached == until // rollout * rollout, (until, rollout)
+
+
+def test_a_study_whose_runs_never_train_says_so():
+    long = {
+        "n_steps": {"type": "ordinal", "choices": [1024, 2048], "default": 2048},
+        "gamma": {"type": "float", "lower": 0.8, "upper": 0.9},
+    }
+    with pytest.raises(StudyError, match="longer than a run, 8,000 steps"):
+        study(space=long, optimizer="random", budget={"runs": 4}).run()
