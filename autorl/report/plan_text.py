@@ -58,11 +58,11 @@ def _step_rows(plan: Plan) -> list[tuple[str, str]]:
     """The steps that are charged, and those that are really trained where runs end later or that is not known."""
     search, test = plan.search, plan.test
     same = search.trained == search.steps and test.trained == test.steps
-    nominal = _sum_text(search.steps, test.steps, exact=plan.exact)
+    nominal = _sum_text(plan, "steps", exact=plan.exact)
     if same and plan.trained_exact == plan.exact:
         return [(plan.spec.steps, nominal)]
     rows = [(plan.spec.steps, f"nominal, as the budget counts: {nominal}")]
-    trained = _sum_text(search.trained, test.trained, exact=plan.trained_exact)
+    trained = _sum_text(plan, "trained", exact=plan.trained_exact)
     why = "runs end only where a rollout does"
     if plan.rungs:
         why += ", and start again where their trainer cannot continue"
@@ -85,10 +85,14 @@ def _beyond_rows(plan: Plan) -> list[tuple[str, str]]:
     return rows
 
 
-def _sum_text(search: int, test: int, *, exact: bool) -> str:
-    if exact:
-        return f"at most {search + test:,}: {search:,} search + at most {test:,} test"
-    return f"about {search + test:,}: {search:,} search + at most {test:,} test"
+def _sum_text(plan: Plan, of: str, *, exact: bool) -> str:
+    """The sum over all phases of `steps` (nominal) or `trained`; test runs may end before the horizon."""
+    search, test = getattr(plan.search, of), getattr(plan.test, of)
+    beyond = getattr(plan.baseline, of) + getattr(plan.models, of)
+    bound = "at most " if exact or plan.spec.ends_at_chosen_step else ""
+    more = f" + {beyond:,} beyond the budget" if beyond else ""
+    total = f"{'at most' if exact else 'about'} {search + test + beyond:,}"
+    return f"{total}: {search:,} search + {bound}{test:,} test{more}"
 
 
 def _checkpoints_text(plan: Plan) -> str:

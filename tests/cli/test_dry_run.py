@@ -30,8 +30,11 @@ def test_the_counts_are_those_of_the_study(tmp_path, changes):
     plan = as_json("tune", file, "--out", tmp_path / "s", "--dry-run")
     assert not (tmp_path / "s").exists()
     autorl("tune", file, "--out", tmp_path / "s", "--quiet")
-    assert (plan["search"]["segments"], plan["search"]["steps"]) == counted(tmp_path / "s", "tuning")
-    assert (plan["search"]["proposals"],) == query(tmp_path / "s", "SELECT COUNT(*) FROM proposals")[0]
+    proposals, segments, steps = (
+        plan["search"][name] + plan["baseline"][name] for name in ("proposals", "segments", "steps")
+    )
+    assert (segments, steps) == counted(tmp_path / "s", "tuning")
+    assert (proposals,) == query(tmp_path / "s", "SELECT COUNT(*) FROM proposals")[0]
     segments, steps = counted(tmp_path / "s", "test")
     assert segments <= plan["test"]["segments"]
     assert steps <= plan["test"]["steps"]

@@ -54,7 +54,8 @@ def test_segments_of_a_cut_run_start_where_the_one_before_really_ended(tmp_path)
     )
     plan = as_json("tune", file, "--dry-run")
     autorl("tune", file, "--out", tmp_path / "s", "--quiet")
-    assert 0 < plan["search"]["trained"] == trained(tmp_path / "s", "tuning") < plan["search"]["steps"]
+    everything = plan["search"]["trained"] + plan["baseline"]["trained"]
+    assert 0 < everything == trained(tmp_path / "s", "tuning") < plan["search"]["steps"] + plan["baseline"]["steps"]
     assert plan["trained_exact"] is False
 
 
@@ -65,7 +66,9 @@ def test_a_run_that_cannot_be_continued_is_counted_from_its_start(tmp_path):
     )
     plan = as_json("tune", file, "--dry-run")
     autorl("tune", file, "--out", tmp_path / "s", "--quiet")
-    assert plan["search"]["trained"] == trained(tmp_path / "s", "tuning") == plan["search"]["steps"] <= 3000
+    everything = plan["search"]["trained"] + plan["baseline"]["trained"]
+    assert everything == trained(tmp_path / "s", "tuning") == plan["search"]["steps"] + plan["baseline"]["steps"]
+    assert plan["search"]["steps"] <= 3000
     (caution,) = plan["cautions"]
     assert caution.startswith(
         "the trainer leaves no checkpoints: a run that goes on from a rung is trained from step 0"
