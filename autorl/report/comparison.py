@@ -18,7 +18,7 @@ from autorl.statistics import Interval, average_ranks, bootstrap_interval
 from autorl.study import Result
 
 FEW_REPEATS = 5
-EQUAL = 0.05  # share by which budgets may differ: what no whole proposal fits into
+EQUAL = 0.05  # share by which the steps charged may differ without a caution
 
 
 @dataclass(frozen=True)
