@@ -30,6 +30,7 @@ class MetricSource:
         path: the file, or a pattern, relative to the segment's working folder; if not given, every event file for
             TensorBoard, and of the files `trainer_state.json` the one that has come farthest.
         step: key of the training step in a record. A record without one belongs to the last step.
+        step_scale: steps of the study to one step of a record, for programs that count something else.
         rank: key of the process's rank in a record, for programs that print on every rank; others than 0 are left out.
         map: metric name in the study -> key in the record (dots go into nested objects); empty = every number as named.
         reduce_last: a metric at an evaluation point is the mean of this many of the latest logged values up to it.
@@ -38,6 +39,7 @@ class MetricSource:
     source: str = "stdout"
     path: str | None = None
     step: str = "step"
+    step_scale: float = 1.0
     rank: str | None = None
     map: Mapping[str, str] = field(default_factory=dict)
     reduce_last: int = 1
@@ -45,7 +47,7 @@ class MetricSource:
     @classmethod
     def parse(cls, options: Mapping[str, Any], reduce_last: int) -> MetricSource:
         """From the study file. Raises `InputError` for an unknown key or source, or a missing path."""
-        check_names(options, ("from", "path", "step", "rank", "map"), "key", "trainer.kwargs.metrics")
+        check_names(options, ("from", "path", "step", "step_scale", "rank", "map"), "key", "trainer.kwargs.metrics")
         source = options.get("from", "stdout")
         if source not in SOURCES:
             raise InputError(
@@ -61,8 +63,18 @@ class MetricSource:
             )
         if reduce_last < 1:
             raise InputError(f"expected a count of at least 1, got {reduce_last}", key="trainer.kwargs.reduce_last")
-        step, rank, mapping = str(options.get("step", "step")), options.get("rank"), dict(options.get("map", {}))
-        return cls(source, options.get("path"), step, rank, mapping, reduce_last)
+        scale = options.get("step_scale", 1.0)
+        if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < math.inf:
+            raise InputError(f"expected a number above 0, got {scale!r}", key="trainer.kwargs.metrics.step_scale")
+        return cls(
+            source=source,
+            path=options.get("path"),
+            step=str(options.get("step", "step")),
+            step_scale=float(scale),
+            rank=options.get("rank"),
+            map=dict(options.get("map", {})),
+            reduce_last=reduce_last,
+        )
 
     def records(self, folder: Path, until: int) -> list[dict[str, Any]]:
         """Every record in the files under `folder`, in step order; empty for `stdout`, which is not a file."""
@@ -83,14 +95,19 @@ _PATTERNS = {"tensorboard": "**/events.out.tfevents.*", "trainer_state": "**/tra
 _NAMES = {"tensorboard": "TensorBoard event file", "trainer_state": "trainer_state.json"}
 
 
+_FAR = 10  # times the length of a run; less may be the end of one long rollout
+
+
 class Collector:
     """Collects records and tells the metrics at each evaluation point as soon as a later record closes it."""
 
     def __init__(self, source: MetricSource, points: Iterable[int], start: int, until: int) -> None:
         self.source = source
         self.pending = sorted(points)
+        self.several = len(self.pending) > 1
         self.until = until
         self.step = start
+        self.farthest: float | None = None  # step of a record that has one, as the program counts
         self.history: dict[str, list[tuple[int, float]]] = {}
         self.seen: set[str] = set()
 
@@ -102,7 +119,10 @@ class Collector:
         metrics = self._metrics(record)
         if not metrics:
             return []
-        step = int(_number(record.get(self.source.step), self.until))
+        counted = _number(record.get(self.source.step), None)
+        if counted is not None:
+            self.farthest = max(counted, self.farthest or 0.0)
+        step = self.until if counted is None else int(counted * self.source.step_scale)
         done = self._close(step) if step > self.step else []
         self.step = max(self.step, step)
         for name, value in metrics.items():
@@ -113,8 +133,9 @@ class Collector:
         """The points still open. At the last one all that was logged counts, also past it (a whole last rollout).
 
         Raises:
-            RuntimeError: a metric was never logged.
+            RuntimeError: a metric was never logged, or steps are counted in another unit than the study's.
         """
+        self._check_unit()
         for name, key in self.source.map.items() or {"any metric": ""}.items():
             if not self.history or (self.source.map and name not in self.history):
                 logged = f"; it logged {', '.join(sorted(self.seen))}" if self.seen else ""
@@ -122,6 +143,21 @@ class Collector:
         points, self.pending = self.pending, []
         reduced = [(point, self._reduced(math.inf if point >= self.until else point)) for point in points]
         return [(point, metrics) for point, metrics in reduced if metrics]
+
+    def _check_unit(self) -> None:
+        """A program that logs every k <= until steps logs one beyond until / 2; earlier points would be of other steps.
+
+        A single point is whatever was logged last, so nothing is said of it.
+        """
+        if not self.several or self.farthest is None:
+            return
+        last = self.farthest * self.source.step_scale
+        if self.until / 2 <= last <= _FAR * self.until:
+            return
+        raise RuntimeError(
+            f"the last record is of step {last:.12g} of {self.until}, so the curve would not be by the study's steps: "
+            "in `metrics` name another `step` key, or say by `step_scale` how many of the study's one of a record is"
+        )
 
     def _close(self, step: int) -> list[tuple[int, dict[str, float]]]:
         """Points below `step` are complete: no later record can belong to them."""

@@ -10,6 +10,7 @@ from patience import PATIENCE
 
 from autorl.trainers.metric_lines import number, parse_line
 from autorl.trainers.metrics import Collector, MetricSource
+from autorl.types import InputError
 
 OPENRLHF = (
     "INFO 11-03 09:15:27 ppo_trainer.py:547] \N{SPARKLES} Global step 12: "
@@ -167,3 +168,37 @@ def test_torchrun_with_two_ranks(tmp_path, flags):
     options = {} if flags else {"rank": "rank"}
     found = collected({"map": {"score": "score"}, **options}, printed.splitlines())
     assert found == [(10, {"score": 10.0}), (20, {"score": 20.0})]
+
+
+@pytest.mark.parametrize("scale", [0, -1.0, True, "256", math.inf])
+def test_a_scale_of_steps_is_a_number_above_0(scale):
+    with pytest.raises(InputError, match=r"trainer\.kwargs\.metrics\.step_scale: expected a number above 0"):
+        MetricSource.parse({"step_scale": scale}, 1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "until", "fits"),
+    [
+        ((4, 8, 12, 16), 16, True),
+        ((7, 14), 20, True),
+        ((11,), 20, True),  # logs every 11 steps
+        ((2048,), 1000, True),  # one long rollout
+        ((2, 4), 16, False),
+        ((8000, 16000), 1000, False),
+    ],
+)
+def test_records_that_end_far_from_the_run_are_in_another_unit(steps, until, fits):
+    collector = Collector(MetricSource(), (until // 2, until), 0, until)
+    for step in steps:
+        collector.add({"step": step, "score": float(step)})
+    if fits:
+        assert collector.finish()[-1] == (until, {"score": float(steps[-1])})
+        return
+    with pytest.raises(RuntimeError, match=f"the last record is of step {steps[-1]} of {until}"):
+        collector.finish()
+
+
+def test_records_without_a_step_have_no_unit():
+    collector = Collector(MetricSource(step_scale=256), (8, 16), 0, 16)
+    collector.add({"score": 2.0})
+    assert collector.finish() == [(16, {"score": 2.0})]

@@ -39,7 +39,8 @@ for step in range(1, steps + 1):
     head = "(PPOTrainer pid=9) INFO 11-03 09:15:27 ppo_trainer.py:547]"
     print(head, f"Global step {step}: {{'reward': {step / 10}, 'kl': 0.02, 'response_length': 88.0, 'return': 0.1}}")
     if step % 4 == 0:
-        print(head, f"Evaluation completed in 9s, global_step {step}, eval_metrics: {{'eval_default_pass1': 0.25}}")
+        accuracy = {"eval_default_pass1": step / 100}
+        print(head, f"Evaluation completed in 9s, global_step {step}, eval_metrics: {accuracy}")
 """
 
 
@@ -112,8 +113,28 @@ def test_openrlhf_gives_what_it_evaluated_last(tmp_path):
     outcome = run(spec, trainer, 2048, (2048,))
     assert outcome.status == Status.DONE
     assert [(r.step, dict(r.metrics)) for r in outcome.reports] == [
-        (2048, {"held_out": 0.25, "reward": 0.8, "kl": 0.02, "length": 88.0})
+        (2048, {"held_out": 0.08, "reward": 0.8, "kl": 0.02, "length": 88.0})
     ]
+
+
+def test_openrlhf_counts_batches_and_the_study_prompts(tmp_path):
+    (tmp_path / "fake.py").write_text(_OPENRLHF)
+    spec, trainer = study("openrlhf-ppo", tmp_path)
+    command = trainer.kwargs["command"].replace("-m openrlhf.cli.train_ppo_ray", "fake.py")
+    _, trainer = study("openrlhf-ppo", tmp_path, command=command)
+    assert spec.evaluation_steps == (2048, 4096, 6144, 8192)
+    outcome = run(spec, trainer, 8192, spec.evaluation_steps)
+    assert [(r.step, r.metrics["held_out"], r.metrics["reward"]) for r in outcome.reports] == [
+        (2048, 0.08, 0.8),
+        (4096, 0.16, 1.6),
+        (6144, 0.24, 2.4),
+        (8192, 0.32, 3.2),
+    ]
+    unscaled = {name: value for name, value in trainer.kwargs["metrics"].items() if name != "step_scale"}
+    _, wrong = study("openrlhf-ppo", tmp_path, command=command, metrics=type(trainer.kwargs)(unscaled))
+    with pytest.raises(RuntimeError, match=r"the last record is of step 32 of 8192.*`step_scale`"):
+        run(spec, wrong, 8192, spec.evaluation_steps)
+    assert run(spec, wrong, 8192, (8192,)).reports[0].metrics["held_out"] == 0.32
 
 
 _CPU = "--use_cpu True --bf16 False --gradient_checkpointing False --dataloader_pin_memory False --max_length 32"
