@@ -31,14 +31,20 @@ REDRAWS = 20  # points that break a rule of the space before one is repaired
 
 @dataclass(frozen=True)
 class CMAESOptions:
-    sigma: float = option(0.25, "initial step size, in units of each hyperparameter's range", minimum=1e-6, maximum=1.0)
+    start: str = option("middle", "of the first distribution", choices=("middle", "default"))
+    sigma: float = option(
+        1 / 6, "initial step size, in units of each hyperparameter's range", minimum=1e-6, maximum=1.0
+    )
     population_size: int | None = option(
         None, "points per update; null: 4 + 3 ln(hyperparameters), at most a quarter of the budget", minimum=4
+    )
+    seed: int | None = option(
+        0, "of where restarts begin; a study gives its own seed; null: the same places in every study", minimum=0
     )
 
 
 class CMAES(BaseOptimizer[CMAESOptions]):
-    """CMA-ES around the default configuration; categorical hyperparameters by bins of the unit interval."""
+    """CMA-ES from the middle of the space; categorical hyperparameters by bins of the unit interval."""
 
     Options = CMAESOptions
     learns = True
@@ -54,7 +60,8 @@ class CMAES(BaseOptimizer[CMAESOptions]):
         self._scored: dict[ProposalId, None] = {}  # points of this run with an outcome, not yet told
         self._told: set[ProposalId] = set()
         start = np.full(self._dimension, 0.5)
-        start[: len(self._searched)] = self._template[self._searched]
+        if options.start == "default":
+            start[: len(self._searched)] = self._template[self._searched]
         self._cma = self._started(start, self.population_size)
 
     @property
@@ -111,8 +118,13 @@ class CMAES(BaseOptimizer[CMAESOptions]):
         if self._cma.should_stop():
             self._run += 1
             self._scored.clear()
-            start = seeds.generator(self._run, "algorithm", "cmaes restart").random(self._dimension)
-            self._cma = self._started(start, 2 * self._cma.population_size)
+            self._cma = self._started(self._restart(), 2 * self._cma.population_size)
+
+    def _restart(self) -> NDArray[np.float64]:
+        """Where the run that begins now has its mean, shape (dimension,)."""
+        if self.options.seed is None:  # as earlier versions did
+            return seeds.generator(self._run, "algorithm", "cmaes restart").random(self._dimension)
+        return seeds.generator(self.options.seed, "algorithm", "cmaes restart", self._run).random(self._dimension)
 
 
 def losses(records: list[Record]) -> list[float]:

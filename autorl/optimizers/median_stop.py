@@ -1,20 +1,22 @@
 """The median stopping rule (Golovin et al., Vizier, KDD 2017), around any optimizer of full-length runs.
 
-Each run is cut into segments at `rungs` equally spaced steps. When a segment is scored, the run stops if that score
-is below the median of the scores other runs have had at the same rung; otherwise it is continued before anything new
-is started. The optimizer inside sees one proposal per run, and one outcome when the run has ended: the score at the
-highest rung reached.
+Each run is cut into segments at `rungs` equally spaced steps. When a segment is scored, the run stops if its best score
+so far is below the median of the running averages that ended runs had at the same rung, as in Vizier: the average of a
+run's scores at this rung and all before. Otherwise it is continued before anything new is started. `against: scores`
+compares the score at the rung with the median of the scores of all other runs there, ended or not; it stops more, and
+was the rule of earlier versions. The optimizer inside sees one proposal per run, and one outcome when the run has
+ended: the score at the highest rung reached.
 
-    run 3:  Proposed(3, until=20, meta {rung: 0})  Scored(3, 0.7)   median of the others at rung 0: 0.5 -> continue
-            Proposed(9, until=40, resume_from=3, meta {root: 3, rung: 1})  Scored(9, 0.8)  others: 0.9 -> stop
-            inside:  Proposed(3, until=100) ............................................... Scored(3, 0.8)
+    run 3:  Proposed(3, until=20, meta {rung: 0})  Scored(3, 0.7)   median of averages at rung 0: 0.5 -> continue
+            Proposed(9, until=40, resume_from=3, meta {root: 3, rung: 1})  Scored(9, 0.6)  best 0.7, median 0.8 -> stop
+            inside:  Proposed(3, until=100) ............................................... Scored(3, 0.6)
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from statistics import median
+from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
 from autorl.optimizers.base import BaseOptimizer, Problem, equal_parts, option
@@ -28,7 +30,13 @@ if TYPE_CHECKING:
 class MedianStopOptions:
     rungs: int = option(5, "segments a run is cut into", minimum=2)
     grace: int = option(1, "rungs at which nothing is stopped", minimum=0)
-    peers: int = option(4, "other runs that must have been scored at a rung before one is stopped there", minimum=1)
+    peers: int = option(4, "other runs to compare with at a rung before one is stopped there", minimum=1)
+    against: str = option(
+        "averages",
+        "`averages`: the best score so far against the running averages of ended runs (Vizier); `scores`: the score at "
+        "the rung against those of all others there",
+        choices=("averages", "scores"),
+    )
 
 
 @dataclass
@@ -41,11 +49,16 @@ class _Run:
     scores: dict[int, float] = field(default_factory=dict)
     ready: bool = False  # scored and worth continuing
     compared: bool = False  # with others, at its latest rung
+
+    def average(self, rung: int) -> float:
+        """Mean of its scores at a rung and all before."""
+        return mean(score for scored, score in self.scores.items() if scored <= rung)
+
     ended: bool = False
 
 
 class MedianStop(BaseOptimizer[MedianStopOptions]):
-    """Stops runs whose score at a rung is below the median of the others there."""
+    """Stops runs whose best score is below the median of the running averages of others."""
 
     Options = MedianStopOptions
     partial = True
@@ -104,11 +117,19 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         """Whether a run that was just scored at its rung goes no further."""
         if run.rung == len(self.steps) - 1 or not scored.resumable or scored.reached < self.steps[run.rung]:
             return True
-        others = [peer.scores[run.rung] for peer in self._runs.values() if peer is not run and run.rung in peer.scores]
+        others = self._others(run)
         run.compared = run.rung >= self.options.grace and len(others) >= self.options.peers
         if not run.compared:
             return False
-        return scored.values[0] < median(others)
+        best = max(run.scores.values()) if self.options.against == "averages" else scored.values[0]
+        return best < median(others)
+
+    def _others(self, run: _Run) -> list[float]:
+        """What a run is compared with at its rung, one value for each other run."""
+        peers = [peer for peer in self._runs.values() if peer is not run and run.rung in peer.scores]
+        if self.options.against == "averages":
+            return [peer.average(run.rung) for peer in peers if peer.ended]
+        return [peer.scores[run.rung] for peer in peers]
 
     def keeps(self) -> Collection[ProposalId]:
         """The newest segment of every run that is pending or to be continued, unless it is the last rung."""

@@ -88,12 +88,6 @@ class PB2(Population[PB2Options]):
         best = self._maximised(self._posterior(logs, seen), donor, generation, values, rng)
         return self._perturbed(donor, rng) if best is None else best, facts
 
-    def _perturbed(self, donor: Record, rng: np.random.Generator) -> Config:
-        """A move without a model: before there are data, and where constraints leave next to no room."""
-        options = self.options
-        changeable = self.problem.changeable
-        return self.problem.space.perturb(donor.proposal.config, rng, changeable, options.step, options.resample)
-
     # -- data ------------------------------------------------------------------------------------------------------
 
     def _improvements(self) -> list[Improvement]:

@@ -50,6 +50,7 @@ from autorl.types import Config, Done, Event, FrozenMap, InputError, Proposal, P
 if TYPE_CHECKING:
     import numpy as np
 
+MOVES = ("step", "factor")
 POPULATIONS = (8, 64)  # members when the study's budget is unlimited, and at most when it decides
 
 
@@ -66,7 +67,13 @@ class PBTOptions:
         minimum=0.0,
         maximum=0.5,
     )
+    explore: str = option(
+        "step", "how explore moves numbers: by `step` of their range, or times `factor` as in the paper", choices=MOVES
+    )
     step: float = option(0.2, "how far explore moves, in units of a hyperparameter's range", minimum=0.0, maximum=1.0)
+    factor: float = option(
+        1.2, "explore: factor multiplies by this or by 2 minus this (1.2 or 0.8)", minimum=1.0, maximum=1.99
+    )
     resample: float = option(0.25, "probability that explore draws a hyperparameter anew", minimum=0.0, maximum=1.0)
     ready: float = option(
         0.5, "part of the horizon before which only failed members are replaced", minimum=0.0, maximum=1.0
@@ -273,6 +280,14 @@ class Population(BaseOptimizer[O]):
         values = {name: value for name, value in source.items() if name in names}
         return self.problem.space.place(config, values, rng, names) or config
 
+    def _perturbed(self, donor: Record, rng: np.random.Generator) -> Config:
+        """The donor's configuration with all that may change moved or drawn anew."""
+        options = self.options
+        factor = options.factor if options.explore == "factor" else None
+        return self.problem.space.perturb(
+            donor.proposal.config, rng, self.problem.changeable, options.step, options.resample, factor
+        )
+
     def _part(self, record: Record) -> int:
         """The part of the population a member is in: 0 evolves in every generation, each other one more rarely."""
         return int(record.proposal.member or 0) * self.options.frequencies // self.population
@@ -304,10 +319,7 @@ class PBT(Population[PBTOptions]):
     Options = PBTOptions
 
     def _explore(self, donor: Record, generation: int, rng: np.random.Generator) -> tuple[Config, FrozenMap]:
-        config = self.problem.space.perturb(
-            donor.proposal.config, rng, self.problem.changeable, self.options.step, self.options.resample
-        )
-        return config, FrozenMap()
+        return self._perturbed(donor, rng), FrozenMap()
 
 
 def _check(problem: Problem, options: PBTOptions, population: int, name: str) -> None:

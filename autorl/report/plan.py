@@ -27,7 +27,7 @@ from autorl.trainers._shared import KnowsData
 
 _MODELS = frozenset({"tpe", "gp", "cmaes", "nsga2", "smac"})  # propose full-length runs, at a cost; counts are random's
 _BLIND = frozenset({"random", "sobol", "grid"})  # scores do not change which configurations these propose
-_STOP_OPTIONS = frozenset({"grace", "peers"})
+_STOP_OPTIONS = frozenset({"grace", "peers", "against"})
 _STAND_IN = "autorl.optimizers.stand_in:StandIn"
 MOST_SEGMENTS = 20_000
 

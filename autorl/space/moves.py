@@ -1,12 +1,13 @@
 """Moves inside a space: the nearest valid configuration, and the perturbation of population-based training.
 
-Perturbing in the unit cube keeps bounds, scale and integer type by construction; multiplying values by 0.8 or 1.2 as in
-Jaderberg et al. (2017, arXiv 1711.09846) keeps none of them.
+Perturbing in the unit cube keeps bounds, scale and integer type by construction; multiplying values by 0.8 or 1.2, as
+Jaderberg et al. (2017, arXiv 1711.09846) do, keeps none of them, so it is clipped and rounded here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,21 @@ ANCHOR_TRIES = 200
 GRID = 65  # values of a numeric hyperparameter a repair looks at
 BISECTIONS = 20
 ATTEMPTS = 16  # joint perturbations tried before moving one hyperparameter at a time
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A move of the value itself: times `size` up, times 2 - `size` down."""
+
+    size: float
+
+    def applied(self, hyperparameter: Hyperparameter, value: float, *, up: bool) -> float:
+        """Where the moved value lies in the unit interval, inside its bounds."""
+        factor = self.size if up else 2 - self.size
+        flipped = hyperparameter.scale == "flipped_log"
+        moved = 1 - (1 - value) * factor if flipped else value * factor
+        lower, upper = hyperparameter.bounds
+        return hyperparameter.to_unit(min(upper, max(lower, moved)))
 
 
 def repair(space: Space, config: Mapping[str, Any], rng: np.random.Generator, keep: Collection[str] = ()) -> Config:
@@ -71,12 +87,15 @@ def perturb(
     *,
     step: float,
     resample: float,
+    factor: float | None = None,
 ) -> Config:
     """A valid neighbour of `config`: `names` that are active move, everything else keeps its value.
 
     Numeric: with probability `resample` drawn anew, otherwise `step` up or down in the unit interval, clipped at the
-    bounds (away from a bound it already sits on); an integer moves by at least one. Ordinal: one choice up or down, or
-    drawn anew among the others. Categorical: another choice with probability `resample`, otherwise unchanged. At least
+    bounds (away from a bound it already sits on); an integer moves by at least one. With a `factor` f instead of a step
+    the value is multiplied by f or by 2 - f, as in Jaderberg et al. with 1.2 and 0.8; on a flipped logarithm its
+    distance from 1 is. Ordinal: one choice up or down, or drawn anew among the others. Categorical: another choice with
+    probability `resample`, otherwise unchanged. At least
     one hyperparameter moves if any can. A hyperparameter that is not among `names` neither appears nor disappears: a
     move of its parents that would do that is not made. Children among `names` that become active are drawn.
     """
@@ -84,11 +103,12 @@ def perturb(
     movable = [name for name in space.names if name in names and name in start and _can_move(space, name)]
     if not movable:
         return start
+    length = step if factor is None else Factor(factor)
     for _ in range(ATTEMPTS):
-        moved = {name: _neighbour(space.hyperparameters[name], start[name], rng, step, resample) for name in movable}
+        moved = {name: _neighbour(space.hyperparameters[name], start[name], rng, length, resample) for name in movable}
         if all(moved[name] == start[name] for name in movable):
             forced = movable[int(rng.integers(len(movable)))]
-            moved[forced] = _neighbour(space.hyperparameters[forced], start[forced], rng, step, 1.0)
+            moved[forced] = _neighbour(space.hyperparameters[forced], start[forced], rng, length, 1.0)
         result = _moved(space, start, moved, complete(space, start, rng), names)
         if result != start and not space.violated(result):
             return result
@@ -137,11 +157,16 @@ def _move_one(
 
 
 def _neighbour(
-    hyperparameter: Hyperparameter, value: Any, rng: np.random.Generator, step: float, resample: float
+    hyperparameter: Hyperparameter, value: Any, rng: np.random.Generator, length: float | Factor, resample: float
 ) -> Any:
     anew, unit, up = rng.random() < resample, rng.random(), rng.random() < 0.5
     if hyperparameter.numeric:
-        return _numeric_neighbour(hyperparameter, value, unit if anew else None, step if up else -step)
+        here = hyperparameter.to_unit(value)
+        ends = [
+            length.applied(hyperparameter, value, up=up) if isinstance(length, Factor) else here + sign * length
+            for up, sign in ((True, 1), (False, -1))
+        ]
+        return _numeric_neighbour(hyperparameter, value, unit if anew else None, ends if up else ends[::-1])
     position, n = hyperparameter.index(value), hyperparameter.n_choices
     if anew:
         other = min(n - 2, int(unit * (n - 1)))
@@ -152,14 +177,14 @@ def _neighbour(
     return value
 
 
-def _numeric_neighbour(hyperparameter: Hyperparameter, value: Any, unit: float | None, step: float) -> Any:
-    here = hyperparameter.to_unit(value)
-    moved = hyperparameter.from_unit(here + step if unit is None else unit)
+def _numeric_neighbour(hyperparameter: Hyperparameter, value: Any, anew: float | None, ends: list[float]) -> Any:
+    """The value at `anew` in the unit interval, else at one of two `ends`; integers always move."""
+    moved = hyperparameter.from_unit(ends[0] if anew is None else anew)
     if moved == value:
-        moved = hyperparameter.from_unit(here - step)
+        moved = hyperparameter.from_unit(ends[1])
     if moved == value and hyperparameter.type == "int":
         lower, upper = hyperparameter.bounds
-        moved = value + 1 if (step > 0 and value < upper) or value == lower else value - 1
+        moved = value + 1 if (ends[0] > ends[1] and value < upper) or value == lower else value - 1
     return moved
 
 

@@ -201,13 +201,14 @@ class Space:
         names: Collection[str] | None = None,
         step: float = 0.2,
         resample: float = 0.25,
+        factor: float | None = None,
     ) -> Config:
         """A valid neighbour of `config`; only `names` (default: `changeable`) move; see `moves.perturb`."""
         names = self.changeable if names is None else names
         self._require_known(dict.fromkeys(names))
         self._require_known(config)
         self._require_constants()
-        return moves.perturb(self, config, rng, frozenset(names), step=step, resample=resample)
+        return moves.perturb(self, config, rng, frozenset(names), step=step, resample=resample, factor=factor)
 
     def place(
         self, config: Config, values: Mapping[str, Any], rng: np.random.Generator, names: Collection[str]

@@ -68,16 +68,17 @@ def default_parallelism(spec: Spec) -> int:
     return MOST_IN_FLIGHT if math.isinf(runs) else min(MOST_IN_FLIGHT, max(1, int(runs / LAGS)))
 
 
-def stored_options(name: str, stop: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+def stored_options(name: str, stop: str | None, given: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """The options of a study's optimizer with every default written out, but for those of a user's own optimizer.
 
-    `seed` stays out where it was not given: it is the study's.
+    `seed`: of the study, which is that of an optimizer that has one.
     """
     if name not in REGISTRY:
         return dict(given)
     targets = [name] if stop is None else [name, STOPPING[stop]]
     fields = [field for target in targets for field in dataclasses.fields(optimizers.find(target).Options)]
-    return {field.name: field.default for field in fields if field.name != "seed"} | dict(given)
+    defaults = {field.name: seed if field.name == "seed" else field.default for field in fields}
+    return defaults | dict(given)
 
 
 def earlier_options(name: str, space: Space, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,6 +94,12 @@ def earlier_options(name: str, space: Space, given: Mapping[str, Any]) -> dict[s
         "cost_aware": started,
         "bohb": {"startup": 10},
         "nsga2": {"population_size": 50},
-        "cmaes": {"population_size": 4 + int(3 * math.log(max(2, len(searched))))},
+        "cmaes": {
+            "start": "default",
+            "sigma": 0.25,
+            "population_size": 4 + int(3 * math.log(max(2, len(searched)))),
+            "seed": None,
+        },
     }
-    return {**earlier.get(name, {}), **given}
+    stopping = {} if given.get("stop") is None else {"against": "scores"}
+    return {**earlier.get(name, {}), **stopping, **given}

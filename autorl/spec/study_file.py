@@ -281,7 +281,7 @@ class Spec(Section):
         optimizer = self.optimizer
         given = optimizer.options | ({} if optimizer.rungs is None else {"rungs": optimizer.rungs})
         named = {"name": optimizer.name, "stop": optimizer.stop, "rungs": optimizer.rungs}
-        data["optimizer"] = {**named, **stored_options(optimizer.name, optimizer.stop, given)}
+        data["optimizer"] = {**named, **stored_options(optimizer.name, optimizer.stop, given, self.seed)}
         kept = {key: value for key, value in data.items() if value is not None}
         return str(yaml.dump(kept, Dumper=Dumper, sort_keys=False))
 

@@ -136,3 +136,47 @@ def test_fewer_steps_for_the_same_result():
     assert {p.config for p in plain.proposals} <= configs
     assert stopped.best == plain.best
     assert trained(stopped) / len(configs) < 0.8 * trained(plain) / len(plain.proposals)
+
+
+def by_rung(curves):
+    def objective(number, proposal):
+        return curves[proposal.meta.get("root", number)][proposal.meta["rung"]]
+
+    return objective
+
+
+def test_the_best_score_so_far_meets_the_running_averages():
+    """At the second rung run 8 has 1.0 and had 2.0; the others' scores are 1.0 and 2.0, their averages 0.5 and 2.5."""
+    curves = {0: (0.0, 1.0, 2.0, 3.0), 4: (3.0, 2.0, 1.0, 0.0), 8: (2.0, 1.0, 0.9, 0.8)}
+    assert chains(simulate(factory(), by_rung(curves), 12))[8] == [25, 50, 75, 100]
+    assert chains(simulate(factory(against="scores"), by_rung(curves), 10))[8] == [25, 50]
+    assert chains(simulate(factory(against="scores"), by_rung(curves | {10: (0.0,) * 4}), 11))[8] == [25, 50]
+
+
+@pytest.mark.parametrize("lag", [1, 4])
+def test_the_rule_is_viziers(lag):
+    """Every decision of a search with random curves, taken again from its events by the definition."""
+    drawn = np.random.default_rng(0).normal(size=(400, 4)).cumsum(axis=1)
+    grace, peers = 1, 3
+    objective = lambda i, p: drawn[p.meta.get("root", i), p.meta["rung"]]  # noqa: E731
+    made = simulate(factory(peers=peers, grace=grace), objective, 120, lag=lag)
+    proposals = {event.id: event.proposal for event in made.events if isinstance(event, Proposed)}
+    root = {number: proposal.meta.get("root", number) for number, proposal in proposals.items()}
+    continued = {proposal.resume_from for proposal in proposals.values()}
+    settled = {event.proposal for event in made.events if isinstance(event, Scored)}
+    curves, ended, decided = {}, set(), 0
+    for event in made.events:
+        if not isinstance(event, Scored):
+            continue
+        number, run = event.proposal, root[event.proposal]
+        curves.setdefault(run, []).append(event.values[0])
+        rung = proposals[number].meta["rung"]
+        averages = [np.mean(curves[other][: rung + 1]) for other in ended if len(curves[other]) > rung]
+        stops = rung >= grace and len(averages) >= peers and max(curves[run]) < np.median(averages)
+        if rung == 3 or stops:
+            ended.add(run)
+            assert number not in continued
+        elif number in settled and number < 100:
+            assert number in continued
+        decided += bool(stops)
+    assert decided > 5

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from autorl.space import Space, canonical_json
+from autorl.space import Space, canonical_json, load_space
 from autorl.types import InputError
 
 FALSE_ALARM = 1e-6
@@ -307,3 +307,24 @@ def test_same_generator_same_result_in_another_process(mixed, tmp_path, hash_see
 
 def changes(before, after):
     return {name: after[name] for name in before if after[name] != before[name]}
+
+
+def test_a_factor_multiplies_the_value_on_its_own_scale():
+    """1.2 and 0.8 as in the paper; a discount's distance from 1 is multiplied; bounds and types hold."""
+    space = load_space(
+        {
+            "hyperparameters": {
+                "rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "changeable": True},
+                "gamma": {"type": "float", "lower": 0.8, "upper": 0.9999, "scale": "flipped_log", "changeable": True},
+                "clip": {"type": "float", "lower": 0.05, "upper": 0.5, "changeable": True},
+                "epochs": {"type": "int", "lower": 1, "upper": 20, "changeable": True},
+            }
+        }
+    )
+    rng = np.random.default_rng(0)
+    start = {"rate": 1e-3, "gamma": 0.99, "clip": 0.45, "epochs": 2}
+    moved = [space.perturb(start, rng, resample=0.0, factor=1.2) for _ in range(200)]
+    assert {round(config["rate"], 9) for config in moved} == {1.2e-3, 8e-4}
+    assert {round(1 - config["gamma"], 9) for config in moved} == {0.012, 0.008}
+    assert {round(config["clip"], 9) for config in moved} == {0.5, 0.36}
+    assert {config["epochs"] for config in moved} == {1, 3}  # 2.4 and 1.6 are rounded: a step of one

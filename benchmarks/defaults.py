@@ -1,0 +1,277 @@
+"""What the defaults of our optimizers rest on: variants of one optimizer side by side, the present default among them.
+
+    python benchmarks/defaults.py --data ../shared/data/arlbench --raw raw.json     # all; writes results/defaults.md
+    python benchmarks/defaults.py --parts tables --data DIR --repeats 2 --tasks cc_cartpole_ppo
+
+*tables*: searches on forests fitted to ARLBench's tables of DQN and PPO, judged by a forest of held-out seeds (0 and 1
+are the worst and the best configuration recorded): see `arlbench_replay.py`. Where to start `cmaes` and with which
+sigma; the start-up and the lag of `tpe`; `dehb` beside `hyperband`; what the median rule compares. Scores are told with
+the lag a study has: `parallelism` outcomes late.
+
+*live*: populations on the engine (`optimizers_live.py`), explore by a step of the range and by the factor of the paper.
+
+Intervals are 95 % bootstrap intervals of the mean over tasks of paired differences, repeats resampled within tasks.
+Finished cells are kept in `--raw`; `--partial` reports on those that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optimizers_live as live
+from arlbench_replay import Task
+
+HERE = Path(__file__).parent
+Variant = tuple[str, dict[str, Any], int]  # optimizer, options, proposals in flight
+
+OLD = {"startup": 10, "startup_counts": "scored"}  # of models, in earlier versions
+STARTS = [("default", 0.25), ("middle", 0.25), ("default", 1 / 6), ("middle", 1 / 6)]
+CMAES: Mapping[str, Variant] = {
+    f"cmaes, {start}, sigma {sigma:.3g}": ("cmaes", {"start": start, "sigma": sigma}, 4) for start, sigma in STARTS
+} | {"cmaes, middle, sigma 0.167, population 10": ("cmaes", {"population_size": 10}, 4)}
+# by full runs of the budget: what a study of that size has by default, and what it had
+TABLES: Mapping[int, Mapping[str, Variant]] = {
+    16: {
+        "random": ("random", {}, 8),
+        "tpe": ("tpe", {}, 2),
+        "tpe, before": ("tpe", OLD, 8),
+        "bohb": ("bohb", {}, 2),
+        "bohb, before": ("bohb", {"startup": 10}, 8),
+        "hyperband": ("hyperband", {}, 2),
+        "dehb": ("dehb", {}, 2),
+    },
+    32: {
+        "random": ("random", {}, 8),
+        "tpe": ("tpe", {}, 4),
+        "tpe, before": ("tpe", OLD, 8),
+        **CMAES,
+        "hyperband": ("hyperband", {}, 4),
+        "dehb": ("dehb", {}, 4),
+        "random, stop: median": ("random", {"stop": "median"}, 4),
+        "random, stop: median, against: scores": ("random", {"stop": "median", "against": "scores"}, 4),
+    },
+    96: {
+        "random": ("random", {}, 8),
+        "hyperband": ("hyperband", {}, 8),
+        "dehb": ("dehb", {}, 8),
+    },
+}
+LIVE: Mapping[str, Mapping[str, Any]] = {
+    "pbt, explore: step 0.2": {"name": "pbt", "explore": "step"},
+    "pbt, explore: factor 1.2": {"name": "pbt", "explore": "factor"},
+}
+LIVE_TASKS = ("PPO CartPole-v1", "DQN CartPole-v1", "SAC Pendulum-v1")
+PAIRS: Sequence[tuple[str, str]] = (
+    ("tpe", "random"),
+    ("tpe", "tpe, before"),
+    ("bohb", "hyperband"),
+    ("bohb", "bohb, before"),
+    ("dehb", "hyperband"),
+    ("hyperband", "random"),
+    ("dehb", "random"),
+    *((f"cmaes, {start}, sigma {sigma:.3g}", "cmaes, default, sigma 0.25") for start, sigma in STARTS[1:]),
+    ("cmaes, middle, sigma 0.167", "cmaes, middle, sigma 0.167, population 10"),
+    ("cmaes, middle, sigma 0.167", "random"),
+    ("random, stop: median", "random"),
+    ("random, stop: median", "random, stop: median, against: scores"),
+    ("pbt, explore: factor 1.2", "pbt, explore: step 0.2"),
+)
+RESAMPLES = 2000
+
+
+def search(task: Any, variant: Variant, runs: int, repeat: int) -> dict[str, Any]:
+    """A search of `runs` full-length runs: the judged incumbent, and how much was the model's."""
+    from autorl import seeds
+    from autorl.optimizers import find, make
+    from autorl.optimizers.model_share import model_share
+    from autorl.types import Done, Proposal, Proposed, Scored, Wait
+
+    name, options, lag = variant
+    if name in ("sobol", "smac", "cmaes"):
+        options = {**options, "seed": repeat}
+    optimizer = make(name, task.space, horizon=task.horizon, budget=runs, **options)
+    made, waiting, spent = list[Proposal](), list[int](), 0.0
+    best: tuple[int, float, int] = (-1, -np.inf, 0)
+
+    def tell() -> None:
+        nonlocal best
+        number = waiting.pop(0)
+        until = made[number].until
+        value = task.tuning_score(made[number].config, until)
+        best = max(best, (until, value, -number))
+        optimizer.observe(Scored(number, (value,), reached=until))
+
+    while True:
+        while waiting and waiting[0] <= len(made) - lag:
+            tell()
+        answer = optimizer.ask(seeds.generator(repeat, "ask", len(made)))
+        while isinstance(answer, Wait):
+            tell()
+            answer = optimizer.ask(seeds.generator(repeat, "ask", len(made)))
+        if isinstance(answer, Done):
+            break
+        spent += (answer.until - (0 if answer.resume_from is None else made[answer.resume_from].until)) / task.horizon
+        if spent > runs * (1 + 1e-9):
+            break
+        optimizer.observe(Proposed(len(made), answer))
+        waiting.append(len(made))
+        made.append(answer)
+    while waiting:
+        tell()
+    share = model_share(made)
+    by_model = share.share if find(name).learns else None
+    return {"judged": task.judged(made[-best[2]].config), "by_model": by_model, "new": share.new}
+
+
+@cache
+def table(name: str, data: Path) -> Any:
+    return Task(name, data, Path(tempfile.mkdtemp(prefix="defaults-")))
+
+
+def measure(key: str, data: Path | None) -> dict[str, Any]:
+    """One cell, by its key `part|task|runs|variant|repeat`."""
+    warnings.filterwarnings("ignore")
+    part, task, runs, variant, repeat = key.split("|")
+    if part == "live":
+        return live.run_cell(live.study(live.TASKS[task], LIVE[variant], int(repeat)))
+    assert data is not None
+    loaded = table(task, data)
+    return search(loaded, TABLES[int(runs)][variant], int(runs), int(repeat)) | {"judge": loaded.correlation}
+
+
+def wanted(given: argparse.Namespace) -> list[str]:
+    """The keys of all cells, repeat by repeat, so that an interrupted run has whole repeats."""
+    cells = []
+    if "live" in given.parts:
+        cells += [
+            f"live|{task}|{live.TASKS[task].runs}|{variant}|{repeat}"
+            for repeat in range(given.live_repeats)
+            for task in given.live_tasks
+            for variant in LIVE
+        ]
+    if "tables" in given.parts:
+        cells += [
+            f"tables|{task}|{runs}|{variant}|{repeat}"
+            for repeat in range(given.repeats)
+            for task in given.tasks
+            for runs, variants in TABLES.items()
+            for variant in variants
+        ]
+    return cells
+
+
+def value(part: str, cell: Mapping[str, Any]) -> float:
+    return float(np.mean(cell["test"])) if part == "live" else float(cell["judged"])
+
+
+def collected(cells: Sequence[str], raw: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, dict[str, list[float]]]]:
+    """Values by (part, runs), then variant, then task."""
+    found: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
+    for key in cells:
+        part, task, runs, variant, _ = key.split("|")
+        if key in raw:
+            by_task = found.setdefault((part, task if part == "live" else runs), {}).setdefault(variant, {})
+            by_task.setdefault(task, []).append(value(part, raw[key]))
+    return found
+
+
+def interval(one: Mapping[str, list[float]], other: Mapping[str, list[float]]) -> tuple[float, float, float, int]:
+    """Mean over tasks of the paired difference, its 95 % interval, and the number of pairs."""
+    rng = np.random.default_rng(0)
+    pairs = [
+        np.subtract(*zip(*zip(one[task], other[task], strict=False), strict=True)) for task in one if task in other
+    ]
+    drawn = [np.mean([row[rng.integers(len(row), size=len(row))].mean() for row in pairs]) for _ in range(RESAMPLES)]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return float(np.mean([row.mean() for row in pairs])), float(low), float(high), sum(map(len, pairs))
+
+
+def report(cells: Sequence[str], raw: Mapping[str, Any], arguments: Sequence[str]) -> str:
+    """The results as Markdown."""
+    lines = ["# Defaults", "", *(__doc__ or "").splitlines()[4:-1], ""]
+    lines += [f"Made by `python benchmarks/defaults.py {' '.join(arguments)}`; {len(cells)} cells.", ""]
+    judges = sorted({(key.split("|")[1], raw[key]["judge"]) for key in cells if "judge" in raw.get(key, {})})
+    if judges:
+        text = ", ".join(f"{task} {correlation:.2f}" for task, correlation in judges)
+        lines += [f"Tasks of the tables, and the judge's out-of-bag rank correlation: {text}.", ""]
+    for (part, group), variants in collected(cells, raw).items():
+        title = f"Live: {group}, mean test return" if part == "live" else f"Tables: {group} full runs"
+        lines += [f"## {title}", "", "| variant | score | by the model |", "| --- | --- | --- |"]
+        for variant, by_task in variants.items():
+            mean = np.mean([np.mean(values) for values in by_task.values()])
+            lines.append(f"| {variant} | {mean:.4g} | {_share(raw, part, group, variant)} |")
+        lines += ["", "| difference | mean | 95 % interval | pairs |", "| --- | --- | --- | --- |"]
+        for one, other in PAIRS:
+            if one in variants and other in variants:
+                mean, low, high, count = interval(variants[one], variants[other])
+                told = "" if low > 0 or high < 0 else ", not told apart"
+                lines.append(f"| {one} - {other} | {mean:+.3g} | [{low:+.3g}, {high:+.3g}]{told} | {count} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _share(raw: Mapping[str, Any], part: str, group: str, variant: str) -> str:
+    """Part of the new configurations that is the model's, over all cells of a row."""
+    cells = [raw[key] for key in raw if key.startswith(f"{part}|") and key.split("|")[2:4] == [group, variant]]
+    shares = [cell["by_model"] for cell in cells if cell.get("by_model") is not None]
+    return f"{np.mean(shares):.0%}" if shares else "-"
+
+
+def options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=["tables", "live"], default=["tables", "live"])
+    parser.add_argument("--data", type=Path, help="ARLBench's folder, for the tables")
+    parser.add_argument("--tasks", nargs="+", help="of the tables; default: all in --data")
+    parser.add_argument("--repeats", type=int, default=4, help="of the tables")
+    parser.add_argument("--live-tasks", nargs="+", choices=list(live.TASKS), default=list(LIVE_TASKS))
+    parser.add_argument("--live-repeats", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--raw", type=Path, help="JSON lines of finished cells: read, and appended to")
+    parser.add_argument("--partial", action="store_true", help="only report on what --raw has")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "defaults.md")
+    given = parser.parse_args(arguments)
+    if "tables" in given.parts and given.data is None:
+        parser.error("the tables need --data")
+    if given.tasks is None and given.data is not None:
+        given.tasks = sorted(file.name.split(".")[0] for file in (given.data / "landscapes").glob("*.csv.gz"))
+    return given
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    given = options(arguments)
+    os.environ |= dict.fromkeys(
+        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+    )
+    cells, raw = wanted(given), dict[str, Any]()
+    if given.raw is not None and given.raw.exists():
+        raw = dict(json.loads(line) for line in given.raw.read_text().splitlines())
+    todo = [] if given.partial else [key for key in cells if key not in raw]
+    with ProcessPoolExecutor(given.workers, get_context("spawn")) as pool:
+        pending = {pool.submit(measure, key, given.data): key for key in todo}
+        for number, done in enumerate(as_completed(pending), 1):
+            raw[pending[done]] = done.result()
+            if given.raw is not None:
+                with given.raw.open("a") as file:
+                    file.write(json.dumps([pending[done], done.result()]) + "\n")
+            print(f"{time.strftime('%H:%M:%S')} {number}/{len(todo)} {pending[done]}", flush=True)
+    text = report([key for key in cells if key in raw], raw, [word for word in arguments if word != "--partial"])
+    given.out.write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
