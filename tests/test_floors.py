@@ -11,7 +11,7 @@ import autorl
 
 PACKAGE = Path(autorl.__file__).parent
 FLOORS = [
-    {"types"},
+    {"types", "plain_text"},
     {"space", "seeds", "statistics"},
     {"store"},
     {"landscapes"},

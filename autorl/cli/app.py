@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from autorl.cli import catalog, compare, inspect, landscape, run
+from autorl.cli.options import say
 from autorl.cli.replay import replay
 from autorl.types import InputError, StudyError
 
@@ -36,7 +37,9 @@ class Commands(TyperGroup):
             code = _complain(str(error), 2)
         except StudyError as error:
             code = _complain(str(error), 1)
-        except (KeyboardInterrupt, typer.Abort):
+        except (KeyboardInterrupt, typer.Abort) as error:
+            if isinstance(error.__cause__, EOFError):  # click takes any end of file for the user's; they come without
+                raise error.__cause__ from None
             code = _complain("interrupted", INTERRUPTED)
         except _USAGE_ERROR as error:
             code = _complain(_usage_problem(error), 2)
@@ -48,7 +51,7 @@ class Commands(TyperGroup):
 
 def _complain(message: str, code: int) -> int:
     """One line on standard error."""
-    typer.echo("autorl: " + " ".join(message.split()), err=True)
+    say("autorl: " + " ".join(message.split()), err=True)
     return code
 
 
@@ -80,9 +83,9 @@ def start(
     if version:
         from autorl import __version__
 
-        typer.echo(f"autorl {__version__}")
+        say(f"autorl {__version__}")
     elif ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
+        say(ctx.get_help())
 
 
 app.command()(run.tune)

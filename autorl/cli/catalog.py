@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autorl.cli.options import AsJson, print_json
+from autorl.cli.options import AsJson, print_json, say
 
 
 def space(
@@ -30,7 +30,7 @@ def space(
 
         print_json({**found.to_dict(), "hash": found.hash, "samples": [plain(config) for config in drawn]})
     else:
-        typer.echo(space_text(found, drawn))
+        say(space_text(found, drawn))
 
 
 def trainers(as_json: AsJson = False) -> None:
@@ -42,7 +42,7 @@ def trainers(as_json: AsJson = False) -> None:
     if as_json:
         print_json(known)
     else:
-        typer.echo(columns(("trainer", "what it trains"), known.items(), indent=""))
+        say(columns(("trainer", "what it trains"), known.items(), indent=""))
 
 
 def optimizers(
@@ -68,7 +68,7 @@ def optimizers(
         return
     from autorl.report.catalog import optimizers_text
 
-    typer.echo(optimizers_text(described, missing))
+    say(optimizers_text(described, missing))
 
 
 def doctor(
@@ -86,6 +86,6 @@ def doctor(
         print_json([vars(check) for check in checks])
     else:
         for check in checks:
-            typer.echo(f"{check.verdict:8} {check.name:22} {check.detail}".rstrip())
+            say(f"{check.verdict:8} {check.name:22} {check.detail}".rstrip())
     if any(check.verdict == "broken" for check in checks):
         raise typer.Exit(1)

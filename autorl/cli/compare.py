@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autorl.cli.options import AsJson, Quiet, Workers, print_json
+from autorl.cli.options import AsJson, Quiet, Workers, print_json, say
 from autorl.types import InputError, StudyError
 
 if TYPE_CHECKING:
@@ -48,15 +48,15 @@ def compare(
     for (name, seed), spec in specs.items():
         place = folder / name.replace(":", "-") / f"seed-{seed}"
         if not quiet:
-            typer.echo(f"{name}, study seed {seed}: {place}", err=as_json)
+            say(f"{name}, study seed {seed}: {place}", err=as_json)
         study = _take_up(spec, place)
         try:
             results[name][seed] = run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
             charged[name][seed] = study.driver.charged_steps
         except StudyError as error:
-            typer.echo(f"autorl: {error}", err=True)
+            say(f"autorl: {error}", err=True)
         except KeyboardInterrupt:
-            typer.echo("autorl: interrupted; every finished segment is kept: the same command goes on", err=True)
+            say("autorl: interrupted; every finished segment is kept: the same command goes on", err=True)
             raise typer.Exit(130) from None
         finally:
             study.close()
@@ -64,7 +64,7 @@ def compare(
     if as_json:
         print_json(comparison_dict(comparison))
     else:
-        typer.echo(comparison_text(comparison))
+        say(comparison_text(comparison))
     if any(len(found) < repeats for found in results.values()):
         raise typer.Exit(1)
 

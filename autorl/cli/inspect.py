@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autorl.cli.options import AsJson, Folder, print_json
+from autorl.cli.options import AsJson, Folder, print_json, say
 from autorl.types import InputError
 
 
@@ -24,7 +24,7 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
         if as_json:
             print_json(status_dict(view))
         else:
-            typer.echo(status_text(view))
+            say(status_text(view))
     finally:
         view.close()
 
@@ -48,7 +48,7 @@ def best(
         raise InputError(f"expected one of {', '.join(FORMATS)}, got {style!r}", key="--format")
     view = open_view(folder)
     try:
-        typer.echo(render(candidates(view, top), style))
+        say(render(candidates(view, top), style))
     finally:
         view.close()
 
@@ -74,7 +74,7 @@ def export(
         text = write(view, model, seed, proposal, replace=replace)
     finally:
         view.close()
-    typer.echo(text)
+    say(text)
 
 
 def report(
@@ -98,4 +98,4 @@ def report(
         raise InputError(f"cannot be written ({error.strerror})", file=str(target)) from error
     finally:
         view.close()
-    typer.echo(str(target))
+    say(str(target))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +13,9 @@ from typer.core import TyperGroup
 from autorl.cli import landscape_analysis
 from autorl.cli.landscape_analysis import ROOT, Source, landscapes_of, role
 from autorl.cli.landscape_build import Out, Replace, build
-from autorl.cli.options import AsJson, key_texts, print_json
+from autorl.cli.options import AsJson, key_texts, print_json, print_json_rows, say
 from autorl.cli.rows import cell, plain, rows_of, show_rows, show_written
+from autorl.plain_text import printable
 from autorl.types import InputError
 
 
@@ -23,6 +25,7 @@ class _InOrder(TyperGroup):
 
 
 app = typer.Typer(cls=_InOrder, rich_markup_mode=None)
+_ROWS = 100  # of an answer that are printed unless --limit says otherwise
 Role = Annotated[str, typer.Option("--seeds", help="Seeds that count: tuning, test or all.")]
 By = Annotated[str, typer.Option("--by", help="Aggregate over seeds: mean, median, iqm, cvar(0.2), quantile(0.25).")]
 Step = Annotated[int | None, typer.Option("--step", help="Step of the evaluation; default the last.")]
@@ -32,7 +35,7 @@ Step = Annotated[int | None, typer.Option("--step", help="Step of the evaluation
 def start(ctx: typer.Context) -> None:
     """Landscape data sets: every run of many configurations, to be queried, replayed, imported and published."""
     if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
+        say(ctx.get_help())
 
 
 @app.command("list")
@@ -54,7 +57,7 @@ def list_all(
         seen.add(folder.resolve())
         for name, path in list_landscapes(folder).items():
             counts = Landscape(path).manifest.rows
-            rows.append((name, place, *(counts[table] for table in ("configs", "runs", "evals")), str(path)))
+            rows.append((name, place, *(counts.get(table) for table in ("configs", "runs", "evals")), str(path)))
     show_rows(("landscape", "where", "configurations", "runs", "evaluations", "folder"), rows, as_json=as_json)
 
 
@@ -65,9 +68,9 @@ def info(source: Source, as_json: AsJson = False) -> None:
 
     landscape = load_landscape(source)
     manifest = landscape.manifest
-    status = dict(landscape.sql("SELECT status, count(*) FROM runs GROUP BY status ORDER BY status").fetchall())
+    status = dict(landscape.own_query("SELECT status, count(*) FROM runs GROUP BY status ORDER BY status").fetchall())
     if as_json:
-        print_json({**manifest.to_dict(), "folder": str(landscape.path), "status": status})
+        print_json(plain({**manifest.to_dict(), "folder": str(landscape.path), "status": status}))
         return
     objective = manifest.objective
     steps = manifest.steps
@@ -88,27 +91,32 @@ def info(source: Source, as_json: AsJson = False) -> None:
         "created": manifest.created,
     }
     for key, text in lines.items():
-        typer.echo(f"{key:16}{text}".rstrip())
+        say(f"{key:16}{printable(text, keep_lines=False)}".rstrip())
     for note in manifest.notes:
-        typer.echo(f"{'note':16}{note}")
+        say(f"{'note':16}{printable(note, keep_lines=False)}")
 
 
 @app.command()
 def query(
     source: Source,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="Over configs, runs, evals, segments, scores.")],
-    limit: Annotated[int, typer.Option(min=0, help="Rows to print; 0 = all. --json prints all.")] = 100,
+    limit: Annotated[
+        int | None, typer.Option(min=0, help="Rows to compute and print; 0 = all. Default 100; all with --json.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a landscape in SQL (DuckDB's dialect)."""
+    """Ask a landscape in SQL (DuckDB's dialect). A query reads the landscape and nothing else."""
     from autorl.landscapes import load_landscape
 
-    answer = load_landscape(source).sql(sql)
-    rows = answer.fetchall()
-    shown = rows if as_json or limit == 0 else rows[:limit]
-    show_rows(answer.columns, shown, as_json=as_json)
-    if len(shown) < len(rows):
-        typer.echo(f"... and {len(rows) - len(shown)} more rows (--limit 0 prints all)", err=True)
+    most = limit if limit is not None else 0 if as_json else _ROWS
+    header, rows = load_landscape(source).rows(sql, most + 1 if most else None)  # one more tells whether there are more
+    shown = rows if not most else islice(rows, most)
+    if as_json:
+        print_json_rows(header, ([plain(value) for value in row] for row in shown))
+    else:
+        show_rows(header, shown, as_json=False)
+    if most and next(rows, None) is not None:
+        say("... and more rows (--limit 0 prints all)", err=True)
 
 
 @app.command()
@@ -122,12 +130,12 @@ def best(source: Source, seeds: Role = "tuning", by: By = "iqm", step: Step = No
         print_json({**vars(choice), "config": plain(choice.config)})
         return
     unit = "optimizer steps" if landscape.manifest.step_unit == "optimizer_steps" else "steps"
-    typer.echo(f"configuration {choice.config_id}, chosen by {choice.by} over {seeds} seeds at {choice.step} {unit}")
+    say(f"configuration {choice.config_id}, chosen by {choice.by} over {seeds} seeds at {choice.step} {unit}")
     for name, value in (("tuning", choice.tuning), ("test", choice.test)):
         chosen = " (optimistic: it was chosen by these)" if seeds in (name, "all") else ""
-        typer.echo(f"  {name + ' seeds':14}{cell(value)}{chosen if value is not None else ''}")
+        say(f"  {name + ' seeds':14}{cell(value)}{chosen if value is not None else ''}")
     for name, setting in choice.config.items():
-        typer.echo(f"  {name} = {cell(plain(setting))}")
+        say(f"  {name} = {cell(plain(setting))}")
 
 
 @app.command()
@@ -173,8 +181,8 @@ def validate(
         print_json([vars(problem) for problem in problems])
     else:
         for problem in problems:
-            typer.echo(str(problem))
-        typer.echo(f"{len(folders)} landscapes checked: {len(problems) or 'no'} problems")
+            say(printable(str(problem), keep_lines=False))
+        say(f"{len(folders)} landscapes checked: {len(problems) or 'no'} problems")
     if problems:
         raise typer.Exit(1)
 
@@ -264,12 +272,14 @@ def delete(
     if not yes:
         if as_json:
             raise InputError("nobody can be asked: add --yes", key="--json")
-        typer.confirm(f"Delete {landscape.path} ({landscape.manifest.rows['runs']} runs)?", abort=True)
+        typer.confirm(
+            f"Delete {printable(str(landscape.path))} ({landscape.manifest.rows.get('runs')} runs)?", abort=True
+        )
     delete_landscape(landscape.path)
     if as_json:
         print_json({"deleted": str(landscape.path)})
     else:
-        typer.echo(f"deleted {landscape.path}")
+        say(f"deleted {landscape.path}")
 
 
 @app.command()
@@ -303,7 +313,7 @@ def export(
     if as_json:
         print_json({"file": str(file), what: count})
     else:
-        typer.echo(f"{file}: {count} {what}")
+        say(f"{file}: {count} {what}")
 
 
 app.command()(build)

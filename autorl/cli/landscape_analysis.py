@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autorl.cli.options import AsJson, print_json
+from autorl.cli.options import AsJson, print_json, say
 from autorl.cli.rows import cell, plain, rows_of, show_rows
 from autorl.types import InputError
 
@@ -112,12 +112,12 @@ def subset(
     if not answers:
         raise InputError("; ".join(problems))
     for problem in problems:
-        typer.echo(problem, err=True)
+        say(problem, err=True)
     if as_json:
         print_json([{"algorithm": algorithm, **document(answer)} for _, algorithm, answer in answers])
         return
     for name, _, answer in answers:
-        typer.echo(f"{name}:")
+        say(f"{name}:")
         show(answer, as_json=False, limit=limit)
 
 
@@ -196,9 +196,9 @@ def plot(
     if as_json:
         print_json({"file": str(written), "kind": answer.kind, "notes": list(answer.notes)})
         return
-    typer.echo(str(written))
+    say(str(written))
     for note in answer.notes:
-        typer.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
 
 
 def answer_of(data: list[Landscape], kind: str, names: list[str], seeds: str | None, step: int | None) -> Answer:
@@ -247,15 +247,15 @@ def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:
     lines = {label: several, **answer.about}
     width = 2 + max(map(len, lines))
     for name, value in lines.items():
-        typer.echo(f"{name.replace('_', ' '):{width}}{_text(value)}")
+        say(f"{name.replace('_', ' '):{width}}{_text(value)}")
     table = _summary(answer.table) if answer.kind == "transfer" else answer.table
     shown = table.head(limit) if limit else table
-    typer.echo()
+    say()
     show_rows([str(name) for name in shown], [tuple(map(_text, row)) for row in rows_of(shown)], as_json=False)
     if len(shown) < len(table):
-        typer.echo(f"... and {len(table) - len(shown)} more (--limit 0 prints all)", err=True)
+        say(f"... and {len(table) - len(shown)} more (--limit 0 prints all)", err=True)
     for note in answer.notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
 
 
 def document(answer: Answer) -> dict[str, Any]:

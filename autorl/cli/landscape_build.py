@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autorl.cli.landscape_analysis import ROOT
-from autorl.cli.options import AsJson, Quiet, Workers, key_texts
+from autorl.cli.options import AsJson, Quiet, Workers, key_texts, say
 from autorl.cli.rows import show_written
 from autorl.types import InputError
 
@@ -151,7 +151,7 @@ def _train_all(spec: Spec, folder: Path, *, workers: int | None, as_json: bool, 
     try:
         run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
     except KeyboardInterrupt:
-        typer.echo("autorl: interrupted; every finished segment is kept: the same command goes on", err=True)
+        say("autorl: interrupted; every finished segment is kept: the same command goes on", err=True)
         raise typer.Exit(130) from None
     finally:
         study.close()

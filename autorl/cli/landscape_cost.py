@@ -8,9 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from autorl.cli.options import print_json
+from autorl.cli.options import print_json, say
 from autorl.types import Segment
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ def print_cost(spec: Spec, name: str, folder: Path, *, workers: int | None, as_j
         return
     from autorl.report.text import columns
 
-    typer.echo(columns(("dry run", "nothing is written"), _rows(spec, name, cost), indent=""))
+    say(columns(("dry run", "nothing is written"), _rows(spec, name, cost), indent=""))
 
 
 def cost_of(spec: Spec, folder: Path, workers: int | None = None) -> Cost:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from autorl.plain_text import printable
 from autorl.types import InputError
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The study's folder.", show_default=False)]
@@ -18,11 +19,28 @@ Workers = Annotated[
 ]
 
 
+def say(text: object = "", *, err: bool = False) -> None:
+    """Print text on standard output or standard error; a terminal obeys no control character of others in it."""
+    typer.echo(printable(str(text)), err=err)
+
+
 def print_json(document: object) -> None:
     """One JSON document on standard output; numbers JSON does not have are an error, not `NaN`."""
     import json
 
     typer.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+def print_json_rows(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A JSON list of objects, as `print_json` prints it, row by row."""
+    import json
+
+    separator = "["
+    for row in rows:
+        text = json.dumps(dict(zip(header, row, strict=True)), indent=2, allow_nan=False)
+        typer.echo(separator + "\n  " + text.replace("\n", "\n  "), nl=False)
+        separator = ","
+    typer.echo("[]" if separator == "[" else "\n]")
 
 
 def key_texts(entries: Sequence[str], allowed: Sequence[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json
+from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json, say
 from autorl.types import InputError, StudyError
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ def replay(
         more: dict[str, Any] = {} if differing is None else {"own_seeds": {"reproduced": not differing}}
         print_json(result_dict(result) | more)
     else:
-        typer.echo(schedule_text(result, best))
+        say(schedule_text(result, best))
         if differing == []:
-            typer.echo("  own seeds: the recorded curves are reproduced to the last bit")
+            say("  own seeds: the recorded curves are reproduced to the last bit")
     if differing:
         raise StudyError(f"{folder}: seeds {', '.join(map(str, differing))} give other curves than those recorded")
 

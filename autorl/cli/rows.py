@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from autorl.cli.options import print_json
+from autorl.cli.options import print_json, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +30,7 @@ def show_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: 
     if as_json:
         print_json([{name: plain(value) for name, value in zip(header, row, strict=True)} for row in rows])
     else:
-        typer.echo(columns(header, ([cell(plain(value)) for value in row] for row in rows), indent=""))
+        say(columns(header, ([cell(plain(value)) for value in row] for row in rows), indent=""))
 
 
 def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:

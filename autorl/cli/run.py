@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json
+from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json, say
 from autorl.cli.progress import Reporter, progress_stream
 from autorl.types import InputError
 
@@ -67,7 +67,7 @@ def tune(
     study = Study.create(spec, folder)
     if not quiet:
         for text in optimizer_cautions(spec):
-            typer.echo(f"caution: {text}", err=True)
+            say(f"caution: {text}", err=True)
     drive(study, as_json=as_json, quiet=quiet)
 
 
@@ -102,7 +102,7 @@ def resume(
         if more is not None and _proposals(study) == proposed and not study.driver.exhausted:
             left = (study.driver.budget_steps - study.driver.charged_steps) / study.spec.fidelity.steps
             text = f"--runs +{more:g} trained nothing: the next proposal costs more than the {left:g} full runs left"
-            typer.echo(f"autorl: {text}; add more", err=True)
+            say(f"autorl: {text}; add more", err=True)
 
     drive(study, workers=workers, as_json=as_json, quiet=quiet, afterwards=say_if_nothing_came_of_it)
 
@@ -182,7 +182,7 @@ def print_plan(spec: Spec, folder: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(plan_dict(plan))
     else:
-        typer.echo(plan_text(plan))
+        say(plan_text(plan))
 
 
 def drive(
@@ -205,7 +205,7 @@ def drive(
         if afterwards is not None:
             afterwards()
     except KeyboardInterrupt:
-        typer.echo(
+        say(
             f"autorl: interrupted; every finished segment is kept: go on with `autorl resume {study.store.folder}`",
             err=True,
         )
@@ -238,7 +238,7 @@ def print_result(result: Result, study: Study, *, as_json: bool) -> None:
     if as_json:
         print_json(result_dict(result))
         return
-    typer.echo(result_text(result, model=_model_name(result, study)))
+    say(result_text(result, model=_model_name(result, study)))
 
 
 def _model_name(result: Result, study: Study) -> str:
@@ -256,7 +256,7 @@ def _say_if_ended_early(study: Study) -> None:
     from autorl.report.status import UNSPENT, spent
 
     if study.tests.candidates and not spent(study.spec, study.driver):
-        typer.echo(f"autorl: {UNSPENT}", err=True)
+        say(f"autorl: {UNSPENT}", err=True)
 
 
 def _proposals(study: Study) -> int:
@@ -270,7 +270,7 @@ def _say_if_exhausted(study: Study) -> None:
     if study.driver.exhausted and not spent(study.spec, study.driver):
         name, unused = study.spec.optimizer.name, 1 - study.driver.budget_used
         text = f"{unused:.0%} of the budget is unused: {name} has nothing more to propose"
-        typer.echo(f"autorl: {text}; a larger plan needs a new study", err=True)
+        say(f"autorl: {text}; a larger plan needs a new study", err=True)
 
 
 def _extension(text: str) -> float:

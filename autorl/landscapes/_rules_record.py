@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.landscapes.croissant import CROISSANT, describe, read_croissant, structure
 from autorl.landscapes.manifest import file_sha256
-from autorl.landscapes.schema import METRIC_TYPE, STATUSES, TABLES, TableName, config_of_row, hyperparameter_column
+from autorl.landscapes.schema import (
+    METRIC_TYPE,
+    STATUSES,
+    TABLES,
+    TableName,
+    config_of_row,
+    hyperparameter_column,
+    identifier,
+)
+from autorl.plain_text import shortened, shown
 from autorl.types import InputError
 
 if TYPE_CHECKING:
@@ -48,15 +57,16 @@ def typed_columns(landscape: Landscape) -> Iterator[str]:
     metrics = dict.fromkeys(landscape.metrics, METRIC_TYPE)
     more: dict[str, dict[str, str]] = {"configs": hyperparameters, "evals": metrics}
     for table, columns in TABLES.items():
-        found = {row[0]: row[1] for row in landscape.sql(f"DESCRIBE {table}").fetchall()}
+        found = {row[0]: row[1] for row in landscape.own_query(f"DESCRIBE {table}").fetchall()}
         expected = {column.name: column.type for column in columns} | more.get(table, {})
         for name in sorted(set(found) | set(expected)):
             if found.get(name) != expected.get(name):
-                yield f"{table}.{name} is {found.get(name, 'missing')}, expected {expected.get(name, 'no such column')}"
+                declared = expected.get(name, "no such column")
+                yield f"{table}.{shortened(name)} is {found.get(name, 'missing')}, expected {declared}"
         yield from _nulls(landscape, table, found)
     for name, kind in hyperparameters.items():
         if kind == "VARCHAR" and all(isinstance(choice, str) for choice in space.hyperparameters[name].choices):
-            count = _one(landscape, f"SELECT count(*) FROM configs WHERE ltrim(\"{name}\")[1] IN ('[', '{{')")
+            count = _one(landscape, f"SELECT count(*) FROM configs WHERE ltrim({identifier(name)})[1] IN ('[', '{{')")
             if count:
                 yield f"configs.{name} holds lists or mappings written as text in {count} rows"
 
@@ -97,8 +107,8 @@ def configs_keyed_by_hash(landscape: Landscape) -> Iterator[str]:
     In a published set 245 of 256 configuration ids had other hyperparameters for some seeds.
     """
     seen: dict[str, int] = {}
-    rows: list[dict[Any, Any]] = landscape.sql("SELECT * FROM configs ORDER BY config_id").df().to_dict("records")
-    lost = sorted(set(landscape.space.names) - {row[0] for row in landscape.sql("DESCRIBE configs").fetchall()})
+    rows: list[dict[Any, Any]] = landscape.own_query("SELECT * FROM configs ORDER BY config_id").df().to_dict("records")
+    lost = sorted(set(landscape.space.names) - {row[0] for row in landscape.own_query("DESCRIBE configs").fetchall()})
     if lost:
         yield f"configs lacks the hyperparameters {lost}"
         return
@@ -119,27 +129,27 @@ def configs_keyed_by_hash(landscape: Landscape) -> Iterator[str]:
 def seed_roles_agree(landscape: Landscape) -> Iterator[str]:
     """The role of every run's seed is the one the manifest gives, and no seed has two."""
     seeds = landscape.manifest.seeds
-    for seed, role in landscape.sql("SELECT DISTINCT seed, seed_role FROM runs ORDER BY ALL").fetchall():
+    for seed, role in landscape.own_query("SELECT DISTINCT seed, seed_role FROM runs ORDER BY ALL").fetchall():
         if role not in ("tuning", "test"):
-            yield f"seed {seed} has role {role!r}; roles are tuning and test"
+            yield f"seed {seed} has role {shown(role)}; roles are tuning and test"
         elif seed not in seeds.get(role, ()):
             yield f"seed {seed} is used as a {role} seed but the manifest does not list it as one"
 
 
 def complete_or_explained(landscape: Landscape) -> Iterator[str]:
     """A run that is `done` has every evaluation after its start (a published curve stopped at 37 of 100)."""
-    for status, count in landscape.sql("SELECT status, count(*) FROM runs GROUP BY status").fetchall():
+    for status, count in landscape.own_query("SELECT status, count(*) FROM runs GROUP BY status").fetchall():
         if status not in STATUSES:
-            yield f"{count} runs have status {status!r}; allowed: {', '.join(STATUSES)}"
+            yield f"{count} runs have status {shown(status)}; allowed: {', '.join(STATUSES)}"
     planned = landscape.manifest.evaluation.get("steps", landscape.manifest.steps)
-    listed = ", ".join(f"({step})" for step in planned)
     expected = "=" if landscape.manifest.evaluation.get("at") == "end" else "<="
     undershoot = landscape.manifest.evaluation.get("undershoot", 0)
-    missing = landscape.sql(
-        f"SELECT run_id, count(*) FROM runs CROSS JOIN (VALUES {listed}) AS planned(step) "
-        "ANTI JOIN evals USING (run_id, step) WHERE status = 'done' AND planned.step > start_step "
-        f"AND (environment_steps IS NULL OR planned.step {expected} start_step + environment_steps + {undershoot}) "
-        "AND run_id NOT IN (SELECT parent_run FROM runs WHERE parent_run IS NOT NULL) GROUP BY run_id ORDER BY run_id"
+    missing = landscape.own_query(
+        "SELECT run_id, count(*) FROM runs CROSS JOIN (SELECT unnest(CAST(? AS BIGINT[])) AS step) AS planned "
+        "ANTI JOIN evals USING (run_id, step) WHERE status = 'done' AND planned.step > start_step AND "
+        f"(environment_steps IS NULL OR planned.step {expected} start_step + environment_steps + CAST(? AS BIGINT)) "
+        "AND run_id NOT IN (SELECT parent_run FROM runs WHERE parent_run IS NOT NULL) GROUP BY run_id ORDER BY run_id",
+        [list(planned), undershoot],
     ).fetchall()
     if missing:
         yield f"{len(missing)} runs are marked done but lack evaluations, e.g. run {missing[0][0]}: {missing[0][1]}"
@@ -155,12 +165,14 @@ def counted_steps(landscape: Landscape) -> Iterator[str]:
         return
     overshoot = landscape.manifest.evaluation.get("overshoot", 0)
     undershoot = landscape.manifest.evaluation.get("undershoot", 0)
-    wrong = landscape.sql(
+    wrong = landscape.own_query(
         "SELECT run_id, environment_steps, max(step) - start_step AS steps FROM runs JOIN evals USING (run_id) "
         "WHERE status = 'done' GROUP BY run_id, environment_steps, start_step "
-        f"HAVING environment_steps < steps - {undershoot} - CASE WHEN start_step > 0 THEN {overshoot} ELSE 0 END "
-        f"OR environment_steps > greatest({_SLACK} * steps, steps + {overshoot} "
-        f"+ CASE WHEN start_step > 0 THEN {undershoot} ELSE 0 END) ORDER BY run_id"
+        "HAVING environment_steps < steps - CAST(? AS BIGINT) "
+        "- CASE WHEN start_step > 0 THEN CAST(? AS BIGINT) ELSE 0 END "
+        "OR environment_steps > greatest(CAST(? AS DOUBLE) * steps, steps + CAST(? AS BIGINT) "
+        "+ CASE WHEN start_step > 0 THEN CAST(? AS BIGINT) ELSE 0 END) ORDER BY run_id",
+        [undershoot, overshoot, _SLACK, overshoot, undershoot],
     ).fetchall()
     if wrong:
         run, steps, last = wrong[0]
@@ -176,11 +188,11 @@ def provenance_recorded(landscape: Landscape) -> Iterator[str]:
         yield "neither packages, sources nor a commit say what made the data"
     for name, package in manifest.packages.items():
         if not (package.get("sha256") or package.get("commit")):
-            yield f"package {name} is identified by its version alone; record its sha256 or commit"
+            yield f"package {shortened(name)} is identified by its version alone; record its sha256 or commit"
     for source in manifest.sources:
         if not source.get("sha256"):
-            yield f"source {source.get('path')!r} has no sha256"
+            yield f"source {shown(source.get('path'))} has no sha256"
 
 
 def _one(landscape: Landscape, query: str) -> Any:
-    return landscape.sql(query).fetchall()[0][0]
+    return landscape.own_query(query).fetchall()[0][0]

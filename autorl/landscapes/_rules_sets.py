@@ -37,6 +37,6 @@ def one_name_per_task(landscapes: Sequence[Landscape]) -> Iterator[tuple[str, st
 
 def _content(landscape: Landscape) -> str:
     """Hash of the multiset of stored values, whatever ids and order they have."""
-    values = landscape.sql("SELECT value FROM measured").fetchnumpy()["value"]
+    values = landscape.own_query("SELECT value FROM measured").fetchnumpy()["value"]
     flat = np.sort(np.ma.filled(np.ma.asarray(values, dtype=np.float32), np.nan))
     return hashlib.sha256(flat.tobytes()).hexdigest()

@@ -27,11 +27,11 @@ _TELLING = 3  # distinct values that make a curve worth comparing (a curve of ze
 
 def steps_increase(landscape: Landscape) -> Iterator[str]:
     """Within a run, evaluations are stored at distinct, rising steps after its start (a published counter reset)."""
-    found = landscape.sql("SELECT run_id, step, start_step FROM evals JOIN runs USING (run_id)").fetchnumpy()
+    found = landscape.own_query("SELECT run_id, step, start_step FROM evals JOIN runs USING (run_id)").fetchnumpy()
     early = int(np.count_nonzero(found["step"] <= found["start_step"]))
     if early:
         yield f"{early} evaluations lie at or before the start of their run"
-    order = landscape.sql("SELECT run_id, step FROM evals").fetchnumpy()
+    order = landscape.own_query("SELECT run_id, step FROM evals").fetchnumpy()
     same_run = order["run_id"][1:] == order["run_id"][:-1]
     back = np.flatnonzero(same_run & (order["step"][1:] <= order["step"][:-1]))
     if len(back):
@@ -49,17 +49,18 @@ def bounded_returns(landscape: Landscape) -> Iterator[str]:
 def outside(landscape: Landscape, bounds: tuple[float | None, float | None]) -> Iterator[str]:
     """What values of the objective, in any run, lie outside bounds; None = unbounded."""
     low, high = bounds
-    tests = [f"value < {low!r}"] * (low is not None) + [f"value > {high!r}"] * (high is not None)
+    tests = ["value < ?"] * (low is not None) + ["value > ?"] * (high is not None)
     if tests:
         query = f"SELECT count(*), min(value), max(value) FROM measured WHERE {' OR '.join(tests)}"
-        count, smallest, largest = landscape.sql(query).fetchall()[0]
+        limits = [limit for limit in bounds if limit is not None]
+        count, smallest, largest = landscape.own_query(query, limits).fetchall()[0]
         if count:
             yield f"{count} values lie outside [{low}, {high}], from {smallest} to {largest}"
 
 
 def failures_marked(landscape: Landscape) -> Iterator[str]:
     """A missing value belongs to a run marked as failed, so no average drops it unseen (a published notebook did)."""
-    count, run = landscape.sql(
+    count, run = landscape.own_query(
         "SELECT count(*), min(run_id) FROM measured JOIN runs USING (run_id) WHERE value IS NULL AND "
         "status IN ('done', 'stopped')"
     ).fetchall()[0]

@@ -1,60 +1,147 @@
-"""The DuckDB tables of a landscape: views of Parquet files, or frames held in memory."""
+"""The DuckDB tables of a landscape: views of Parquet files, or frames held in memory.
+
+Two kinds of connection see them. Queries of this package run in a DuckDB that the process shares (starting one takes
+15 ms). A query of anyone else runs in one of the landscape's own that can reach nothing but the landscape's tables.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autorl.landscapes.manifest import Manifest
-from autorl.landscapes.schema import TABLES, Tables, cast_list, table_columns
-from autorl.space import Space
+from autorl.landscapes.schema import TABLES, TableName, Tables, cast_list, check_columns, identifier, table_columns
+from autorl.plain_text import shortened, shown
+from autorl.space import Space, read_document
+from autorl.space.yaml_format import read_space
 from autorl.types import InputError
 
 if TYPE_CHECKING:
     import duckdb
 
 _FAILED = "status NOT IN ('done', 'stopped')"
-_engine: tuple[int, duckdb.DuckDBPyConnection] | None = None  # process id, and its DuckDB: starting one takes 15 ms
+_MESSAGE = 150  # characters of a message of DuckDB, which may quote the query
+CONFIGURATION = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",  # no variable of the caller is a table
+}
+_EXPLAIN = re.compile(r"EXPLAIN\s+(ANALYZE\s+)?(\(\s*(ANALYZE|FORMAT)\b[^()]*\)\s*)?", re.IGNORECASE)
+_COMMENT = re.compile(r"\s+|--[^\n]*(\n|\Z)|/\*.*?\*/", re.DOTALL)
+_engine: tuple[int, duckdb.DuckDBPyConnection] | None = None  # process id, and its DuckDB
 _starting = threading.Lock()
 
 
-def connect(folder: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection:
+def connect(folder: Path, manifest: Manifest, *, guarded: bool = False) -> duckdb.DuckDBPyConnection:
     """An in-memory connection with the files of a landscape as views, and three that give them meaning.
 
     `measured` (run_id, step, value): the objective's metric with its floor, NULL where it failed. `penalty` (value):
     what a failed run scores. `scores`: both together, by run.
 
+    Args:
+        folder: of the landscape.
+        manifest: of the landscape.
+        guarded: whether queries of anyone may run in it: no other file, network, extension or setting is in reach.
+
     Raises:
-        InputError: a file is missing, unreadable, or the objective's metric is not recorded.
+        InputError: a file is missing, unreadable, outside the folder, or has other columns than the schema needs.
     """
     import duckdb
 
+    files = _files(folder, manifest)
     try:
-        return _meaning(_files(_connection(), folder, manifest), str(folder), manifest)
+        connection = _guarded([path for paths in files.values() for path in paths]) if guarded else _connection()
+        for name, paths in files.items():
+            listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)  # a view takes no parameters
+            union = ", union_by_name = true" if len(paths) > 1 else ""
+            connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet([{listed}]{union})")
+        return _meaning(connection, str(folder), manifest)
     except duckdb.Error as error:
         raise InputError(f"cannot be read: {first_line(error)}", file=str(folder)) from None
 
 
-def connect_frames(tables: Tables, space: Space, manifest: Manifest) -> duckdb.DuckDBPyConnection:
+def connect_frames(
+    tables: Tables, space: Space, manifest: Manifest, folder: Path, *, guarded: bool = False
+) -> duckdb.DuckDBPyConnection:
     """The same tables and views over frames: each is copied into memory once, with its declared types.
 
+    Args:
+        tables: the frames.
+        space: of the configurations.
+        manifest: of the landscape.
+        folder: where they are from, for messages.
+        guarded: as in `connect`.
+
     Raises:
-        InputError: a table has wrong columns.
+        InputError: a table has wrong columns, or values of wrong types.
     """
-    connection = _connection()
-    for name in TABLES:
-        connection.register("frame", tables[name])
-        cells = cast_list(table_columns(name, tables.columns(name), space))
-        connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {cells} FROM frame")
-        connection.unregister("frame")
-    return _meaning(connection, manifest.id, manifest)
+    import duckdb
+
+    connection = _guarded([]) if guarded else _connection()
+    try:
+        for name in TABLES:
+            connection.register("frame", tables[name])
+            cells = cast_list(table_columns(name, tables.columns(name), space))
+            connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {cells} FROM frame")
+            connection.unregister("frame")
+        return _meaning(connection, str(folder), manifest)
+    except duckdb.Error as error:
+        raise InputError(f"cannot be read: {first_line(error)}", file=str(folder)) from None
+
+
+def only_reads(connection: duckdb.DuckDBPyConnection, query: str) -> bool:
+    """Whether a query is exactly one SELECT, or EXPLAIN (ANALYZE) of exactly one.
+
+    DuckDB names the kind of a statement, but not of what EXPLAIN explains, nor of a statement with a PIVOT in it:
+    `COPY (PIVOT ...) TO ...` is of the same kind as `PIVOT ...`.
+
+    Raises:
+        duckdb.Error: the query cannot be parsed.
+    """
+    kinds = [str(statement.type) for statement in connection.extract_statements(query)]
+    if kinds == [_kind("SELECT")]:
+        return True
+    text = _without_comments(query)
+    if kinds == [_kind("EXPLAIN")]:
+        explained = _EXPLAIN.match(text)
+        return explained is not None and _kinds(connection, text[explained.end() :]) == [_kind("SELECT")]
+    # A statement with a PIVOT is MULTI; in DuckDB 1 it is two. Only a query can stand in FROM (...).
+    pivots = ([_kind("MULTI")], [_kind("CREATE"), _kind("SELECT")])
+    return kinds in pivots and _kinds(connection, f"SELECT * FROM ({text})") == kinds
 
 
 def first_line(error: Exception) -> str:
-    """The message of an error without the drawing that DuckDB puts under it."""
-    return str(error).splitlines()[0]
+    """The message of an error without the drawing that DuckDB puts under it, cut."""
+    return shortened(next(iter(str(error).splitlines()), type(error).__name__), _MESSAGE)
+
+
+def _kind(name: str) -> str:
+    import duckdb
+
+    return str(getattr(duckdb.StatementType, name))
+
+
+def _kinds(connection: duckdb.DuckDBPyConnection, text: str) -> list[str]:
+    """The kinds of the statements in a text; none if it cannot be parsed."""
+    import duckdb
+
+    try:
+        return [str(statement.type) for statement in connection.extract_statements(text)]
+    except duckdb.Error:
+        return []
+
+
+def _without_comments(query: str) -> str:
+    """A query without comments and blanks before it and a semicolon after it."""
+    text = query
+    while (match := _COMMENT.match(text)) is not None:
+        text = text[match.end() :]
+    return text.rstrip().rstrip(";").rstrip()
 
 
 def _connection() -> duckdb.DuckDBPyConnection:
@@ -64,38 +151,91 @@ def _connection() -> duckdb.DuckDBPyConnection:
     global _engine
     with _starting:
         if _engine is None or _engine[0] != os.getpid():  # a forked child must not use its parent's threads
-            _engine = (os.getpid(), duckdb.connect())
+            _engine = (os.getpid(), duckdb.connect(config=dict(CONFIGURATION)))
         return _engine[1].cursor()
 
 
-def _files(connection: duckdb.DuckDBPyConnection, folder: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection:
+def _guarded(files: Sequence[str]) -> duckdb.DuckDBPyConnection:
+    """A DuckDB of its own that can read these files, and reach and change nothing else."""
+    import duckdb
+
+    connection = duckdb.connect(config=dict(CONFIGURATION))
+    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in files)
+    connection.execute("SET temp_directory = ''")  # what does not fit into memory is not written to a file
+    connection.execute(f"SET allowed_paths = [{listed}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def _files(folder: Path, manifest: Manifest) -> dict[TableName, list[str]]:
+    """The files of each table.
+
+    Raises:
+        InputError: one is missing, or a link leads out of the folder.
+    """
     parts = [name for name in sorted(manifest.files) if name.startswith("evals/")]
-    tables = {name: [f"{name}.parquet"] for name in ("configs", "runs", "segments")} | {"evals": parts}
+    tables: dict[TableName, list[str]] = {name: [f"{name}.parquet"] for name in TABLES if name != "evals"}
+    tables["evals"] = parts
     for name, files in tables.items():
         missing = [file for file in files if not (folder / file).is_file()]
         if missing or not files:
-            raise InputError(
-                f"the files of table '{name}' are missing: {missing or 'none is listed'}", file=str(folder)
-            )
-        listed = ", ".join("'" + str(folder / file).replace("'", "''") + "'" for file in files)
-        union = ", union_by_name = true" if len(files) > 1 else ""
-        connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet([{listed}]{union})")
-    return connection
+            what = shown(missing) if missing else "none is listed"
+            raise InputError(f"the files of table '{name}' are missing: {what}", file=str(folder))
+        for file in files:
+            inside(folder, file)
+    return {name: [str(folder / file) for file in files] for name, files in tables.items()}
+
+
+def inside(folder: Path, file: str) -> Path:
+    """The path of a file of a landscape.
+
+    Raises:
+        InputError: it is not in the folder, because a link leads out of it.
+    """
+    path = folder / file
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"{shortened(file)} is a link to a file outside the folder", file=str(folder))
+    return path
+
+
+def read_own_space(folder: Path) -> Space:
+    """The search space in the folder of a landscape.
+
+    Raises:
+        InputError: it is not there, not a space, or it names another file.
+    """
+    file = inside(folder, "space.yaml")
+    document = read_document(file)
+    if isinstance(document.data, dict) and "extends" in document.data:
+        raise document.error("the space of a landscape is whole: it extends no other file", "extends")
+    try:
+        return read_space(document.data)
+    except InputError as error:
+        raise document.located(error) from None
 
 
 def _meaning(connection: duckdb.DuckDBPyConnection, where: str, manifest: Manifest) -> duckdb.DuckDBPyConnection:
     objective = manifest.objective
-    columns = [row[0] for row in connection.execute("DESCRIBE evals").fetchall()]
-    if objective.metric not in columns:
-        raise InputError(f"the objective's metric {objective.metric!r} is not among {columns}", file=where)
-    metric = f'"{objective.metric}"'
-    raised = metric if objective.floor is None else f"greatest({metric}, {objective.floor!r})"
+    for name in TABLES:
+        described = connection.execute(f"DESCRIBE {name}").fetchall()
+        check_columns(name, {row[0]: row[1] for row in described}, where)
+        if name == "evals" and objective.metric not in [row[0] for row in described]:
+            columns = [row[0] for row in described]
+            raise InputError(
+                f"the objective's metric {shown(objective.metric)} is not among {shown(columns, 100)}", file=where
+            )
+    metric = identifier(objective.metric)
+    # A view takes no parameters; variables of the connection do, and no query can set them.
+    connection.execute("SET VARIABLE objective_floor = ?", [objective.floor])
+    connection.execute("SET VARIABLE objective_penalty = ?", [objective.penalty])
+    raised = metric if objective.floor is None else f"greatest({metric}, getvariable('objective_floor'))"
     connection.execute(
         f"CREATE TEMP VIEW measured AS SELECT run_id, step, "
         f"CAST(CASE WHEN {metric} IS NOT NULL AND NOT isnan({metric}) THEN {raised} END AS FLOAT) AS value FROM evals"
     )
     worst = "min" if objective.direction == "maximize" else "max"
-    constant = f"SELECT CAST({objective.penalty!r} AS FLOAT) AS value"
+    constant = "SELECT CAST(getvariable('objective_penalty') AS FLOAT) AS value"
     recorded = f"SELECT {worst}(value) AS value FROM measured"
     connection.execute(f"CREATE TEMP VIEW penalty AS {recorded if objective.penalty is None else constant}")
     connection.execute(

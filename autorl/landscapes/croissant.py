@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from autorl.landscapes._views import CONFIGURATION
 from autorl.landscapes.manifest import Manifest
 from autorl.landscapes.schema import TABLES
+from autorl.plain_text import shortened, shown
 from autorl.types import InputError
 
 CROISSANT = "croissant.json"
@@ -78,7 +80,7 @@ def record_sets(folder: Path, files: Mapping[str, str]) -> dict[str, list[tuple[
     """(column, DuckDB type) of each Parquet file, in file order, by its path in the folder."""
     import duckdb
 
-    connection = duckdb.connect()
+    connection = duckdb.connect(config=dict(CONFIGURATION))
     found = {}
     for name in files:
         if name.endswith(".parquet"):
@@ -145,7 +147,7 @@ def structure(description: Mapping[str, Any]) -> dict[str, Any]:
                 source = each["source"]
                 files[source["fileObject"]["@id"]][1].append((source["extract"]["column"], each["dataType"]))
     except (KeyError, TypeError) as error:
-        raise InputError(f"not a description of Parquet files: {error!r}", key=CROISSANT) from None
+        raise InputError(f"not a description of Parquet files: {shown(error)}", key=CROISSANT) from None
     return files
 
 
@@ -153,8 +155,8 @@ def read_croissant(folder: Path) -> Any:
     """The JSON of `croissant.json`. Raises InputError if it is not JSON."""
     try:
         return json.loads((folder / CROISSANT).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"not JSON: {error}", file=str(folder / CROISSANT)) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not JSON: {shortened(str(error))}", file=str(folder / CROISSANT)) from None
 
 
 def write_croissant(folder: Path, manifest: Manifest) -> None:
@@ -172,7 +174,7 @@ def _fields(table: str, file: str, columns: list[tuple[str, str]], meanings: Map
             "@id": f"{table}/{name}",
             "name": name,
             "description": meanings.get(name, name),
-            "dataType": _DATA_TYPES[kind],
+            "dataType": _DATA_TYPES.get(kind, f"no type of a landscape: {shortened(kind)}"),
             "source": {"fileObject": {"@id": file}, "extract": {"column": name}},
         }
         for name, kind in columns

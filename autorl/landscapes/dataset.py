@@ -12,18 +12,25 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes._views import connect, connect_frames, first_line
+from autorl.landscapes._views import connect, connect_frames, first_line, only_reads, read_own_space
 from autorl.landscapes.grid import Grid, assemble
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.replay import LookUp, ReplayObjective
-from autorl.landscapes.schema import TABLES, config_of_row
+from autorl.landscapes.schema import (
+    STATUSES,
+    TABLES,
+    check_columns,
+    config_of_row,
+    hyperparameter_column,
+)
 from autorl.landscapes.study import is_study, read_study
-from autorl.space import Space, load_space
+from autorl.plain_text import shown
+from autorl.space import Space
 from autorl.statistics import Aggregate, parse_aggregate, ranking
 from autorl.types import Config, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator, Sequence
 
     import duckdb
     import pandas as pd
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
     from autorl.landscapes.surrogate import SurrogateObjective
 
 SeedSet: TypeAlias = Literal["tuning", "test", "all"]
+_CHUNK = 1000  # rows of an answer that are Python objects at once
 
 
 @dataclass(frozen=True)
@@ -75,15 +83,15 @@ class Landscape:
 
     @cached_property
     def space(self) -> Space:
-        """The search space of the configurations."""
-        return self._study.space if self._study else load_space(self.path / "space.yaml")
+        """The search space of the configurations. Raises InputError if it is not whole in a file of the folder."""
+        return self._study.space if self._study else read_own_space(self.path)
 
     @cached_property
     def phases(self) -> tuple[int, ...]:
         """Steps at which phases begin, each from the best agent of the one before; (0,) for a landscape without."""
         if "phases" not in self.manifest.sampler:
             return (0,)
-        found = self.sql("SELECT DISTINCT start_step FROM runs ORDER BY start_step").fetchall()
+        found = self.own_query("SELECT DISTINCT start_step FROM runs ORDER BY start_step").fetchall()
         return tuple(int(row[0]) for row in found) or (0,)
 
     @property
@@ -100,24 +108,61 @@ class Landscape:
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
         """The answer to a DuckDB query over the views; `.df()`, `.fetchall()` or `.fetchnumpy()` read it.
 
+        The query may be anyone's: it reaches no other file, no network, no extension and no setting.
+
         Raises:
             InputError: the query is wrong, or is not exactly one that only reads.
         """
         import duckdb
 
-        reading = (
-            duckdb.StatementType.SELECT,
-            duckdb.StatementType.EXPLAIN,
-            duckdb.StatementType.MULTI,
-        )  # MULTI: PIVOT
         try:
             with self._lock:
-                statements = self._connection.extract_statements(query)
-                if len(statements) != 1 or statements[0].type not in reading:
+                if not only_reads(self._guarded_connection, query):
                     raise InputError("expected one query that reads (SELECT ...)", file=str(self.path), key="sql")
-                return self._connection.sql(query)
-        except duckdb.Error as error:
+                return self._guarded_connection.sql(query)
+        except (duckdb.Error, UnicodeError) as error:
             raise InputError(first_line(error), file=str(self.path), key="sql") from None
+
+    def rows(self, query: str, limit: int | None = None) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+        """Columns and rows of the answer to anyone's query, as `sql`; all rows come a thousand at a time.
+
+        Args:
+            query: one query that only reads.
+            limit: the most rows that are wanted; no more are computed.
+
+        Raises:
+            InputError: the query is wrong, also while its rows are fetched.
+        """
+        answer = self.sql(query)
+        return list(answer.columns), self._fetched(query, answer, limit)
+
+    def _fetched(self, query: str, answer: duckdb.DuckDBPyRelation, limit: int | None) -> Iterator[tuple[Any, ...]]:
+        """Rows of a query that was found to read only. Without a limit, another query ends the answer."""
+        import duckdb
+
+        try:
+            with self._lock:
+                chunk = answer.limit(limit).fetchall() if limit is not None else []
+                whole = self._guarded_connection.execute(query) if limit is None else None
+            while whole is not None and (chunk := whole.fetchmany(_CHUNK)):
+                yield from chunk
+        except (duckdb.Error, ValueError, OverflowError) as error:  # Python has no such date, say
+            raise InputError(first_line(error), file=str(self.path), key="sql") from None
+        yield from chunk
+
+    def own_query(self, query: str, parameters: Sequence[Any] = ()) -> duckdb.DuckDBPyRelation:
+        """The answer to a query of this package. No part of its text is a stranger's: values are parameters.
+
+        Raises:
+            InputError: the tables cannot answer it.
+        """
+        import duckdb
+
+        try:
+            with self._lock:
+                return self._connection.sql(query, params=list(parameters) or None)
+        except duckdb.Error as error:
+            raise InputError(first_line(error), file=str(self.path)) from None
 
     @cached_property
     def grid(self) -> Grid:
@@ -129,16 +174,29 @@ class Landscape:
             ids = [row[0] for row in self._connection.execute("SELECT config_id FROM configs").fetchall()]
             failed = not set(runs[-1]) <= {"done", "stopped"}
             penalty = self._connection.execute("SELECT value FROM penalty").fetchall()[0][0] if failed else np.nan
+        if np.ma.is_masked(found["run_id"]) or np.ma.is_masked(found["step"]) or None in ids:
+            raise InputError(
+                "an evaluation without a run or step, or a configuration without an id", file=str(self.path)
+            )
         values = np.ma.filled(np.ma.asarray(found["value"], dtype=np.float32), np.nan)
         evals = (np.asarray(found["run_id"], dtype=np.int64), np.asarray(found["step"], dtype=np.int64), values)
         return assemble(list(zip(*runs, strict=True)), evals, penalty, self.manifest.steps, ids)
 
     def config(self, config_id: int) -> Config:
-        """The configuration of an id. Raises InputError if there is none."""
+        """The configuration of an id. Raises InputError if there is none, or its values are not in the space."""
         row = self._config_rows.get(config_id)
         if row is None:
             raise InputError(f"no configuration {config_id} in {self.manifest.id}", key="config_id")
-        return config_of_row(self.space, row)
+        try:
+            config = config_of_row(self.space, row)
+            self.space.check(config)
+        except InputError as error:
+            message = f"configuration {config_id} is not in the space: {error}"
+            raise InputError(message, file=str(self.path)) from None
+        except (ValueError, TypeError, OverflowError) as error:
+            message = f"configuration {config_id} cannot be read: {shown(str(error))}"
+            raise InputError(message, file=str(self.path)) from None
+        return config
 
     def best(self, seeds: SeedSet = "tuning", by: str | Aggregate = "iqm", step: int | None = None) -> Choice:
         """The best configuration by an aggregate over the seeds of a role, at a step (None = the last).
@@ -199,7 +257,7 @@ class Landscape:
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per evaluation with everything known about it: run, configuration, metrics."""
-        frame: pd.DataFrame = self.sql(
+        frame: pd.DataFrame = self.own_query(
             "SELECT * FROM evals JOIN runs USING (run_id) JOIN configs USING (config_id) ORDER BY run_id, step"
         ).df()
         return frame
@@ -233,34 +291,68 @@ class Landscape:
 
     @cached_property
     def _runs(self) -> pd.DataFrame:
-        """The table of runs without what is the same for all, by run_id."""
-        with self._lock:
-            return self._connection.execute(
-                "SELECT run_id, config_id, CAST(seed AS INTEGER) AS seed, seed_role, status, start_step FROM runs "
-                "ORDER BY run_id"
-            ).df()
+        """The table of runs without what is the same for all, by run_id.
+
+        Raises:
+            InputError: a cell is empty, a run is there twice, or a status is none there is.
+        """
+        runs = self._frame(
+            "SELECT run_id, config_id, CAST(seed AS INTEGER) AS seed, seed_role, status, start_step FROM runs "
+            "ORDER BY run_id"
+        )
+        empty = [str(name) for name in runs if runs[name].isna().any()]
+        if empty:
+            raise InputError(f"table 'runs' has empty cells in {', '.join(empty)}", file=str(self.path))
+        repeated = np.flatnonzero(np.diff(runs["run_id"].to_numpy()) == 0)
+        if len(repeated):
+            number = runs["run_id"].iloc[repeated[0]]
+            raise InputError(f"table 'runs' has run_id {number} twice", file=str(self.path))
+        unknown = set(runs["status"].unique()) - set(STATUSES)
+        if unknown:
+            message = f"table 'runs' has status {shown(min(unknown))}; allowed: {', '.join(STATUSES)}"
+            raise InputError(message, file=str(self.path))
+        return runs
 
     @cached_property
     def _evals(self) -> pd.DataFrame:
         """The table of evaluations in memory, by run_id and step."""
-        with self._lock:
-            return self._connection.execute("SELECT * FROM evals ORDER BY run_id, step").df()
+        return self._frame("SELECT * FROM evals ORDER BY run_id, step")
 
     @cached_property
     def _configs(self) -> pd.DataFrame:
         """Hyperparameters by config_id."""
-        with self._lock:
-            return self._connection.execute("SELECT * EXCLUDE (config_hash, origin) FROM configs").df()
+        return self._frame("SELECT * EXCLUDE (config_hash, origin) FROM configs")
+
+    def _frame(self, query: str) -> pd.DataFrame:
+        """The answer to a query of this package."""
+        import duckdb
+
+        try:
+            with self._lock:
+                return self._connection.execute(query).df()
+        except duckdb.Error as error:
+            raise InputError(f"cannot be read: {first_line(error)}", file=str(self.path)) from None
 
     @cached_property
     def _config_rows(self) -> dict[int, dict[Hashable, Any]]:
+        """Rows of `configs` by id, once every hyperparameter has a column of its type."""
+        stored = {row[0]: row[1] for row in self.own_query("DESCRIBE configs").fetchall()}
+        needed = [hyperparameter_column(item) for item in self.space.hyperparameters.values()]
+        check_columns("configs", stored, str(self.path), needed)
         return {int(row["config_id"]): row for row in self._configs.to_dict("records")}
 
     @cached_property
     def _connection(self) -> duckdb.DuckDBPyConnection:
+        return self._connect(guarded=False)
+
+    @cached_property
+    def _guarded_connection(self) -> duckdb.DuckDBPyConnection:
+        return self._connect(guarded=True)
+
+    def _connect(self, *, guarded: bool) -> duckdb.DuckDBPyConnection:
         if self._study is not None:
-            return connect_frames(self._study.tables, self._study.space, self.manifest)
-        return connect(self.path, self.manifest)
+            return connect_frames(self._study.tables, self._study.space, self.manifest, self.path, guarded=guarded)
+        return connect(self.path, self.manifest, guarded=guarded)
 
     def _ranking(self, seeds: SeedSet, aggregate: Aggregate, at: int) -> npt.NDArray[np.int64]:
         """Rows of the grid with all seeds of a role, best first."""
@@ -337,4 +429,4 @@ def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Lands
     close = difflib.get_close_matches(str(source), known, n=3)
     more = f" and {len(known) - 10} more: `autorl landscape list`" if len(known) > 10 else ""
     hint = f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(known[:10]) or 'none'}{more}"
-    raise InputError(f"no landscape {str(source)!r} and no such folder{hint}", key="landscape")
+    raise InputError(f"no landscape {shown(str(source))} and no such folder{hint}", key="landscape")

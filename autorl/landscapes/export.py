@@ -1,8 +1,13 @@
-"""Landscapes for other tools: one flat table (CSV, Parquet), or a study in Optuna's storage."""
+"""Landscapes for other tools: one flat table (CSV, Parquet), or a study in Optuna's storage.
+
+References:
+    [OWASP] OWASP Foundation, "CSV Injection", https://owasp.org/www-community/attacks/CSV_Injection.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -11,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autorl.landscapes.schema import as_json
+from autorl.landscapes.schema import as_json, identifier
 from autorl.space import Hyperparameter, canonical_json
 from autorl.statistics import parse_aggregate
 from autorl.types import Config, InputError
@@ -21,9 +26,13 @@ if TYPE_CHECKING:
 
     from autorl.landscapes.dataset import Landscape, SeedSet
 
+_FORMULA = r"^[=+\-@\t\r\n]"  # how a formula begins, in Python and in DuckDB
+
 
 def export_table(landscape: Landscape, file: str | Path) -> int:
     """Write one row for each evaluation, with its run and configuration, to a .csv, .csv.gz or .parquet file.
+
+    In CSV, text that a spreadsheet would take for a formula begins with an apostrophe [OWASP].
 
     Returns:
         The number of rows.
@@ -36,14 +45,25 @@ def export_table(landscape: Landscape, file: str | Path) -> int:
     if not name.endswith((".csv", ".csv.gz", ".parquet")):
         others = "an Optuna study in .db, .sqlite, .sqlite3 or .journal, a DeepCAVE run in a folder without an ending"
         raise InputError(f"expected a table in .csv, .csv.gz or .parquet, {others}", file=str(target))
-    rows = landscape.sql(
-        "SELECT * FROM runs JOIN evals USING (run_id) JOIN configs USING (config_id) ORDER BY run_id, step"
-    )
+    query = "SELECT * FROM runs JOIN evals USING (run_id) JOIN configs USING (config_id) ORDER BY run_id, step"
+    rows = landscape.own_query(query)
     if name.endswith(".parquet"):
         rows.write_parquet(str(target), compression="zstd")
     else:
-        rows.write_csv(str(target), header=True, compression="gzip" if name.endswith(".gz") else None)
-    return landscape.sql("SELECT count(*) FROM evals").fetchall()[0][0]  # type: ignore[no-any-return]
+        cells = ", ".join(_csv_cell(*column) for column in zip(rows.columns, rows.types, strict=True))
+        safe = landscape.own_query(f"SELECT {cells} FROM ({query})")
+        safe.write_csv(str(target), header=True, compression="gzip" if name.endswith(".gz") else None)
+    return landscape.own_query("SELECT count(*) FROM evals").fetchall()[0][0]  # type: ignore[no-any-return]
+
+
+def _csv_cell(name: str, type: object) -> str:
+    """A column as SQL with no text in it, its name neither, that a spreadsheet takes for a formula."""
+    column = identifier(name)
+    header = identifier(f"'{name}" if re.match(_FORMULA, name) else name)
+    if str(type) != "VARCHAR":
+        return f"{column} AS {header}"
+    formula = f"regexp_matches({column}, '{_FORMULA}') AND TRY_CAST({column} AS DOUBLE) IS NULL"
+    return f"CASE WHEN {formula} THEN chr(39) || {column} ELSE {column} END AS {header}"
 
 
 def export_optuna(landscape: Landscape, file: str | Path, seeds: SeedSet = "tuning", by: str = "mean") -> int:

@@ -55,7 +55,7 @@ def export_deepcave(landscape: Landscape, folder: str | Path) -> int:
         }
         for number in ids
     }
-    origins = dict(landscape.sql("SELECT config_id, origin FROM configs").fetchall())
+    origins = dict(landscape.own_query("SELECT config_id, origin FROM configs").fetchall())
     target.mkdir()
     export_space(space).to_json(target / CONFIGSPACE)
     _write(target / META, _meta(landscape, rows))
@@ -71,7 +71,7 @@ def _history(landscape: Landscape) -> list[list[Any]]:
 
     A run that did not end well says so in its last row, and in a row without cost for every step it did not reach.
     """
-    found = landscape.sql(
+    found = landscape.own_query(
         "SELECT run_id, config_id, seed, status, step, value, wall_seconds FROM runs CROSS JOIN "
         "(SELECT DISTINCT step FROM evals JOIN runs USING (run_id) WHERE start_step = 0) "
         "LEFT JOIN measured USING (run_id, step) "

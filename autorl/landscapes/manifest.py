@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autorl.landscapes.schema import SCHEMA_VERSION
+from autorl.plain_text import shortened, shown
 from autorl.types import FrozenMap, InputError
 
 MANIFEST = "manifest.json"
 _PART = r"(?!\.+(/|\Z))[A-Za-z0-9_.:-]+"  # a folder name, not . or ..
 _ID = re.compile(rf"{_PART}(/{_PART}){{2,}}\Z")
+_LONGEST_ID = 1000
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,12 @@ class Manifest:
     def __post_init__(self) -> None:
         check_id(self.id)
         if self.objective.direction not in ("maximize", "minimize"):
-            raise InputError(f"expected maximize or minimize, got {self.objective.direction!r}", key="direction")
+            raise InputError(f"expected maximize or minimize, got {shown(self.objective.direction)}", key="direction")
         if not self.steps or list(self.steps) != sorted(set(self.steps)):
-            raise InputError(f"steps must be ascending and distinct, got {list(self.steps)}", key="steps")
+            raise InputError(f"steps must be ascending and distinct, got {shown(list(self.steps))}", key="steps")
         roles = set(self.seeds) - {"tuning", "test"}
         if roles:
-            raise InputError(f"seed roles are tuning and test, got {sorted(roles)}", key="seeds")
+            raise InputError(f"seed roles are tuning and test, got {shown(sorted(roles))}", key="seeds")
         shared = sorted(set(self.seeds.get("tuning", ())) & set(self.seeds.get("test", ())))
         if shared:
             raise InputError(f"seeds {shared[:5]} are in both tuning and test", key="seeds")
@@ -109,22 +111,33 @@ class Manifest:
         """The inverse of `to_dict`; fields with a default may be absent, as in files of older versions.
 
         Raises:
-            InputError: unknown or missing keys, or a schema version newer than this package reads.
+            InputError: unknown or missing keys, a value of a wrong type, or a schema version newer than this package
+                reads.
         """
+        from autorl.landscapes._manifest_types import check_types  # pydantic, only where a manifest is read
+
         version = values.get("schema_version", SCHEMA_VERSION)
         if not isinstance(version, int) or version > SCHEMA_VERSION:
             raise InputError(
-                f"schema version {version!r} is not one this package reads (up to {SCHEMA_VERSION}); upgrade autorl",
+                f"schema version {shown(version)} is not one this package reads (up to {SCHEMA_VERSION}): "
+                "upgrade autorl",
                 key="schema_version",
             )
         _check_keys(cls, values)
         objective = values.get("objective", {})
-        _check_keys(Objective, objective, "objective.")
+        if isinstance(objective, Mapping):
+            _check_keys(Objective, objective, "objective.")
+        check_types(cls, values)
         converted = {name: _thaw(value) for name, value in values.items() if name != "objective"}
         return cls(**converted, objective=Objective(**objective))
 
     def write(self, folder: Path) -> None:
-        """Write `manifest.json` atomically."""
+        """Write `manifest.json` atomically.
+
+        Raises:
+            InputError: a key has a value that `read` would refuse.
+        """
+        Manifest.from_dict(self.to_dict())
         temporary = folder / f"{MANIFEST}.tmp"
         temporary.write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         os.replace(temporary, folder / MANIFEST)
@@ -139,10 +152,17 @@ class Manifest:
         path = folder / MANIFEST
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
+            json.dumps(values, ensure_ascii=False).encode()  # fails on halves of characters, which nobody can print
         except FileNotFoundError:
             raise InputError(f"not a landscape: no {MANIFEST} in it", file=str(folder)) from None
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
+        except UnicodeError:
+            raise InputError("not text in UTF-8", file=str(path)) from None
         except ValueError as error:
-            raise InputError(f"not JSON: {error}", file=str(path)) from None
+            raise InputError(f"not JSON: {shortened(str(error), 100)}", file=str(path)) from None
+        except RecursionError:
+            raise InputError("nested too deeply", file=str(path)) from None
         if not isinstance(values, dict):
             raise InputError("expected a JSON object", file=str(path))
         try:
@@ -153,8 +173,8 @@ class Manifest:
 
 def check_id(id: str) -> None:
     """Raise `InputError` if a landscape cannot have this id."""
-    if not _ID.match(id):
-        raise InputError(f"a landscape id is namespace/algorithm/environment, got {id!r}", key="id")
+    if len(id) > _LONGEST_ID or not _ID.match(id):
+        raise InputError(f"a landscape id is namespace/algorithm/environment, got {shown(id)}", key="id")
 
 
 def file_sha256(path: Path) -> str:
@@ -169,7 +189,7 @@ def _check_keys(kind: type[Any], values: Mapping[str, Any], prefix: str = "") ->
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean '{close[0]}'?" if close else ""
-            raise InputError(f"unknown key{hint}", key=prefix + name)
+            raise InputError(f"unknown key{hint}", key=prefix + shortened(str(name)))
     for name, each in known.items():
         required = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
         if required and name not in values:

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.landscapes.grid import carry_forward
+from autorl.landscapes.schema import identifier
 from autorl.seeds import FIRST_TEST_SEED
 from autorl.types import Config, InputError, SeedRole, Status
 
@@ -180,7 +181,7 @@ class Replay:
 
     @cached_property
     def _hashes(self) -> dict[str, int]:
-        rows = self.landscape.sql("SELECT config_hash, config_id FROM configs").fetchall()
+        rows = self.landscape.own_query("SELECT config_hash, config_id FROM configs").fetchall()
         places = {int(number): row for row, number in enumerate(self.grid.config_ids)}
         return {text: places[number] for text, number in rows}
 
@@ -284,7 +285,7 @@ def tabulate(landscape: Landscape) -> Table:
         )
     grid = landscape.grid
     shape = grid.values.shape[:2]
-    runs = landscape.sql(
+    runs = landscape.own_query(
         "SELECT run_id, config_id, seed, status, environment_steps, wall_seconds FROM runs WHERE start_step = 0 "
         "ORDER BY environment_steps NULLS FIRST, run_id"  # of two runs of one cell the longer one is kept
     ).fetchnumpy()
@@ -331,8 +332,8 @@ def _ends(
 def _curves(landscape: Landscape, cells: Mapping[int, tuple[int, int]]) -> dict[str, npt.NDArray[np.float32]]:
     """Every metric as stored, the objective with its floor; NaN where nothing is."""
     grid, objective = landscape.grid, landscape.manifest.objective
-    listed = ", ".join(f'"{name}"' for name in landscape.metrics)
-    found = landscape.sql(f"SELECT run_id, step, {listed} FROM evals ORDER BY run_id, step").fetchnumpy()
+    listed = ", ".join(identifier(name) for name in landscape.metrics)
+    found = landscape.own_query(f"SELECT run_id, step, {listed} FROM evals ORDER BY run_id, step").fetchnumpy()
     keep = np.array([run in cells for run in found["run_id"].tolist()], dtype=bool)
     keep &= np.isin(found["step"], grid.steps)
     pairs = np.array([cells[run] for run in found["run_id"][keep].tolist()], dtype=np.int64).reshape(-1, 2)

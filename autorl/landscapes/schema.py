@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from autorl.plain_text import shortened, shown
 from autorl.space import Hyperparameter, Space, canonical_json
 from autorl.types import Config, InputError, Status
 
@@ -116,9 +117,52 @@ def table_columns(name: TableName, frame_columns: Sequence[str], space: Space | 
     return fixed
 
 
+_WHOLE_TYPES = frozenset(f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG", "HUGE"))
+_WHOLE_TYPES |= {"INTEGER", "UINTEGER"}
+_READABLE: Mapping[str, frozenset[str]] = {
+    "INTEGER": _WHOLE_TYPES,
+    "BIGINT": _WHOLE_TYPES,
+    "FLOAT": _WHOLE_TYPES | {"FLOAT", "DOUBLE", "DECIMAL"},
+    "DOUBLE": _WHOLE_TYPES | {"FLOAT", "DOUBLE", "DECIMAL"},
+    "VARCHAR": frozenset({"VARCHAR"}),
+    "BOOLEAN": frozenset({"BOOLEAN"}),
+}
+
+
+def check_columns(
+    name: TableName, types: Mapping[str, str], file: str, columns: Sequence[Column] | None = None
+) -> None:
+    """Raise `InputError` if a table lacks a column that is used, or has one that cannot be read as its type.
+
+    Args:
+        name: of the table.
+        types: DuckDB type by column, as stored.
+        file: for messages.
+        columns: those used; None = the fixed ones, and in `evals` every other one as a metric.
+    """
+    used = [*(TABLES[name] if columns is None else columns)]
+    if columns is None and name == "evals":
+        fixed = {column.name for column in used}
+        used += [Column(metric, METRIC_TYPE, "", nullable=True) for metric in types if metric not in fixed]
+    for column in used:
+        stored = types.get(column.name)
+        if stored is None:
+            raise InputError(f"table '{name}' has no column {shown(column.name)}", file=file)
+        all_null = column.nullable and stored in ("INTEGER", '"NULL"')  # the types of a column without a value
+        if stored.partition("(")[0] not in _READABLE[column.type] and not all_null:
+            message = f"column {shown(column.name)} of table '{name}' is {shortened(stored)}, expected {column.type}"
+            raise InputError(message, file=file)
+
+
+def identifier(name: str) -> str:
+    """A name as SQL takes it, whatever characters it has."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def cast_list(columns: Sequence[Column]) -> str:
     """The columns as a SQL select list that gives each its declared type."""
-    return ", ".join(f'CAST("{column.name}" AS {column.type}) AS "{column.name}"' for column in columns)
+    cells = ((identifier(column.name), column.type) for column in columns)
+    return ", ".join(f"CAST({name} AS {type}) AS {name}" for name, type in cells)
 
 
 def hyperparameter_column(item: Hyperparameter) -> Column:

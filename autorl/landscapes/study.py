@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from autorl.landscapes.manifest import Manifest, Objective
 from autorl.landscapes.schema import TABLES, TableName, Tables, config_rows
 from autorl.landscapes.write import write_landscape
+from autorl.plain_text import shown
 from autorl.space import Space, compile_algorithms, load_space, parse_document
 from autorl.store.provenance import package
 from autorl.store.snapshot import snapshot
@@ -74,8 +75,16 @@ def read_study(folder: Path) -> StudyData:
             raise InputError("holds a study that has recorded nothing yet", file=str(folder))
         with closing(snapshot(folder / DATABASE)) as connection:
             return _read(connection, folder, document)
-    except (sqlite3.Error, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"cannot be read as a study ({error!r})", file=str(folder)) from None
+    except (
+        sqlite3.Error,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise InputError(f"cannot be read as a study ({shown(error)})", file=str(folder)) from None
 
 
 def from_study(

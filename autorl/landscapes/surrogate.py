@@ -114,7 +114,7 @@ class Surrogate:
         self._noise = Noise.of(self._table, self._rows)
         self._cost = Cost(self._units, nanmean(self._table.seconds[self._rows], axis=1))
         self._known: dict[Config, _Prediction] = {}
-        self._penalty = float(landscape.sql("SELECT value FROM penalty").fetchall()[0][0])
+        self._penalty = float(landscape.own_query("SELECT value FROM penalty").fetchall()[0][0])
 
     def run(self, config: Mapping[str, Any], seed: int, role: SeedRole = "tuning") -> RecordedRun:
         """The predicted run of a configuration and a seed; `config_id` and `seed` are those of the run it was drawn by.

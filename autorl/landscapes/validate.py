@@ -87,7 +87,14 @@ def _check(landscape: Landscape) -> tuple[list[Problem], bool]:
         try:
             for message in rule(landscape):
                 problems.append(Problem(name, landscape.manifest.id, message))
-        except (InputError, duckdb.Error) as error:
-            problems.append(Problem(name, landscape.manifest.id, f"cannot be checked: {first_line(error)}"))
+        except (InputError, duckdb.Error, ValueError, TypeError, LookupError, ArithmeticError) as error:
+            problems.append(Problem(name, landscape.manifest.id, f"cannot be checked: {_described(error)}"))
             whole = False
     return problems, whole
+
+
+def _described(error: Exception) -> str:
+    """What a rule ended with; data that is not as the schema says can break a rule in any way."""
+    if isinstance(error, InputError):
+        return str(error)
+    return f"{type(error).__name__}: {first_line(error)}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autorl.plain_text import shown
 from autorl.space import Document, Space
 from autorl.types import Config, InputError
 
@@ -41,13 +42,16 @@ def starting_configurations(
 
 
 def _queried(landscape: Landscape, sql: str) -> list[Any]:
-    answer = landscape.sql(sql)
-    if "config_id" not in answer.columns:
-        raise InputError(f"the query needs a column config_id; it has {', '.join(answer.columns)}", key="sql")
-    ids = [row[answer.columns.index("config_id")] for row in answer.fetchall()]
-    known = [number for number in ids if number is not None]
+    columns, rows = landscape.rows(sql)
+    if "config_id" not in columns:
+        raise InputError(f"the query needs a column config_id; it has {shown(columns, 100)}", key="sql")
+    place = columns.index("config_id")
+    known = [row[place] for row in rows if row[place] is not None]
     if not known:
         raise InputError("the query finds no configuration", key="sql")
+    wrong = next((number for number in known if not isinstance(number, int)), None)
+    if wrong is not None:
+        raise InputError(f"config_id is a whole number, the query has {shown(wrong)}", key="sql")
     return known
 
 

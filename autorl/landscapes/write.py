@@ -13,10 +13,11 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autorl.landscapes._views import CONFIGURATION, first_line, read_own_space
 from autorl.landscapes.croissant import write_croissant
 from autorl.landscapes.manifest import Manifest, file_sha256
 from autorl.landscapes.schema import Column, TableName, Tables, cast_list, table_columns
-from autorl.space import Space, load_space
+from autorl.space import Space
 from autorl.types import FrozenMap, InputError
 
 if TYPE_CHECKING:
@@ -48,9 +49,11 @@ def write_landscape(
         The manifest as written.
 
     Raises:
-        InputError: `folder` exists, or a table has wrong columns.
+        InputError: `folder` exists or is a link, or a table has wrong columns or numbers too large for them.
     """
     target = Path(folder)
+    if target.is_symlink():  # replacing it would put the folder in the place of the link, and leave what it names
+        raise InputError(f"is a link to {target.readlink()}: remove it, or choose another id", file=str(target))
     if target.exists() and not replace:
         raise InputError("the folder exists: choose another id, or replace it (--replace)", file=str(target))
     building = target.with_name(f".{target.name}.building")
@@ -78,7 +81,7 @@ def append(folder: str | Path, tables: Tables) -> Manifest:
     """
     path = Path(folder)
     manifest = Manifest.read(path)
-    space = load_space(path / "space.yaml")
+    space = read_own_space(path)
     connection = _connect()
     for name, key in _SMALL.items():
         old = connection.execute(f"SELECT {key} FROM read_parquet(?)", [str(path / f"{name}.parquet")]).df()[key]
@@ -127,7 +130,9 @@ def _next_number(parts: list[str]) -> int:
 def _connect() -> duckdb.DuckDBPyConnection:
     import duckdb
 
-    return duckdb.connect(config={"threads": 1})  # one thread: the bytes written depend on nothing but the rows
+    return duckdb.connect(
+        config={**CONFIGURATION, "threads": "1"}
+    )  # one thread: the bytes written depend on nothing but the rows
 
 
 def _write_part(evals: pd.DataFrame, folder: Path, number: int) -> str:
@@ -141,16 +146,21 @@ def _write_frame(
     frame: pd.DataFrame, columns: tuple[Column, ...], name: TableName, target: Path, and_rows_of: Path | None = None
 ) -> None:
     """Write the columns of a frame (and the rows of an older file) with their declared types, sorted."""
+    import duckdb
+
     connection = _connect()
     connection.register("frame", frame)
     query = f"SELECT {cast_list(columns)} FROM frame"
     if and_rows_of is not None:
         query += f" UNION ALL BY NAME SELECT * FROM read_parquet('{_quoted(and_rows_of)}')"
     temporary = target.with_suffix(".tmp")
-    connection.execute(
-        f"COPY (SELECT * FROM ({query}) ORDER BY {_SORTED_BY[name]}) TO '{_quoted(temporary)}' "
-        "(FORMAT parquet, COMPRESSION zstd)"
-    )
+    try:
+        connection.execute(
+            f"COPY (SELECT * FROM ({query}) ORDER BY {_SORTED_BY[name]}) TO '{_quoted(temporary)}' "
+            "(FORMAT parquet, COMPRESSION zstd)"
+        )
+    except duckdb.ConversionException as error:
+        raise InputError(f"table '{name}': {first_line(error)}") from None
     os.replace(temporary, target)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from autorl.optimizers.model_share import share_dict, share_text
+from autorl.plain_text import printable
 from autorl.report.reading import plain
 from autorl.statistics.bootstrap import Interval
 from autorl.study import Entry, Estimate, Result
@@ -90,7 +91,7 @@ def interval_text(interval: Interval | None) -> str:
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "  ") -> str:
     """A plain table: columns as wide as their widest cell, two spaces apart."""
-    table = [list(header), *([str(cell) for cell in row] for row in rows)]
+    table = [[printable(str(cell), keep_lines=False) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[index]) for row in table) for index in range(len(header))]
     padded = (("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))) for row in table)
     return "\n".join((indent + line).rstrip() for line in padded)

@@ -127,9 +127,10 @@ def policies(landscape: Landscape, seeds: str = "test") -> pd.DataFrame:
     if not wanted:
         raise InputError(f"has no {seeds!r} seeds", file=str(landscape.path))
     means = ", ".join(f"avg({name}) AS {name}" for name in _MEASURED)
-    table: pd.DataFrame = landscape.sql(
-        f"SELECT config_id, step, {means} FROM evals JOIN runs USING (run_id) WHERE seed_role = '{seeds}' "
-        f"GROUP BY config_id, step HAVING count(gold) = {wanted} ORDER BY config_id, step"
+    table: pd.DataFrame = landscape.own_query(
+        f"SELECT config_id, step, {means} FROM evals JOIN runs USING (run_id) WHERE seed_role = ? "
+        "GROUP BY config_id, step HAVING count(gold) = ? ORDER BY config_id, step",
+        [seeds, wanted],
     ).df()
     return table
 

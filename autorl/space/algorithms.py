@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from autorl.plain_text import shown
 from autorl.space.canonical import plain
 from autorl.space.expressions import rename
 from autorl.space.hyperparameter import Hyperparameter
@@ -32,7 +33,9 @@ def compile_algorithms(spaces: Mapping[str, Space]) -> Space:
     }
     for algorithm, space in spaces.items():
         if "." in algorithm:
-            raise InputError(f"the name of an algorithm has no dot, got {algorithm!r}", key=f"algorithms.{algorithm}")
+            raise InputError(
+                f"the name of an algorithm has no dot, got {shown(algorithm)}", key=f"algorithms.{algorithm}"
+            )
         _add(definition, algorithm, space)
     return Space.from_dict(definition)
 
@@ -50,7 +53,7 @@ def _add(definition: dict[str, Any], algorithm: str, space: Space) -> None:
     definition["constraints"] += [rename(text, prefixed) for text in own.get("constraints", [])]
     for name, value in own.get("constants", {}).items():
         if definition["constants"].setdefault(name, value) != value:
-            raise InputError(f"the algorithms give {name!r} different values", key=f"algorithms.{algorithm}")
+            raise InputError(f"the algorithms give {shown(name)} different values", key=f"algorithms.{algorithm}")
 
 
 def split_algorithm(config: Mapping[str, Any]) -> tuple[str, Config]:

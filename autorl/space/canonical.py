@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from autorl.plain_text import shown
 from autorl.types import InputError, freeze
 
 
@@ -54,7 +55,7 @@ def canonical_json(value: Any) -> str:
     try:
         return json.dumps(jsonable(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise InputError(f"not a JSON value: {value!r} ({error})") from None
+        raise InputError(f"not a JSON value: {shown(value)} ({error})") from None
 
 
 def sha256(value: Any) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
+from autorl.plain_text import shown
 from autorl.space.expressions import Syntax, Values, literal, nearest, parse
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import InputError
@@ -112,7 +113,7 @@ def _condition(syntax: Syntax, node: ast.AST, hyperparameters: Mapping[str, Hype
         return Junction(kind, tuple(_condition(syntax, part, hyperparameters) for part in node.values))
     if not isinstance(node, ast.Compare):
         allowed = "a condition compares a parent with a value, such as `optimizer in [adam, sgd]`; join with and, or"
-        raise InputError(f"{allowed}; got {syntax.text!r}")
+        raise InputError(f"{allowed}; got {shown(syntax.text)}")
     sides = [node.left, *node.comparators]
     parts = tuple(
         _comparison(syntax, (left, compare, right), hyperparameters)
@@ -127,18 +128,18 @@ def _comparison(
     left, compare, right = triple
     sign = _OPERATORS.get(type(compare))
     if sign is None:
-        raise InputError(f"only ==, !=, <, <=, >, >= and in can be used in a condition, got {syntax.text!r}")
+        raise InputError(f"only ==, !=, <, <=, >, >= and in can be used in a condition, got {shown(syntax.text)}")
     if syntax.word(left) not in hyperparameters and syntax.word(right) in hyperparameters and sign != "in":
         left, right, sign = right, left, _FLIPPED[sign]
     word = syntax.word(left)
     if word is None:
-        raise InputError(f"expected the name of a hyperparameter on one side of {sign} in {syntax.text!r}")
+        raise InputError(f"expected the name of a hyperparameter on one side of {sign} in {shown(syntax.text)}")
     if word not in hyperparameters:
-        raise InputError(f"unknown name {word!r} in {syntax.text!r}{nearest(word, hyperparameters)}")
+        raise InputError(f"unknown name {shown(word)} in {shown(syntax.text)}{nearest(word, hyperparameters)}")
     parent = hyperparameters[word]
     value = literal(syntax, right, hyperparameters)
     if sign == "in" and not (isinstance(value, tuple) and value):
-        raise InputError(f"`in` needs a list such as [1, 2] in {syntax.text!r}")
+        raise InputError(f"`in` needs a list such as [1, 2] in {shown(syntax.text)}")
     values = value if sign == "in" else (value,)
     return Comparison(parent, sign, tuple(_checked(parent, sign, item, syntax) for item in values))
 
@@ -146,12 +147,12 @@ def _comparison(
 def _checked(parent: Hyperparameter, sign: Operator, value: Any, syntax: Syntax) -> Any:
     ordered = sign in _ORDER
     if ordered and parent.type in ("categorical", "constant"):
-        raise InputError(f"{parent.name!r} has no order: only ==, != and in can be used in {syntax.text!r}")
+        raise InputError(f"{parent.name!r} has no order: only ==, != and in can be used in {shown(syntax.text)}")
     if ordered and parent.numeric and isinstance(value, int | float) and not isinstance(value, bool):
         return value
     problem = parent.problem(value)
     if problem:
-        raise InputError(f"{parent.name}: {problem}, in {syntax.text!r}")
+        raise InputError(f"{parent.name}: {problem}, in {shown(syntax.text)}")
     return parent.canonical(value)
 
 
@@ -184,7 +185,7 @@ def check_satisfiable(names: tuple[str, ...], conditions: Mapping[str, Condition
     for name in names:
         if name in conditions and not _can_be_active(name, names, conditions):
             raise InputError(
-                f"{name!r} can never be active: its condition contradicts itself or its parents' conditions",
+                f"{shown(name)} can never be active: its condition contradicts itself or its parents' conditions",
                 key=f"conditions.{name}",
             )
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from autorl.plain_text import shown
 from autorl.space.expressions import Syntax, Values, literal, nearest, parse
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import InputError
@@ -87,7 +88,7 @@ class Constraint:
             return True
 
     def describe(self) -> str:
-        return f"constraint {self.text!r}"
+        return f"constraint {shown(self.text)}"
 
 
 class Compiler:
@@ -116,10 +117,10 @@ class Compiler:
         syntax = parse(text, self.hyperparameters)
         term = self._term(syntax, syntax.tree)
         if term.kind != "truth":
-            raise InputError(f"a constraint is a comparison such as `x <= 2 * y`, got {text!r}")
+            raise InputError(f"a constraint is a comparison such as `x <= 2 * y`, got {shown(text)}")
         names = frozenset(word for word in syntax.words if word in self.hyperparameters)
         if not names:
-            raise InputError(f"the constraint {text!r} names no hyperparameter")
+            raise InputError(f"the constraint {shown(text)} names no hyperparameter")
         others = frozenset(word for word in syntax.words if word in self.constants or word in self.deferred) - names
         return Constraint(syntax.text, names, others, others - set(self.constants), term.evaluate)
 
@@ -142,14 +143,14 @@ class Compiler:
         word = syntax.word(node)
         if word is not None:
             return self._name(syntax, word)
-        raise InputError(f"{ast.unparse(node)!r} is not allowed in the constraint {syntax.text!r}")
+        raise InputError(f"{shown(ast.unparse(node))} is not allowed in the constraint {shown(syntax.text)}")
 
     def _name(self, syntax: Syntax, word: str) -> Term:
         hyperparameter = self.hyperparameters.get(word)
         if hyperparameter is not None:
             if not _is_number(hyperparameter):
                 raise InputError(
-                    f"{word!r} is not a number: in {syntax.text!r} it can only be compared with its choices"
+                    f"{shown(word)} is not a number: in {shown(syntax.text)} it can only be compared with its choices"
                 )
             return Term("number", operator.itemgetter(word))
         if word in self.constants:
@@ -157,7 +158,7 @@ class Compiler:
             return Term("number", lambda values: number)
         if word in self.deferred:
             return Term("number", operator.itemgetter(word))
-        raise InputError(f"unknown name {word!r} in {syntax.text!r}{nearest(word, self._known)}")
+        raise InputError(f"unknown name {shown(word)} in {shown(syntax.text)}{nearest(word, self._known)}")
 
     @property
     def _known(self) -> list[str]:
@@ -167,7 +168,7 @@ class Compiler:
         term = self._term(syntax, node)
         if term.kind != kind:
             wanted = "a comparison" if kind == "truth" else "a number"
-            raise InputError(f"expected {wanted} on each side of an operator in {syntax.text!r}")
+            raise InputError(f"expected {wanted} on each side of an operator in {shown(syntax.text)}")
         return term.evaluate
 
     def _all_or_any(self, syntax: Syntax, node: ast.BoolOp) -> Term:
@@ -193,7 +194,7 @@ class Compiler:
         if isinstance(compare, ast.In | ast.NotIn):
             return self._membership(syntax, left, right, negate=isinstance(compare, ast.NotIn))
         if type(compare) not in _ORDER:
-            raise InputError(f"`is` is not allowed in {syntax.text!r}: use == or !=")
+            raise InputError(f"`is` is not allowed in {shown(syntax.text)}: use == or !=")
         if chosen is None and other is not None:
             chosen, left, right, compare = other, right, left, _FLIPPED[type(compare)]
         if chosen is None:
@@ -212,11 +213,11 @@ class Compiler:
         try:
             return chosen.index(value)
         except InputError as error:
-            raise InputError(f"{error.message} of {chosen.name!r}, in {syntax.text!r}") from None
+            raise InputError(f"{error.message} of {chosen.name!r}, in {shown(syntax.text)}") from None
 
     def _membership(self, syntax: Syntax, left: ast.AST, right: ast.AST, negate: bool) -> Callable[[Values], bool]:
         if not isinstance(right, ast.List | ast.Tuple):
-            raise InputError(f"`in` needs a list such as [1, 2] in {syntax.text!r}")
+            raise InputError(f"`in` needs a list such as [1, 2] in {shown(syntax.text)}")
         chosen = self._choice(syntax, left)
         if chosen is None:
             number = self._of_kind("number", syntax, left)
@@ -230,7 +231,7 @@ class Compiler:
 
 def _choice_test(chosen: Hyperparameter, compare: ast.cmpop, position: int, syntax: Syntax) -> Callable[[Values], bool]:
     if chosen.type != "ordinal" and not isinstance(compare, ast.Eq | ast.NotEq):
-        raise InputError(f"{chosen.name!r} has no order: in {syntax.text!r} only ==, != and in can be used")
+        raise InputError(f"{chosen.name!r} has no order: in {shown(syntax.text)} only ==, != and in can be used")
     function, name = _ORDER[type(compare)], chosen.name
     return lambda values: function(chosen.index(values[name]), position)
 

@@ -14,8 +14,10 @@ from typing import Any
 
 import yaml
 
+from autorl.plain_text import shortened, shown
 from autorl.types import InputError
 
+_KEY = 100  # characters of a key in a message
 _BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
 _INT = re.compile(r"^[-+]?(?:[0-9][0-9_]*|0x[0-9a-fA-F_]+)$")
 _FLOAT = re.compile(
@@ -40,7 +42,7 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, Hashable):
                 raise InputError("a key cannot be a list or a mapping", line=line)
             if key in seen:
-                raise InputError(f"the key {key!r} is given twice, first in line {seen[key]}", line=line)
+                raise InputError(f"the key {shown(key)} is given twice, first in line {seen[key]}", line=line)
             seen[key] = line
         return super().construct_mapping(node, deep)
 
@@ -93,7 +95,7 @@ class Document:
 
     def error(self, message: str, key: str | None = None) -> InputError:
         """An `InputError` that says where."""
-        return InputError(message, file=self.file, key=key or None, line=self.line(key))
+        return InputError(message, file=self.file, key=shortened(key, _KEY) if key else None, line=self.line(key))
 
     def located(self, error: InputError, prefix: str = "") -> InputError:
         """`error` with the file and line of its key; `prefix` is where the checked part stands in this document."""
@@ -144,9 +146,11 @@ def parse_document(text: str, file: str | None = None) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = None if mark is None else mark.line + 1
-        raise InputError(f"not valid YAML: {error.problem or error.context}", file=file, line=line) from None
+        raise InputError(
+            f"not valid YAML: {shortened(str(error.problem or error.context))}", file=file, line=line
+        ) from None
     except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"not valid YAML: {str(error).splitlines()[0]}", file=file) from None
+        raise InputError(f"not valid YAML: {shortened(str(error).splitlines()[0])}", file=file) from None
     except RecursionError:
         raise InputError("nested too deeply", file=file) from None
     return Document(data, lines, file)
@@ -175,4 +179,4 @@ def unknown_key(key: object, known: Collection[str]) -> str:
     """The message for a key nobody knows: the nearest known one, and all of them."""
     close = get_close_matches(str(key), sorted(known), n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"unknown key {str(key)!r}; {hint}known keys: {', '.join(sorted(known))}"
+    return f"unknown key {shown(str(key))}; {hint}known keys: {', '.join(sorted(known))}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
+from autorl.plain_text import shown
 from autorl.types import InputError
 
 Values: TypeAlias = Mapping[str, Any]
@@ -47,7 +48,7 @@ def parse(text: Any, names: Collection[str]) -> Syntax:
         InputError: it is not a string or not an expression.
     """
     if not isinstance(text, str) or not text.strip():
-        raise InputError(f"expected an expression such as `x <= 2 * y`, got {text!r}")
+        raise InputError(f"expected an expression such as `x <= 2 * y`, got {shown(text)}")
     words: list[str] = []
 
     def mark(match: re.Match[str]) -> str:
@@ -60,7 +61,7 @@ def parse(text: Any, names: Collection[str]) -> Syntax:
     try:
         tree = ast.parse(_tokens(names).sub(mark, text).strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError):
-        raise InputError(f"cannot read the expression {text!r}") from None
+        raise InputError(f"cannot read the expression {shown(text)}") from None
     return Syntax(text, tree.body, tuple(words))
 
 
@@ -93,7 +94,7 @@ def literal(syntax: Syntax, node: ast.AST, known: Collection[str]) -> Any:
     word = syntax.word(node)
     if word is not None:
         if word in known:
-            raise InputError(f"expected a value in {syntax.text!r}, got the hyperparameter {word!r}")
+            raise InputError(f"expected a value in {shown(syntax.text)}, got the hyperparameter {shown(word)}")
         return _WORDS.get(word, word)
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
         return node.value
@@ -103,4 +104,4 @@ def literal(syntax: Syntax, node: ast.AST, known: Collection[str]) -> Any:
             return -value
     if isinstance(node, ast.List | ast.Tuple):
         return tuple(literal(syntax, item, known) for item in node.elts)
-    raise InputError(f"expected a value such as 3, adam or [1, 2] in {syntax.text!r}")
+    raise InputError(f"expected a value such as 3, adam or [1, 2] in {shown(syntax.text)}")

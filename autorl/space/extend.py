@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from autorl.plain_text import shown
 from autorl.types import InputError
 
 EXTENDS = "extends"
@@ -31,10 +32,10 @@ def extended(definition: Mapping[str, Any], read_base: Callable[[Any], Any]) -> 
     for part in (definition, base):
         for key in ("hyperparameters", "conditions", "constants"):
             if not isinstance(part.get(key) or {}, Mapping):
-                raise InputError(f"expected a mapping, got {part[key]!r}", key=key)
+                raise InputError(f"expected a mapping, got {shown(part[key])}", key=key)
         for key in _LISTS:
             if not isinstance(part.get(key) or [], list | tuple):
-                raise InputError(f"expected a list, got {part[key]!r}", key=key)
+                raise InputError(f"expected a list, got {shown(part[key])}", key=key)
     entries, conditions = dict(base.get("hyperparameters") or {}), dict(base.get("conditions") or {})
     for name, entry in (definition.get("hyperparameters") or {}).items():
         if name not in entries and (entry is None or not _is_new(entry)):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autorl.plain_text import shown
 from autorl.space.canonical import canonical_json
 from autorl.space.conditions import Comparison
 from autorl.space.expressions import Values, nearest
@@ -43,11 +44,11 @@ def read_forbidden(clause: Any, hyperparameters: Mapping[str, Hyperparameter]) -
         InputError: not a mapping, an unknown name, a value outside the domain.
     """
     if not isinstance(clause, Mapping) or not clause:
-        raise InputError(f"expected a mapping such as {{batch_size: 128, n_epochs: [19, 20]}}, got {clause!r}")
+        raise InputError(f"expected a mapping such as {{batch_size: 128, n_epochs: [19, 20]}}, got {shown(clause)}")
     parts: list[Comparison] = []
     for name, values in clause.items():
         if name not in hyperparameters:
-            raise InputError(f"unknown hyperparameter {name!r}{nearest(str(name), hyperparameters)}")
+            raise InputError(f"unknown hyperparameter {shown(name)}{nearest(str(name), hyperparameters)}")
         parent = hyperparameters[name]
         several = isinstance(values, list | tuple) and not parent.accepts(values)
         listed = list(values) if several else [values]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
 
+from autorl.plain_text import shown
 from autorl.space.canonical import canonical_json, plain, spelled
 from autorl.types import InputError
 
@@ -57,7 +58,7 @@ class Hyperparameter:
     def __post_init__(self) -> None:
         check_name(self.name)
         if self.type not in KINDS:
-            raise self._wrong("type", f"expected one of {', '.join(KINDS)}, got {self.type!r}")
+            raise self._wrong("type", f"expected one of {', '.join(KINDS)}, got {shown(self.type)}")
         if self.numeric:
             self._check_bounds()
         elif not self.choices:
@@ -266,7 +267,7 @@ class Hyperparameter:
     def _check_bounds(self) -> None:
         lower, upper = self.bounds
         if self.scale not in SCALES:
-            raise self._wrong("scale", f"expected one of {', '.join(SCALES)}, got {self.scale!r}")
+            raise self._wrong("scale", f"expected one of {', '.join(SCALES)}, got {shown(self.scale)}")
         if not lower < upper:
             raise self._wrong("upper", f"upper must be greater than lower, got lower {lower} and upper {upper}")
         if self.type == "int" and max(abs(lower), abs(upper)) > _LARGEST_INT:
@@ -287,10 +288,10 @@ class Hyperparameter:
 def check_name(name: Any) -> None:
     """Raise `InputError` unless `name` can name a hyperparameter."""
     if not isinstance(name, str):
-        raise InputError(f"the name of a hyperparameter is a string, got {name!r}", key=f"hyperparameters.{name}")
+        raise InputError(f"the name of a hyperparameter is a string, got {shown(name)}", key=f"hyperparameters.{name}")
     if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
         allowed = "letters, digits and _ - / . are allowed, beginning with a letter or _"
-        raise InputError(f"{name!r} cannot name a hyperparameter: {allowed}", key=f"hyperparameters.{name}")
+        raise InputError(f"{shown(name)} cannot name a hyperparameter: {allowed}", key=f"hyperparameters.{name}")
 
 
 def _number(name: str, field: str, kind: Kind, value: Any) -> float:

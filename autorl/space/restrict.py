@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from autorl.plain_text import shown
 from autorl.space.algorithms import ALGORITHM
 from autorl.space.conditions import Comparison, Condition, Junction, parents
 from autorl.space.space import Space
@@ -28,7 +29,7 @@ def splitting(space: Space, name: str | None = None) -> str | None:
     ]
     if name is not None and name not in able:
         what = "an unconditional categorical hyperparameter that no constraint names"
-        raise InputError(f"expected {what} ({', '.join(able) or 'there is none'}), got {name!r}")
+        raise InputError(f"expected {what} ({', '.join(able) or 'there is none'}), got {shown(name)}")
     if name is not None or ALGORITHM in able:
         return name or ALGORITHM
     depended = frozenset[str]().union(*map(parents, space.conditions.values()))
@@ -57,7 +58,7 @@ def restrict(space: Space, name: str, value: Any) -> Space:
         if not isinstance(left, bool):
             conditions[key] = _text(left)
     if not kept:
-        raise InputError(f"nothing is left to search where {name} is {value!r}", key=name)
+        raise InputError(f"nothing is left to search where {name} is {shown(value)}", key=name)
     for key, default in _default(space, name, value).items():
         if key != name and kept[key]["type"] != "constant":
             kept[key]["default"] = default
@@ -81,7 +82,7 @@ def _default(space: Space, name: str, value: Any) -> Config:
     defaults = {key: item.default for key, item in space.hyperparameters.items()}
     config = space.repair({**defaults, name: value}, np.random.default_rng(0), keep=(name,))
     if config[name] != value:
-        raise InputError(f"{value!r} is forbidden altogether", key=name)
+        raise InputError(f"{shown(value)} is forbidden altogether", key=name)
     return config
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from autorl.plain_text import shown
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import InputError
 
@@ -31,7 +32,9 @@ def expand(hyperparameter: Hyperparameter, shapes: Sequence[Any]) -> tuple[list[
     """
     name, key = hyperparameter.name, f"hyperparameters.{hyperparameter.name}.schedule"
     if hyperparameter.type != "float":
-        raise InputError(f"only float hyperparameters can have a schedule, {name!r} is {hyperparameter.type}", key=key)
+        raise InputError(
+            f"only float hyperparameters can have a schedule, {shown(name)} is {hyperparameter.type}", key=key
+        )
     unknown = [shape for shape in shapes if shape not in SHAPES]
     if unknown or not shapes or len(set(shapes)) < len(shapes):
         raise InputError(f"expected distinct shapes among {', '.join(SHAPES)}, got {list(shapes)}", key=key)
@@ -56,7 +59,7 @@ def schedule_function(config: Mapping[str, Any], name: str) -> Callable[[float],
     start = config[name]
     shape = config.get(f"{name}.shape", "constant")
     if shape not in SHAPES:
-        raise InputError(f"expected one of {', '.join(SHAPES)}, got {shape!r}", key=f"{name}.shape")
+        raise InputError(f"expected one of {', '.join(SHAPES)}, got {shown(shape)}", key=f"{name}.shape")
     if shape == "constant":
         return lambda progress: float(start)
     if f"{name}.end" not in config:

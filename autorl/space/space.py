@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autorl.plain_text import shown
 from autorl.space import moves
 from autorl.space.canonical import canonical_json, jsonable, sha256
 from autorl.space.conditions import Condition, check_satisfiable, order, read_condition
@@ -345,7 +346,7 @@ class Space:
         return (", ".join(sorted(broken[0].names)), f"breaks the {broken[0].describe()}") if broken else None
 
     def _inactive(self, name: str) -> str:
-        return f"{name!r} is inactive here: it needs {self._condition_texts[name]}"
+        return f"{shown(name)} is inactive here: it needs {self._condition_texts[name]}"
 
     def _require_known(self, names: Mapping[str, Any]) -> None:
         for name in names:
@@ -356,7 +357,7 @@ class Space:
         if self._missing:
             users = [rule.text for rule in self.constraints if rule.missing]
             raise InputError(
-                f"the constraint {users[0]!r} uses {self._missing[0]!r}, which is not a hyperparameter: "
+                f"the constraint {shown(users[0])} uses {shown(self._missing[0])}, which is not a hyperparameter: "
                 f"give it a value under `constants`",
                 key="constraints",
             )
@@ -395,7 +396,7 @@ def _read_conditions(texts: Mapping[str, str], given: Mapping[str, Hyperparamete
     for child, text in texts.items():
         key = f"conditions.{child}"
         if child not in given:
-            raise InputError(f"unknown hyperparameter {child!r}{nearest(str(child), given)}", key=key)
+            raise InputError(f"unknown hyperparameter {shown(child)}{nearest(str(child), given)}", key=key)
         conditions[child] = _keyed(key, read_condition, text, given)
     return conditions
 
@@ -405,9 +406,9 @@ def _read_constants(constants: Mapping[str, Any], given: Mapping[str, Hyperparam
         key = f"constants.{name}"
         _keyed(key, check_name, name)
         if name in given:
-            raise InputError(f"{name!r} is a hyperparameter already", key=key)
+            raise InputError(f"{shown(name)} is a hyperparameter already", key=key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-            raise InputError(f"expected a finite number, got {value!r}", key=key)
+            raise InputError(f"expected a finite number, got {shown(value)}", key=key)
     return dict(constants)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from autorl.plain_text import shortened, shown
 from autorl.space.document import Dumper, read_document, unknown_key
 from autorl.space.extend import EXTENDS, extended
 from autorl.space.hyperparameter import KINDS, Hyperparameter, check_name
@@ -51,10 +52,11 @@ def load_space(
         file = find_space(source, folder)
         document = read_document(file)
         try:
+            _require_a_space(document.data)
             return read_space(_whole(document.data, file.parent, (file.resolve(),)), constants)
         except InputError as error:
             raise document.located(error) from None
-    raise InputError(f"expected the name or file of a search space or a mapping, got {source!r}")
+    raise InputError(f"expected the name or file of a search space or a mapping, got {shown(source)}")
 
 
 def _whole(definition: Any, folder: str | Path | None, above: tuple[Path, ...] = ()) -> Any:
@@ -64,15 +66,18 @@ def _whole(definition: Any, folder: str | Path | None, above: tuple[Path, ...] =
 
     def read_base(name: Any) -> Any:
         if not isinstance(name, str):
-            raise InputError(f"expected the name or file of a search space, got {name!r}", key=EXTENDS)
+            raise InputError(f"expected the name or file of a search space, got {shown(name)}", key=EXTENDS)
         try:
             file = find_space(name, folder)
         except InputError as error:
-            raise InputError(f"{name}: {error.message}", key=EXTENDS) from None
+            raise InputError(f"{shortened(name)}: {error.message}", key=EXTENDS) from None
         if file.resolve() in above:
             raise InputError(f"{name} extends itself", key=EXTENDS)
         document = read_document(file)
-        _require_mapping(document.data, EXTENDS)
+        try:
+            _require_a_space(document.data)
+        except InputError as error:
+            raise InputError(f"{shortened(name)}: {error.message}", key=EXTENDS) from None
         return _whole(document.data, file.parent, (*above, file.resolve()))
 
     return extended(definition, read_base)
@@ -107,7 +112,7 @@ def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
     close = get_close_matches(str(source), found, n=3)
     known = f"; shipped: {', '.join(found)}" if found else ""
     hint = f"; did you mean {' or '.join(close)}?" if close else known
-    raise InputError(f"no search space of this name and no such file{hint}", file=str(source))
+    raise InputError(f"no search space of this name and no such file{hint}", file=shortened(str(source), 200))
 
 
 def read_space(definition: Any, constants: Mapping[str, float] | None = None) -> Space:
@@ -160,7 +165,7 @@ def read_hyperparameter(name: Any, entry: Any) -> tuple[list[Hyperparameter], di
     _require_mapping(entry, path)
     kind = entry.get("type") or _inferred(entry, path)
     if kind not in KINDS:
-        raise InputError(f"expected one of {', '.join(KINDS)}, got {kind!r}", key=f"{path}.type")
+        raise InputError(f"expected one of {', '.join(KINDS)}, got {shown(kind)}", key=f"{path}.type")
     for key in entry:
         if key not in _KEYS[kind]:
             raise InputError(f"a hyperparameter of type {kind}: {unknown_key(key, _KEYS[kind])}", key=f"{path}.{key}")
@@ -168,11 +173,11 @@ def read_hyperparameter(name: Any, entry: Any) -> tuple[list[Hyperparameter], di
         return [Hyperparameter.constant(name, _required(entry, "value", path))], {}
     options = {key: entry[key] for key in ("default", "changeable") if key in entry}
     if not isinstance(options.get("changeable", False), bool):
-        raise InputError(f"expected true or false, got {options['changeable']!r}", key=f"{path}.changeable")
+        raise InputError(f"expected true or false, got {shown(options['changeable'])}", key=f"{path}.changeable")
     if kind in ("categorical", "ordinal"):
         choices = _required(entry, "choices", path)
         if not isinstance(choices, list | tuple):
-            raise InputError(f"expected a list, got {choices!r}", key=f"{path}.choices")
+            raise InputError(f"expected a list, got {shown(choices)}", key=f"{path}.choices")
         build = Hyperparameter.categorical if kind == "categorical" else Hyperparameter.ordinal
         return [build(name, choices, **options)], {}
     bounds = _required(entry, "lower", path), _required(entry, "upper", path)
@@ -209,7 +214,7 @@ def _inferred(entry: Mapping[str, Any], path: str) -> str:
 
 def _required(entry: Mapping[str, Any], key: str, path: str) -> Any:
     if key not in entry:
-        raise InputError(f"{key!r} is missing", key=f"{path}.{key}")
+        raise InputError(f"{shown(key)} is missing", key=f"{path}.{key}")
     return entry[key]
 
 
@@ -218,13 +223,24 @@ def _optional(definition: Mapping[str, Any], key: str, kind: type) -> Any:
     if value is None:
         return {} if kind is Mapping else []
     if not isinstance(value, (list, tuple) if kind is list else kind):
-        raise InputError(f"expected a {'list' if kind is list else 'mapping'}, got {value!r}", key=key)
+        raise InputError(f"expected a {'list' if kind is list else 'mapping'}, got {shown(value)}", key=key)
     return value
 
 
 def _require_mapping(value: Any, key: str | None) -> None:
     if not isinstance(value, Mapping):
-        raise InputError(f"expected a mapping, got {value!r}", key=key)
+        raise InputError(f"expected a mapping, got {shown(value)}", key=key)
+
+
+def _require_a_space(content: Any) -> None:
+    """Raise `InputError` for the content of a file that is no space; it may be any file, so nothing of it is shown."""
+    if content is None:
+        raise InputError("the search space is empty: expected `hyperparameters:` and at least one of them")
+    if not isinstance(content, Mapping):
+        kind = "a list" if isinstance(content, list) else "text" if isinstance(content, str) else "a single value"
+        raise InputError(f"not a search space: expected a mapping with `hyperparameters:`, this is {kind}")
+    if not _looks_complete(content):
+        raise InputError(f"not a search space: it has none of the keys {', '.join(_TOP)}")
 
 
 def _looks_complete(source: Mapping[str, Any]) -> bool:

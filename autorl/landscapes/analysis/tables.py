@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.landscapes.dataset import Landscape, SeedSet
-from autorl.landscapes.schema import config_of_row
 from autorl.space import unknown_key
 from autorl.statistics import min_max
 from autorl.types import Config, InputError
@@ -156,17 +155,12 @@ def task_table(
 
 
 def configurations(data: Landscape, config_ids: npt.ArrayLike) -> list[Config]:
-    """The configurations of ids, in their order, by one query.
+    """The configurations of ids, in their order.
 
     Raises:
-        InputError: an id is not in the data set.
+        InputError: an id is not in the data set, or a configuration not in its space.
     """
-    rows = {int(row["config_id"]): row for row in data.sql("SELECT * FROM configs").df().to_dict("records")}
-    wanted = [int(each) for each in np.atleast_1d(np.asarray(config_ids))]
-    missing = [each for each in wanted if each not in rows]
-    if missing:
-        raise InputError(f"no configurations {missing[:5]} in {data.manifest.id}", key="config_id")
-    return [config_of_row(data.space, rows[each]) for each in wanted]
+    return [data.config(int(each)) for each in np.atleast_1d(np.asarray(config_ids))]
 
 
 def unit_scores(scores: npt.ArrayLike) -> Array:
@@ -210,7 +204,7 @@ def _check_ids(landscapes: Sequence[Landscape], shared: Integers) -> None:
     """That an id stands for one configuration. Most of them: imported values may differ by round-off."""
     hashes: dict[str, tuple[str, dict[int, str]]] = {}
     for data in landscapes:
-        mine = dict(data.sql("SELECT config_id, config_hash FROM configs").fetchall())
+        mine = dict(data.own_query("SELECT config_id, config_hash FROM configs").fetchall())
         name, first = hashes.setdefault(data.space.hash, (data.manifest.id, mine))
         if sum(first[each] != mine[each] for each in shared.tolist()) > len(shared) / 2:
             raise InputError(

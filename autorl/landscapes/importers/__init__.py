@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from autorl.plain_text import shortened
 from autorl.types import InputError
 
 if TYPE_CHECKING:
@@ -56,7 +58,16 @@ def import_any(source: str | Path, target: str | Path, *, format: str | None = N
     if format is not None and format not in importers:
         raise InputError(f"unknown format {format!r}; allowed: {', '.join(importers)}", key="--format")
     chosen = [format] if format is not None else _recognised(path, importers, tabular=bool(settings.map))
-    return [manifest for name in chosen for manifest in importers[name].import_source(path, settings)]
+    return [manifest for name in chosen for manifest in _imported(name, importers[name], path, settings)]
+
+
+def _imported(name: str, importer: Importer, path: Path, options: Options) -> list[Manifest]:
+    """What an importer wrote. Its files are others': whatever they break says that they are not of the format."""
+    try:
+        return importer.import_source(path, options)
+    except (EOFError, zlib.error, RecursionError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        problem = f"{type(error).__name__}: {shortened(str(error), 100)}"
+        raise InputError(f"is not as the format {name} says ({problem})", file=str(path)) from error
 
 
 def _recognised(path: Path, importers: Mapping[str, Importer], *, tabular: bool) -> list[str]:

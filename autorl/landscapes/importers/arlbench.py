@@ -187,12 +187,13 @@ def _tables_of(folder: Path) -> list[Path]:
 
 def _header(path: Path) -> list[str]:
     import gzip
+    import zlib
 
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rt", encoding="utf-8") as stream:
             return str(stream.readline()).strip().split(",")
-    except (OSError, ValueError):
+    except (OSError, EOFError, zlib.error, ValueError):
         return []  # whatever it is, it is not a table; whoever reads it says so
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NO_LICENCE = "none stated: all rights reserved"
+_STEP_LIMIT = 2**53  # larger floats are not exact
 TEXTS = ("description", "licence", "citation", "url", "creator")
 
 
@@ -218,6 +219,8 @@ def whole_step(value: float, unit: float, file: Path, row: str) -> int:
     if not math.isfinite(steps) or abs(steps - round(steps)) > 1e-6 * max(1.0, abs(steps)):
         message = f"the budget {value} is not a whole number of steps; --unit N says how many steps 1 stands for"
         raise InputError(message, file=str(file), key=row)
+    if abs(steps) >= _STEP_LIMIT:
+        raise InputError(f"the budget {value} is more steps than can be counted (2^53)", file=str(file), key=row)
     return round(steps)
 
 

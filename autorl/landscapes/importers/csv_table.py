@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from autorl.landscapes.importers.inference import clean_name, table_rows
 from autorl.landscapes.importers.mapping import read_mapping
 from autorl.landscapes.manifest import Manifest, Objective
 from autorl.landscapes.schema import STATUSES
+from autorl.plain_text import shortened, shown
 from autorl.space import canonical_json
 from autorl.types import InputError
 
@@ -62,6 +64,7 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
     return [write_source(source, options)]
 
 
+_WHOLE_LIMIT = 2**31  # an INTEGER of the tables
 _NUMBER = "\0configuration"  # no column of a file is called so
 
 
@@ -75,8 +78,8 @@ def read_csv(path: Path) -> pd.DataFrame:
 
     try:
         return pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read as CSV: {error}", file=str(path)) from None
+    except (OSError, EOFError, zlib.error, ValueError, OverflowError) as error:
+        raise InputError(f"cannot be read as CSV: {shortened(str(error), 150)}", file=str(path)) from None
 
 
 def _configurations(
@@ -145,7 +148,7 @@ def _status(rows: pd.DataFrame, roles: Mapping[str, Sequence[str]], path: Path) 
     status = str(rows[roles["status"][0]].iloc[-1])
     if status not in STATUSES:
         line = int(rows.index[-1]) + _HEADER
-        raise InputError(f"status {status!r}; allowed: {', '.join(STATUSES)}", file=str(path), line=line)
+        raise InputError(f"status {shown(status)}; allowed: {', '.join(STATUSES)}", file=str(path), line=line)
     return status
 
 
@@ -155,7 +158,7 @@ def _seed_roles(frame: pd.DataFrame, roles: Mapping[str, Sequence[str]], path: P
     column = frame[roles["seed_role"][0]]
     wrong = column[~column.isin(["tuning", "test"])]
     if len(wrong):
-        message = f"seed role {wrong.iloc[0]!r}; allowed: tuning, test"
+        message = f"seed role {shown(wrong.iloc[0])}; allowed: tuning, test"
         raise InputError(message, file=str(path), line=int(wrong.index[0]) + _HEADER)
     seeds = frame[roles["seed"][0]]
     return {role: sorted({int(seed) for seed in seeds[column == role]}) for role in ("tuning", "test")}
@@ -169,6 +172,10 @@ def _whole(frame: pd.DataFrame, name: str, path: Path) -> list[int]:
     if len(wrong):
         message = f"expected a whole number, got {wrong.iloc[0]}"
         raise InputError(message, file=str(path), key=name, line=int(wrong.index[0]) + _HEADER)
+    large = column[column.abs() >= _WHOLE_LIMIT]
+    if len(large):
+        message = f"expected a whole number below 2^31, got {large.iloc[0]}"
+        raise InputError(message, file=str(path), key=name, line=int(large.index[0]) + _HEADER)
     return [int(cell) for cell in column]
 
 
@@ -178,5 +185,5 @@ def _numeric(frame: pd.DataFrame, name: str, path: Path) -> None:
     cells = pd.to_numeric(frame[name], errors="coerce")
     wrong = frame[name][cells.isna() & frame[name].notna()]
     if len(wrong):
-        message = f"expected a number, got {wrong.iloc[0]!r}"
+        message = f"expected a number, got {shown(wrong.iloc[0])}"
         raise InputError(message, file=str(path), key=name, line=int(wrong.index[0]) + _HEADER)

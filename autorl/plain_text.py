@@ -1,0 +1,55 @@
+"""Text of others, made fit for a message or a terminal: cut, and without control characters. Imports nothing."""
+
+from __future__ import annotations
+
+import re
+import reprlib
+
+LONGEST = 80  # characters of a foreign value in a message
+
+_LINES = "\n\t"
+_BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # they change the order in which text is shown
+_UNSAFE = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029{_BIDIRECTIONAL}\ud800-\udfff]")
+
+
+def printable(text: str, *, keep_lines: bool = True) -> str:
+    """Replace control characters by their escapes, so that a terminal obeys nobody.
+
+    Args:
+        text: of anyone.
+        keep_lines: whether line feeds and tabs stay as they are.
+    """
+
+    def escaped(match: re.Match[str]) -> str:
+        character = match.group()
+        return character if keep_lines and character in _LINES else character.encode("unicode_escape").decode("ascii")
+
+    return _UNSAFE.sub(escaped, text)
+
+
+def shortened(text: str, most: int = LONGEST) -> str:
+    """Cut text in its middle to at most `most` characters."""
+    if len(text) <= most:
+        return text
+    head = (most - 3) * 2 // 3
+    return f"{text[:head]}...{text[len(text) - (most - 3 - head) :]}"
+
+
+def shown(value: object, most: int = LONGEST) -> str:
+    """The `repr` of a value on one line, cut, for messages that name what is wrong."""
+    if isinstance(value, str):
+        return repr(shortened(value, most))
+    return shortened(printable(_SHORT.repr(value), keep_lines=False), most)
+
+
+class _Short(reprlib.Repr):
+    """The usual `repr` of small values; large ones are not written out before they are cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxdict = self.maxlist = self.maxtuple = self.maxset = 12
+        self.maxstring = self.maxother = self.maxlong = LONGEST
+
+
+_SHORT = _Short()

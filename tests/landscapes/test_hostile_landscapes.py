@@ -1,0 +1,455 @@
+"""A stranger's landscape, space file, query or warm start: one line, the right exit code, and no file is written."""
+
+import contextlib
+import gzip
+import json
+import os
+import shutil
+import traceback
+
+import duckdb
+import pandas as pd
+import pytest
+import yaml
+from hostile_manifests import COPY, hostile_texts, replaced
+from landscape_samples import SPACE, manifest, tables
+from typer.testing import CliRunner
+
+from autorl.cli import app
+from autorl.landscapes import Landscape, write_landscape
+from autorl.landscapes.export import export_table
+from autorl.types import InputError
+
+FLOOR = f"'.length()) END AS FLOAT) AS value FROM evals; {COPY}; -- \""
+LONGEST = 300
+SEED, COUNT = 20261122, 250  # one in ten is run in `make test`, all of them with the slow tests
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A sample landscape in `l`, a working folder beside it, and a file outside that nobody may read."""
+    write_landscape(tmp_path / "l", tables(), manifest(), SPACE)
+    (tmp_path / "cwd").mkdir()
+    (tmp_path / "secret.csv").write_text("token\nhunter2\n")
+    monkeypatch.chdir(tmp_path / "cwd")
+    return tmp_path
+
+
+def files(folder):
+    """Every file below a folder with its bytes."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def autorl(*arguments):
+    """Exit code, standard output and standard error; an exception that is no message is an error of the test."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        pytest.fail("".join(traceback.format_exception(result.exception)))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def refused(*arguments, saying, code=2, near=None):
+    """The one line a command ends with."""
+    status, _, error = autorl(*arguments)
+    assert status == code, error
+    assert len(error.strip().splitlines()) == 1, error
+    assert saying in error
+    assert len(error.replace(str(near), "")) < LONGEST, error
+    return error
+
+
+def edit(folder, path, value):
+    """Replace one place of `manifest.json`."""
+    file = folder / "manifest.json"
+    file.write_text(json.dumps(replaced(json.loads(file.read_text()), path, value)))
+
+
+@pytest.mark.parametrize("command", ["info", "best", "validate", "top"])
+@pytest.mark.parametrize("key", ["floor", "penalty"])
+def test_sql_in_the_objective_is_a_wrong_number_and_nothing_runs(place, command, key):
+    edit(place / "l", ("objective", key), FLOOR)
+    before = files(place)
+    refused("landscape", command, place / "l", saying=f"objective.{key}: ", near=place)
+    assert files(place) == before
+
+
+def test_a_metric_with_a_quote_in_its_name_is_a_name(tmp_path):
+    name = 'eval"; SELECT 1; --'
+    data = tables()
+    evals = data.evals.rename(columns={"eval_return": name})
+    written = type(data)(data.configs, data.runs, evals, data.segments)
+    odd = manifest(objective=type(manifest().objective)(metric=name))
+    write_landscape(tmp_path / "l", written, odd, SPACE)
+    ordinary = tmp_path / "o"
+    write_landscape(ordinary, data, manifest(), SPACE)
+    assert Landscape(tmp_path / "l").best().value == Landscape(ordinary).best().value
+    assert autorl("landscape", "validate", tmp_path / "l")[0] == 0
+
+
+QUERIES = {
+    "explain analyze copy": "EXPLAIN ANALYZE COPY (SELECT 1) TO '{out}'",
+    "explain with options": "EXPLAIN (ANALYZE) COPY (SELECT 1) TO '{out}'",
+    "explain behind a comment": "/* ; */ -- x\n EXPLAIN /* y */ ANALYZE COPY (SELECT 1) TO '{out}'",
+    "explain a copy": "EXPLAIN COPY (SELECT 1) TO '{out}'",
+    "copy of a pivot": "COPY (PIVOT runs ON status USING count(*)) TO '{out}'",
+    "table of a pivot": "CREATE TABLE t AS PIVOT runs ON status USING count(*)",
+    "copy over a file of its own": "EXPLAIN ANALYZE COPY (SELECT 1) TO '{own}'",
+    "copy": "COPY (SELECT 1) TO '{out}'",
+    "two": "SELECT 1; SELECT 2",
+    "set": "SET enable_external_access = true",
+    "pragma": "PRAGMA database_list",
+    "attach": "ATTACH '{out}'",
+    "install": "INSTALL httpfs",
+    "load": "LOAD httpfs",
+    "drop": "DROP VIEW runs",
+    "call": "CALL enable_logging()",
+    "explain analyze drop": "EXPLAIN ANALYZE DROP VIEW runs",
+    "csv": "SELECT * FROM read_csv('{secret}')",
+    "text": "SELECT content FROM read_text('{secret}')",
+    "bare file": "SELECT * FROM '{secret}'",
+    "glob": "SELECT * FROM glob('{folder}/*')",
+    "sniff": "SELECT * FROM sniff_csv('{secret}')",
+    "query in a query": "SELECT * FROM query('SELECT * FROM read_text(''{secret}'')')",
+    "network": "SELECT * FROM 'https://127.0.0.1:9/x.csv'",
+    "a frame of the caller": "SELECT * FROM frame",
+}
+
+
+@pytest.mark.parametrize("case", QUERIES)
+@pytest.mark.parametrize("way", ["query", "python", "warm start"])
+def test_a_query_reaches_no_file_and_changes_nothing(place, case, way):
+    text = QUERIES[case].format(
+        out=place / "cwd/out", own=place / "l/segments.parquet", secret=place / "secret.csv", folder=place
+    )
+    study = place / "study.yaml"
+    study.write_text(yaml.safe_dump(STUDY | {"warm_start": {"landscape": str(place / "l"), "sql": text}}))
+    before = files(place)
+    if way == "query":
+        refused("landscape", "query", place / "l", text, saying="", near=place)
+    elif way == "warm start":
+        refused("tune", study, "--dry-run", saying="sql", near=place)
+    else:
+        frame = pd.DataFrame({"x": [1]})
+        with pytest.raises((InputError, duckdb.Error)):
+            Landscape(place / "l").sql(text).fetchall()
+        assert len(frame) == 1
+    assert files(place) == before
+
+
+STUDY = {
+    "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}}},
+    "space": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}},
+    "fidelity": {"steps": 100, "evaluations": 2},
+    "budget": {"runs": 8},
+    "optimizer": "random",
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT count(*) FROM runs",
+        "WITH r AS (SELECT * FROM runs) SELECT * FROM r",
+        "FROM configs",
+        "EXPLAIN SELECT * FROM scores",
+        "EXPLAIN ANALYZE SELECT count(*) FROM scores",
+        "/* how */ EXPLAIN (FORMAT json) SELECT 1",
+        "DESCRIBE evals",
+        "SUMMARIZE runs",
+        "SHOW TABLES",
+        "PIVOT runs ON seed_role USING count(*);",
+        "VALUES (1)",
+    ],
+)
+def test_what_only_reads_is_answered(place, text):
+    code, said, error = autorl("landscape", "query", place / "l", text)
+    assert code == 0, error
+    assert said.strip()
+    assert json.loads(autorl("landscape", "query", place / "l", text, "--json")[1])
+
+
+def test_a_running_study_is_asked_with_the_same_guard(tmp_path):
+    from landscape_samples import run_study
+
+    folder = run_study(tmp_path / "s", STUDY)
+    data = Landscape(folder)
+    assert data.sql("SELECT count(*) FROM evals").fetchall()[0][0] > 0
+    with pytest.raises(InputError):
+        data.sql(f"SELECT * FROM read_text('{folder / 'study.yaml'}')").fetchall()
+
+
+KEYS = {
+    "id": (("id",), 3),
+    "id that is long": (("id",), "a/b/" + "c" * 5000),
+    "steps": (("steps",), ["a", 1]),
+    "steps that are large": (("steps",), [10**30]),
+    "seeds": (("seeds",), 5),
+    "seeds of a role": (("seeds",), {"tuning": "x"}),
+    "objective": (("objective",), 7),
+    "rows": (("rows",), None),
+    "rows of a table": (("rows",), {f"runs; {COPY}": 1}),
+    "return_bounds": (("return_bounds",), "x"),
+    "notes": (("notes",), 5),
+    "description": (("description",), {"a": "b" * 5000}),
+    "packages": (("packages",), {"autorl": "1.0"}),
+    "sources": (("sources",), [7]),
+    "evaluation.overshoot": (("evaluation",), {"overshoot": "0) OR (1=1"}),
+    "evaluation.steps": (("evaluation",), {"steps": ["1); SELECT 1"]}),
+    "files": (("files",), {"evals/../../../x.parquet": "0" * 64}),
+    "floor": (("objective", "floor"), float("nan")),
+    "direction": (("objective", "direction"), "up"),
+    "step_unit": (("step_unit",), "laps"),
+}
+
+
+@pytest.mark.parametrize("case", KEYS)
+@pytest.mark.parametrize("command", ["info", "best", "validate"])
+def test_every_key_of_the_manifest_has_a_type(place, case, command):
+    path, value = KEYS[case]
+    edit(place / "l", path, value)
+    said = refused("landscape", command, place / "l", saying=path[0], near=place)
+    assert "manifest.json" in said
+
+
+RAW = {
+    "brackets": "[" * 100_000,
+    "mappings": '{"a":' * 100_000,
+    "a list": "[]",
+    "nothing": "",
+    "half a character": '{"id": "\\ud800"}',
+    "a number of 10,000 digits": '{"id": ' + "9" * 10_000 + "}",
+    "bytes": b"\xff\xfe\x00",
+}
+
+
+@pytest.mark.parametrize("case", RAW)
+def test_a_manifest_that_is_none_is_one_line(place, case):
+    text = RAW[case]
+    (place / "l/manifest.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    refused("landscape", "info", place / "l", saying="manifest.json", near=place)
+
+
+@pytest.mark.parametrize(
+    "part", [range(SEED, SEED + 2), pytest.param(range(SEED + 2, SEED + 20), marks=pytest.mark.slow)]
+)
+def test_generated_manifests_write_nothing_and_end_with_a_line(place, part):
+    """COUNT manifests in all: none writes a file, raises anything but a message, or says it at length."""
+    good = json.loads((place / "l/manifest.json").read_text())
+    lines = 0
+    for seed in part:
+        for text in hostile_texts(good, seed, COUNT // 20):
+            (place / "l/manifest.json").write_text(text)
+            before = files(place)
+            for command in ("info", "best", "validate"):
+                code, _, error = autorl("landscape", command, place / "l")
+                assert code in (0, 1, 2), text[:1000]
+                assert len(error.strip().splitlines()) <= 1, error
+                assert len(error.replace(str(place), "")) < LONGEST, error
+                lines += code == 2
+            assert files(place) == before, text[:1000]
+    assert lines > 0
+
+
+TABLES = {
+    "text for a seed": ("runs", lambda frame: frame.assign(seed="zero"), "seed"),
+    "a column that is missing": ("configs", lambda frame: frame.drop(columns="learning_rate"), "learning_rate"),
+    "no key": ("runs", lambda frame: frame.drop(columns="run_id"), "run_id"),
+    "text for a score": ("evals", lambda frame: frame.assign(eval_return="high"), "eval_return"),
+    "text for a hyperparameter": ("configs", lambda frame: frame.assign(width="wide"), "width"),
+    "an unknown status": ("runs", lambda frame: frame.assign(status="well"), "status"),
+    "every run twice": ("runs", lambda frame: pd.concat([frame, frame]), "run_id"),
+    "a configuration out of bounds": ("configs", lambda frame: frame.assign(width=10**6), "width"),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_tables_that_are_not_the_schemas_are_one_line(place, case):
+    name, change, word = TABLES[case]
+    file = place / "l" / ("evals/part-00000.parquet" if name == "evals" else f"{name}.parquet")
+    rewrite(file, change)
+    refused("landscape", "best", place / "l", saying=word, near=place)
+    code, said, _ = autorl("landscape", "validate", place / "l")
+    assert code == 1
+    assert word in said
+
+
+def rewrite(file, change):
+    """Change a Parquet file in place."""
+    with duckdb.connect() as connection:
+        frame = connection.execute("SELECT * FROM read_parquet(?)", [str(file)]).df()
+        changed = change(frame)
+        connection.register("changed", changed)
+        connection.execute(f"COPY changed TO '{file}' (FORMAT parquet)")
+
+
+def test_a_table_that_is_a_link_out_of_the_folder_is_refused(place):
+    outside = place / "outside.parquet"
+    shutil.move(place / "l/configs.parquet", outside)
+    os.symlink(outside, place / "l/configs.parquet")
+    refused("landscape", "best", place / "l", saying="outside", near=place)
+
+
+def test_the_space_of_a_landscape_reads_no_other_file(place):
+    (place / "other.yaml").write_text(SPACE.to_yaml())
+    (place / "l/space.yaml").write_text("extends: ../other.yaml\n")
+    refused("landscape", "best", place / "l", saying="extends", near=place)
+    (place / "l/space.yaml").unlink()
+    os.symlink(place / "other.yaml", place / "l/space.yaml")
+    refused("landscape", "best", place / "l", saying="outside", near=place)
+
+
+NO_SPACE = {
+    "text": "root:hunter2:0:0\nhunter2\n",
+    "other keys": "password: hunter2\nuser: hunter2\n",
+    "a list": "- hunter2\n",
+    "parentheses": "hunter2" + "(" * 5000,
+}
+
+
+@pytest.mark.parametrize("case", NO_SPACE)
+def test_a_file_that_is_no_space_is_not_shown(place, case):
+    (place / "other.yaml").write_text(NO_SPACE[case])
+    said = [refused("space", place / "other.yaml", saying="other.yaml", near=place)]
+    (place / "study.yaml").write_text(yaml.safe_dump(STUDY | {"space": "other.yaml"}))
+    said.append(refused("tune", place / "study.yaml", "--dry-run", saying="other.yaml", near=place))
+    (place / "extending.yaml").write_text("extends: other.yaml\n")
+    said.append(refused("space", place / "extending.yaml", saying="", near=place))
+    assert not any("hunter2" in text for text in said)
+
+
+def test_long_values_are_cut(place):
+    long = "x" * 5000
+    (place / "s.yaml").write_text(f"hyperparameters: {{x: {{type: {long}}}}}\n")
+    refused("space", place / "s.yaml", saying="type", near=place)
+    (place / "s.yaml").write_text(
+        f"hyperparameters: {{x: {{type: float, lower: 0, upper: 1}}}}\nconstraints: ['{'(' * 5000}']\n"
+    )
+    refused("space", place / "s.yaml", saying="constraints", near=place)
+
+
+def test_a_csv_export_has_no_formulas(tmp_path):
+    data = tables()
+    runs = data.runs.assign(member="=cmd|'/C calc'!A0", wall_seconds=-1.5)
+    runs.loc[0, "member"] = "-3.5"
+    evals = data.evals.assign(**{"@metric": -2.0})
+    written = type(data)(data.configs, runs, evals, data.segments)
+    write_landscape(tmp_path / "l", written, manifest(), SPACE)
+    export_table(Landscape(tmp_path / "l"), tmp_path / "flat.csv")
+    rows = pd.read_csv(tmp_path / "flat.csv", dtype=str)
+    assert set(rows["member"].iloc[len(data.evals) // len(data.runs) :]) == {"'=cmd|'/C calc'!A0"}
+    assert rows["member"].iloc[0] == "-3.5"
+    assert set(rows["'@metric"]) == {"-2.0"}
+    assert set(rows["wall_seconds"]) == {"-1.5"}
+
+
+def test_terminals_get_no_control_characters(place):
+    edit(place / "l", ("description",), "fine\x1b]0;title\x07\x1b[2J\u202e\nnote   all good")
+    edit(place / "l", ("notes",), ["\x1b[31mred"])
+    code, said, _ = autorl("landscape", "info", place / "l")
+    assert code == 0
+    assert "\\x1b]0;title\\x07" in said
+    assert "\\x1b[31mred" in said
+    assert not {"\x1b", "\x07", "\u202e"} & set(said)
+    assert "\nnote   all good" not in said
+    error = autorl("landscape", "info", "no\x1b[2Jwhere")[2]
+    assert "\x1b" not in error
+    rewrite(place / "l/runs.parquet", lambda frame: frame.assign(member="\x1b[2J"))
+    said = autorl("landscape", "query", place / "l", "SELECT member FROM runs")[1]
+    assert "\x1b" not in said
+    assert "\\x1b[2J" in said
+
+
+def test_a_limit_is_asked_of_the_query(place):
+    endless = "SELECT i FROM range(2000000000) AS t(i)"  # ten seconds and more if it is read whole
+    code, said, error = autorl("landscape", "query", place / "l", endless, "--limit", 5)
+    assert code == 0
+    assert len(said.splitlines()) == 6
+    assert "more rows" in error
+    code, said, error = autorl("landscape", "query", place / "l", endless, "--limit", 5, "--json")
+    assert code == 0
+    assert json.loads(said) == [{"i": number} for number in range(5)]
+    assert "more rows" in error
+    code, said, error = autorl("landscape", "query", place / "l", "SELECT * FROM runs", "--json")
+    assert len(json.loads(said)) == len(tables().runs)
+    assert not error
+    assert json.loads(autorl("landscape", "query", place / "l", "SELECT 1 WHERE false", "--json")[1]) == []
+
+
+TORN = {
+    "cut": lambda whole: whole[: len(whole) // 2],
+    "changed": lambda whole: whole[:20] + bytes([whole[20] ^ 255]) + whole[21:],
+    "not gzip": lambda whole: b"lr,return\n1,2\n",
+}
+
+
+@pytest.mark.parametrize("case", TORN)
+def test_a_torn_file_is_not_an_interruption(tmp_path, case):
+    rows = "lr,seed,return\n" + "".join(f"{number / 7},0,{number / 3}\n" for number in range(500))
+    (tmp_path / "torn.csv.gz").write_bytes(TORN[case](gzip.compress(rows.encode())))
+    options = ("--id", "a/b/c", "--map", "lr=hyperparameter", "--map", "return=metric", "--out", tmp_path / "out")
+    said = refused("landscape", "import", tmp_path / "torn.csv.gz", *options, saying="torn.csv.gz", near=tmp_path)
+    assert "interrupted" not in said
+    named = tmp_path / "CartPole-v1_dqn.csv.gz"
+    shutil.copy(tmp_path / "torn.csv.gz", named)
+    said = refused("landscape", "import", named, "--out", tmp_path / "out", saying="CartPole", near=tmp_path)
+    assert "interrupted" not in said
+
+
+def test_an_end_of_file_in_the_program_is_not_an_interruption(monkeypatch):
+    def ends():
+        raise EOFError("the fork server is gone")
+
+    monkeypatch.setattr("autorl.landscapes.list_landscapes", lambda root: ends())
+    monkeypatch.setattr("autorl.landscapes.shipped_root", lambda: __import__("pathlib").Path())
+    result = CliRunner().invoke(app, ["landscape", "list"])
+    assert isinstance(result.exception, EOFError)
+    assert "interrupted" not in result.stderr
+
+
+NUMBERS = {"seed": "1e30", "step": "1e300", "return": "1e999"}
+
+
+@pytest.mark.parametrize("column", NUMBERS)
+def test_an_import_with_numbers_nobody_can_store_is_one_line(tmp_path, column):
+    row = {"lr": "0.1", "seed": "0", "step": "10", "return": "1"}
+    lines = [",".join(row), ",".join(row.values()), ",".join({**row, "lr": "0.2", column: NUMBERS[column]}.values())]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    said = ("--map", "lr=hyperparameter", "--map", "seed=seed", "--map", "step=step", "--map", "return=metric")
+    arguments = ("landscape", "import", tmp_path / "t.csv", "--id", "a/b/c", *said, "--out", tmp_path / "out")
+    if column == "return":
+        assert autorl(*arguments)[0] == 0  # infinite: a failed evaluation
+    else:
+        refused(*arguments, saying="t.csv", near=tmp_path)
+        assert not (tmp_path / "out").exists()
+
+
+def test_an_import_does_not_replace_a_link_in_silence(place):
+    (place / "out/a/b").mkdir(parents=True)
+    os.symlink(place / "l", place / "out/a/b/c")
+    (place / "t.csv").write_text("lr,return\n0.1,1\n0.2,2\n")
+    said = ("--map", "lr=hyperparameter", "--map", "return=metric", "--replace")
+    arguments = ("landscape", "import", place / "t.csv", "--id", "a/b/c", *said, "--out", place / "out")
+    before = files(place / "l")
+    refused(*arguments, saying="link", near=place)
+    assert (place / "out/a/b/c").is_symlink()
+    assert files(place / "l") == before
+
+
+def test_a_study_whose_database_is_a_strangers_is_one_line(tmp_path):
+    import sqlite3
+
+    from landscape_samples import run_study
+
+    folder = run_study(tmp_path / "s", STUDY)
+    for statement in (
+        "UPDATE configs SET config = '{'",
+        "UPDATE runs SET seed = 'zero'",
+        "UPDATE configs SET config = '[1]'",
+    ):
+        copied = tmp_path / "copy"
+        shutil.rmtree(copied, ignore_errors=True)
+        shutil.copytree(folder, copied)
+        with contextlib.closing(sqlite3.connect(copied / "study.sqlite")) as connection, connection:
+            connection.execute("PRAGMA writable_schema = 1")
+            connection.execute(statement)
+        refused("landscape", "info", copied, saying=str(copied), near=tmp_path)
