@@ -47,7 +47,7 @@ class Plan:
     Attributes:
         search: the work of the search; `exact`: whether it does not depend on scores.
         test: the work of the test phase at most (candidates may coincide).
-        baseline: what the default configuration is trained beyond the budget, to be as long as the incumbent.
+        baseline: what the default configuration is trained beyond the budget, at most, to be as long as the incumbent.
         models: without test seeds: what is trained again, at most, to keep the models that are scored.
         trained_exact: the steps really trained are exact too (of the test phase: at most); else they are those of other
             configurations than the study will train.
@@ -115,6 +115,11 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     caution = None if open_ended else share_caution(spec.optimizer.name, share, learns=learns)
     test = _test_phase(spec, len(rungs) or 1, ends.of_candidates(study.driver.lineage, at_most=exact and blind))
     workers = spec.executor.workers or os.cpu_count() or 1
+    if spec.adds_baseline and not exact:  # how far the search trains it depends on scores
+        seeds = len(spec.policy().full)
+        points, steps = len(spec.evaluation_steps), spec.fidelity.steps
+        end = ends.of(spec.search_space.default(), steps)
+        baseline = Phase(1, seeds * (len(rungs) or 1), seeds * steps, seeds * max(points, len(rungs)), seeds * end)
     models = _models_phase(spec, search)
     steps = sum(phase.trained for phase in (search, test, baseline, models))
     return Plan(

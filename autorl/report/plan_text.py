@@ -75,9 +75,7 @@ def _beyond_rows(plan: Plan) -> list[tuple[str, str]]:
     """What is trained on tuning seeds beyond the budget: the baseline, or runs whose models are kept."""
     rows, steps = [], plan.spec.steps
     if plan.baseline.segments:
-        text = (
-            f"about {plan.baseline.steps:,} {steps} beyond the budget: the search leaves it shorter, or on fewer seeds"
-        )
+        text = f"at most {plan.baseline.steps:,} {steps} beyond the budget, where the search leaves it shorter"
         rows.append(("baseline", f"the default configuration as far as the incumbent, {text}"))
     if plan.models.segments:
         text = f"at most {plan.models.segments} runs, {plan.models.steps:,} {steps}, beyond the budget"
@@ -90,7 +88,7 @@ def _sum_text(plan: Plan, of: str, *, exact: bool) -> str:
     search, test = getattr(plan.search, of), getattr(plan.test, of)
     beyond = getattr(plan.baseline, of) + getattr(plan.models, of)
     bound = "at most " if exact or plan.spec.ends_at_chosen_step else ""
-    more = f" + {beyond:,} beyond the budget" if beyond else ""
+    more = f" + up to {beyond:,} beyond the budget" if beyond else ""
     total = f"{'at most' if exact else 'about'} {search + test + beyond:,}"
     return f"{total}: {search:,} search + {bound}{test:,} test{more}"
 
