@@ -201,3 +201,11 @@ def test_the_result_says_how_many_pairs_are_ties(folder):
     assert "data: 32 of 64 pairs have two equal answers, of which nothing can be learnt" in found.caveats
     assert ties.endswith("% of the held-out pairs are ties, each of which counts half in pair_accuracy")
     assert 20 < int(ties.split()[0]) < 80
+
+
+def test_a_reward_that_is_no_number_is_said_as_what_it_is():
+    """TRL takes NaN for None, and says that all reward functions returned that."""
+    reward = Reward("gold", lambda prompts, texts: [float(text) for text in texts])
+    with pytest.warns(RuntimeWarning, match="the reward gold is not a number for 2 of 3 completions"):
+        reward(["p", "p", "p"], ["nan", "1", "nan"])
+    assert reward.zero_std == 0.0

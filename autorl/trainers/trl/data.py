@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -91,6 +93,10 @@ class Reward:
     ) -> list[float]:
         self.tokens += sum(self._length(ids) for ids in completion_ids)
         rewards = self._score(prompts, completions)
+        undefined = sum(math.isnan(reward) for reward in rewards)
+        if undefined:  # TRL takes NaN for None, and blames a function that returns nothing
+            message = f"the reward {self.__name__} is not a number for {undefined} of {len(rewards)} completions"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
         if self.grouped:
             by_prompt: dict[str, list[float]] = {}
             for prompt, reward in zip(prompts, rewards, strict=True):
