@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -114,28 +115,49 @@ def adjacent_checkpoints_agree(landscape: Landscape) -> Iterator[str]:
 
 
 def _identical(landscape: Landscape) -> Iterator[tuple[int, int, int, int]]:
-    """(seed, seed, configurations with identical curves, configurations with curves worth comparing)."""
+    """(seed, seed, configurations with identical curves, configurations with curves worth comparing).
+
+    Pairs without an identical curve are left out: there is no need to compare every seed with every other.
+    """
     grid = landscape.grid
     ordered = np.sort(grid.values, axis=2)
     distinct = 1 + np.count_nonzero(np.diff(ordered, axis=2) > 0, axis=2)
     telling = (distinct >= _TELLING) & ~np.isnan(grid.values).any(axis=2)
-    for i, j in combinations(range(len(grid.seeds)), 2):
-        both = telling[:, i] & telling[:, j]
-        same = both & (grid.values[:, i] == grid.values[:, j]).all(axis=1)
-        yield int(grid.seeds[i]), int(grid.seeds[j]), int(same.sum()), int(both.sum())
+    curves = grid.values + np.float32(0)  # 0 and -0 are equal, their bytes are not
+    same = Counter[tuple[int, int]]()
+    for row in range(len(curves)):
+        seeds_by_curve = defaultdict[bytes, list[int]](list)
+        for seed in np.flatnonzero(telling[row]).tolist():
+            seeds_by_curve[curves[row, seed].tobytes()].append(seed)
+        for seeds in seeds_by_curve.values():
+            same.update(combinations(seeds, 2))
+    for (i, j), count in sorted(same.items()):
+        yield int(grid.seeds[i]), int(grid.seeds[j]), count, int((telling[:, i] & telling[:, j]).sum())
 
 
 def _equal_shares(values: npt.NDArray[np.float32]) -> list[tuple[int, int, float]]:
     """(i, j, share of equal evaluations) per pair of seeds, values that occur in over 1 % of all cells left out."""
-    numbers, counts = np.unique(values[~np.isnan(values)], return_counts=True)
-    common = numbers[counts > max(2, 0.01 * values.size)]
-    usable = ~np.isnan(values) & ~np.isin(values, common)
-    shares = []
-    for i, j in combinations(range(values.shape[1]), 2):
-        both = usable[:, i] & usable[:, j]
-        if both.sum() >= _ENOUGH:
-            shares.append((i, j, float((values[:, i] == values[:, j])[both].mean())))
-    return shares
+    known = ~np.isnan(values)
+    codes, counts = np.zeros(values.shape, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    if known.any():
+        _, codes[known], counts = np.unique(values[known], return_inverse=True, return_counts=True)
+    rare = np.append(counts <= max(2, 0.01 * values.size), False)
+    usable = known & rare[codes]
+    seeds = values.shape[1]
+    flat = np.moveaxis(usable, 1, 2).reshape(-1, seeds)
+    both = (flat.T.astype(np.float64) @ flat.astype(np.float64)).astype(np.int64)
+    cell, seed = np.nonzero(flat)
+    code = np.moveaxis(codes, 1, 2).reshape(-1, seeds)[cell, seed]
+    order = np.lexsort((seed, code, cell))
+    cell, seed, code = cell[order], seed[order], code[order]
+    equal = np.zeros(seeds * seeds, dtype=np.int64)
+    for apart in range(1, seeds):  # neighbours in a group of equal evaluations, then the next but one ...
+        match = (cell[apart:] == cell[:-apart]) & (code[apart:] == code[:-apart])
+        if not match.any():
+            break
+        equal += np.bincount(seed[:-apart][match] * seeds + seed[apart:][match], minlength=seeds * seeds)
+    shares = equal.reshape(seeds, seeds) / np.maximum(both, 1)
+    return [(i, j, float(shares[i, j])) for i, j in np.argwhere(np.triu(both >= _ENOUGH, 1)).tolist()]
 
 
 def _spearman(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:

@@ -187,6 +187,11 @@ def _files(folder: Path, manifest: Manifest) -> dict[TableName, list[str]]:
     return {name: [str(folder / file) for file in files] for name, files in tables.items()}
 
 
+def stored_types(connection: duckdb.DuckDBPyConnection, table: TableName) -> dict[str, str]:
+    """DuckDB type of each column of a table."""
+    return {row[0]: row[1] for row in connection.execute(f"DESCRIBE {table}").fetchall()}
+
+
 def inside(folder: Path, file: str) -> Path:
     """The path of a file of a landscape.
 
@@ -217,14 +222,12 @@ def read_own_space(folder: Path) -> Space:
 
 def _meaning(connection: duckdb.DuckDBPyConnection, where: str, manifest: Manifest) -> duckdb.DuckDBPyConnection:
     objective = manifest.objective
-    for name in TABLES:
-        described = connection.execute(f"DESCRIBE {name}").fetchall()
-        check_columns(name, {row[0]: row[1] for row in described}, where)
-        if name == "evals" and objective.metric not in [row[0] for row in described]:
-            columns = [row[0] for row in described]
-            raise InputError(
-                f"the objective's metric {shown(objective.metric)} is not among {shown(columns, 100)}", file=where
-            )
+    check_columns("runs", stored_types(connection, "runs"), where)
+    columns = stored_types(connection, "evals")
+    check_columns("evals", columns, where)
+    if objective.metric not in columns:
+        message = f"the objective's metric {shown(objective.metric)} is not among {shown(list(columns), 100)}"
+        raise InputError(message, file=where)
     metric = identifier(objective.metric)
     # A view takes no parameters; variables of the connection do, and no query can set them.
     connection.execute("SET VARIABLE objective_floor = ?", [objective.floor])

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes._views import connect, connect_frames, first_line, only_reads, read_own_space
+from autorl.landscapes._views import connect, connect_frames, first_line, only_reads, read_own_space, stored_types
 from autorl.landscapes.grid import Grid, assemble
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.replay import LookUp, ReplayObjective
 from autorl.landscapes.schema import (
     STATUSES,
     TABLES,
+    Column,
+    TableName,
     check_columns,
     config_of_row,
     hyperparameter_column,
@@ -150,6 +152,12 @@ class Landscape:
             raise InputError(first_line(error), file=str(self.path), key="sql") from None
         yield from chunk
 
+    def check_table(self, name: TableName, more: Sequence[Column] = ()) -> None:
+        """Raise `InputError` unless a table has its columns, and `more`; `runs` and `evals` are always checked."""
+        with self._lock:
+            stored = stored_types(self._connection, name)
+        check_columns(name, stored, str(self.path), [*TABLES[name], *more])
+
     def own_query(self, query: str, parameters: Sequence[Any] = ()) -> duckdb.DuckDBPyRelation:
         """The answer to a query of this package. No part of its text is a stranger's: values are parameters.
 
@@ -167,13 +175,19 @@ class Landscape:
     @cached_property
     def grid(self) -> Grid:
         """The objective of all runs trained from the start as a dense array, loaded once."""
+        import duckdb
+
         scratch = self._runs.loc[self._runs["start_step"] == 0]
         runs = [scratch[name].tolist() for name in ("run_id", "config_id", "seed", "seed_role", "status")]
-        with self._lock:
-            found = self._connection.execute("SELECT run_id, step, value FROM measured").fetchnumpy()
-            ids = [row[0] for row in self._connection.execute("SELECT config_id FROM configs").fetchall()]
-            failed = not set(runs[-1]) <= {"done", "stopped"}
-            penalty = self._connection.execute("SELECT value FROM penalty").fetchall()[0][0] if failed else np.nan
+        failed = not set(runs[-1]) <= {"done", "stopped"}
+        try:
+            with self._lock:
+                found = self._connection.execute("SELECT run_id, step, value FROM measured").fetchnumpy()
+                listed = self._connection.execute("SELECT CAST(config_id AS INTEGER) FROM configs").fetchall()
+                penalty = self._connection.execute("SELECT value FROM penalty").fetchall()[0][0] if failed else np.nan
+        except duckdb.Error as error:
+            raise InputError(f"cannot be read: {first_line(error)}", file=str(self.path)) from None
+        ids = [row[0] for row in listed]
         if np.ma.is_masked(found["run_id"]) or np.ma.is_masked(found["step"]) or None in ids:
             raise InputError(
                 "an evaluation without a run or step, or a configuration without an id", file=str(self.path)
@@ -336,9 +350,7 @@ class Landscape:
     @cached_property
     def _config_rows(self) -> dict[int, dict[Hashable, Any]]:
         """Rows of `configs` by id, once every hyperparameter has a column of its type."""
-        stored = {row[0]: row[1] for row in self.own_query("DESCRIBE configs").fetchall()}
-        needed = [hyperparameter_column(item) for item in self.space.hyperparameters.values()]
-        check_columns("configs", stored, str(self.path), needed)
+        self.check_table("configs", [hyperparameter_column(item) for item in self.space.hyperparameters.values()])
         return {int(row["config_id"]): row for row in self._configs.to_dict("records")}
 
     @cached_property

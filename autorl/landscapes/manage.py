@@ -38,6 +38,8 @@ def merge_landscapes(sources: Sequence[Landscape], root: str | Path, id: str, re
     tables, run_offset = [], 0
     numbers: dict[str, int] = {}
     for place, source in enumerate(sources):
+        source.check_table("configs")
+        source.check_table("segments")
         frames = {name: source.own_query(f"SELECT * FROM {name}").df() for name in TABLES}
         tables.append(_renumbered(frames, numbers, run_offset, place))
         run_offset += 1 + int(frames["runs"]["run_id"].max()) if len(frames["runs"]) else 0

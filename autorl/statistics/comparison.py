@@ -99,13 +99,20 @@ def ecdf(values: npt.ArrayLike, at: npt.ArrayLike) -> Array:
 def ranks(values: npt.ArrayLike, ties: Literal["average", "min"] = "average") -> Array:
     """Rank of each value along the last axis, 1 = largest; equal values share the mean (or the smallest) rank."""
     table = finite(values, "values")
-    larger = (table[..., None, :] > table[..., :, None]).sum(axis=-1)
-    if ties == "min":
-        return np.asarray(larger + 1.0)
-    if ties != "average":
+    if ties not in ("average", "min"):
         raise ValueError(f"ties must be 'average' or 'min', got {ties!r}")
-    equal = (table[..., None, :] == table[..., :, None]).sum(axis=-1)
-    return np.asarray(larger + (equal + 1) / 2)
+    order = np.argsort(-table, axis=-1, kind="stable")
+    ordered = np.take_along_axis(table, order, axis=-1)
+    changes = np.concatenate([np.ones_like(ordered[..., :1], dtype=bool), np.diff(ordered, axis=-1) != 0], axis=-1)
+    places = np.broadcast_to(np.arange(table.shape[-1]), table.shape)
+    first = np.maximum.accumulate(np.where(changes, places, 0), axis=-1)  # of the values equal to this one
+    ends = np.concatenate([changes[..., 1:], np.ones_like(changes[..., :1])], axis=-1)
+    backwards = np.where(ends, places, table.shape[-1])[..., ::-1]
+    last = np.minimum.accumulate(backwards, axis=-1)[..., ::-1]
+    sorted_ranks = first + 1.0 if ties == "min" else (first + last) / 2 + 1.0
+    result = np.empty(table.shape)
+    np.put_along_axis(result, order, sorted_ranks, axis=-1)
+    return result
 
 
 def average_ranks(scores: npt.ArrayLike) -> Array:

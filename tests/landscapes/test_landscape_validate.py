@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from itertools import combinations
 
 import duckdb
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from landscape_samples import SPACE, manifest, tables
 
 from autorl.landscapes import Manifest, write_landscape
+from autorl.landscapes._rules_values import _equal_shares
 from autorl.landscapes.validate import RULES, SET_RULES, validate
 from autorl.types import FrozenMap, InputError
 
@@ -269,3 +271,18 @@ def test_a_folder_that_is_no_landscape_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match="not a landscape"):
         validate(tmp_path)
     assert Manifest.read(write(tmp_path / "x")).id == "sample/dqn/CartPole-v1"
+
+
+def test_shares_of_equal_evaluations_are_those_of_every_pair_compared():
+    rng = np.random.default_rng(3)
+    for size in (3, 30, 3000):
+        values = rng.integers(0, size, (40, 5, 4)).astype(np.float32)
+        values[rng.random(values.shape) < 0.1] = np.nan
+        numbers, counts = np.unique(values[~np.isnan(values)], return_counts=True)
+        usable = ~np.isnan(values) & ~np.isin(values, numbers[counts > max(2, 0.01 * values.size)])
+        expected = []
+        for i, j in combinations(range(5), 2):
+            both = usable[:, i] & usable[:, j]
+            if both.sum() >= 20:
+                expected.append((i, j, float((values[:, i] == values[:, j])[both].mean())))
+        assert _equal_shares(values) == expected

@@ -86,6 +86,12 @@ def test_ranks_match_scipy(table):
     assert average_ranks(table) == pytest.approx(scipy.stats.rankdata(-table, axis=1).mean(axis=0))
 
 
+def test_ranks_of_many_values_need_no_table_of_pairs():
+    """Every value beside every other would be 90 GB."""
+    values = np.repeat(np.arange(100_000.0), 3)
+    assert np.array_equal(ranks(values), 3 * (99_999 - values) + 2)
+
+
 @given(hnp.arrays(float, (6, 3), elements=small))
 def test_friedman_matches_scipy(table):
     ours = friedman(table)
