@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from autorl.cli import landscape_analysis
-from autorl.cli.landscape_analysis import ROOT, Source, landscapes_of, role
+from autorl.cli.landscape_analysis import ROOT, By, Reduce, Source, landscapes_of, role
 from autorl.cli.landscape_build import Out, Replace, build
 from autorl.cli.options import AsJson, key_texts, print_json, print_json_rows, say
 from autorl.cli.rows import cell, plain, rows_of, show_rows, show_written
@@ -27,8 +27,7 @@ class _InOrder(TyperGroup):
 app = typer.Typer(cls=_InOrder, rich_markup_mode=None)
 _ROWS = 100  # of an answer that are printed unless --limit says otherwise
 Role = Annotated[str, typer.Option("--seeds", help="Seeds that count: tuning, test or all.")]
-By = Annotated[str, typer.Option("--by", help="Aggregate over seeds: mean, median, iqm, cvar(0.2), quantile(0.25).")]
-Step = Annotated[int | None, typer.Option("--step", help="Step of the evaluation; default the last.")]
+Step = Annotated[int | None, typer.Option("--step", help="Last step that counts; default the last there is.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -120,17 +119,29 @@ def query(
 
 
 @app.command()
-def best(source: Source, seeds: Role = "tuning", by: By = "iqm", step: Step = None, as_json: AsJson = False) -> None:
-    """The best configuration over the seeds of a role, and what it scores on the others."""
+def best(
+    source: Source,
+    seeds: Role = "tuning",
+    by: By = None,
+    reduce: Reduce = None,
+    step: Step = None,
+    as_json: AsJson = False,
+) -> None:
+    """The best configuration over the seeds of a role, and what it scores on the others.
+
+    Ranked as the study that made the landscape ranked its proposals, unless told; without a record, by the
+    interquartile mean at the last step. In a study a configuration has the number of the proposal that introduced it.
+    """
     from autorl.landscapes import load_landscape
 
     landscape = load_landscape(source)
-    choice = landscape.best(role(seeds), by, step)
+    choice = landscape.best(role(seeds), by, step, reduce)
     if as_json:
         print_json({**vars(choice), "config": plain(choice.config)})
         return
     unit = "optimizer steps" if landscape.manifest.step_unit == "optimizer_steps" else "steps"
-    say(f"configuration {choice.config_id}, chosen by {choice.by} over {seeds} seeds at {choice.step} {unit}")
+    rule = landscape.rule(by, reduce).text(landscape.manifest.objective.metric, seeds)
+    say(f"configuration {choice.config_id}, chosen by {rule} at {choice.step} {unit}")
     for name, value in (("tuning", choice.tuning), ("test", choice.test)):
         chosen = " (optimistic: it was chosen by these)" if seeds in (name, "all") else ""
         say(f"  {name + ' seeds':14}{cell(value)}{chosen if value is not None else ''}")
@@ -156,14 +167,19 @@ def top(
     source: Source,
     count: Annotated[int, typer.Option("--n", "-n", min=1, help="How many.")] = 10,
     seeds: Role = "tuning",
-    by: By = "iqm",
+    by: By = None,
+    reduce: Reduce = None,
     step: Step = None,
     as_json: AsJson = False,
 ) -> None:
-    """The best configurations, best first."""
+    """The best configurations, best first, ranked as `best` does."""
     from autorl.landscapes import load_landscape
 
-    frame = load_landscape(source).top(count, role(seeds), by, step)
+    landscape = load_landscape(source)
+    frame = landscape.top(count, role(seeds), by, step, reduce)
+    if not as_json:
+        rule = landscape.rule(by, reduce)
+        typer.echo(f"ranked by {rule.text(landscape.manifest.objective.metric, seeds)}", err=True)
     show_rows([str(name) for name in frame], rows_of(frame), as_json=as_json)
 
 
@@ -292,7 +308,7 @@ def export(
         ),
     ],
     seeds: Role = "tuning",
-    by: By = "mean",
+    by: Annotated[str, typer.Option("--by", help="Aggregate over seeds, of an Optuna study or DeepCAVE run.")] = "mean",
     as_json: AsJson = False,
 ) -> None:
     """Write a landscape for other tools: a flat table, an Optuna study, or a run folder of DeepCAVE.

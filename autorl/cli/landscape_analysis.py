@@ -38,6 +38,20 @@ AnySeeds = Annotated[
     typer.Option("--seeds", help="The same; where something is chosen: chosen on tuning seeds, shown on test seeds."),
 ]
 Limit = Annotated[int, typer.Option(min=0, help="Rows to print; 0 = all. --json prints all.")]
+By = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        help="Aggregate over seeds to rank by: mean, median, iqm, cvar(0.2), quantile(0.25); default as the study did.",
+    ),
+]
+Reduce = Annotated[
+    str | None,
+    typer.Option(
+        "--reduce",
+        help="What a run's curve is ranked by: last, best, auc, mean_last(k); default as the study did, else last.",
+    ),
+]
 Step = Annotated[int | None, typer.Option("--step", help="Step of the evaluation; default the last.")]
 
 
@@ -135,6 +149,8 @@ def analyse(
     names: Names = None,
     seeds: AnySeeds = None,
     step: Step = None,
+    by: By = None,
+    reduce: Reduce = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -154,7 +170,7 @@ def analyse(
     tunability    what choosing gains over a typical configuration, a row per landscape
     values        scores by value of a hyperparameter (-p NAME)
     """  # noqa: D301
-    show(answer_of(landscapes_of(sources), kind, names or [], seeds, step), as_json=as_json, limit=limit)
+    show(answer_of(landscapes_of(sources), kind, names or [], seeds, step, by, reduce), as_json=as_json, limit=limit)
 
 
 def plot(
@@ -168,6 +184,8 @@ def plot(
     method: Annotated[str, typer.Option(help="Of importance: fanova, local or tunability.")] = "fanova",
     seeds: AnySeeds = None,
     step: Step = None,
+    by: By = None,
+    reduce: Reduce = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw importance, subset, or any kind of `analyse` (see there) into a file.
@@ -179,6 +197,8 @@ def plot(
     data = landscapes_of(sources)
     if names and kind in ("importance", "subset"):
         raise InputError(f"{kind} takes no hyperparameters", key="--hyperparameter")
+    if kind in ("importance", "subset") and (by is not None or reduce is not None):
+        raise InputError(f"{kind} ranks no configurations", key="--by" if by is not None else "--reduce")
     if method != "fanova" and kind != "importance":
         raise InputError("only importance has a method", key="--method")
     if kind == "importance":
@@ -191,17 +211,27 @@ def plot(
             raise InputError("subset looks at the last step and takes none", key="--step")
         answer = analysis.subset(data, seeds=role(seeds))
     else:
-        answer = answer_of(data, kind, names or [], seeds, step)
+        answer = answer_of(data, kind, names or [], seeds, step, by, reduce)
     written = analysis.save(answer, out or Path(f"{_stem(answer)}.png"))
     if as_json:
         print_json({"file": str(written), "kind": answer.kind, "notes": list(answer.notes)})
         return
     say(str(written))
+    if "chosen_by" in answer.about:
+        say(f"the best by {answer.about['chosen_by']}")
     for note in answer.notes:
         say(f"note: {note}", err=True)
 
 
-def answer_of(data: list[Landscape], kind: str, names: list[str], seeds: str | None, step: int | None) -> Answer:
+def answer_of(
+    data: list[Landscape],
+    kind: str,
+    names: list[str],
+    seeds: str | None,
+    step: int | None,
+    by: str | None,
+    reduce: str | None,
+) -> Answer:
     """The answer of a kind about landscapes."""
     from autorl.landscapes import analysis
 
@@ -209,7 +239,7 @@ def answer_of(data: list[Landscape], kind: str, names: list[str], seeds: str | N
         from autorl.space import unknown_key
 
         raise InputError(unknown_key(kind, [*analysis.KINDS, "importance", "subset"]), key="KIND")
-    return analysis.analyse(data, kind, names, role(seeds), step)
+    return analysis.analyse(data, kind, names, role(seeds), step, by=by, reduce=reduce)
 
 
 def landscapes_of(sources: list[str]) -> list[Landscape]:

@@ -40,6 +40,8 @@ class _Evaluation(BaseModel):
 
     model_config = ConfigDict(extra="allow")
     at: Text | None = None
+    reduce: Text | None = None
+    aggregate: Text | None = None
     steps: list[Count] = []
     overshoot: Count = 0
     undershoot: Count = 0

@@ -29,6 +29,7 @@ from autorl.landscapes.study import is_study, read_study
 from autorl.plain_text import shown
 from autorl.space import Space
 from autorl.statistics import Aggregate, parse_aggregate, ranking
+from autorl.statistics.reductions import Reduction, parse_reduction
 from autorl.types import Config, InputError
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Choice:
 
     Attributes:
         value: the aggregate it was chosen by, in the metric's own direction.
+        reduce: what became of each run's curve up to `step`: its last value, its mean (`auc`), ...
+        origin: where aggregate and reduction come from, in words.
         tuning, test: the same aggregate over the seeds of each role; None where there are none. A value over the seeds
             that chose it is optimistic; the other one is not.
     """
@@ -61,6 +64,21 @@ class Choice:
     by: str
     seeds: SeedSet
     step: int
+    reduce: str = "last"
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How configurations are ranked: by which aggregate of seeds and reduction of curves; `origin`: by whose word."""
+
+    aggregate: Aggregate
+    reduction: Reduction
+    origin: str
+
+    def text(self, metric: str, seeds: str) -> str:
+        """`mean over tuning seeds of auc eval_return (the study's own objective)`."""
+        return f"{self.aggregate.name} over {seeds} seeds of {self.reduction.name} {metric} ({self.origin})"
 
 
 class Landscape:
@@ -182,7 +200,7 @@ class Landscape:
         failed = not set(runs[-1]) <= {"done", "stopped"}
         try:
             with self._lock:
-                found = self._connection.execute("SELECT run_id, step, value FROM measured").fetchnumpy()
+                found = self._measured()
                 listed = self._connection.execute("SELECT CAST(config_id AS INTEGER) FROM configs").fetchall()
                 penalty = self._connection.execute("SELECT value FROM penalty").fetchall()[0][0] if failed else np.nan
         except duckdb.Error as error:
@@ -192,9 +210,17 @@ class Landscape:
             raise InputError(
                 "an evaluation without a run or step, or a configuration without an id", file=str(self.path)
             )
-        values = np.ma.filled(np.ma.asarray(found["value"], dtype=np.float32), np.nan)
+        values = np.ma.filled(np.ma.asarray(found["value"], dtype=np.float64 if self._study else np.float32), np.nan)
         evals = (np.asarray(found["run_id"], dtype=np.int64), np.asarray(found["step"], dtype=np.int64), values)
         return assemble(list(zip(*runs, strict=True)), evals, penalty, self.manifest.steps, ids)
+
+    def _measured(self) -> dict[str, Any]:
+        """Columns run_id, step and value of the objective; of a study with every digit it scored by."""
+        if self._study is None:
+            return dict(self._connection.execute("SELECT run_id, step, value FROM measured").fetchnumpy())
+        evals = self._study.tables.evals
+        columns = {"run_id": "run_id", "step": "step", "value": self.manifest.objective.metric}
+        return {name: evals[column].to_numpy() for name, column in columns.items()}
 
     def config(self, config_id: int) -> Config:
         """The configuration of an id. Raises InputError if there is none, or its values are not in the space."""
@@ -212,27 +238,72 @@ class Landscape:
             raise InputError(message, file=str(self.path)) from None
         return config
 
-    def best(self, seeds: SeedSet = "tuning", by: str | Aggregate = "iqm", step: int | None = None) -> Choice:
-        """The best configuration by an aggregate over the seeds of a role, at a step (None = the last).
+    def rule(
+        self, by: str | Aggregate | None = None, reduce: str | Reduction | None = None, default: str = "iqm"
+    ) -> Rule:
+        """How configurations are ranked; what is not given is what the study that made the landscape did.
 
-        Only configurations with a score for every seed of the role compete. Ties: larger mean, lower standard
-        deviation, lower config_id.
+        Args:
+            by: aggregate over seeds.
+            reduce: of a run's curve: `last`, `best`, `auc`, `mean_last(k)`.
+            default: the aggregate where none is given or recorded; the reduction is `last` then.
+
+        Raises:
+            InputError: no such aggregate or reduction.
+        """
+        recorded = self.manifest.evaluation
+        origins = []
+        for given, name in ((by, "aggregate"), (reduce, "reduce")):
+            own = "the study's own" if self.is_study else "as recorded"
+            origins.append("as asked" if given is not None else own if name in recorded else "default")
+        same = origins[0] == origins[1]
+        return Rule(
+            parse_aggregate(by if by is not None else recorded.get("aggregate", default), key="by"),
+            parse_reduction(reduce if reduce is not None else recorded.get("reduce", "last")),
+            origins[0] if same else f"aggregate {origins[0]}, reduction {origins[1]}",
+        )
+
+    def best(
+        self,
+        seeds: SeedSet = "tuning",
+        by: str | Aggregate | None = None,
+        step: int | None = None,
+        reduce: str | Reduction | None = None,
+    ) -> Choice:
+        """The best configuration by an aggregate over the seeds of a role, of curves up to a step (None = the last).
+
+        Aggregate and reduction are those of `rule`. Only configurations with a score for every seed of the role
+        compete. Ties: larger mean, lower standard deviation, lower config_id.
 
         Raises:
             InputError: no such role, step or aggregate, or no configuration has all seeds.
         """
-        aggregate, at = parse_aggregate(by, key="by"), self.grid.step_position(step)
-        row = int(self._ranking(seeds, aggregate, at)[0])
-        tuning, test = (self._over(role, aggregate, at, row) for role in ("tuning", "test"))
-        value = self._over(seeds, aggregate, at, row)
+        rule, at = self.rule(by, reduce), self.grid.step_position(step)
+        row = int(self.ranked(seeds, rule, at)[0])
+        tuning, test = (self._over(role, rule, at, row, seeds) for role in ("tuning", "test"))
+        value = self._over(seeds, rule, at, row, seeds)
         config_id = int(self.grid.config_ids[row])
         assert value is not None  # the ranking holds complete rows only
         return Choice(
-            config_id, self.config(config_id), value, tuning, test, aggregate.name, seeds, int(self.grid.steps[at])
+            config_id=config_id,
+            config=self.config(config_id),
+            value=value,
+            tuning=tuning,
+            test=test,
+            by=rule.aggregate.name,
+            seeds=seeds,
+            step=int(self.grid.steps[at]),
+            reduce=rule.reduction.name,
+            origin=rule.origin,
         )
 
     def top(
-        self, n: int = 10, seeds: SeedSet = "tuning", by: str | Aggregate = "iqm", step: int | None = None
+        self,
+        n: int = 10,
+        seeds: SeedSet = "tuning",
+        by: str | Aggregate | None = None,
+        step: int | None = None,
+        reduce: str | Reduction | None = None,
     ) -> pd.DataFrame:
         """The n best configurations, best first: config_id, the aggregate over tuning and test seeds, hyperparameters.
 
@@ -241,12 +312,12 @@ class Landscape:
         """
         import pandas as pd
 
-        aggregate, at = parse_aggregate(by, key="by"), self.grid.step_position(step)
-        rows = self._ranking(seeds, aggregate, at)[:n]
+        rule, at = self.rule(by, reduce), self.grid.step_position(step)
+        rows = self.ranked(seeds, rule, at)[:n]
         table: dict[str, list[Any]] = {"config_id": [int(self.grid.config_ids[row]) for row in rows]}
         for role in ("tuning", "test"):
             if role in self.grid.roles:
-                table[f"{role}_{aggregate.name}"] = [self._over(role, aggregate, at, int(row)) for row in rows]
+                table[f"{role}_{rule.aggregate.name}"] = [self._over(role, rule, at, int(row), seeds) for row in rows]
         return pd.DataFrame(table).merge(self._configs, on="config_id", how="left")
 
     def curves(self, config_id: int) -> pd.DataFrame:
@@ -366,15 +437,17 @@ class Landscape:
             return connect_frames(self._study.tables, self._study.space, self.manifest, self.path, guarded=guarded)
         return connect(self.path, self.manifest, guarded=guarded)
 
-    def _ranking(self, seeds: SeedSet, aggregate: Aggregate, at: int) -> npt.NDArray[np.int64]:
-        """Rows of the grid with all seeds of a role, best first."""
-        table = self.grid.values[:, self.grid.seed_positions(seeds), at].astype(np.float64)
-        if self.manifest.objective.direction == "minimize":
-            table = -table
+    def ranked(self, seeds: SeedSet, rule: Rule, at: int) -> npt.NDArray[np.int64]:
+        """Rows of the grid with all seeds of a role, best first by the curves up to position `at`.
+
+        Raises:
+            InputError: no configuration has a score for every seed.
+        """
+        table = self._sign * self._reduced(rule, at)[:, self.grid.seed_positions(seeds)]
         complete = np.flatnonzero(~np.isnan(table).any(axis=1))
         if not len(complete):
             raise InputError(self._nobody(seeds, at), file=str(self.path), key="step")
-        order: npt.NDArray[np.int64] = complete[ranking(table[complete], aggregate)]
+        order: npt.NDArray[np.int64] = complete[ranking(table[complete], rule.aggregate)]
         return order
 
     def _nobody(self, seeds: SeedSet, at: int) -> str:
@@ -387,15 +460,30 @@ class Landscape:
             f"from the best agent of the one before; ask at a step up to {starts[1]}, or compare the phases"
         )
 
-    def _over(self, seeds: str, aggregate: Aggregate, at: int, row: int) -> float | None:
-        """The aggregate of one row over the seeds of a role; None without any, or if one is missing."""
+    @property
+    def _sign(self) -> float:
+        return -1.0 if self.manifest.objective.direction == "minimize" else 1.0
+
+    def _reduced(self, rule: Rule, at: int) -> npt.NDArray[np.float64]:
+        """The grid with each curve up to position `at` reduced to a number: (configurations, seeds)."""
+        return self.grid.reduced(rule.reduction, at, self.manifest.evaluation.get("steps", ()), self._sign)
+
+    def _over(self, seeds: str, rule: Rule, at: int, row: int, chosen_on: SeedSet) -> float | None:
+        """The aggregate of one row over the seeds of a role; None without any, or if one is missing.
+
+        Where the reduction chooses a step, seeds that did not choose are read at the step that is best on `chosen_on`.
+        """
         if seeds != "all" and seeds not in self.grid.roles:
             return None
-        values = self.grid.values[row, self.grid.seed_positions(seeds), at].astype(np.float64)
-        if np.isnan(values).any():
-            return None
-        sign = -1.0 if self.manifest.objective.direction == "minimize" else 1.0
-        return sign * aggregate(sign * values)
+        places = self.grid.seed_positions(seeds)
+        if rule.reduction.chooses_step and seeds != chosen_on:
+            columns = self.grid.columns(at, self.manifest.evaluation.get("steps", ()))
+            curves = self._sign * self.grid.values[row][:, columns].astype(np.float64)
+            means = [rule.aggregate(column) for column in curves[self.grid.seed_positions(chosen_on)].T]
+            values = self._sign * curves[places, int(np.argmax(means))]
+        else:
+            values = self._reduced(rule, at)[row, places]
+        return None if np.isnan(values).any() else self._sign * rule.aggregate(self._sign * values)
 
 
 def list_landscapes(root: str | Path) -> dict[str, Path]:

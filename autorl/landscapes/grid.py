@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from autorl.statistics.reductions import Reduction
 from autorl.types import InputError
 
 Integers: TypeAlias = npt.NDArray[np.int64]
+Scores: TypeAlias = npt.NDArray[np.floating[Any]]
+PENALTY, CARRIED = 1, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,19 +23,53 @@ class Grid:
     """Scores of runs trained from the start, one axis per factor.
 
     Attributes:
-        values: float32 (configurations, seeds, steps), in the metric's own direction, floor and penalty applied. NaN:
-            this configuration was not trained with this seed, or not evaluated at this step.
+        values: float32, of a study float64, (configurations, seeds, steps), in the metric's own direction, floor and
+            penalty applied. NaN: this configuration was not trained with this seed, or not evaluated at this step.
         config_ids, seeds, steps: the axes, ascending.
         roles: seed role of each seed.
+        filled: (configurations, seeds, steps): 0 where a value was recorded, `PENALTY` where a run had failed,
+            `CARRIED` where it had stopped itself and keeps its last value. None where all values were recorded.
     """
 
-    values: npt.NDArray[np.float32]
+    values: Scores
     config_ids: Integers
     seeds: Integers
     roles: tuple[str, ...]
     steps: Integers
+    filled: npt.NDArray[np.int8] | None = None
 
-    def lookup(self, config_ids: npt.ArrayLike, seeds: npt.ArrayLike, steps: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def reduced(
+        self, reduction: Reduction, at: int, steps: Collection[int] = (), sign: float = 1.0
+    ) -> npt.NDArray[np.float64]:
+        """Each run's curve up to position `at` as one number: (configurations, seeds), NaN where it lacks a value.
+
+        A run that had failed by then has the penalty, one that had stopped itself the reduction of what it recorded.
+
+        Args:
+            reduction: of larger-is-better values.
+            at: position of the last step that counts.
+            steps: the steps before it that count; none given = all of them.
+            sign: -1 where smaller values are better.
+        """
+        last = self.values[:, :, at].astype(np.float64)
+        if reduction.window is None and not reduction.chooses_step and reduction.name == "last":
+            return last
+        columns = self.columns(at, steps)
+        curves = sign * self.values[:, :, columns].astype(np.float64)
+        result = np.asarray(sign * reduction.stacked(curves))
+        if self.filled is None:
+            return result
+        origin = self.filled[:, :, columns]
+        for row, place in zip(*np.nonzero(origin[:, :, -1] == CARRIED), strict=True):
+            recorded = curves[row, place][origin[row, place] != CARRIED]
+            result[row, place] = sign * float(reduction.stacked(recorded))
+        return np.where(origin[:, :, -1] == PENALTY, last, result)
+
+    def columns(self, at: int, steps: Collection[int] = ()) -> list[int]:
+        """Positions of the steps up to `at` that count: those among `steps` (none given = all), and `at`."""
+        return [place for place in range(at + 1) if place == at or not steps or int(self.steps[place]) in steps]
+
+    def lookup(self, config_ids: npt.ArrayLike, seeds: npt.ArrayLike, steps: npt.ArrayLike) -> Scores:
         """Values at triples of equal (or broadcastable) shape; NaN where nothing was recorded.
 
         Raises:
@@ -94,7 +131,7 @@ def _find(axis: Integers, wanted: npt.NDArray[np.int64]) -> tuple[Integers, npt.
 
 def assemble(
     runs: Sequence[tuple[int, int, int, str, str]],
-    evals: tuple[Integers, Integers, npt.NDArray[np.float32]],
+    evals: tuple[Integers, Integers, Scores],
     penalty: float,
     steps: Sequence[int],
     config_ids: Sequence[int],
@@ -112,7 +149,7 @@ def assemble(
         if roles.setdefault(seed, role) != role:
             raise InputError(f"seed {seed} has two roles, {roles[seed]} and {role}", key="seeds")
     seeds, ids, axis = (np.array(sorted(set(each)), dtype=np.int64) for each in (roles, config_ids, steps))
-    values = np.full((len(ids), len(seeds), len(axis)), np.nan, dtype=np.float32)
+    values = np.full((len(ids), len(seeds), len(axis)), np.nan, dtype=evals[2].dtype)
     flat = values.reshape(-1, len(axis))
     numbers = np.array([run[0] for run in runs], dtype=np.int64)
     cells = np.searchsorted(ids, [run[1] for run in runs]) * len(seeds) + np.searchsorted(
@@ -132,15 +169,22 @@ def assemble(
             f"configuration {config_id} was trained twice from the start with seed {seed}, with two results at step "
             f"{axis[place]}"
         )
+    filled = None if {run[4] for run in runs} <= {"done"} else np.zeros(values.shape, dtype=np.int8)
     for cell, run in zip(cells, runs, strict=True):
-        if run[4] not in ("done", "stopped"):
-            flat[cell] = np.where(np.isnan(flat[cell]), np.float32(penalty), flat[cell])
-        elif run[4] == "stopped":
+        if run[4] == "done":
+            continue
+        assert filled is not None
+        missing = np.isnan(flat[cell])
+        if run[4] == "stopped":
             flat[cell] = carry_forward(flat[cell])
-    return Grid(values, ids, seeds, tuple(roles[int(seed)] for seed in seeds), axis)
+        else:
+            flat[cell] = np.where(missing, values.dtype.type(penalty), flat[cell])
+        code = CARRIED if run[4] == "stopped" else PENALTY
+        filled.reshape(-1, len(axis))[cell] = np.where(missing & ~np.isnan(flat[cell]), code, 0)
+    return Grid(values, ids, seeds, tuple(roles[int(seed)] for seed in seeds), axis, filled)
 
 
-def carry_forward(curves: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def carry_forward(curves: Scores) -> Scores:
     """Along the last axis each gap (NaN) takes the value before it; gaps at the beginning stay."""
     places = np.where(np.isnan(curves), -1, np.arange(curves.shape[-1]))
     last = np.maximum.accumulate(places, axis=-1)

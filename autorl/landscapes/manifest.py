@@ -49,9 +49,11 @@ class Manifest:
         return_bounds: smallest and largest value the objective's metric can take (after the floor); None = unbounded.
         seeds: seed lists by role, disjoint.
         sampler: how the configurations were chosen, e.g. {"name": "sobol", "seed": 0}.
-        evaluation: the protocol, e.g. {"episodes": 128}; "at": "end" if a run is evaluated at its end only; "steps":
-            those every run is evaluated at, if some are evaluated at more (rungs); "overshoot": how many steps a run
-            may be trained past the nominal step of its last evaluation, and "undershoot": how many fewer (it ends with
+        evaluation: the protocol, e.g. {"episodes": 128}; "reduce", "aggregate": how the study that made the landscape
+            reduced a curve to a number and seeds to one, as rankings do unless told; "at": "end" if a run is evaluated
+            at its end only; "steps": those every run is evaluated at, if some are evaluated at more (rungs);
+            "overshoot": how many steps a run may be trained past the nominal step of its last evaluation, and
+            "undershoot": how many fewer (it ends with
             a whole rollout).
         packages: {name: {"version": ..., "sha256" or "commit": ...}}: a version alone does not identify code.
         sources: files the data came from: {"path": ..., "sha256": ...}.

@@ -195,13 +195,26 @@ def _space(document: Mapping[str, Any]) -> Space:
     return compile_algorithms(parts) if parts else load(document["space"])
 
 
+def _number(connection: sqlite3.Connection) -> None:
+    """A table of what `config_id` is in the landscape: the first proposal of the configuration.
+
+    So it is in the database of a study too, unless an earlier version made it, which counted from 1.
+    """
+    connection.execute(
+        "CREATE TEMP TABLE numbers AS SELECT config_id, min(proposal) AS number FROM proposals GROUP BY config_id"
+    )
+
+
 def _tables(connection: sqlite3.Connection, space: Space, environment: str, metric: str) -> Tables:
-    listed = connection.execute("SELECT config_id, origin, config FROM configs ORDER BY config_id").fetchall()
+    _number(connection)
+    listed = connection.execute(
+        "SELECT number, origin, config FROM configs JOIN numbers USING (config_id) ORDER BY number"
+    ).fetchall()
     configs = config_rows(space, {number: json.loads(text) for number, _, text in listed}, origin="")
     configs["origin"] = [origin for _, origin, _ in listed]
     runs = _frame(connection, "runs", "ORDER BY run_id")
     runs["environment"] = runs["environment"].fillna(environment)
-    segments = _frame(connection, "segments", "ORDER BY rowid")
+    segments = _frame(connection, "segments", "ORDER BY segments.rowid")
     return Tables(configs, runs, _evals(connection, runs, metric), segments)
 
 
@@ -209,7 +222,8 @@ def _frame(connection: sqlite3.Connection, name: TableName, order: str) -> pd.Da
     import pandas as pd
 
     columns = [column.name for column in TABLES[name]]
-    rows = connection.execute(f"SELECT {', '.join(columns)} FROM {name} {order}").fetchall()
+    shown = ", ".join("number" if column == "config_id" else f"{name}.{column}" for column in columns)
+    rows = connection.execute(f"SELECT {shown} FROM {name} JOIN numbers USING (config_id) {order}").fetchall()
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -256,7 +270,11 @@ def _manifest(connection: sqlite3.Connection, document: Mapping[str, Any], envir
             objective["metric"], objective["direction"], penalty=None if penalty == "worst" else float(penalty)
         ),
         sampler=FrozenMap(sampler),
-        evaluation=FrozenMap(episodes=document["fidelity"]["episodes"], reduce=objective["reduce"]),
+        evaluation=FrozenMap(
+            episodes=document["fidelity"]["episodes"],
+            reduce=objective["reduce"],
+            aggregate=document.get("evaluation", {}).get("aggregate", "mean"),
+        ),
         trainer=FrozenMap({**_trainer(document), "environment": {"id": None, **document["environment"]}}),
         sources=(FrozenMap(path=STUDY_FILE, sha256=hashlib.sha256(file.read_bytes()).hexdigest()),),
         created=datetime.fromtimestamp(latest, UTC).date().isoformat() if latest else "",

@@ -29,6 +29,7 @@ class Candidate:
         schedule: full configurations by the step they start at: the trainer's own options under the proposal's
             hyperparameters, no algorithm prefix.
         entry: its test, if it was tested.
+        configuration: the number of its configuration, which is that of the proposal that introduced it.
     """
 
     proposal: ProposalId
@@ -42,6 +43,7 @@ class Candidate:
     schedule: tuple[tuple[int, Config], ...]
     entry: Entry | None
     step: int | None = None
+    configuration: ProposalId | None = None
 
     @property
     def end(self) -> int:
@@ -59,7 +61,11 @@ class Candidate:
         test = "not tested"
         if self.entry is not None:
             test = f"test {number(self.entry.test.value)} {interval_text(self.entry.test.interval)}"
-        return f"proposal {self.proposal} ({self.label}): {test}; tuning {number(self.tuning)} on {self.n_seeds} seeds"
+        first = self.configuration
+        of = f", configuration {first}" if first not in (None, self.proposal) else ""
+        return (
+            f"proposal {self.proposal} ({self.label}{of}): {test}; tuning {number(self.tuning)} on {self.n_seeds} seeds"
+        )
 
 
 def candidates(view: StudyView, top: int) -> list[Candidate]:
@@ -86,9 +92,19 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
                 tuple((step, _full(view, config)) for step, config in view.driver.lineage.schedule(proposal)),
                 tested.get(proposal),
                 view.chosen_step(proposal),
+                _introduced(view, proposal),
             )
         )
     return found
+
+
+def _introduced(view: StudyView, proposal: ProposalId) -> ProposalId:
+    """The first proposal with the configuration of this one: the configuration's number."""
+    ((first,),) = view.store.query(
+        "SELECT min(proposal) FROM proposals WHERE config_id = (SELECT config_id FROM proposals WHERE proposal = ?)",
+        (proposal,),
+    )
+    return int(first)
 
 
 def render(found: Sequence[Candidate], style: str) -> str:
@@ -183,6 +199,7 @@ def _full(view: StudyView, config: Config) -> Config:
 def _document(candidate: Candidate) -> dict[str, Any]:
     document: dict[str, Any] = {
         "proposal": candidate.proposal,
+        **({} if candidate.configuration is None else {"configuration_number": candidate.configuration}),
         "label": candidate.label,
         "test": None,
         "tuning": {"value": _score(candidate.tuning), "n_seeds": candidate.n_seeds},

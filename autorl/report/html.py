@@ -150,20 +150,22 @@ def _curve(view: StudyView, result: Result) -> str:
 def _proposals(view: StudyView) -> str:
     names = view.spec.search_space.names
     rows = view.store.query(
-        "SELECT proposal, proposals.origin, status, score, n_seeds, until, config FROM proposals "
-        "JOIN configs USING (config_id) ORDER BY proposal"
+        "SELECT proposal, (SELECT min(first.proposal) FROM proposals AS first "
+        "WHERE first.config_id = proposals.config_id), proposals.origin, status, score, n_seeds, until, config "
+        "FROM proposals JOIN configs USING (config_id) ORDER BY proposal"
     )
     cells = []
-    for proposal, origin, status, score, n_seeds, until, config in rows[:_MOST_ROWS]:
+    for proposal, first, origin, status, score, n_seeds, until, config in rows[:_MOST_ROWS]:
         values = json.loads(config)
         tuning = number(json.loads(score)[0]) if score and json.loads(score) else "-"
         shown = [_short(values[name]) if name in values else "" for name in names]
-        cells.append([proposal, origin, status, tuning, n_seeds or "", until, *shown])
+        cells.append([proposal, first, origin, status, tuning, n_seeds or "", until, *shown])
     share = study_share(view.store.query)
     counted = "" if share is None else f"<p>{share_text(share, learns=optimizer_learns(view.spec))}</p>"
-    header = ["proposal", "origin", "status", "tuning score", "seeds", "until step", *names]
+    header = ["proposal", "configuration", "origin", "status", "tuning score", "seeds", "until step", *names]
     more = f"<p class=note>{len(rows) - _MOST_ROWS} more are in study.sqlite.</p>" if len(rows) > _MOST_ROWS else ""
-    return f"<h2>Proposals</h2>{counted}{_table(header, cells)}{more}"
+    note = "<p class=note>A configuration has the number of the proposal that introduced it.</p>"
+    return f"<h2>Proposals</h2>{counted}{note}{_table(header, cells)}{more}"
 
 
 def _failures(view: StudyView) -> str:

@@ -65,9 +65,12 @@ def apply(connection: sqlite3.Connection, kind: str, body: Body) -> None:
 
 
 def _proposed(connection: sqlite3.Connection, body: Body) -> None:
+    # A configuration has the number of the proposal that introduced it. A study of an earlier version, which counted
+    # configurations from 1, goes on as it began: a NULL key is the next free number.
     connection.execute(
-        "INSERT OR IGNORE INTO configs (config_hash, origin, config) VALUES (?, ?, ?)",
-        (body["config_hash"], body["origin"], dumps(body["config"])),
+        "INSERT OR IGNORE INTO configs (config_id, config_hash, origin, config) SELECT "
+        "CASE WHEN (SELECT min(config_id) FROM configs) > 0 THEN NULL ELSE ? END, ?, ?, ?",
+        (body["id"], body["config_hash"], body["origin"], dumps(body["config"])),
     )
     connection.execute(
         "INSERT INTO proposals (proposal, config_id, until, resume_from, member, origin, meta) VALUES "

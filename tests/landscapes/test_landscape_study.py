@@ -108,6 +108,9 @@ def test_a_study_of_schema_version_1_can_be_read(tmp_path):
         connection.executescript((fixture / "study_v1.sql").read_text())
     data = load_landscape(tmp_path)
     assert (data.manifest.rows["runs"], data.manifest.rows["evals"]) == (6, 12)
+    stored = database(tmp_path, "SELECT config_id FROM configs ORDER BY 1")
+    assert stored == [(1,), (2,)], "an earlier version counted from 1"
+    assert data.sql("SELECT config_id FROM configs ORDER BY 1").fetchall() == [(0,), (1,)]
     assert data.best(by="mean").test is not None
 
 

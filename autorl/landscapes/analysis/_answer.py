@@ -41,11 +41,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of landscapes. `seeds` None: choose on tuning seeds and show test seeds, where there are both."""
+    """What is asked of landscapes.
+
+    Attributes:
+        seeds: None: choose on tuning seeds and show test seeds, where there are both.
+        by, reduce: how configurations are ranked; None: as the landscape recorded (`Landscape.rule`).
+    """
 
     names: tuple[str, ...] = ()
     seeds: SeedSet | None = None
     step: int | None = None
+    by: str | None = None
+    reduce: str | None = None
 
 
 def fitted(data: Landscape, forest: Forest, seeds: SeedSet | None, step: int | None) -> dict[str, Any]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of analysis: what it takes, whether it looks at one step, and whether it chooses configurations."""
+    """A kind of analysis: what it takes, whether it looks at one step, chooses or ranks configurations."""
 
     answer: Callable[[Sequence[Landscape], Question], Answer]
     about: str
@@ -38,6 +38,7 @@ class Kind:
     landscapes: tuple[int, int | None] = (1, 1)
     at_step: bool = True
     chooses: bool = False
+    ranks: bool = False
 
 
 def _of_forest(data: Sequence[Landscape], ask: Question, kind: str, table: Callable[[Forest], pd.DataFrame]) -> Answer:
@@ -92,8 +93,10 @@ def _over_time(data: Sequence[Landscape], ask: Question) -> Answer:
 def _curves(data: Sequence[Landscape], ask: Question) -> Answer:
     (landscape,) = data
     choose, show = _chosen_and_shown(data, ask.seeds)
-    table, band = best_curves(landscape, choose, show)
+    rule = landscape.rule(ask.by, ask.reduce, default="mean")
+    table, band = best_curves(landscape, choose, show, rule=rule)
     about = {**scored(landscape, show, None), "chosen_on": choose}
+    about["chosen_by"] = rule.text(landscape.manifest.objective.metric, choose)
     optimistic = ["chosen and shown on the same seeds: the curves are optimistic"] if choose == show else []
     notes = (*optimistic, *left_out(landscape, int(band.attrs["configurations"]), show))
     return Answer("curves", (landscape.manifest.id,), about, table, notes, tuple(data), {"band": band})
@@ -244,7 +247,7 @@ def _chosen_and_shown(data: Sequence[Landscape], seeds: SeedSet | None) -> tuple
 
 KINDS: Mapping[str, Kind] = {
     "budget": Kind(_budget, "how early training tells the end", at_step=False),
-    "curves": Kind(_curves, "learning curves of the best configurations", at_step=False, chooses=True),
+    "curves": Kind(_curves, "learning curves of the best configurations", at_step=False, chooses=True, ranks=True),
     "dependence": Kind(_dependence, "partial dependence on a hyperparameter", names=(1, 1)),
     "interaction": Kind(_interaction, "how strongly hyperparameters interact (H squared)", names=(0, 99)),
     "noise": Kind(_noise, "share of variance that is seed noise", landscapes=(1, None)),

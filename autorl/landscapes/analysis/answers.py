@@ -30,6 +30,9 @@ def analyse(
     names: Sequence[str] = (),
     seeds: SeedSet | None = None,
     step: int | None = None,
+    *,
+    by: str | None = None,
+    reduce: str | None = None,
 ) -> Answer:
     """Answer one of `KINDS` about a landscape, or about several.
 
@@ -41,6 +44,8 @@ def analyse(
             something is chosen (curves, transfer), None = chosen on tuning seeds and shown on test seeds, if there are
             both.
         step: of the evaluation, None = the last; budget, curves, over-time, phases and transfer look at their own.
+        by: of curves: the aggregate over seeds the best are chosen by; None = the study's own, else the mean.
+        reduce: of curves: the reduction of a run's curve they are chosen by; None = the study's own, else `last`.
 
     Raises:
         InputError: unknown kind, another number of hyperparameters or landscapes, a step where none is taken, or the
@@ -61,7 +66,9 @@ def analyse(
         raise InputError(f"{kind} looks at its own steps and takes none", key="step")
     if seeds is None and not asked.chooses:
         seeds = common_seeds(data, step)
-    return asked.answer(data, Question(tuple(names), seeds, step))
+    if not asked.ranks and (by is not None or reduce is not None):
+        raise InputError(f"{kind} ranks no configurations", key="by" if by is not None else "reduce")
+    return asked.answer(data, Question(tuple(names), seeds, step, by, reduce))
 
 
 def importance(
@@ -100,7 +107,9 @@ def importance(
         table = fanova(forest, pairs=interactions).rename(columns={"first": "hyperparameter", "second": "with"})
         table = table if interactions else table.drop(columns="with")
     elif method == "local":
-        chosen = data.best(seeds, "mean", step).config_id if config_id is None else config_id
+        chosen = (
+            data.best(seeds, data.rule(default="mean").aggregate, step).config_id if config_id is None else config_id
+        )
         about["configuration"] = chosen
         table = local_importance(forest, data.config(chosen))
     else:

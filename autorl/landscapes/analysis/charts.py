@@ -177,7 +177,7 @@ def _curves(answer: Answer) -> Chart:
         x, mean = rows["step"].to_numpy(float), rows["mean"].to_numpy()
         marks.append(Line(f"configuration {config_id}", x, mean, known, marker="o"))
     about = answer.about
-    choice = f"chosen on {about['chosen_on']} seeds, shown on {about['seeds']} seeds: mean, 95 % interval"
+    choice = f"chosen by {about['chosen_by']}, shown on {about['seeds']} seeds: mean, 95 % interval"
     text = f"{answer.landscapes[0]} · {choice}"
     return Chart("Best configurations", text, Axis(_steps(answer)), Axis(_metric(answer)), tuple(marks))
 

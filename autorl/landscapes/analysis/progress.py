@@ -9,8 +9,8 @@ import numpy as np
 from autorl.landscapes.analysis.forest import landscape_forest
 from autorl.landscapes.analysis.tables import final_scores, learning_curves
 from autorl.landscapes.analysis.variance import fanova
-from autorl.landscapes.dataset import Landscape, SeedSet
-from autorl.statistics import bootstrap_interval, ranking
+from autorl.landscapes.dataset import Landscape, Rule, SeedSet
+from autorl.statistics import bootstrap_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,25 +43,26 @@ def importance_by_step(data: Landscape, seeds: SeedSet = "all") -> tuple[pd.Data
 
 
 def best_curves(
-    data: Landscape, choose: SeedSet, show: SeedSet, count: int = BEST
+    data: Landscape, choose: SeedSet, show: SeedSet, count: int = BEST, rule: Rule | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Learning curves of the best configurations, and where the curves of all lie.
 
-    The best by their mean over the `choose` seeds at the last step. First: place, config_id, step, mean over the `show`
-    seeds, and low and high of its 95 % bootstrap interval (NaN with one seed). Second: step, and the 10 %, 50 % and
-    90 % quantiles (low, median, high) of the means of all configurations; `attrs` says how many these are.
+    The best by `rule` (None: the recorded one, else the mean at the last step) over the `choose` seeds. First: place,
+    config_id, step, mean over the `show` seeds, and low and high of its 95 % bootstrap interval (NaN with one seed).
+    Second: step, and the 10 %, 50 % and 90 % quantiles (low, median, high) of the means of all configurations; `attrs`
+    says how many these are.
 
     Raises:
         InputError: no configuration has a score for every seed and step.
     """
     import pandas as pd
 
-    curves, basis = learning_curves(data, show), final_scores(data, choose)
-    both = np.flatnonzero(np.isin(basis.config_ids, curves.config_ids))
-    order = both[ranking(basis.final[both], "mean")][:count]
+    curves = learning_curves(data, show)
+    ranked = data.grid.config_ids[data.ranked(choose, rule or data.rule(default="mean"), data.grid.step_position(None))]
+    shown = [config_id for config_id in ranked.tolist() if config_id in curves.config_ids][:count]
     rng = np.random.default_rng(0)
     rows = []
-    for place, config_id in enumerate(basis.config_ids[order].tolist(), 1):
+    for place, config_id in enumerate(shown, 1):
         values = curves.values[np.searchsorted(curves.config_ids, config_id)]
         for step, scores in zip(curves.steps.tolist(), values.T, strict=True):
             interval = bootstrap_interval(scores, "mean", rng=rng, resamples=2000) if len(scores) > 1 else None

@@ -1,0 +1,136 @@
+"""A proposal has one number and one score, in the study, as a landscape, in plots and in the report."""
+
+import json
+import re
+
+import pytest
+import yaml
+from cli_support import as_json, autorl, finished_study, query
+
+from autorl import load_landscape
+from autorl.landscapes import analysis
+from autorl.landscapes.analysis.charts import chart_of
+
+# Curves that saturate at different speeds: the mean of a curve and its end choose different configurations.
+TRAINER = {"optimum": {"x": 0.2, "rate": 0.2}, "drift": 0.5, "noise": 0.05, "interaction": 0.05}
+DEMO = {
+    "trainer": {"name": "synthetic", "kwargs": TRAINER},
+    "objective": {"metric": "eval_return", "reduce": "auc"},
+    "seeds": {"tuning": 3, "test": 6},
+    "budget": {"configurations": 16},
+    "optimizer": "tpe",
+}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return finished_study(tmp_path_factory.mktemp("one"), **DEMO)
+
+
+def test_every_command_names_the_same_proposal_and_score(study, tmp_path):
+    (best,) = yaml.safe_load(autorl("best", study).stdout)
+    number, score = best["proposal"], best["tuning"]["value"]
+    choice = as_json("landscape", "best", study)
+    assert (choice["config_id"], choice["value"]) == (number, pytest.approx(score, rel=1e-10))
+    assert choice["test"] == pytest.approx(best["test"]["value"], rel=1e-10)
+    text = autorl("landscape", "best", study).stdout
+    assert f"configuration {number}, chosen by mean over tuning seeds of auc eval_return (the study's own)" in text
+    assert f"tuning seeds  {score:.6g}" in text
+    first = as_json("landscape", "top", study, "-n", 1)[0]
+    assert (first["config_id"], first["tuning_mean"]) == (number, pytest.approx(score, rel=1e-10))
+    autorl("report", study, "--html", tmp_path / "r.html")
+    assert f"<td>{number}</td><td>{number}</td>" in (tmp_path / "r.html").read_text()
+    assert f"<td>{score:.6g}</td>" in (tmp_path / "r.html").read_text()
+
+
+def test_plots_draw_the_same_proposals(study, tmp_path):
+    tested = {number for (number,) in query(study, "SELECT proposal FROM tests")}
+    labels = [mark.label for mark in chart_of(analysis.analyse(load_landscape(study), "curves")).marks]
+    drawn = [int(re.sub(r"\D", "", label)) for label in labels if label.startswith("configuration")]
+    ranked = [row["config_id"] for row in as_json("landscape", "top", study, "-n", 16)]
+    assert drawn == [number for number in ranked if number in tested]
+    (best,) = yaml.safe_load(autorl("best", study).stdout)
+    assert drawn[0] == best["proposal"]
+    printed = autorl("landscape", "plot", study, "curves", "--out", tmp_path / "curves.svg").stdout
+    assert "the best by mean over tuning seeds of auc eval_return (the study's own)" in printed
+
+
+def test_options_override_the_study_s_own_ranking(study):
+    own = as_json("landscape", "best", study)
+    last = as_json("landscape", "best", study, "--reduce", "last", "--by", "iqm")
+    assert last["config_id"] != own["config_id"], "otherwise this study tells nothing apart"
+    assert (last["reduce"], last["by"]) == ("last", "iqm")
+    text = autorl("landscape", "best", study, "--reduce", "last").stdout
+    assert "(aggregate the study's own, reduction as asked)" in text
+    plotted = as_json("landscape", "analyse", study, "curves", "--reduce", "last")
+    assert plotted["chosen_by"].startswith("mean over tuning seeds of last eval_return")
+    assert "reduce" in autorl("landscape", "best", study, "--reduce", "lasst", code=2).stderr
+    assert "ranks no configurations" in autorl("landscape", "analyse", study, "noise", "--by", "iqm", code=2).stderr
+
+
+def test_the_readme_s_query_is_the_best_of_the_landscape(tmp_path):
+    """With the defaults: the mean at the last step."""
+    folder = finished_study(tmp_path)
+    ((number, value),) = query(
+        folder,
+        "SELECT config_id, AVG(value) AS eval_return FROM evals JOIN runs USING (run_id) "
+        "JOIN configs USING (config_id) WHERE metric = 'eval_return' AND step = 100 AND seed_role = 'tuning' "
+        "GROUP BY config_id ORDER BY eval_return DESC LIMIT 1",
+    )
+    choice = as_json("landscape", "best", folder)
+    assert (choice["config_id"], choice["value"]) == (number, pytest.approx(value))
+
+
+def test_a_configuration_that_goes_on_keeps_the_number_it_was_introduced_with(tmp_path):
+    optimizer = {"name": "successive_halving", "eta": 2, "rungs": 2}
+    folder = finished_study(tmp_path, optimizer=optimizer, budget={"runs": 20})
+    pairs = query(folder, "SELECT proposal, config_id, resume_from FROM proposals ORDER BY proposal")
+    assert any(resume is not None for _, _, resume in pairs)
+    introduced: dict[int, int] = {}
+    for proposal, config_id, _ in pairs:
+        introduced.setdefault(config_id, proposal)
+    assert all(number == first for number, first in introduced.items())
+    shown = load_landscape(folder).sql("SELECT config_id FROM configs ORDER BY 1").fetchall()
+    assert [number for (number,) in shown] == sorted(introduced)
+    (best,) = yaml.safe_load(autorl("best", folder).stdout)
+    ((configuration,),) = query(folder, f"SELECT config_id FROM proposals WHERE proposal = {best['proposal']}")
+    assert best["configuration_number"] == configuration
+    assert as_json("landscape", "best", folder)["config_id"] == configuration
+
+
+def test_reduce_best_reads_test_seeds_where_the_tuning_seeds_chose(tmp_path):
+    folder = finished_study(tmp_path, **{**DEMO, "objective": {"metric": "eval_return", "reduce": "best"}})
+    (best,) = yaml.safe_load(autorl("best", folder).stdout)
+    choice = as_json("landscape", "best", folder)
+    assert (choice["config_id"], choice["value"]) == (best["proposal"], pytest.approx(best["tuning"]["value"]))
+    assert choice["test"] == pytest.approx(best["test"]["value"])
+
+
+def test_a_failed_run_scores_the_penalty_whatever_it_had_reached(tmp_path):
+    """With `reduce: best` its first evaluations would win."""
+    kwargs = {**TRAINER, "crash": {"above": {"x": 0.5}}, "fails_at": 0.9}
+    objective = {"metric": "eval_return", "reduce": "best"}
+    folder = finished_study(
+        tmp_path, **{**DEMO, "objective": objective, "trainer": {"name": "synthetic", "kwargs": kwargs}}
+    )
+    (best,) = yaml.safe_load(autorl("best", folder).stdout)
+    choice = as_json("landscape", "best", folder)
+    assert (choice["config_id"], choice["value"]) == (best["proposal"], pytest.approx(best["tuning"]["value"]))
+    crashed = {number for (number,) in query(folder, "SELECT config_id FROM runs WHERE status = 'crash'")}
+    assert crashed, "otherwise nothing is tested here"
+
+
+def test_what_is_written_out_keeps_the_study_s_ranking(study, tmp_path):
+    from autorl.landscapes import from_study
+
+    from_study(study, tmp_path, "me/synthetic/one")
+    manifest = json.loads((tmp_path / "me/synthetic/one/manifest.json").read_text())
+    assert (manifest["evaluation"]["reduce"], manifest["evaluation"]["aggregate"]) == ("auc", "mean")
+    own, written = as_json("landscape", "best", study), as_json("landscape", "best", tmp_path / "me/synthetic/one")
+    assert (written["config_id"], written["by"], written["reduce"]) == (own["config_id"], "mean", "auc")
+    assert written["value"] == pytest.approx(own["value"], rel=1e-6)
+    assert "(as recorded)" in autorl("landscape", "best", tmp_path / "me/synthetic/one").stdout
+    manifest["evaluation"] = {}
+    (tmp_path / "me/synthetic/one/manifest.json").write_text(json.dumps(manifest))
+    text = autorl("landscape", "best", tmp_path / "me/synthetic/one").stdout
+    assert "chosen by iqm over tuning seeds of last eval_return (default)" in text
