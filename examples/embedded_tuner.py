@@ -35,10 +35,10 @@ def main():
     for trial in tuner.test_trials():  # seeds the search has never seen
         tuner.tell(trial, train(trial.config, trial.seed))
     result = tuner.result()
-    low, high = result.test.interval.low, result.test.interval.high
+    low, high = result.test.iqm_interval.low, result.test.iqm_interval.high
     print(f"best configuration: {dict(result.incumbent.config)}")
-    print(f"test score {result.test.value:.3f} [{low:.3f}, {high:.3f}] on {len(result.test.seeds)} held-out seeds")
-    print(f"tuning score {result.tuning:.3f}, so the gap is {result.gap:+.3f}")
+    print(f"test score (IQM) {result.test.iqm:.3f} [{low:.3f}, {high:.3f}] on {len(result.test.seeds)} held-out seeds")
+    print(f"means: tuning {result.tuning:.3f}, test {result.test.value:.3f}, so the gap is {result.gap:+.3f}")
 
 
 if __name__ == "__main__":

@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def run(*arguments, cwd, timeout=300):
+def run(*arguments, cwd, timeout=PATIENCE):
     done = subprocess.run(
         [sys.executable, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=timeout
     )
@@ -28,7 +29,8 @@ def tune(folder, *options):
 
 def test_an_embedded_tuner_prints_its_test_result(tmp_path):
     output = run(EXAMPLES / "embedded_tuner.py", cwd=tmp_path)
-    score, low, high = map(float, re.search(r"test score (\S+) \[(\S+), (\S+)\] on 20 held-out seeds", output).groups())
+    printed = re.search(r"test score \(IQM\) (\S+) \[(\S+), (\S+)\] on 20 held-out seeds", output)
+    score, low, high = map(float, printed.groups())
     assert low <= score <= high
     assert 0.5 < score <= 1.0  # better than guessing an arm
     assert re.search(r"the gap is [+-]\d", output)

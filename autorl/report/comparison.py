@@ -1,6 +1,7 @@
 """Optimizers side by side: the same study under each of them, over several study seeds, equal budgets.
 
-The unit is a study: its value is the test score of its incumbent. Ranks are averaged over study seeds.
+The unit is a study: its value is the interquartile mean of its incumbent over test seeds, which is what a study
+reports. Ranks are averaged over study seeds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from autorl import seeds as streams
 from autorl.optimizers.model_share import ModelShare, share_caution, share_dict
 from autorl.report.text import columns, interval_text, number
-from autorl.statistics import Interval, average_ranks, bootstrap_interval
+from autorl.statistics import Interval, average_ranks, bootstrap_interval, iqm
 from autorl.study import Result
 
 FEW_REPEATS = 5
@@ -27,7 +28,8 @@ class Row:
 
     Attributes:
         tests: test score of each study's incumbent, by study seed; studies without a result are missing.
-        test: their mean, and `interval`: its 95 % bootstrap interval over studies; None with fewer than two.
+        test: their interquartile mean, and `interval`: its 95 % percentile bootstrap interval over studies; None with
+            fewer than two.
         share: new configurations of all its studies, and who made them; None where one did not record it.
         learns: whether the optimizer has a model.
         tuning: mean tuning score; rank: mean rank, 1 = best; None where some optimizer has no result.
@@ -94,12 +96,12 @@ def comparison_text(comparison: Comparison) -> str:
     header = (
         "optimizer",
         "average rank",
-        "test",
+        "test (IQM)",
         "95 % interval",
         "tuning",
         "by the model",
         "steps charged",
-        "test score of each study",
+        "test (IQM) of each study",
     )
     lines = [comparison.objective, "", columns(header, rows), ""]
     return "\n".join([*lines, *(f"  caution: {text}" for text in comparison.caveats)]).rstrip()
@@ -128,7 +130,7 @@ def comparison_dict(comparison: Comparison) -> dict[str, Any]:
 
 
 def _tests(by_seed: Mapping[int, Result]) -> dict[int, float]:
-    return {seed: result.test.value for seed, result in by_seed.items() if result.test is not None}
+    return {seed: result.test.iqm for seed, result in by_seed.items() if result.test is not None}
 
 
 def _ranks(tests: Mapping[str, Mapping[int, float]], sign: float, repeats: int) -> dict[str, float]:
@@ -150,9 +152,9 @@ def _row(
     values = np.array(list(tests.values()))
     interval = None
     if len(values) > 1:
-        interval = bootstrap_interval(values, "mean", rng=streams.generator(seed, "test", name))
+        interval = bootstrap_interval(values, "iqm", rng=streams.generator(seed, "test", name))
     tuning = float(np.mean([result.tuning for result in results.values()])) if results else None
-    test = float(values.mean()) if len(values) else None
+    test = iqm(values) if len(values) else None
     learns = any(result.learns for result in results.values())
     steps = float(np.mean(list(charged.values()))) if charged else None
     return Row(name, tests, test, interval, tuning, rank, _share(results), learns, steps)

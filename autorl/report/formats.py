@@ -60,7 +60,7 @@ class Candidate:
         """One line for people."""
         test = "not tested"
         if self.entry is not None:
-            test = f"test {number(self.entry.test.value)} {interval_text(self.entry.test.interval)}"
+            test = f"test (IQM) {number(self.entry.test.iqm)} {interval_text(self.entry.test.iqm_interval)}"
         first = self.configuration
         of = f", configuration {first}" if first not in (None, self.proposal) else ""
         return (
@@ -211,9 +211,10 @@ def _document(candidate: Candidate) -> dict[str, Any]:
     }
     if candidate.entry is not None:
         test = candidate.entry.test
-        document["test"] = {"value": _score(test.value), "n_seeds": len(test.seeds)}
-        if test.interval is not None:
-            document["test"] |= {"low": _score(test.interval.low), "high": _score(test.interval.high)}
+        document["test"] = {"iqm": _score(test.iqm), "value": _score(test.value), "n_seeds": len(test.seeds)}
+        if test.iqm_interval is not None:
+            bounds = {"iqm_low": _score(test.iqm_interval.low), "iqm_high": _score(test.iqm_interval.high)}
+            document["test"] |= bounds
     if len(candidate.parts) > 1:
         document["schedule"] = [{"from_step": step, "configuration": plain(one)} for step, one in candidate.parts]
     return document
@@ -226,11 +227,11 @@ def _score(value: float) -> float:
 
 def _table(found: Sequence[Candidate]) -> str:
     names = list(dict.fromkeys(name for candidate in found for name in candidate.schedule[-1][1]))
-    header = ["proposal", "test", "95 % interval", "tuning", "seeds", *names]
+    header = ["proposal", "test (IQM)", "95 % interval", "tuning", "seeds", *names]
     rows = []
     for candidate in found:
         config, test = candidate.schedule[-1][1], candidate.entry.test if candidate.entry else None
-        scores = (number(test.value), interval_text(test.interval)) if test else ("-", "-")
+        scores = (number(test.iqm), interval_text(test.iqm_interval)) if test else ("-", "-")
         values = [_short(config[name]) if name in config else "" for name in names]
         rows.append([candidate.proposal, *scores, number(candidate.tuning), candidate.n_seeds, *values])
     return columns(header, rows, indent="")

@@ -14,7 +14,16 @@ from autorl.report.formats import Candidate, candidates
 from autorl.report.reading import StudyView, plain
 from autorl.report.status import state, warnings
 from autorl.report.svg import Band, step_chart
-from autorl.report.text import beyond_text, front_table, interval_text, number, shorter
+from autorl.report.text import (
+    GAP,
+    beyond_text,
+    candidate_table,
+    front_table,
+    interval_text,
+    method_note,
+    number,
+    shorter,
+)
 from autorl.study import Result
 from autorl.study.shares import optimizer_learns, study_share
 
@@ -75,18 +84,20 @@ def _headline(view: StudyView, result: Result | None) -> str:
     rows = []
     if result.test is not None and result.aggregate != "iqm":
         span = interval_text(result.test.interval)
-        rows.append((f"test score ({result.aggregate})", number(result.test.value), f"95 % interval {span}"))
+        note = f"95 % interval {span}{method_note(result.aggregate, result.test)}"
+        rows.append((f"test score ({result.aggregate})", number(result.test.value), note))
     note = f"{result.tuning_seeds} tuning seeds; optimistic: chosen by it"
     rows.append((f"tuning score ({result.aggregate})", number(result.tuning), note))
     if result.gap is not None:
-        rows.append(("gap", number(result.gap), "tuning score minus test score; larger = more over-tuned"))
+        rows.append((f"gap ({result.aggregate})", number(result.gap), GAP))
     if result.default is not None:
         default = result.default.test
         note = f"test, {interval_text(default.iqm_interval)}"
         rows.append((f"default (IQM){shorter(result)}", number(default.iqm), note))
     if result.difference is not None and result.default is not None and result.test is not None:
-        change = number(result.test.value - result.default.test.value)
-        rows.append(("difference to default", change, f"paired, 95 % interval {interval_text(result.difference)}"))
+        change = number(result.test.iqm - result.default.test.iqm)
+        note = f"paired, 95 % interval {interval_text(result.difference)}"
+        rows.append(("difference to default (IQM)", change, note))
     if str(result.steps):
         rows.append(("steps", "", str(result.steps)))
     if result.beyond:
@@ -112,21 +123,10 @@ def _seeds(view: StudyView, result: Result) -> str:
     tuning, test = escape(str(list(spec.plan.tuning))), escape(str(list(spec.plan.test)))
     parts = [f"<h2>Seeds</h2><p>tuning: {tuning} · test: {test}</p>"]
     if result.entries:
-        header = ["candidate", "proposal", "tuning", "test", "95 % interval", "failed"]
+        header, rows = candidate_table(result)
         header += [f"seed {seed}" for seed in spec.plan.test]
-        rows = [
-            [
-                entry.label,
-                entry.proposal,
-                number(entry.tuning),
-                number(entry.test.value),
-                interval_text(entry.test.interval),
-                entry.test.failed,
-                *(number(entry.test.seeds.get(seed)) for seed in spec.plan.test),
-            ]
-            for entry in result.entries
-        ]
-        parts.append(_table(header, rows))
+        seeds = [[number(entry.test.seeds.get(seed)) for seed in spec.plan.test] for entry in result.entries]
+        parts.append(_table(header, [[*row, *values] for row, values in zip(rows, seeds, strict=True)]))
     return "".join(parts)
 
 
@@ -142,7 +142,7 @@ def _curve(view: StudyView, result: Result) -> str:
     if result.test is not None:
         span = result.test.interval
         low, high = (span.low, span.high) if span is not None else (None, None)
-        bands.append(Band("test score of the incumbent", result.test.value, low, high))
+        bands.append(Band(f"test score of the incumbent ({result.aggregate})", result.test.value, low, high))
     chart = step_chart(points, bands, "tuning steps charged, all seeds", "tuning score of the incumbent")
     return f"<h2>Incumbent over the budget</h2>{chart}<p class=note>Tuning scores; the dashed line is the result.</p>"
 

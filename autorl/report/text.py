@@ -10,7 +10,8 @@ from autorl.optimizers.model_share import share_dict, share_text
 from autorl.plain_text import printable
 from autorl.report.reading import plain
 from autorl.statistics.bootstrap import Interval
-from autorl.study import Entry, Estimate, Result
+from autorl.statistics.coverage import measured_coverage
+from autorl.study import Estimate, Result
 
 _MOST_POINTS = 20
 MODEL_HINT = "Python: result.load_model()"
@@ -21,7 +22,7 @@ def result_text(result: Result, *, model: str = "model.zip") -> str:
     blocks = [
         result.objective,
         _scores(result),
-        _candidates(result.entries),
+        _candidates(result),
         _front(result),
         _configuration(result),
         _remarks(result),
@@ -31,11 +32,12 @@ def result_text(result: Result, *, model: str = "model.zip") -> str:
 
 
 def result_dict(result: Result) -> dict[str, Any]:
-    """The same as JSON types."""
+    """The same as JSON types; the gap is of the study's aggregate, the difference of interquartile means."""
     default = result.default
     return {
         "objective": result.objective,
         "direction": result.direction,
+        "aggregate": result.aggregate,
         "test": _estimate_dict(result.test) if result.test else None,
         "tuning": {"value": _finite(result.tuning), "n_seeds": result.tuning_seeds},
         "gap": _finite(result.gap),
@@ -104,16 +106,17 @@ def _scores(result: Result) -> str:
     else:
         lines.append(("test score (IQM)", *_iqm_cells(result.test)))
         if result.aggregate != "iqm":
-            lines.append((f"test score ({result.aggregate})", *_estimate_cells(result.test)[:2], _AGGREGATE))
+            note = f"{_AGGREGATE}{method_note(result.aggregate, result.test)}"
+            lines.append((f"test score ({result.aggregate})", *_estimate_cells(result.test)[:2], note))
     seeds = f"{result.tuning_seeds} tuning seeds; optimistic, it was chosen by this score"
     lines.append((f"tuning score ({result.aggregate})", number(result.tuning), "", seeds))
     if result.gap is not None:
-        lines.append(("gap", number(result.gap), "", "tuning score minus test score, larger = more over-tuned"))
+        lines.append((f"gap ({result.aggregate})", number(result.gap), "", GAP))
     if result.default is not None:
         lines.append((f"default's test (IQM){shorter(result)}", *_iqm_cells(result.default.test)))
     if result.difference is not None and result.default is not None and result.test is not None:
-        difference = result.test.value - result.default.test.value
-        lines.append(("difference", number(difference), f"95 % {interval_text(result.difference)}", _PAIRED))
+        difference = result.test.iqm - result.default.test.iqm
+        lines.append(("difference (IQM)", number(difference), f"95 % {interval_text(result.difference)}", _PAIRED))
     elif result.test is not None and result.default is None:
         lines.append(("default", "-", "", _same_or_untried(result)))
     widths = [max(len(line[index]) for line in lines) for index in range(3)]
@@ -132,6 +135,16 @@ def shorter(result: Result) -> str:
 
 _AGGREGATE = "as the study aggregates: what the tuning score and the gap are made of"
 _PAIRED = "incumbent minus default on the same test seeds"
+GAP = "tuning score minus test score, larger = more over-tuned"
+
+
+def method_note(aggregate: str, estimate: Estimate) -> str:
+    """How the interval of a mean was made and what it covers; empty for other aggregates and for one seed."""
+    if aggregate != "mean" or estimate.interval is None:
+        return ""
+    coverage = measured_coverage(aggregate, len(estimate.seeds))
+    covers = "" if coverage is None else f" (covers about {coverage:.0%} on recorded seed noise)"
+    return f"; {estimate.interval.method}{covers}"
 
 
 def _same_or_untried(result: Result) -> str:
@@ -149,22 +162,22 @@ def _iqm_cells(estimate: Estimate) -> tuple[str, str, str]:
     return number(estimate.iqm), span, _estimate_cells(estimate)[2]
 
 
-def _candidates(entries: Sequence[Entry]) -> str:
-    if len(entries) < 2:
+def candidate_table(result: Result) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of what was tested: IQM and interval, then the statistic of the tuning score and that score."""
+    by = result.aggregate
+    header = ["candidate", "proposal", "test (IQM)", "95 % interval", f"test ({by})", f"tuning ({by})", "test seeds"]
+    rows = []
+    for entry in result.entries:
+        test = entry.test
+        numbers = [number(test.iqm), interval_text(test.iqm_interval), number(test.value), number(entry.tuning)]
+        rows.append([entry.label, str(entry.proposal), *numbers, str(len(test.seeds)), str(test.failed or "")])
+    return [*header, "failed"], rows
+
+
+def _candidates(result: Result) -> str:
+    if len(result.entries) < 2:
         return ""
-    rows = [
-        (
-            entry.label,
-            entry.proposal,
-            number(entry.test.value),
-            interval_text(entry.test.interval),
-            number(entry.tuning),
-            len(entry.test.seeds),
-            entry.test.failed or "",
-        )
-        for entry in entries
-    ]
-    header = ("candidate", "proposal", "test", "95 % interval", "tuning", "test seeds", "failed")
+    header, rows = candidate_table(result)
     return "  tested on held-out seeds (the order was fixed before)\n" + columns(header, rows)
 
 
@@ -272,4 +285,5 @@ def _estimate_dict(estimate: Estimate) -> dict[str, Any]:
 def _interval_dict(interval: Interval | None) -> dict[str, Any] | None:
     if interval is None:
         return None
-    return {"low": _finite(interval.low), "high": _finite(interval.high), "level": interval.level}
+    bounds = {"low": _finite(interval.low), "high": _finite(interval.high)}
+    return {**bounds, "level": interval.level, "method": interval.method}

@@ -19,11 +19,11 @@ from autorl.statistics.aggregates import (
     select,
 )
 from autorl.statistics.bootstrap import (
-    FEW_RUNS,
     Interval,
     bootstrap_distribution,
     bootstrap_interval,
     difference_interval,
+    student_interval,
     two_sample_interval,
 )
 from autorl.statistics.comparison import (
@@ -42,6 +42,7 @@ from autorl.statistics.comparison import (
     ranks,
     wilcoxon,
 )
+from autorl.statistics.coverage import FEW_RUNS, FEW_RUNS_OF_MEAN, measured_coverage
 from autorl.statistics.normalise import min_max, rank_normalise, reference_score
 from autorl.statistics.overtuning import Overtuning, overtuning_trace, regret
 from autorl.statistics.reductions import Reduction, auc, best, last, mean_last, parse_reduction, reduction_names
@@ -49,6 +50,7 @@ from autorl.statistics.sequential import SequentialResult, sequential_test
 
 __all__ = [
     "FEW_RUNS",
+    "FEW_RUNS_OF_MEAN",
     "Aggregate",
     "Interval",
     "Overtuning",
@@ -72,6 +74,7 @@ __all__ = [
     "last",
     "mean",
     "mean_last",
+    "measured_coverage",
     "median",
     "median_of_task_means",
     "min_max",
@@ -93,6 +96,7 @@ __all__ = [
     "regret",
     "select",
     "sequential_test",
+    "student_interval",
     "two_sample_interval",
     "wilcoxon",
 ]

@@ -16,7 +16,8 @@ import numpy as np
 from autorl import seeds as streams
 from autorl.optimizers.model_share import ModelShare, share_caution
 from autorl.statistics.aggregates import parse_aggregate
-from autorl.statistics.bootstrap import FEW_RUNS, Interval, bootstrap_interval, difference_interval
+from autorl.statistics.bootstrap import Interval, bootstrap_interval, difference_interval, student_interval
+from autorl.statistics.coverage import FEW_RUNS, FEW_RUNS_OF_MEAN, measured_coverage
 from autorl.study.beside import beside, proxy_caveat
 from autorl.study.front import Point, read_front
 from autorl.study.lengths import length_caveats
@@ -39,10 +40,11 @@ class Estimate:
     """One proposal's score on one role of seeds, in the metric's own direction.
 
     Attributes:
-        value: the study's aggregate over seeds.
-        interval: 95 % stratified bootstrap interval of it; None with fewer than two seeds.
-        iqm, iqm_interval: the same as an interquartile mean, which is how RL results are best reported (Agarwal et al.
-            2021), whatever the study aggregates by.
+        iqm, iqm_interval: interquartile mean and its 95 % percentile bootstrap interval (Agarwal et al. 2021), the
+            number to report whatever the study aggregates by: on recorded seed noise no interval of a mean covers as
+            well. None with fewer than two seeds.
+        value: the study's aggregate over seeds, the statistic of the tuning score and of the gap.
+        interval: 95 % interval of it: Student's t for a mean, else percentile bootstrap.
         seeds: the value of each seed; a failed one has the penalty.
         failed: how many seeds failed.
     """
@@ -56,7 +58,7 @@ class Estimate:
 
     @property
     def few(self) -> bool:
-        """Too few seeds for the interval to cover what it says."""
+        """Too few seeds for the interval of the interquartile mean to cover what it says."""
         return len(self.seeds) < FEW_RUNS
 
 
@@ -90,8 +92,9 @@ class Result:
         incumbent: the best proposal by tuning score; test scores never change which it is.
         tuning: its score on tuning seeds: optimistic, because it was chosen by it.
         entries: everything that was tested, the incumbent first; empty without test seeds.
-        difference: 95 % interval of incumbent minus default on the same test seeds; None when either was not tested, or
-            the default was trained for fewer steps (`test.baseline: false`).
+        difference: 95 % interval of the interquartile mean of the incumbent minus that of the default, on the same test
+            seeds, resampled in pairs; None when either was not tested, or the default was trained for fewer steps
+            (`test.baseline: false`).
         front: for several objectives, what no other proposal dominates, best by the first objective first.
         counts: proposals by status.
         folder: the study's folder; None in memory.
@@ -134,7 +137,7 @@ class Result:
 
     @property
     def gap(self) -> float | None:
-        """By how much the tuning score was better than the test score (larger = more over-tuned)."""
+        """By how much the tuning score was better than the test score, both by `aggregate` (larger: over-tuned)."""
         if self.test is None:
             return None
         return self.tuning - self.test.value if self.direction == "maximize" else self.test.value - self.tuning
@@ -285,7 +288,9 @@ def _aggregated(spec: Spec, proposal: int, aggregate: str, values: Sequence[floa
     sign = spec.objectives()[0].sign  # aggregates such as cvar look at the worse end
     scores = sign * np.array(values)
     interval = None
-    if len(scores) > 1:
+    if len(scores) > 1 and aggregate == "mean":
+        interval = _signed(student_interval(scores), sign)
+    elif len(scores) > 1:
         rng = streams.generator(spec.seed, "test", proposal)
         interval = _signed(bootstrap_interval(scores, aggregate, rng=rng), sign)
     return sign * parse_aggregate(aggregate)(scores), interval
@@ -300,7 +305,7 @@ def _difference(spec: Spec, incumbent: Entry | None, default: Entry | None) -> I
     sign = spec.objectives()[0].sign
     ours, theirs = (sign * np.array([entry.test.seeds[seed] for seed in shared]) for entry in (incumbent, default))
     rng = streams.generator(spec.seed, "test", "difference")
-    return _signed(difference_interval(ours, theirs, spec.evaluation.aggregate, rng=rng, paired=True), sign)
+    return _signed(difference_interval(ours, theirs, "iqm", rng=rng, paired=True), sign)
 
 
 def _signed(interval: Interval, sign: float) -> Interval:
@@ -314,8 +319,8 @@ def _caveats(spec: Spec, entries: Sequence[Entry], metrics: Mapping[str, float])
     if not entries:
         why = "not tested yet" if spec.plan.test else "no test seeds"
         found.append(f"{why}: the tuning score is optimistic and is not a result")
-    elif entries[0].test.few:
-        found.append(f"fewer than {FEW_RUNS} test seeds: the interval is too short")
+    else:
+        found += _short_intervals(spec.evaluation.aggregate, len(entries[0].test.seeds))
     for entry in entries:
         if entry.label == "default" and entry.until != entries[0].until:
             reached = f"to step {entry.until} of {entries[0].until} only"
@@ -326,3 +331,23 @@ def _caveats(spec: Spec, entries: Sequence[Entry], metrics: Mapping[str, float])
     if spec.indeterminate:
         found.append(f"another run of this file may give another table: {spec.indeterminate}")
     return tuple(found)
+
+
+def _short_intervals(aggregate: str, seeds: int) -> list[str]:
+    """Printed 95 % intervals that cover less than they say with so few test seeds."""
+    if seeds < 2:
+        return ["one test seed: no interval, so nothing is known about the noise"]
+    found = []
+    if seeds < FEW_RUNS:
+        found.append(f"fewer than {FEW_RUNS} test seeds: the interval of the IQM covers {_percent('iqm', seeds)}")
+    if aggregate == "mean" and seeds < FEW_RUNS_OF_MEAN:
+        covers = f"the interval of the mean covers {_percent('mean', seeds)}"
+        found.append(f"fewer than {FEW_RUNS_OF_MEAN} test seeds: {covers}")
+    if aggregate not in ("iqm", "mean"):
+        found.append(f"the interval of {aggregate} covers {_percent(aggregate, seeds)}: rely on that of the IQM")
+    return found
+
+
+def _percent(aggregate: str, seeds: int) -> str:
+    coverage = measured_coverage(aggregate, seeds)
+    return "an unknown share" if coverage is None else f"about {coverage:.0%} on recorded seed noise"

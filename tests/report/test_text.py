@@ -22,9 +22,9 @@ def test_the_held_out_score_comes_first_with_its_interval_and_seeds():
     assert rows[2].split() == ["test", "score", "(IQM)", "80", "95", "%", "[70,", "90]", "5", "held-out", "seeds"]
     assert rows[3].split()[:8] == ["test", "score", "(mean)", "80", "95", "%", "[70,", "90]"]
     assert rows[4].split()[:6] == ["tuning", "score", "(mean)", "95", "3", "tuning"]
-    assert rows[5].split()[:2] == ["gap", "15"]
+    assert rows[5].split()[:2] == ["gap", "(mean)"]
     assert rows[6].split()[:8] == ["default's", "test", "(IQM)", "50", "95", "%", "[40,", "60]"]
-    assert rows[7].split()[:6] == ["difference", "30", "95", "%", "[20,", "40]"]
+    assert rows[7].split()[:7] == ["difference", "(IQM)", "30", "95", "%", "[20,", "40]"]
 
 
 def test_a_study_that_aggregates_by_iqm_says_it_once():
@@ -112,7 +112,7 @@ def test_what_the_difference_to_the_default_does_not_show_is_said(low, high, dir
 def test_the_json_has_the_same_numbers_and_no_nan():
     found = json.loads(json.dumps(result_dict(result(tuning=math.nan)), allow_nan=False))
     assert found["test"]["value"] == 80.0
-    assert found["test"]["interval"] == {"low": 70.0, "high": 90.0, "level": 0.95}
+    assert found["test"]["interval"] == {"low": 70.0, "high": 90.0, "level": 0.95, "method": "percentile"}
     assert found["test"]["seeds"]["104"] == 90.0
     assert found["tuning"] == {"value": None, "n_seeds": 3}
     assert found["default"]["value"] == 50.0

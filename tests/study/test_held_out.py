@@ -1,13 +1,17 @@
 """The test phase and the result: held-out seeds, frozen candidates, intervals, gaps. DESIGN, contract 8."""
 
+import re
+
 import numpy as np
 import pytest
+from scipy.stats import t
 from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_with, tables, toy_spec
 from study_support import small_spec
 from test_lineage import waiting_for
 
 from autorl import seeds as streams
 from autorl.report.text import result_text
+from autorl.statistics import measured_coverage
 from autorl.study import Study
 from autorl.types import InputError, Proposed, Scored, Status
 
@@ -111,11 +115,15 @@ def test_value_interval_and_gap_are_those_of_a_recomputation(monkeypatch, direct
     assert result.test.value == pytest.approx(scores.mean())
     gap = x - scores.mean() if direction == "maximize" else scores.mean() - x
     assert result.gap == pytest.approx(gap)
-    # every resample of six, by brute force over 6^6 means
-    means = scores[np.indices((6,) * 6).reshape(6, -1)].mean(axis=0)
-    low, high = np.quantile(means, [0.025, 0.975])
-    assert result.test.interval.low == pytest.approx(low, abs=0.01)
-    assert result.test.interval.high == pytest.approx(high, abs=0.01)
+    by_student = t(5, scores.mean(), scores.std(ddof=1) / np.sqrt(6)).interval(0.95)
+    assert (result.test.interval.low, result.test.interval.high) == pytest.approx(by_student)
+    assert result.test.interval.method == "Student's t"
+    # every resample of six, by brute force over 6^6 interquartile means
+    resamples = np.sort(scores[np.indices((6,) * 6).reshape(6, -1)], axis=0)
+    low, high = np.quantile(resamples[1:5].mean(axis=0), [0.025, 0.975])
+    assert result.test.iqm == pytest.approx(np.sort(scores)[1:5].mean())
+    assert result.test.iqm_interval.low == pytest.approx(low, abs=0.01)
+    assert result.test.iqm_interval.high == pytest.approx(high, abs=0.01)
     assert result.test.interval.low < result.test.value < result.test.interval.high
 
 
@@ -243,9 +251,36 @@ def test_no_test_seeds_is_said(monkeypatch):
 def test_one_test_seed_has_no_interval_and_few_are_said(monkeypatch):
     result, _, _ = held_out(monkeypatch, [0.5, 0.9], n_test=1)
     assert (result.test.interval, result.difference) == (None, None)
-    assert any("fewer than 5 test seeds" in caveat for caveat in result.caveats)
-    enough, _, _ = held_out(monkeypatch, [0.5, 0.9], n_test=5)
+    assert any("one test seed: no interval" in caveat for caveat in result.caveats)
+    few, _, _ = held_out(monkeypatch, [0.5, 0.9], n_test=4)
+    iqm, mean = few.caveats
+    assert f"fewer than 8 test seeds: the interval of the IQM covers about {measured_coverage('iqm', 4):.0%}" in iqm
+    assert f"fewer than 10 test seeds: the interval of the mean covers about {measured_coverage('mean', 4):.0%}" in mean
+    enough, _, _ = held_out(monkeypatch, [0.5, 0.9], n_test=10)
     assert enough.caveats == ()
+
+
+def test_what_an_interval_covers_is_said_of_the_statistic_that_was_asked_for(monkeypatch):
+    by_iqm, _, _ = held_out(monkeypatch, [0.5, 0.9], n_test=8, evaluation={"aggregate": "iqm"})
+    assert by_iqm.caveats == ()
+    by_tail, _, _ = held_out(monkeypatch, [0.5, 0.9], n_test=10, evaluation={"aggregate": "cvar(0.2)"})
+    (said,) = by_tail.caveats
+    assert f"the interval of cvar(0.2) covers about {measured_coverage('cvar(0.2)', 10):.0%}" in said
+    other, _, _ = held_out(monkeypatch, [0.5, 0.9], n_test=10, evaluation={"aggregate": "cvar(0.3)"})
+    assert "covers an unknown share" in other.caveats[0]
+
+
+def test_the_difference_to_the_default_is_of_the_statistic_that_is_printed(monkeypatch):
+    """One broken test seed in eight moves both means and neither interquartile mean."""
+    trainer = Toy(curve=lambda config, seed, step: -1000.0 if seed == 103 else config["x"])
+    result, _, _ = held_out(monkeypatch, [0.5, 0.9], trainer, n_test=8)
+    assert (result.test.iqm, result.default.test.iqm) == pytest.approx((0.9, 0.5))
+    assert result.difference.low <= result.test.iqm - result.default.test.iqm <= result.difference.high
+    text = result_text(result)
+    assert re.search(r"difference \(IQM\) +0\.4 ", text)
+    assert re.search(r"test score \(mean\) .*Student's t \(covers about \d\d% on recorded seed noise\)", text)
+    assert text.index("test score (IQM)") < text.index("test score (mean)")
+    assert result.gap == pytest.approx(result.tuning - np.mean(list(result.test.seeds.values())))
 
 
 @pytest.mark.parametrize(("top", "labels"), [(0, 2), (1, 2), (2, 3), (4, 4), (5, 5), (99, 8)])

@@ -10,7 +10,7 @@ from autorl.landscapes.analysis.forest import landscape_forest
 from autorl.landscapes.analysis.tables import final_scores, learning_curves
 from autorl.landscapes.analysis.variance import fanova
 from autorl.landscapes.dataset import Landscape, Rule, SeedSet
-from autorl.statistics import bootstrap_interval
+from autorl.statistics import student_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ def best_curves(
     """Learning curves of the best configurations, and where the curves of all lie.
 
     The best by `rule` (None: the recorded one, else the mean at the last step) over the `choose` seeds. First: place,
-    config_id, step, mean over the `show` seeds, and low and high of its 95 % bootstrap interval (NaN with one seed).
+    config_id, step, mean over the `show` seeds, and low and high of its 95 % Student's t interval (NaN with one seed).
     Second: step, and the 10 %, 50 % and 90 % quantiles (low, median, high) of the means of all configurations; `attrs`
     says how many these are.
 
@@ -60,12 +60,11 @@ def best_curves(
     curves = learning_curves(data, show)
     ranked = data.grid.config_ids[data.ranked(choose, rule or data.rule(default="mean"), data.grid.step_position(None))]
     shown = [config_id for config_id in ranked.tolist() if config_id in curves.config_ids][:count]
-    rng = np.random.default_rng(0)
     rows = []
     for place, config_id in enumerate(shown, 1):
         values = curves.values[np.searchsorted(curves.config_ids, config_id)]
         for step, scores in zip(curves.steps.tolist(), values.T, strict=True):
-            interval = bootstrap_interval(scores, "mean", rng=rng, resamples=2000) if len(scores) > 1 else None
+            interval = student_interval(scores) if len(scores) > 1 else None
             low, high = (interval.low, interval.high) if interval else (np.nan, np.nan)
             rows.append((place, config_id, step, float(scores.mean()), low, high))
     means = curves.values.mean(axis=1)
