@@ -58,7 +58,7 @@ def wanted(given: argparse.Namespace) -> list[Cell]:
         methods = (*POPULATIONS, *RAY) if given.ray_python else POPULATIONS
         plan.append(("ray", live.SHARED, methods, RAY_REPEATS))
     if "tables" in given.parts:
-        plan.append(("tables", given.landscapes, given.engines, given.repeats))
+        plan.append(("tables", given.landscapes, given.engines, min(given.repeats, given.table_repeats)))
     cells = [
         Cell(part, task, method, repeat)
         for part, tasks, methods, repeats in plan
@@ -135,6 +135,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     installed = [name for name in tables.ORIGINALS if name not in tables.missing()]
     parser.add_argument("--engines", nargs="+", default=[*tables.OURS, *installed], help="of the tables; with random")
     parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--table-repeats", type=int, default=5, help="on each landscape, at most --repeats")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--ray-python", help="an interpreter with Ray Tune, scikit-learn and autorl")
     parser.add_argument("--raw", type=Path, help="JSON file of finished cells: read, and written after each")
