@@ -1,6 +1,6 @@
 """An exported model, scored by others' code alone, has the score that was reported of its seed."""
 
-import json
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +34,14 @@ def exported(folder, target):
     return Path(run.output.partition(":")[0])
 
 
-def agree(mine, reported, episodes):
-    """Whether the mean of `mine` is within 2 standard errors of a reported mean over `episodes` draws of the same."""
+def agree(mine, reported, episodes, spread=None):
+    """The mean of `mine` is within 2 standard errors of a reported mean over `episodes`, whose deviation is `spread`.
+
+    Both means have an error; without `spread` the deviation of `mine` stands for both.
+    """
     mine = np.asarray(mine, dtype=float)
-    error = mine.std(ddof=1) * np.sqrt(1 / len(mine) + 1 / episodes)
+    own = mine.std(ddof=1)
+    error = np.hypot(own / np.sqrt(len(mine)), (own if spread is None else spread) / np.sqrt(episodes))
     assert abs(mine.mean() - reported) <= 2 * error, f"{mine.mean():.3f} of {len(mine)}, reported {reported:.3f}"
 
 
@@ -92,6 +96,17 @@ def test_an_exported_language_model_scores_what_the_study_says(tmp_path, trainer
     agree(scores, result.test.seeds[TEST], episodes=192)
 
 
+def stored_spread(folder, step):
+    """The deviation over episodes of the evaluation the test score is of."""
+    query = (
+        "SELECT value FROM evals JOIN runs USING (run_id) WHERE metric = 'eval_return_std' AND step = ? AND seed = ? "
+        "AND config_id = 1"
+    )
+    with sqlite3.connect(folder / "study.sqlite") as connection:
+        ((value,),) = connection.execute(query, (step, TEST))
+    return value
+
+
 # -- agents ------------------------------------------------------------------------------------------------------------
 
 
@@ -133,5 +148,5 @@ def test_an_exported_agent_scores_what_the_study_says(tmp_path, trainer, reduce)
     assert result.steps.model == result.steps.score
     assert (result.steps.model < 6144) == (reduce == "best")
     path = exported(tmp_path / "study", tmp_path / "model.zip")
-    agree(returns(PPO.load(path, device="cpu"), "CartPole-v1", 40), result.test.seeds[TEST], episodes=40)
-    assert json.dumps(result.steps.model)
+    spread = stored_spread(tmp_path / "study", result.steps.model)
+    agree(returns(PPO.load(path, device="cpu"), "CartPole-v1", 40), result.test.seeds[TEST], 40, spread)
