@@ -75,6 +75,8 @@ def read_study(folder: Path) -> StudyData:
             raise InputError("holds a study that has recorded nothing yet", file=str(folder))
         with closing(snapshot(folder / DATABASE)) as connection:
             return _read(connection, folder, document)
+    except InputError as error:
+        raise InputError(error.message, file=error.file or str(folder), key=error.key, line=error.line) from None
     except (
         sqlite3.Error,
         LookupError,
