@@ -8,9 +8,13 @@ are the worst and the best configuration recorded): see `arlbench_replay.py`. Wh
 sigma; the start-up and the lag of `tpe`; `dehb` beside `hyperband`; what the median rule compares. Scores are told with
 the lag a study has: `parallelism` outcomes late.
 
+*moving*: populations on a task in closed form whose optimum moves by `drift` of the range of two learning rates (1e-5
+to 0.1, on the logarithm), as a share of what the best fixed configuration reaches.
+
 *live*: populations on the engine (`optimizers_live.py`), explore by a step of the range and by the factor of the paper.
 
-Intervals are 95 % bootstrap intervals of the mean over tasks of paired differences, repeats resampled within tasks.
+Intervals are 95 % t intervals of the mean over tasks of differences paired by repeat; their variance within a task is
+pooled over tasks, because there are few repeats of each. There is no correction for the number of rows.
 Finished cells are kept in `--raw`; `--partial` reports on those that are there.
 """
 
@@ -41,7 +45,8 @@ OLD = {"startup": 10, "startup_counts": "scored"}  # of models, in earlier versi
 STARTS = [("default", 0.25), ("middle", 0.25), ("default", 1 / 6), ("middle", 1 / 6)]
 CMAES: Mapping[str, Variant] = {
     f"cmaes, {start}, sigma {sigma:.3g}": ("cmaes", {"start": start, "sigma": sigma}, 4) for start, sigma in STARTS
-} | {"cmaes, middle, sigma 0.167, population 10": ("cmaes", {"population_size": 10}, 4)}
+}
+CMAES_LARGER: Variant = ("cmaes", {"start": "middle", "sigma": 1 / 6, "population_size": 10}, 4)
 # by full runs of the budget: what a study of that size has by default, and what it had
 TABLES: Mapping[int, Mapping[str, Variant]] = {
     16: {
@@ -56,8 +61,11 @@ TABLES: Mapping[int, Mapping[str, Variant]] = {
     32: {
         "random": ("random", {}, 8),
         "tpe": ("tpe", {}, 4),
+        "tpe, startup 16": ("tpe", {"startup": 16}, 4),
+        "tpe, 8 in flight": ("tpe", {}, 8),
         "tpe, before": ("tpe", OLD, 8),
         **CMAES,
+        "cmaes, middle, sigma 0.167, population 10": CMAES_LARGER,
         "hyperband": ("hyperband", {}, 4),
         "dehb": ("dehb", {}, 4),
         "random, stop: median": ("random", {"stop": "median"}, 4),
@@ -74,9 +82,14 @@ LIVE: Mapping[str, Mapping[str, Any]] = {
     "pbt, explore: factor 1.2": {"name": "pbt", "explore": "factor"},
 }
 LIVE_TASKS = ("PPO CartPole-v1", "DQN CartPole-v1", "SAC Pendulum-v1")
+MOVING_TASKS: Mapping[str, float] = {"drift 0": 0.0, "drift 0.3": 0.3, "drift 0.7": 0.7}
+RATE = {"type": "float", "lower": 1e-5, "upper": 0.1, "scale": "log", "default": 1e-3, "changeable": True}
+MEMBERS, STEPS, MANY = 16, 1000, 10_000
 PAIRS: Sequence[tuple[str, str]] = (
     ("tpe", "random"),
     ("tpe", "tpe, before"),
+    ("tpe", "tpe, startup 16"),
+    ("tpe", "tpe, 8 in flight"),
     ("bohb", "hyperband"),
     ("bohb", "bohb, before"),
     ("dehb", "hyperband"),
@@ -89,7 +102,7 @@ PAIRS: Sequence[tuple[str, str]] = (
     ("random, stop: median", "random, stop: median, against: scores"),
     ("pbt, explore: factor 1.2", "pbt, explore: step 0.2"),
 )
-RESAMPLES = 2000
+PARTS = ("tables", "moving", "live")
 
 
 def search(task: Any, variant: Variant, runs: int, repeat: int) -> dict[str, Any]:
@@ -136,6 +149,25 @@ def search(task: Any, variant: Variant, runs: int, repeat: int) -> dict[str, Any
     return {"judged": task.judged(made[-best[2]].config), "by_model": by_model, "new": share.new}
 
 
+def moving(drift: float, variant: Mapping[str, Any], repeat: int) -> dict[str, Any]:
+    """The true skill of the agent a population chose, in units of the best fixed configuration's."""
+    from autorl.optimizers import make
+    from autorl.optimizers.simulation import MovingOptimum, simulate
+    from autorl.space import load_space
+
+    space = load_space({"hyperparameters": {"actor": RATE, "critic": RATE}})
+    task = MovingOptimum(space, STEPS, drift=drift, width=0.3, noise=0.01, seed=repeat)
+    options = {key: value for key, value in variant.items() if key != "name"}
+
+    def factory() -> Any:
+        return make(variant["name"], space, horizon=STEPS, budget=MEMBERS, changeable=space.changeable, **options)
+
+    played = simulate(factory, task, MANY, lag=8, seed=repeat)
+    ends = [one for one in played.scored if played.proposals[one.proposal].until == STEPS]
+    best = max(ends, key=lambda one: (not played.proposals[one.proposal].provisional, one.values[0]))
+    return {"judged": task.skill[best.proposal] / task.best_fixed()}
+
+
 @cache
 def table(name: str, data: Path) -> Any:
     return Task(name, data, Path(tempfile.mkdtemp(prefix="defaults-")))
@@ -147,6 +179,8 @@ def measure(key: str, data: Path | None) -> dict[str, Any]:
     part, task, runs, variant, repeat = key.split("|")
     if part == "live":
         return live.run_cell(live.study(live.TASKS[task], LIVE[variant], int(repeat)))
+    if part == "moving":
+        return moving(MOVING_TASKS[task], LIVE[variant], int(repeat))
     assert data is not None
     loaded = table(task, data)
     return search(loaded, TABLES[int(runs)][variant], int(runs), int(repeat)) | {"judge": loaded.correlation}
@@ -160,6 +194,13 @@ def wanted(given: argparse.Namespace) -> list[str]:
             f"live|{task}|{live.TASKS[task].runs}|{variant}|{repeat}"
             for repeat in range(given.live_repeats)
             for task in given.live_tasks
+            for variant in LIVE
+        ]
+    if "moving" in given.parts:
+        cells += [
+            f"moving|{task}|{MEMBERS}|{variant}|{repeat}"
+            for repeat in range(given.moving_repeats)
+            for task in MOVING_TASKS
             for variant in LIVE
         ]
     if "tables" in given.parts:
@@ -183,20 +224,25 @@ def collected(cells: Sequence[str], raw: Mapping[str, Any]) -> dict[tuple[str, s
     for key in cells:
         part, task, runs, variant, _ = key.split("|")
         if key in raw:
-            by_task = found.setdefault((part, task if part == "live" else runs), {}).setdefault(variant, {})
+            by_task = found.setdefault((part, runs if part == "tables" else task), {}).setdefault(variant, {})
             by_task.setdefault(task, []).append(value(part, raw[key]))
     return found
 
 
 def interval(one: Mapping[str, list[float]], other: Mapping[str, list[float]]) -> tuple[float, float, float, int]:
     """Mean over tasks of the paired difference, its 95 % interval, and the number of pairs."""
-    rng = np.random.default_rng(0)
+    from scipy.stats import t as student
+
     pairs = [
         np.subtract(*zip(*zip(one[task], other[task], strict=False), strict=True)) for task in one if task in other
     ]
-    drawn = [np.mean([row[rng.integers(len(row), size=len(row))].mean() for row in pairs]) for _ in range(RESAMPLES)]
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return float(np.mean([row.mean() for row in pairs])), float(low), float(high), sum(map(len, pairs))
+    counts = np.array([len(row) for row in pairs])
+    freedom = int((counts - 1).sum())
+    variance = sum(float(((row - row.mean()) ** 2).sum()) for row in pairs) / max(1, freedom)
+    mean = float(np.mean([row.mean() for row in pairs]))
+    error = float(np.sqrt((variance / counts).sum()) / len(pairs))
+    half = float(student.ppf(0.975, freedom)) * error if freedom else np.inf
+    return mean, mean - half, mean + half, int(counts.sum())
 
 
 def report(cells: Sequence[str], raw: Mapping[str, Any], arguments: Sequence[str]) -> str:
@@ -208,7 +254,8 @@ def report(cells: Sequence[str], raw: Mapping[str, Any], arguments: Sequence[str
         text = ", ".join(f"{task} {correlation:.2f}" for task, correlation in judges)
         lines += [f"Tasks of the tables, and the judge's out-of-bag rank correlation: {text}.", ""]
     for (part, group), variants in collected(cells, raw).items():
-        title = f"Live: {group}, mean test return" if part == "live" else f"Tables: {group} full runs"
+        titles = {"tables": f"Tables: {group} full runs", "live": f"Live: {group}, mean test return"}
+        title = titles.get(part, f"An optimum that moves: {group}, share of the best fixed configuration")
         lines += [f"## {title}", "", "| variant | score | by the model |", "| --- | --- | --- |"]
         for variant, by_task in variants.items():
             mean = np.mean([np.mean(values) for values in by_task.values()])
@@ -225,17 +272,20 @@ def report(cells: Sequence[str], raw: Mapping[str, Any], arguments: Sequence[str
 
 def _share(raw: Mapping[str, Any], part: str, group: str, variant: str) -> str:
     """Part of the new configurations that is the model's, over all cells of a row."""
-    cells = [raw[key] for key in raw if key.startswith(f"{part}|") and key.split("|")[2:4] == [group, variant]]
+    place = 2 if part == "tables" else 1
+    named = {key: key.split("|") for key in raw}
+    cells = [raw[key] for key, parts in named.items() if (parts[0], parts[place], parts[3]) == (part, group, variant)]
     shares = [cell["by_model"] for cell in cells if cell.get("by_model") is not None]
     return f"{np.mean(shares):.0%}" if shares else "-"
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=["tables", "live"], default=["tables", "live"])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--data", type=Path, help="ARLBench's folder, for the tables")
     parser.add_argument("--tasks", nargs="+", help="of the tables; default: all in --data")
     parser.add_argument("--repeats", type=int, default=4, help="of the tables")
+    parser.add_argument("--moving-repeats", type=int, default=20)
     parser.add_argument("--live-tasks", nargs="+", choices=list(live.TASKS), default=list(LIVE_TASKS))
     parser.add_argument("--live-repeats", type=int, default=5)
     parser.add_argument("--workers", type=int, default=os.cpu_count())

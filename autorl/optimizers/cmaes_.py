@@ -32,9 +32,7 @@ REDRAWS = 20  # points that break a rule of the space before one is repaired
 @dataclass(frozen=True)
 class CMAESOptions:
     start: str = option("middle", "of the first distribution", choices=("middle", "default"))
-    sigma: float = option(
-        1 / 6, "initial step size, in units of each hyperparameter's range", minimum=1e-6, maximum=1.0
-    )
+    sigma: float = option(0.25, "initial step size, in units of each hyperparameter's range", minimum=1e-6, maximum=1.0)
     population_size: int | None = option(
         None, "points per update; null: 4 + 3 ln(hyperparameters), at most a quarter of the budget", minimum=4
     )

@@ -3,7 +3,7 @@
 Each run is cut into segments at `rungs` equally spaced steps. When a segment is scored, the run stops if its best score
 so far is below the median of the running averages that ended runs had at the same rung, as in Vizier: the average of a
 run's scores at this rung and all before. Otherwise it is continued before anything new is started. `against: scores`
-compares the score at the rung with the median of the scores of all other runs there, ended or not; it stops more, and
+compares the score at the rung with the median of the scores of all other runs there, ended or not, and
 was the rule of earlier versions. The optimizer inside sees one proposal per run, and one outcome when the run has
 ended: the score at the highest rung reached.
 

@@ -24,7 +24,7 @@ def test_the_distribution_is_the_packages_after_the_same_points():
     """The first four updates of our fold equal those of the package told the same solutions."""
     optimizer = make("cmaes", CUBE, horizon=100, population_size=6)
     simulation = simulate(lambda: optimizer, score(CUBE), 25)
-    reference = CMA(mean=np.full(3, 0.5), sigma=1 / 6, bounds=np.tile([0.0, 1.0], (3, 1)), population_size=6)
+    reference = CMA(mean=np.full(3, 0.5), sigma=0.25, bounds=np.tile([0.0, 1.0], (3, 1)), population_size=6)
     drawn = list(zip(simulation.proposals, simulation.scored, strict=True))[1:]
     for update in range(4):
         batch = drawn[6 * update : 6 * update + 6]

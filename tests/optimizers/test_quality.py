@@ -114,7 +114,7 @@ def test_cmaes() -> None:
     theirs = []
     for seed in range(24):
         bounds = np.tile([0.0, 1.0], (4, 1))
-        cma, scores = CMA(mean=np.full(4, 0.5), sigma=1 / 6, bounds=bounds, seed=seed), [sphere(CUBE.default())]
+        cma, scores = CMA(mean=np.full(4, 0.5), sigma=0.25, bounds=bounds, seed=seed), [sphere(CUBE.default())]
         while len(scores) < 120:
             points = [cma.ask() for _ in range(cma.population_size)]
             scores += [sphere(CUBE.from_unit(point)) for point in points]
