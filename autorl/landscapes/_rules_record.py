@@ -54,15 +54,16 @@ def typed_columns(landscape: Landscape) -> Iterator[str]:
     """Every column has its declared type, and no text cell hides a list (a published set kept lists as text)."""
     space = landscape.space
     hyperparameters = {name: hyperparameter_column(item).type for name, item in space.hyperparameters.items()}
-    metrics = dict.fromkeys(landscape.metrics, METRIC_TYPE)
+    tables = landscape.stored_columns()
+    metrics = dict.fromkeys(set(tables["evals"]) - {column.name for column in TABLES["evals"]}, METRIC_TYPE)
     more: dict[str, dict[str, str]] = {"configs": hyperparameters, "evals": metrics}
-    for table, columns in TABLES.items():
-        found = {row[0]: row[1] for row in landscape.own_query(f"DESCRIBE {table}").fetchall()}
-        expected = {column.name: column.type for column in columns} | more.get(table, {})
+    for table, found in tables.items():
+        expected = {column.name: column.type for column in TABLES[table]} | more.get(table, {})
         for name in sorted(set(found) | set(expected)):
             if found.get(name) != expected.get(name):
                 declared = expected.get(name, "no such column")
                 yield f"{table}.{shortened(name)} is {found.get(name, 'missing')}, expected {declared}"
+    for table, found in tables.items():
         yield from _nulls(landscape, table, found)
     for name, kind in hyperparameters.items():
         if kind == "VARCHAR" and all(isinstance(choice, str) for choice in space.hyperparameters[name].choices):

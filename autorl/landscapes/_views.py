@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,11 +56,25 @@ def connect(folder: Path, manifest: Manifest, *, guarded: bool = False) -> duckd
     files = _files(folder, manifest)
     try:
         connection = _guarded([path for paths in files.values() for path in paths]) if guarded else _connection()
-        for name, paths in files.items():
-            listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)  # a view takes no parameters
-            union = ", union_by_name = true" if len(paths) > 1 else ""
-            connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet([{listed}]{union})")
+        _add_views(connection, files)
         return _meaning(connection, str(folder), manifest)
+    except duckdb.Error as error:
+        raise InputError(f"cannot be read: {first_line(error)}", file=str(folder)) from None
+
+
+def file_columns(folder: Path, manifest: Manifest) -> dict[TableName, dict[str, str]]:
+    """DuckDB type of each column of each table, whether or not they are those of the schema.
+
+    Raises:
+        InputError: a file is missing, unreadable or outside the folder.
+    """
+    import duckdb
+
+    files = _files(folder, manifest)
+    connection = _connection()
+    try:
+        _add_views(connection, files)
+        return {name: stored_types(connection, name) for name in files}
     except duckdb.Error as error:
         raise InputError(f"cannot be read: {first_line(error)}", file=str(folder)) from None
 
@@ -185,6 +199,13 @@ def _files(folder: Path, manifest: Manifest) -> dict[TableName, list[str]]:
         for file in files:
             inside(folder, file)
     return {name: [str(folder / file) for file in files] for name, files in tables.items()}
+
+
+def _add_views(connection: duckdb.DuckDBPyConnection, files: Mapping[TableName, Sequence[str]]) -> None:
+    for name, paths in files.items():
+        listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)  # a view takes no parameters
+        union = ", union_by_name = true" if len(paths) > 1 else ""
+        connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet([{listed}]{union})")
 
 
 def stored_types(connection: duckdb.DuckDBPyConnection, table: TableName) -> dict[str, str]:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes._views import connect, connect_frames, first_line, only_reads, read_own_space, stored_types
+from autorl.landscapes._views import (
+    connect,
+    connect_frames,
+    file_columns,
+    first_line,
+    only_reads,
+    read_own_space,
+    stored_types,
+)
 from autorl.landscapes.grid import Grid, assemble
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.replay import LookUp, ReplayObjective
@@ -169,6 +177,13 @@ class Landscape:
         except (duckdb.Error, ValueError, OverflowError) as error:  # Python has no such date, say
             raise InputError(first_line(error), file=str(self.path), key="sql") from None
         yield from chunk
+
+    def stored_columns(self) -> dict[TableName, dict[str, str]]:
+        """DuckDB type of each column of each table, whether or not they are those of the schema."""
+        if self._study is None:
+            return file_columns(self.path, self.manifest)
+        with self._lock:
+            return {name: stored_types(self._connection, name) for name in TABLES}
 
     def check_table(self, name: TableName, more: Sequence[Column] = ()) -> None:
         """Raise `InputError` unless a table has its columns, and `more`; `runs` and `evals` are always checked."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autorl.plain_text import shown
+from autorl.plain_text import shortened, shown
 from autorl.space import Document, Space
 from autorl.types import Config, InputError
 
@@ -44,7 +44,8 @@ def starting_configurations(
 def _queried(landscape: Landscape, sql: str) -> list[Any]:
     columns, rows = landscape.rows(sql)
     if "config_id" not in columns:
-        raise InputError(f"the query needs a column config_id; it has {shown(columns, 100)}", key="sql")
+        has = shortened(", ".join(columns), 100)
+        raise InputError(f"the query needs a column config_id; it has {has}", key="sql")
     place = columns.index("config_id")
     known = [row[place] for row in rows if row[place] is not None]
     if not known:

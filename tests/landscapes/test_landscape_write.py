@@ -220,7 +220,7 @@ def test_an_older_manifest_without_the_later_fields_is_read():
         ({"steps": [2, 1]}, "ascending"),
         ({"seeds": {"tuning": [1], "test": [1]}}, "both tuning and test"),
         ({"seeds": {"validation": [1]}}, "tuning and test"),
-        ({"objective": {"direction": "up"}}, "maximize or minimize"),
+        ({"objective": {"direction": "up"}}, "'maximize' or 'minimize'"),
     ],
 )
 def test_wrong_manifests_are_refused(tmp_path, changes, rule):
