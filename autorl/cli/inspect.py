@@ -60,7 +60,7 @@ def export(
     proposal: Annotated[int | None, typer.Option(help="Of which proposal; default the incumbent.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a zip of this name.")] = False,
 ) -> None:
-    """Write a trained model for other programs, under a name that is not taken.
+    """Write a trained model for other programs.
 
     Of an agent: a zip that Stable-Baselines3 loads, hyperparameters of the run included, and the statistics of its
     normalisation beside it. Of an RLHF study: a folder that transformers reads with from_pretrained, model and

@@ -26,10 +26,11 @@ def replay(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Retrain the incumbent's schedule from step 0 on the test seeds.
+    """Retrain the incumbent's schedule on the test seeds.
 
-    Every change of configuration of a population-based optimizer's incumbent is made again at the same step. The score
-    on held-out seeds stands beside that of the population's best member. Ends the search, like `autorl test`.
+    From step 0 on, every change of configuration of a population-based optimizer's incumbent is made again at the same
+    step. The score on held-out seeds stands beside that of the population's best member. Ends the search, like
+    `autorl test`.
     """
     from autorl.cli.run import run_study
     from autorl.report.schedule import schedule_text

@@ -25,7 +25,7 @@ from autorl import optimizers
 
 
 def proposals(*made):
-    return [SimpleNamespace(config=config, informed=informed) for config, informed in made]
+    return [SimpleNamespace(config=config, informed=informed, baseline=False) for config, informed in made]
 
 
 def test_every_optimizer_that_learns_is_named_without_its_model():

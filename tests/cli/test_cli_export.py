@@ -30,8 +30,8 @@ def test_the_exported_model_balances_as_well_as_the_record_says(tmp_path, space)
 
 def test_export_says_what_it_wrote_and_overwrites_nothing(tmp_path):
     """Of a study that normalises: both files, by name, and that both have to be loaded."""
-    space = ("tune", "sb3/ppo-small", *COMMON, *SHORT, "--steps", 512, "--out", tmp_path / "s", "--set", "test.top=0")
-    autorl(*space, "--set", "environment.normalize=true", "--set", "environment.n_envs=2")
+    space = ("tune", "sb3/ppo-small", *COMMON, *SHORT, "--steps", 2048, "--out", tmp_path / "s", "--set", "test.top=0")
+    autorl(*space, "--set", "environment.normalize=true")
     target, beside = tmp_path / "m.zip", tmp_path / "m.vecnormalize.pkl"
     text = autorl("export", tmp_path / "s", "--model", target).stdout
     assert text.startswith(f"{target} and {beside}: load both; proposal 0")

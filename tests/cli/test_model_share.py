@@ -52,7 +52,8 @@ def test_random_search_has_no_model_to_speak_of(tmp_path):
 
 
 def test_promotions_are_counted_apart(tmp_path):
-    file = study_file(tmp_path, optimizer="bohb", budget={"runs": 32}, parallelism=1)
+    alone = {"baseline": False}
+    file = study_file(tmp_path, optimizer="bohb", budget={"runs": 32}, parallelism=1, test=alone)
     result = as_json("tune", file, "--out", tmp_path / "s", "--quiet")
     counts = result["new_configurations"]
     ((new, continued),) = query(

@@ -87,7 +87,7 @@ def test_arguments_of_the_engine_are_all_those_of_the_constructor(n_envs_of):
     config = {"learning_rate": 3e-3, "n_steps": 64, "net_width": 32, "activation": "relu", "clip_range_vf": "none"}
     environment = {"id": "CartPole-v1"}
     (config if n_envs_of == "configuration" else environment)["n_envs"] = 8
-    code, _, comment = arguments(TrainerSpec("population/ppo"), config, 1000, "kwargs", environment).partition("  # ")
+    code, _, comment = arguments(TrainerSpec("population/ppo"), config, 1000, environment=environment).partition("  # ")
     assert comment == "env: make_vec_env('CartPole-v1', n_envs=8)"
     vec_env = sb3.common.env_util.make_vec_env
     names = {"sb3": sb3, "torch": torch, "make_vec_env": vec_env}
