@@ -50,7 +50,8 @@ def search(name: str, sign: float, space_name: str = "continuous", options: Mapp
     def score(number: int, proposal: Proposal) -> float:
         return sign * number
 
-    made = simulate(factory, score, 12 * RUNS, lag=lag).proposals
+    most = 12 * RUNS if find(name).partial or "stop" in options else RUNS
+    made = simulate(factory, score, most, lag=lag).proposals
     spent, within = 0, []
     for proposal in made:
         start = 0 if proposal.resume_from is None else made[proposal.resume_from].until

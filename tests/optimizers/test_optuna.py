@@ -72,7 +72,7 @@ def test_what_is_modelled_is_what_was_run():
     optimizer.redraws = 0
     simulation = simulate(lambda: optimizer, score(CONSTRAINED), 30, lag=2)
     origins = {proposal.origin for proposal in simulation.proposals}
-    assert origins >= {"default", "tpe", "tpe, repaired"}
+    assert origins >= {"default", "tpe", "tpe, start-up, repaired"}
     for proposal, trial in zip(simulation.proposals, shown(optimizer), strict=True):
         assert trial.params["n"] == proposal.config["n"]
         assert trial.params["m"] == proposal.config["m"]

@@ -40,7 +40,7 @@ def test_every_name_builds_and_describes_itself():
         ("cmaes", {"sigma": float("nan")}, "optimizer.sigma", "expected float in [1e-06, 1.0], got nan"),
         ("cmaes", {"population_size": 3}, "optimizer.population_size", "expected int or null >= 4"),
         ("grid", {"levels": {"no": 3}}, "optimizer.levels", "'no' is not one of x, y, z"),
-        ("grid", {"levels": {"x": 0}}, "optimizer.levels.x", "expected int or null >= 1, got 0"),
+        ("grid", {"levels": {"x": 0}}, "optimizer.levels.x", "expected int >= 1, got 0"),
         ("tpe", {"stop": "medain"}, "optimizer.stop", "there is median"),
         ("tpe", {"stop": "median", "rung": 3}, "optimizer.rung", "did you mean 'rungs'"),
         ("tpe", {"rungs": 3}, "optimizer.rungs", "unknown option"),
