@@ -97,7 +97,7 @@ QUERIES = {
     "copy": "COPY (SELECT 1) TO '{out}'",
     "two": "SELECT 1; SELECT 2",
     "set": "SET enable_external_access = true",
-    "pragma": "PRAGMA database_list",
+    "pragma": "PRAGMA enable_profiling",
     "attach": "ATTACH '{out}'",
     "install": "INSTALL httpfs",
     "load": "LOAD httpfs",
