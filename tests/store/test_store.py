@@ -275,6 +275,7 @@ def test_a_killed_driver_whose_workers_still_run_does_not_hold_the_lock(tmp_path
         "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
         "fidelity": {"steps": 10},
         "budget": {"runs": 2},
+        "parallelism": 2,
         "seeds": {"tuning": 1, "test": 0},
         "executor": {"name": "processes", "workers": 2},
         "parallelism": 2,
