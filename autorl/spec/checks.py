@@ -116,8 +116,7 @@ def with_constants_of_study(space: Space, constants: Mapping[str, float]) -> Spa
         raise InputError(
             f"the default configuration breaks the constraint {rule.text!r} ({values}): its rollout is longer than the "
             "steps between two evaluations or rungs; give more fidelity.steps, fewer fidelity.evaluations or rungs, "
-            f"fewer environment.n_envs, or a smaller default for {' or '.join(defaults)}",
-            key="space",
+            f"fewer environment.n_envs, or a smaller default for {' or '.join(defaults)}"
         ) from None
 
 

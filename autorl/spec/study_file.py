@@ -501,8 +501,8 @@ def _space_located(spec: Spec, document: Document) -> Space:
     try:
         return spec.search_space
     except InputError as error:
-        inline = isinstance(spec.space, dict) and error.file is None
-        raise (document.located(error, "space") if inline else error) from None
+        of_the_file = error.file is None and (isinstance(spec.space, dict) or error.key is None)
+        raise (document.located(error, "space") if of_the_file else error) from None
 
 
 def _first_problem(error: ValidationError, document: Document) -> InputError:

@@ -278,7 +278,6 @@ def test_a_killed_driver_whose_workers_still_run_does_not_hold_the_lock(tmp_path
         "parallelism": 2,
         "seeds": {"tuning": 1, "test": 0},
         "executor": {"name": "processes", "workers": 2},
-        "parallelism": 2,
     }
     command = [sys.executable, "-c", textwrap.dedent(HOLDER), str(tmp_path / "s"), json.dumps(study)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:

@@ -50,11 +50,12 @@ SB3 = [
 @pytest.mark.parametrize(("trainer", "kwargs", "place", "name"), SB3)
 def test_what_is_fixed_and_searched_is_refused_with_both_places(trainer, kwargs, place, name):
     pytest.importorskip("stable_baselines3")
+    long = {"steps": 100_000, "evaluations": 1}  # than the default rollout
     with pytest.raises(
         InputError, match=rf"^trainer\.kwargs\.{place}: is searched .* as space\.hyperparameters\.{name}:"
     ):
-        study(trainer, {"extends": trainer}, kwargs)
-    study(trainer, {"extends": trainer, "hyperparameters": {name: None}}, kwargs)
+        study(trainer, {"extends": trainer}, kwargs, fidelity=long)
+    study(trainer, {"extends": trainer, "hyperparameters": {name: None}}, kwargs, fidelity=long)
 
 
 @pytest.mark.parametrize("trainer", ["sb3/ppo", "population/ppo"])

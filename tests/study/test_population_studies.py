@@ -137,7 +137,7 @@ def test_asynchronous_members_in_an_asynchronous_study():
 
 def test_lineage_is_append_only_and_reads_back_as_it_was_written(tmp_path):
     """Published: schedules were stitched from member 0's configuration and the winner's own last entries."""
-    study = Study.create(small_spec(**sized()), tmp_path)
+    study = Study.create(small_spec(**sized() | {"test": {"baseline": False}}), tmp_path)
     study.run()
     schedules = {number: study.driver.lineage.schedule(number) for number in study.driver.lineage.proposals}
     study.close()
