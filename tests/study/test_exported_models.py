@@ -100,7 +100,7 @@ def stored_spread(folder, step):
     """The deviation over episodes of the evaluation the test score is of."""
     query = (
         "SELECT value FROM evals JOIN runs USING (run_id) WHERE metric = 'eval_return_std' AND step = ? AND seed = ? "
-        "AND config_id = 1"
+        "AND config_id = 0"
     )
     with sqlite3.connect(folder / "study.sqlite") as connection:
         ((value,),) = connection.execute(query, (step, TEST))
