@@ -90,6 +90,7 @@ class Driver:
         self._store = store
         self._optimizer = optimizer
         self._default = spec.search_space.default()
+        self._of_default: list[ProposalId] = []  # looked through at every poll: not all proposals are
         self._elapsed = elapsed
         self._worst = Worst()
         self._queue: deque[Item] = deque()
@@ -242,11 +243,7 @@ class Driver:
 
         Those no score or failure is known of are left out, but for the baseline.
         """
-        same = [
-            number
-            for number, proposal in self.lineage.proposals.items()
-            if proposal.config == self._default and (proposal.baseline or self.settled(number))
-        ]
+        same = [number for number in self._of_default if self.lineage[number].baseline or self.settled(number)]
         unchanged = [number for number in same if self.lineage.unchanged(number)]
         return sorted(unchanged, key=lambda number: (-self.lineage[number].until, number))
 
@@ -316,6 +313,8 @@ class Driver:
             self.anew.add(event.id)
         self.lineage.observe(event)
         self.ranking.observe(event)
+        if event.proposal.config == self._default:
+            self._of_default.append(event.id)
         if event.proposal.baseline:
             return  # `add_baseline` says with which seeds it is trained
         self._optimizer.observe(event)
