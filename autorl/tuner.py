@@ -14,6 +14,7 @@ from autorl.rlhf.task import tasks
 from autorl.seeds import SeedPlan
 from autorl.space import Space, find_space, unknown_key
 from autorl.spec import UNLIMITED, Spec, load_spec, thaw
+from autorl.store.folders import holds_study
 from autorl.study import Progress, Result, Study
 from autorl.trainers._shared import AnyChange
 from autorl.trainers._user_code import NO_PRUNING, refuse_pruning
@@ -310,7 +311,7 @@ def _study(spec: Spec, folder: Path | None, load: Callable[[TrainerSpec], Traine
     """A study in memory, a new one in `folder`, or the one `folder` holds if it is the same."""
     if folder is None:
         return Study.in_memory(spec, load)
-    if not (folder / "study.yaml").exists():
+    if not holds_study(folder):
         return Study.create(spec, folder, load)
     study = Study.open(folder, load)
     if not spec.same_study(thaw((folder / "study.yaml").read_text(encoding="utf-8"), str(folder / "study.yaml"))):

@@ -96,9 +96,10 @@ def _take_up(spec: Spec, folder: Path) -> Study:
     Raises:
         InputError: the folder holds another study.
     """
+    from autorl.store.folders import holds_study
     from autorl.study import Study
 
-    if not (folder / "study.yaml").exists():
+    if not holds_study(folder):
         return Study.create(spec, folder)
     study = Study.open(folder)
     if not spec.same_study(study.spec):

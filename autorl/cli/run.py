@@ -11,6 +11,7 @@ import typer
 
 from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json, say
 from autorl.cli.progress import Reporter, progress_stream
+from autorl.store.folders import holds_study
 from autorl.types import InputError
 
 if TYPE_CHECKING:
@@ -156,8 +157,8 @@ def read_study(source: str, changes: Mapping[str, Any], settings: list[str]) -> 
 
 
 def refuse_existing(folder: Path) -> None:
-    """Raise `InputError` when the folder holds a study already."""
-    if (folder / "study.yaml").exists():
+    """Raise `InputError` when the folder holds a study already, or can be no folder at all."""
+    if holds_study(folder):
         raise InputError(
             f"holds a study already: go on with `autorl resume {folder}`, or choose another folder with --out",
             file=str(folder),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl import optimizers
 from autorl.seeds import generator
+from autorl.spec.folder_name import check_folder_name
 from autorl.spec.optimizer import optimizer_of
 from autorl.statistics.reductions import parse_reduction
 from autorl.types import InputError, Proposal
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
 
 
 def check_names_and_places(spec: Spec) -> None:
-    """Raise `InputError` for a study without a name, or modules from a folder that is not there."""
-    if not spec.name.strip():
-        raise InputError("expected a name: it is the study's folder below studies/", key="name")
+    """Raise `InputError` for a name that is no folder's, or modules from a folder that is not there."""
+    check_folder_name(spec.name)
     if spec.path is not None and not Path(spec.path).is_dir():
         raise InputError(f"no such folder: {spec.path}", key="path")
 

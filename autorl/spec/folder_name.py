@@ -1,0 +1,27 @@
+"""What the name of a study may be: the name of one folder."""
+
+from __future__ import annotations
+
+import os
+
+from autorl.plain_text import printable, shown
+from autorl.types import InputError
+
+LONGEST_NAME = 255  # bytes of one folder's name on Linux and macOS
+
+
+def check_folder_name(name: str, key: str = "name") -> None:
+    """Raise `InputError` unless `name` is the name of one folder, the same on every system.
+
+    It becomes the study's folder below studies/, so it must neither leave that folder nor name it.
+    """
+    if not name.strip():
+        raise InputError("expected a name: it is the study's folder below studies/", key=key)
+    if printable(name, keep_lines=False) != name:
+        raise InputError(f"expected one folder name without control characters, got {shown(name)}", key=key)
+    if "/" in name or "\\" in name or name in (".", ".."):
+        raise InputError(f"expected one folder name, no path, got {shown(name)}", key=key)
+    length = len(os.fsencode(name))
+    if length > LONGEST_NAME:
+        message = f"expected a folder name of at most {LONGEST_NAME} bytes, got {length}"
+        raise InputError(message, key=key)
