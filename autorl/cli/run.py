@@ -219,6 +219,7 @@ def run_study(study: Study, *, workers: int | None, search: bool, as_json: bool,
     """Run a study to its end with `workers` slots (None: as the study file says), and show how it goes."""
     from autorl.study.setup import make_executor
 
+    _say_changes(study)
     executor = None
     if workers is not None:
         section = study.spec.executor.model_copy(update={"workers": workers})
@@ -230,6 +231,15 @@ def run_study(study: Study, *, workers: int | None, search: bool, as_json: bool,
     finally:
         if executor is not None:
             executor.close()
+
+
+def _say_changes(study: Study) -> None:
+    """Say what has changed since the earlier sessions of a study that is about to go on, even if quiet."""
+    from autorl.study.session import changes_by_now
+
+    changed = None if study.over else changes_by_now(study.store.query, study.spec)
+    if changed is not None:
+        say(f"caution: {changed}", err=True)
 
 
 def print_result(result: Result, study: Study, *, as_json: bool) -> None:

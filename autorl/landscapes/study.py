@@ -23,6 +23,7 @@ from autorl.landscapes.write import write_landscape
 from autorl.plain_text import shown
 from autorl.space import Space, compile_algorithms, load_space, parse_document
 from autorl.store.provenance import package
+from autorl.store.sessions import changes, recorded_sessions
 from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
 from autorl.types import FrozenMap, InputError, step_unit
@@ -280,7 +281,7 @@ def _manifest(connection: sqlite3.Connection, document: Mapping[str, Any], envir
         trainer=FrozenMap({**_trainer(document), "environment": {"id": None, **document["environment"]}}),
         sources=(FrozenMap(path=STUDY_FILE, sha256=hashlib.sha256(file.read_bytes()).hexdigest()),),
         created=datetime.fromtimestamp(latest, UTC).date().isoformat() if latest else "",
-        **_sessions(_events(connection, "session")),
+        **_sessions(recorded_sessions(lambda sql: connection.execute(sql).fetchall())),
     )
 
 
@@ -306,22 +307,13 @@ def _sessions(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {}
     first = sessions[0]
     versions, source = first.get("packages", {}), dict(first.get("source", {}))
-    notes = []
-    before = {"autorl": first["version"], **versions}
-    for other in sessions[1:]:
-        changed = {"autorl": other["version"], **other.get("packages", {})}.items() - before.items()
-        notes += [f"A later session used {name} {version}." for name, version in sorted(changed)]
-        if other.get("source", {}).get("sha256") != source.get("sha256"):
-            notes.append("A later session used other code of this package.")
-        if _hardware(other) != _hardware(first):
-            notes.append(f"A later session ran on {_hardware(other)}.")
     commit = source.pop("commit", "")
     own = {"autorl": FrozenMap(version=first["version"], **source)}
     return {
         "packages": FrozenMap(own | {name: package(name, version) for name, version in versions.items()}),
         "commit": commit,
         "hardware": _hardware(first),
-        "notes": tuple(dict.fromkeys(notes)),
+        "notes": tuple(f"Its sessions used {name} {', then '.join(seen)}." for name, seen in changes(sessions).items()),
     }
 
 

@@ -9,6 +9,7 @@ from autorl.optimizers.model_share import share_dict, share_text
 from autorl.report.reading import Failure, StudyView
 from autorl.report.text import against_default, number, result_dict
 from autorl.spec import Spec
+from autorl.store.sessions import changes_text, recorded_sessions
 from autorl.study import Result
 from autorl.study.driver import Driver
 from autorl.study.shares import optimizer_learns, study_share
@@ -98,6 +99,8 @@ def warnings(view: StudyView) -> list[str]:
 
 def _warnings(view: StudyView, result: Result | None) -> list[str]:
     found = [] if result is None else [*result.caveats, *against_default(result)]
+    if (changed := changes_text(recorded_sessions(view.store.query))) is not None:
+        found.append(changed)
     if view.finished and not spent(view.spec, view.driver):
         found.append(UNSPENT)
     return list(dict.fromkeys([*found, *view.notes()]))  # what is noted of data is a caveat of the result too

@@ -18,6 +18,7 @@ from autorl.optimizers.model_share import ModelShare, share_caution
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import Interval, bootstrap_interval, difference_interval, student_interval
 from autorl.statistics.coverage import FEW_RUNS, FEW_RUNS_OF_MEAN, measured_coverage
+from autorl.store.sessions import changes_text, recorded_sessions
 from autorl.study.beside import beside, proxy_caveat
 from autorl.study.front import Point, read_front
 from autorl.study.lengths import length_caveats
@@ -204,6 +205,7 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
             *([] if caution is None else [caution]),
             *limit_caveats(query, spec, incumbent.proposal),
             *_anew_caveats(query),
+            *_session_caveats(query),
             *length_caveats(query, spec, incumbent.proposal, [entry.proposal for entry in entries]),
         ),
         tuning_seeds=query("SELECT n_seeds FROM proposals WHERE proposal = ?", (incumbent.proposal,))[0][0] or 0,
@@ -240,6 +242,11 @@ def _anew_caveats(query: Query) -> list[str]:
         return []
     told = "the budget was charged for that" if charged == count else f"the budget was charged for {charged} of them"
     return [f"{count} proposals continue runs that left no checkpoint: they were trained from step 0 again, {told}"]
+
+
+def _session_caveats(query: Query) -> list[str]:
+    changed = changes_text(recorded_sessions(query))
+    return [] if changed is None else [changed]
 
 
 def _objectives_text(spec: Spec) -> str:

@@ -8,13 +8,9 @@ Kill it at any moment; `Study.open(folder).run()` goes on and ends with the same
 
 from __future__ import annotations
 
-import importlib.metadata
 import itertools
-import os
-import platform
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,10 +19,10 @@ from autorl.executors.worker import NO_SPACE, Load
 from autorl.seeds import FIRST_TEST_SEED
 from autorl.spec import SeedsSection, Spec, thaw
 from autorl.store import Store
-from autorl.store.provenance import own_source, rlhf_hash
 from autorl.study.driver import Driver
 from autorl.study.kept_models import KeptModels
 from autorl.study.result import Result, read_result
+from autorl.study.session import session
 from autorl.study.setup import check, make_executor, make_optimizer, trainer_loader
 from autorl.study.test_phase import TestPhase
 from autorl.types import (
@@ -202,9 +198,9 @@ class Study:
         """
         if not search:
             self.driver.ended = True
-        if self._over():
+        if self.over:
             return self.result()
-        self.store.append("session", _session(self.spec))
+        self.store.append("session", session(self.spec))
         pool = executor or make_executor(self.spec, self.load)
         finished = 0
         try:
@@ -234,7 +230,8 @@ class Study:
         work = self.driver.work
         return {work.model(one.proposal, seed, one.end) for one, seeds in [*tested, *kept] for seed in seeds}
 
-    def _over(self) -> bool:
+    @property
+    def over(self) -> bool:
         """Whether the stored study has ended and nothing has been added to it since."""
         last = self.store.query("SELECT kind FROM event ORDER BY seq DESC LIMIT 1")
         return bool(last) and last[0][0] == "finished"
@@ -293,37 +290,6 @@ def with_more_test_seeds(spec: Spec, store: Store) -> Spec:
         return spec
     seeds = SeedsSection(tuning=list(spec.plan.tuning), test=[*spec.plan.test, *added])
     return spec.model_copy(update={"seeds": seeds, "plan": seeds.resolve()})  # a copy would keep the plan it has cached
-
-
-_RECORDED = ("numpy", "scipy", "gymnasium", "numba", "optuna", "torch", "stable-baselines3", "cmaes")
-_RECORDED_RLHF = ("trl", "transformers", "accelerate", "datasets", "tokenizers")
-
-
-def _session(spec: Spec) -> dict[str, object]:
-    """What a reader needs to train the same again: versions, the code that trains, and the kind of machine."""
-    from autorl import __version__
-
-    trainers = {trainer.name.partition("/")[0] for trainer in spec.trainers.values()}
-    versions = {}
-    for name in (*_RECORDED, *(_RECORDED_RLHF if "trl" in trainers else ())):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    machine = {"platform": platform.platform(), "machine": platform.machine(), "cores": os.cpu_count()}
-    source = own_source(engine="population" in trainers) | ({"rlhf": rlhf_hash()} if "trl" in trainers else {})
-    python = platform.python_version()
-    return {"version": __version__, "source": source, "python": python, "packages": versions, "cpu": cpu(), **machine}
-
-
-def cpu() -> str:
-    """The CPU type compiled code is made for, `znver5 (AMD EPYC)`: results are the same to the bit on one type."""
-    from llvmlite.binding import get_host_cpu_name
-
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:  # not Linux
-        lines = []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return f"{get_host_cpu_name()} ({model or platform.processor() or 'model unknown'})"
 
 
 def hours_used(store: Store) -> float:

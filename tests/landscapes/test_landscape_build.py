@@ -17,7 +17,7 @@ from autorl.space import load_space
 from autorl.spec import load_spec
 from autorl.store.provenance import checkout_commit, code_hash, engine_hash, own_source
 from autorl.study import Study
-from autorl.study.study import cpu
+from autorl.study.session import cpu
 
 STUDY = {
     "name": "bowl",

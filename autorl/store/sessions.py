@@ -1,0 +1,66 @@
+"""What differs between the sessions of one study: packages, Python, the CPU, this package's code, the user's files.
+
+A study's table is only then that of one uninterrupted run if all sessions computed with the same code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from autorl.plain_text import LONGEST, shortened
+
+Query = Callable[..., list[tuple[Any, ...]]]
+_MOST_CHANGES = 4  # named in one line
+_DIGITS = 8  # of a hash
+
+
+def changes(sessions: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Values of what differs between sessions, by name, in order and without repeats in a row.
+
+    What one of two sessions did not record (an earlier version, a package that was not installed) is not compared.
+    """
+    facts = [_facts(session) for session in sessions]
+    names = dict.fromkeys(name for known in facts for name in known)
+    values = {name: tuple(value for value, _ in groupby(f[name] for f in facts if name in f)) for name in names}
+    differing = {name: texts for name, texts in values.items() if len(texts) > 1}
+    if "autorl" in differing:  # another version is other code
+        differing.pop(_OWN_CODE, None)
+    return differing
+
+
+def changes_text(sessions: Sequence[Mapping[str, Any]]) -> str | None:
+    """One line that names what changed from what to what; None where nothing did."""
+    differing = [f"{name} {', then '.join(texts)}" for name, texts in changes(sessions).items()]
+    if not differing:
+        return None
+    more = len(differing) - _MOST_CHANGES
+    named = differing[:_MOST_CHANGES] + ([f"{more} more (study.sqlite has all)"] if more > 0 else [])
+    return f"sessions computed with other code, so one session may give another table: {'; '.join(named)}"
+
+
+def recorded_sessions(query: Query) -> list[dict[str, Any]]:
+    """The sessions that recorded anything, in order; one that ended before that changed nothing."""
+    rows = query("SELECT seq, body FROM event WHERE kind = 'session' ORDER BY seq")
+    ((last,),) = query("SELECT max(seq) FROM event")
+    ends = [seq for seq, _ in rows[1:]] + [(last or 0) + 1]
+    return [json.loads(body) for (seq, body), end in zip(rows, ends, strict=False) if end - seq > 1]
+
+
+_OWN_CODE = "autorl's code"
+
+
+def _facts(session: Mapping[str, Any]) -> dict[str, str]:
+    """What can be compared of one session, as short texts by name."""
+    facts = {"autorl": session.get("version"), _OWN_CODE: _code(session.get("source", {}))}
+    facts |= {"Python": session.get("python"), "the CPU": session.get("cpu")}
+    facts |= dict(session.get("packages", {}))
+    facts |= {name: digest[:_DIGITS] for name, digest in session.get("files", {}).items()}
+    return {shortened(name, LONGEST): shortened(str(value), LONGEST) for name, value in facts.items() if value}
+
+
+def _code(source: Mapping[str, str]) -> str | None:
+    digest = source.get("sha256")
+    return None if digest is None else digest[:_DIGITS]

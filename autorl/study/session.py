@@ -1,0 +1,113 @@
+"""What a study records of each session that works on it, so that others can train the same again."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from autorl.spec import Spec
+from autorl.store.provenance import own_source, rlhf_hash
+from autorl.store.sessions import Query, changes_text, recorded_sessions
+from autorl.trainers._shared import search_folders
+from autorl.types import TrainerSpec
+
+_PACKAGES = (
+    *("numpy", "scipy", "numba", "llvmlite", "pandas", "duckdb", "ConfigSpace"),
+    *("optuna", "cmaes", "scikit-learn", "smac"),
+    *("torch", "gymnasium", "stable-baselines3", "mujoco", "ale-py", "box2d", "box2d-py"),
+)
+_PACKAGES_RLHF = (
+    *("trl", "transformers", "accelerate", "datasets", "tokenizers", "peft", "safetensors", "vaderSentiment"),
+)
+
+
+def session(spec: Spec) -> dict[str, object]:
+    """Versions, the code that trains, the user's own files by hash, and the kind of machine."""
+    from autorl import __version__
+
+    trainers = {trainer.name.partition("/")[0] for trainer in spec.trainers.values()}
+    versions = {}
+    for name in (*_PACKAGES, *(_PACKAGES_RLHF if "trl" in trainers else ())):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    machine = {"platform": platform.platform(), "machine": platform.machine(), "cores": os.cpu_count()}
+    source = own_source(engine="population" in trainers) | ({"rlhf": rlhf_hash()} if "trl" in trainers else {})
+    code = {"version": __version__, "source": source, "python": platform.python_version(), "packages": versions}
+    return {**code, "files": user_files(spec), "cpu": cpu(), **machine}
+
+
+def changes_by_now(query: Query, spec: Spec) -> str | None:
+    """One line that names what differs between the recorded sessions and one that would begin now, if anything."""
+    before = recorded_sessions(query)
+    return changes_text([*before, session(spec)]) if before else None
+
+
+def user_files(spec: Spec) -> dict[str, str]:
+    """SHA-256 of the user's own modules and scripts that the study file names, by their path in their folder.
+
+    What these import in turn, and what is installed, is not among them.
+    """
+    digests = {}
+    for folder, name in _named_files(spec):
+        with suppress(OSError):
+            digests[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    return digests
+
+
+def _named_files(spec: Spec) -> Iterator[tuple[Path, str]]:
+    modules = [_module_of(spec.environment.id or "")]
+    for wrapper in spec.environment.wrappers:
+        modules += [_module_of(name) for name in ([wrapper] if isinstance(wrapper, str) else wrapper)]
+    for trainer in spec.trainers.values():
+        folders = [Path(folder) for folder in search_folders(trainer.kwargs) or (spec.path or ".",)]
+        if trainer.name == "command":
+            yield from _first(folders, _words(trainer))
+        elif trainer.name.startswith("python:"):
+            yield from _first(folders, _sources(_module_of(trainer.name.removeprefix("python:"))))
+    here = [Path(spec.path or ".")]
+    for module in modules:
+        yield from _first(here, _sources(module))
+
+
+def _first(folders: list[Path], names: list[str]) -> Iterator[tuple[Path, str]]:
+    """Each file of `names` in the first of the folders that has it."""
+    for name in names:
+        folder = next((folder for folder in folders if (folder / name).is_file()), None)
+        if folder is not None:
+            yield folder, name
+
+
+def _words(trainer: TrainerSpec) -> list[str]:
+    """The words of a command that may be files of the user's; an absolute path is a program, not the study's."""
+    command = trainer.kwargs.get("command", ())
+    words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
+    return [word for word in words if word and not word.startswith("-") and not Path(word).is_absolute()]
+
+
+def _module_of(name: str) -> str:
+    """`a.b` of `a.b:function`; empty where no module is named."""
+    module, separator, _ = name.partition(":")
+    return module if separator else ""
+
+
+def _sources(module: str) -> list[str]:
+    path = module.replace(".", "/")
+    return [f"{path}.py", f"{path}/__init__.py"] if path else []
+
+
+def cpu() -> str:
+    """The CPU type compiled code is made for, `znver5 (AMD EPYC)`: results are the same to the bit on one type."""
+    from llvmlite.binding import get_host_cpu_name
+
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        lines = []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{get_host_cpu_name()} ({model or platform.processor() or 'model unknown'})"

@@ -1,0 +1,144 @@
+"""What changed between the sessions of a study is one line in `resume`, `status`, the result and the report."""
+
+import json
+import sqlite3
+import sys
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from autorl import __version__
+from autorl.cli import app
+from autorl.landscapes.study import read_study
+from autorl.report.html import report_html
+from autorl.report.reading import open_view
+from autorl.spec import load_spec
+from autorl.store.sessions import changes, changes_text
+from autorl.study import Study
+from autorl.study.session import session, user_files
+
+CHANGED = "sessions computed with other code, so one session may give another table: "
+
+
+def small(folder, **changes):
+    path = folder / "small.yaml"
+    study = {
+        "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}, "noise": 0.1}},
+        "space": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}},
+        "fidelity": {"steps": 10, "evaluations": 2},
+        "budget": {"runs": 4},
+        "seeds": {"tuning": 2, "test": 2},
+        "optimizer": "random",
+        "executor": {"name": "in_process"},
+    }
+    path.write_text(yaml.safe_dump(study | changes))
+    return path
+
+
+def autorl(*arguments):
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+@pytest.fixture
+def other_optuna(tmp_path, monkeypatch):
+    """Another version of Optuna, as package tools see it; gives (installed version, other version)."""
+    from importlib.metadata import version
+
+    installed = version("optuna")
+    metadata = tmp_path / "site" / "optuna-0.0.7.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text("Metadata-Version: 2.1\nName: optuna\nVersion: 0.0.7\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
+    assert version("optuna") == "0.0.7"
+    return installed, "0.0.7"
+
+
+def test_another_version_is_said_by_resume_status_result_and_report(tmp_path, monkeypatch, request):
+    folder = tmp_path / "study"
+    assert autorl("tune", small(tmp_path), "--out", folder, "-q").exit_code == 0
+    assert CHANGED not in autorl("status", folder).output
+    line = CHANGED + "optuna {}, then {}".format(*request.getfixturevalue("other_optuna"))
+    resumed = autorl("resume", folder, "--runs", "+4", "-q")
+    assert resumed.exit_code == 0
+    assert f"caution: {line}" in resumed.stderr.splitlines()
+    assert f"  caution: {line}" in resumed.stdout.splitlines()
+    assert line in autorl("status", folder).stdout
+    assert line in json.loads(autorl("status", folder, "--json").stdout)["warnings"]
+    assert line in json.loads(autorl("resume", folder, "-q", "--json").stdout)["caveats"]
+    view = open_view(folder)
+    assert line in report_html(view)
+    view.close()
+    assert line.partition(": ")[2] in " ".join(read_study(folder).manifest.notes)
+
+
+def test_a_session_that_recorded_nothing_changes_nothing(tmp_path, request):
+    folder = tmp_path / "study"
+    study = Study.create(load_spec(small(tmp_path)), folder)
+    study.store.append("session", session(study.spec) | {"python": "2.7"})
+    study.close()
+    resumed = autorl("resume", folder, "-q")
+    assert resumed.exit_code == 0
+    assert CHANGED not in resumed.output + autorl("status", folder).output
+
+
+def test_nothing_is_said_of_a_study_that_is_over(tmp_path, request):
+    folder = tmp_path / "study"
+    assert autorl("tune", small(tmp_path), "--out", folder, "-q").exit_code == 0
+    request.getfixturevalue("other_optuna")
+    assert CHANGED not in autorl("resume", folder, "-q").output
+
+
+def test_an_edited_function_and_an_edited_script_are_named(tmp_path):
+    (tmp_path / "mine.py").write_text("def f(config, *, seed):\n    return config['x']\n")
+    spec = load_spec(small(tmp_path, trainer="python:mine:f", fidelity={"steps": 10, "evaluations": 1}, objective={}))
+    before = session(spec)
+    (tmp_path / "mine.py").write_text("def f(config, *, seed):\n    return 2 * config['x']\n")
+    after = session(spec)
+    assert list(changes([before, after])) == ["mine.py"]
+    (tmp_path / "train.sh").write_text("true\n")
+    command = {"name": "command", "kwargs": {"command": "bash train.sh {seed} {until} {x}", "metrics": {}}}
+    assert list(user_files(load_spec(small(tmp_path, trainer=command)))) == ["train.sh"]
+
+
+def test_every_kind_of_change_is_named_once():
+    first = {"version": "1", "python": "3.11.1", "packages": {"numpy": "2.0", "torch": "2.4"}, "cpu": "znver4 (A)"}
+    first["source"] = {"sha256": "a" * 64}
+    assert changes([first, first]) == {}
+    assert changes_text([first, first]) is None
+    code = first | {"source": {"sha256": "b" * 64}}
+    assert changes([first, code]) == {"autorl's code": ("aaaaaaaa", "bbbbbbbb")}
+    assert changes([first, code | {"version": "2"}]) == {"autorl": ("1", "2")}
+    other = first | {"python": "3.12.0", "packages": {"numpy": "2.1"}, "cpu": "znver5 (B)"}
+    assert changes_text([first, other, first]) == (
+        f"{CHANGED}Python 3.11.1, then 3.12.0, then 3.11.1; the CPU znver4 (A), then znver5 (B), then znver4 (A); "
+        "numpy 2.0, then 2.1, then 2.0"
+    )
+
+
+def test_many_changes_are_one_short_line():
+    before = {"packages": {f"package{number}": "1.0" for number in range(30)}}
+    after = {"packages": {f"package{number}": "2.0" * 50 for number in range(30)}}
+    text = changes_text([before, after])
+    assert "26 more" in text
+    assert len(text) < 600
+    assert "\n" not in text
+
+
+def test_sessions_of_earlier_versions_are_compared_by_what_they_recorded():
+    early = {"version": __version__, "python": "3.11.1", "packages": {"numpy": "2.0"}}
+    late = early | {"source": {"sha256": "a" * 64}, "files": {"a.py": "1"}, "cpu": "znver4 (A)"}
+    assert changes([early, late]) == {}
+
+
+def test_the_session_records_what_touches_results(tmp_path):
+    study = Study.create(load_spec(small(tmp_path)), tmp_path / "study")
+    study.run()
+    study.close()
+    with sqlite3.connect(tmp_path / "study" / "study.sqlite") as connection:
+        ((text,),) = connection.execute("SELECT body FROM event WHERE kind = 'session'")
+    body = json.loads(text)
+    expected = {"numpy", "scipy", "numba", "optuna", "ConfigSpace", "gymnasium", "pandas"}
+    assert expected <= set(body["packages"])
+    assert body["source"]["sha256"]
+    assert body["cpu"]
