@@ -150,7 +150,7 @@ def test_the_manifest_says_which_machine_and_code_made_it(tmp_path):
 
 def test_the_code_is_that_of_the_training_not_of_the_export(tmp_path, monkeypatch):
     now = {"sha256": "a" * 64, "engine": "b" * 64, "commit": "c" * 40}
-    monkeypatch.setattr("autorl.study.study.own_source", lambda *, engine: now)
+    monkeypatch.setattr("autorl.study.session.own_source", lambda *, engine: now)
     study = Study.create(load_spec(STUDY), tmp_path / "study")
     study.run()
     study.close()

@@ -62,7 +62,7 @@ def test_the_report_is_well_formed_and_holds_every_proposal(view):
 
 
 def test_text_of_the_user_is_escaped(tmp_path):
-    folder = run_study(tmp_path / "s", name="<script>alert(1)</script>", budget={"runs": 4})
+    folder = run_study(tmp_path / "s", name="<script>alert(1)<script>", budget={"runs": 4})
     view = open_view(folder)
     html = report_html(view)
     view.close()
