@@ -11,7 +11,7 @@ import autorl
 
 PACKAGE = Path(autorl.__file__).parent
 FLOORS = [
-    {"types", "plain_text"},
+    {"types", "plain_text", "masking"},
     {"space", "seeds", "statistics"},
     {"store"},
     {"landscapes"},

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from autorl.landscapes.manifest import Manifest, Objective
 from autorl.landscapes.schema import TABLES, TableName, Tables, config_rows
 from autorl.landscapes.write import write_landscape
+from autorl.masking import shareable
 from autorl.plain_text import shown
 from autorl.space import Space, compile_algorithms, load_space, parse_document
 from autorl.store.provenance import package
@@ -256,7 +257,7 @@ def _manifest(connection: sqlite3.Connection, document: Mapping[str, Any], envir
     added = [seed for body in _events(connection, "test_seeds") for seed in body["seeds"]]
     name = document["trainer"]["name"] if document.get("trainer") else "algorithms"
     (latest,) = connection.execute("SELECT max(time) FROM event").fetchone()
-    file = folder / STUDY_FILE
+    file, shared = folder / STUDY_FILE, shareable(document)
     sampler = {"name": optimizer["name"], "seed": optimizer.get("seed", document["seed"])}
     if "phases" in optimizer:
         sampler["phases"] = optimizer["phases"]
@@ -278,7 +279,7 @@ def _manifest(connection: sqlite3.Connection, document: Mapping[str, Any], envir
             reduce=objective["reduce"],
             aggregate=document.get("evaluation", {}).get("aggregate", "mean"),
         ),
-        trainer=FrozenMap({**_trainer(document), "environment": {"id": None, **document["environment"]}}),
+        trainer=FrozenMap({**_trainer(shared), "environment": {"id": None, **shared["environment"]}}),
         sources=(FrozenMap(path=STUDY_FILE, sha256=hashlib.sha256(file.read_bytes()).hexdigest()),),
         created=datetime.fromtimestamp(latest, UTC).date().isoformat() if latest else "",
         **_sessions(recorded_sessions(lambda sql: connection.execute(sql).fetchall())),

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from autorl.masking import masked
 from autorl.report.reading import StudyView, plain
 from autorl.report.text import columns, interval_text, number
 from autorl.study import Entry
@@ -88,7 +89,7 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
                 view.driver.lineage[proposal].until,
                 view.spec.fidelity.steps,
                 view.spec.trainer_for(view.driver.lineage[proposal].config)[0],
-                view.spec.environment.model_dump(mode="json", exclude_defaults=True),
+                masked(view.spec.environment.model_dump(mode="json", exclude_defaults=True)),
                 tuple((step, _full(view, config)) for step, config in view.driver.lineage.schedule(proposal)),
                 tested.get(proposal),
                 view.chosen_step(proposal),
@@ -155,7 +156,7 @@ def arguments(
         from autorl.trainers.trl.arguments import trl_arguments
 
         found = trl_arguments(trainer, config, horizon, end)
-        config, comment = found.values, "  # " + "; ".join(found.notes) if found.notes else ""
+        config, comment = masked(found.values), "  # " + "; ".join(found.notes) if found.notes else ""
     return write(config) + comment
 
 
@@ -187,13 +188,13 @@ def _full(view: StudyView, config: Config) -> Config:
     if trainer.name.startswith("trl/"):
         from autorl.trainers.trl.arguments import all_values
 
-        return all_values(trainer, own)
+        return Config(masked(all_values(trainer, own)))
     if not trainer.name.startswith(("sb3/", "population/")):
         return own  # the options of other trainers are no hyperparameters
     from autorl.trainers.sb3.settings import OPTIONS
 
     given = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
-    return Config({**(trainer.kwargs.get("policy_kwargs") or {}), **given, **own})
+    return Config(masked({**(trainer.kwargs.get("policy_kwargs") or {}), **given, **own}))
 
 
 def _document(candidate: Candidate) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from html import escape
 
 import yaml
 
+from autorl.masking import shareable, without_folders
 from autorl.optimizers.model_share import share_text
 from autorl.report.checklist import checklist
 from autorl.report.formats import Candidate, candidates
@@ -172,7 +173,10 @@ def _failures(view: StudyView) -> str:
     failures = view.failures()
     if not failures:
         return "<h2>Failures</h2><p>None.</p>"
-    rows = [(one.proposal, one.seed, one.kind, one.message, f"logs/{one.segment}.log") for one in failures]
+    rows = [
+        (failure.proposal, failure.seed, failure.kind, without_folders(failure.message), f"logs/{failure.segment}.log")
+        for failure in failures
+    ]
     return "<h2>Failures</h2>" + _table(("proposal", "seed", "kind", "message", "log"), rows)
 
 
@@ -185,9 +189,7 @@ def _checklist(view: StudyView) -> str:
 
 def _study_file(view: StudyView) -> str:
     text = (view.folder / "study.yaml").read_text(encoding="utf-8")
-    data = yaml.safe_load(text)
-    data.pop("path", None)  # a folder of the machine it ran on
-    return str(yaml.safe_dump(data, sort_keys=False, width=110))
+    return str(yaml.safe_dump(shareable(yaml.safe_load(text)), sort_keys=False, width=110))
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

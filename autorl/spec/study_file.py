@@ -29,6 +29,7 @@ from pydantic import (
 
 from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
 from autorl.landscapes.warm_start import fitting, misfit, starting_configurations
+from autorl.masking import masked
 from autorl.rlhf.task import task as find_task
 from autorl.seeds import SeedPlan
 from autorl.space import (
@@ -517,7 +518,7 @@ def _first_problem(error: ValidationError, document: Document) -> InputError:
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys", message)
     if first["type"] != "value_error":
-        message += f", got {first['input']!r}"
+        message += f", got {masked(first['input'])!r}"
     return document.error(message, key)
 
 

@@ -14,6 +14,7 @@ import yaml
 
 from autorl.evaluation import Curve
 from autorl.executors.worker import Load
+from autorl.masking import variables_by_name
 from autorl.spec import Spec
 from autorl.store import Store, codec
 from autorl.study.lineage import Lineage
@@ -76,6 +77,7 @@ def schedule_study(spec: Spec, schedule: Sequence[tuple[int, Config]]) -> str:
     document["budget"] = {"runs": len(spec.plan.tuning)}
     for key in ("warm_start", "landscape", "path"):
         document.pop(key, None)
+    document = variables_by_name(document)
     text: str = yaml.safe_dump(document, sort_keys=False, width=110)
     return text
 

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from autorl.masking import without_values
 from autorl.store.checkpoints import writing
 from autorl.trainers._process import die_with_parent, stop
 from autorl.trainers._shared import (
@@ -44,6 +45,7 @@ from autorl.trainers._shared import (
     search_folders,
 )
 from autorl.trainers._user_code import Told
+from autorl.trainers._variables import checked, resolved
 from autorl.trainers.metric_lines import parse_line
 from autorl.trainers.metrics import Collector, MetricSource
 from autorl.types import (
@@ -85,7 +87,8 @@ class CommandTrainer:
         seed_flag, steps_flag: flags that get the seed and `until`, if the command does not name `{seed}` and `{until}`.
         checkpoint_flag, save_flag: flags that get the folder to continue from and the one to save in, if there is one.
         metrics: where the metrics are; see `MetricSource`.
-        environment_variables: added to those of this process.
+        environment_variables: added to those of this process. One without a value (null) must be set in it: so no
+            secret stands in the study file. Values are masked in messages and everywhere but in `study.yaml`.
         path: folder the command's files and modules are in; default the working folder of the study.
         changes: hyperparameters a continued segment may change; default all, for a resumable script.
     """
@@ -100,7 +103,7 @@ class CommandTrainer:
     steps_flag: str | None = None
     checkpoint_flag: str | None = None
     save_flag: str | None = None
-    environment_variables: Mapping[str, str] = field(default_factory=FrozenMap)
+    environment_variables: Mapping[str, Any] = field(default_factory=FrozenMap)
     folders: tuple[str, ...] = ()
     changeable: tuple[str, ...] | None = None
 
@@ -231,12 +234,12 @@ class CommandTrainer:
     ) -> None:
         """Run the command to its end; its output goes to the log, and to `take` where it is read for metrics."""
         modules = os.pathsep.join(str(Path(folder).resolve()) for folder in self.folders or (".",))
-        inherited = os.environ.get("PYTHONPATH")
+        inherited, own = os.environ.get("PYTHONPATH"), resolved(self.environment_variables)
         variables = {
             **os.environ,
             "PYTHONPATH": modules + (os.pathsep + inherited if inherited else ""),
             "PYTHONUNBUFFERED": "1",
-            **{name: str(value) for name, value in self.environment_variables.items()},
+            **own,
         }
         try:
             process = subprocess.Popen(
@@ -263,7 +266,8 @@ class CommandTrainer:
                     take(record)
             code = process.wait()
         if code:
-            raise RuntimeError(f"the command ended with {_exit(code)}: {last[0] if last else 'no error output'}")
+            reason = without_values(last[0], own.values()) if last else "no error output"
+            raise RuntimeError(f"the command ended with {_exit(code)}: {reason}")
 
 
 def _flag_names(token: str) -> list[str]:
@@ -295,7 +299,7 @@ def make(spec: TrainerSpec) -> CommandTrainer:
         command=tuple(shlex.split(command)) if isinstance(command, str) else tuple(str(word) for word in command),
         metrics=MetricSource.parse(options.get("metrics", {}), int(options.get("reduce_last", 1))),
         folders=search_folders(options),
-        environment_variables=options.get("environment_variables", FrozenMap()),
+        environment_variables=checked(options),
         changeable=options.get("changes"),
         **{name: options[name] for name in options if name in _PLAIN},
     )

@@ -1,0 +1,100 @@
+"""What a study file says, made fit to be shared: no secrets, no folders of the machine. Imports nothing.
+
+A secret is the value of an environment variable of a trainer, of a key or flag whose name says so (`api_key`,
+`hub_token`, `password`), and what stands before the `@` of an address. Only `study.yaml` keeps them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import PurePath
+from typing import Any
+
+MASK = "***"
+VARIABLES = "environment_variables"  # the option of `command` whose values are all masked
+
+_SECRET_NAME = re.compile(
+    r"(?i)(?:^|[_-])(?:(?:api|access|auth|bearer|hf|hub|private|refresh|secret|session)[_-]?(?:key|token)"
+    r"|api[_-]?key|passw(?:or)?d|passphrase|secret|credentials?)(?:$|[_-])|^token$"
+)
+_VALUE = r"(?P<value>'[^']*'|\"[^\"]*\"|[^\s'\"-][^\s'\"]*)"
+_ARGUMENT = re.compile(rf"(?P<place>(?P<flag>--?[\w.-]+)(?:=|\s+)|(?P<name>[\w.-]+)=){_VALUE}")
+_ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^\s/@]+@")
+_FOLDER = re.compile(r"(?<![\w.:/}~*-])(?:/|~/|[A-Za-z]:\\)(?:[^\s/\\'\":,]+[/\\])+(?=[^\s/\\'\":,])")
+_LEAST_SECRET = 8  # characters of a value that is masked within a text: shorter ones are words and numbers
+
+
+def masked(value: Any) -> Any:
+    """`value` with secrets replaced by `***`, in mappings and lists at any depth; names and structure stay."""
+    if isinstance(value, Mapping):
+        return {name: _masked_entry(str(name), item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [masked(item) for item in value]
+        for position, (before, item) in enumerate(zip(value, items[1:], strict=False), 1):
+            if isinstance(before, str) and before.startswith("-") and _is_secret(before) and isinstance(item, str):
+                items[position] = MASK
+        return items if isinstance(value, list) else tuple(items)
+    return _masked_text(value) if isinstance(value, str) else value
+
+
+def shareable(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A study file as it may be shared: masked, without the folders of files on the machine it ran on."""
+    kept = {name: item for name, item in document.items() if name != "path"}
+    shared: dict[str, Any] = masked(kept)
+    for name in ("trainer", "environment", "algorithms"):
+        if name in shared:
+            shared[name] = without_folders(shared[name])
+    return shared
+
+
+def variables_by_name(value: Any) -> Any:
+    """`value` with every environment variable of a trainer named only: who runs it has the value in the environment."""
+    if isinstance(value, Mapping):
+        return {
+            name: dict.fromkeys(item) if name == VARIABLES and isinstance(item, Mapping) else variables_by_name(item)
+            for name, item in value.items()
+        }
+    return [variables_by_name(item) for item in value] if isinstance(value, list) else value
+
+
+def without_folders(value: Any) -> Any:
+    """`value` with absolute paths cut to their last part, `.../train.py`; search spaces stay as they are."""
+    if isinstance(value, Mapping):
+        return {name: item if name == "space" else without_folders(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(without_folders(item) for item in value)
+    if not isinstance(value, str):
+        return value
+    if PurePath(value).is_absolute() and len(PurePath(value).parts) > 2:  # one path, blanks in it or not
+        return f".../{PurePath(value).name}"
+    return _FOLDER.sub(".../", value)
+
+
+def without_values(text: str, secrets: Collection[str]) -> str:
+    """`text` with `***` for each of `secrets` in it; values under 8 characters stay, they may be words."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _LEAST_SECRET:
+            text = text.replace(secret, MASK)
+    return text
+
+
+def _masked_entry(name: str, value: Any) -> Any:
+    if name == VARIABLES and isinstance(value, Mapping):
+        return {variable: None if given is None else MASK for variable, given in value.items()}
+    if name == VARIABLES or (_is_secret(name) and isinstance(value, str | int) and not isinstance(value, bool)):
+        return MASK
+    return masked(value)
+
+
+def _is_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name.lstrip("-")) is not None
+
+
+def _masked_text(text: str) -> str:
+    """A text, a command line for one, with the values of secret flags and the users of addresses masked."""
+
+    def hidden(match: re.Match[str]) -> str:
+        return match["place"] + MASK if _is_secret(match["flag"] or match["name"]) else match[0]
+
+    return _ADDRESS.sub(lambda match: match["scheme"] + MASK + "@", _ARGUMENT.sub(hidden, text))
