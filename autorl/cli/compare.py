@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autorl.cli.options import AsJson, Quiet, Workers, print_json, say
+from autorl.cli.options import AsJson, Quiet, Workers, print_json, say, say_line
 from autorl.types import InputError, StudyError
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ def compare(
     for (name, seed), spec in specs.items():
         place = folder / name.replace(":", "-") / f"seed-{seed}"
         if not quiet:
-            say(f"{name}, study seed {seed}: {place}", err=as_json)
+            say_line(f"{name}, study seed {seed}: {place}", err=as_json)
         study = _take_up(spec, place)
         try:
             results[name][seed] = run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
             charged[name][seed] = study.driver.charged_steps
         except StudyError as error:
-            say(f"autorl: {error}", err=True)
+            say_line(f"autorl: {error}", err=True)
         except KeyboardInterrupt:
             say("autorl: interrupted; every finished segment is kept: the same command goes on", err=True)
             raise typer.Exit(130) from None

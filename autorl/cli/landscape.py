@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from autorl.cli import landscape_analysis
 from autorl.cli.landscape_analysis import ROOT, By, Reduce, Source, landscapes_of, role
 from autorl.cli.landscape_build import Out, Replace, build
-from autorl.cli.options import AsJson, key_texts, print_json, print_json_rows, say
+from autorl.cli.options import AsJson, key_texts, print_json, print_json_rows, say, say_line
 from autorl.cli.rows import cell, plain, rows_of, show_rows, show_written
 from autorl.plain_text import printable
 from autorl.types import InputError
@@ -90,9 +90,9 @@ def info(source: Source, as_json: AsJson = False) -> None:
         "created": manifest.created,
     }
     for key, text in lines.items():
-        say(f"{key:16}{printable(text, keep_lines=False)}".rstrip())
+        say_line(f"{key:16}{text}".rstrip())
     for note in manifest.notes:
-        say(f"{'note':16}{printable(note, keep_lines=False)}")
+        say_line(f"{'note':16}{note}")
 
 
 @app.command()
@@ -141,12 +141,12 @@ def best(
         return
     unit = "optimizer steps" if landscape.manifest.step_unit == "optimizer_steps" else "steps"
     rule = landscape.rule(by, reduce).text(landscape.manifest.objective.metric, seeds)
-    say(f"configuration {choice.config_id}, chosen by {rule} at {choice.step} {unit}")
+    say_line(f"configuration {choice.config_id}, chosen by {rule} at {choice.step} {unit}")
     for name, value in (("tuning", choice.tuning), ("test", choice.test)):
         chosen = " (optimistic: it was chosen by these)" if seeds in (name, "all") else ""
         say(f"  {name + ' seeds':14}{cell(value)}{chosen if value is not None else ''}")
     for name, setting in choice.config.items():
-        say(f"  {name} = {cell(plain(setting))}")
+        say_line(f"  {name} = {cell(plain(setting))}")
 
 
 @app.command()
@@ -179,7 +179,7 @@ def top(
     frame = landscape.top(count, role(seeds), by, step, reduce)
     if not as_json:
         rule = landscape.rule(by, reduce)
-        typer.echo(f"ranked by {rule.text(landscape.manifest.objective.metric, seeds)}", err=True)
+        say_line(f"ranked by {rule.text(landscape.manifest.objective.metric, seeds)}", err=True)
     show_rows([str(name) for name in frame], rows_of(frame), as_json=as_json)
 
 
@@ -197,7 +197,7 @@ def validate(
         print_json([vars(problem) for problem in problems])
     else:
         for problem in problems:
-            say(printable(str(problem), keep_lines=False))
+            say_line(problem)
         say(f"{len(folders)} landscapes checked: {len(problems) or 'no'} problems")
     if problems:
         raise typer.Exit(1)
@@ -289,7 +289,8 @@ def delete(
         if as_json:
             raise InputError("nobody can be asked: add --yes", key="--json")
         typer.confirm(
-            f"Delete {printable(str(landscape.path))} ({landscape.manifest.rows.get('runs')} runs)?", abort=True
+            f"Delete {printable(str(landscape.path), keep_lines=False)} ({landscape.manifest.rows.get('runs')} runs)?",
+            abort=True,
         )
     delete_landscape(landscape.path)
     if as_json:

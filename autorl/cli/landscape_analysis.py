@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autorl.cli.options import AsJson, print_json, say
+from autorl.cli.options import AsJson, print_json, say, say_line
 from autorl.cli.rows import cell, plain, rows_of, show_rows
 from autorl.types import InputError
 
@@ -126,12 +126,12 @@ def subset(
     if not answers:
         raise InputError("; ".join(problems))
     for problem in problems:
-        say(problem, err=True)
+        say_line(problem, err=True)
     if as_json:
         print_json([{"algorithm": algorithm, **document(answer)} for _, algorithm, answer in answers])
         return
     for name, _, answer in answers:
-        say(f"{name}:")
+        say_line(f"{name}:")
         show(answer, as_json=False, limit=limit)
 
 
@@ -216,11 +216,11 @@ def plot(
     if as_json:
         print_json({"file": str(written), "kind": answer.kind, "notes": list(answer.notes)})
         return
-    say(str(written))
+    say_line(str(written))
     if "chosen_by" in answer.about:
-        say(f"the best by {answer.about['chosen_by']}")
+        say_line(f"the best by {answer.about['chosen_by']}")
     for note in answer.notes:
-        say(f"note: {note}", err=True)
+        say_line(f"note: {note}", err=True)
 
 
 def answer_of(
@@ -277,15 +277,15 @@ def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:
     lines = {label: several, **answer.about}
     width = 2 + max(map(len, lines))
     for name, value in lines.items():
-        say(f"{name.replace('_', ' '):{width}}{_text(value)}")
+        say_line(f"{name.replace('_', ' '):{width}}{_text(value)}")
     table = _summary(answer.table) if answer.kind == "transfer" else answer.table
     shown = table.head(limit) if limit else table
     say()
     show_rows([str(name) for name in shown], [tuple(map(_text, row)) for row in rows_of(shown)], as_json=False)
     if len(shown) < len(table):
-        say(f"... and {len(table) - len(shown)} more (--limit 0 prints all)", err=True)
+        say_line(f"... and {len(table) - len(shown)} more (--limit 0 prints all)", err=True)
     for note in answer.notes:
-        say(f"note: {note}")
+        say_line(f"note: {note}")
 
 
 def document(answer: Answer) -> dict[str, Any]:

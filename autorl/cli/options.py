@@ -24,6 +24,11 @@ def say(text: object = "", *, err: bool = False) -> None:
     typer.echo(printable(str(text)), err=err)
 
 
+def say_line(text: object, *, err: bool = False) -> None:
+    """Print one line: a line feed in text of others is escaped too, so that it cannot pass for a line of ours."""
+    typer.echo(printable(str(text), keep_lines=False), err=err)
+
+
 def print_json(document: object) -> None:
     """One JSON document on standard output; numbers JSON does not have are an error, not `NaN`."""
     import json

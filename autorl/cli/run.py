@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json, say
+from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json, say, say_line
 from autorl.cli.progress import Reporter, progress_stream
 from autorl.store.folders import holds_study
 from autorl.types import InputError
@@ -68,7 +68,7 @@ def tune(
     study = Study.create(spec, folder)
     if not quiet:
         for text in optimizer_cautions(spec):
-            say(f"caution: {text}", err=True)
+            say_line(f"caution: {text}", err=True)
     drive(study, as_json=as_json, quiet=quiet)
 
 
@@ -103,7 +103,7 @@ def resume(
         if more is not None and _proposals(study) == proposed and not study.driver.exhausted:
             left = (study.driver.budget_steps - study.driver.charged_steps) / study.spec.fidelity.steps
             text = f"--runs +{more:g} trained nothing: the next proposal costs more than the {left:g} full runs left"
-            say(f"autorl: {text}; add more", err=True)
+            say_line(f"autorl: {text}; add more", err=True)
 
     drive(study, workers=workers, as_json=as_json, quiet=quiet, afterwards=say_if_nothing_came_of_it)
 
@@ -239,7 +239,7 @@ def _say_changes(study: Study) -> None:
 
     changed = None if study.over else changes_by_now(study.store.query, study.spec)
     if changed is not None:
-        say(f"caution: {changed}", err=True)
+        say_line(f"caution: {changed}", err=True)
 
 
 def print_result(result: Result, study: Study, *, as_json: bool) -> None:
@@ -267,7 +267,7 @@ def _say_if_ended_early(study: Study) -> None:
     from autorl.report.status import UNSPENT, spent
 
     if study.tests.candidates and not spent(study.spec, study.driver):
-        say(f"autorl: {UNSPENT}", err=True)
+        say_line(f"autorl: {UNSPENT}", err=True)
 
 
 def _proposals(study: Study) -> int:
@@ -281,7 +281,7 @@ def _say_if_exhausted(study: Study) -> None:
     if study.driver.exhausted and not spent(study.spec, study.driver):
         name, unused = study.spec.optimizer.name, 1 - study.driver.budget_used
         text = f"{unused:.0%} of the budget is unused: {name} has nothing more to propose"
-        say(f"autorl: {text}; a larger plan needs a new study", err=True)
+        say_line(f"autorl: {text}; a larger plan needs a new study", err=True)
 
 
 def _extension(text: str) -> float:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from autorl.landscapes.dataset import Landscape, SeedSet
 
-_FORMULA = r"^[=+\-@\t\r\n]"  # how a formula begins, in Python and in DuckDB
+_FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"  # how a formula begins, in Python and in DuckDB
 
 
 def export_table(landscape: Landscape, file: str | Path) -> int:

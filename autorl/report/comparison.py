@@ -14,7 +14,7 @@ import numpy as np
 
 from autorl import seeds as streams
 from autorl.optimizers.model_share import ModelShare, share_caution, share_dict
-from autorl.report.text import columns, interval_text, number
+from autorl.report.text import columns, interval_text, number, one_line
 from autorl.statistics import Interval, average_ranks, bootstrap_interval, iqm
 from autorl.study import Result
 
@@ -103,8 +103,8 @@ def comparison_text(comparison: Comparison) -> str:
         "steps charged",
         "test (IQM) of each study",
     )
-    lines = [comparison.objective, "", columns(header, rows), ""]
-    return "\n".join([*lines, *(f"  caution: {text}" for text in comparison.caveats)]).rstrip()
+    lines = [one_line(comparison.objective), "", columns(header, rows), ""]
+    return "\n".join([*lines, *(one_line(f"  caution: {text}") for text in comparison.caveats)]).rstrip()
 
 
 def comparison_dict(comparison: Comparison) -> dict[str, Any]:

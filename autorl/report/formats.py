@@ -12,7 +12,7 @@ import yaml
 
 from autorl.masking import masked
 from autorl.report.reading import StudyView, plain
-from autorl.report.text import columns, interval_text, number
+from autorl.report.text import columns, interval_text, number, one_line
 from autorl.study import Entry
 from autorl.types import Config, FrozenMap, ProposalId, TrainerSpec
 
@@ -157,7 +157,7 @@ def arguments(
 
         found = trl_arguments(trainer, config, horizon, end)
         config, comment = masked(found.values), "  # " + "; ".join(found.notes) if found.notes else ""
-    return write(config) + comment
+    return write(config) + one_line(comment)
 
 
 def keyword_arguments(config: Mapping[str, Any]) -> str:

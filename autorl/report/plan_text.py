@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.report.plan import MOST_SEGMENTS, Plan
-from autorl.report.text import columns
+from autorl.report.text import columns, one_line
 from autorl.spec import Spec
 
 
@@ -182,4 +182,4 @@ def _notes(plan: Plan) -> list[str]:
         notes.append(f"counted up to {MOST_SEGMENTS:,} segments: the study is larger")
     if not plan.exact and not plan.open_ended:
         notes.append("counts depend on the scores: these are of a run on random scores")
-    return notes
+    return [one_line(note) for note in notes]

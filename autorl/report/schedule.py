@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autorl.report.reading import plain
-from autorl.report.text import columns, interval_text, number
+from autorl.report.text import columns, interval_text, number, one_line
 from autorl.study import Result
 from autorl.types import Config
 
@@ -37,7 +37,7 @@ def _lines(schedule: Sequence[tuple[int, Config]]) -> list[str]:
     """One line per change; the first is the whole configuration."""
     lines, before = [], Config()
     for step, config in schedule:
-        lines.append(f"  from step {step}: {_changes(before, config)}")
+        lines.append(one_line(f"  from step {step}: {_changes(before, config)}"))
         before = config
     return lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autorl.report.reading import plain
-from autorl.report.text import columns, number
+from autorl.report.text import columns, number, one_line
 from autorl.space import Hyperparameter, Space
 from autorl.types import Config
 
@@ -31,7 +31,7 @@ def space_text(space: Space, samples: Sequence[Config] = ()) -> str:
     if space.constants:
         rules.append("constants: " + ", ".join(f"{name} = {value:g}" for name, value in space.constants.items()))
     if rules:
-        blocks.append("\n".join(rules))
+        blocks.append("\n".join(map(one_line, rules)))
     if samples:
         cells = [[_value(config[name]) if name in config else "" for name in space.names] for config in samples]
         blocks.append(columns(space.names, cells, indent=""))

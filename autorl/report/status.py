@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from autorl.optimizers.model_share import share_dict, share_text
+from autorl.plain_text import printable
 from autorl.report.reading import Failure, StudyView
 from autorl.report.text import against_default, number, result_dict
 from autorl.spec import Spec
@@ -82,7 +83,7 @@ def status_text(view: StudyView, now: float | None = None) -> str:
     rows += _failure_rows(view.failures(), facts["lost_workers"])
     rows += [("warning", text) for text in facts["warnings"]]
     width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name.ljust(width)}  {text}" for name, text in rows)
+    return "\n".join(printable(f"{name.ljust(width)}  {text}", keep_lines=False) for name, text in rows)
 
 
 def state(view: StudyView) -> str:

@@ -20,7 +20,7 @@ MODEL_HINT = "Python: result.load_model()"
 def result_text(result: Result, *, model: str = "model.zip") -> str:
     """The result as a screen of text. `model`: what the trained model that was kept can be called; empty for none."""
     blocks = [
-        result.objective,
+        one_line(result.objective),
         _scores(result),
         _candidates(result),
         _front(result),
@@ -91,9 +91,14 @@ def interval_text(interval: Interval | None) -> str:
     return "-" if interval is None else f"[{number(interval.low)}, {number(interval.high)}]"
 
 
+def one_line(text: str) -> str:
+    """`text` as one line: a line feed in text of others cannot pass for a line of ours."""
+    return printable(text, keep_lines=False)
+
+
 def columns(header: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "  ") -> str:
     """A plain table: columns as wide as their widest cell, two spaces apart."""
-    table = [[printable(str(cell), keep_lines=False) for cell in row] for row in (header, *rows)]
+    table = [[one_line(str(cell)) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[index]) for row in table) for index in range(len(header))]
     padded = (("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))) for row in table)
     return "\n".join((indent + line).rstrip() for line in padded)
@@ -121,7 +126,7 @@ def _scores(result: Result) -> str:
         lines.append(("default", "-", "", _same_or_untried(result)))
     widths = [max(len(line[index]) for line in lines) for index in range(3)]
     return "\n".join(
-        f"  {name.ljust(widths[0])}  {value.rjust(widths[1])}  {span.ljust(widths[2])}  {note}".rstrip()
+        one_line(f"  {name.ljust(widths[0])}  {value.rjust(widths[1])}  {span.ljust(widths[2])}  {note}".rstrip())
         for name, value, span, note in lines
     )
 
@@ -212,7 +217,8 @@ def _configuration(result: Result) -> str:
         elif str(result.steps):
             title += f" ({result.steps})"
         width = max((len(name) for name in config), default=0)
-        blocks.append("\n".join([title, *(f"    {name.ljust(width)}  {config[name]!r}" for name in config)]))
+        values = [one_line(f"    {name.ljust(width)}  {config[name]!r}") for name in config]
+        blocks.append("\n".join([title, *values]))
     return "\n".join(blocks)
 
 
@@ -227,7 +233,7 @@ def _remarks(result: Result) -> str:
     if result.beyond:
         lines.append(f"  {beyond_text(result)}")
     lines += [f"  caution: {text}" for text in (*result.caveats, *against_default(result))]
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))
 
 
 def beyond_text(result: Result) -> str:
