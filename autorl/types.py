@@ -142,10 +142,16 @@ class EnvironmentSpec:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Saved training state: the segment that wrote it and the folder (or the caller's own reference) it lies in."""
+    """Saved training state: the segment that wrote it and the folder (or the caller's own reference) it lies in.
+
+    Attributes:
+        files: SHA-256 of every file by its relative path, as it was saved. Empty: not known, and not checked (caller's
+            own references, studies of earlier versions).
+    """
 
     segment: SegmentId
     path: str
+    files: FrozenMap = field(default_factory=FrozenMap)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ class Work:
             outcome = codec.read_outcome(body)
             if outcome.checkpoint is not None:
                 path = self._store.locate(outcome.checkpoint.path)
-                outcome = dataclasses.replace(outcome, checkpoint=Checkpoint(outcome.segment, path))
+                outcome = dataclasses.replace(outcome, checkpoint=dataclasses.replace(outcome.checkpoint, path=path))
             self._take(outcome)
         elif kind == "attempt":
             self._attempts[body["segment"]] = self._attempts.get(body["segment"], 0) + 1
