@@ -7,6 +7,7 @@ continued from.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import shutil
 import stat
@@ -14,7 +15,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from autorl.plain_text import printable, shortened
 from autorl.types import Segment
+
+DAMAGED = "damaged"  # folder among the checkpoints that holds those that were set aside
 
 
 @contextmanager
@@ -69,15 +73,15 @@ def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
     if not folder.is_dir():
         return "the folder is missing"
     for name, saved in sorted(checkpoint_files.items()):
-        path = folder / name
+        path, text = folder / name, printable(shortened(name), keep_lines=False)
         if not (path.is_symlink() or path.is_file()):
-            return f"{name} is missing"
+            return f"{text} is missing"
         try:
             current = _file_hash(path)
         except OSError as error:
-            return f"{name} cannot be read ({error.strerror})"
+            return f"{text} cannot be read ({error.strerror})"
         if current != saved:
-            return f"{name} differs from what was saved"
+            return f"{text} differs from what was saved"
     return None
 
 
@@ -97,6 +101,27 @@ def _file_hash(path: Path) -> str:
         return hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def set_aside(folder: Path) -> str:
+    """Move a damaged checkpoint to `damaged/` beside it.
+
+    It is never deleted: somebody may want to see what happened to it, or mend it and put it back.
+
+    Returns:
+        Where it lies then, for people.
+    """
+    if not folder.exists():
+        return "there is no such folder"
+    place = folder.parent / DAMAGED
+    numbered = (place / f"{folder.name}-{number}" for number in itertools.count(2))
+    target = next(path for path in itertools.chain([place / folder.name], numbered) if not path.exists())
+    try:
+        place.mkdir(exist_ok=True)
+        folder.rename(target)
+    except OSError as error:
+        return f"left in {folder} ({error.strerror})"
+    return f"moved to {target}"
 
 
 def _remove(folder: Path) -> None:
