@@ -142,10 +142,16 @@ class EnvironmentSpec:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Saved training state: the segment that wrote it and the folder (or the caller's own reference) it lies in."""
+    """Saved training state: the segment that wrote it and the folder (or the caller's own reference) it lies in.
+
+    Attributes:
+        files: SHA-256 of every file by its relative path, as it was saved. Empty: not known, and not checked (caller's
+            own references, studies of earlier versions).
+    """
 
     segment: SegmentId
     path: str
+    files: FrozenMap = field(default_factory=FrozenMap)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +225,8 @@ class Outcome:
         applied: the value each hyperparameter really had in the trainer after restore, read back.
         notes: what a reader of the record must know, e.g. "environment state not restorable: new episodes".
         message: for failures, the last line of the error; the whole traceback is in the segment's log.
+        damage: what of its parent checkpoint differs from what was saved. Nothing was trained then, the status is
+            `LOST`, and the driver goes on as if the checkpoint were gone. Empty: nothing does.
     """
 
     segment: SegmentId
@@ -230,6 +238,7 @@ class Outcome:
     applied: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     message: str = ""
+    damage: str = ""
 
 
 @dataclass(frozen=True)

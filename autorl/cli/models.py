@@ -19,11 +19,11 @@ def export(view: StudyView, target: Path, seed: int | None, proposal: int | None
         What was written and what is in it, for people.
 
     Raises:
-        InputError: the trainer has no models to export, there is no such proposal or seed, or the target is there
-            already and may not be replaced.
+        InputError: the trainer has no models to export, there is no such proposal or seed, the checkpoint is damaged,
+            or the target is there already and may not be replaced.
         StudyError: the model was not kept.
     """
-    from autorl.study.models import best_seed, exporter, kept_checkpoints, steps_of
+    from autorl.study.models import best_seed, check_whole, exporter, kept_checkpoints, steps_of
     from autorl.study.setup import trainer_loader
 
     number = view.incumbent().proposal if proposal is None else proposal
@@ -49,6 +49,7 @@ def export(view: StudyView, target: Path, seed: int | None, proposal: int | None
         have = ", ".join(map(str, sorted(kept)))
         raise InputError(f"no model of proposal {number} with seed {seed} was kept; there is seed {have}", key="--seed")
     role = "test" if seed in view.spec.plan.test else "tuning"
+    check_whole(view.store.query, kept[seed])
     steps = steps_of(view.store.query, view.spec, number, kept[seed])
     written = write(kept[seed], target, replace=replace)
     return exported_text(written, f"proposal {number}, {role} seed {seed}{chosen}; {steps}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import sys
 import time
@@ -9,7 +10,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from autorl.types import InputError, Outcome, Report, Segment, Status, Trainer, TrainerSpec
+from autorl.store.checkpoints import damage, file_hashes
+from autorl.types import FrozenMap, InputError, Outcome, Report, Segment, Status, Trainer, TrainerSpec
 
 Load = Callable[[TrainerSpec], Trainer]
 NO_SPACE = "no space left for a checkpoint"
@@ -35,7 +37,9 @@ def run_segment(load: Load, segment: Segment, report: Callable[[Report], None]) 
     """Train one segment. What the trainer raises becomes an outcome with its kind; the traceback goes to the log."""
     begun = time.monotonic()
     try:
-        return load(segment.trainer).train(segment, report)
+        if damaged := _damaged_parent(segment, begun):
+            return damaged
+        return _with_file_hashes(segment, load(segment.trainer).train(segment, report))
     except MemoryError:
         return _failure(segment, Status.OUT_OF_MEMORY, "MemoryError", begun)
     except FloatingPointError as error:
@@ -46,6 +50,31 @@ def run_segment(load: Load, segment: Segment, report: Callable[[Report], None]) 
         return _failure(segment, Status.CRASH, _one_line(error), begun)
     except Exception as error:  # noqa: BLE001 - the boundary: any error of user code is an outcome, never lost
         return _failure(segment, Status.CRASH, _one_line(error), begun)
+
+
+def _damaged_parent(segment: Segment, begun: float) -> Outcome | None:
+    """The outcome of a segment whose parent is not what was saved; None: the parent is whole.
+
+    Checked by the worker, at the last moment before the trainer restores it: between a check in the driver and the
+    start of a segment that waits for a slot lie hours in which a file can change. The status is `LOST`, never a
+    failure of the configuration, which has nothing to do with it.
+    """
+    if segment.parent is None:
+        return None
+    found = damage(Path(segment.parent.path), segment.parent.files)
+    if found is None:
+        return None
+    message = f"checkpoint {segment.parent.segment} is damaged: {found}"
+    return dataclasses.replace(failure(segment, Status.LOST, message, time.monotonic() - begun), damage=found)
+
+
+def _with_file_hashes(segment: Segment, outcome: Outcome) -> Outcome:
+    """The outcome with the hashes of what it saved: taken here, so that the driver reads no large file."""
+    saved = outcome.checkpoint
+    if saved is None or saved.path != segment.folder:  # a reference of the trainer's own
+        return outcome
+    files = FrozenMap(file_hashes(Path(saved.path)))
+    return dataclasses.replace(outcome, checkpoint=dataclasses.replace(saved, files=files))
 
 
 def failure(segment: Segment, kind: Status, message: str, seconds: float) -> Outcome:

@@ -1,14 +1,24 @@
-"""Checkpoints: immutable folders of saved training state, written aside and renamed in one step."""
+"""Checkpoints: immutable folders of saved training state, written aside and renamed in one step.
+
+What was saved is known by the SHA-256 of every file, which the study's log records; what differs from it later is not
+continued from.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import os
 import shutil
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from autorl.plain_text import printable, shortened
 from autorl.types import Segment
+
+DAMAGED = "damaged"  # folder among the checkpoints that holds those that were set aside
 
 
 @contextmanager
@@ -42,6 +52,76 @@ def writing(segment: Segment) -> Iterator[Path]:
         _remove(scratch)
         raise
     _sync(final.parent)
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file below a folder, by its relative path.
+
+    A symbolic link counts as the text it holds, whatever it leads to. Empty where there is no such folder.
+    """
+    return {name: _file_hash(folder / name) for name in sorted(_file_names(folder))}
+
+
+def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
+    """What of a checkpoint differs from what was saved, in one phrase; None: nothing does.
+
+    Files that were not saved do not count: a script may leave a file in the folder that it continues from. With no
+    hashes (a study of an earlier version) nothing is checked.
+    """
+    if not checkpoint_files:
+        return None
+    if not folder.is_dir():
+        return "the folder is missing"
+    for name, saved in sorted(checkpoint_files.items()):
+        path, text = folder / name, printable(shortened(name), keep_lines=False)
+        if not (path.is_symlink() or path.is_file()):
+            return f"{text} is missing"
+        try:
+            current = _file_hash(path)
+        except OSError as error:
+            return f"{text} cannot be read ({error.strerror})"
+        if current != saved:
+            return f"{text} differs from what was saved"
+    return None
+
+
+def _file_names(folder: Path) -> Iterator[str]:
+    """Relative paths of the regular files and symbolic links below a folder."""
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(parent) / name
+            mode = path.lstat().st_mode
+            if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+                yield path.relative_to(folder).as_posix()
+
+
+def _file_hash(path: Path) -> str:
+    """The SHA-256 of a file, read block by block: one of several GB takes no memory."""
+    if path.is_symlink():
+        return hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def set_aside(folder: Path) -> str:
+    """Move a damaged checkpoint to `damaged/` beside it.
+
+    It is never deleted: somebody may want to see what happened to it, or mend it and put it back.
+
+    Returns:
+        Where it lies then, for people.
+    """
+    if not folder.exists():
+        return "there is no such folder"
+    place = folder.parent / DAMAGED
+    numbered = (place / f"{folder.name}-{number}" for number in itertools.count(2))
+    target = next(path for path in itertools.chain([place / folder.name], numbered) if not path.exists())
+    try:
+        place.mkdir(exist_ok=True)
+        folder.rename(target)
+    except OSError as error:
+        return f"left in {folder} ({error.strerror})"
+    return f"moved to {target}"
 
 
 def _remove(folder: Path) -> None:

@@ -100,7 +100,8 @@ def read_failed(body: Mapping[str, Any]) -> Failed:
 
 
 def outcome_body(outcome: Outcome) -> dict[str, Any]:
-    return {
+    files = outcome.checkpoint.files if outcome.checkpoint else None
+    body = {
         "segment": outcome.segment,
         "status": outcome.status.value,
         "reached": outcome.reached,
@@ -111,18 +112,20 @@ def outcome_body(outcome: Outcome) -> dict[str, Any]:
         "notes": outcome.notes,
         "message": outcome.message,
     }
+    return body | ({"checkpoint_files": files} if files else {})
 
 
 def read_outcome(body: Mapping[str, Any]) -> Outcome:
     segment = body["segment"]
     path = body["checkpoint"]
+    files = FrozenMap(body.get("checkpoint_files", {}))  # earlier versions recorded none
     return Outcome(
         segment=segment,
         status=Status(body["status"]),
         reached=body["reached"],
         reports=tuple(Report(segment, step, metrics) for step, metrics in body["reports"]),
         cost=body["cost"],
-        checkpoint=Checkpoint(segment, path) if path is not None else None,
+        checkpoint=Checkpoint(segment, path, files) if path is not None else None,
         applied=body["applied"],
         notes=body["notes"],
         message=body["message"],

@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from autorl.spec import Spec, thaw
+from autorl.store import codec
+from autorl.store.checkpoints import damage
 from autorl.study.chosen import chosen, link_at, until
 from autorl.study.lineage import proposal_of, segment_id
 from autorl.study.setup import trainer_loader
 from autorl.trainers._shared import ExportedModel
-from autorl.types import Checkpoint, Config, InputError, SegmentId, StudyError, Trainer
+from autorl.types import Checkpoint, Config, FrozenMap, InputError, SegmentId, StudyError, Trainer
 
 Export = Callable[..., ExportedModel]
 Query = Callable[..., list[tuple[Any, ...]]]
@@ -65,6 +67,23 @@ def kept_checkpoints(query: Query, folder: Path, proposal: int) -> dict[int, Che
             found[seed] = Checkpoint(segment, str(folder / path))
             scored.update({seed} if of_score else ())
     return found
+
+
+def check_whole(query: Query, checkpoint: Checkpoint) -> None:
+    """Compare a checkpoint with what was saved, before a model of it is used.
+
+    Raises:
+        InputError: a file of it is missing or differs.
+    """
+    bodies = query(
+        "SELECT body FROM event WHERE kind = 'outcome' AND instr(body, ?) > 0",
+        (f'"segment":{codec.dumps(checkpoint.segment)}',),
+    )
+    saved = (codec.read_outcome(codec.loads(body)).checkpoint for (body,) in bodies)
+    files = next((one.files for one in saved if one is not None and one.segment == checkpoint.segment), FrozenMap())
+    found = damage(Path(checkpoint.path), files)
+    if found is not None:
+        raise InputError(f"is damaged ({found}): choose the model of another seed", file=checkpoint.path)
 
 
 @dataclass(frozen=True)
@@ -112,7 +131,7 @@ def load_model(folder: Path, proposal: int, config: Config, seed: int | None) ->
     """The model of a proposal, trained with `seed` (default: the best on test seeds): see `Result.load_model`.
 
     Raises:
-        InputError: its trainer has no models, or none was kept for this seed.
+        InputError: its trainer has no models, none was kept for this seed, or the one kept is damaged.
         StudyError: no model of the proposal was kept.
     """
     spec = thaw((folder / "study.yaml").read_text(encoding="utf-8"), str(folder / "study.yaml"))
@@ -125,9 +144,10 @@ def load_model(folder: Path, proposal: int, config: Config, seed: int | None) ->
         if not kept:
             raise StudyError(f"{folder}: no model of proposal {proposal} was kept (keep.checkpoints)")
         chosen = best_seed(query, spec.objectives()[0].sign, proposal, kept) if seed is None else seed
-    if chosen not in kept:
-        have = ", ".join(map(str, sorted(kept)))
-        raise InputError(f"no model with seed {chosen} was kept; there is seed {have}", key="seed")
+        if chosen not in kept:
+            have = ", ".join(map(str, sorted(kept)))
+            raise InputError(f"no model with seed {chosen} was kept; there is seed {have}", key="seed")
+        check_whole(query, kept[chosen])
     return _read(spec, config, kept[chosen])
 
 

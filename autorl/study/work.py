@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from autorl.evaluation import Curve, Judge, SeedValue, join
 from autorl.spec import Spec
 from autorl.store import Store, codec
+from autorl.store.checkpoints import DAMAGED, set_aside
 from autorl.study.lineage import Lineage, proposal_of, seed_of, segment_id
 from autorl.types import Checkpoint, FrozenMap, Outcome, ProposalId, SeedRole, Segment, SegmentId, Status, StudyError
 
@@ -40,12 +42,19 @@ class Work:
         self._outcomes: dict[SegmentId, Outcome] = {}
         self._attempts: dict[SegmentId, int] = {}
         self._ready: list[Segment] = []
+        self._damaged: dict[SegmentId, str] = {}  # what is wrong with checkpoints, as the workers saw it
+        self._unmoved: set[SegmentId] = set()
 
     # -- in: outcomes ----------------------------------------------------------------------------------------------
 
     def record(self, outcome: Outcome) -> bool:
         """Make an outcome durable. False when the worker was lost and the segment is handed out again instead."""
         segment = self.in_flight.pop(outcome.segment)
+        if outcome.damage and segment.parent is not None:
+            self._note_damage(segment.parent.segment, outcome.damage)
+        self._set_aside_damaged()
+        if outcome.damage:  # its chain is requested again, as where the checkpoint is gone; no attempt is counted
+            return False
         if outcome.status is Status.LOST:
             tries = self._attempts.get(outcome.segment, 0) + 1
             self._store.append("attempt", {"segment": outcome.segment, "message": outcome.message})
@@ -54,7 +63,7 @@ class Work:
                 self._hand_out(segment)
                 return False
         if segment.parent is None and self._lineage.start(proposal_of(segment.id)):
-            outcome = dataclasses.replace(outcome, notes=(*outcome.notes, FROM_START))
+            outcome = dataclasses.replace(outcome, notes=(*outcome.notes, self._why_from_start(segment)))
         outcome = self._judged(segment, outcome)
         self._store.append("outcome", self._body(segment, outcome))
         self._take(outcome)
@@ -66,7 +75,7 @@ class Work:
             outcome = codec.read_outcome(body)
             if outcome.checkpoint is not None:
                 path = self._store.locate(outcome.checkpoint.path)
-                outcome = dataclasses.replace(outcome, checkpoint=Checkpoint(outcome.segment, path))
+                outcome = dataclasses.replace(outcome, checkpoint=dataclasses.replace(outcome.checkpoint, path=path))
             self._take(outcome)
         elif kind == "attempt":
             self._attempts[body["segment"]] = self._attempts.get(body["segment"], 0) + 1
@@ -137,7 +146,9 @@ class Work:
         name = segment_id(proposal, seed, cut)
         if parent is not None and not self._available(parent.segment):
             if len(self._lineage.schedule(proposal)) > 1 or self._lineage.fork(proposal, seed) is not None:
-                raise StudyError(f"segment {name} continues {parent.segment}, which has no checkpoint (any more)")
+                found = self._damaged.get(parent.segment)
+                why = "which has no checkpoint (any more)" if found is None else f"whose checkpoint is damaged: {found}"
+                raise StudyError(f"segment {name} continues {parent.segment}, {why}")
             parent, begin = None, 0  # one configuration all along: training it again from the start gives the same
         folder = self._store.folder
         save = self._wants_checkpoint(proposal, role) or not last
@@ -253,13 +264,45 @@ class Work:
         if folder is None or not (folder / "checkpoints").is_dir():
             return
         for entry in (folder / "checkpoints").iterdir():
-            if entry.name not in self.saved:
+            if entry.name not in self.saved and entry.name != DAMAGED:
                 _remove(entry)
 
     def _available(self, segment: SegmentId) -> bool:
         """Whether a segment left a checkpoint that is still there (one that is the caller's own is not looked for)."""
         saved = self.saved.get(segment)
+        if segment in self._damaged:
+            return False
         return saved is not None and (Path(saved.path).exists() or not self._store.owns(Path(saved.path)))
+
+    def _note_damage(self, segment: SegmentId, damage: str) -> None:
+        """Count the checkpoint of a segment as gone from now on.
+
+        Nothing is recorded: the next session finds the folder gone, or back again if somebody has mended it.
+        """
+        if segment not in self._damaged:
+            self._damaged[segment] = damage
+            self._unmoved.add(segment)
+
+    def _set_aside_damaged(self) -> None:
+        """Move damaged checkpoints out of the way once no running segment continues from them.
+
+        A segment that began before the damage may still be reading.
+        """
+        if not self._unmoved:
+            return
+        parents = {segment.parent.segment for segment in self.in_flight.values() if segment.parent}
+        for name in sorted(self._unmoved - parents):
+            self._unmoved.discard(name)
+            where = set_aside(Path(self.saved[name].path))
+            say(f"checkpoint {name} is damaged ({self._damaged[name]}): not continued from; {where}")
+
+    def _why_from_start(self, segment: Segment) -> str:
+        """The note of a segment that was to continue a run and was trained from step 0."""
+        link = self._lineage[proposal_of(segment.id)].resume_from
+        parent = "" if link is None else segment_id(link, segment.seed)
+        if parent not in self._damaged:
+            return FROM_START
+        return f"checkpoint {parent} is damaged ({self._damaged[parent]}): trained from step 0"
 
     def _forget(self, segment: SegmentId) -> Path:
         del self._sizes[segment]
@@ -291,6 +334,11 @@ class Work:
             "from_step": segment.start,
         }
         return body
+
+
+def say(line: str) -> None:
+    """Tell whoever runs the study, at once and even if they asked for no progress."""
+    print(f"autorl: {line}", file=sys.stderr, flush=True)
 
 
 def _remove(path: Path) -> None:

@@ -71,3 +71,34 @@ def test_the_screen_says_how_to_export_only_when_a_model_was_kept(tmp_path):
     assert "autorl export" in autorl(*space, "--out", tmp_path / "kept").stdout
     assert "autorl export" not in autorl(*space, "--out", tmp_path / "none", "--set", "keep.checkpoints=none").stdout
     assert "was kept" in autorl("export", tmp_path / "none", "--model", tmp_path / "m.zip", code=1).stderr
+
+
+def test_a_damaged_model_is_neither_exported_nor_loaded(tmp_path):
+    import autorl as package
+
+    study = {
+        "trainer": "sb3/ppo",
+        "environment": "CartPole-v1",
+        "space": {"extends": "sb3/ppo-small", "hyperparameters": {"n_steps": {"value": 64}}},
+        "fidelity": {"steps": 64, "evaluations": 1, "episodes": 1},
+        "budget": {"runs": 1},
+        "optimizer": "random",
+        "seeds": {"tuning": [0], "test": [101, 102]},
+        "executor": {"name": "in_process"},
+        "test": {"top": 0},
+    }
+    result = package.tune(study, out=tmp_path / "s")
+    checkpoint = tmp_path / "s" / "checkpoints" / f"{result.incumbent.proposal}.101"
+    file = max(checkpoint.iterdir(), key=lambda path: path.stat().st_size)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 16
+    file.write_bytes(content)
+    refused = autorl("export", tmp_path / "s", "--model", tmp_path / "m.zip", "--seed", 101, code=2).stderr
+    text = f"{checkpoint}: is damaged ({file.name} differs from what was saved): choose the model of another seed"
+    assert refused == f"autorl: {text}\n"
+    assert not (tmp_path / "m.zip").exists()
+    with pytest.raises(package.InputError) as caught:
+        result.load_model(seed=101)
+    assert str(caught.value) == text
+    assert result.load_model(seed=102) is not None
+    autorl("export", tmp_path / "s", "--model", tmp_path / "m.zip", "--seed", 102)

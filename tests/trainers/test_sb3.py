@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from stable_baselines3.common.save_util import load_from_zip_file
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from trainer_environments import Line
 
+from autorl.executors.worker import run_segment
 from autorl.seeds import evaluation_seeds
 from autorl.space import schedule_function
 from autorl.trainers import load
@@ -570,3 +572,39 @@ def test_unknown_trainers_and_options_name_the_nearest() -> None:
         load(TrainerSpec("sb3/pppo"))
     with pytest.raises(InputError, match="unknown hyperparameter of sb3/ppo 'polcy'"):
         load(TrainerSpec("sb3/ppo", FrozenMap(polcy="MlpPolicy")))
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac"])
+def test_a_truncated_model_is_never_restored_as_nothing(runs: Runs, tmp_path: Path, name: str) -> None:
+    """At most lengths SB3 reads a truncated zip as one without networks and trains new ones on, without a word."""
+    environment = CARTPOLE if name == "dqn" else PENDULUM
+    before = runs(name, OFF_POLICY, environment, until=40)
+    model = tmp_path / "s1" / "model.zip"
+    content = model.read_bytes()
+    for percent in (20, 30, 40, 50, 60, 70, 80, 90, 95, 99):
+        model.write_bytes(content[: len(content) * percent // 100])
+        with pytest.raises((InputError, RuntimeError, ValueError, EOFError, OSError, zipfile.BadZipFile)):
+            runs(name, OFF_POLICY, environment, until=48, after=before)
+    model.write_bytes(content)
+    assert runs(name, OFF_POLICY, environment, until=48, after=before).status is Status.DONE
+
+
+def test_no_damage_of_a_checkpoint_reaches_the_training(tmp_path: Path) -> None:
+    """Ten truncations of every file: the worker compares with what was saved and trains nothing."""
+    spec = TrainerSpec("sb3/dqn")
+    values: dict[str, Any] = {"trainer": spec, "environment": CARTPOLE, "config": Config(OFF_POLICY), "seed": 1}
+    values |= {"role": "tuning", "horizon": 256, "episodes": 1, "save": True}
+    first = Segment(id="a", until=40, folder=str(tmp_path / "a"), **values)
+    saved = run_segment(load, first, lambda report: None).checkpoint
+    assert saved is not None
+    second = Segment(id="b", until=48, folder=str(tmp_path / "b"), parent=saved, start=40, **values)
+    files = sorted(path for path in (tmp_path / "a").rglob("*") if path.is_file())
+    assert len(files) >= 3
+    for path in files:
+        content = path.read_bytes()
+        for percent in (0, 20, 30, 40, 50, 60, 70, 80, 90, 99):
+            path.write_bytes(content[: len(content) * percent // 100])
+            found = run_segment(load, second, lambda report: None)
+            assert (found.status, found.damage) == (Status.LOST, f"{path.name} differs from what was saved")
+        path.write_bytes(content)
+    assert run_segment(load, second, lambda report: None).status is Status.DONE

@@ -187,6 +187,10 @@ def _restore_networks(model: Any, folder: Path, same_entropy: bool) -> None:
     from torch.optim import Optimizer
 
     _, parameters, variables = load_from_zip_file(folder / _MODEL, device=model.device, load_data=False)
+    own_networks, own_variables = model._get_torch_save_params()
+    for name in (*own_networks, *own_variables):  # of a truncated zip, SB3 reads what is left and says nothing
+        if name not in {**parameters, **(variables or {})} and (same_entropy or name not in _ENTROPY):
+            raise InputError(f"is damaged: it has no {name}", file=str(folder / _MODEL))
     for name, saved in parameters.items():
         if name in _ENTROPY and not same_entropy:
             continue

@@ -1,0 +1,121 @@
+"""Hashes of the files of a checkpoint: taken where it is saved, recorded in the outcome event, compared later."""
+
+import hashlib
+import os
+import shutil
+import sqlite3
+
+import pytest
+
+from autorl.spec import load_spec
+from autorl.store.checkpoints import damage, file_hashes
+from autorl.store.codec import loads, outcome_body, read_outcome
+from autorl.study import Study
+from autorl.types import Checkpoint, FrozenMap, Outcome, Status
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A checkpoint of two files, one below a folder, and a link between them."""
+    folder = tmp_path / "1.0"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "weights.bin").write_bytes(bytes(range(256)) * 100)
+    (folder / "inner" / "state.json").write_text('{"step": 5}')
+    (folder / "latest").symlink_to("weights.bin")
+    (folder / "inner" / "here").symlink_to("..")
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+def test_every_file_has_the_hash_of_its_bytes(saved):
+    hashes = file_hashes(saved)
+    assert sorted(hashes) == ["inner/here", "inner/state.json", "latest", "weights.bin"]
+    assert hashes["weights.bin"] == hashlib.sha256(bytes(range(256)) * 100).hexdigest()
+    assert hashes["latest"] == hashlib.sha256(b"weights.bin").hexdigest()
+    assert file_hashes(saved / "nowhere") == {}
+
+
+def flip(folder):
+    content = bytearray((folder / "weights.bin").read_bytes())
+    content[1234] ^= 4
+    (folder / "weights.bin").write_bytes(content)
+
+
+def truncate(folder):
+    os.truncate(folder / "weights.bin", 7000)
+
+
+def empty(folder):
+    (folder / "inner" / "state.json").write_text("")
+
+
+def remove_file(folder):
+    (folder / "weights.bin").unlink()
+
+
+def replace_by_folder(folder):
+    (folder / "weights.bin").unlink()
+    (folder / "weights.bin").mkdir()
+
+
+def redirect(folder):
+    (folder / "latest").unlink()
+    (folder / "latest").symlink_to("inner/state.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "phrase"),
+    [
+        (flip, "weights.bin differs from what was saved"),
+        (truncate, "weights.bin differs from what was saved"),
+        (empty, "inner/state.json differs from what was saved"),
+        (remove_file, "weights.bin is missing"),
+        (replace_by_folder, "weights.bin is missing"),
+        (redirect, "latest differs from what was saved"),
+        (shutil.rmtree, "the folder is missing"),
+    ],
+)
+def test_damage_names_the_file(saved, change, phrase):
+    hashes = file_hashes(saved)
+    assert damage(saved, hashes) is None
+    change(saved)
+    assert damage(saved, hashes) == phrase
+
+
+def test_other_files_do_not_count_and_without_hashes_nothing_is_checked(saved):
+    hashes = file_hashes(saved)
+    (saved / "left by a script").write_text("x")
+    assert damage(saved, hashes) is None
+    assert damage(saved / "nowhere", {}) is None
+
+
+def test_an_outcome_keeps_its_hashes_and_one_of_an_earlier_version_has_none():
+    outcome = Outcome("1.0", Status.DONE, 5, checkpoint=Checkpoint("1.0", "checkpoints/1.0", FrozenMap(a="f" * 64)))
+    body = outcome_body(outcome)
+    assert body["checkpoint_files"] == {"a": "f" * 64}
+    assert read_outcome(body).checkpoint.files == {"a": "f" * 64}
+    del body["checkpoint_files"]
+    assert read_outcome(body).checkpoint.files == {}
+    assert "checkpoint_files" not in outcome_body(Outcome("1.0", Status.DONE, 5))
+
+
+def test_the_event_of_an_outcome_holds_the_hashes_of_its_checkpoint(tmp_path):
+    study = {
+        "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}}},
+        "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
+        "fidelity": {"steps": 100, "evaluations": 2},
+        "budget": {"runs": 3},
+        "seeds": {"tuning": 1, "test": 0},
+        "optimizer": "random",
+        "executor": {"name": "in_process"},
+        "keep": {"checkpoints": "lineage"},
+    }
+    study = Study.create(load_spec(study), tmp_path / "study")
+    study.run()
+    study.close()
+    with sqlite3.connect(tmp_path / "study" / "study.sqlite") as connection:
+        bodies = [loads(body) for (body,) in connection.execute("SELECT body FROM event WHERE kind = 'outcome'")]
+    assert len(bodies) >= 3
+    for body in bodies:
+        assert body["checkpoint_files"] == file_hashes(tmp_path / "study" / body["checkpoint"])
+        assert body["checkpoint_files"]

@@ -1,0 +1,271 @@
+"""A checkpoint that is not what was saved is treated as gone: never trained on, never charged to a configuration."""
+
+import os
+import shutil
+
+import pytest
+from scripted import Scripted, Toy, chain, run, study_with, toy_spec
+from study_support import run_small, small_spec, table
+from test_lineage import waiting_for
+
+from autorl import executors, trainers
+from autorl.executors import InProcess
+from autorl.executors.worker import run_segment
+from autorl.store import codec
+from autorl.study import Study
+from autorl.types import FrozenMap, Status, StudyError
+
+ASHA = {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 12}, "parallelism": 4}
+
+
+def only_file(folder):
+    return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+def flip(folder):
+    path = only_file(folder)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(folder):
+    path = only_file(folder)
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def empty(folder):
+    only_file(folder).write_bytes(b"")
+
+
+def remove_files(folder):
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def leave_a_file(folder):
+    (folder / "notes.txt").write_text("nothing of the training state has changed")
+
+
+DAMAGES = [flip, truncate, empty, remove_files]
+
+
+def exchange(checkpoints):
+    """Every checkpoint gets the contents of the next."""
+    folders = sorted(path for path in checkpoints.iterdir() if path.is_dir())
+    for folder in folders:
+        folder.rename(folder.with_name(f"moving {folder.name}"))
+    for folder, other in zip(folders, [*folders[1:], folders[0]], strict=True):
+        folder.with_name(f"moving {folder.name}").rename(other)
+
+
+class Stop(Exception):
+    """Ends a session between two events."""
+
+
+def interrupted(folder, events, **changes):
+    """A study that ended after so many events, and its folder."""
+    study = Study.create(small_spec(**changes), folder)
+    left = [events]
+
+    def on_append(kind, body):
+        left[0] -= 1
+        if left[0] == 0:
+            raise Stop
+
+    study.store.on_append = on_append
+    with pytest.raises(Stop):
+        study.run()
+    study.close()
+    return folder / "checkpoints"
+
+
+def resumed(folder, executor=None):
+    study = Study.open(folder)
+    study.run(executor=executor)
+    study.close()
+    return table(folder)
+
+
+def scores(tables):
+    """What must not depend on what happened to checkpoints: everything but steps, parents, notes and costs."""
+    segments = [(row[0], row[1], row[2], row[3], row[9]) for row in tables["segments"]]
+    same = ("configs", "proposals", "evals", "scores", "tests")
+    return {name: tables[name] for name in same} | {"segments": segments}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_checkpoints_are_trained_again_and_every_score_is_the_same(tmp_path, capsys, damage):
+    run_small(tmp_path / "whole", **ASHA)
+    whole = table(tmp_path / "whole")
+    checkpoints = interrupted(tmp_path / "damaged", 30, **ASHA)
+    assert capsys.readouterr().err == ""
+    folders = list(checkpoints.iterdir())
+    assert len(folders) >= 4
+    for folder in folders:
+        damage(folder)
+    tables = resumed(tmp_path / "damaged")
+    assert scores(tables) == scores(whole)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines
+    assert all(line.startswith("autorl: checkpoint ") and "not continued from; moved to " in line for line in lines)
+    aside = {path.name for path in (checkpoints / "damaged").iterdir()}
+    assert {line.split()[2] for line in lines} == aside <= {folder.name for folder in folders}
+
+
+@pytest.mark.parametrize("executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
+def test_workers_of_their_own_find_it_too(tmp_path, capsys, executor):
+    run_small(tmp_path / "whole", **ASHA)
+    for folder in list(interrupted(tmp_path / "damaged", 30, **ASHA).iterdir()):
+        flip(folder)
+    pool = executors.make(executor, trainers.load, 2)
+    assert scores(resumed(tmp_path / "damaged", pool)) == scores(table(tmp_path / "whole"))
+    assert " is damaged (" in capsys.readouterr().err
+
+
+def test_exchanged_checkpoints_are_not_trained_on(tmp_path, capsys):
+    run_small(tmp_path / "whole", **ASHA)
+    checkpoints = interrupted(tmp_path / "damaged", 30, **ASHA)
+    exchange(checkpoints)
+    assert scores(resumed(tmp_path / "damaged")) == scores(table(tmp_path / "whole"))
+    assert "differs from what was saved" in capsys.readouterr().err
+
+
+def test_damage_ends_like_a_deleted_folder(tmp_path):
+    """The one mechanism: tables are equal but for the note that says why a run began anew."""
+    checkpoints = interrupted(tmp_path / "deleted", 30, **ASHA)
+    shutil.copytree(tmp_path / "deleted", tmp_path / "flipped")
+    for folder in list(checkpoints.iterdir()):
+        shutil.rmtree(folder)
+        flip(tmp_path / "flipped" / "checkpoints" / folder.name)
+    deleted, flipped = resumed(tmp_path / "deleted"), resumed(tmp_path / "flipped")
+    notes = [
+        (before[11], after[11])
+        for before, after in zip(deleted["segments"], flipped["segments"], strict=True)
+        if before != after
+    ]
+    assert notes
+    for before, after in notes:
+        assert before == "no checkpoint to continue: trained from step 0"
+        assert after.startswith("checkpoint ")
+        assert after.endswith("differs from what was saved): trained from step 0")
+    deleted["segments"] = [(*row[:11], *row[12:]) for row in deleted["segments"]]
+    flipped["segments"] = [(*row[:11], *row[12:]) for row in flipped["segments"]]
+    assert deleted == flipped
+
+
+def test_a_file_beside_those_that_were_saved_is_no_damage(tmp_path, capsys):
+    run_small(tmp_path / "whole", **ASHA)
+    for folder in interrupted(tmp_path / "other", 30, **ASHA).iterdir():
+        leave_a_file(folder)
+    assert resumed(tmp_path / "other") == table(tmp_path / "whole")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_study_of_an_earlier_version_has_no_hashes_and_goes_on(tmp_path, monkeypatch):
+    run_small(tmp_path / "whole", **ASHA)
+    monkeypatch.setattr("autorl.executors.worker.file_hashes", lambda folder: {})
+    interrupted(tmp_path / "earlier", 30, **ASHA)
+    monkeypatch.undo()
+    assert resumed(tmp_path / "earlier") == table(tmp_path / "whole")
+
+
+def two_links(monkeypatch, folder, trainer, second=0.5, **changes):
+    """A chain of two segments whose first is trained; `second` is the configuration of the other."""
+    script = [chain(0.5, 50, member="a"), chain(second, 100, 0, "a")]
+    optimizer = Scripted(waiting_for(script), keeps=lambda seen: range(2))
+    study = study_with(monkeypatch, toy_spec(parallelism=1, **changes), optimizer, trainer, folder)
+    (first,) = study.advance()
+    study.record(run_segment(study.load, first, lambda report: None))
+    return study
+
+
+def test_the_trainer_never_sees_a_damaged_checkpoint_and_no_attempt_is_counted(monkeypatch, tmp_path):
+    trainer = Toy()
+    study = two_links(monkeypatch, tmp_path / "study", trainer, failures={"retries": 0})
+    flip(tmp_path / "study" / "checkpoints" / "0.0")
+    run(study)
+    assert [(segment.id, segment.parent) for segment in trainer.segments] == [("0.0", None), ("1.0", None)]
+    assert study.store.query("SELECT COUNT(*) FROM event WHERE kind = 'attempt'") == [(0,)]
+    assert study.store.query("SELECT status, notes FROM segments WHERE segment = '1.0'") == [
+        ("done", "checkpoint 0.0 is damaged (lineage.json differs from what was saved): trained from step 0")
+    ]
+    assert [path.name for path in (tmp_path / "study" / "checkpoints" / "damaged").iterdir()] == ["0.0"]
+    study.close()
+    Study.open(tmp_path / "study", study.load).close()
+    assert [path.name for path in (tmp_path / "study" / "checkpoints" / "damaged").iterdir()] == ["0.0"], "not swept"
+
+
+def test_a_changed_configuration_cannot_begin_anew_and_goes_on_once_the_checkpoint_is_back(monkeypatch, tmp_path):
+    study = two_links(monkeypatch, tmp_path / "study", Toy(), second=0.6)
+    checkpoints = tmp_path / "study" / "checkpoints"
+    shutil.copytree(checkpoints / "0.0", tmp_path / "backup")
+    flip(checkpoints / "0.0")
+    with pytest.raises(StudyError, match=r"1\.0 continues 0\.0, whose checkpoint is damaged: lineage\.json differs"):
+        run(study)
+    study.close()
+    shutil.copytree(tmp_path / "backup", checkpoints / "0.0")
+    study = study_with(
+        monkeypatch,
+        toy_spec(parallelism=1),
+        lambda: Scripted(waiting_for([chain(0.5, 50, member="a"), chain(0.6, 100, 0, "a")])),
+        Toy(),
+        tmp_path / "study",
+    )
+    assert run(study).incumbent.until == 100
+    study.close()
+
+
+def test_a_folder_is_moved_only_when_nobody_reads_it_any_more(monkeypatch, tmp_path):
+    """Two segments continue one checkpoint; one began before the damage and is still at it when the other finds it."""
+    script = [chain(0.5, 50, member="a"), chain(0.5, 100, 0, "a"), chain(0.5, 100, 0, "a", y=0.6)]
+    optimizer = Scripted(waiting_for(script), keeps=lambda seen: range(3))
+    study = study_with(monkeypatch, toy_spec(parallelism=2), optimizer, Toy(), tmp_path / "study")
+    pool = InProcess(study.load)
+    (first,) = study.advance()
+    pool.submit([first])
+    study.record(pool.poll(0)[-1])
+    reader, other = study.advance()
+    assert reader.parent == other.parent
+    finished = run_segment(study.load, reader, lambda report: None)
+    folder = tmp_path / "study" / "checkpoints" / "0.0"
+    flip(folder)
+    found = run_segment(study.load, other, lambda report: None)
+    assert (found.status, found.damage) == (Status.LOST, "lineage.json differs from what was saved")
+    study.record(found)
+    assert folder.exists()
+    study.record(finished)
+    assert not folder.exists()
+    assert study.store.query("SELECT status FROM segments WHERE segment = ?", (reader.id,)) == [("done",)]
+    study.close()
+
+
+def test_a_kill_after_the_move_ends_with_the_same_scores(tmp_path):
+    run_small(tmp_path / "whole", **ASHA)
+    for folder in list(interrupted(tmp_path / "killed", 30, **ASHA).iterdir()):
+        flip(folder)
+    for _ in range(4):
+        study = Study.open(tmp_path / "killed")
+        left = [3]
+
+        def on_append(kind, body, left=left):
+            left[0] -= 1
+            if left[0] == 0:
+                raise Stop
+
+        study.store.on_append = on_append
+        with pytest.raises(Stop):
+            study.run()
+        study.close()
+    assert scores(resumed(tmp_path / "killed")) == scores(table(tmp_path / "whole"))
+
+
+def test_the_hashes_of_an_outcome_survive_the_log(tmp_path):
+    interrupted(tmp_path / "study", 30, **ASHA)
+    study = Study.open(tmp_path / "study")
+    work = study.driver.work
+    assert work.saved
+    assert all(isinstance(saved.files, FrozenMap) and saved.files for saved in work.saved.values())
+    bodies = [codec.dumps(one.body) for one in study.store.events() if one.kind == "outcome"]
+    assert any('"checkpoint_files":{' in body for body in bodies)
+    study.close()
