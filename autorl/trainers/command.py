@@ -30,8 +30,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from autorl.os_processes import ProcessLostError, die_with_parent, ended_from_outside, exit_text
 from autorl.store.checkpoints import writing
-from autorl.trainers._process import die_with_parent, stop
+from autorl.trainers._process import stop
 from autorl.trainers._shared import (
     AnyChange,
     Change,
@@ -263,7 +264,8 @@ class CommandTrainer:
                     take(record)
             code = process.wait()
         if code:
-            raise RuntimeError(f"the command ended with {_exit(code)}: {last[0] if last else 'no error output'}")
+            message = f"the command ended with {exit_text(code)}: {last[0] if last else 'no error output'}"
+            raise ProcessLostError(message) if ended_from_outside(code) else RuntimeError(message)
 
 
 def _flag_names(token: str) -> list[str]:
@@ -380,7 +382,3 @@ def _copy(source: IO[str], log: IO[str], last: deque[str]) -> None:
         log.write(line)
         if line.strip():
             last.append(line.strip())
-
-
-def _exit(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
