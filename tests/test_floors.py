@@ -12,7 +12,7 @@ import autorl
 PACKAGE = Path(autorl.__file__).parent
 FLOORS = [
     {"types", "plain_text", "masking"},
-    {"space", "seeds", "statistics"},
+    {"space", "seeds", "statistics", "os_processes"},
     {"store"},
     {"landscapes"},
     {"population", "rlhf"},

@@ -23,8 +23,8 @@ from autorl.executors.worker import ONE_THREAD
 def fork_server(preload: Sequence[str]) -> ForkServerContext:
     """The fork-server context, its server started with one thread per library and `preload` imported once.
 
-    A fresh process then costs some 40 ms instead of 3 s for torch and Stable-Baselines3. The server is one per driver;
-    a later call with other modules uses the server as it is.
+    A fresh process then starts in some 50 ms instead of seconds (`benchmarks/fork_server.py`). The server is one per
+    driver; a later call with other modules uses the server as it is.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from autorl.executors.children import adopt, fork_server, kill_group, resident_bytes, start
-from autorl.executors.worker import Load, failure, run_segment
+from autorl.executors.worker import Load, ended_worker, failure, run_segment
 from autorl.types import InputError, Outcome, Report, Segment, SegmentId, Status
 
 _CHECK_SECONDS = 0.2  # how often limits are looked at while nothing else happens
@@ -137,10 +137,10 @@ class Processes:
                 results.append(message)
         except (EOFError, OSError):
             running.process.join()
-            message = f"worker process ended with exit code {running.process.exitcode}"
+            kind, message = ended_worker(running.process.exitcode)
             seconds = time.monotonic() - running.begun
             self._end(running)
-            results.append(failure(running.segment, Status.LOST, message, seconds))
+            results.append(failure(running.segment, kind, message, seconds))
         return results
 
     def _over_limit(self, running: _Running) -> Outcome | None:

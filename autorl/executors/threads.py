@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 
 from autorl.executors.children import adopt, fork_server, kill_group, resident_bytes, start
 from autorl.executors.processes import Limits
-from autorl.executors.worker import Load, failure, run_segment
+from autorl.executors.worker import Load, ended_worker, failure, run_segment
 from autorl.types import Outcome, Report, Segment, SegmentId, Status
 
 _CHECK_SECONDS = 0.2
@@ -105,7 +105,7 @@ class Threads:
         except (EOFError, OSError):
             assert self._process is not None
             self._process.join()
-            results.extend(self._abandon(Status.LOST, f"worker process ended with exit code {self._process.exitcode}"))
+            results.extend(self._abandon(*ended_worker(self._process.exitcode, len(self._begun))))
             return results
         results.extend(self._over_limit())
         return results

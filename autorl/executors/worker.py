@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
 from autorl.store.checkpoints import damage, file_hashes
 from autorl.types import FrozenMap, InputError, Outcome, Report, Segment, Status, Trainer, TrainerSpec
 
@@ -44,6 +45,8 @@ def run_segment(load: Load, segment: Segment, report: Callable[[Report], None]) 
         return _failure(segment, Status.OUT_OF_MEMORY, "MemoryError", begun)
     except FloatingPointError as error:
         return _failure(segment, Status.DIVERGED, str(error), begun)
+    except ProcessLostError as error:
+        return _failure(segment, Status.LOST, str(error), begun)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return _failure(segment, Status.LOST, f"{NO_SPACE}: {error}", begun)
@@ -80,6 +83,17 @@ def _with_file_hashes(segment: Segment, outcome: Outcome) -> Outcome:
 def failure(segment: Segment, kind: Status, message: str, seconds: float) -> Outcome:
     """The outcome of a segment that ended without a result of its own."""
     return Outcome(segment.id, kind, reached=segment.start, cost={"wall_seconds": seconds}, message=message)
+
+
+def ended_worker(code: int | None, segments: int = 1) -> tuple[Status, str]:
+    """How the segments of a worker process that is gone ended, by its exit code (negative = a signal).
+
+    A fault of its own (SIGSEGV, SIGABRT, ...) is a crash of the segment that ran there; of several nobody knows whose.
+    What ended it from outside, and what has no reason that is known, is a lost worker.
+    """
+    text = "an exit code nobody saw" if code is None else exit_text(code)
+    own_fault = code is not None and code < 0 and not ended_from_outside(code)
+    return (Status.CRASH if own_fault and segments == 1 else Status.LOST), f"worker process ended with {text}"
 
 
 def log_text(segment: Segment, text: str) -> None:

@@ -31,8 +31,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from autorl.masking import without_values
+from autorl.os_processes import ProcessLostError, die_with_parent, ended_from_outside, exit_text
 from autorl.store.checkpoints import writing
-from autorl.trainers._process import die_with_parent, stop
+from autorl.trainers._process import stop
 from autorl.trainers._shared import (
     AnyChange,
     Change,
@@ -267,7 +268,8 @@ class CommandTrainer:
             code = process.wait()
         if code:
             reason = without_values(last[0], own.values()) if last else "no error output"
-            raise RuntimeError(f"the command ended with {_exit(code)}: {reason}")
+            message = f"the command ended with {exit_text(code)}: {reason}"
+            raise ProcessLostError(message) if ended_from_outside(code) else RuntimeError(message)
 
 
 def _flag_names(token: str) -> list[str]:
@@ -384,7 +386,3 @@ def _copy(source: IO[str], log: IO[str], last: deque[str]) -> None:
         log.write(line)
         if line.strip():
             last.append(line.strip())
-
-
-def _exit(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"

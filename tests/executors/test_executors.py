@@ -110,7 +110,7 @@ def test_a_killed_worker_is_lost_and_the_executor_goes_on(name):
     outcomes, _ = drain(executor, 2)
     executor.close()
     assert outcomes["dies"].status is Status.LOST
-    assert "-9" in outcomes["dies"].message
+    assert "signal 9 (SIGKILL)" in outcomes["dies"].message
     assert outcomes["good"].status is Status.DONE
 
 

@@ -7,14 +7,18 @@ import inspect
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from multiprocessing.connection import wait
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import gymnasium as gym
 from gymnasium.utils import EzPickle, seeding
 
+from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
 from autorl.trainers._shared import check_names, module_path, nearest, plain
 from autorl.types import EnvironmentSpec, InputError
+
+_LAST_WAIT = 1.0  # seconds for the end of a process to be known after the end of its pipe
 
 # What pickling may raise on an environment that holds a window, a simulator handle, a socket or a local function.
 _UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, NotImplementedError, ValueError, OSError, RuntimeError)
@@ -83,6 +87,26 @@ def vectorise(spec: EnvironmentSpec, n_envs: int, folders: tuple[str, ...]) -> A
     if spec.vec_env not in ("dummy", "subproc"):
         raise InputError(f"expected dummy or subproc, got {spec.vec_env!r}", key="environment.vec_env")
     return DummyVecEnv(makers) if spec.vec_env == "dummy" else SubprocVecEnv(makers)
+
+
+def raise_if_ended(venv: Any) -> None:
+    """Raise `ProcessLostError` if a process of a `SubprocVecEnv` was ended from outside."""
+    processes = getattr(venv, "processes", ())
+    if not wait([process.sentinel for process in processes], timeout=_LAST_WAIT):
+        return
+    for code in (process.exitcode for process in processes):
+        if code is not None and ended_from_outside(code):
+            raise ProcessLostError(f"the process of an environment ended with {exit_text(code)}")
+
+
+def close_all(venv: Any) -> None:
+    """Close environments; where the process of one is gone SB3 cannot, and the others are killed."""
+    try:
+        venv.close()
+    except (EOFError, OSError):
+        for process in getattr(venv, "processes", ()):
+            process.kill()
+            process.join()
 
 
 def freeze_all(venv: Any) -> list[bytes] | None:

@@ -32,7 +32,14 @@ from autorl.trainers._shared import (
 )
 from autorl.trainers.sb3 import checkpoint
 from autorl.trainers.sb3.algorithms import ALGORITHMS, steps_per_cut
-from autorl.trainers.sb3.environments import make_environment, normaliser, thaw_all, vectorise
+from autorl.trainers.sb3.environments import (
+    close_all,
+    make_environment,
+    normaliser,
+    raise_if_ended,
+    thaw_all,
+    vectorise,
+)
 from autorl.trainers.sb3.evaluation import METRICS, evaluate
 from autorl.trainers.sb3.settings import Settings, check_hyperparameters, fixed_values, optimizers
 from autorl.types import Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
@@ -63,7 +70,7 @@ class SB3Trainer:
 
     @property
     def preload(self) -> tuple[str, ...]:
-        return ("torch", "stable_baselines3", "autorl.trainers.sb3.trainer")
+        return ("autorl.trainers.sb3.preload",)
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """Build the environment once and compare its actions, and every name, with what the algorithm takes."""
@@ -107,6 +114,9 @@ class SB3Trainer:
             try:
                 run.begin()
                 return run.finish(clock, *run.advance(report))
+            except (EOFError, OSError):
+                raise_if_ended(run.venv)
+                raise
             finally:
                 run.close()
 
@@ -212,7 +222,7 @@ class _Run:
 
     def close(self) -> None:
         if self.venv is not None:
-            self.venv.close()
+            close_all(self.venv)
 
     def _load_parent(self) -> dict[str, Any] | None:
         if self.segment.parent is None:

@@ -8,6 +8,7 @@ import trl
 from autorl.trainers.trl import live
 
 torch.set_num_threads(1)
-LOADED = [getattr(trl, name) for name in ("RLOOTrainer", "GRPOTrainer", "DPOTrainer", "KTOTrainer")]  # loaded lazily
+_TRAINERS = ("RLOOTrainer", "GRPOTrainer", "DPOTrainer", "KTOTrainer", "SFTTrainer", "RewardTrainer")
+LOADED = [getattr(trl, name) for name in _TRAINERS]  # loaded lazily
 
 __all__ = ["LOADED", "live"]

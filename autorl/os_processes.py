@@ -1,0 +1,132 @@
+"""Processes of this machine: why they ended, what they have started, and how all of it is ended.
+
+On Linux a worker is the reaper of everything it starts, so that no daemon and no session of its own leaves its tree.
+Elsewhere nothing here reaches past a process group: the functions say so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
+_ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before any fork
+_LAST_WAIT = 5.0
+_SHELL = 128  # a shell reports a command ended by signal n as exit code 128 + n
+
+OWN_FAULTS = frozenset(
+    getattr(signal, name)
+    for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGPIPE", "SIGSYS", "SIGTRAP")
+    if hasattr(signal, name)
+)
+"""Signals that speak of the program itself: it would end so again."""
+_FROM_SHELL = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM})
+
+
+class ProcessLostError(Exception):
+    """A process that a segment needs was ended from outside: no fault of its configuration."""
+
+
+class ProcessStat(NamedTuple):
+    """What Linux tells of a process: its parent, its state (`T` = stopped, `Z` = ended), seconds of CPU time."""
+
+    parent: int
+    state: str
+    cpu_seconds: float
+
+
+def ended_from_outside(code: int) -> bool:
+    """Whether an exit code (negative = a signal) tells of a signal that says nothing of the program.
+
+    An out-of-memory killer sends SIGKILL, a scheduler SIGTERM or SIGHUP, a terminal SIGINT. 128 + n is what a shell
+    reports of a command that such a signal has ended.
+    """
+    if code < 0:
+        return -code not in OWN_FAULTS
+    return code - _SHELL in _FROM_SHELL
+
+
+def exit_text(code: int) -> str:
+    """`exit code 3`; `signal 9 (SIGKILL)` for a process that a signal has ended."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"signal {-code}"
+
+
+def die_with_parent() -> None:
+    """Have this process killed when the thread that started it ends (Linux only).
+
+    Elsewhere only the killing of the whole process group takes it along.
+    """
+    if _LIBC is not None:
+        _LIBC.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends (Linux only): none leaves this process's tree."""
+    if _LIBC is not None:
+        _LIBC.prctl(_ADOPT_ORPHANS, 1)
+
+
+def stat(pid: int) -> ProcessStat | None:
+    """What Linux tells of a process; None once it is gone, and on other systems."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    ticks = int(fields[11]) + int(fields[12])
+    return ProcessStat(int(fields[1]), fields[0], ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def descendants(pid: int) -> dict[int, ProcessStat]:
+    """Every process below `pid` that has not ended, by its id (Linux only)."""
+    children: dict[int, list[tuple[int, ProcessStat]]] = {}
+    for entry in _all_processes():
+        found = stat(entry)
+        if found is not None:
+            children.setdefault(found.parent, []).append((entry, found))
+    below: dict[int, ProcessStat] = {}
+    parents = [pid]
+    while parents:
+        for child, found in children.get(parents.pop(), ()):
+            parents.append(child)
+            if found.state not in "ZX":
+                below[child] = found
+    return below
+
+
+def end_descendants(pid: int, spare: Iterable[int] = ()) -> None:
+    """Kill everything below `pid` but what is below `spare`, sessions of their own included (Linux only).
+
+    `pid` must be the reaper of its orphans: those of a process that is killed are found in the next round. What cannot
+    be killed at once (it waits for a disk or a device) is not waited for longer than `_LAST_WAIT` seconds.
+    """
+    end = time.monotonic() + _LAST_WAIT
+    while time.monotonic() < end:
+        targets = descendants(pid)
+        for process in spare:
+            for spared in (process, *descendants(process)):
+                targets.pop(spared, None)
+        if not targets:
+            return
+        for target in targets:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(target, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def _all_processes() -> list[int]:
+    if sys.platform != "linux":
+        return []
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]

@@ -1,0 +1,109 @@
+"""What a signal that ended a worker, or the script of a worker, means for its segment."""
+
+import signal
+
+import pytest
+from patience import wait_until
+
+from autorl import executors, trainers
+from autorl.executors import Limits
+from autorl.executors.worker import ended_worker
+from autorl.os_processes import ended_from_outside, exit_text
+from autorl.types import Config, FrozenMap, Outcome, Segment, Status, TrainerSpec
+
+KILL_ITSELF = "import os; os.kill(os.getpid(), {signal})"
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1)
+OWN_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS)
+
+
+def segment(name, trainer, **kwargs):
+    spec = TrainerSpec(trainer, FrozenMap(kwargs))
+    config = Config(x=1.0)
+    return Segment(id=name, trainer=spec, config=config, seed=0, role="tuning", until=10, horizon=10, evaluate_at=(10,))
+
+
+def script(code):
+    """The segment of a command that runs Python code."""
+    return segment("s", "command", command=("{python}", "-c", code, "{x}", "{seed}", "{until}"))
+
+
+def outcomes(executor, segments):
+    executor.submit(segments)
+    done = {}
+
+    def all_done():
+        done.update({message.segment: message for message in executor.poll(0.5) if isinstance(message, Outcome)})
+        return len(done) == len(segments)
+
+    wait_until(all_done)
+    executor.close()
+    return done
+
+
+@pytest.mark.parametrize("name", executors.names())
+def test_a_script_ended_from_outside_is_lost_in_every_executor(name):
+    executor = executors.make(name, trainers.load, 1)
+    outcome = outcomes(executor, [script(KILL_ITSELF.format(signal=9))])["s"]
+    assert outcome.status is Status.LOST
+    assert outcome.message == "the command ended with signal 9 (SIGKILL): no error output"
+
+
+@pytest.mark.parametrize("number", FROM_OUTSIDE)
+def test_signals_from_outside_make_a_script_lost(number):
+    outcome = outcomes(executors.make("in_process", trainers.load, 1), [script(KILL_ITSELF.format(signal=number))])["s"]
+    assert outcome.status is Status.LOST
+    assert number.name in outcome.message
+
+
+@pytest.mark.parametrize("number", OWN_FAULTS)
+def test_faults_of_a_script_itself_are_crashes(number):
+    code = "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); " + KILL_ITSELF.format(signal=number)
+    outcome = outcomes(executors.make("in_process", trainers.load, 1), [script(code)])["s"]
+    assert outcome.status is Status.CRASH
+    assert number.name in outcome.message
+
+
+def test_a_command_that_a_shell_reports_as_killed_is_lost():
+    killed = script("import subprocess, sys; sys.exit(subprocess.call(['sh', '-c', \"sh -c 'kill -9 $$'; exit $?\"]))")
+    executor = executors.make("in_process", trainers.load, 1)
+    outcome = outcomes(executor, [killed])["s"]
+    assert (outcome.status, "exit code 137" in outcome.message) == (Status.LOST, True)
+    assert not any(map(ended_from_outside, (0, 1, 2, 3, 127, 128, 255, 128 + signal.SIGSEGV)))
+
+
+USER_MODULE = """
+import os, resource, signal
+
+def killed(config, *, seed):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def crashed(config, *, seed):
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def left(config, *, seed):
+    os._exit(3)
+"""
+
+
+@pytest.mark.parametrize("name", ["threads", "processes"])
+@pytest.mark.parametrize(
+    ("function", "status", "message"),
+    [
+        ("killed", Status.LOST, "worker process ended with signal 9 (SIGKILL)"),
+        ("crashed", Status.CRASH, "worker process ended with signal 11 (SIGSEGV)"),
+        ("left", Status.LOST, "worker process ended with exit code 3"),
+    ],
+)
+def test_workers_of_python_functions(tmp_path, name, function, status, message):
+    (tmp_path / "signals_of_a_user.py").write_text(USER_MODULE)
+    made = segment("s", f"python:signals_of_a_user:{function}", path=str(tmp_path))
+    outcome = outcomes(executors.make(name, trainers.load, 1, limits=Limits()), [made])["s"]
+    assert (outcome.status, outcome.message) == (status, message)
+
+
+def test_the_fault_of_a_child_with_several_segments_is_nobodys():
+    assert ended_worker(-signal.SIGSEGV) == (Status.CRASH, "worker process ended with signal 11 (SIGSEGV)")
+    assert ended_worker(-signal.SIGSEGV, segments=2)[0] is Status.LOST
+    assert ended_worker(None)[0] is Status.LOST
+    assert exit_text(-60) == "signal 60"
