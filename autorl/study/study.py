@@ -278,8 +278,12 @@ class Study:
 
     def _check_disk(self, segments: Iterable[Segment]) -> None:
         limit = self.spec.limits.disk_gb
-        used = self.driver.work.bytes_saved
-        if limit is not None and used > limit * 2**30 and any(segment.save for segment in segments):
+        work = self.driver.work
+        if limit is None or work.bytes_saved <= limit * 2**30 or not any(segment.save for segment in segments):
+            return
+        self.driver.collect(self._models(), at_once=True)
+        used = work.bytes_saved
+        if used > limit * 2**30:
             raise StudyError(
                 f"{self.store.folder}: checkpoints take {used / 2**30:.2f} GiB, over limits.disk_gb = {limit:g}; "
                 "what was recorded is kept"

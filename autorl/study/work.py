@@ -26,11 +26,15 @@ class Work:
     Attributes:
         in_flight: handed out, no outcome yet.
         saved: checkpoints on disk, by the segment that wrote them.
+        fresh: outcomes since it was last looked which checkpoints can go.
+        bytes_saved: size of the checkpoints on disk.
     """
 
     def __init__(self, spec: Spec, store: Store, lineage: Lineage, judge: Judge) -> None:
         self.in_flight: dict[SegmentId, Segment] = {}
         self.saved: dict[SegmentId, Checkpoint] = {}
+        self.fresh = 0
+        self.bytes_saved = 0
         self._sizes: dict[SegmentId, int] = {}
         self._spec = spec
         self._store = store
@@ -76,9 +80,12 @@ class Work:
 
     def _take(self, outcome: Outcome) -> None:
         self._outcomes[outcome.segment] = outcome
+        self.fresh += 1
         if outcome.checkpoint is not None:
             self.saved[outcome.segment] = outcome.checkpoint
+            self.bytes_saved -= self._sizes.get(outcome.segment, 0)
             self._sizes[outcome.segment] = _size(Path(outcome.checkpoint.path))
+            self.bytes_saved += self._sizes[outcome.segment]
 
     def _judged(self, segment: Segment, outcome: Outcome) -> Outcome:
         """An outcome whose metrics cannot be scored is a failure, and says why."""
@@ -215,11 +222,6 @@ class Work:
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
-    @property
-    def bytes_saved(self) -> int:
-        """Size of the checkpoints on disk."""
-        return sum(self._sizes.values())
-
     def model(self, proposal: ProposalId, seed: int, end: int | None) -> SegmentId:
         """The segment whose checkpoint is the model of (proposal, seed) at `end`, or where the proposal ends."""
         link, cut = self._lineage.path(proposal, end)[-1]
@@ -232,6 +234,7 @@ class Work:
 
     def collect(self, wanted: Collection[ProposalId], heads: Collection[SegmentId | None], *, tests: bool) -> None:
         """Delete the checkpoints whose proposal is not wanted and no run goes on from; of test runs, if `tests`."""
+        self.fresh = 0
         parents = {segment.parent.segment for segment in self.in_flight.values() if segment.parent} | {*heads}
         spared = () if tests else set(self._spec.plan.test)
         gone = [
@@ -262,7 +265,7 @@ class Work:
         return saved is not None and (Path(saved.path).exists() or not self._store.owns(Path(saved.path)))
 
     def _forget(self, segment: SegmentId) -> Path:
-        del self._sizes[segment]
+        self.bytes_saved -= self._sizes.pop(segment)
         return Path(self.saved.pop(segment).path)
 
     # -- the durable form ------------------------------------------------------------------------------------------
