@@ -7,13 +7,16 @@ outcomes back into the values of a seed.
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from autorl.evaluation import Curve, Judge, SeedValue, join
+from autorl.plain_text import LONGEST_MESSAGE, listed, shortened
 from autorl.spec import Spec
 from autorl.store import Store, codec
+from autorl.store.log_files import log_bytes
 from autorl.study.lineage import Lineage, proposal_of, seed_of, segment_id
 from autorl.types import Checkpoint, FrozenMap, Outcome, ProposalId, SeedRole, Segment, SegmentId, Status, StudyError
 
@@ -28,6 +31,7 @@ class Work:
         saved: checkpoints on disk, by the segment that wrote them.
         fresh: outcomes since it was last looked which checkpoints can go.
         bytes_saved: size of the checkpoints on disk.
+        bytes_logged: size of the logs of segments that ended; counted only where the study limits the disk.
     """
 
     def __init__(self, spec: Spec, store: Store, lineage: Lineage, judge: Judge) -> None:
@@ -35,6 +39,8 @@ class Work:
         self.saved: dict[SegmentId, Checkpoint] = {}
         self.fresh = 0
         self.bytes_saved = 0
+        self.bytes_logged = 0
+        self._log_sizes: dict[SegmentId, int] = {}
         self._sizes: dict[SegmentId, int] = {}
         self._spec = spec
         self._store = store
@@ -50,6 +56,8 @@ class Work:
     def record(self, outcome: Outcome) -> bool:
         """Make an outcome durable. False when the worker was lost and the segment is handed out again instead."""
         segment = self.in_flight.pop(outcome.segment)
+        outcome = dataclasses.replace(outcome, message=shortened(outcome.message, LONGEST_MESSAGE))
+        self._note_log(segment)
         if outcome.status is Status.LOST:
             tries = self._attempts.get(outcome.segment, 0) + 1
             self._store.append("attempt", {"segment": outcome.segment, "message": outcome.message})
@@ -96,7 +104,7 @@ class Work:
             value = self._judge.value(segment.seed, curve)
         except (KeyError, ValueError) as error:
             reported = sorted({name for report in outcome.reports for name in report.metrics})
-            message = f"the study needs metric {error}; the trainer reported {', '.join(reported) or 'none'}"
+            message = f"the study needs metric {error}; the trainer reported {listed(reported) or 'none'}"
             return dataclasses.replace(outcome, status=Status.CRASH, message=message)
         if value.status.failed:
             return dataclasses.replace(outcome, status=value.status, message=value.message)
@@ -133,6 +141,7 @@ class Work:
 
     def _hand_out(self, segment: Segment) -> None:
         self.in_flight[segment.id] = segment
+        self._log_sizes[segment.id] = self._log_size(segment)
         self._ready.append(segment)
 
     def _segment(
@@ -253,11 +262,24 @@ class Work:
     def sweep(self) -> None:
         """Remove what a kill left among the checkpoints: half-written ones, unrecorded ones, and collected ones."""
         folder = self._store.folder
-        if folder is None or not (folder / "checkpoints").is_dir():
+        if folder is None:
+            return
+        if self._spec.limits.disk_gb is not None:
+            self.bytes_logged = log_bytes(folder / "logs")
+        if not (folder / "checkpoints").is_dir():
             return
         for entry in (folder / "checkpoints").iterdir():
             if entry.name not in self.saved:
                 _remove(entry)
+
+    def _note_log(self, segment: Segment) -> None:
+        """Count what a segment that ended has logged since it was handed out."""
+        self.bytes_logged += self._log_size(segment) - self._log_sizes.pop(segment.id, 0)
+
+    def _log_size(self, segment: Segment) -> int:
+        if self._spec.limits.disk_gb is None or segment.log is None or not os.path.exists(segment.log):
+            return 0
+        return os.path.getsize(segment.log)
 
     def _available(self, segment: SegmentId) -> bool:
         """Whether a segment left a checkpoint that is still there (one that is the caller's own is not looked for)."""

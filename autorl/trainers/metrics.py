@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from autorl.plain_text import listed
 from autorl.trainers._shared import check_names, nearest
 from autorl.trainers.metric_lines import number, parse_line
 from autorl.types import InputError
@@ -140,7 +141,7 @@ class Collector:
         self._check_unit()
         for name, key in self.source.map.items() or {"any metric": ""}.items():
             if not self.history or (self.source.map and name not in self.history):
-                logged = f"; it logged {', '.join(sorted(self.seen))}" if self.seen else ""
+                logged = f"; it logged {listed(sorted(self.seen))}" if self.seen else ""
                 raise RuntimeError(f"the command never logged {key or name}{nearest(key, self.seen)}{logged}")
         points = list(self.pending)
         self.pending.clear()
