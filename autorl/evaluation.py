@@ -10,7 +10,7 @@ same again.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -291,7 +291,7 @@ class Ranking:
     def __init__(self) -> None:
         self._scored: dict[ProposalId, Scored] = {}
         self._provisional: set[ProposalId] = set()
-        self._best: ProposalId | None = None
+        self._ascending: list[tuple[float, ...]] = []  # keys of all that were scored, best first; each ends in its id
 
     def observe(self, event: Event) -> None:
         """A `Scored` replaces an earlier one of its proposal; a `Failed` leaves the ranking as it is."""
@@ -299,12 +299,10 @@ class Ranking:
             self._provisional.add(event.id)
         if not isinstance(event, Scored):
             return
-        superseded = event.proposal in self._scored
+        if event.proposal in self._scored:
+            del self._ascending[bisect_left(self._ascending, self._key(event.proposal))]
         self._scored[event.proposal] = event
-        if superseded or self._best is None:
-            self._best = min(self._scored, key=self._key)
-        elif self._key(event.proposal) < self._key(self._best):
-            self._best = event.proposal
+        insort(self._ascending, self._key(event.proposal))
 
     def __getitem__(self, proposal: ProposalId) -> Scored:
         return self._scored[proposal]
@@ -317,11 +315,11 @@ class Ranking:
 
     def best(self) -> ProposalId | None:
         """The incumbent's proposal; None before anything was scored."""
-        return self._best
+        return int(self._ascending[0][-1]) if self._ascending else None
 
-    def ordered(self) -> list[ProposalId]:
-        """Every scored proposal, best first."""
-        return sorted(self._scored, key=self._key)
+    def ordered(self, count: int | None = None) -> list[ProposalId]:
+        """The best `count` scored proposals, best first; None = all."""
+        return [int(key[-1]) for key in self._ascending[:count]]
 
     def front(self) -> list[ProposalId]:
         """The feasible proposals of the highest fidelity that no other dominates, in the order they were proposed."""

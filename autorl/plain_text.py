@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 import reprlib
+from collections.abc import Collection
+from itertools import islice
 
 LONGEST = 80  # characters of a foreign value in a message
+LONGEST_MESSAGE = 3_000  # characters of a whole message that is stored
+MOST_NAMES = 20  # names a message lists
 
 _LINES = "\n\t"
 _BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # they change the order in which text is shown
@@ -33,6 +37,12 @@ def shortened(text: str, most: int = LONGEST) -> str:
         return text
     head = (most - 3) * 2 // 3
     return f"{text[:head]}...{text[len(text) - (most - 3 - head) :]}"
+
+
+def listed(names: Collection[str], most: int = MOST_NAMES) -> str:
+    """The first names, each cut, separated by commas, and how many more there are."""
+    text = ", ".join(shortened(name) for name in islice(names, most))
+    return text if len(names) <= most else f"{text} and {len(names) - most:,} more"
 
 
 def shown(value: object, most: int = LONGEST) -> str:

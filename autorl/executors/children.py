@@ -11,13 +11,14 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from autorl.executors.worker import ONE_THREAD
+from autorl.store.log_files import prints_to
 
 
 def fork_server(preload: Sequence[str]) -> ForkServerContext:
@@ -41,19 +42,21 @@ def start(context: ForkServerContext, target: Callable[..., None], arguments: tu
     return process
 
 
-def adopt(environment: Mapping[str, str], log: str | None = None) -> None:
-    """First act of a child: own process group, death with the driver, its variables, one torch thread, its log."""
+def adopt(environment: Mapping[str, str], output: Connection | None = None, log: str | None = None) -> None:
+    """First act of a child: own process group, death with the driver, its variables, one torch thread, its output.
+
+    `output` is a pipe that standard output and error become, on their way to `log`.
+    """
     os.setsid()
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_die_with, args=(parent.sentinel,), daemon=True).start()
     os.environ.update(environment)
-    if log is not None:
-        Path(log).parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
-        os.close(descriptor)
+    if output is not None and log is not None:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+        output.close()
+        prints_to(log)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 

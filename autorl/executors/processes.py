@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from autorl.executors.children import adopt, fork_server, kill_group, resident_bytes, start
+from autorl.executors.output import Output
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
 from autorl.types import InputError, Outcome, Report, Segment, SegmentId, Status
 
@@ -32,6 +33,7 @@ class _Running:
     process: BaseProcess
     connection: Connection
     slot: int
+    output: Output | None
     begun: float = field(default_factory=time.monotonic)
     outcome: Outcome | None = None
 
@@ -108,9 +110,14 @@ class Processes:
             slot = next(number for number in range(self.slots) if number not in taken)
             device = {"CUDA_VISIBLE_DEVICES": self._devices[slot % len(self._devices)]} if self._devices else {}
             ours, theirs = self._context.Pipe(duplex=False)
-            process = start(self._context, _child, (theirs, self._load, segment, device))
+            printed, prints = self._context.Pipe(duplex=False)
+            process = start(self._context, _child, (theirs, prints, self._load, segment, device))
             theirs.close()
-            self._running.append(_Running(segment, process, ours, slot))
+            prints.close()
+            output = None
+            if segment.log is not None:
+                output = Output(printed, segment.log)
+            self._running.append(_Running(segment, process, ours, slot, output))
 
     def _collect(self, timeout: float) -> list[Report | Outcome]:
         results: list[Report | Outcome] = []
@@ -159,9 +166,13 @@ class Processes:
         self._running.remove(running)
         kill_group(running.process)
         running.connection.close()
+        if running.output is not None:
+            running.output.finish()
 
 
-def _child(connection: Connection, load: Load, segment: Segment, environment: dict[str, str]) -> None:
-    adopt(environment, segment.log)
+def _child(
+    connection: Connection, prints: Connection, load: Load, segment: Segment, environment: dict[str, str]
+) -> None:
+    adopt(environment, prints, segment.log)
     connection.send(run_segment(load, segment, connection.send))
     connection.close()

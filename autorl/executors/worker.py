@@ -12,6 +12,7 @@ from pathlib import Path
 
 from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
 from autorl.store.checkpoints import damage, file_hashes
+from autorl.store.log_files import open_log
 from autorl.types import FrozenMap, InputError, Outcome, Report, Segment, Status, Trainer, TrainerSpec
 
 Load = Callable[[TrainerSpec], Trainer]
@@ -101,13 +102,11 @@ def log_text(segment: Segment, text: str) -> None:
     if segment.log is None:
         sys.stderr.write(text)
         return
-    path = Path(segment.log)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        with open_log(segment.log) as log:
+            log.write(text.encode("utf-8", "backslashreplace"))
     except OSError as error:  # a full disk, most likely: what is logged is the reason, and must still become an outcome
-        sys.stderr.write(f"{text}{path}: {error}\n")
+        sys.stderr.write(f"{text}{segment.log}: {error}\n")
 
 
 def _failure(segment: Segment, kind: Status, message: str, begun: float) -> Outcome:

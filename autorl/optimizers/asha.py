@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -90,7 +90,7 @@ class ASHA(BaseOptimizer[ASHAOptions]):
             if parent is None:
                 self._started += 1
             else:
-                self._waiting[event.proposal.meta["rung"] - 1].remove(_known(self._merits[parent]))
+                _remove(self._waiting[event.proposal.meta["rung"] - 1], _known(self._merits[parent]))
             return
         record = self.history[event.proposal]
         rung, old = record.proposal.meta["rung"], self._merits.get(record.id)
@@ -98,7 +98,7 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         self._runs[rung] += record.id not in self._merits
         self._merits[record.id] = new
         for ranks in (self._waiting[rung], self._ranked[rung]):
-            if old is None or old in ranks:  # not in `_waiting` when promoted before this later score
+            if old is None or _holds(ranks, old):  # not in `_waiting` when promoted before this later score
                 _replace(ranks, old, new)
 
     def keeps(self) -> Collection[ProposalId]:
@@ -110,9 +110,20 @@ class ASHA(BaseOptimizer[ASHAOptions]):
 
 def _replace(ranks: list[Merit], old: Merit | None, new: Merit | None) -> None:
     if old is not None:
-        ranks.remove(old)
+        _remove(ranks, old)
     if new is not None:
         insort(ranks, new)
+
+
+def _holds(ranks: Sequence[Merit], merit: Merit) -> bool:
+    """Whether a merit is in the order, by bisection: rungs can have thousands of runs."""
+    place = bisect_left(ranks, merit)
+    return place < len(ranks) and ranks[place] == merit
+
+
+def _remove(ranks: list[Merit], merit: Merit) -> None:
+    assert _holds(ranks, merit), f"{merit} is not ranked"
+    del ranks[bisect_left(ranks, merit)]
 
 
 def _known(merit: Merit | None) -> Merit:

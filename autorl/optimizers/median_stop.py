@@ -14,9 +14,10 @@ ended: the score at the highest rung reached.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from statistics import mean, median
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from autorl.optimizers.base import BaseOptimizer, Problem, equal_parts, option
@@ -47,14 +48,44 @@ class _Run:
     last: ProposalId
     rung: int = 0
     scores: dict[int, float] = field(default_factory=dict)
-    ready: bool = False  # scored and worth continuing
     compared: bool = False  # with others, at its latest rung
+    ended: bool = False
 
     def average(self, rung: int) -> float:
         """Mean of its scores at a rung and all before."""
         return mean(score for scored, score in self.scores.items() if scored <= rung)
 
-    ended: bool = False
+
+class Standings:
+    """One value for each run at a rung, in order: what others had there is read without looking at all of them.
+
+    A new value costs a search and the shift of an array, not a pass over all runs: a study of n runs is linear in n.
+    """
+
+    def __init__(self) -> None:
+        self._value_of: dict[ProposalId, float] = {}
+        self._ascending: list[float] = []
+
+    def put(self, run: ProposalId, value: float) -> None:
+        """Set the value of a run; a later one replaces it."""
+        if run in self._value_of:
+            del self._ascending[self._place(run)]
+        self._value_of[run] = value
+        insort(self._ascending, value)
+
+    def count_without(self, run: ProposalId) -> int:
+        """How many other runs have a value."""
+        return len(self._ascending) - (run in self._value_of)
+
+    def median_without(self, run: ProposalId) -> float:
+        """The median of the values of the other runs, of which there is at least one."""
+        left_out = self._place(run) if run in self._value_of else len(self._ascending)
+        middle, odd = divmod(self.count_without(run), 2)
+        places = (middle,) if odd else (middle - 1, middle)
+        return sum(self._ascending[place + (place >= left_out)] for place in places) / len(places)
+
+    def _place(self, run: ProposalId) -> int:
+        return bisect_left(self._ascending, self._value_of[run])
 
 
 class MedianStop(BaseOptimizer[MedianStopOptions]):
@@ -68,19 +99,22 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         self.inner = inner
         self.steps = self.cuts(problem.horizon, options)
         self._runs: dict[ProposalId, _Run] = {}  # by root
+        self._going: dict[ProposalId, _Run] = {}  # of these, those that have not ended
+        self._ready: list[ProposalId] = []  # roots of runs to be continued, ascending
+        self._standings = [Standings() for _ in self.steps]  # by rung: averages of ended runs, or scores of all
 
     @classmethod
     def cuts(cls, horizon: int, options: MedianStopOptions) -> tuple[int, ...]:
         return equal_parts(horizon, options.rungs)
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
-        for run in self._runs.values():
-            if run.ready:
-                rung = run.rung + 1
-                config = self.history[run.root].proposal.config
-                meta = FrozenMap(root=run.root, rung=rung)
-                origin, informed = f"continue to rung {rung}", run.compared or self.history[run.last].proposal.informed
-                return Proposal(config, self.steps[rung], run.last, origin=origin, meta=meta, informed=informed)
+        if self._ready:
+            run = self._runs[self._ready[0]]
+            rung = run.rung + 1
+            config = self.history[run.root].proposal.config
+            meta = FrozenMap(root=run.root, rung=rung)
+            origin, informed = f"continue to rung {rung}", run.compared or self.history[run.last].proposal.informed
+            return Proposal(config, self.steps[rung], run.last, origin=origin, meta=meta, informed=informed)
         answer = self.inner.ask(rng)
         if isinstance(answer, Proposal):
             meta = FrozenMap(rung=0, inner=answer.meta)
@@ -95,11 +129,16 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         run = self._runs[meta.get("root", event.proposal)]
         if isinstance(event, Scored):
             run.scores[meta["rung"]] = event.values[0]
+            self._rank(run, from_rung=meta["rung"])
         if event.proposal != run.last:
             return  # more seeds at a lower rung: news for the other runs only
-        if not run.ended and not run.ready:
+        if not run.ended and run.root not in self._ready:
             run.ended = isinstance(event, Failed) or self._ends(run, event)
-            run.ready = not run.ended
+            if run.ended:
+                del self._going[run.root]
+                self._rank(run, from_rung=0)
+            else:
+                insort(self._ready, run.root)
         if run.ended:
             self.inner.observe(replace(event, proposal=run.root))
 
@@ -107,9 +146,10 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         meta = event.proposal.meta
         if "root" in meta:
             run = self._runs[meta["root"]]
-            run.last, run.rung, run.ready = event.id, meta["rung"], False
+            run.last, run.rung = event.id, meta["rung"]
+            self._ready.remove(run.root)
             return
-        self._runs[event.id] = _Run(event.id, event.id)
+        self._runs[event.id] = self._going[event.id] = _Run(event.id, event.id)
         whole = replace(event.proposal, until=self.problem.horizon, meta=meta["inner"])
         self.inner.observe(Proposed(event.id, whole))
 
@@ -117,20 +157,24 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         """Whether a run that was just scored at its rung goes no further."""
         if run.rung == len(self.steps) - 1 or not scored.resumable or scored.reached < self.steps[run.rung]:
             return True
-        others = self._others(run)
-        run.compared = run.rung >= self.options.grace and len(others) >= self.options.peers
+        standings = self._standings[run.rung]
+        run.compared = run.rung >= self.options.grace and standings.count_without(run.root) >= self.options.peers
         if not run.compared:
             return False
         best = max(run.scores.values()) if self.options.against == "averages" else scored.values[0]
-        return best < median(others)
+        return best < standings.median_without(run.root)
 
-    def _others(self, run: _Run) -> list[float]:
-        """What a run is compared with at its rung, one value for each other run."""
-        peers = [peer for peer in self._runs.values() if peer is not run and run.rung in peer.scores]
-        if self.options.against == "averages":
-            return [peer.average(run.rung) for peer in peers if peer.ended]
-        return [peer.scores[run.rung] for peer in peers]
+    def _rank(self, run: _Run, from_rung: int) -> None:
+        """Put what others compare with this run into the standings; of a score, only what depends on it changes."""
+        if self.options.against == "scores":
+            if from_rung in run.scores:
+                self._standings[from_rung].put(run.root, run.scores[from_rung])
+            return
+        if run.ended:
+            for rung in run.scores:
+                if rung >= from_rung:
+                    self._standings[rung].put(run.root, run.average(rung))
 
     def keeps(self) -> Collection[ProposalId]:
         """The newest segment of every run that is pending or to be continued, unless it is the last rung."""
-        return [run.last for run in self._runs.values() if not run.ended and run.rung < len(self.steps) - 1]
+        return [run.last for run in self._going.values() if run.rung < len(self.steps) - 1]

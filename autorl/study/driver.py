@@ -183,18 +183,21 @@ class Driver:
         scored = (number for number in self.ranking.ordered() if self.lineage[number].until == until)
         return self.raw(max(self.ranking[number].values for number in scored))[0]
 
-    def collect(self, models: Collection[SegmentId] = (), *, over: bool = False) -> None:
+    def collect(self, models: Collection[SegmentId] = (), *, over: bool = False, at_once: bool = False) -> None:
         """Delete the checkpoints nobody can need any more; `over` when the test phase has ended too.
 
         What the optimizer may still resume outlives the search, because the budget can be extended. `models`: segments
-        whose checkpoints are kept for the user besides.
+        whose checkpoints are kept for the user besides. Unless it is to be done `at_once`, not every call looks.
         """
         keep = self.spec.keep.checkpoints
         if keep == "lineage" or not self.work.saved:
             return
+        # Looking through all of n checkpoints after each of n segments is quadratic: a sixteenth may lie there longer.
+        if not over and not at_once and self.work.fresh < len(self.work.saved) // 16:
+            return
         wanted = set() if keep == "none" and self.finished else set(self._optimizer.keeps())
         if keep != "none":
-            wanted.update(self.ranking.ordered()[: max(1, self.spec.test.top if keep == "top" else 1)])
+            wanted.update(self.ranking.ordered(max(1, self.spec.test.top if keep == "top" else 1)))
         if self.spec.adds_baseline and not self.finished:
             wanted.update(self.longest_of_default()[:1])
         self.work.collect(wanted, self._heads().union(models), tests=over and keep != "top")

@@ -39,7 +39,7 @@ from autorl.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 _POLL_SECONDS = 0.5
 
@@ -273,13 +273,21 @@ class Study:
     def close(self) -> None:
         self.store.close()
 
-    def _check_disk(self, segments: Iterable[Segment]) -> None:
+    def _check_disk(self, segments: Sequence[Segment]) -> None:
+        """Stop before segments start that would save more than fits, or print more where logs alone take it all."""
         limit = self.spec.limits.disk_gb
-        used = self.driver.work.bytes_saved
-        if limit is not None and used > limit * 2**30 and any(segment.save for segment in segments):
+        if limit is None:
+            return
+        most, work = limit * 2**30, self.driver.work
+        grows = any(segment.save for segment in segments) or bool(segments and work.bytes_logged > most)
+        if not grows or work.bytes_saved + work.bytes_logged <= most:
+            return
+        self.driver.collect(self._models(), at_once=True)
+        used = work.bytes_saved + work.bytes_logged
+        if used > most:
             raise StudyError(
-                f"{self.store.folder}: checkpoints take {used / 2**30:.2f} GiB, over limits.disk_gb = {limit:g}; "
-                "what was recorded is kept"
+                f"{self.store.folder}: checkpoints and logs take {used / 2**30:.2f} GiB, over limits.disk_gb = "
+                f"{limit:g}; what was recorded is kept"
             )
 
 

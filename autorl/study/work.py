@@ -7,15 +7,18 @@ outcomes back into the values of a seed.
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from autorl.evaluation import Curve, Judge, SeedValue, join
+from autorl.plain_text import LONGEST_MESSAGE, listed, shortened
 from autorl.spec import Spec
 from autorl.store import Store, codec
 from autorl.store.checkpoints import DAMAGED, set_aside
+from autorl.store.log_files import log_bytes
 from autorl.study.lineage import Lineage, proposal_of, seed_of, segment_id
 from autorl.types import Checkpoint, FrozenMap, Outcome, ProposalId, SeedRole, Segment, SegmentId, Status, StudyError
 
@@ -28,11 +31,18 @@ class Work:
     Attributes:
         in_flight: handed out, no outcome yet.
         saved: checkpoints on disk, by the segment that wrote them.
+        fresh: outcomes since it was last looked which checkpoints can go.
+        bytes_saved: size of the checkpoints on disk.
+        bytes_logged: size of the logs of segments that ended; counted only where the study limits the disk.
     """
 
     def __init__(self, spec: Spec, store: Store, lineage: Lineage, judge: Judge) -> None:
         self.in_flight: dict[SegmentId, Segment] = {}
         self.saved: dict[SegmentId, Checkpoint] = {}
+        self.fresh = 0
+        self.bytes_saved = 0
+        self.bytes_logged = 0
+        self._log_sizes: dict[SegmentId, int] = {}
         self._sizes: dict[SegmentId, int] = {}
         self._spec = spec
         self._store = store
@@ -50,6 +60,8 @@ class Work:
     def record(self, outcome: Outcome) -> bool:
         """Make an outcome durable. False when the worker was lost and the segment is handed out again instead."""
         segment = self.in_flight.pop(outcome.segment)
+        outcome = dataclasses.replace(outcome, message=shortened(outcome.message, LONGEST_MESSAGE))
+        self._note_log(segment)
         if outcome.damage and segment.parent is not None:
             self._note_damage(segment.parent.segment, outcome.damage)
         self._set_aside_damaged()
@@ -85,9 +97,12 @@ class Work:
 
     def _take(self, outcome: Outcome) -> None:
         self._outcomes[outcome.segment] = outcome
+        self.fresh += 1
         if outcome.checkpoint is not None:
             self.saved[outcome.segment] = outcome.checkpoint
+            self.bytes_saved -= self._sizes.get(outcome.segment, 0)
             self._sizes[outcome.segment] = _size(Path(outcome.checkpoint.path))
+            self.bytes_saved += self._sizes[outcome.segment]
 
     def _judged(self, segment: Segment, outcome: Outcome) -> Outcome:
         """An outcome whose metrics cannot be scored is a failure, and says why."""
@@ -98,7 +113,7 @@ class Work:
             value = self._judge.value(segment.seed, curve)
         except (KeyError, ValueError) as error:
             reported = sorted({name for report in outcome.reports for name in report.metrics})
-            message = f"the study needs metric {error}; the trainer reported {', '.join(reported) or 'none'}"
+            message = f"the study needs metric {error}; the trainer reported {listed(reported) or 'none'}"
             return dataclasses.replace(outcome, status=Status.CRASH, message=message)
         if value.status.failed:
             return dataclasses.replace(outcome, status=value.status, message=value.message)
@@ -135,6 +150,7 @@ class Work:
 
     def _hand_out(self, segment: Segment) -> None:
         self.in_flight[segment.id] = segment
+        self._log_sizes[segment.id] = self._log_size(segment)
         self._ready.append(segment)
 
     def _segment(
@@ -226,11 +242,6 @@ class Work:
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
-    @property
-    def bytes_saved(self) -> int:
-        """Size of the checkpoints on disk."""
-        return sum(self._sizes.values())
-
     def model(self, proposal: ProposalId, seed: int, end: int | None) -> SegmentId:
         """The segment whose checkpoint is the model of (proposal, seed) at `end`, or where the proposal ends."""
         link, cut = self._lineage.path(proposal, end)[-1]
@@ -243,6 +254,7 @@ class Work:
 
     def collect(self, wanted: Collection[ProposalId], heads: Collection[SegmentId | None], *, tests: bool) -> None:
         """Delete the checkpoints whose proposal is not wanted and no run goes on from; of test runs, if `tests`."""
+        self.fresh = 0
         parents = {segment.parent.segment for segment in self.in_flight.values() if segment.parent} | {*heads}
         spared = () if tests else set(self._spec.plan.test)
         gone = [
@@ -261,11 +273,24 @@ class Work:
     def sweep(self) -> None:
         """Remove what a kill left among the checkpoints: half-written ones, unrecorded ones, and collected ones."""
         folder = self._store.folder
-        if folder is None or not (folder / "checkpoints").is_dir():
+        if folder is None:
+            return
+        if self._spec.limits.disk_gb is not None:
+            self.bytes_logged = log_bytes(folder / "logs")
+        if not (folder / "checkpoints").is_dir():
             return
         for entry in (folder / "checkpoints").iterdir():
             if entry.name not in self.saved and entry.name != DAMAGED:
                 _remove(entry)
+
+    def _note_log(self, segment: Segment) -> None:
+        """Count what a segment that ended has logged since it was handed out."""
+        self.bytes_logged += self._log_size(segment) - self._log_sizes.pop(segment.id, 0)
+
+    def _log_size(self, segment: Segment) -> int:
+        if self._spec.limits.disk_gb is None or segment.log is None or not os.path.exists(segment.log):
+            return 0
+        return os.path.getsize(segment.log)
 
     def _available(self, segment: SegmentId) -> bool:
         """Whether a segment left a checkpoint that is still there (one that is the caller's own is not looked for)."""
@@ -305,7 +330,7 @@ class Work:
         return f"checkpoint {parent} is damaged ({self._damaged[parent]}): trained from step 0"
 
     def _forget(self, segment: SegmentId) -> Path:
-        del self._sizes[segment]
+        self.bytes_saved -= self._sizes.pop(segment)
         return Path(self.saved.pop(segment).path)
 
     # -- the durable form ------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from autorl.plain_text import listed
 from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Report, SeedRole, Segment
 
 Change = Literal["apply", "rebuild"]
@@ -239,7 +240,7 @@ class Clock:
 
 def not_finite(report: Report) -> str:
     """Names and values of the metrics of `report` that are NaN or infinite; empty if all are finite."""
-    return ", ".join(f"{name} = {value}" for name, value in report.metrics.items() if not math.isfinite(value))
+    return listed([f"{name} = {value}" for name, value in report.metrics.items() if not math.isfinite(value)])
 
 
 @contextmanager

@@ -51,7 +51,7 @@ class Told:
         self.diverged = self.diverged or not_finite(point)
         if self.diverged:
             raise Diverged
-        if any(point.step < earlier.step for earlier in self.reports):
+        if self.reports and point.step < self.reports[-1].step:  # they ascend: the last one is the largest
             raise ValueError(f"report at step {point.step} after one at step {self.reports[-1].step}")
         self.reports.append(point)
         self._report(point)

@@ -33,6 +33,7 @@ from typing import IO, Any
 from autorl.masking import without_values
 from autorl.os_processes import ProcessLostError, die_with_parent, ended_from_outside, exit_text
 from autorl.store.checkpoints import writing
+from autorl.store.log_files import open_log
 from autorl.trainers._process import stop
 from autorl.trainers._shared import (
     AnyChange,
@@ -64,6 +65,7 @@ from autorl.types import (
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.\-/]*)\}")
 _FLAG = re.compile(r"(?:--([A-Za-z][\w.\-/]*)|\+{0,2}([A-Za-z_][\w.\-/]*)=)")
 _OWN = ("python", "config_file", "seed", "until", "start", "horizon", "checkpoint", "save_to", "output", "environment")
+_LONGEST_LINE = 2**20  # characters of a line of output
 _STYLES = ("kebab", "snake", "equals", "hydra")
 _OPTIONS = (
     *("command", "arguments", "style", "booleans", "config_file", "seed_flag", "steps_flag", "checkpoint_flag"),
@@ -260,8 +262,8 @@ class CommandTrainer:
         assert process.stdout is not None
         assert process.stderr is not None
         with _log(segment) as log, _copying(process.stderr, log, last), stop(process):
-            for line in process.stdout:
-                log.write(line)
+            for line in _lines(process.stdout):
+                log(line)
                 record = parse_line(line) if self.metrics.source == "stdout" else None
                 if record is not None:
                     take(record)
@@ -361,18 +363,18 @@ def _document(form: str | None, config: Config) -> str:
 
 
 @contextmanager
-def _log(segment: Segment) -> Iterator[IO[str]]:
+def _log(segment: Segment) -> Iterator[Callable[[str], object]]:
+    """What appends text to the segment's log; to standard output where it has none."""
     if segment.log is None:
-        yield sys.stdout
+        yield sys.stdout.write
         return
-    Path(segment.log).parent.mkdir(parents=True, exist_ok=True)
-    with Path(segment.log).open("a", buffering=1) as file:
-        yield file
+    with open_log(segment.log) as log:
+        yield lambda text: log.write(text.encode("utf-8", "backslashreplace"))
 
 
 @contextmanager
-def _copying(source: IO[str], log: IO[str], last: deque[str]) -> Iterator[None]:
-    """Copy `source` to `log` beside the block, to its end; `last` holds the last line that was not blank."""
+def _copying(source: IO[str], log: Callable[[str], object], last: deque[str]) -> Iterator[None]:
+    """Copy `source` to the log beside the block, to its end; `last` holds the last line that was not blank."""
     thread = threading.Thread(target=_copy, args=(source, log, last), daemon=True)
     thread.start()
     try:
@@ -381,8 +383,13 @@ def _copying(source: IO[str], log: IO[str], last: deque[str]) -> Iterator[None]:
         thread.join()
 
 
-def _copy(source: IO[str], log: IO[str], last: deque[str]) -> None:
-    for line in source:
-        log.write(line)
+def _copy(source: IO[str], log: Callable[[str], object], last: deque[str]) -> None:
+    for line in _lines(source):
+        log(line)
         if line.strip():
             last.append(line.strip())
+
+
+def _lines(source: IO[str]) -> Iterator[str]:
+    """The lines of a source; one that never ends comes in pieces, so that it needs no more memory than a piece."""
+    return iter(lambda: source.readline(_LONGEST_LINE), "")

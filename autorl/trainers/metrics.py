@@ -9,11 +9,14 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from autorl.plain_text import listed
 from autorl.trainers._shared import check_names, nearest
 from autorl.trainers.metric_lines import number, parse_line
 from autorl.types import InputError
@@ -103,7 +106,7 @@ class Collector:
 
     def __init__(self, source: MetricSource, points: Iterable[int], start: int, until: int) -> None:
         self.source = source
-        self.pending = sorted(points)
+        self.pending = deque(sorted(points))
         self.several = len(self.pending) > 1
         self.until = until
         self.step = start
@@ -138,9 +141,10 @@ class Collector:
         self._check_unit()
         for name, key in self.source.map.items() or {"any metric": ""}.items():
             if not self.history or (self.source.map and name not in self.history):
-                logged = f"; it logged {', '.join(sorted(self.seen))}" if self.seen else ""
+                logged = f"; it logged {listed(sorted(self.seen))}" if self.seen else ""
                 raise RuntimeError(f"the command never logged {key or name}{nearest(key, self.seen)}{logged}")
-        points, self.pending = self.pending, []
+        points = list(self.pending)
+        self.pending.clear()
         reduced = [(point, self._reduced(math.inf if point >= self.until else point)) for point in points]
         return [(point, metrics) for point, metrics in reduced if metrics]
 
@@ -161,14 +165,15 @@ class Collector:
 
     def _close(self, step: int) -> list[tuple[int, dict[str, float]]]:
         """Points below `step` are complete: no later record can belong to them."""
-        closed = [point for point in self.pending if point < step and point < self.until]
-        self.pending = self.pending[len(closed) :]
+        closed = []
+        while self.pending and self.pending[0] < min(step, self.until):
+            closed.append(self.pending.popleft())
         return [(point, metrics) for point in closed if (metrics := self._reduced(point))]
 
     def _reduced(self, point: float) -> dict[str, float]:
-        upto = {name: [value for step, value in values if step <= point] for name, values in self.history.items()}
         last = self.source.reduce_last
-        return {name: math.fsum(v[-last:]) / len(v[-last:]) for name, v in upto.items() if v}
+        latest = {name: _latest(values, point, last) for name, values in self.history.items()}
+        return {name: math.fsum(values) / len(values) for name, values in latest.items() if values}
 
     def _metrics(self, record: Mapping[str, Any]) -> dict[str, float]:
         if self.source.map:
@@ -179,6 +184,12 @@ class Collector:
             }
         numbers = {name: number(value) for name, value in found.items()}
         return {name: value for name, value in numbers.items() if value is not None}
+
+
+def _latest(logged: Sequence[tuple[int, float]], point: float, count: int) -> list[float]:
+    """The last `count` values logged at steps up to `point`, oldest first."""
+    newest_first = (value for step, value in reversed(logged) if step <= point)
+    return list(islice(newest_first, count))[::-1]
 
 
 def _json_lines(path: Path, step: str) -> Iterator[dict[str, Any]]:

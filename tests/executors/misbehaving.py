@@ -14,6 +14,22 @@ from patience import FOREVER
 
 from autorl.types import InputError, Outcome, Report, Status
 
+ERRORS = {
+    "memory-error": MemoryError(),
+    "no-space": OSError(errno.ENOSPC, "No space left on device"),
+    "float": FloatingPointError("NaN in the weights"),
+}
+
+
+def print_much(megabytes):
+    """Past Python's own output, and from another process."""
+    os.write(1, b"first\n")
+    code = f"import os; [os.write(1, b'x' * 65536) for _ in range({megabytes * 16})]"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    for _ in range(megabytes * 16):
+        os.write(2, b"y" * 65536)
+    os.write(1, b"last\n")
+
 
 class Misbehaving:
     def check(self, environment, hyperparameters):
@@ -26,8 +42,10 @@ class Misbehaving:
         config = segment.config
         print("training", segment.id, flush=True)
         act = config.get("act", "train")
+        if act == "print":
+            print_much(config["megabytes"])
         if act == "raise":
-            raise ValueError("first line\nsecond line")
+            raise ValueError("v" * config.get("characters", 0) or "first line\nsecond line")
         if act == "input":
             raise InputError("no such option", key="trainer.kwargs.x")
         if act == "hang":
@@ -43,12 +61,8 @@ class Misbehaving:
             hog = bytearray(400 * 2**20)
             time.sleep(FOREVER)
             del hog
-        if act == "memory-error":
-            raise MemoryError
-        if act == "no-space":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        if act == "float":
-            raise FloatingPointError("NaN in the weights")
+        if act in ERRORS:
+            raise ERRORS[act]
         reports = tuple(Report(segment.id, step, {"eval_return": float(step)}) for step in segment.evaluate_at)
         for one in reports:
             report(one)

@@ -13,6 +13,7 @@ from patience import PATIENCE, wait_until
 from autorl import executors
 from autorl.executors import Limits, processes, threads
 from autorl.executors.processes import visible_device
+from autorl.store.log_files import HEAD, TAIL
 from autorl.types import Config, InputError, Outcome, Report, Segment, Status, TrainerSpec
 
 
@@ -269,3 +270,32 @@ def test_segments_that_wait_in_the_child_are_not_lost_with_the_one_that_killed_i
     executor.close()
     assert {name for name, outcome in outcomes.items() if outcome.status is Status.LOST} == {"dies"}
     assert all(outcome.status is Status.DONE for name, outcome in outcomes.items() if name != "dies")
+
+
+def test_a_log_holds_the_beginning_and_the_end_of_what_anything_in_a_segment_prints(tmp_path):
+    """The audit printed 100 MB in each of 8 segments and had 800 MB of logs."""
+    made = executors.make("processes", misbehaving.load, 2)
+    logs = [tmp_path / "logs" / f"{number}.log" for number in range(2)]
+    made.submit([segment(log.stem, act="print", log=str(log), megabytes=4) for log in logs])
+    outcomes, _ = drain(made, 2)
+    made.close()
+    assert {outcome.status for outcome in outcomes.values()} == {Status.DONE}
+    for log in logs:
+        text = log.read_bytes()
+        assert len(text) < HEAD + TAIL + 100
+        assert text.startswith(f"training {log.stem}\nfirst\n".encode()) or text.startswith(b"first\n")
+        assert b"bytes left out here]" in text[HEAD : HEAD + 100]
+        assert b"last\n" in text[-100:]
+
+
+@pytest.mark.parametrize("name", ["in_process", "processes"])
+def test_the_traceback_of_a_long_exception_is_cut_like_any_other_output(tmp_path, name):
+    made, log = executors.make(name, misbehaving.load, 1), tmp_path / "0.log"
+    made.submit([segment("0", act="raise", log=str(log), characters=5_000_000)])
+    outcomes, _ = drain(made, 1)
+    made.close()
+    assert outcomes["0"].status is Status.CRASH
+    text = log.read_bytes()
+    assert len(text) < HEAD + TAIL + 100
+    assert b"Traceback" in text[:1000]
+    assert text.rstrip().endswith(b"vvv")

@@ -178,7 +178,9 @@ def test_a_disk_budget_ends_the_session_before_it_is_passed_much_and_can_be_rais
     limit = 3.5 / 1024  # GiB: three and a half checkpoints
     spec = toy_spec(limits={"disk_gb": limit}, parallelism=1, budget={"runs": 8})
     study = study_with(monkeypatch, spec, optimizer, Heavy(), tmp_path / "study")
-    with pytest.raises(StudyError, match=r"checkpoints take 0.00 GiB, over limits.disk_gb = 0.00341797; what was"):
+    with pytest.raises(
+        StudyError, match=r"checkpoints and logs take 0.00 GiB, over limits.disk_gb = 0.00341797; what was"
+    ):
         run(study)
     assert len(on_disk(tmp_path / "study")) == 4
     study.close()

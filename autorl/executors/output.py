@@ -1,0 +1,53 @@
+"""What a worker prints, on its way to the log of its segment: a pipe that a thread of the driver empties.
+
+Not a file, because a trainer can print faster than anybody can look at its size, and so can what it starts. A pipe that
+is full stops whoever prints, and one whose reader dies with the driver kills it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from autorl.store.log_files import CappedLog
+
+_CHUNK = 2**16  # bytes, what a pipe holds
+_PATIENCE = 1.0  # seconds: a process in a session of its own may hold the pipe longer than its segment lives
+
+
+class Output:
+    """Empties a pipe into a log until nobody has its other end. `finish` once the worker is gone.
+
+    Args:
+        reader: the end of the pipe that is read; closed at its end.
+        log: the file.
+    """
+
+    def __init__(self, reader: Connection, log: str) -> None:
+        self._thread = threading.Thread(target=_empty, args=(reader, Path(log)), daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait until all that was printed is in the log."""
+        self._thread.join(_PATIENCE)
+
+
+def _empty(reader: Connection, path: Path) -> None:
+    log: CappedLog | None = None
+    with reader:
+        try:
+            log = CappedLog(path)
+            while chunk := os.read(reader.fileno(), _CHUNK):
+                log.write(chunk)
+        except OSError as error:  # a full disk, most likely: the worker must be able to go on printing
+            sys.stderr.write(f"{path}: {error}\n")
+            while os.read(reader.fileno(), _CHUNK):
+                pass
+        finally:
+            if log is not None:
+                with suppress(OSError):
+                    log.close()

@@ -1,0 +1,119 @@
+"""Logs of segments: a file keeps the beginning and the end of what a segment printed, whatever prints it.
+
+A worker's standard output and error are a pipe that the driver empties (`autorl.executors.output`), so that nothing a
+trainer starts can fill the disk: neither native code nor a process of its own has the file open. A worker that writes
+a line of its own into its log therefore prints it (`open_log`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HEAD = 2**20  # bytes kept of the beginning of a log
+TAIL = 2**20  # bytes kept of its end; twice as many while it grows
+_LEFT_OUT = re.compile(rb"\n\[autorl: (\d+) bytes left out here\]\n")
+_printed: str | None = None  # the log that standard output and error of this process go to
+
+
+class CappedLog:
+    """Appends to a log and cuts out its middle: at most `HEAD + 2 * TAIL` bytes, `HEAD + TAIL` once it is closed.
+
+    All of it is on disk at any moment, and a byte is copied at most once, when the end has grown to twice its length.
+    What an earlier attempt at the segment has printed is the beginning. Several threads may write.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+
+    def __init__(self, path: Path, head: int = HEAD, tail: int = TAIL) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._head = head
+        self._tail = tail
+        self._guard = threading.Lock()
+        self._size = os.fstat(self._file).st_size
+        self._left_out = 0
+        self._tail_begins = head
+        found = _LEFT_OUT.match(os.pread(self._file, 100, head))
+        if found is not None:
+            self._left_out = int(found[1])
+            self._tail_begins += len(found[0])
+
+    def write(self, data: bytes) -> None:
+        """Append."""
+        with self._guard:
+            for begin in range(0, len(data), self._tail):
+                self._append(data[begin : begin + self._tail])
+                if self._size >= self._tail_begins + 2 * self._tail:
+                    self._cut()
+
+    def close(self) -> None:
+        """Cut to the length that stays, and let go of the file."""
+        with self._guard:
+            try:
+                self._cut()
+            finally:
+                os.close(self._file)
+
+    def _append(self, data: bytes) -> None:
+        while data:
+            written = os.pwrite(self._file, data, self._size)
+            self._size += written
+            data = data[written:]
+
+    def _cut(self) -> None:
+        """Put the last `tail` bytes behind the beginning, with a line between that says how much is left out."""
+        surplus = self._size - self._tail_begins - self._tail
+        if surplus <= 0:
+            return
+        last = os.pread(self._file, self._tail, self._size - self._tail)
+        self._left_out += surplus
+        line = f"\n[autorl: {self._left_out} bytes left out here]\n".encode("ascii")
+        self._size = self._head
+        self._tail_begins = self._head + len(line)
+        self._append(line + last)
+        os.ftruncate(self._file, self._size)
+
+
+class Printed:
+    """The log of this process, which its standard error is: what is written is printed at once."""
+
+    def write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(2, data) :]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def prints_to(log: str) -> None:
+    """Say that standard output and error of this process go to `log` from now on."""
+    global _printed
+    _printed = log
+
+
+@contextmanager
+def open_log(path: str) -> Iterator[CappedLog | Printed]:
+    """A segment's log to append to while the block runs, in whichever process.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    log = Printed() if path == _printed else CappedLog(Path(path))
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def log_bytes(folder: Path) -> int:
+    """Size of all logs in a folder; 0 if there is none."""
+    if not folder.is_dir():
+        return 0
+    with os.scandir(folder) as entries:
+        return sum(entry.stat().st_size for entry in entries if entry.is_file())
