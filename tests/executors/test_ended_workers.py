@@ -11,7 +11,10 @@ from autorl.executors.worker import ended_worker
 from autorl.os_processes import ended_from_outside, exit_text
 from autorl.types import Config, FrozenMap, Outcome, Segment, Status, TrainerSpec
 
-KILL_ITSELF = "import os; os.kill(os.getpid(), {signal})"
+# A shell's background job ignores SIGINT and SIGQUIT, and so does what it starts: the script takes them again.
+KILL_ITSELF = (
+    "import os, signal as s; {signal} == s.SIGKILL or s.signal({signal}, s.SIG_DFL); os.kill(os.getpid(), {signal})"
+)
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1)
 OWN_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS)
 

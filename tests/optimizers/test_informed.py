@@ -75,9 +75,26 @@ def check(one: list[Proposal], other: list[Proposal], *, strict: bool) -> int:
     return len(differ)
 
 
-@pytest.mark.parametrize("space", ["continuous", "conditional"])
 @pytest.mark.parametrize("name", [installed(name) for name in names()])
-def test_what_scores_changed_says_so(name: str, space: str) -> None:
+def test_what_scores_changed_says_so(name: str) -> None:
+    check_what_scores_changed(name, "continuous")
+
+
+COSTLY = ("smac", "gp", "cost_aware")  # 4 to 8 CPU-seconds a search
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in COSTLY])
+def test_what_scores_changed_in_a_conditional_space_says_so(name: str) -> None:
+    check_what_scores_changed(name, "conditional")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [installed(name) for name in COSTLY])
+def test_what_scores_changed_in_a_conditional_space_says_so_where_models_are_costly(name: str) -> None:
+    check_what_scores_changed(name, "conditional")
+
+
+def check_what_scores_changed(name: str, space: str) -> None:
     options = OPTIONS.get(name, {})
     one, other = (search(name, sign, space, options) for sign in (1.0, -1.0))
     differ = check(one, other, strict=name in STRICT)

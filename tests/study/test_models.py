@@ -4,7 +4,7 @@ import json
 
 import pytest
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, tables, toy_spec
-from test_kill import killed_at_every_event
+from test_kill import THIRD, killed_at_every_event
 from test_lineage import waiting_for
 
 from autorl.report.reading import open_view
@@ -221,11 +221,11 @@ LIVE = {"objective": {"reduce": "best"}, "trainer": {"drift": 2.0}}  # the best 
     [LIVE, {**LIVE, "optimizer": "asha"}, {**LIVE, "seeds": {"tuning": 2, "test": 0}}],
     ids=["full", "asha", "untested"],
 )
-def test_killed_at_every_event_a_study_of_shortened_runs_ends_with_the_same_table(tmp_path, changes):
+def test_killed_every_few_events_a_study_of_shortened_runs_ends_with_the_same_table(tmp_path, changes):
     from study_support import run_small, table
 
     run_small(tmp_path / "whole", **changes)
-    killed_at_every_event(tmp_path / "killed", changes, stride=2)
+    killed_at_every_event(tmp_path / "killed", changes, stride=THIRD)
     assert table(tmp_path / "killed") == table(tmp_path / "whole")
     names = [name for name, *_ in table(tmp_path / "whole")["segments"]]
     assert any("@" in name for name in names)

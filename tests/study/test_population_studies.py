@@ -86,7 +86,7 @@ def test_killed_every_few_events_gives_the_same_table(tmp_path, options, more):
 @pytest.mark.parametrize("options", [{}, {"synchronous": False}, {"frequencies": 2}, {"name": "pb2"}])
 def test_killed_at_every_event_gives_the_same_table(tmp_path, options):
     run_small(tmp_path / "whole", **sized(**options))
-    killed_at_every_event(tmp_path / "killed", sized(**options), stride=2)
+    killed_at_every_event(tmp_path / "killed", sized(**options))
     assert table(tmp_path / "killed") == table(tmp_path / "whole")
 
 
