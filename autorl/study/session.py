@@ -33,7 +33,7 @@ def session(spec: Spec) -> dict[str, object]:
     from autorl import __version__
 
     trainers = {trainer.name.partition("/")[0] for trainer in spec.trainers.values()}
-    installed = {name: _version(name) for name in (*_PACKAGES, *(_PACKAGES_RLHF if "trl" in trainers else ()))}
+    installed = {name: installed_version(name) for name in (*_PACKAGES, *(_PACKAGES_RLHF if "trl" in trainers else ()))}
     versions = {name: version for name, version in installed.items() if version is not None}
     machine = {"platform": platform.platform(), "machine": platform.machine(), "cores": os.cpu_count()}
     source = own_source(engine="population" in trainers) | ({"rlhf": rlhf_hash()} if "trl" in trainers else {})
@@ -42,7 +42,8 @@ def session(spec: Spec) -> dict[str, object]:
 
 
 @functools.cache  # 2.5 ms a package
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
+    """The version of an installed package; None where it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

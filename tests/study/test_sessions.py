@@ -16,7 +16,7 @@ from autorl.report.reading import open_view
 from autorl.spec import load_spec
 from autorl.store.sessions import changes, changes_text
 from autorl.study import Study
-from autorl.study.session import session, user_files
+from autorl.study.session import installed_version, session, user_files
 
 CHANGED = "sessions computed with other code, so one session may give another table: "
 
@@ -51,7 +51,9 @@ def other_optuna(tmp_path, monkeypatch):
     metadata.write_text("Metadata-Version: 2.1\nName: optuna\nVersion: 0.0.7\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
     assert version("optuna") == "0.0.7"
-    return installed, "0.0.7"
+    installed_version.cache_clear()  # this process has looked it up
+    yield installed, "0.0.7"
+    installed_version.cache_clear()
 
 
 def test_another_version_is_said_by_resume_status_result_and_report(tmp_path, monkeypatch, request):
