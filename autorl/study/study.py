@@ -223,6 +223,7 @@ class Study:
                     progress(self.progress(finished))
         finally:
             pool.close()
+            self.driver.work.clear()
         self.driver.collect(self._models(), over=True)
         self.store.append("finished", {})
         return self.result()
@@ -278,8 +279,10 @@ class Study:
 
     def _check_disk(self, segments: Iterable[Segment]) -> None:
         limit = self.spec.limits.disk_gb
+        if limit is None or not any(segment.save for segment in segments):
+            return
         used = self.driver.work.bytes_saved
-        if limit is not None and used > limit * 2**30 and any(segment.save for segment in segments):
+        if used > limit * 2**30:
             raise StudyError(
                 f"{self.store.folder}: checkpoints take {used / 2**30:.2f} GiB, over limits.disk_gb = {limit:g}; "
                 "what was recorded is kept"

@@ -15,7 +15,7 @@ from pathlib import Path
 from autorl.evaluation import Curve, Judge, SeedValue, join
 from autorl.spec import Spec
 from autorl.store import Store, codec
-from autorl.store.checkpoints import DAMAGED, set_aside
+from autorl.store.checkpoints import DAMAGED, folder_size, remove_unfinished, set_aside, unfinished
 from autorl.study.lineage import Lineage, proposal_of, seed_of, segment_id
 from autorl.types import Checkpoint, FrozenMap, Outcome, ProposalId, SeedRole, Segment, SegmentId, Status, StudyError
 
@@ -44,12 +44,14 @@ class Work:
         self._ready: list[Segment] = []
         self._damaged: dict[SegmentId, str] = {}  # what is wrong with checkpoints, as the workers saw it
         self._unmoved: set[SegmentId] = set()
+        self._aside_bytes = 0
 
     # -- in: outcomes ----------------------------------------------------------------------------------------------
 
     def record(self, outcome: Outcome) -> bool:
         """Make an outcome durable. False when the worker was lost and the segment is handed out again instead."""
         segment = self.in_flight.pop(outcome.segment)
+        remove_unfinished(segment)  # a worker that was ended could not do it
         if outcome.damage and segment.parent is not None:
             self._note_damage(segment.parent.segment, outcome.damage)
         self._set_aside_damaged()
@@ -87,7 +89,7 @@ class Work:
         self._outcomes[outcome.segment] = outcome
         if outcome.checkpoint is not None:
             self.saved[outcome.segment] = outcome.checkpoint
-            self._sizes[outcome.segment] = _size(Path(outcome.checkpoint.path))
+            self._sizes[outcome.segment] = folder_size(Path(outcome.checkpoint.path))
 
     def _judged(self, segment: Segment, outcome: Outcome) -> Outcome:
         """An outcome whose metrics cannot be scored is a failure, and says why."""
@@ -169,6 +171,7 @@ class Work:
             save=save,
             folder=str(self._store.checkpoints / name) if save else "",
             log=str(folder / "logs" / f"{name}.log") if folder else None,
+            scratch=str(unfinished(self._store.checkpoints, name)) if folder else "",
         )
 
     def _wants_checkpoint(self, proposal: ProposalId, role: SeedRole) -> bool:
@@ -228,8 +231,10 @@ class Work:
 
     @property
     def bytes_saved(self) -> int:
-        """Size of the checkpoints on disk."""
-        return sum(self._sizes.values())
+        """Size of the checkpoints on disk, damaged ones too, and of what running segments have written."""
+        scratch = [segment.scratch for segment in self.in_flight.values() if segment.scratch]
+        running = sum(folder_size(Path(folder)) for folder in scratch)
+        return sum(self._sizes.values()) + self._aside_bytes + running
 
     def model(self, proposal: ProposalId, seed: int, end: int | None) -> SegmentId:
         """The segment whose checkpoint is the model of (proposal, seed) at `end`, or where the proposal ends."""
@@ -266,6 +271,12 @@ class Work:
         for entry in (folder / "checkpoints").iterdir():
             if entry.name not in self.saved and entry.name != DAMAGED:
                 _remove(entry)
+        self._aside_bytes = folder_size(folder / "checkpoints" / DAMAGED)
+
+    def clear(self) -> None:
+        """Remove what the segments in flight have written, once no worker is left."""
+        for segment in self.in_flight.values():
+            remove_unfinished(segment)
 
     def _available(self, segment: SegmentId) -> bool:
         """Whether a segment left a checkpoint that is still there (one that is the caller's own is not looked for)."""
@@ -294,6 +305,7 @@ class Work:
         for name in sorted(self._unmoved - parents):
             self._unmoved.discard(name)
             where = set_aside(Path(self.saved[name].path))
+            self._aside_bytes = folder_size(self._store.checkpoints / DAMAGED)
             say(f"checkpoint {name} is damaged ({self._damaged[name]}): not continued from; {where}")
 
     def _why_from_start(self, segment: Segment) -> str:
@@ -346,9 +358,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _size(folder: Path) -> int:
-    if not folder.is_dir():
-        return 0
-    return sum(entry.stat().st_size for entry in folder.rglob("*") if entry.is_file())
