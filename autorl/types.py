@@ -169,6 +169,8 @@ class Segment:
         save: whether a checkpoint is wanted at the end, in `folder`.
         folder: where the checkpoint goes. It does not exist yet; see `autorl.store.checkpoints.writing`.
         log: file that receives what the training prints; None = leave standard output alone.
+        scratch: folder for what is needed until the segment ends; "" = the system's temporary folder. See
+            `autorl.store.checkpoints.scratch`.
     """
 
     id: SegmentId
@@ -187,6 +189,7 @@ class Segment:
     save: bool = False
     folder: str = ""
     log: str | None = None
+    scratch: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from autorl.plain_text import printable
 from autorl.report.reading import plain
 from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import measured_coverage
+from autorl.store.store import shown_folder
 from autorl.study import Estimate, Result
 
 _MOST_POINTS = 20
@@ -258,12 +259,13 @@ def against_default(result: Result) -> list[str]:
 def _next_steps(result: Result, *, model: str) -> str:
     if result.folder is None:
         return ""
-    lines = [("study folder", str(result.folder)), ("best configuration", f"autorl best {result.folder}")]
+    folder = shown_folder(result.folder)
+    lines = [("study folder", folder), ("best configuration", f"autorl best {folder}")]
     if model:
-        lines.append(("trained model", f"autorl export {result.folder} --model {model}   ({MODEL_HINT})"))
+        lines.append(("trained model", f"autorl export {folder} --model {model}   ({MODEL_HINT})"))
     if result.test is None:
-        lines.append(("held-out test", f"autorl test {result.folder} --seeds 10"))
-    lines.append(("report", f"autorl report {result.folder}"))
+        lines.append(("held-out test", f"autorl test {folder} --seeds 10"))
+    lines.append(("report", f"autorl report {folder}"))
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"  {name.ljust(width)}  {text}" for name, text in lines)
 

@@ -11,12 +11,13 @@ import itertools
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from autorl.plain_text import printable, shortened
-from autorl.types import Segment
+from autorl.types import Segment, SegmentId
 
 DAMAGED = "damaged"  # folder among the checkpoints that holds those that were set aside
 
@@ -36,22 +37,72 @@ def writing(segment: Segment) -> Iterator[Path]:
         raise ValueError(f"segment {segment.id!r} names no folder to save its checkpoint in")
     final = Path(segment.folder)
     final.parent.mkdir(parents=True, exist_ok=True)
-    scratch = final.parent / f".tmp-{final.name}-{os.getpid()}"
-    _remove(scratch)
-    scratch.mkdir()
+    attempts = unfinished(final.parent, final.name)
+    # Each process writes in a folder of its own: what a killed worker started may live on for a while and still write.
+    half, before = attempts / f"checkpoint-{os.getpid()}", attempts / f"before-{os.getpid()}"
+    _remove(half)
+    half.mkdir(parents=True)
     try:
-        yield scratch
-        sync_tree(scratch)
+        yield half
+        sync_tree(half)
         if final.exists():
-            aside = final.parent / f".old-{final.name}-{os.getpid()}"
-            _remove(aside)
-            final.rename(aside)
-            _remove(aside)
-        scratch.rename(final)
+            _remove(before)
+            final.rename(before)
+            _remove(before)
+        half.rename(final)
     except BaseException:
-        _remove(scratch)
+        _remove(half)
+        _remove_if_empty(attempts)
         raise
     _sync(final.parent)
+    _remove_if_empty(attempts)
+
+
+def unfinished(checkpoints: Path, segment: SegmentId) -> Path:
+    """The folder of all that a segment writes until it has ended; its path follows from the segment alone.
+
+    So whoever outlives a killed worker removes it without looking through every checkpoint (`remove_unfinished`).
+    """
+    return checkpoints / f".tmp-{segment}"
+
+
+@contextmanager
+def scratch(segment: Segment) -> Iterator[Path]:
+    """A new folder for what training writes and nobody needs afterwards; removed on exit.
+
+    It lies in `segment.scratch`, inside the study, so that it is counted and found if the worker is killed; where the
+    segment names none, in the system's temporary folder.
+    """
+    if not segment.scratch:
+        with tempfile.TemporaryDirectory(prefix="autorl-") as name:
+            yield Path(name)
+        return
+    attempts = Path(segment.scratch)
+    attempts.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=attempts))
+    try:
+        yield folder
+    finally:
+        # What the training started may still write here; the driver removes the rest when it has the outcome.
+        shutil.rmtree(folder, ignore_errors=True)
+        _remove_if_empty(attempts)
+
+
+def remove_unfinished(segment: Segment) -> None:
+    """Remove what a segment that has ended, or whose worker is gone, left behind."""
+    if segment.scratch:
+        # A process that outlived its worker can make this fail; what is left then goes when the study is opened again.
+        shutil.rmtree(segment.scratch, ignore_errors=True)
+
+
+def folder_size(folder: Path) -> int:
+    """Bytes of the files below a folder, links not followed; 0 where there is none. Files may vanish meanwhile."""
+    total = 0
+    for parent, _, files in os.walk(folder):
+        for name in files:
+            with suppress(FileNotFoundError):
+                total += (Path(parent) / name).lstat().st_size
+    return total
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
@@ -122,6 +173,11 @@ def set_aside(folder: Path) -> str:
     except OSError as error:
         return f"left in {folder} ({error.strerror})"
     return f"moved to {target}"
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _remove(folder: Path) -> None:

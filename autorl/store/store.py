@@ -2,7 +2,7 @@
 
     study.yaml      the study file as it was when the study began; never rewritten
     study.sqlite    WAL, one writer; `event` is append-only, the other tables are derived from it (`schema.py`)
-    checkpoints/    one folder per saved segment
+    checkpoints/    one folder per saved segment; `.tmp-SEGMENT` while one runs, `damaged` for those set aside
     logs/           what each segment printed
 
 The driver is the only writer. A `Store` without a folder lives in memory (the embedded `Tuner`). Only the thread that
@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ class Store:
     """
 
     def __init__(self, connection: sqlite3.Connection, folder: Path | None, lock: FolderLock | None) -> None:
-        self.folder = folder
+        # Workers have working folders of their own, and a Python function may change the driver's.
+        self.folder = None if folder is None else folder.resolve()
         self.on_append: Callable[[str, Mapping[str, Any]], None] | None = None
         self._connection = connection
         self._thread = threading.get_ident()
@@ -164,8 +166,10 @@ class Store:
 
     def relative(self, path: str) -> str:
         """`path` as it is stored: relative to the folder if inside, so that a study can be moved."""
-        if self.folder is not None and Path(path).is_relative_to(self.folder):
-            return Path(path).relative_to(self.folder).as_posix()
+        if self.folder is not None:
+            for full in (Path(path), Path(path).absolute()):  # a caller of `Tuner.tell` may give a relative one
+                if full.is_relative_to(self.folder):
+                    return full.relative_to(self.folder).as_posix()
         return path
 
     def locate(self, stored: str) -> str:
@@ -183,6 +187,13 @@ class Store:
             self._scratch.cleanup()
         if self._lock is not None:
             self._lock.release()
+
+
+def shown_folder(folder: Path) -> str:
+    """A folder as somebody in the working folder names it."""
+    with suppress(ValueError, OSError):  # it lies elsewhere, or there is no working folder any more
+        return str(folder.relative_to(Path.cwd()))
+    return str(folder)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -219,6 +219,7 @@ class Study:
                     progress(self.progress(finished))
         finally:
             pool.close()
+            self.driver.work.clear()
         self.driver.collect(self._models(), over=True)
         self.store.append("finished", {})
         return self.result()

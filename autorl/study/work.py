@@ -17,7 +17,7 @@ from autorl.evaluation import Curve, Judge, SeedValue, join
 from autorl.plain_text import LONGEST_MESSAGE, listed, shortened
 from autorl.spec import Spec
 from autorl.store import Store, codec
-from autorl.store.checkpoints import DAMAGED, set_aside
+from autorl.store.checkpoints import DAMAGED, folder_size, remove_unfinished, set_aside, unfinished
 from autorl.store.log_files import log_bytes
 from autorl.study.lineage import Lineage, proposal_of, seed_of, segment_id
 from autorl.types import Checkpoint, FrozenMap, Outcome, ProposalId, SeedRole, Segment, SegmentId, Status, StudyError
@@ -40,7 +40,7 @@ class Work:
         self.in_flight: dict[SegmentId, Segment] = {}
         self.saved: dict[SegmentId, Checkpoint] = {}
         self.fresh = 0
-        self.bytes_saved = 0
+        self._recorded_bytes = 0
         self.bytes_logged = 0
         self._log_sizes: dict[SegmentId, int] = {}
         self._sizes: dict[SegmentId, int] = {}
@@ -54,6 +54,7 @@ class Work:
         self._ready: list[Segment] = []
         self._damaged: dict[SegmentId, str] = {}  # what is wrong with checkpoints, as the workers saw it
         self._unmoved: set[SegmentId] = set()
+        self._aside_bytes = 0
 
     # -- in: outcomes ----------------------------------------------------------------------------------------------
 
@@ -62,6 +63,7 @@ class Work:
         segment = self.in_flight.pop(outcome.segment)
         outcome = dataclasses.replace(outcome, message=shortened(outcome.message, LONGEST_MESSAGE))
         self._note_log(segment)
+        remove_unfinished(segment)  # a worker that was ended could not do it
         if outcome.damage and segment.parent is not None:
             self._note_damage(segment.parent.segment, outcome.damage)
         self._set_aside_damaged()
@@ -100,9 +102,9 @@ class Work:
         self.fresh += 1
         if outcome.checkpoint is not None:
             self.saved[outcome.segment] = outcome.checkpoint
-            self.bytes_saved -= self._sizes.get(outcome.segment, 0)
-            self._sizes[outcome.segment] = _size(Path(outcome.checkpoint.path))
-            self.bytes_saved += self._sizes[outcome.segment]
+            self._recorded_bytes -= self._sizes.get(outcome.segment, 0)
+            self._sizes[outcome.segment] = folder_size(Path(outcome.checkpoint.path))
+            self._recorded_bytes += self._sizes[outcome.segment]
 
     def _judged(self, segment: Segment, outcome: Outcome) -> Outcome:
         """An outcome whose metrics cannot be scored is a failure, and says why."""
@@ -185,6 +187,7 @@ class Work:
             save=save,
             folder=str(self._store.checkpoints / name) if save else "",
             log=str(folder / "logs" / f"{name}.log") if folder else None,
+            scratch=str(unfinished(self._store.checkpoints, name)) if folder else "",
         )
 
     def _wants_checkpoint(self, proposal: ProposalId, role: SeedRole) -> bool:
@@ -242,6 +245,13 @@ class Work:
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
+    @property
+    def bytes_saved(self) -> int:
+        """Size of the checkpoints on disk, damaged ones too, and of what running segments have written."""
+        scratch = [segment.scratch for segment in self.in_flight.values() if segment.scratch]
+        running = sum(folder_size(Path(folder)) for folder in scratch)
+        return self._recorded_bytes + self._aside_bytes + running
+
     def model(self, proposal: ProposalId, seed: int, end: int | None) -> SegmentId:
         """The segment whose checkpoint is the model of (proposal, seed) at `end`, or where the proposal ends."""
         link, cut = self._lineage.path(proposal, end)[-1]
@@ -282,6 +292,12 @@ class Work:
         for entry in (folder / "checkpoints").iterdir():
             if entry.name not in self.saved and entry.name != DAMAGED:
                 _remove(entry)
+        self._aside_bytes = folder_size(folder / "checkpoints" / DAMAGED)
+
+    def clear(self) -> None:
+        """Remove what the segments in flight have written, once no worker is left."""
+        for segment in self.in_flight.values():
+            remove_unfinished(segment)
 
     def _note_log(self, segment: Segment) -> None:
         """Count what a segment that ended has logged since it was handed out."""
@@ -319,6 +335,7 @@ class Work:
         for name in sorted(self._unmoved - parents):
             self._unmoved.discard(name)
             where = set_aside(Path(self.saved[name].path))
+            self._aside_bytes = folder_size(self._store.checkpoints / DAMAGED)
             say(f"checkpoint {name} is damaged ({self._damaged[name]}): not continued from; {where}")
 
     def _why_from_start(self, segment: Segment) -> str:
@@ -330,7 +347,7 @@ class Work:
         return f"checkpoint {parent} is damaged ({self._damaged[parent]}): trained from step 0"
 
     def _forget(self, segment: SegmentId) -> Path:
-        self.bytes_saved -= self._sizes.pop(segment)
+        self._recorded_bytes -= self._sizes.pop(segment)
         return Path(self.saved.pop(segment).path)
 
     # -- the durable form ------------------------------------------------------------------------------------------
@@ -371,9 +388,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _size(folder: Path) -> int:
-    if not folder.is_dir():
-        return 0
-    return sum(entry.stat().st_size for entry in folder.rglob("*") if entry.is_file())

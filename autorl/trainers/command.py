@@ -21,7 +21,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -32,7 +31,7 @@ from typing import IO, Any
 
 from autorl.masking import without_values
 from autorl.os_processes import ProcessLostError, die_with_parent, ended_from_outside, exit_text
-from autorl.store.checkpoints import writing
+from autorl.store.checkpoints import scratch, writing
 from autorl.store.log_files import open_log
 from autorl.trainers._process import stop
 from autorl.trainers._shared import (
@@ -166,10 +165,10 @@ class CommandTrainer:
         saved = None
         saving = writing(segment) if segment.save and self.resumable else nullcontext()
         try:
-            with tempfile.TemporaryDirectory(prefix="autorl-") as output, saving as folder:
-                arguments = self._command_line(segment, Path(output), folder)
-                self._run(segment, arguments, Path(output), lambda record: tell(collector.add(record)))
-                for record in self.metrics.records(Path(output), segment.until):
+            with scratch(segment) as output, saving as folder:
+                arguments = self._command_line(segment, output, folder)
+                self._run(segment, arguments, output, lambda record: tell(collector.add(record)))
+                for record in self.metrics.records(output, segment.until):
                     tell(collector.add(record))
                 tell(collector.finish())
                 if folder is not None and not any(folder.iterdir()):

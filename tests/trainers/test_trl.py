@@ -8,7 +8,9 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
+from autorl.executors.worker import run_segment
 from autorl.rlhf.task import build
+from autorl.store.checkpoints import unfinished
 from autorl.trainers import load
 from autorl.types import Checkpoint, Config, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
 
@@ -291,3 +293,24 @@ def test_a_method_trains_and_reports_what_every_method_does(name, config):
     assert always <= set(report.metrics)
     assert report.metrics["kl"] > 0
     assert report.metrics["tokens"] > 0
+
+
+@pytest.mark.parametrize("name", ["trl/rloo", "trl/ppo"])
+def test_a_segment_leaves_its_checkpoint_alone_and_a_damaged_one_is_not_continued(tmp_path, name):
+    """What TRL writes on the way lies in the study and goes; every file of the checkpoint is compared."""
+    place = {"save": True, "folder": str(tmp_path / "a"), "scratch": str(unfinished(tmp_path, "a"))}
+    if name == "trl/ppo":
+        place["trainer"] = TrainerSpec(name, FrozenMap(batch_size=16))
+    first = segment({"learning_rate": 1e-3}, name, steps=2, **place)
+    saved = run_segment(load, first, lambda report: None).checkpoint
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    files = sorted(path for path in (tmp_path / "a").rglob("*") if path.is_file())
+    assert sorted(saved.files) == [path.relative_to(tmp_path / "a").as_posix() for path in files]
+    assert len(files) >= 5
+    second = replace(first, id="b", folder=str(tmp_path / "b"), parent=saved, start=2, until=4, evaluate_at=(4,))
+    for path in files:
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) * 9 // 10])
+        found = run_segment(load, second, lambda report: None)
+        assert (found.status, found.damage) == (Status.LOST, f"{path.name} differs from what was saved")
+        path.write_bytes(content)

@@ -11,6 +11,7 @@ from autorl.rlhf.reward_options import CHANGES as REWARD_CHANGES
 from autorl.rlhf.reward_options import assemble, without
 from autorl.seeds import integer_seed
 from autorl.space import resolve_schedules
+from autorl.store.checkpoints import scratch
 from autorl.trainers._shared import Change, Clock, check_names, check_start
 from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.data import Reward
@@ -140,8 +141,6 @@ class _Run:
         self.reward.load(state)
 
     def _save(self) -> Checkpoint:
-        import tempfile
-
         import torch
 
         state = {
@@ -153,11 +152,11 @@ class _Run:
             "tokens": self.reward.tokens,
             **self.reward.state(),
         }
-        with tempfile.TemporaryDirectory(prefix="autorl-ppo-") as folder:
-            torch.save(self.ppo.state(), Path(folder) / _STATE)
+        with scratch(self.segment) as folder:
+            torch.save(self.ppo.state(), folder / _STATE)
             self.ppo.policy.save_pretrained(folder)
             self.ppo.tokenizer.save_pretrained(folder)
-            return checkpoint.save(self.segment, Path(folder), state)
+            return checkpoint.save(self.segment, folder, state)
 
     def _align(self, step: int) -> int:
         return self.trainer.align(self.segment.config, step)

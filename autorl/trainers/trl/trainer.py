@@ -10,7 +10,6 @@ Reference: von Werra et al. (2020), TRL: Transformer Reinforcement Learning.
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from autorl.rlhf.models import load_tokenizer
 from autorl.rlhf.task import Built
 from autorl.seeds import integer_seed
+from autorl.store.checkpoints import scratch
 from autorl.trainers._shared import Change, Clock, check_start
 from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.methods import Method, find
@@ -73,9 +73,9 @@ class TRLTrainer(RLHFTrainer):
         check_start(segment)
         built = build_task(segment.environment)
         settings = Settings(self.method, self.defaults, segment.config)
-        with preserved(), warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="autorl-trl-") as folder:
+        with preserved(), warnings.catch_warnings(), scratch(segment) as folder:
             warnings.simplefilter("ignore", FutureWarning)  # TRL's own use of names transformers is renaming
-            return _Run(self, segment, settings, built).train(clock, folder, report)
+            return _Run(self, segment, settings, built).train(clock, str(folder), report)
 
 
 class _Run:
