@@ -2,9 +2,9 @@
 
     python benchmarks/fork_server.py [--segments 5] [sb3/ppo sb3/sac ...]
 
-Each process trains the same short segment twice. `start` is from the request to the first line of the child, `first use`
-is how much longer its first training takes than its second (imports among it), `modules` how many it imports. `bare` is
-the same from a fork server that has imported only torch and Stable-Baselines3.
+Each process trains the same short segment twice. `start` is from the request to the first line of the child, `first
+use` is how much longer its first training takes than its second (imports among it), `modules` how many it imports.
+`bare` is the same from a fork server that has imported only torch and Stable-Baselines3.
 """
 
 from __future__ import annotations
