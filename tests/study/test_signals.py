@@ -5,13 +5,17 @@ import os
 import signal
 import sqlite3
 import sys
+from contextlib import suppress
 
 import pytest
 from patience import wait_until
 from signal_studies import Session, begun, children, gated_study, hold, parent, release, state
 from study_support import table
 
+from autorl import signals
+from autorl.cli import app
 from autorl.executors.stopped import MESSAGE
+from autorl.signals import EndedBySignal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -171,3 +175,92 @@ def test_daemons_end_with_a_driver_that_is_killed(tmp_path):
     os.kill(session.process.pid, signal.SIGKILL)
     session.end()
     assert session.wait_until_gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("executor", ["in_process", "processes"])
+def test_sigterm_and_sighup_end_a_session_with_a_line_and_the_study_goes_on(tmp_path, quiet, number, executor):
+    file = gated_study(tmp_path, executor={"name": executor})
+    expected, folder = quiet(file), tmp_path / "s"
+    hold(tmp_path)
+    session = Session("tune", file, "--out", folder, "--quiet")
+    begun(tmp_path)
+    session.process.send_signal(number)
+    code, stdout, error = session.end()
+    assert (code, stdout) == (128 + number, "")
+    kept = f"every finished segment is kept: go on with `autorl resume {folder}`"
+    assert error == f"autorl: ended by {number.name}; {kept}\n"
+    assert session.wait_until_gone()
+    release(tmp_path)
+    assert Session("resume", folder, "--quiet").end()[0] == 0
+    assert table(folder) == expected
+
+
+def test_a_signal_to_every_process_of_a_job_loses_nothing(tmp_path, quiet):
+    file = gated_study(tmp_path)
+    expected, folder = quiet(file), tmp_path / "s"
+    hold(tmp_path)
+    session = Session("tune", file, "--out", folder, "--quiet")
+    begun(tmp_path, 2)
+    for pid in session.processes():
+        with suppress(ProcessLookupError):  # the death of another has taken it along
+            os.kill(pid, signal.SIGTERM)
+    assert session.end()[0] == 143
+    assert session.wait_until_gone()
+    release(tmp_path)
+    assert Session("resume", folder, "--quiet").end()[0] == 0
+    assert table(folder) == expected
+
+
+def test_a_signal_that_is_ignored_from_the_start_stays_so(tmp_path):
+    file = gated_study(tmp_path, budget={"runs": 2})
+    hold(tmp_path)
+    session = Session("tune", file, "--out", tmp_path / "s", "--quiet", ignored=[signal.SIGHUP])  # as `nohup` does
+    begun(tmp_path, 1)
+    session.process.send_signal(signal.SIGHUP)
+    release(tmp_path)
+    code, _, error = session.end()
+    assert (code, error) == (0, "")
+
+
+def test_a_signal_waits_until_what_is_held_together_is_done():
+    done = []
+
+    def work():
+        with signals.held():
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGHUP)
+            done.append(1)
+        done.append(2)
+
+    with pytest.raises(EndedBySignal, match="SIGTERM"), signals.ending():
+        work()
+    assert done == [1]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (KeyboardInterrupt(), 130, "autorl: interrupted\n"),
+        (EndedBySignal(signal.SIGTERM), 143, "autorl: ended by SIGTERM\n"),
+    ],
+)
+def test_any_command_that_a_signal_ends_says_so(monkeypatch, capsys, error, code, line):
+    monkeypatch.setattr("autorl.trainers.names", raising(error))
+    assert app(["trainers"], standalone_mode=False) == code
+    assert capsys.readouterr().err == line
+
+
+def test_an_end_of_file_is_no_interrupt(monkeypatch, capsys):
+    monkeypatch.setattr("autorl.trainers.names", raising(EOFError("from within")))
+    with pytest.raises(EOFError, match="from within"):
+        app(["trainers"], standalone_mode=False)
+    assert "interrupted" not in capsys.readouterr().err
+
+
+def raising(error):
+    def fail():
+        raise error
+
+    return fail
