@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,8 @@ from typing import NamedTuple
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 _ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before any fork
-_LAST_WAIT = 5.0
+_LISTS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
+_LAST_WAIT = 5.0  # seconds
 _SHELL = 128  # a shell reports a command ended by signal n as exit code 128 + n
 
 OWN_FAULTS = frozenset(
@@ -91,17 +92,13 @@ def stat(pid: int) -> ProcessStat | None:
 
 def descendants(pid: int) -> dict[int, ProcessStat]:
     """Every process below `pid` that has not ended, by its id (Linux only)."""
-    children: dict[int, list[tuple[int, ProcessStat]]] = {}
-    for entry in _all_processes():
-        found = stat(entry)
-        if found is not None:
-            children.setdefault(found.parent, []).append((entry, found))
     below: dict[int, ProcessStat] = {}
-    parents = [pid]
+    parents, children = [pid], _children if _LISTS_CHILDREN else _search_children()
     while parents:
-        for child, found in children.get(parents.pop(), ()):
+        for child in children(parents.pop()):
             parents.append(child)
-            if found.state not in "ZX":
+            found = stat(child)
+            if found is not None and found.state not in "ZX":
                 below[child] = found
     return below
 
@@ -112,21 +109,62 @@ def end_descendants(pid: int, spare: Iterable[int] = ()) -> None:
     `pid` must be the reaper of its orphans: those of a process that is killed are found in the next round. What cannot
     be killed at once (it waits for a disk or a device) is not waited for longer than `_LAST_WAIT` seconds.
     """
-    end = time.monotonic() + _LAST_WAIT
-    while time.monotonic() < end:
+    end, empty = time.monotonic() + _LAST_WAIT, 0
+    while empty < 2 and time.monotonic() < end:  # a list read while a process ends may lack another
         targets = descendants(pid)
         for process in spare:
             for spared in (process, *descendants(process)):
                 targets.pop(spared, None)
-        if not targets:
-            return
+        empty = 0 if targets else empty + 1
+        for target in targets:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(target, signal.SIGKILL)
+        if targets:
+            time.sleep(0.001)
+
+
+def end_marked(variable: str, value: str) -> None:
+    """Kill every process that was started with an environment variable of this value, wherever it is (Linux only)."""
+    end, mark = time.monotonic() + _LAST_WAIT, f"{variable}={value}".encode()
+    while (targets := _marked(mark)) and time.monotonic() < end:
         for target in targets:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(target, signal.SIGKILL)
         time.sleep(0.001)
 
 
-def _all_processes() -> list[int]:
-    if sys.platform != "linux":
+def _marked(mark: bytes) -> list[int]:
+    marked = []
+    for entry in os.listdir("/proc") if sys.platform == "linux" else ():
+        if not entry.isdigit():
+            continue
+        with suppress(OSError):  # it has ended, or it is somebody else's
+            if mark in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                found = stat(int(entry))
+                if found is not None and found.state not in "ZX":
+                    marked.append(int(entry))
+    return marked
+
+
+def _children(pid: int) -> list[int]:
+    """The children of a process, ended ones included, as the kernel lists them."""
+    children: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
         return []
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    for thread in threads:
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            children += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text(encoding="ascii").split())
+    return children
+
+
+def _search_children() -> Callable[[int], list[int]]:
+    """The same for a kernel that keeps no list: every process is asked for its parent, once."""
+    children: dict[int, list[int]] = {}
+    entries = os.listdir("/proc") if sys.platform == "linux" else []
+    for entry in entries:
+        found = stat(int(entry)) if entry.isdigit() else None
+        if found is not None:
+            children.setdefault(found.parent, []).append(int(entry))
+    return lambda pid: children.get(pid, [])

@@ -73,7 +73,12 @@ def gated_study(folder, trainer="python", **changes):
 class Session:
     """One run of the command line, all of whose processes carry a mark of their own."""
 
-    def __init__(self, *arguments, **options):
+    def __init__(self, *arguments, ignored=()):
+        def prepare():
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's `&` makes it ignored
+            for number in ignored:
+                signal.signal(number, signal.SIG_IGN)
+
         self.mark = uuid.uuid4().hex
         self.process = subprocess.Popen(
             [sys.executable, "-m", "autorl", *map(str, arguments)],
@@ -82,8 +87,7 @@ class Session:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's `&` makes it ignored
-            **options,
+            preexec_fn=prepare,
         )
 
     def end(self):
@@ -122,6 +126,10 @@ def state(pid):
 
 def parent(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def children(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def hold(folder):

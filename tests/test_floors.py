@@ -12,7 +12,7 @@ import autorl
 PACKAGE = Path(autorl.__file__).parent
 FLOORS = [
     {"types", "plain_text", "masking"},
-    {"space", "seeds", "statistics", "os_processes"},
+    {"space", "seeds", "statistics", "os_processes", "signals"},
     {"store"},
     {"landscapes"},
     {"population", "rlhf"},

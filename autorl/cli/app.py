@@ -1,25 +1,30 @@
 """The application: its commands, and how errors become one line on standard error and an exit code.
 
-0 done · 1 the study ended without a usable result · 2 bad input · 130 interrupted. Any other exception is a defect of
-ours and keeps its traceback.
+0 done · 1 the study ended without a usable result · 2 bad input · 130 interrupted · 143 ended by SIGTERM · 129 ended by
+SIGHUP. Any other exception is a defect of ours and keeps its traceback.
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from autorl import signals
 from autorl.cli import catalog, compare, inspect, landscape, run
 from autorl.cli.options import say
 from autorl.cli.replay import replay
 from autorl.types import InputError, StudyError
 
-INTERRUPTED = 130
 # Typer brings its own copy of click in some versions and the package in others; this is the right one in both.
 _USAGE_ERROR: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+class _StoppedError(Exception):
+    """Ctrl-C, SIGTERM or SIGHUP, its cause: an exception that click passes on."""
 
 
 class Commands(TyperGroup):
@@ -27,6 +32,14 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; a signal that ends it is told apart from the others, and from what click makes of Ctrl-C."""
+        try:
+            with signals.ending():
+                return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise _StoppedError from error
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command. Like its base, exits unless `standalone_mode=False`; then the exit code is returned."""
@@ -37,10 +50,12 @@ class Commands(TyperGroup):
             code = _complain(str(error), 2)
         except StudyError as error:
             code = _complain(str(error), 1)
+        except _StoppedError as error:
+            code = _complain(signals.reason(error.__cause__), signals.exit_code(error.__cause__))
         except (KeyboardInterrupt, typer.Abort) as error:
             if isinstance(error.__cause__, EOFError):  # click takes any end of file for the user's; they come without
                 raise error.__cause__ from None
-            code = _complain("interrupted", INTERRUPTED)
+            code = _complain(signals.reason(error), signals.exit_code(error))
         except _USAGE_ERROR as error:
             code = _complain(_usage_problem(error), 2)
         code = code if isinstance(code, int) else 0
@@ -51,7 +66,8 @@ class Commands(TyperGroup):
 
 def _complain(message: str, code: int) -> int:
     """One line on standard error."""
-    say("autorl: " + " ".join(message.split()), err=True)
+    with suppress(OSError):  # the terminal is gone: that is what SIGHUP says
+        say("autorl: " + " ".join(message.split()), err=True)
     return code
 
 

@@ -33,7 +33,7 @@ def compare(
     <out>/<optimizer>/seed-<n>. The same command goes on where it was interrupted; finished studies are only read. An
     optimizer the file names keeps its options, the others have their defaults.
     """
-    from autorl.cli.run import STUDIES, read_study, run_study
+    from autorl.cli.run import STUDIES, read_study, run_study, stopped
     from autorl.report.comparison import compare_results, comparison_dict, comparison_text
 
     names = list(dict.fromkeys(name.strip() for name in optimizers.split(",") if name.strip()))
@@ -55,9 +55,8 @@ def compare(
             charged[name][seed] = study.driver.charged_steps
         except StudyError as error:
             say_line(f"autorl: {error}", err=True)
-        except KeyboardInterrupt:
-            say("autorl: interrupted; every finished segment is kept: the same command goes on", err=True)
-            raise typer.Exit(130) from None
+        except KeyboardInterrupt as error:
+            raise stopped(error, "the same command goes on") from None
         finally:
             study.close()
     comparison = compare_results(results, charged, base.seed, repeats)

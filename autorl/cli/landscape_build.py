@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autorl.cli.landscape_analysis import ROOT
-from autorl.cli.options import AsJson, Quiet, Workers, key_texts, say
+from autorl.cli.options import AsJson, Quiet, Workers, key_texts
 from autorl.cli.rows import show_written
 from autorl.types import InputError
 
@@ -145,14 +145,13 @@ def _check_bounds(study: Path, limits: tuple[float | None, float | None], file: 
 
 def _train_all(spec: Spec, folder: Path, *, workers: int | None, as_json: bool, quiet: bool) -> None:
     """Run the study in `folder` to its end, or to the end of what is left of it."""
-    from autorl.cli.run import run_study
+    from autorl.cli.run import run_study, stopped
 
     study = _take_up(spec, folder)
     try:
         run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
-    except KeyboardInterrupt:
-        say("autorl: interrupted; every finished segment is kept: the same command goes on", err=True)
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as error:
+        raise stopped(error, "the same command goes on") from None
     finally:
         study.close()
 

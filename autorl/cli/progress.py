@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
@@ -54,7 +54,8 @@ class Reporter(AbstractContextManager["Reporter"]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            with suppress(OSError):  # the terminal is gone
+                self._bar.stop()
 
     def __call__(self, progress: Progress) -> None:
         best = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 
 from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json, say, say_line
 from autorl.cli.progress import Reporter, progress_stream
+from autorl.signals import exit_code, reason
 from autorl.store.folders import holds_study
 from autorl.types import InputError
 
@@ -197,7 +198,7 @@ def drive(
 ) -> None:
     """Run a study to its end, show how it goes, print the result, say what there is to say `afterwards`, close it.
 
-    Ctrl-C stops it where it is, says how to go on, and exits with 130.
+    Ctrl-C, SIGTERM and SIGHUP stop it where it is, say how to go on, and exit with 130, 143 and 129.
     """
     try:
         result = run_study(study, workers=workers, search=search, as_json=as_json, quiet=quiet)
@@ -205,14 +206,17 @@ def drive(
         _say_if_exhausted(study)
         if afterwards is not None:
             afterwards()
-    except KeyboardInterrupt:
-        say(
-            f"autorl: interrupted; every finished segment is kept: go on with `autorl resume {study.store.folder}`",
-            err=True,
-        )
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as error:
+        raise stopped(error, f"go on with `autorl resume {study.store.folder}`") from None
     finally:
         study.close()
+
+
+def stopped(error: KeyboardInterrupt, advice: str) -> typer.Exit:
+    """Say that a signal has ended the session and how to go on; the exit that says it to a shell."""
+    with suppress(OSError):  # the terminal is gone: that is what SIGHUP says
+        say(f"autorl: {reason(error)}; every finished segment is kept: {advice}", err=True)
+    return typer.Exit(exit_code(error))
 
 
 def run_study(study: Study, *, workers: int | None, search: bool, as_json: bool, quiet: bool) -> Result:

@@ -1,4 +1,8 @@
-"""Child processes that start quickly, never outlive the driver, and are killed with all they started."""
+"""Child processes that start quickly, never outlive the driver, and are killed with all they started.
+
+driver -> warden -> fork server -> workers -> whatever a worker starts. Each worker is the parent of its orphans, and
+the warden of those whose worker is gone; see `autorl.executors.warden`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,29 +22,71 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from autorl.executors.warden import DRIVER
 from autorl.executors.worker import ONE_THREAD
+from autorl.os_processes import (
+    ProcessLostError,
+    adopt_orphans,
+    descendants,
+    die_with_parent,
+    end_descendants,
+    stat,
+)
 from autorl.store.log_files import prints_to
+
+_TRIES = 3  # fork servers in a row that end before they have started a worker
+_LAST_WAIT = 6.0  # seconds for what is ending to end: a warden, or the news of an exit code
+_server: int | None = None  # process id of the fork server, once it has started a worker
 
 
 def fork_server(preload: Sequence[str]) -> ForkServerContext:
     """The fork-server context, its server started with one thread per library and `preload` imported once.
 
     A fresh process then starts in some 50 ms instead of seconds (`benchmarks/fork_server.py`). The server is one per
-    driver; a later call with other modules uses the server as it is.
+    driver; a later call with other modules uses the server as it is. A server that has ended is replaced.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(preload))
-    with _environment(ONE_THREAD), _without_main():
-        forkserver.ensure_running()
+    context.set_forkserver_preload(["autorl.executors.warden", *preload])
+    _ensure_running()
     return context
 
 
 def start(context: ForkServerContext, target: Callable[..., None], arguments: tuple[Any, ...]) -> BaseProcess:
-    """Start `target(*arguments)` in a child. The caller's `__main__` is not imported there: scripts need no guard."""
+    """Start `target(*arguments)` in a child. The caller's `__main__` is not imported there: scripts need no guard.
+
+    Raises:
+        EOFError, ConnectionError, FileNotFoundError: the fork server has ended meanwhile; the next call replaces it.
+    """
+    global _server
+    _ensure_running()
     process = context.Process(target=target, args=arguments, daemon=False)
     with _without_main():
         process.start()
+    worker = stat(process.pid or 0)
+    if worker is not None:
+        _server = worker.parent
     return process
+
+
+def start_connected(
+    context: ForkServerContext, target: Callable[..., None], arguments: tuple[Any, ...], *, duplex: bool
+) -> tuple[BaseProcess, Connection]:
+    """Start `target(connection, *arguments)`, and the other end of that connection.
+
+    Raises:
+        ProcessLostError: the fork server ends whenever it is asked, as one does that cannot import what it preloads.
+    """
+    for _ in range(_TRIES):
+        ours, theirs = context.Pipe(duplex=duplex)
+        try:
+            return start(context, target, (theirs, *arguments)), ours
+        except (EOFError, ConnectionError, FileNotFoundError):
+            # The server is gone. A worker that was begun all the same finds its connection closed.
+            ours.close()
+            _wait_for_end(_warden())
+        finally:
+            theirs.close()
+    raise ProcessLostError(f"the fork server ended {_TRIES} times before it had started a worker")
 
 
 def adopt(environment: Mapping[str, str], output: Connection | None = None, log: str | None = None) -> None:
@@ -48,6 +95,9 @@ def adopt(environment: Mapping[str, str], output: Connection | None = None, log:
     `output` is a pipe that standard output and error become, on their way to `log`.
     """
     os.setsid()
+    adopt_orphans()
+    die_with_parent()
+    _keep_descriptors()
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_die_with, args=(parent.sentinel,), daemon=True).start()
@@ -62,37 +112,85 @@ def adopt(environment: Mapping[str, str], output: Connection | None = None, log:
 
 
 def kill_group(process: BaseProcess) -> None:
-    """Kill a child and everything it started, and wait until it is gone."""
+    """Kill a child and everything it started, sessions of their own included (Linux), and wait until it is gone."""
+    if process.pid is not None and process.is_alive():
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process.pid, signal.SIGSTOP)  # it starts nothing more, and adopts the orphans of what is killed
+        end_descendants(process.pid)
     if process.pid is not None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     process.kill()  # it may not have become a group leader yet
-    process.join()
+    process.join(_LAST_WAIT)
+    _end_strays()
+
+
+def exit_code(process: BaseProcess) -> int | None:
+    """The exit code of a worker that has ended; None where nobody saw it, because the fork server is gone."""
+    process.join(_LAST_WAIT)
+    unseen = 255  # what multiprocessing says then
+    return None if process.exitcode == unseen else process.exitcode
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of a process and its group, in bytes; 0 once it is gone or where /proc is missing."""
+    """Resident memory of a process and all it started, in bytes; 0 once it is gone or where /proc is missing."""
     total = 0
-    for entry in _group_members(pid):
+    for entry in (pid, *descendants(pid)):
         with suppress(OSError, ValueError, IndexError):
             pages = int(Path(f"/proc/{entry}/statm").read_text(encoding="ascii").split()[1])
             total += pages * os.sysconf("SC_PAGE_SIZE")
     return total
 
 
-def _group_members(group: int) -> Iterator[int]:
-    proc = Path("/proc")
-    if not proc.is_dir():
+def _ensure_running() -> None:
+    """Start the fork server, and the warden before it, unless they run; continue them if they were stopped."""
+    for pid in (_warden(), _server):
+        if pid is not None and (found := stat(pid)) is not None and found.state == "T":
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGCONT)
+    with _environment({**ONE_THREAD, DRIVER: str(os.getpid())}), _without_main():
+        forkserver.ensure_running()
+
+
+def _warden() -> int | None:
+    """Process id of the warden: of what the driver takes for the fork server."""
+    pid: int | None = vars(forkserver)["_forkserver"]._forkserver_pid
+    return pid
+
+
+def _wait_for_end(warden: int | None) -> None:
+    """Wait until a warden whose server is gone has ended everything and itself."""
+    end = time.monotonic() + _LAST_WAIT
+    time.sleep(0.1)  # where nothing is known of processes: until it can be seen that it has ended
+    while warden is not None and (found := stat(warden)) is not None and found.state != "Z":
+        if time.monotonic() > end:
+            os.kill(warden, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _end_strays() -> None:
+    """Kill what workers that are gone have left: all below the warden that is not below the fork server."""
+    warden = _warden()
+    if warden is None or _server is None:
         return
-    for entry in proc.iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                if int(entry.name) == group or os.getpgid(int(entry.name)) == group:
-                    yield int(entry.name)
+    server = stat(_server)
+    if server is not None and server.parent == warden:
+        end_descendants(warden, spare=(_server,))
+
+
+def _keep_descriptors() -> None:
+    """Let no program that is started here inherit the pipes of this process: nobody would see them end with it."""
+    highest = os.sysconf("SC_OPEN_MAX")
+    names = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else map(str, range(min(highest, 1024)))
+    for name in names:
+        with suppress(OSError):
+            if int(name) > 2:
+                os.set_inheritable(int(name), False)
 
 
 def _die_with(sentinel: int) -> None:
     wait([sentinel])
+    end_descendants(os.getpid())
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

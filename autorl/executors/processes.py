@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from autorl.executors.children import adopt, fork_server, kill_group, resident_bytes, start
+from autorl.executors.children import adopt, exit_code, fork_server, kill_group, resident_bytes, start_connected
 from autorl.executors.output import Output
+from autorl.executors.stopped import MESSAGE, StoppedWorkers
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
+from autorl.os_processes import ProcessLostError
 from autorl.types import InputError, Outcome, Report, Segment, SegmentId, Status
 
 _CHECK_SECONDS = 0.2  # how often limits are looked at while nothing else happens
@@ -79,6 +81,8 @@ class Processes:
         self._context = fork_server(preload)
         self._waiting: deque[Segment] = deque()
         self._running: list[_Running] = []
+        self._not_started: list[Report | Outcome] = []
+        self._stopped = StoppedWorkers()
 
     def submit(self, segments: Sequence[Segment]) -> None:
         self._waiting.extend(segments)
@@ -88,7 +92,8 @@ class Processes:
         deadline = time.monotonic() + timeout
         while True:
             self._fill()
-            results = self._collect(min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))
+            results, self._not_started = self._not_started, []
+            results += self._collect(min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))
             if results or not self._running or time.monotonic() >= deadline:
                 self._fill()
                 return results
@@ -109,30 +114,43 @@ class Processes:
             taken = {running.slot for running in self._running}
             slot = next(number for number in range(self.slots) if number not in taken)
             device = {"CUDA_VISIBLE_DEVICES": self._devices[slot % len(self._devices)]} if self._devices else {}
-            ours, theirs = self._context.Pipe(duplex=False)
             printed, prints = self._context.Pipe(duplex=False)
-            process = start(self._context, _child, (theirs, prints, self._load, segment, device))
-            theirs.close()
-            prints.close()
-            output = None
-            if segment.log is not None:
-                output = Output(printed, segment.log)
-            self._running.append(_Running(segment, process, ours, slot, output))
+            arguments = (prints, self._load, segment, device)
+            try:
+                process, connection = start_connected(self._context, _child, arguments, duplex=False)
+            except ProcessLostError as error:
+                printed.close()
+                self._not_started.append(failure(segment, Status.LOST, str(error), 0.0))
+                return
+            finally:
+                prints.close()
+            output = None if segment.log is None else Output(printed, segment.log)
+            self._running.append(_Running(segment, process, connection, slot, output))
 
     def _collect(self, timeout: float) -> list[Report | Outcome]:
         results: list[Report | Outcome] = []
-        ready = wait([running.connection for running in self._running], timeout) if self._running else []
+        ends = {running.process.sentinel for running in self._running}
+        ready = wait([*(running.connection for running in self._running), *ends], timeout) if self._running else []
+        now = time.monotonic()
+        stopped = self._stopped.among([running.process.pid or 0 for running in self._running], now)
         for running in list(self._running):
-            if running.connection in ready:
-                results.extend(self._read(running))
+            ended = running.process.sentinel in ready
+            if ended or running.connection in ready:
+                results.extend(self._read(running, ended=ended))
+            if running in self._running and running.process.pid in stopped:
+                self._end(running)
+                results.append(failure(running.segment, Status.LOST, MESSAGE, now - running.begun))
             if running in self._running:
                 late = self._over_limit(running)
                 if late is not None:
                     results.append(late)
         return results
 
-    def _read(self, running: _Running) -> list[Report | Outcome]:
-        """Everything the child has sent; an end of file without an outcome means the child is gone."""
+    def _read(self, running: _Running, *, ended: bool) -> list[Report | Outcome]:
+        """Everything the child has sent; that it has ended, or an end of file, without an outcome: it is gone.
+
+        A process that the child has forked may hold the connection open.
+        """
         results: list[Report | Outcome] = []
         try:
             while running.connection.poll():
@@ -143,8 +161,9 @@ class Processes:
                     break
                 results.append(message)
         except (EOFError, OSError):
-            running.process.join()
-            kind, message = ended_worker(running.process.exitcode)
+            ended = True
+        if ended and running in self._running:
+            kind, message = ended_worker(exit_code(running.process))
             seconds = time.monotonic() - running.begun
             self._end(running)
             results.append(failure(running.segment, kind, message, seconds))

@@ -11,12 +11,14 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from autorl.executors.children import adopt, fork_server, kill_group, resident_bytes, start
+from autorl.executors.children import adopt, exit_code, fork_server, kill_group, resident_bytes, start_connected
 from autorl.executors.processes import Limits
+from autorl.executors.stopped import MESSAGE, StoppedWorkers
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
+from autorl.os_processes import ProcessLostError
 from autorl.types import Outcome, Report, Segment, SegmentId, Status
 
 _CHECK_SECONDS = 0.2
@@ -44,6 +46,8 @@ class Threads:
         self._cancelled: set[SegmentId] = set()
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
+        self._not_started: list[Report | Outcome] = []
+        self._stopped = StoppedWorkers()
 
     def submit(self, segments: Sequence[Segment]) -> None:
         self._waiting.extend(segments)
@@ -53,7 +57,8 @@ class Threads:
         deadline = time.monotonic() + timeout
         while True:
             self._fill()
-            results = self._collect(min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))
+            results, self._not_started = self._not_started, []
+            results += self._collect(min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))
             if results or not self._sent or time.monotonic() >= deadline:
                 self._fill()
                 return results
@@ -74,7 +79,11 @@ class Threads:
         while self._waiting and len(self._sent) < _AHEAD * self.slots:
             segment = self._waiting.popleft()
             if self._connection is None:
-                self._start_child()
+                try:
+                    self._start_child()
+                except ProcessLostError as error:
+                    self._not_started.append(failure(segment, Status.LOST, str(error), 0.0))
+                    return
             assert self._connection is not None
             self._sent[segment.id] = segment
             try:
@@ -83,9 +92,8 @@ class Threads:
                 return
 
     def _start_child(self) -> None:
-        self._connection, theirs = self._context.Pipe(duplex=True)
-        self._process = start(self._context, _child, (theirs, self._load, self.slots))
-        theirs.close()
+        arguments = (self._load, self.slots)
+        self._process, self._connection = start_connected(self._context, _child, arguments, duplex=True)
 
     def _stop_child(self) -> None:
         if self._process is not None and self._connection is not None:
@@ -94,18 +102,20 @@ class Threads:
         self._process, self._connection = None, None
 
     def _collect(self, timeout: float) -> list[Report | Outcome]:
-        if self._connection is None:
+        if self._connection is None or self._process is None:
             return []
         results: list[Report | Outcome] = []
+        ended = self._process.sentinel in wait([self._connection, self._process.sentinel], timeout)
         try:
-            pause = timeout
-            while self._connection.poll(pause):
+            while self._connection.poll():
                 self._take(self._connection.recv(), results)
-                pause = 0.0
         except (EOFError, OSError):
-            assert self._process is not None
-            self._process.join()
-            results.extend(self._abandon(*ended_worker(self._process.exitcode, len(self._begun))))
+            ended = True
+        if ended:
+            results.extend(self._abandon(*ended_worker(exit_code(self._process), len(self._begun))))
+            return results
+        if self._stopped.among([self._process.pid or 0], time.monotonic()):
+            results.extend(self._abandon(Status.LOST, MESSAGE))
             return results
         results.extend(self._over_limit())
         return results

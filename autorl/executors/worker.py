@@ -92,7 +92,7 @@ def ended_worker(code: int | None, segments: int = 1) -> tuple[Status, str]:
     A fault of its own (SIGSEGV, SIGABRT, ...) is a crash of the segment that ran there; of several nobody knows whose.
     What ended it from outside, and what has no reason that is known, is a lost worker.
     """
-    text = "an exit code nobody saw" if code is None else exit_text(code)
+    text = "an exit code that nobody saw, as the fork server is gone" if code is None else exit_text(code)
     own_fault = code is not None and code < 0 and not ended_from_outside(code)
     return (Status.CRASH if own_fault and segments == 1 else Status.LOST), f"worker process ended with {text}"
 

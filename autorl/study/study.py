@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from autorl.executors.worker import NO_SPACE, Load
 from autorl.seeds import FIRST_TEST_SEED
+from autorl.signals import held
 from autorl.spec import SeedsSection, Spec, thaw
 from autorl.store import Store
 from autorl.study.driver import Driver
@@ -182,7 +183,8 @@ class Study:
         """
         if outcome.status is Status.LOST and outcome.message.startswith(NO_SPACE):
             raise StudyError(f"{self.store.folder}: {outcome.message}; what was recorded is kept")
-        self.driver.record(outcome)
+        with held():
+            self.driver.record(outcome)
 
     def run(
         self,

@@ -32,7 +32,6 @@ class Work:
         in_flight: handed out, no outcome yet.
         saved: checkpoints on disk, by the segment that wrote them.
         fresh: outcomes since it was last looked which checkpoints can go.
-        bytes_saved: size of the checkpoints on disk.
         bytes_logged: size of the logs of segments that ended; counted only where the study limits the disk.
     """
 

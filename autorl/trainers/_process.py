@@ -1,18 +1,63 @@
-"""A child process that cannot outlive the segment it works for."""
+"""A command that cannot outlive the segment it works for, nor can what it starts."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from autorl.os_processes import die_with_parent, end_marked
+
+MARK = "AUTORL_COMMAND"  # an environment variable by which all that a command starts is known, in any session
+
+
+class Command(NamedTuple):
+    """A command that runs, and the thread that ends what it leaves behind."""
+
+    process: subprocess.Popen[str]
+    watch: threading.Thread
+
+
+def start(arguments: Sequence[str], folder: Path, variables: Mapping[str, str]) -> Command:
+    """Start a command in `folder`, its output to be read. What it has started ends when it does (Linux).
+
+    A process that it leaves behind would hold its output open, and whoever reads that would wait for it.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen(
+        arguments,
+        cwd=folder,
+        env={**variables, MARK: mark},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        preexec_fn=die_with_parent,
+    )
+    watch = threading.Thread(target=_end_with, args=(process, mark), daemon=True)
+    watch.start()
+    return Command(process, watch)
 
 
 @contextmanager
-def stop(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Kill `process` if the block is left before it has ended."""
+def stop(command: Command) -> Iterator[None]:
+    """Kill a command if the block is left before it has ended, and wait until what it has started is gone."""
     try:
         yield
     finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        if command.process.poll() is None:
+            command.process.kill()
+        command.watch.join()
+
+
+def _end_with(process: subprocess.Popen[str], mark: str) -> None:
+    process.wait()
+    end_marked(MARK, mark)

@@ -19,7 +19,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 import threading
 from collections import deque
@@ -30,10 +29,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from autorl.masking import without_values
-from autorl.os_processes import ProcessLostError, die_with_parent, ended_from_outside, exit_text
+from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
 from autorl.store.checkpoints import scratch, writing
 from autorl.store.log_files import open_log
-from autorl.trainers._process import stop
+from autorl.trainers._process import start, stop
 from autorl.trainers._shared import (
     AnyChange,
     Change,
@@ -244,23 +243,13 @@ class CommandTrainer:
             **own,
         }
         try:
-            process = subprocess.Popen(
-                arguments,
-                cwd=output,
-                env=variables,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                preexec_fn=die_with_parent,
-            )
+            command = start(arguments, output, variables)
         except FileNotFoundError as error:
             raise InputError(f"no program {arguments[0]!r} to run", key="trainer.kwargs.command") from error
-        last: deque[str] = deque(maxlen=1)
+        process, last = command.process, deque[str](maxlen=1)
         assert process.stdout is not None
         assert process.stderr is not None
-        with _log(segment) as log, _copying(process.stderr, log, last), stop(process):
+        with _log(segment) as log, _copying(process.stderr, log, last), stop(command):
             for line in _lines(process.stdout):
                 log(line)
                 record = parse_line(line) if self.metrics.source == "stdout" else None

@@ -1,12 +1,21 @@
 """Signals sent to the processes of a running study: nothing is lost, and the table is that of a quiet study."""
 
+import json
 import os
 import signal
+import sqlite3
 import sys
+from contextlib import suppress
 
 import pytest
-from signal_studies import Session, begun, gated_study, hold, release
+from patience import wait_until
+from signal_studies import Session, begun, children, gated_study, hold, parent, release, state
 from study_support import table
+
+from autorl import signals
+from autorl.cli import app
+from autorl.executors.stopped import MESSAGE
+from autorl.signals import EndedBySignal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -37,3 +46,221 @@ def test_a_study_whose_segments_are_killed_ends_with_the_table_of_a_quiet_one(tm
     assert (code, error) == (0, "")
     assert table(tmp_path / "killed") == expected
     assert session.wait_until_gone()
+
+
+def tree(session):
+    """(warden, fork server) of a running session: the warden is the child of the driver that has a grandchild."""
+    pairs = [(warden, server) for warden in children(session.process.pid) for server in children(warden)]
+    return next((warden, server) for warden, server in pairs if children(server))
+
+
+@pytest.mark.parametrize("killed", ["fork server", "warden"])
+@pytest.mark.parametrize("trainer", ["command", "python"])
+def test_a_fork_server_that_dies_is_replaced_and_what_it_ran_is_trained_again(tmp_path, quiet, trainer, killed):
+    file = gated_study(tmp_path, trainer)
+    expected = quiet(file)
+    hold(tmp_path)
+    session = Session("tune", file, "--out", tmp_path / "killed", "--quiet")
+    begun(tmp_path, 2)
+    warden, server = tree(session)
+    os.kill(server if killed == "fork server" else warden, signal.SIGKILL)
+    begun(tmp_path, 4)
+    assert set(tree(session)).isdisjoint({warden, server})
+    release(tmp_path)
+    code, _, error = session.end()
+    assert (code, error) == (0, "")
+    assert table(tmp_path / "killed") == expected
+    assert session.wait_until_gone()
+
+
+def test_a_stopped_fork_server_is_continued(tmp_path, quiet):
+    file = gated_study(tmp_path)
+    expected = quiet(file)
+    hold(tmp_path)
+    session = Session("tune", file, "--out", tmp_path / "stopped", "--quiet")
+    begun(tmp_path, 2)
+    for pid in tree(session):
+        os.kill(pid, signal.SIGSTOP)
+    release(tmp_path)
+    code, _, error = session.end()
+    assert (code, error) == (0, "")
+    assert table(tmp_path / "stopped") == expected
+    assert session.wait_until_gone()
+
+
+@pytest.mark.parametrize("trainer", ["command", "python"])
+def test_stopped_workers_do_not_outlive_a_killed_driver(tmp_path, trainer):
+    file = gated_study(tmp_path, trainer)
+    hold(tmp_path)
+    session = Session("tune", file, "--out", tmp_path / "s", "--quiet")
+    waiting = begun(tmp_path, 2)
+    for pid in (*waiting, *map(parent, waiting)) if trainer == "command" else waiting:
+        os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: all(state(pid) == "T" for pid in waiting))
+    os.kill(session.process.pid, signal.SIGKILL)
+    session.end()
+    assert session.wait_until_gone()
+
+
+@pytest.mark.parametrize("trainer", ["command", "python"])
+def test_a_stopped_segment_is_lost_and_trained_again(tmp_path, quiet, trainer):
+    file = gated_study(tmp_path, trainer)
+    expected = quiet(file)
+    hold(tmp_path)
+    session = Session("tune", file, "--out", tmp_path / "stopped", "--quiet")
+    for pid in begun(tmp_path, 2):
+        os.kill(pid, signal.SIGSTOP)
+    begun(tmp_path, 4)
+    release(tmp_path)
+    code, _, error = session.end()
+    assert (code, error) == (0, "")
+    assert table(tmp_path / "stopped") == expected
+    messages = [json.loads(body)["message"] for body in attempts(tmp_path / "stopped")]
+    assert sorted(messages) == [MESSAGE, MESSAGE]
+    assert session.wait_until_gone()
+
+
+def attempts(folder):
+    with sqlite3.connect(folder / "study.sqlite") as study:
+        return [body for (body,) in study.execute("SELECT body FROM event WHERE kind = 'attempt'")]
+
+
+LEAVES_A_DAEMON = """
+import os, subprocess, sys, time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def train(config, *, seed, evaluate_at, report):
+    script = "import os, sys, time; os.fork() and os._exit(0); os.setsid(); open(sys.argv[1], 'w'); time.sleep(7200)"
+    left = HERE / f"left-{os.getpid()}"
+    subprocess.run([sys.executable, "-c", script, str(left)], check=True)
+    while not left.exists():
+        time.sleep(0.01)
+    if (HERE / "die").exists():
+        os.kill(os.getpid(), 9)
+    while (HERE / "hold").exists():
+        time.sleep(0.01)
+    for step in evaluate_at:
+        report(step, config["x"])
+
+
+if __name__ == "__main__":
+    tell = lambda step, x: print(f'{{"step": {step}, "eval_return": {x}}}')
+    train({"x": float(sys.argv[1])}, seed=0, evaluate_at=(10,), report=tell)
+"""
+
+
+@pytest.mark.parametrize("trainer", ["command", "python"])
+@pytest.mark.parametrize("end", ["ends", "is killed"])
+def test_daemons_end_with_their_segments_and_hold_no_output(tmp_path, trainer, end):
+    file = gated_study(tmp_path, trainer, budget={"runs": 2}, failures={"retries": 0})
+    (tmp_path / "gated.py").write_text(LEAVES_A_DAEMON)
+    if end == "is killed":
+        (tmp_path / "die").touch()
+    session = Session("tune", file, "--out", tmp_path / "s")
+    code, _, _ = session.end()  # returns once nobody holds its output
+    assert code == (0 if end == "ends" else 1)
+    assert list(tmp_path.glob("left-*"))
+    assert session.wait_until_gone()
+
+
+def test_daemons_end_with_a_driver_that_is_killed(tmp_path):
+    file = gated_study(tmp_path, budget={"runs": 2})
+    (tmp_path / "gated.py").write_text(LEAVES_A_DAEMON)
+    (tmp_path / "hold").touch()
+    session = Session("tune", file, "--out", tmp_path / "s")
+    wait_until(lambda: len(list(tmp_path.glob("left-*"))) == 2)
+    os.kill(session.process.pid, signal.SIGKILL)
+    session.end()
+    assert session.wait_until_gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("executor", ["in_process", "processes"])
+def test_sigterm_and_sighup_end_a_session_with_a_line_and_the_study_goes_on(tmp_path, quiet, number, executor):
+    file = gated_study(tmp_path, executor={"name": executor})
+    expected, folder = quiet(file), tmp_path / "s"
+    hold(tmp_path)
+    session = Session("tune", file, "--out", folder, "--quiet")
+    begun(tmp_path)
+    session.process.send_signal(number)
+    code, stdout, error = session.end()
+    assert (code, stdout) == (128 + number, "")
+    kept = f"every finished segment is kept: go on with `autorl resume {folder}`"
+    assert error == f"autorl: ended by {number.name}; {kept}\n"
+    assert session.wait_until_gone()
+    release(tmp_path)
+    assert Session("resume", folder, "--quiet").end()[0] == 0
+    assert table(folder) == expected
+
+
+def test_a_signal_to_every_process_of_a_job_loses_nothing(tmp_path, quiet):
+    file = gated_study(tmp_path)
+    expected, folder = quiet(file), tmp_path / "s"
+    hold(tmp_path)
+    session = Session("tune", file, "--out", folder, "--quiet")
+    begun(tmp_path, 2)
+    for pid in session.processes():
+        with suppress(ProcessLookupError):  # the death of another has taken it along
+            os.kill(pid, signal.SIGTERM)
+    assert session.end()[0] == 143
+    assert session.wait_until_gone()
+    release(tmp_path)
+    assert Session("resume", folder, "--quiet").end()[0] == 0
+    assert table(folder) == expected
+
+
+def test_a_signal_that_is_ignored_from_the_start_stays_so(tmp_path):
+    file = gated_study(tmp_path, budget={"runs": 2})
+    hold(tmp_path)
+    session = Session("tune", file, "--out", tmp_path / "s", "--quiet", ignored=[signal.SIGHUP])  # as `nohup` does
+    begun(tmp_path, 1)
+    session.process.send_signal(signal.SIGHUP)
+    release(tmp_path)
+    code, _, error = session.end()
+    assert (code, error) == (0, "")
+
+
+def test_a_signal_waits_until_what_is_held_together_is_done():
+    done = []
+
+    def work():
+        with signals.held():
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGHUP)
+            done.append(1)
+        done.append(2)
+
+    with pytest.raises(EndedBySignal, match="SIGTERM"), signals.ending():
+        work()
+    assert done == [1]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (KeyboardInterrupt(), 130, "autorl: interrupted\n"),
+        (EndedBySignal(signal.SIGTERM), 143, "autorl: ended by SIGTERM\n"),
+    ],
+)
+def test_any_command_that_a_signal_ends_says_so(monkeypatch, capsys, error, code, line):
+    monkeypatch.setattr("autorl.trainers.names", raising(error))
+    assert app(["trainers"], standalone_mode=False) == code
+    assert capsys.readouterr().err == line
+
+
+def test_an_end_of_file_is_no_interrupt(monkeypatch, capsys):
+    monkeypatch.setattr("autorl.trainers.names", raising(EOFError("from within")))
+    with pytest.raises(EOFError, match="from within"):
+        app(["trainers"], standalone_mode=False)
+    assert "interrupted" not in capsys.readouterr().err
+
+
+def raising(error):
+    def fail():
+        raise error
+
+    return fail

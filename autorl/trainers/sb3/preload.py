@@ -22,7 +22,7 @@ from autorl.trainers.sb3 import trainer
 OF_SOME_VERSIONS = (
     "torch.utils.serialization.config",
     "torch.profiler._cupti_monitor",
-)  # `torch.save`, profiling hooks
+)  # saving, profiling
 for name in OF_SOME_VERSIONS:
     if importlib.util.find_spec(name.rpartition(".")[0]) and importlib.util.find_spec(name):
         importlib.import_module(name)

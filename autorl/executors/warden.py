@@ -1,0 +1,71 @@
+"""The parent of the fork server: when the driver or the server is gone, it ends all that they have started.
+
+The fork server imports this module before any other. The process that imports it stays as the warden, and a fork of it
+goes on as the server: nothing heavy is loaded yet, so the warden is small, and an out-of-memory killer takes another.
+Processes whose own parents have ended become the warden's children, whatever session they are in, stopped ones too
+(Linux; elsewhere the warden ends the server, and each worker its own process group).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+
+from autorl.os_processes import adopt_orphans, die_with_parent, end_descendants
+
+DRIVER = "AUTORL_DRIVER"  # process id of the driver: set for the fork server alone, which splits when it is there
+_LOOK_SECONDS = 0.05
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # sent to all processes of a job at once
+
+
+def split(driver: int) -> None:
+    """Return in a fork of this process; this process itself watches the fork and the driver, and never returns."""
+    with suppress(PermissionError):  # it leads its group already
+        os.setsid()  # no Ctrl-C and no Ctrl-Z of the driver's terminal
+    adopt_orphans()
+    warden = os.getpid()
+    server = os.fork()
+    if server == 0:
+        die_with_parent()
+        if os.getppid() != warden:
+            os._exit(1)
+        return
+    code = 1
+    try:
+        code = _watch(driver, server)
+    finally:
+        os._exit(code)
+
+
+def _watch(driver: int, server: int) -> int:
+    """Wait until the driver or the server has ended, and end everything else."""
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the server's socket too: it must not outlive the server
+    while os.getppid() == driver:
+        if server in _ended():
+            break
+        time.sleep(_LOOK_SECONDS)
+    with suppress(ProcessLookupError):
+        os.kill(server, signal.SIGKILL)
+    end_descendants(os.getpid())
+    return 0
+
+
+def _ended() -> set[int]:
+    """The children that have ended since the last call."""
+    ended = set()
+    with suppress(ChildProcessError):
+        while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+            ended.add(pid)
+    return ended
+
+
+if os.environ.get(DRIVER) == str(os.getppid()) and sys.argv[0] == "-c":  # a fork server, which `-c` runs
+    split(int(os.environ.pop(DRIVER)))
