@@ -53,6 +53,8 @@ def compare(
         try:
             results[name][seed] = run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
             charged[name][seed] = study.driver.charged_steps
+            if results[name][seed].problem:
+                say(f"autorl: {place}: {results[name][seed].problem}", err=True)
         except StudyError as error:
             say(f"autorl: {error}", err=True)
         except KeyboardInterrupt:
@@ -65,8 +67,12 @@ def compare(
         print_json(comparison_dict(comparison))
     else:
         say(comparison_text(comparison))
-    if any(len(found) < repeats for found in results.values()):
+    if any(len(usable) < repeats for usable in map(_usable, results.values())):
         raise typer.Exit(1)
+
+
+def _usable(results: dict[int, Result]) -> list[Result]:
+    return [result for result in results.values() if not result.problem]
 
 
 def _seeds(base: Spec, repeats: int) -> range:

@@ -11,7 +11,7 @@ import typer
 
 from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json, say
 from autorl.cli.progress import Reporter, progress_stream
-from autorl.types import InputError
+from autorl.types import InputError, StudyError
 
 if TYPE_CHECKING:
     from autorl.spec import Spec
@@ -197,6 +197,9 @@ def drive(
     """Run a study to its end, show how it goes, print the result, say what there is to say `afterwards`, close it.
 
     Ctrl-C stops it where it is, says how to go on, and exits with 130.
+
+    Raises:
+        StudyError: no test run of the incumbent succeeded.
     """
     try:
         result = run_study(study, workers=workers, search=search, as_json=as_json, quiet=quiet)
@@ -204,6 +207,8 @@ def drive(
         _say_if_exhausted(study)
         if afterwards is not None:
             afterwards()
+        if result.problem:
+            raise StudyError(f"{study.store.folder}: {result.problem}; `autorl status` lists why")
     except KeyboardInterrupt:
         say(
             f"autorl: interrupted; every finished segment is kept: go on with `autorl resume {study.store.folder}`",

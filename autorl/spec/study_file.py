@@ -205,10 +205,14 @@ class Spec(Section):
     def objectives(self) -> tuple[Objective, ...]:
         return tuple(Objective(section.metric, section.reduce, section.direction) for section in self.objective)
 
+    @property
+    def stated_penalty(self) -> float | None:
+        """The number a failed run scores, in the metric's own direction; None: the worst score told so far."""
+        return None if isinstance(self.failures.penalty, str) else self.failures.penalty
+
     def judge(self) -> Judge:
         constraints = [Constraint(section.metric, section.max, section.min) for section in self.constraints]
-        penalty = None if isinstance(self.failures.penalty, str) else self.failures.penalty
-        return Judge(self.objectives(), constraints, self.evaluation.aggregate, penalty)
+        return Judge(self.objectives(), constraints, self.evaluation.aggregate, self.stated_penalty)
 
     @property
     def ends_at_chosen_step(self) -> bool:

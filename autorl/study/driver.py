@@ -166,10 +166,6 @@ class Driver:
         """Whether an outcome of the proposal was observed."""
         return proposal in self._seeds_of
 
-    def penalty(self, proposal: ProposalId, good: Sequence[SeedValue]) -> tuple[float, ...]:
-        """What a failed seed of the proposal scores; larger is better."""
-        return self.judge.penalty(self.lineage[proposal].until, good, self._worst)
-
     def raw(self, values: Sequence[float]) -> tuple[float, ...]:
         """Internal values in each metric's own direction."""
         return tuple(objective.sign * value for objective, value in zip(self.judge.objectives, values, strict=False))

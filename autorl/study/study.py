@@ -197,6 +197,8 @@ class Study:
     ) -> Result:
         """Search, then test; returns when both are done. `search=False` tests the incumbent so far.
 
+        A study whose test runs all failed returns what it found without a test score; `Result.problem` says so.
+
         Raises:
             StudyError: no usable result: everything crashed, the disk is full, nothing was scored. All is kept.
         """
