@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def compare(
     source: Annotated[str, typer.Argument(metavar="FILE|SPACE", help="A study file, or a search space.")],
     optimizers: Annotated[str, typer.Option(help="Their names, with commas: random,tpe.")],
-    repeats: Annotated[int, typer.Option(min=1, help="Studies for each optimizer, each with a seed of its own.")] = 3,
+    repeats: Annotated[
+        int, typer.Option(min=1, max=1_000, help="Studies for each optimizer, each with a seed of its own.")
+    ] = 3,
     out: Annotated[Path | None, typer.Option(help="Folder of the studies; default studies/<name>-compare.")] = None,
     workers: Workers = None,
     settings: Annotated[

@@ -29,6 +29,7 @@ from pydantic import (
 
 from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
 from autorl.landscapes.warm_start import fitting, misfit, starting_configurations
+from autorl.plain_text import shown
 from autorl.rlhf.task import task as find_task
 from autorl.seeds import SeedPlan
 from autorl.space import (
@@ -54,6 +55,7 @@ from autorl.spec.checks import (
 )
 from autorl.spec.optimizer import cuts_of, default_parallelism, earlier_options, stored_options
 from autorl.spec.sections import (
+    MOST_RUNS,
     AlgorithmSection,
     BudgetSection,
     ConstraintSection,
@@ -70,16 +72,16 @@ from autorl.spec.sections import (
     OptimizerSection,
     Section,
     SeedsSection,
+    StudySeed,
     TestSection,
     TrainerSection,
     WarmStart,
     WarmStartSection,
-    Whole,
 )
 from autorl.trainers import REPLAYING
 from autorl.types import Config, FrozenMap, InputError, TrainerSpec, step_unit
 
-UNLIMITED = 10**9  # configurations: the budget of an embedded search, which ends when its caller stops asking
+UNLIMITED = MOST_RUNS  # configurations: the budget of an embedded search, which ends when its caller stops asking
 
 
 class Spec(Section):
@@ -88,7 +90,7 @@ class Spec(Section):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
     name: str = "study"
-    seed: Whole = 0
+    seed: StudySeed = 0
     trainer: TrainerSection | None = None
     environment: EnvironmentSection = EnvironmentSection()
     space: str | dict[str, Any] | None = None
@@ -130,6 +132,10 @@ class Spec(Section):
             raise ValueError("needs `space` beside `trainer`; `algorithms` bring their own")
         if not self.objective:
             raise ValueError("`objective` needs at least one entry")
+        labels = [objective.label for objective in self.objectives()]
+        repeated = next((label for label in labels if labels.count(label) > 1), None)
+        if repeated is not None:
+            raise ValueError(f"`objective` lists {repeated} twice")
         return self
 
     # -- resolved: what the rest of the package asks for -----------------------------------------------------------
@@ -521,7 +527,7 @@ def _first_problem(error: ValidationError, document: Document) -> InputError:
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys", message)
     if first["type"] != "value_error":
-        message += f", got {first['input']!r}"
+        message += f", got {shown(first['input'])}"
     return document.error(message, key)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from autorl.plain_text import shown
 from autorl.trainers._shared import Clock, Diverged, not_finite
 from autorl.types import Checkpoint, InputError, Outcome, Report, Segment, Status
 
@@ -24,6 +27,22 @@ def refuse_pruning(owner: object, name: str) -> Any:
     if name in ("report", "should_prune", "prune"):
         raise NoPruningError(NO_PRUNING)
     raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
+
+
+def metric_value(name: Any, value: Any) -> float:
+    """The number a user's code told for a metric.
+
+    Raises:
+        TypeError: it is none. Text and truth values are none either: `float` would take both.
+    """
+    several = "; for several metrics return a dict of them by name" if isinstance(value, list | tuple) else ""
+    message = f"metric {name!r} is not a number: {shown(value)}{several}"
+    if isinstance(value, bool | np.bool_ | str | bytes):
+        raise TypeError(message)
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(message) from error
 
 
 class Told:

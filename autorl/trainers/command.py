@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from autorl.plain_text import shown
 from autorl.store.checkpoints import writing
 from autorl.trainers._process import die_with_parent, stop
 from autorl.trainers._shared import (
@@ -292,15 +293,38 @@ def make(spec: TrainerSpec) -> CommandTrainer:
                 f"got {options[name]!r}{hint}; allowed: {', '.join(choices)}", key=f"trainer.kwargs.{name}"
             )
     trainer = CommandTrainer(
-        command=tuple(shlex.split(command)) if isinstance(command, str) else tuple(str(word) for word in command),
-        metrics=MetricSource.parse(options.get("metrics", {}), int(options.get("reduce_last", 1))),
+        command=_words(command),
+        metrics=MetricSource.parse(_mapping(options, "metrics"), _reduce_last(options)),
         folders=search_folders(options),
-        environment_variables=options.get("environment_variables", FrozenMap()),
+        environment_variables=_mapping(options, "environment_variables"),
         changeable=options.get("changes"),
         **{name: options[name] for name in options if name in _PLAIN},
     )
     _check_reach(trainer)
     return trainer
+
+
+def _words(command: str | tuple[Any, ...]) -> tuple[str, ...]:
+    if not isinstance(command, str):
+        return tuple(str(word) for word in command)
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise InputError(f"cannot be split into words ({error})", key="trainer.kwargs.command") from None
+
+
+def _mapping(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = options.get(name, FrozenMap())
+    if not isinstance(value, Mapping):
+        raise InputError(f"expected a mapping of keys, got {shown(value)}", key=f"trainer.kwargs.{name}")
+    return value
+
+
+def _reduce_last(options: Mapping[str, Any]) -> int:
+    value = options.get("reduce_last", 1)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"expected a whole number, got {shown(value)}", key="trainer.kwargs.reduce_last")
+    return value
 
 
 _PLAIN = (

@@ -51,7 +51,7 @@ from autorl.trainers._shared import (
     plain,
     search_folders,
 )
-from autorl.trainers._user_code import Told, refuse_pruning
+from autorl.trainers._user_code import Told, metric_value, refuse_pruning
 from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, TrainerSpec
 
 _KEYWORDS = (
@@ -140,9 +140,9 @@ class FunctionTrainer:
 
     def _report(self, segment: Segment, step: int, value: Any) -> Report:
         if isinstance(value, Mapping):
-            metrics = {str(name): _number(name, item) for name, item in value.items()}
+            metrics = {str(name): metric_value(name, item) for name, item in value.items()}
         else:
-            metrics = {"value": _number("value", value), self.metric: _number("value", value)}
+            metrics = {"value": metric_value("value", value), self.metric: metric_value("value", value)}
         return Report(segment.id, int(step), metrics)
 
     @contextmanager
@@ -236,11 +236,3 @@ def _accepted(function: Callable[..., Any]) -> frozenset[str]:
                 key="trainer",
             )
     return frozenset(parameter.name for parameter in rest) & frozenset(_KEYWORDS)
-
-
-def _number(name: Any, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        several = "; for several metrics return a dict of them by name" if isinstance(value, list | tuple) else ""
-        raise TypeError(f"metric {name!r} is not a number: {value!r}{several}") from error

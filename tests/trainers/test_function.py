@@ -142,8 +142,9 @@ def test_exceptions_pass_through_with_their_type(error: BaseException) -> None:
 
 
 def test_a_result_that_is_no_number_is_an_error_that_names_it() -> None:
-    with pytest.raises(TypeError, match="'accuracy' is not a number: 'high'"):
-        run(lambda config: {"accuracy": "high"}, {})
+    for value in ("high", "0.5", True, np.True_, b"1", None, 10**400):
+        with pytest.raises(TypeError, match="'accuracy' is not a number: "):
+            run(lambda config, value=value: {"accuracy": value}, {})
     with pytest.raises(ValueError, match="returned nothing and reported nothing"):
         run(lambda config: None, {})
     with pytest.raises(ValueError, match="step 2 after one at step 5"):
