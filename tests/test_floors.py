@@ -11,7 +11,7 @@ import autorl
 
 PACKAGE = Path(autorl.__file__).parent
 FLOORS = [
-    {"types", "plain_text"},
+    {"types", "plain_text", "forks"},
     {"space", "seeds", "statistics"},
     {"store"},
     {"landscapes"},

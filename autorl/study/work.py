@@ -15,7 +15,18 @@ from autorl.evaluation import Curve, Judge, SeedValue, join
 from autorl.spec import Spec
 from autorl.store import Store, codec
 from autorl.study.lineage import Lineage, proposal_of, seed_of, segment_id
-from autorl.types import Checkpoint, FrozenMap, Outcome, ProposalId, SeedRole, Segment, SegmentId, Status, StudyError
+from autorl.types import (
+    Checkpoint,
+    FrozenMap,
+    Outcome,
+    ProposalId,
+    SeedRole,
+    Segment,
+    SegmentId,
+    Status,
+    StudyError,
+    step_problem,
+)
 
 FROM_START = "no checkpoint to continue: trained from step 0"  # a note of outcomes
 
@@ -82,6 +93,11 @@ class Work:
 
     def _judged(self, segment: Segment, outcome: Outcome) -> Outcome:
         """An outcome whose metrics cannot be scored is a failure, and says why."""
+        nominal = 0 if segment.parent is None else self._lineage.start(proposal_of(segment.id))
+        latest = max(segment.until, outcome.reached)  # a run may end before or after its nominal step
+        if problem := step_problem(min(segment.start, nominal), latest, outcome.reports):
+            failed = (outcome.status, outcome.message) if outcome.status.failed else (Status.CRASH, problem)
+            return dataclasses.replace(outcome, status=failed[0], message=failed[1], reports=())
         if outcome.status.failed:
             return outcome
         curve = self._join(segment.id, [*self._before(segment), outcome])
