@@ -31,6 +31,11 @@ def printable(text: str, *, keep_lines: bool = True) -> str:
     return _UNSAFE.sub(escaped, text)
 
 
+def encodable(text: str) -> str:
+    """Replace half characters (lone surrogates), which no file and no database takes, by their escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def shortened(text: str, most: int = LONGEST) -> str:
     """Cut text in its middle to at most `most` characters."""
     if len(text) <= most:

@@ -14,8 +14,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from autorl.plain_text import shown
 from autorl.types import InputError, SeedRole
 
+MOST_SEEDS = 5_000  # of a role: the numbers of runs have room for so many (`study.lineage`)
 FIRST_TEST_SEED = 100  # ARLBench's convention: tuning seeds from 0, test seeds from 100
 Purpose: TypeAlias = Literal["training", "evaluation", "algorithm", "ask", "noise", "test"]
 
@@ -52,17 +54,21 @@ class SeedPlan:
 
 def _seed_list(seeds: int | Sequence[int], key: str, first: int) -> tuple[int, ...]:
     if isinstance(seeds, bool) or not isinstance(seeds, int | Sequence):
-        raise InputError(f"expected a count or a list of integers, got {seeds!r}", key=key)
+        raise InputError(f"expected a count or a list of integers, got {shown(seeds)}", key=key)
     if isinstance(seeds, int):
         if seeds < 0:
             raise InputError(f"a count of seeds cannot be negative, got {seeds}", key=key)
+        if seeds > MOST_SEEDS:
+            raise InputError(f"expected a count of at most {MOST_SEEDS}, got {shown(seeds)}", key=key)
         return tuple(range(first, first + seeds))
     values = tuple(seeds)
+    if len(values) > MOST_SEEDS:
+        raise InputError(f"expected at most {MOST_SEEDS} seeds, got {len(values)}", key=key)
     for seed in values:
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
-            raise InputError(f"a seed is an integer in 0..2147483647, got {seed!r}", key=key)
+            raise InputError(f"a seed is an integer in 0..2147483647, got {shown(seed)}", key=key)
     if len(set(values)) < len(values):
-        raise InputError(f"a seed is listed twice in {list(values)}", key=key)
+        raise InputError(f"a seed is listed twice in {shown(list(values))}", key=key)
     return values
 
 

@@ -17,7 +17,7 @@ from autorl.spec import UNLIMITED, Spec, load_spec, thaw
 from autorl.store.folders import holds_study
 from autorl.study import Progress, Result, Study
 from autorl.trainers._shared import AnyChange
-from autorl.trainers._user_code import NO_PRUNING, refuse_pruning
+from autorl.trainers._user_code import NO_PRUNING, metric_value, refuse_pruning
 from autorl.trainers.function import FunctionTrainer
 from autorl.types import (
     AutorlError,
@@ -217,7 +217,12 @@ class Tuner:
             InputError: the trial is not open (never asked for, or told already), or a metric is missing.
         """
         segment = self._take(trial)  # the first thing: nothing has changed where another thread is refused
-        metrics = dict(value) if isinstance(value, Mapping) else {"value": float(value)}
+        told = dict(value) if isinstance(value, Mapping) else {"value": value}
+        try:
+            metrics = {str(name): metric_value(name, item) for name, item in told.items()}
+        except TypeError as error:
+            self._open[trial.id] = segment
+            raise InputError(str(error)) from None
         missing = [name for name in self._metrics if name not in metrics]
         if missing:
             self._open[trial.id] = segment
@@ -227,7 +232,7 @@ class Tuner:
                 segment.id,
                 Status.DONE,
                 reached=segment.until,
-                reports=(Report(segment.id, segment.until, {name: float(item) for name, item in metrics.items()}),),
+                reports=(Report(segment.id, segment.until, metrics),),
                 cost={"environment_steps": float(segment.until - segment.start)},
                 checkpoint=Checkpoint(segment.id, str(checkpoint)) if checkpoint is not None else None,
             )

@@ -201,6 +201,18 @@ class Report:
     metrics: Mapping[str, float]
 
 
+def step_problem(start: int, until: int, reports: Iterable[Report]) -> str:
+    """What is wrong with the steps of reports: each is after `start` and the one before, none after `until`."""
+    before = None
+    for report in reports:
+        if not start < report.step <= until:
+            return f"report at step {report.step}: expected a step after {start}, at most {until}"
+        if before is not None and report.step <= before:
+            return f"report at step {report.step} after one at step {before}: expected a later step"
+        before = report.step
+    return ""
+
+
 class Status(StrEnum):
     """How a segment ended. `DONE` and `STOPPED` are scored; the rest are failures."""
 

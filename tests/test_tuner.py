@@ -199,6 +199,8 @@ def plain(config, *, seed):
 
 def everything(config, **offered):
     assert {"seed", "until", "report", "checkpoint", "role", "horizon"} <= set(offered)
+    if offered["folder"] is not None:
+        (offered["folder"] / "state").write_text("trained")
     return {"value": config["x"]}
 
 

@@ -12,7 +12,7 @@ from autorl.cli.options import AsJson, print_json, say
 
 def space(
     source: Annotated[str, typer.Argument(metavar="FILE|SPACE", help="A search-space file, or a name: sb3/ppo.")],
-    sample: Annotated[int, typer.Option(min=0, help="Also draw N random configurations.")] = 0,
+    sample: Annotated[int, typer.Option(min=0, max=100_000, help="Also draw N random configurations.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
     as_json: AsJson = False,
 ) -> None:

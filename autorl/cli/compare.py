@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def compare(
     source: Annotated[str, typer.Argument(metavar="FILE|SPACE", help="A study file, or a search space.")],
     optimizers: Annotated[str, typer.Option(help="Their names, with commas: random,tpe.")],
-    repeats: Annotated[int, typer.Option(min=1, help="Studies for each optimizer, each with a seed of its own.")] = 3,
+    repeats: Annotated[
+        int, typer.Option(min=1, max=1_000, help="Studies for each optimizer, each with a seed of its own.")
+    ] = 3,
     out: Annotated[Path | None, typer.Option(help="Folder of the studies; default studies/<name>-compare.")] = None,
     workers: Workers = None,
     settings: Annotated[
@@ -53,6 +55,8 @@ def compare(
         try:
             results[name][seed] = run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
             charged[name][seed] = study.driver.charged_steps
+            if results[name][seed].problem:
+                say(f"autorl: {place}: {results[name][seed].problem}", err=True)
         except StudyError as error:
             say_line(f"autorl: {error}", err=True)
         except KeyboardInterrupt as error:
@@ -64,8 +68,12 @@ def compare(
         print_json(comparison_dict(comparison))
     else:
         say(comparison_text(comparison))
-    if any(len(found) < repeats for found in results.values()):
+    if any(len(usable) < repeats for usable in map(_usable, results.values())):
         raise typer.Exit(1)
+
+
+def _usable(results: dict[int, Result]) -> list[Result]:
+    return [result for result in results.values() if not result.problem]
 
 
 def _seeds(base: Spec, repeats: int) -> range:

@@ -144,7 +144,8 @@ def best(
     say_line(f"configuration {choice.config_id}, chosen by {rule} at {choice.step} {unit}")
     for name, value in (("tuning", choice.tuning), ("test", choice.test)):
         chosen = " (optimistic: it was chosen by these)" if seeds in (name, "all") else ""
-        say(f"  {name + ' seeds':14}{cell(value)}{chosen if value is not None else ''}")
+        failed = f" ({choice.failed_tests} test runs failed)" if name == "test" and choice.failed_tests else ""
+        say(f"  {name + ' seeds':14}{cell(value)}{chosen if value is not None else ''}{failed}")
     for name, setting in choice.config.items():
         say_line(f"  {name} = {cell(plain(setting))}")
 

@@ -15,7 +15,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The study's folder.
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Segments trained at once; never changes a result.")
+    int | None, typer.Option("--workers", min=1, max=10_000, help="Segments trained at once; never changes a result.")
 ]
 
 

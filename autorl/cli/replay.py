@@ -53,6 +53,8 @@ def replay(
         say(schedule_text(result, best))
         if differing == []:
             say("  own seeds: the recorded curves are reproduced to the last bit")
+    if result.problem:
+        raise StudyError(f"{folder}: {result.problem}")
     if differing:
         raise StudyError(f"{folder}: seeds {', '.join(map(str, differing))} give other curves than those recorded")
 

@@ -13,7 +13,7 @@ from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json, say, 
 from autorl.cli.progress import Reporter, progress_stream
 from autorl.signals import exit_code, reason
 from autorl.store.folders import holds_study
-from autorl.types import InputError
+from autorl.types import InputError, StudyError
 
 if TYPE_CHECKING:
     from autorl.spec import Spec
@@ -199,6 +199,9 @@ def drive(
     """Run a study to its end, show how it goes, print the result, say what there is to say `afterwards`, close it.
 
     Ctrl-C, SIGTERM and SIGHUP stop it where it is, say how to go on, and exit with 130, 143 and 129.
+
+    Raises:
+        StudyError: no test run of the incumbent succeeded.
     """
     try:
         result = run_study(study, workers=workers, search=search, as_json=as_json, quiet=quiet)
@@ -206,6 +209,8 @@ def drive(
         _say_if_exhausted(study)
         if afterwards is not None:
             afterwards()
+        if result.problem:
+            raise StudyError(f"{study.store.folder}: {result.problem}; `autorl status` lists why")
     except KeyboardInterrupt as error:
         raise stopped(error, f"go on with `autorl resume {study.store.folder}`") from None
     finally:

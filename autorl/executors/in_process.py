@@ -25,7 +25,7 @@ class InProcess:
         if not self._waiting:
             return []
         results: list[Report | Outcome] = []
-        results.append(run_segment(self._load, self._waiting.popleft(), results.append))
+        results.append(run_segment(self._load, self._waiting.popleft(), results.append, in_caller=True))
         return results
 
     def cancel(self, segment: SegmentId) -> None:

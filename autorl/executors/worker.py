@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import os
 import sys
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from autorl.forks import ends_forked_children, refuse_forked
 from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
+from autorl.plain_text import encodable
 from autorl.store.checkpoints import damage, file_hashes
 from autorl.store.log_files import open_log
 from autorl.types import FrozenMap, InputError, Outcome, Report, Segment, Status, Trainer, TrainerSpec
@@ -35,25 +38,43 @@ def from_folder(load: Load, folder: str | None, spec: TrainerSpec) -> Trainer:
     return load(spec)
 
 
-def run_segment(load: Load, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-    """Train one segment. What the trainer raises becomes an outcome with its kind; the traceback goes to the log."""
-    begun = time.monotonic()
+def run_segment(load: Load, segment: Segment, report: Callable[[Report], None], *, in_caller: bool = False) -> Outcome:
+    """Train one segment. What the trainer raises becomes an outcome with its kind; the traceback goes to the log.
+
+    Args:
+        load: builds the trainer.
+        segment: to be trained.
+        report: receives its evaluations.
+        in_caller: whether this is the process of the driver, where Ctrl-C is the user's and passes through.
+    """
+    begun, owner = time.monotonic(), os.getpid()
+
+    def report_here(point: Report) -> None:
+        refuse_forked(owner)
+        report(point)
+
     try:
         if damaged := _damaged_parent(segment, begun):
             return damaged
-        return _with_file_hashes(segment, load(segment.trainer).train(segment, report))
-    except MemoryError:
+        with ends_forked_children():
+            return _with_file_hashes(segment, load(segment.trainer).train(segment, report_here))
+    except BaseException as error:  # any error of user code is an outcome with its reason, SystemExit too
+        if in_caller and isinstance(error, KeyboardInterrupt):
+            raise
+        return _outcome_of(segment, error, begun)
+
+
+def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome:
+    """What a trainer raised, as an outcome."""
+    if isinstance(error, MemoryError):
         return _failure(segment, Status.OUT_OF_MEMORY, "MemoryError", begun)
-    except FloatingPointError as error:
-        return _failure(segment, Status.DIVERGED, str(error), begun)
-    except ProcessLostError as error:
-        return _failure(segment, Status.LOST, str(error), begun)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return _failure(segment, Status.LOST, f"{NO_SPACE}: {error}", begun)
-        return _failure(segment, Status.CRASH, _one_line(error), begun)
-    except Exception as error:  # noqa: BLE001 - the boundary: any error of user code is an outcome, never lost
-        return _failure(segment, Status.CRASH, _one_line(error), begun)
+    if isinstance(error, FloatingPointError):
+        return _failure(segment, Status.DIVERGED, _text(error), begun)
+    if isinstance(error, ProcessLostError):
+        return _failure(segment, Status.LOST, _text(error), begun)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _failure(segment, Status.LOST, f"{NO_SPACE}: {_text(error)}", begun)
+    return _failure(segment, Status.CRASH, _one_line(error), begun)
 
 
 def _damaged_parent(segment: Segment, begun: float) -> Outcome | None:
@@ -100,22 +121,30 @@ def ended_worker(code: int | None, segments: int = 1) -> tuple[Status, str]:
 def log_text(segment: Segment, text: str) -> None:
     """Append to the segment's log; to standard error when it has none."""
     if segment.log is None:
-        sys.stderr.write(text)
+        sys.stderr.write(encodable(text))
         return
     try:
         with open_log(segment.log) as log:
             log.write(text.encode("utf-8", "backslashreplace"))
     except OSError as error:  # a full disk, most likely: what is logged is the reason, and must still become an outcome
-        sys.stderr.write(f"{text}{segment.log}: {error}\n")
+        sys.stderr.write(encodable(f"{text}{segment.log}: {error}\n"))
 
 
 def _failure(segment: Segment, kind: Status, message: str, begun: float) -> Outcome:
-    log_text(segment, traceback.format_exc())
+    log_text(segment, traceback.format_exc())  # within the `except` of `run_segment`
     return failure(segment, kind, message, time.monotonic() - begun)
 
 
+def _text(error: BaseException) -> str:
+    """The message of an error, whatever its class makes of `str`."""
+    try:
+        return encodable(str(error))
+    except Exception as failed:  # noqa: BLE001 - user code again
+        return f"a message that cannot be read ({type(failed).__name__})"
+
+
 def _one_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
+    text = _text(error).strip().splitlines()
     if isinstance(error, InputError):
-        return str(error)
+        return _text(error)
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

@@ -21,7 +21,7 @@ from autorl.landscapes._views import (
     read_own_space,
     stored_types,
 )
-from autorl.landscapes.grid import Grid, assemble
+from autorl.landscapes.grid import PENALTY, Grid, assemble
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.replay import LookUp, ReplayObjective
 from autorl.landscapes.schema import (
@@ -62,6 +62,7 @@ class Choice:
         origin: where aggregate and reduction come from, in words.
         tuning, test: the same aggregate over the seeds of each role; None where there are none. A value over the seeds
             that chose it is optimistic; the other one is not.
+        failed_tests: how many test runs failed; `test` is of the others unless the landscape states a penalty.
     """
 
     config_id: int
@@ -74,6 +75,7 @@ class Choice:
     step: int
     reduce: str = "last"
     origin: str = ""
+    failed_tests: int = 0
 
 
 @dataclass(frozen=True)
@@ -310,6 +312,7 @@ class Landscape:
             step=int(self.grid.steps[at]),
             reduce=rule.reduction.name,
             origin=rule.origin,
+            failed_tests=self._failed_tests(row, at) if seeds == "tuning" and "test" in self.grid.roles else 0,
         )
 
     def top(
@@ -483,8 +486,21 @@ class Landscape:
         """The grid with each curve up to position `at` reduced to a number: (configurations, seeds)."""
         return self.grid.reduced(rule.reduction, at, self.manifest.evaluation.get("steps", ()), self._sign)
 
+    def _failed_tests(self, row: int, at: int) -> int:
+        return int(self._failed(row, self.grid.seed_positions("test"), at).sum())
+
+    def _failed(self, row: int, places: npt.NDArray[np.int64], at: int) -> npt.NDArray[np.bool_]:
+        """Which seeds of a row had failed by position `at`."""
+        filled = self.grid.filled
+        if filled is None:
+            return np.zeros(len(places), dtype=bool)
+        return np.asarray(filled[row, places, at] == PENALTY)
+
     def _over(self, seeds: str, rule: Rule, at: int, row: int, chosen_on: SeedSet) -> float | None:
         """The aggregate of one row over the seeds of a role; None without any, or if one is missing.
+
+        A test run that failed is left out unless the landscape states a penalty: what it has otherwise is the worst
+        value of others, which is no test score.
 
         Where the reduction chooses a step, seeds that did not choose are read at the step that is best on `chosen_on`.
         """
@@ -498,7 +514,11 @@ class Landscape:
             values = self._sign * curves[places, int(np.argmax(means))]
         else:
             values = self._reduced(rule, at)[row, places]
-        return None if np.isnan(values).any() else self._sign * rule.aggregate(self._sign * values)
+        if seeds == "test" and chosen_on == "tuning":
+            failed = self._failed(row, places, at)
+            stated = self.manifest.objective.penalty is not None and not failed.all()
+            values = values if stated else values[~failed]
+        return None if not len(values) or np.isnan(values).any() else self._sign * rule.aggregate(self._sign * values)
 
 
 def list_landscapes(root: str | Path) -> dict[str, Path]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autorl.report.reading import StudyView
-from autorl.report.text import interval_text, number
+from autorl.report.text import interval_text, number, seeds_text
 from autorl.types import FrozenMap
 
 
@@ -78,9 +78,11 @@ def _tested(view: StudyView) -> Item:
     question = "Are all results reported on the test setting?"
     result = view.result() if view.driver.ranking.best() is not None else None
     if result is None or result.test is None:
-        return Item(question, "no", "the incumbent has not been tested: no number of this study is a result yet")
-    span, count = interval_text(result.test.interval), len(result.test.seeds)
-    text = f"{number(result.test.value)}, 95 % interval {span}, {count} test seeds; tuning scores are marked as such"
+        problem = "" if result is None else result.problem
+        untested = "the incumbent has not been tested: no number of this study is a result yet"
+        return Item(question, "no", problem or untested)
+    span, runs = interval_text(result.test.interval), seeds_text(result.test)
+    text = f"{number(result.test.value)}, 95 % interval {span}, {runs}; tuning scores are marked as such"
     return Item(question, "yes", text)
 
 

@@ -6,7 +6,7 @@ reports. Ranks are averaged over study seeds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -203,6 +203,21 @@ def _caveats(
     for name, values in tests.items():
         if len(results[name]) < repeats:
             found.append(f"{name}: {repeats - len(results[name])} studies ended without a result")
+        elif problems := [result for result in results[name].values() if result.problem]:
+            found.append(f"{name}: in {len(problems)} studies every test run of the incumbent failed: no test score")
         elif len(values) < repeats:
             found.append(f"{name}: no test seeds, so there is nothing to compare")
+        found += _failed_tests(name, results[name].values())
     return tuple(found)
+
+
+def _failed_tests(name: str, results: Iterable[Result]) -> list[str]:
+    """That scores of an optimizer are of fewer test runs than were made."""
+    tests = [result.test for result in results if result.test is not None]
+    failed = sum(test.failed for test in tests)
+    if not failed:
+        return []
+    runs = sum(test.runs for test in tests)
+    stated = next((test.failed_value for test in tests if test.failed_value is not None), None)
+    how = "the scores are of the others, which flatters them" if stated is None else f"each counts as {number(stated)}"
+    return [f"{name}: {failed} of {runs} test runs failed: {how}"]

@@ -12,7 +12,7 @@ import yaml
 
 from autorl.masking import masked
 from autorl.report.reading import StudyView, plain
-from autorl.report.text import columns, interval_text, number, one_line
+from autorl.report.text import columns, failed_text, interval_text, number, one_line, seeds_text
 from autorl.study import Entry
 from autorl.types import Config, FrozenMap, ProposalId, TrainerSpec
 
@@ -60,8 +60,11 @@ class Candidate:
     def title(self) -> str:
         """One line for people."""
         test = "not tested"
-        if self.entry is not None:
+        if self.entry is not None and self.entry.test is None:
+            test = failed_text(self.entry.failures)
+        elif self.entry is not None and self.entry.test is not None:
             test = f"test (IQM) {number(self.entry.test.iqm)} {interval_text(self.entry.test.iqm_interval)}"
+            test += f" ({seeds_text(self.entry.test)})" if self.entry.failures else ""
         first = self.configuration
         of = f", configuration {first}" if first not in (None, self.proposal) else ""
         return (
@@ -210,8 +213,10 @@ def _document(candidate: Candidate) -> dict[str, Any]:
         "horizon": candidate.horizon,
         "configuration": plain(candidate.parts[-1][1]),
     }
-    if candidate.entry is not None:
-        test = candidate.entry.test
+    if candidate.entry is not None and candidate.entry.failures:
+        document["failed_test_runs"] = len(candidate.entry.failures)
+    test = None if candidate.entry is None else candidate.entry.test
+    if test is not None:
         document["test"] = {"iqm": _score(test.iqm), "value": _score(test.value), "n_seeds": len(test.seeds)}
         if test.iqm_interval is not None:
             bounds = {"iqm_low": _score(test.iqm_interval.low), "iqm_high": _score(test.iqm_interval.high)}
@@ -228,14 +233,21 @@ def _score(value: float) -> float:
 
 def _table(found: Sequence[Candidate]) -> str:
     names = list(dict.fromkeys(name for candidate in found for name in candidate.schedule[-1][1]))
-    header = ["proposal", "test (IQM)", "95 % interval", "tuning", "seeds", *names]
+    failing = any(candidate.entry is not None and candidate.entry.failures for candidate in found)
+    header = ["proposal", "test (IQM)", "95 % interval", *(["test runs"] if failing else []), "tuning", "seeds", *names]
     rows = []
     for candidate in found:
         config, test = candidate.schedule[-1][1], candidate.entry.test if candidate.entry else None
-        scores = (number(test.iqm), interval_text(test.iqm_interval)) if test else ("-", "-")
+        scores = [number(test.iqm), interval_text(test.iqm_interval)] if test else ["-", "-"]
         values = [_short(config[name]) if name in config else "" for name in names]
+        if failing:
+            scores.append("-" if candidate.entry is None else _runs_text(candidate.entry))
         rows.append([candidate.proposal, *scores, number(candidate.tuning), candidate.n_seeds, *values])
     return columns(header, rows, indent="")
+
+
+def _runs_text(entry: Entry) -> str:
+    return failed_text(entry.failures) if entry.test is None else seeds_text(entry.test)
 
 
 def _short(value: Any) -> str:

@@ -19,13 +19,16 @@ from autorl.report.text import (
     GAP,
     beyond_text,
     candidate_table,
+    failed_text,
     front_table,
     interval_text,
     method_note,
     number,
+    paired_note,
+    seeds_text,
     shorter,
 )
-from autorl.study import Result
+from autorl.study import Entry, Result
 from autorl.study.shares import optimizer_learns, study_share
 
 _MOST_ROWS = 1000
@@ -75,12 +78,13 @@ def _headline(view: StudyView, result: Result | None) -> str:
         return parts[0] + "<p class=headline>No proposal has been scored yet.</p>"
     parts.append(f"<p>{escape(result.objective)}</p>")
     if result.test is None:
-        parts.append("<p class=headline>Not tested on held-out seeds: there is no result to report yet.</p>")
+        why = result.problem or "not tested on held-out seeds: there is no result to report yet"
+        parts.append(f"<p class=headline>{escape(why[:1].upper() + why[1:])}.</p>")
     else:
         span = interval_text(result.test.iqm_interval)
         parts.append(
             f"<p class=headline>Test score (IQM) <b>{number(result.test.iqm)}</b>, 95&nbsp;% interval {span}, "
-            f"{len(result.test.seeds)} held-out seeds</p>"
+            f"{escape(seeds_text(result.test))}</p>"
         )
     rows = []
     if result.test is not None and result.aggregate != "iqm":
@@ -92,13 +96,10 @@ def _headline(view: StudyView, result: Result | None) -> str:
     if result.gap is not None:
         rows.append((f"gap ({result.aggregate})", number(result.gap), GAP))
     if result.default is not None:
-        default = result.default.test
-        note = f"test, {interval_text(default.iqm_interval)}"
-        rows.append((f"default (IQM){shorter(result)}", number(default.iqm), note))
-    if result.difference is not None and result.default is not None and result.test is not None:
-        change = number(result.test.iqm - result.default.test.iqm)
-        note = f"paired, 95 % interval {interval_text(result.difference)}"
-        rows.append(("difference to default (IQM)", change, note))
+        rows.append((f"default (IQM){shorter(result)}", *_default_cells(result.default)))
+    if result.difference is not None:
+        note = f"95 % interval {interval_text(result.difference)}, {paired_note(result)}"
+        rows.append(("difference to default (IQM)", number(result.improvement), note))
     if str(result.steps):
         rows.append(("steps", "", str(result.steps)))
     if result.beyond:
@@ -126,9 +127,23 @@ def _seeds(view: StudyView, result: Result) -> str:
     if result.entries:
         header, rows = candidate_table(result)
         header += [f"seed {seed}" for seed in spec.plan.test]
-        seeds = [[number(entry.test.seeds.get(seed)) for seed in spec.plan.test] for entry in result.entries]
+        seeds = [[_seed_cell(entry, seed) for seed in spec.plan.test] for entry in result.entries]
         parts.append(_table(header, [[*row, *values] for row, values in zip(rows, seeds, strict=True)]))
     return "".join(parts)
+
+
+def _default_cells(entry: Entry) -> tuple[str, str]:
+    if entry.test is None:
+        return "none", failed_text(entry.failures)
+    span = interval_text(entry.test.iqm_interval)
+    return number(entry.test.iqm), f"test, {span}, {seeds_text(entry.test)}"
+
+
+def _seed_cell(entry: Entry, seed: int) -> str:
+    """The test score of a seed, or how its run failed."""
+    if seed in entry.failures:
+        return entry.failures[seed]
+    return number(None if entry.test is None else entry.test.seeds.get(seed))
 
 
 def _front(result: Result) -> str:

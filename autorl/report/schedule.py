@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autorl.report.reading import plain
-from autorl.report.text import columns, interval_text, number, one_line
+from autorl.report.text import columns, failed_text, interval_text, number, one_line, seeds_text
 from autorl.study import Result
 from autorl.types import Config
 
@@ -20,14 +20,16 @@ def schedule_text(result: Result, best: float) -> str:
     if best != result.tuning:
         rows.append(["schedule, chosen", number(result.tuning), "", f"{seeds}; optimistic, it was chosen by this"])
     if result.test is None:
-        rows.append(["schedule, retrained", "-", "", "the study has no test seeds"])
+        rows.append(["schedule, retrained", "-", "", result.problem or "the study has no test seeds"])
     else:
-        span, seeds = interval_text(result.test.interval), f"{len(result.test.seeds)} held-out seeds"
+        span, seeds = interval_text(result.test.interval), seeds_text(result.test)
         rows.append(["schedule, retrained", number(result.test.value), span, seeds])
     if result.default is not None:
-        test = result.default.test
-        seeds = f"{len(test.seeds)} held-out seeds, until step {result.default.until}"
-        rows.append(["default, unchanged", number(test.value), interval_text(test.interval), seeds])
+        test, end = result.default.test, f"until step {result.default.until}"
+        cells = ["-", "", f"{failed_text(result.default.failures)}, {end}"]
+        if test is not None:
+            cells = [number(test.value), interval_text(test.interval), f"{seeds_text(test)}, {end}"]
+        rows.append(["default, unchanged", *cells])
     title = f"schedule of proposal {result.incumbent.proposal} until step {result.incumbent.until}"
     scores = columns([result.objective, result.aggregate, "95 % interval", ""], rows)
     return "\n".join([title, *_lines(result.incumbent.schedule), "", scores])

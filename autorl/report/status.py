@@ -8,7 +8,7 @@ from typing import Any
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.plain_text import printable
 from autorl.report.reading import Failure, StudyView
-from autorl.report.text import against_default, number, result_dict
+from autorl.report.text import against_default, interval_text, number, result_dict, seeds_text
 from autorl.spec import Spec
 from autorl.store.sessions import changes_text, recorded_sessions
 from autorl.study import Result
@@ -24,9 +24,12 @@ _LATEST = 5  # failures shown
 
 def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
     """The state of a study as JSON types; `now` is a time as of `time.time()`."""
+    return _facts(view, None if view.driver.ranking.best() is None else view.result(), now)
+
+
+def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[str, Any]:
     driver, best = view.driver, view.driver.ranking.best()
     failures = view.failures()
-    result = None if best is None else view.result()
     share = study_share(view.store.query)
     found = {} if result is None else result_dict(result)
     return {
@@ -43,6 +46,7 @@ def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
         "tuning_steps": driver.charged_steps,
         "trained_tuning_steps": _trained(view),
         "test": found.get("test"),
+        "problem": found.get("problem"),
         "gap": found.get("gap"),
         "incumbent": None
         if best is None
@@ -62,14 +66,15 @@ def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
 
 def status_text(view: StudyView, now: float | None = None) -> str:
     """The same as a screen of text."""
-    facts = status_dict(view, now)
+    result = None if view.driver.ranking.best() is None else view.result()
+    facts = _facts(view, result, now)
     counts = ", ".join(f"{count} {kind}" for kind, count in facts["proposals"].items()) or "none yet"
     if (share := study_share(view.store.query)) is not None and share.new:
         counts += f"; {share_text(share, learns=optimizer_learns(view.spec))}"
     rows = [
         ("study", f"{facts['name']}: {', '.join(facts['trainers'])} on {facts['environment'] or 'its own task'}"),
         ("state", _state_text(view, facts["state"])),
-        *_test_rows(facts, view.spec.evaluation.aggregate),
+        *_test_rows(result),
         ("incumbent", _incumbent_text(facts["incumbent"])),
         *([("model", facts["model"])] if facts["model"] else []),
         ("optimizer", facts["optimizer"]),
@@ -132,17 +137,15 @@ def _state_text(view: StudyView, name: str) -> str:
     return f"stopped: go on with `autorl resume {view.folder}`"
 
 
-def _test_rows(facts: dict[str, Any], aggregate: str) -> list[tuple[str, str]]:
+def _test_rows(result: Result | None) -> list[tuple[str, str]]:
     """The number to report and the gap to the tuning score; nothing before there is one."""
-    test = facts["test"]
-    if test is None:
-        return []
-    span = test["iqm_interval"]
-    interval = f", 95 % [{number(span['low'])}, {number(span['high'])}]" if span else ""
-    failed = f", {test['failed']} of them failed" if test["failed"] else ""
+    test = None if result is None else result.test
+    if result is None or test is None:
+        return [("test score", f"none: {result.problem}")] if result is not None and result.problem else []
+    interval = f", 95 % {interval_text(test.iqm_interval)}" if test.iqm_interval else ""
     return [
-        ("test score", f"{number(test['iqm'])} (IQM){interval}, {test['n_seeds']} held-out seeds{failed}"),
-        ("gap", f"{number(facts['gap'])}: tuning minus test score ({aggregate}), larger = more over-tuned"),
+        ("test score", f"{number(test.iqm)} (IQM){interval}, {seeds_text(test)}"),
+        ("gap", f"{number(result.gap)}: tuning minus test score ({result.aggregate}), larger = more over-tuned"),
     ]
 
 

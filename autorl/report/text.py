@@ -12,7 +12,7 @@ from autorl.report.reading import plain
 from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import measured_coverage
 from autorl.store.store import shown_folder
-from autorl.study import Estimate, Result
+from autorl.study import Entry, Estimate, Result
 
 _MOST_POINTS = 20
 MODEL_HINT = "Python: result.load_model()"
@@ -39,10 +39,12 @@ def result_dict(result: Result) -> dict[str, Any]:
         "objective": result.objective,
         "direction": result.direction,
         "aggregate": result.aggregate,
-        "test": _estimate_dict(result.test) if result.test else None,
+        "test": _estimate_dict(result.test),
         "tuning": {"value": _finite(result.tuning), "n_seeds": result.tuning_seeds},
+        "test_runs": _test_runs(result),
+        "problem": result.problem or None,
         "gap": _finite(result.gap),
-        "default": {"proposal": default.proposal, "until": default.until, **_estimate_dict(default.test)}
+        "default": {"proposal": default.proposal, "until": default.until, **(_estimate_dict(default.test) or _NO_SCORE)}
         if default
         else None,
         "difference_to_default": _interval_dict(result.difference),
@@ -57,6 +59,7 @@ def result_dict(result: Result) -> dict[str, Any]:
                 "proposal": entry.proposal,
                 "tuning": _finite(entry.tuning),
                 "test": _estimate_dict(entry.test),
+                "failed_test_runs": len(entry.failures),
                 "schedule": schedule_dict(entry.schedule),
             }
             for entry in result.entries
@@ -74,6 +77,14 @@ def result_dict(result: Result) -> dict[str, Any]:
         "caveats": [*result.caveats, *against_default(result)],
         "folder": str(result.folder) if result.folder else None,
     }
+
+
+def _test_runs(result: Result) -> dict[str, int]:
+    """How many test runs of the incumbent there were, and how many of them failed."""
+    if not result.entries:
+        return {"done": 0, "failed": 0}
+    failed = len(result.entries[0].failures)
+    return {"done": failed if result.test is None else result.test.runs, "failed": failed}
 
 
 def schedule_dict(schedule: Sequence[tuple[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -108,7 +119,7 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[object]], indent: str
 def _scores(result: Result) -> str:
     lines = []
     if result.test is None:
-        lines.append(("test score", "none", "", "not tested on held-out seeds: there is no number to report yet"))
+        lines.append(("test score", "none", "", result.problem or _UNTESTED))
     else:
         lines.append(("test score (IQM)", *_iqm_cells(result.test)))
         if result.aggregate != "iqm":
@@ -119,10 +130,10 @@ def _scores(result: Result) -> str:
     if result.gap is not None:
         lines.append((f"gap ({result.aggregate})", number(result.gap), "", GAP))
     if result.default is not None:
-        lines.append((f"default's test (IQM){shorter(result)}", *_iqm_cells(result.default.test)))
-    if result.difference is not None and result.default is not None and result.test is not None:
-        difference = result.test.iqm - result.default.test.iqm
-        lines.append(("difference (IQM)", number(difference), f"95 % {interval_text(result.difference)}", _PAIRED))
+        lines.append((f"default's test (IQM){shorter(result)}", *_default_cells(result.default)))
+    if result.difference is not None:
+        span = f"95 % {interval_text(result.difference)}"
+        lines.append(("difference (IQM)", number(result.improvement), span, paired_note(result)))
     elif result.test is not None and result.default is None:
         lines.append(("default", "-", "", _same_or_untried(result)))
     widths = [max(len(line[index]) for line in lines) for index in range(3)]
@@ -139,9 +150,17 @@ def shorter(result: Result) -> str:
     return f" at step {result.default.until}"
 
 
+_UNTESTED = "not tested on held-out seeds: there is no number to report yet"
 _AGGREGATE = "as the study aggregates: what the tuning score and the gap are made of"
-_PAIRED = "incumbent minus default on the same test seeds"
 GAP = "tuning score minus test score, larger = more over-tuned"
+
+
+def paired_note(result: Result) -> str:
+    """What the difference to the default configuration is of."""
+    note = "incumbent minus default on the same test seeds"
+    tests = [None if entry is None else entry.test for entry in (result.entries[0], result.default)]
+    left_out = any(test is not None and len(test.seeds) < test.runs for test in tests)
+    return f"{note} where neither failed" if left_out else note
 
 
 def method_note(aggregate: str, estimate: Estimate) -> str:
@@ -157,10 +176,28 @@ def _same_or_untried(result: Result) -> str:
     return "the incumbent is the default configuration, or the default was never tried at full length"
 
 
+def seeds_text(estimate: Estimate) -> str:
+    """How many test runs a score and its interval are of, and what became of those that failed."""
+    if not estimate.failed:
+        return f"{len(estimate.seeds)} held-out seeds"
+    if estimate.failed_value is not None:
+        stated = f"each counts as {number(estimate.failed_value)} (failures.penalty)"
+        return f"{estimate.runs} test runs; {estimate.failed} failed, {stated}"
+    return f"{len(estimate.seeds)} of {estimate.runs} test runs; {estimate.failed} failed: not in score or interval"
+
+
+def failed_text(failures: Mapping[int, str]) -> str:
+    """That none of the test runs of a candidate succeeded."""
+    return f"all {len(failures)} test runs failed: no score"
+
+
+def _default_cells(entry: Entry) -> tuple[str, str, str]:
+    return ("none", "", failed_text(entry.failures)) if entry.test is None else _iqm_cells(entry.test)
+
+
 def _estimate_cells(estimate: Estimate) -> tuple[str, str, str]:
     span = f"95 % {interval_text(estimate.interval)}" if estimate.interval else ""
-    failed = f", {estimate.failed} of them failed" if estimate.failed else ""
-    return number(estimate.value), span, f"{len(estimate.seeds)} held-out seeds{failed}"
+    return number(estimate.value), span, seeds_text(estimate)
 
 
 def _iqm_cells(estimate: Estimate) -> tuple[str, str, str]:
@@ -174,9 +211,12 @@ def candidate_table(result: Result) -> tuple[list[str], list[list[str]]]:
     header = ["candidate", "proposal", "test (IQM)", "95 % interval", f"test ({by})", f"tuning ({by})", "test seeds"]
     rows = []
     for entry in result.entries:
-        test = entry.test
-        numbers = [number(test.iqm), interval_text(test.iqm_interval), number(test.value), number(entry.tuning)]
-        rows.append([entry.label, str(entry.proposal), *numbers, str(len(test.seeds)), str(test.failed or "")])
+        test, tuning, failed = entry.test, number(entry.tuning), str(len(entry.failures) or "")
+        scores = ["-", "-", "-"]
+        if test is not None:
+            scores = [number(test.iqm), interval_text(test.iqm_interval), number(test.value)]
+        seeds = "0" if test is None else str(len(test.seeds))
+        rows.append([entry.label, str(entry.proposal), *scores, tuning, seeds, failed])
     return [*header, "failed"], rows
 
 
@@ -263,8 +303,10 @@ def _next_steps(result: Result, *, model: str) -> str:
     lines = [("study folder", folder), ("best configuration", f"autorl best {folder}")]
     if model:
         lines.append(("trained model", f"autorl export {folder} --model {model}   ({MODEL_HINT})"))
-    if result.test is None:
+    if not result.entries:
         lines.append(("held-out test", f"autorl test {folder} --seeds 10"))
+    elif result.test is None:
+        lines.append(("failed test runs", f"autorl status {folder}"))
     lines.append(("report", f"autorl report {folder}"))
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"  {name.ljust(width)}  {text}" for name, text in lines)
@@ -278,7 +320,19 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _estimate_dict(estimate: Estimate) -> dict[str, Any]:
+_NO_SCORE: dict[str, Any] = {
+    "value": None,
+    "interval": None,
+    "iqm": None,
+    "iqm_interval": None,
+    "seeds": {},
+    "n_seeds": 0,
+}
+
+
+def _estimate_dict(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
     return {
         "value": _finite(estimate.value),
         "interval": _interval_dict(estimate.interval),
@@ -287,6 +341,7 @@ def _estimate_dict(estimate: Estimate) -> dict[str, Any]:
         "seeds": {str(seed): _finite(value) for seed, value in estimate.seeds.items()},
         "n_seeds": len(estimate.seeds),
         "failed": estimate.failed,
+        "failed_value": estimate.failed_value,
     }
 
 

@@ -18,15 +18,16 @@ from pydantic import (
     model_validator,
 )
 
-from autorl.seeds import SeedPlan
+from autorl.plain_text import shown
+from autorl.seeds import MOST_SEEDS, SeedPlan
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.reductions import parse_reduction
 from autorl.types import EnvironmentSpec, FrozenMap, TrainerSpec
 
 
 def _integral(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("expected a whole number")
+    if isinstance(value, bool | str):
+        raise ValueError(f"expected a whole number, got {shown(value)}")
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
@@ -34,20 +35,27 @@ def _integral(value: Any) -> Any:
 
 def _number(value: Any) -> Any:
     if isinstance(value, bool | str):
-        raise ValueError("expected a number")
+        raise ValueError(f"expected a number, got {shown(value)}")
     return value
 
 
 def _penalty(value: str | float) -> str | float:
     if value != "worst" and (isinstance(value, bool | str) or not math.isfinite(value)):
-        raise ValueError(f"should be 'worst' or a finite number, got {value!r}")
+        raise ValueError(f"should be 'worst' or a finite number, got {shown(value)}")
     return value
 
 
-Count = Annotated[int, BeforeValidator(_integral), Field(ge=1)]
-Whole = Annotated[int, BeforeValidator(_integral), Field(ge=0)]
+MOST_RUNS = 10**9
+"""Full runs, and configurations, of a budget: what no study ever trains."""
+_MOST_THINGS = 1_000_000  # evaluations, proposals, workers: each has an entry in memory
+_MOST_STEPS = 10**15  # SQLite stores whole numbers below 2**63
+
+Count = Annotated[int, BeforeValidator(_integral), Field(ge=1, le=_MOST_THINGS)]
+Steps = Annotated[int, BeforeValidator(_integral), Field(ge=1, le=_MOST_STEPS)]
+Whole = Annotated[int, BeforeValidator(_integral), Field(ge=0, le=_MOST_THINGS)]
+StudySeed = Annotated[int, BeforeValidator(_integral), Field(ge=0, lt=2**63)]
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Positive = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[float, BeforeValidator(_number), Field(gt=0, le=MOST_RUNS, allow_inf_nan=False)]
 
 
 class Section(BaseModel):
@@ -139,9 +147,9 @@ class ConstraintSection(Section):
 
 
 class FidelitySection(Section):
-    steps: Count
+    steps: Steps
     """Length of a full run in counted environment steps (optimizer steps for RLHF); also the horizon of schedules."""
-    evaluations: Count = 10
+    evaluations: Annotated[Count, Field(le=100_000)] = 10
     """Equally spaced evaluations of a full run."""
     episodes: Count = 32
     """Episodes of each evaluation."""
@@ -173,9 +181,9 @@ class BudgetSection(Section):
 
     runs: Positive | None = None
     """Full-run equivalents: tuning steps / fidelity.steps, over all seeds and rungs, charged when proposed."""
-    configurations: Count | None = None
+    configurations: Annotated[int, BeforeValidator(_integral), Field(ge=1, le=MOST_RUNS)] | None = None
     """Proposals that start from scratch."""
-    environment_steps: Count | None = None
+    environment_steps: Steps | None = None
     """Tuning steps, charged when proposed."""
     hours: Positive | None = None
     """Wall-clock hours of the driver, over all its sessions; gives up the same-table guarantee."""
@@ -191,9 +199,9 @@ class BudgetSection(Section):
 
 
 class SeedsSection(Section):
-    tuning: Count | list[Any] = 3
+    tuning: Annotated[Count, Field(le=MOST_SEEDS)] | list[Any] = 3
     """A count n (seeds 0..n-1) or a list."""
-    test: Whole | list[Any] = 10
+    test: Annotated[Whole, Field(le=MOST_SEEDS)] | list[Any] = 10
     """A count m (seeds 100..100+m-1) or a list; disjoint from `tuning`."""
 
     def resolve(self) -> SeedPlan:

@@ -30,6 +30,7 @@ from pydantic import (
 from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
 from autorl.landscapes.warm_start import fitting, misfit, starting_configurations
 from autorl.masking import masked
+from autorl.plain_text import shown
 from autorl.rlhf.task import task as find_task
 from autorl.seeds import SeedPlan
 from autorl.space import (
@@ -55,6 +56,7 @@ from autorl.spec.checks import (
 )
 from autorl.spec.optimizer import cuts_of, default_parallelism, earlier_options, stored_options
 from autorl.spec.sections import (
+    MOST_RUNS,
     AlgorithmSection,
     BudgetSection,
     ConstraintSection,
@@ -71,16 +73,16 @@ from autorl.spec.sections import (
     OptimizerSection,
     Section,
     SeedsSection,
+    StudySeed,
     TestSection,
     TrainerSection,
     WarmStart,
     WarmStartSection,
-    Whole,
 )
 from autorl.trainers import REPLAYING
 from autorl.types import Config, FrozenMap, InputError, TrainerSpec, step_unit
 
-UNLIMITED = 10**9  # configurations: the budget of an embedded search, which ends when its caller stops asking
+UNLIMITED = MOST_RUNS  # configurations: the budget of an embedded search, which ends when its caller stops asking
 
 
 class Spec(Section):
@@ -89,7 +91,7 @@ class Spec(Section):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
     name: str = "study"
-    seed: Whole = 0
+    seed: StudySeed = 0
     trainer: TrainerSection | None = None
     environment: EnvironmentSection = EnvironmentSection()
     space: str | dict[str, Any] | None = None
@@ -131,6 +133,10 @@ class Spec(Section):
             raise ValueError("needs `space` beside `trainer`; `algorithms` bring their own")
         if not self.objective:
             raise ValueError("`objective` needs at least one entry")
+        labels = [objective.label for objective in self.objectives()]
+        repeated = next((label for label in labels if labels.count(label) > 1), None)
+        if repeated is not None:
+            raise ValueError(f"`objective` lists {repeated} twice")
         return self
 
     # -- resolved: what the rest of the package asks for -----------------------------------------------------------
@@ -206,10 +212,14 @@ class Spec(Section):
     def objectives(self) -> tuple[Objective, ...]:
         return tuple(Objective(section.metric, section.reduce, section.direction) for section in self.objective)
 
+    @property
+    def stated_penalty(self) -> float | None:
+        """The number a failed run scores, in the metric's own direction; None: the worst score told so far."""
+        return None if isinstance(self.failures.penalty, str) else self.failures.penalty
+
     def judge(self) -> Judge:
         constraints = [Constraint(section.metric, section.max, section.min) for section in self.constraints]
-        penalty = None if isinstance(self.failures.penalty, str) else self.failures.penalty
-        return Judge(self.objectives(), constraints, self.evaluation.aggregate, penalty)
+        return Judge(self.objectives(), constraints, self.evaluation.aggregate, self.stated_penalty)
 
     @property
     def ends_at_chosen_step(self) -> bool:
@@ -518,7 +528,7 @@ def _first_problem(error: ValidationError, document: Document) -> InputError:
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys", message)
     if first["type"] != "value_error":
-        message += f", got {masked(first['input'])!r}"
+        message += f", got {shown(masked(first['input']))}"
     return document.error(message, key)
 
 

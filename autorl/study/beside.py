@@ -72,11 +72,12 @@ def maybe_trained_on(spec: Spec, about: Task) -> frozenset[str]:
 
 
 def mean_of_tests(query: Query, proposal: int, metric: str) -> float | None:
-    """The mean of a metric over the test runs of a proposal, at the step it is scored at; None without test runs."""
+    """The mean of a metric over a proposal's test runs that succeeded, at the step it is scored at; None of none."""
     step = chosen(query, proposal).step
     rows = query(
         "SELECT run_id, step, value FROM evals WHERE metric = ? AND value IS NOT NULL AND run_id IN (SELECT run_id "
-        "FROM segments JOIN runs USING (run_id) WHERE proposal = ? AND seed_role = 'test') ORDER BY run_id, step",
+        "FROM segments JOIN runs USING (run_id) WHERE proposal = ? AND seed_role = 'test' "
+        "AND runs.status IN ('done', 'stopped')) ORDER BY run_id, step",
         (metric, link_at(query, proposal, step)),
     )
     latest = {run: value for run, at, value in rows if step is None or at <= step}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from autorl import seeds as streams
 from autorl.evaluation import Racing, Ranking, SeedValue, Worst
-from autorl.spec import Spec
+from autorl.spec import MOST_RUNS, Spec
 from autorl.store import Recorded, Store, codec
 from autorl.study.lineage import Lineage
 from autorl.study.work import Work
@@ -62,6 +62,11 @@ class Item:
     reference: tuple[SeedValue, ...] = ()
     upgrade: bool = False
     baseline: bool = False
+
+
+def is_extension(runs: float) -> bool:
+    """Whether a budget can be larger by so many runs: a positive number that a study can hold."""
+    return not isinstance(runs, bool) and 0 < runs <= MOST_RUNS  # False for NaN
 
 
 class Driver:
@@ -113,7 +118,8 @@ class Driver:
             case "failed":
                 self._note_settled(codec.read_failed(body), list(body["seeds"]), "beyond" in body)
             case "budget":
-                self.extra_runs += body["runs"]
+                if is_extension(body["runs"]):  # earlier versions recorded NaN, which no budget comes back from
+                    self.extra_runs += body["runs"]
             case "gave_up":
                 self._failures = 0
             case kind:
@@ -166,10 +172,6 @@ class Driver:
         """Whether an outcome of the proposal was observed."""
         return proposal in self._seeds_of
 
-    def penalty(self, proposal: ProposalId, good: Sequence[SeedValue]) -> tuple[float, ...]:
-        """What a failed seed of the proposal scores; larger is better."""
-        return self.judge.penalty(self.lineage[proposal].until, good, self._worst)
-
     def raw(self, values: Sequence[float]) -> tuple[float, ...]:
         """Internal values in each metric's own direction."""
         return tuple(objective.sign * value for objective, value in zip(self.judge.objectives, values, strict=False))
@@ -217,6 +219,26 @@ class Driver:
         return heads
 
     # -- the default configuration ---------------------------------------------------------------------------------
+
+    def idle_with(self, more: float) -> str:
+        """Why nothing would be trained with `more` runs added to the budget; empty if something would be.
+
+        Also empty while outcomes are missing: what is proposed next depends on them.
+        """
+        if self._queue:
+            return ""
+        before, self.extra_runs = self.extra_runs, self.extra_runs + more
+        try:
+            answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
+            if isinstance(answer, Done):
+                name = self.spec.optimizer.name
+                return f"would train nothing: {name} has nothing more to propose; a larger plan needs a new study"
+            if self._out_of_budget() or (isinstance(answer, Proposal) and not self._affordable(answer)):
+                left = max(0.0, (self.budget_steps - self.charged_steps) / self.spec.fidelity.steps)
+                return f"would train nothing: the next proposal costs more than the {left:g} full runs left; add more"
+            return ""
+        finally:
+            self.extra_runs = before
 
     def add_baseline(self) -> bool:
         """Once the search is over, have the default configuration trained as far as the incumbent, with its seeds.

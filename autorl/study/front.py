@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autorl.statistics.aggregates import parse_aggregate
-from autorl.types import ProposalId
+from autorl.types import ProposalId, Status
 
 if TYPE_CHECKING:
     from autorl.spec import Spec
@@ -22,7 +22,7 @@ class Point:
 
     Attributes:
         tuning: its score by every objective, by the objective's label, over tuning seeds, in the metric's direction.
-        test: the same over test seeds; None if it was not tested.
+        test: the same over test seeds; None if no test run succeeded.
     """
 
     proposal: ProposalId
@@ -50,9 +50,21 @@ def read_front(
         tuning = dict(zip([objective.label for objective in objectives], json.loads(scores), strict=True))
         test = {}
         for index, objective in enumerate(objectives if proposal in tested else ()):
-            rows = query("SELECT value FROM tests WHERE objective = ? AND proposal = ?", (index, proposal))
-            values = objective.sign * np.array([value for (value,) in rows])  # aggregates may look at the worse end
-            test[objective.label] = objective.sign * float(aggregate(values))
+            values = _test_values(query, spec, index, proposal)
+            if values:  # aggregates may look at the worse end
+                test[objective.label] = objective.sign * float(aggregate(objective.sign * np.array(values)))
         points.append(Point(proposal, tuning, test or None))
     first = objectives[0]
     return tuple(sorted(points, key=lambda point: (-first.sign * point.tuning[first.label], point.proposal)))
+
+
+def _test_values(
+    query: Callable[..., list[tuple[Any, ...]]], spec: Spec, objective: int, proposal: ProposalId
+) -> list[float]:
+    """Values of test runs by one objective: failed ones count where the study file states their value."""
+    rows = query(
+        "SELECT value, status FROM tests WHERE objective = ? AND proposal = ? ORDER BY seed", (objective, proposal)
+    )
+    good = [value for value, status in rows if not Status(status).failed]
+    stated = spec.stated_penalty
+    return good if not good or stated is None else [*good, *[stated] * (len(rows) - len(good))]

@@ -44,7 +44,8 @@ def _on_test_seeds(query: Query, rule: Constraint, proposal: int) -> float | Non
     if rule.metric not in COST_METRICS:
         return mean_of_tests(query, proposal, rule.metric)
     rows = query(
-        f"SELECT {rule.metric} FROM runs WHERE start_step = 0 AND seed_role = 'test' AND run_id IN "
+        f"SELECT {rule.metric} FROM runs WHERE start_step = 0 AND seed_role = 'test' "
+        "AND status IN ('done', 'stopped') AND run_id IN "
         "(SELECT run_id FROM segments WHERE proposal = ?)",
         (link_at(query, proposal, chosen(query, proposal).end),),
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autorl.seeds import SeedPlan, digest
+from autorl.seeds import MOST_SEEDS, SeedPlan, digest
 from autorl.types import Config, Proposal, ProposalId, Proposed, SeedRole, SegmentId, schedule_of
 
-_ROLE_OFFSET = {"tuning": 0, "test": 5_000}
-_RUNS_PER_ROOT = 10_000
+_ROLE_OFFSET = {"tuning": 0, "test": MOST_SEEDS}  # stored: part of the number of every run
+_RUNS_PER_ROOT = 2 * MOST_SEEDS
 
 
 def segment_id(proposal: ProposalId, seed: int, end: int | None = None) -> SegmentId:

@@ -122,8 +122,11 @@ def end_of(query: Query, segment: SegmentId) -> int:
 
 def best_seed(query: Query, sign: float, proposal: int, kept: Mapping[int, Checkpoint]) -> int:
     """The kept seed with the best test score; without a test, the first one kept."""
-    rows = query("SELECT seed, value FROM tests WHERE proposal = ? AND objective = 0", (proposal,))
-    scores = {seed: sign * value for seed, value in rows if seed in kept and value is not None}
+    rows = query(
+        "SELECT seed, value FROM tests WHERE proposal = ? AND objective = 0 AND status IN ('done', 'stopped')",
+        (proposal,),
+    )
+    scores = {seed: sign * value for seed, value in rows if seed in kept}
     return max(scores, key=lambda seed: (scores[seed], -seed)) if scores else min(kept)
 
 

@@ -28,7 +28,7 @@ from autorl.study.models import load_model as read_model
 from autorl.study.rlhf_caveats import rlhf_caveats
 from autorl.study.shares import optimizer_learns, search_ended, study_share
 from autorl.study.work import FROM_START
-from autorl.types import Config, Incumbent, StudyError, schedule_of
+from autorl.types import Config, Incumbent, Status, StudyError, schedule_of
 
 if TYPE_CHECKING:
     from autorl.spec import Spec
@@ -46,8 +46,10 @@ class Estimate:
             well. None with fewer than two seeds.
         value: the study's aggregate over seeds, the statistic of the tuning score and of the gap.
         interval: 95 % interval of it: Student's t for a mean, else percentile bootstrap.
-        seeds: the value of each seed; a failed one has the penalty.
-        failed: how many seeds failed.
+        seeds: the value of each seed all of these are of: those whose run succeeded, and those that failed where
+            `failures.penalty` states a number. A penalty that tuning scores gave is no test score.
+        failed: how many test runs failed.
+        failed_value: what each of them counts as; None: they are in no number, and the headline counts them.
     """
 
     value: float
@@ -56,6 +58,12 @@ class Estimate:
     iqm_interval: Interval | None
     seeds: Mapping[int, float]
     failed: int = 0
+    failed_value: float | None = None
+
+    @property
+    def runs(self) -> int:
+        """How many test runs there were, those that failed included."""
+        return len(self.seeds) + (self.failed if self.failed_value is None else 0)
 
     @property
     def few(self) -> bool:
@@ -68,15 +76,18 @@ class Entry:
     """A proposal that was trained on test seeds: why it was chosen, its tuning score and its test score.
 
     Attributes:
+        test: None if every test run failed.
         until: the step both scores are of.
+        failures: how the test runs that failed did, by seed.
     """
 
     label: str
     proposal: int
     schedule: tuple[tuple[int, Config], ...]
     tuning: float
-    test: Estimate
+    test: Estimate | None
     until: int
+    failures: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def config(self) -> Config:
@@ -94,7 +105,7 @@ class Result:
         tuning: its score on tuning seeds: optimistic, because it was chosen by it.
         entries: everything that was tested, the incumbent first; empty without test seeds.
         difference: 95 % interval of the interquartile mean of the incumbent minus that of the default, on the same test
-            seeds, resampled in pairs; None when either was not tested, or the default was trained for fewer steps
+            seeds, resampled in pairs; None when either has no test score, or the default was trained for fewer steps
             (`test.baseline: false`).
         front: for several objectives, what no other proposal dominates, best by the first objective first.
         counts: proposals by status.
@@ -128,13 +139,30 @@ class Result:
 
     @property
     def test(self) -> Estimate | None:
-        """The held-out score of the incumbent: the number to report."""
+        """The held-out score of the incumbent: the number to report. None without a test run that succeeded."""
         return self.entries[0].test if self.entries else None
+
+    @property
+    def problem(self) -> str:
+        """Why a study that was tested has no usable result: every test run of its incumbent failed; else empty."""
+        if not self.entries or self.test is not None:
+            return ""
+        failures = self.entries[0].failures
+        kinds = ", ".join(sorted(set(failures.values())))
+        return f"no usable result: all {len(failures)} test runs of the incumbent failed ({kinds})"
 
     @property
     def default(self) -> Entry | None:
         """The default configuration's entry, when it was tested."""
         return next((entry for entry in self.entries if entry.label == "default"), None)
+
+    @property
+    def improvement(self) -> float | None:
+        """By how much the incumbent's interquartile mean exceeds the default's, on the seeds of `difference`."""
+        if self.difference is None or self.test is None or self.default is None or self.default.test is None:
+            return None
+        ours, theirs = _paired(self.test, self.default.test)
+        return parse_aggregate("iqm")(ours) - parse_aggregate("iqm")(theirs)
 
     @property
     def gap(self) -> float | None:
@@ -178,8 +206,12 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
     entries = []
     for proposal, label in sorted(labels.items(), key=lambda item: (_order(item[1]), item[0])):
         values = {seed: (value, status) for number, _, seed, value, status in rows if number == proposal}
+        failures = {seed: status for seed, (_, status) in values.items() if Status(status).failed}
+        good = {seed: value for seed, (value, _) in values.items() if seed not in failures}
         schedule, (tuning, until) = read_schedule(query, proposal), _tuning(query, proposal)
-        entries.append(Entry(label, proposal, schedule, tuning, _estimate(spec, proposal, values), until))
+        entries.append(
+            Entry(label, proposal, schedule, tuning, _estimate(spec, proposal, good, failures), until, failures)
+        )
     by_label = {entry.label: entry for entry in entries}
     difference = _difference(spec, by_label.get("incumbent"), by_label.get("default"))
     metrics = beside(query, spec, incumbent.proposal) if entries else {}
@@ -282,12 +314,19 @@ def _tuning(query: Query, proposal: int) -> tuple[float, int]:
     return (float(values[0]) if values else float("nan")), until
 
 
-def _estimate(spec: Spec, proposal: int, values: Mapping[int, tuple[float, str]]) -> Estimate:
-    seeds = {seed: value for seed, (value, _) in values.items()}
-    failed = sum(status not in ("done", "stopped") for _, status in values.values())
+def _estimate(spec: Spec, proposal: int, good: Mapping[int, float], failures: Mapping[int, str]) -> Estimate | None:
+    """The score of the test runs that succeeded, and of those that failed where the study file says their value.
+
+    None if none succeeded. What an earlier version stored for a failed run, a penalty from tuning scores, is not read.
+    """
+    if not good:
+        return None
+    stated = spec.stated_penalty
+    counted = {**good, **({} if stated is None else dict.fromkeys(failures, stated))}
+    seeds = dict(sorted(counted.items()))
     value, interval = _aggregated(spec, proposal, spec.evaluation.aggregate, list(seeds.values()))
     middle, middle_interval = _aggregated(spec, proposal, "iqm", list(seeds.values()))
-    return Estimate(value, interval, middle, middle_interval, seeds, failed)
+    return Estimate(value, interval, middle, middle_interval, seeds, len(failures), stated if failures else None)
 
 
 def _aggregated(spec: Spec, proposal: int, aggregate: str, values: Sequence[float]) -> tuple[float, Interval | None]:
@@ -306,13 +345,20 @@ def _aggregated(spec: Spec, proposal: int, aggregate: str, values: Sequence[floa
 def _difference(spec: Spec, incumbent: Entry | None, default: Entry | None) -> Interval | None:
     if incumbent is None or default is None or incumbent.until != default.until:
         return None
-    shared = sorted(set(incumbent.test.seeds) & set(default.test.seeds))
-    if len(shared) < 2:
+    if incumbent.test is None or default.test is None:
         return None
     sign = spec.objectives()[0].sign
-    ours, theirs = (sign * np.array([entry.test.seeds[seed] for seed in shared]) for entry in (incumbent, default))
+    ours, theirs = (sign * np.array(values) for values in _paired(incumbent.test, default.test))
+    if len(ours) < 2:
+        return None
     rng = streams.generator(spec.seed, "test", "difference")
     return _signed(difference_interval(ours, theirs, "iqm", rng=rng, paired=True), sign)
+
+
+def _paired(ours: Estimate, theirs: Estimate) -> tuple[list[float], list[float]]:
+    """Scores of two estimates on the seeds both have, in one order."""
+    shared = sorted(set(ours.seeds) & set(theirs.seeds))
+    return [ours.seeds[seed] for seed in shared], [theirs.seeds[seed] for seed in shared]
 
 
 def _signed(interval: Interval, sign: float) -> Interval:
@@ -326,18 +372,41 @@ def _caveats(spec: Spec, entries: Sequence[Entry], metrics: Mapping[str, float])
     if not entries:
         why = "not tested yet" if spec.plan.test else "no test seeds"
         found.append(f"{why}: the tuning score is optimistic and is not a result")
-    else:
+    elif entries[0].test is not None:
         found += _short_intervals(spec.evaluation.aggregate, len(entries[0].test.seeds))
     for entry in entries:
         if entry.label == "default" and entry.until != entries[0].until:
             reached = f"to step {entry.until} of {entries[0].until} only"
             found.append(f"the search trained the default configuration {reached}: its test score is no baseline")
-    failed = sum(entry.test.failed for entry in entries)
-    if failed:
-        found.append(f"{failed} test runs failed and count with the penalty")
+    found += _failed_tests(entries, spec.objectives()[0].sign)
     if spec.indeterminate:
         found.append(f"another run of this file may give another table: {spec.indeterminate}")
     return tuple(found)
+
+
+def _failed_tests(entries: Sequence[Entry], sign: float) -> list[str]:
+    """That test runs failed, and what that does to the scores. `sign`: -1 where smaller values are better."""
+    if not entries:
+        return []
+    found, incumbent = [], entries[0]
+    failed, test = len(incumbent.failures), incumbent.test
+    others = sum(len(entry.failures) for entry in entries[1:])
+    if test is None:
+        found.append(f"all {failed} test runs of the incumbent failed: there is no test score")
+    elif failed and test.failed_value is not None:
+        stated = f"each counts as {test.failed_value:g}, as failures.penalty says"
+        found.append(f"{failed} of {test.runs} test runs of the incumbent failed: {stated}")
+    elif failed:
+        good = [sign * value for value in test.seeds.values()]
+        pessimistic = sign * parse_aggregate("iqm")([*good, *[min(good)] * failed])
+        found.append(
+            f"{failed} of {test.runs} test runs of the incumbent failed: the test score is of the {len(good)} that "
+            f"succeeded, which flatters it; with the worst of these in place of each failed run the IQM is "
+            f"{pessimistic:.6g}"
+        )
+    if others:
+        found.append(f"{others} test runs of the other candidates failed")
+    return found
 
 
 def _short_intervals(aggregate: str, seeds: int) -> list[str]:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autorl.executors.worker import NO_SPACE, Load
-from autorl.seeds import FIRST_TEST_SEED
+from autorl.seeds import FIRST_TEST_SEED, MOST_SEEDS
 from autorl.signals import held
-from autorl.spec import SeedsSection, Spec, thaw
+from autorl.spec import MOST_RUNS, SeedsSection, Spec, thaw
 from autorl.store import Store
-from autorl.study.driver import Driver
+from autorl.study.driver import Driver, is_extension
 from autorl.study.kept_models import KeptModels
 from autorl.study.result import Result, read_result
 from autorl.study.session import session
@@ -132,12 +132,15 @@ class Study:
         """Add to the budget (`runs`, or configurations where the budget counts those); the search opens again.
 
         Raises:
-            InputError: the budget is counted in something else, or `runs` is not positive.
+            InputError: the budget is counted in something else, `runs` is no number above 0 or too large, or nothing
+                would be trained with so many. Nothing is recorded then.
         """
-        if runs <= 0:
-            raise InputError(f"expected more runs, got {runs:g}", key="--runs")
+        if not is_extension(runs):
+            raise InputError(f"expected more runs, a number up to {MOST_RUNS:,}, got {runs:g}", key="--runs")
         if self.spec.budget.runs is None and self.spec.budget.configurations is None:
             raise InputError("only a budget in runs or configurations can be extended", key="--runs")
+        if idle := self.driver.idle_with(runs):
+            raise InputError(f"+{runs:g} {idle}", key="--runs")
         self.store.append("budget", {"runs": runs})
         self.driver.extra_runs += runs
         self.driver.ended = False
@@ -153,6 +156,8 @@ class Study:
         have = self.spec.plan.test
         if count <= len(have):
             raise InputError(f"the study has {len(have)} test seeds already: ask for more", key="--seeds")
+        if count > MOST_SEEDS:
+            raise InputError(f"expected at most {MOST_SEEDS} test seeds, got {count}", key="--seeds")
         taken = {*have, *self.spec.plan.tuning}
         fresh = (seed for seed in itertools.count(max((*have, FIRST_TEST_SEED - 1)) + 1) if seed not in taken)
         more = list(itertools.islice(fresh, count - len(have)))
@@ -194,6 +199,8 @@ class Study:
         search: bool = True,
     ) -> Result:
         """Search, then test; returns when both are done. `search=False` tests the incumbent so far.
+
+        A study whose test runs all failed returns what it found without a test score; `Result.problem` says so.
 
         Raises:
             StudyError: no usable result: everything crashed, the disk is full, nothing was scored. All is kept.

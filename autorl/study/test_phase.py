@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autorl.evaluation import SeedValue
 from autorl.spec import Spec
 from autorl.store import Store
 from autorl.study.driver import Driver
@@ -155,17 +154,17 @@ class TestPhase:
                 done.update(seeds)
 
     def _rows(self, candidate: Candidate, seed: int) -> list[list[object]]:
-        """(objective, seed, value in the metric's own direction, status), one per objective."""
+        """(objective, seed, value in the metric's own direction, status), one per objective.
+
+        A run that failed has no value: a penalty is made of tuning scores, and is no test score.
+        """
         work, judge = self._driver.work, self._driver.judge
         found = work.value(candidate.proposal, seed, candidate.end)
         if not found.status.failed:
             found = judge.at_step(seed, work.curve(candidate.proposal, seed, candidate.end), candidate.step)
-        values = found.values or self._driver.penalty(candidate.proposal, self._good(candidate))
+        if found.status.failed:
+            return [[index, seed, None, found.status.value] for index in range(len(judge.objectives))]
         return [
             [index, seed, objective.sign * value, found.status.value]
-            for index, (objective, value) in enumerate(zip(judge.objectives, values, strict=True))
+            for index, (objective, value) in enumerate(zip(judge.objectives, found.values, strict=True))
         ]
-
-    def _good(self, candidate: Candidate) -> list[SeedValue]:
-        values = [self._driver.work.value(candidate.proposal, seed, candidate.end) for seed in self._spec.plan.test]
-        return [value for value in values if not value.status.failed]

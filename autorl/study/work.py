@@ -20,7 +20,18 @@ from autorl.store import Store, codec
 from autorl.store.checkpoints import DAMAGED, folder_size, remove_unfinished, set_aside, unfinished
 from autorl.store.log_files import log_bytes
 from autorl.study.lineage import Lineage, proposal_of, seed_of, segment_id
-from autorl.types import Checkpoint, FrozenMap, Outcome, ProposalId, SeedRole, Segment, SegmentId, Status, StudyError
+from autorl.types import (
+    Checkpoint,
+    FrozenMap,
+    Outcome,
+    ProposalId,
+    SeedRole,
+    Segment,
+    SegmentId,
+    Status,
+    StudyError,
+    step_problem,
+)
 
 FROM_START = "no checkpoint to continue: trained from step 0"  # a note of outcomes
 
@@ -107,6 +118,11 @@ class Work:
 
     def _judged(self, segment: Segment, outcome: Outcome) -> Outcome:
         """An outcome whose metrics cannot be scored is a failure, and says why."""
+        nominal = 0 if segment.parent is None else self._lineage.start(proposal_of(segment.id))
+        latest = max(segment.until, outcome.reached)  # a run may end before or after its nominal step
+        if problem := step_problem(min(segment.start, nominal), latest, outcome.reports):
+            failed = (outcome.status, outcome.message) if outcome.status.failed else (Status.CRASH, problem)
+            return dataclasses.replace(outcome, status=failed[0], message=failed[1], reports=())
         if outcome.status.failed:
             return outcome
         curve = self._join(segment.id, [*self._before(segment), outcome])

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from autorl.plain_text import shown
 from autorl.trainers._shared import Clock, Diverged, not_finite
-from autorl.types import Checkpoint, InputError, Outcome, Report, Segment, Status
+from autorl.types import Checkpoint, InputError, Outcome, Report, Segment, Status, step_problem
 
 NO_PRUNING = (
     "a run cannot be pruned from inside its training: let the study cut it with the optimizer's options "
@@ -26,6 +29,34 @@ def refuse_pruning(owner: object, name: str) -> Any:
     raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
 
 
+def metric_value(name: Any, value: Any) -> float:
+    """The number a user's code told for a metric.
+
+    Raises:
+        TypeError: it is none. Text and truth values are none either: `float` would take both.
+    """
+    several = "; for several metrics return a dict of them by name" if isinstance(value, list | tuple) else ""
+    message = f"metric {name!r} is not a number: {shown(value)}{several}"
+    if isinstance(value, bool | np.bool_ | str | bytes):
+        raise TypeError(message)
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(message) from error
+
+
+def step_number(step: Any) -> int:
+    """The step a user's code told, a whole number.
+
+    Raises:
+        TypeError: it is none.
+    """
+    whole = isinstance(step, int | np.integer) or (isinstance(step, float | np.floating) and float(step).is_integer())
+    if isinstance(step, bool) or not whole:
+        raise TypeError(f"expected a whole number of steps in a report, got {shown(step)}")
+    return int(step)
+
+
 class Told:
     """The points a user's training has told so far.
 
@@ -37,6 +68,7 @@ class Told:
     def __init__(self, segment: Segment, report: Callable[[Report], None]) -> None:
         self.reports: list[Report] = []
         self.diverged = ""
+        self._problem = ""  # stays, also where the user's code catches the exception that named it
         self._segment = segment
         self._report = report
         self._clock = Clock()
@@ -46,18 +78,27 @@ class Told:
 
         Raises:
             Diverged: a metric is not finite, now or before.
-            ValueError: its step is before one already told.
+            ValueError: its step is outside the segment, or not after the one told before.
         """
+        if not self.diverged:
+            last = [*self.reports[-1:], point]
+            self._problem = self._problem or step_problem(self._segment.start, self._segment.until, last)
+        if self._problem:
+            raise ValueError(self._problem)
         self.diverged = self.diverged or not_finite(point)
         if self.diverged:
             raise Diverged
-        if self.reports and point.step < self.reports[-1].step:  # they ascend: the last one is the largest
-            raise ValueError(f"report at step {point.step} after one at step {self.reports[-1].step}")
         self.reports.append(point)
         self._report(point)
 
     def outcome(self, saved: Checkpoint | None) -> Outcome:
-        """How the segment ended: at its end, or at the last finite point of a training that diverged."""
+        """How the segment ended: at its end, or at the last finite point of a training that diverged.
+
+        Raises:
+            ValueError: a point had a step it cannot have.
+        """
+        if self._problem:
+            raise ValueError(self._problem)
         segment = self._segment
         last = max([segment.start, *(point.step for point in self.reports)])
         reached = last if self.diverged else segment.until

@@ -30,6 +30,7 @@ from typing import IO, Any
 
 from autorl.masking import without_values
 from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
+from autorl.plain_text import shown
 from autorl.store.checkpoints import scratch, writing
 from autorl.store.log_files import open_log
 from autorl.trainers._process import start, stop
@@ -288,8 +289,8 @@ def make(spec: TrainerSpec) -> CommandTrainer:
                 f"got {options[name]!r}{hint}; allowed: {', '.join(choices)}", key=f"trainer.kwargs.{name}"
             )
     trainer = CommandTrainer(
-        command=tuple(shlex.split(command)) if isinstance(command, str) else tuple(str(word) for word in command),
-        metrics=MetricSource.parse(options.get("metrics", {}), int(options.get("reduce_last", 1))),
+        command=_words(command),
+        metrics=MetricSource.parse(_mapping(options, "metrics"), _reduce_last(options)),
         folders=search_folders(options),
         environment_variables=checked(options),
         changeable=options.get("changes"),
@@ -297,6 +298,29 @@ def make(spec: TrainerSpec) -> CommandTrainer:
     )
     _check_reach(trainer)
     return trainer
+
+
+def _words(command: str | tuple[Any, ...]) -> tuple[str, ...]:
+    if not isinstance(command, str):
+        return tuple(str(word) for word in command)
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise InputError(f"cannot be split into words ({error})", key="trainer.kwargs.command") from None
+
+
+def _mapping(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = options.get(name, FrozenMap())
+    if not isinstance(value, Mapping):
+        raise InputError(f"expected a mapping of keys, got {shown(value)}", key=f"trainer.kwargs.{name}")
+    return value
+
+
+def _reduce_last(options: Mapping[str, Any]) -> int:
+    value = options.get("reduce_last", 1)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"expected a whole number, got {shown(value)}", key="trainer.kwargs.reduce_last")
+    return value
 
 
 _PLAIN = (

@@ -38,6 +38,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autorl.forks import ends_forked_children
+from autorl.plain_text import encodable
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import (
     AnyChange,
@@ -51,7 +53,7 @@ from autorl.trainers._shared import (
     plain,
     search_folders,
 )
-from autorl.trainers._user_code import Told, refuse_pruning
+from autorl.trainers._user_code import Told, metric_value, refuse_pruning, step_number
 from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, TrainerSpec
 
 _KEYWORDS = (
@@ -116,7 +118,8 @@ class FunctionTrainer:
         try:
             with module_path(*self.folders), self._folder(segment) as folder:
                 arguments = self._arguments(segment, folder, _Reporter(tell))
-                value = self.function(plain(segment.config), **arguments)
+                with ends_forked_children():
+                    value = self.function(plain(segment.config), **arguments)
                 if value is not None:
                     self._final(segment, value, told.reports, tell)
                 elif not told.reports:
@@ -140,10 +143,10 @@ class FunctionTrainer:
 
     def _report(self, segment: Segment, step: int, value: Any) -> Report:
         if isinstance(value, Mapping):
-            metrics = {str(name): _number(name, item) for name, item in value.items()}
+            metrics = {encodable(str(name)): metric_value(name, item) for name, item in value.items()}
         else:
-            metrics = {"value": _number("value", value), self.metric: _number("value", value)}
-        return Report(segment.id, int(step), metrics)
+            metrics = {"value": metric_value("value", value), self.metric: metric_value("value", value)}
+        return Report(segment.id, step_number(step), metrics)
 
     @contextmanager
     def _folder(self, segment: Segment) -> Iterator[Path | None]:
@@ -236,11 +239,3 @@ def _accepted(function: Callable[..., Any]) -> frozenset[str]:
                 key="trainer",
             )
     return frozenset(parameter.name for parameter in rest) & frozenset(_KEYWORDS)
-
-
-def _number(name: Any, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        several = "; for several metrics return a dict of them by name" if isinstance(value, list | tuple) else ""
-        raise TypeError(f"metric {name!r} is not a number: {value!r}{several}") from error

@@ -1,7 +1,7 @@
 """Small mistakes at the command line: each is one line and exit code 2, and nothing is made or lost."""
 
 import pytest
-from cli_support import autorl, finished_study, query, study_file
+from cli_support import autorl, study_file
 
 
 def refused(*arguments):
@@ -24,15 +24,6 @@ def test_a_budget_below_one_proposal_is_refused_before_a_folder_is_made(tmp_path
             f"autorl: {file}:39: budget.runs: 1 is less than one proposal (2 seeds = 2 runs)\n"
         )
     assert not (tmp_path / "out").exists()
-
-
-def test_an_extension_that_pays_for_nothing_says_so(tmp_path):
-    folder = finished_study(tmp_path)
-    said = autorl("resume", folder, "--runs", "+1", "--quiet").stderr
-    assert "--runs +1 trained nothing: the next proposal costs more than the 1 full runs left; add more" in said
-    said = autorl("resume", folder, "--runs", "+1", "--quiet").stderr
-    assert "trained nothing" not in said
-    assert query(folder, "SELECT COUNT(*) FROM proposals") == [(9,)]
 
 
 def test_an_option_of_synthetic_that_is_no_number_is_refused_by_its_key(tmp_path, capsys):

@@ -104,8 +104,8 @@ def test_a_population_that_is_done_says_that_more_budget_adds_nothing(tmp_path):
     file = study_file(tmp_path, optimizer=optimizer, budget={"runs": 10})
     text = autorl("tune", file, "--out", tmp_path / "s").stderr
     assert "unused" not in text
-    again = autorl("resume", tmp_path / "s", "--runs", "+20").stderr
-    assert "67% of the budget is unused: pbt has nothing more to propose" in again
+    again = autorl("resume", tmp_path / "s", "--runs", "+20", code=2).stderr
+    assert "+20 would train nothing: pbt has nothing more to propose; a larger plan needs a new study" in again
 
 
 @pytest.mark.parametrize("more", ["+8", "8"])

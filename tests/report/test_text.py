@@ -56,7 +56,7 @@ def test_counts_failures_caveats_and_the_configuration_are_shown():
     broken = entry("incumbent", 7, 95.0, [80.0, 0.0], interval(0.0, 80.0), failed=1)
     text = result_text(result(entries=(broken,), difference=None, caveats=("be careful",)))
     assert line(text, "proposals").strip() == "proposals: 30 scored, 2 crash"
-    assert "1 of them failed" in line(text, "test score (IQM)")
+    assert "2 of 3 test runs; 1 failed: not in score or interval" in line(text, "test score (IQM)")
     assert "caution: be careful" in text
     assert line(text, "lr").split() == ["lr", "0.0003"]
 

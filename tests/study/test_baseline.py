@@ -103,7 +103,7 @@ def test_a_default_that_failed_on_the_way_failed(monkeypatch):
     study = study_with(monkeypatch, toy_spec(**TESTED), optimizer, trainer)
     result = run(study)
     assert len([one for one in trainer.segments if one.role == "tuning"]) == 4, "not trained again"
-    assert (result.default.until, result.default.test.failed) == (100, 6)
+    assert (result.default.until, result.default.test, len(result.default.failures)) == (100, None, 6)
 
 
 def test_a_race_the_default_lost_early_is_run_to_the_incumbents_seeds(monkeypatch):

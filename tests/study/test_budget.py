@@ -197,12 +197,14 @@ def test_extend_opens_the_search_again(monkeypatch):
     study.extend(3)
     run(study)
     assert optimizer.count == 11
+    with pytest.raises(InputError, match="would train nothing"):
+        study.extend(0.5)
+    study.extend(1.5)
+    run(study)
+    assert optimizer.count == 12
     study.extend(0.5)
     run(study)
-    assert optimizer.count == 11
-    study.extend(0.5)
-    run(study)
-    assert optimizer.count == 12, "two halves are one run"
+    assert optimizer.count == 13, "two halves are one run"
 
 
 def test_extend_counts_configurations(monkeypatch):

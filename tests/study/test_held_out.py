@@ -215,20 +215,41 @@ def test_a_test_run_that_stopped_itself_before_the_chosen_step_counts_with_its_l
     assert result.test.failed == 0
 
 
-def test_a_failed_test_seed_counts_with_the_penalty_and_is_said(monkeypatch):
+def test_a_failed_test_seed_is_in_no_number_and_is_counted(monkeypatch):
     trainer = Toy(curve=noisy, before=lambda segment: Status.CRASH if segment.id in ("1.101", "2.102") else None)
     result, _, _ = held_out(monkeypatch, [0.2, 0.9, 0.4], trainer)
-    assert result.test.seeds == pytest.approx({100: 1.2, 101: 0.2, 102: 0.95}), "the worst tuning score is 0.2"
-    assert result.test.failed == 1
-    assert "2 test runs failed and count with the penalty" in result.caveats
+    assert result.test.seeds == pytest.approx({100: 1.2, 102: 0.95})
+    assert (result.test.failed, result.test.runs, result.entries[0].failures) == (1, 3, {101: "crash"})
+    assert result.caveats[-2].startswith("1 of 3 test runs of the incumbent failed: the test score is of the 2 that")
+    assert result.caveats[-1] == "1 test runs of the other candidates failed"
 
 
-def test_all_test_seeds_failing_is_still_a_result_that_says_so(monkeypatch):
+def test_a_stated_penalty_is_what_a_failed_test_run_counts_as(monkeypatch):
+    trainer = Toy(curve=noisy, before=lambda segment: Status.CRASH if segment.id == "1.101" else None)
+    result, _, _ = held_out(monkeypatch, [0.2, 0.9, 0.4], trainer, failures={"penalty": -3.0})
+    assert result.test.seeds == pytest.approx({100: 1.2, 101: -3.0, 102: 0.95})
+    assert (result.test.failed, result.test.failed_value, result.test.runs) == (1, -3.0, 3)
+
+
+@pytest.mark.parametrize("penalty", ["worst", -3.0])
+def test_without_a_test_run_that_succeeded_there_is_no_test_score(monkeypatch, penalty):
     trainer = Toy(curve=noisy, before=lambda segment: Status.DIVERGED if segment.role == "test" else None)
-    result, _, _ = held_out(monkeypatch, [0.2, 0.9], trainer)
-    assert result.test.seeds == {100: 0.2, 101: 0.2, 102: 0.2}
-    assert result.test.failed == 3
-    assert "6 test runs failed" in "; ".join(result.caveats)
+    result, _, _ = held_out(monkeypatch, [0.2, 0.9], trainer, failures={"penalty": penalty})
+    assert (result.test, result.gap, result.difference) == (None, None, None)
+    assert result.problem == "no usable result: all 3 test runs of the incumbent failed (diverged)"
+    assert "all 3 test runs of the incumbent failed: there is no test score" in result.caveats
+
+
+def test_a_front_has_no_test_score_without_a_test_run_that_succeeded(monkeypatch):
+    trainer = Toy(
+        curve=lambda config, seed, step: {"eval_return": config["x"], "speed": -config["x"]},
+        before=lambda segment: Status.CRASH if segment.id.startswith("0.10") or segment.id == "1.101" else None,
+    )
+    objective = [{"metric": "eval_return"}, {"metric": "speed"}]
+    result, _, _ = held_out(monkeypatch, [0.2, 0.9], trainer, objective=objective, test={"top": 2, "baseline": False})
+    tests = {point.proposal: point.test for point in result.front}
+    assert tests[0] is None
+    assert list(tests[1].values()) == pytest.approx([0.9, -0.9])
 
 
 @pytest.mark.parametrize("reduce", ["last", "best"])
@@ -237,8 +258,8 @@ def test_a_default_that_failed_before_anything_was_known_is_tested_all_the_same(
     result, _, _ = held_out(monkeypatch, [0.5, 0.9, 0.4], trainer, objective={"reduce": reduce})
     assert [entry.label for entry in result.entries] == ["incumbent", "default", "rank 2"]
     assert np.isnan(result.default.tuning), "it has no tuning score: there was nothing to derive a penalty from"
-    assert result.default.test.failed == 3
-    assert result.difference.low > 0
+    assert (result.default.test, len(result.default.failures)) == (None, 3)
+    assert result.difference is None
 
 
 def test_no_test_seeds_is_said(monkeypatch):

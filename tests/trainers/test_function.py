@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from autorl.trainers import load
 from autorl.trainers.conformance import Case, TrainerConformance
-from autorl.types import Config, FrozenMap, InputError, Segment, Status, TrainerSpec
+from autorl.types import Checkpoint, Config, FrozenMap, InputError, Segment, Status, TrainerSpec
 
 _SELF = f"python:{Path(__file__).stem}:"
 
@@ -109,6 +110,49 @@ def test_what_is_returned_completes_what_was_reported_at_the_end() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("steps", "problem"),
+    [
+        ((30,), "report at step 30: expected a step after 4, at most 10"),
+        ((-5,), "report at step -5: expected a step after 4, at most 10"),
+        ((4,), "report at step 4: expected a step after 4, at most 10"),
+        ((6, 6), "report at step 6 after one at step 6: expected a later step"),
+        ((8, 7), "report at step 7 after one at step 8: expected a later step"),
+    ],
+)
+@pytest.mark.parametrize("catches", [False, True])
+def test_a_report_at_a_step_the_segment_does_not_have_is_an_error(steps: Any, problem: str, catches: bool) -> None:
+    def counts_frames(
+        config: dict[str, Any], *, report: Callable[..., None], checkpoint: Any = None, folder: Any = None
+    ) -> float:
+        with contextlib.suppress(ValueError if catches else ()):
+            for step in steps:
+                report(step, 1.0)
+        return 1.0
+
+    trainer = load(TrainerSpec("python", FrozenMap(function=counts_frames)))
+    continued = segment({}, start=4, parent=Checkpoint("p", "/nowhere"))
+    with pytest.raises(ValueError, match=problem):
+        trainer.train(continued, lambda report: None)
+
+
+@pytest.mark.parametrize("step", [2.5, "5", True, math.nan, None])
+def test_a_step_that_is_no_whole_number_is_an_error(step: Any) -> None:
+    def f(config: dict[str, Any], *, report: Callable[..., None]) -> None:
+        report(step, 1.0)
+
+    with pytest.raises(TypeError, match="whole number of steps in a report"):
+        run(f, {})
+
+
+def test_whole_numbers_of_any_type_are_steps() -> None:
+    def f(config: dict[str, Any], *, report: Callable[..., None]) -> None:
+        for step in (1, 2.0, np.int64(3), np.float32(4)):
+            report(step, 1.0)
+
+    assert [report.step for report in run(f, {}).reports] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, {"eval_return": -math.inf}])
 def test_a_result_that_is_not_finite_is_a_divergence(value: Any) -> None:
     outcome = run(lambda config: value, {})
@@ -142,8 +186,9 @@ def test_exceptions_pass_through_with_their_type(error: BaseException) -> None:
 
 
 def test_a_result_that_is_no_number_is_an_error_that_names_it() -> None:
-    with pytest.raises(TypeError, match="'accuracy' is not a number: 'high'"):
-        run(lambda config: {"accuracy": "high"}, {})
+    for value in ("high", "0.5", True, np.True_, b"1", None, 10**400):
+        with pytest.raises(TypeError, match="'accuracy' is not a number: "):
+            run(lambda config, value=value: {"accuracy": value}, {})
     with pytest.raises(ValueError, match="returned nothing and reported nothing"):
         run(lambda config: None, {})
     with pytest.raises(ValueError, match="step 2 after one at step 5"):

@@ -1,0 +1,160 @@
+"""Counts and budgets that make no sense are one line, before a folder is made and before an event is written."""
+
+import itertools
+import sqlite3
+
+import pytest
+from cli_support import autorl, finished_study, query, study_file
+
+from autorl.spec import load_spec
+from autorl.study import Study
+from autorl.study.lineage import Lineage
+from autorl.tuner import Tuner
+from autorl.types import InputError
+
+SPACE = {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}
+MINIMAL = {"trainer": "synthetic", "space": SPACE, "fidelity": {"steps": 100}, "budget": {"runs": 16}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return finished_study(tmp_path_factory.mktemp("counts"))
+
+
+@pytest.mark.parametrize("runs", ["nan", "inf", "-inf", "1e300", "0", "-4", "+1e10"])
+def test_an_extension_that_is_no_count_is_refused_and_not_recorded(folder, runs):
+    events = query(folder, "SELECT COUNT(*) FROM event")
+    said = autorl("resume", folder, f"--runs={runs}", "--quiet", code=2).stderr
+    assert said.startswith("autorl: --runs: expected more runs, a number up to 1,000,000,000, got")
+    assert query(folder, "SELECT COUNT(*) FROM event") == events
+
+
+def test_an_extension_that_trains_nothing_is_refused_and_not_recorded(folder):
+    events = query(folder, "SELECT COUNT(*) FROM event")
+    said = autorl("resume", folder, "--runs", "+1", "--quiet", code=2).stderr
+    assert said == (
+        "autorl: --runs: +1 would train nothing: the next proposal costs more than the 1 full runs left; add more\n"
+    )
+    assert query(folder, "SELECT COUNT(*) FROM event") == events
+
+
+def test_a_study_that_recorded_nan_can_be_extended_again(tmp_path):
+    folder = finished_study(tmp_path)
+    with sqlite3.connect(folder / "study.sqlite") as connection:
+        connection.execute("INSERT INTO event (kind, body, time) VALUES ('budget', '{\"runs\":NaN}', 0.0)")
+        connection.execute("INSERT INTO event (kind, body, time) VALUES ('finished', '{}', 0.0)")
+    autorl("resume", folder, "--runs", "+2", "--quiet")
+    assert query(folder, "SELECT COUNT(*) FROM proposals") == [(9,)]
+
+
+TOO_MANY = [
+    ("fidelity.steps", 1e30),
+    ("fidelity.steps", 10**19),
+    ("fidelity.steps", 10**400),
+    ("fidelity.evaluations", 10**8),
+    ("fidelity.episodes", 10**9),
+    ("seeds.tuning", 10**9),
+    ("seeds.test", 10**9),
+    ("seeds.tuning", list(range(5001))),
+    ("budget.runs", 1e300),
+    ("budget.configurations", 10**10),
+    ("budget.environment_steps", 10**19),
+    ("budget.hours", 1e300),
+    ("parallelism", 10**9),
+    ("executor.workers", 10**9),
+    ("failures.retries", 10**9),
+    ("limits.memory_gb", 1e300),
+    ("test.top", 10**9),
+    ("seed", 10**30),
+    ("environment.n_envs", 10**9),
+    ("warm_start.top", 10**9),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), TOO_MANY)
+def test_a_count_that_nobody_means_is_refused(key, value):
+    section, _, name = key.partition(".")
+    study = {**MINIMAL, "seeds": {"tuning": 2, "test": 2}}
+    if key.startswith("budget."):
+        study["budget"] = {}
+    overrides = {key: value}
+    if section == "warm_start":
+        overrides["warm_start.study"] = "x"
+    with pytest.raises(InputError) as refused:
+        load_spec(study, overrides)
+    assert (name or section) in str(refused.value)
+    assert len(str(refused.value)) < 250
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("fidelity.steps", "100"), ("fidelity.steps", True), ("budget.runs", "16"), ("seeds.tuning", "3"), ("seed", "0")],
+)
+def test_text_and_truth_values_are_no_counts(key, value):
+    with pytest.raises(InputError, match=key):
+        load_spec(MINIMAL, {key: value})
+
+
+def test_an_objective_that_is_listed_twice_is_refused():
+    twice = [{"metric": "eval_return"}, {"metric": "eval_return", "direction": "minimize"}]
+    with pytest.raises(InputError, match="lists last eval_return twice"):
+        load_spec({**MINIMAL, "objective": twice})
+    load_spec({**MINIMAL, "objective": [{"metric": "eval_return"}, {"metric": "eval_return", "reduce": "best"}]})
+
+
+@pytest.mark.parametrize("value", [1e30, 10**19])
+def test_no_folder_is_made_of_a_study_with_too_many_steps(tmp_path, value):
+    file = study_file(tmp_path, fidelity={"steps": value, "evaluations": 5})
+    said = autorl("tune", file, "--out", tmp_path / "out", "--quiet", code=2).stderr
+    assert f"{file.name}:" in said
+    assert "fidelity.steps" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_test_seeds_have_a_bound(folder):
+    events = query(folder, "SELECT COUNT(*) FROM event")
+    said = autorl("test", folder, "--seeds", 10**9, "--quiet", code=2).stderr
+    assert said == "autorl: --seeds: expected at most 5000 test seeds, got 1000000000\n"
+    assert query(folder, "SELECT COUNT(*) FROM event") == events
+
+
+def test_the_most_seeds_of_both_roles_have_runs_of_their_own():
+    spec = load_spec(
+        {**MINIMAL, "seeds": {"tuning": 5000, "test": list(range(5000, 10_000))}, "budget": {"runs": 5000}}
+    )
+    lineage = Lineage(spec.plan)
+    ends = itertools.product((0, 1), (("tuning", 0), ("tuning", 4999), ("test", 5000), ("test", 9999)))
+    numbers = [lineage.run_id(root, role, seed) for root, (role, seed) in ends]
+    assert len(set(numbers)) == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"command": "echo 'x"}, "command: cannot be split into words (No closing quotation)"),
+        ({"command": "echo {seed} {until}", "metrics": 5}, "metrics: expected a mapping of keys, got 5"),
+        ({"command": "echo {seed} {until}", "reduce_last": "x"}, "reduce_last: expected a whole number, got 'x'"),
+        ({"command": "echo {seed} {until}", "environment_variables": []}, "environment_variables: expected a mapping"),
+    ],
+)
+def test_options_of_command_are_checked(tmp_path, options, said):
+    file = study_file(tmp_path, trainer={"name": "command", "kwargs": options})
+    outcome = autorl("tune", file, "--out", tmp_path / "out", "--quiet", code=2).stderr
+    assert f"trainer.kwargs.{said}" in outcome
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("value", [True, "0.5", b"1", None, {"value": "0.5"}, {"value": False}])
+def test_a_tuner_is_told_numbers(value):
+    tuner = Tuner(SPACE, "random", seeds=None)
+    trial = tuner.ask()
+    with pytest.raises(InputError, match="is not a number"):
+        tuner.tell(trial, value)
+    tuner.tell(trial, 1)
+
+
+def test_a_study_in_memory_refuses_the_same(tmp_path):
+    study = Study.in_memory(load_spec(MINIMAL))
+    for runs in (float("nan"), float("inf"), True):
+        with pytest.raises(InputError, match="expected more runs"):
+            study.extend(runs)

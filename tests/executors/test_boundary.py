@@ -1,0 +1,179 @@
+"""Where user code ends and the executor begins: every exception keeps its reason, and a forked child is nobody."""
+
+import json
+import os
+
+import pytest
+
+from autorl.executors import Processes
+from autorl.executors.worker import run_segment
+from autorl.spec import load_spec
+from autorl.study import Study
+from autorl.trainers import load
+from autorl.tuner import tune
+from autorl.types import Config, FrozenMap, InputError, Outcome, Segment, Status, TrainerSpec
+
+
+class Odd(BaseException):
+    """Not an `Exception`, as some libraries have for what must not be caught."""
+
+
+class Speechless(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def segment(**values):
+    return Segment(
+        **{"id": "0.0", "trainer": TrainerSpec("python"), "config": Config(x=1.0), "seed": 0, "role": "tuning"}
+        | {"until": 10, "horizon": 10, "evaluate_at": (10,)}
+        | values
+    )
+
+
+def outcome_of(error, **values):
+    def f(config, *, seed):
+        raise error
+
+    spec = TrainerSpec("python", FrozenMap(function=f))
+    return run_segment(load, segment(trainer=spec, **values), lambda report: None)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (SystemExit(3), "SystemExit: 3"),
+        (SystemExit("out of luck"), "SystemExit: out of luck"),
+        (GeneratorExit("why"), "GeneratorExit: why"),
+        (Odd("of its own"), "Odd: of its own"),
+        (ValueError("half \udc80 a character"), "ValueError: half \\udc80 a character"),
+        (InputError("half \ud800"), "half \\ud800"),
+        (Speechless(), "Speechless: a message that cannot be read (RuntimeError)"),
+    ],
+)
+def test_an_exception_of_any_class_is_a_crash_with_its_reason(tmp_path, error, message):
+    log = tmp_path / "logs" / "0.0.log"
+    outcome = outcome_of(error, log=str(log))
+    assert (outcome.status, outcome.message) == (Status.CRASH, message)
+    assert type(error).__name__ in log.read_text(encoding="utf-8")
+
+
+def test_a_floating_point_error_keeps_its_kind():
+    assert outcome_of(FloatingPointError("half \ud800")).status is Status.DIVERGED
+
+
+def test_a_study_records_messages_and_names_of_metrics_it_cannot_encode():
+    def f(config, *, seed):
+        if config["x"] > 0.5:
+            raise ValueError("\udc80")
+        return {"value": config["x"], "\udcff": 1.0}
+
+    space = {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.1}}
+    result = tune(f, space, runs=8, seeds={"tuning": 1, "test": 1}, optimizer="random")
+    assert result.counts["scored"] + result.counts["crash"] == 8
+    assert result.counts["crash"] > 0
+
+
+def test_ctrl_c_is_the_user_s_where_the_driver_itself_trains():
+    def f(config, *, seed):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(f, {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}, runs=4, optimizer="random")
+
+
+FORKING = """
+import os
+
+def f(config, *, seed, until, report, checkpoint=None, folder=None):
+    {how}
+    child = os.fork()
+    if child == 0:
+        {child}
+        return 5.0
+    os.waitpid(child, 0)
+    if folder is not None:
+        (folder / "state").write_text("parent")
+    return 1.0
+"""
+
+
+@pytest.mark.parametrize("child", ["pass", "report(until, 5.0)", "raise ValueError('child')", "raise SystemExit(2)"])
+def test_a_forked_child_that_returns_is_not_the_training(tmp_path, child):
+    (tmp_path / "forking.py").write_text(FORKING.format(how="pass", child=child))
+    study = {
+        "trainer": "python:forking.py:f",
+        "path": str(tmp_path),
+        "space": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}},
+        "fidelity": {"steps": 10, "evaluations": 1},
+        "budget": {"runs": 2},
+        "seeds": {"tuning": 1, "test": 0},
+        "optimizer": "random",
+        "executor": {"name": "processes", "workers": 1},
+        "keep": {"checkpoints": "lineage"},
+    }
+    study = Study.create(load_spec(study), tmp_path / "study")
+    try:
+        study.run()
+        rows = study.store.query("SELECT value FROM evals WHERE metric = 'value'")
+        assert rows == [(1.0,), (1.0,)]
+        states = sorted((tmp_path / "study" / "checkpoints").glob("*/state"))
+        assert [state.read_text() for state in states] == ["parent"] * 2
+        assert study.store.query("SELECT COUNT(*) FROM event WHERE kind = 'attempt'") == [(0,)]
+    finally:
+        study.close()
+
+
+def test_the_exit_code_of_a_forked_child_reaches_its_parent(tmp_path):
+    seen = []
+
+    def f(config, *, seed):
+        for act in (lambda: None, lambda: 1 / 0, lambda: os._exit(4), lambda: exit(3), lambda: exit("no")):
+            child = os.fork()
+            if child == 0:
+                act()
+                return 5.0
+            seen.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        return 1.0
+
+    spec = TrainerSpec("python", FrozenMap(function=f))
+    outcome = run_segment(load, segment(trainer=spec), lambda report: None)
+    assert (outcome.status, outcome.reports[-1].metrics["value"]) == (Status.DONE, 1.0)
+    assert seen == [0, 1, 4, 3, 1]
+
+
+def test_a_forked_child_cannot_report(tmp_path):
+    reports, file = [], tmp_path / "child.json"
+
+    def f(config, *, seed, until, report):
+        child = os.fork()
+        if child == 0:
+            try:
+                report(5, 5.0)
+            except RuntimeError as error:
+                file.write_text(json.dumps(str(error)))
+            os._exit(0)
+        os.waitpid(child, 0)
+        return 1.0
+
+    spec = TrainerSpec("python", FrozenMap(function=f))
+    run_segment(load, segment(trainer=spec), reports.append)
+    assert [report.step for report in reports] == [10]
+    assert "has forked cannot report" in json.loads(file.read_text())
+
+
+def raising(spec):
+    raise SystemExit(7)
+
+
+def test_a_worker_that_is_told_to_exit_says_so_and_is_not_lost():
+    executor = Processes(raising, 1)
+    try:
+        executor.submit([segment()])
+        outcomes = []
+        while not outcomes:
+            outcomes = [message for message in executor.poll(1.0) if isinstance(message, Outcome)]
+    finally:
+        executor.close()
+    assert (outcomes[0].status, outcomes[0].message) == (Status.CRASH, "SystemExit: 7")
