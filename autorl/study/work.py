@@ -248,12 +248,16 @@ class Work:
                 _remove(path)
 
     def sweep(self) -> None:
-        """Remove what a kill left among the checkpoints: half-written ones, unrecorded ones, and collected ones."""
+        """Remove what a kill left among the checkpoints: half-written ones, and those the log has given up.
+
+        A whole one that no event names stays: its segment is trained again and replaces it, or the log is too short.
+        """
         folder = self._store.folder
         if folder is None or not (folder / "checkpoints").is_dir():
             return
         for entry in (folder / "checkpoints").iterdir():
-            if entry.name not in self.saved:
+            given_up = entry.name in self._outcomes and entry.name not in self.saved
+            if given_up or entry.name.startswith((".tmp-", ".old-")):
                 _remove(entry)
 
     def _available(self, segment: SegmentId) -> bool:
