@@ -7,20 +7,21 @@ from pathlib import Path
 
 from autorl.spec import Spec
 from autorl.store import Store
-from autorl.store.study_file import recorded_study_file
+from autorl.store.store import STUDY_FILE
+from autorl.store.study_file import Query, recorded_study_file
 from autorl.types import InputError
 
 SEGMENT_NAME = re.compile(r"(\d+)\.\d+(@\d+)?(\.log)?")
 
 
-def check_space(spec: Spec, store: Store) -> None:
+def check_space(spec: Spec, query: Query, folder: Path) -> None:
     """Raise `InputError` when the search space is read as another one than the study began with."""
-    recorded = recorded_study_file(store.query)
+    recorded = recorded_study_file(query)
     began_with = None if recorded is None else recorded["space"]
     if began_with is not None and began_with != spec.search_space.hash:
         raise InputError(
             "this version of autorl reads another search space there: go on with the version that began the study",
-            file=str(store.folder),
+            file=str(folder / STUDY_FILE),
             key="space",
         )
 

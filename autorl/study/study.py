@@ -123,7 +123,7 @@ class Study:
         try:
             text = (folder / "study.yaml").read_text(encoding="utf-8")
             spec = thaw(text, str(folder / "study.yaml"))
-            check_space(spec, store)
+            check_space(spec, store.query, folder)
             check_covers_folder(store, folder)
             return cls(spec, store, load)
         except BaseException:
