@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 
 from autorl.plain_text import shown
 from autorl.store import schema
-from autorl.store.chain import has_hashes, one_line
+from autorl.store.chain import Chain, has_hashes, one_line
+from autorl.types import InputError
 
 _COLUMNS = ("seq", "kind", "body", "time", "hash")
 
@@ -51,6 +53,25 @@ def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
             counts_from_1 = False
     copy.execute("COMMIT")
     return copy
+
+
+def check_tables(connection: sqlite3.Connection, chain: Chain, folder: Path, path: Path) -> None:
+    """Refuse a database with a table that does not follow from its events, which are whole.
+
+    Not compared are tables of a study that an earlier version began: it may have derived them in another way.
+
+    Raises:
+        InputError: one line that names the first table and row.
+    """
+    if chain.first_hashed != 1:
+        return
+    with closing(rebuilt(connection, chain.head.seq)) as derived:
+        lines = table_differences(connection, derived)
+    if lines:
+        raise InputError(
+            f"is damaged ({lines[0]}): nothing was changed; `autorl verify {folder}` says what can be saved",
+            file=str(path),
+        )
 
 
 def _counts_from_1(source: sqlite3.Connection) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from autorl.store.codec import dumps, loads
 
-SCHEMA_VERSION = 2  # 2: events carry hashes
+SCHEMA_VERSION = 2  # 2: events carry hashes. Of one version, `apply` makes the same tables of the same events
 
 TABLES = """
 CREATE TABLE event (

@@ -28,6 +28,7 @@ from autorl.store.chain import Head, check_log, event_hash, one_line
 from autorl.store.codec import dumps, loads
 from autorl.store.folder import DATABASE, STUDY_FILE, check_database, check_free, check_recorded, remove_unstarted
 from autorl.store.lock import FolderLock
+from autorl.store.rebuild import check_tables
 from autorl.types import FrozenMap, InputError, StudyError
 
 __all__ = ["DATABASE", "STUDY_FILE", "Recorded", "Store"]
@@ -99,7 +100,7 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path) -> Store:
-        """Take up the study in `folder`, if its log is whole and its study file is the one it began with.
+        """Take up the study in `folder`, if its log and tables are whole and its study file is the one it began with.
 
         Raises:
             InputError: there is no study, another driver works on it, its files cannot be read or written, its record
@@ -116,7 +117,9 @@ class Store:
                 connection = _connect(folder / DATABASE)
                 undo.callback(connection.close)
                 check_recorded(folder, connection)
-                store = cls(connection, folder, lock, check_log(connection, folder, folder / DATABASE).head)
+                chain = check_log(connection, folder, folder / DATABASE)
+                check_tables(connection, chain, folder, folder / DATABASE)
+                store = cls(connection, folder, lock, chain.head)
                 text = file.read_text(encoding="utf-8")
                 recorded = study_file.recorded_study_file(store.query)
                 study_file.check_unchanged(recorded, text, file)

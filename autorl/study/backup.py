@@ -17,7 +17,7 @@ from pathlib import Path
 from autorl.store.chain import check_chain, check_log, one_line
 from autorl.store.checkpoints import sync_tree
 from autorl.store.folder import DATABASE, STUDY_FILE, check_database, check_recorded
-from autorl.store.rebuild import SavedCheckpoint, rebuilt, saved_checkpoints, table_differences, trained_segments
+from autorl.store.rebuild import SavedCheckpoint, check_tables, rebuilt, saved_checkpoints, trained_segments
 from autorl.store.snapshot import snapshot
 from autorl.store.study_file import check_unchanged, recorded_study_file
 from autorl.study.recorded import SEGMENT_NAME
@@ -102,12 +102,7 @@ def _log(folder: Path, until: int | None) -> sqlite3.Connection:
                 )
             return rebuilt(connection, until)
         check_log(connection, folder, folder / DATABASE)
-        with closing(rebuilt(connection, chain.head.seq)) as derived:
-            lines = table_differences(connection, derived) if chain.first_hashed == 1 else []
-        if lines:
-            raise InputError(
-                f"is damaged ({lines[0]}): `autorl verify {folder}` says what can be saved", file=str(folder / DATABASE)
-            )
+        check_tables(connection, chain, folder, folder / DATABASE)
         copy = sqlite3.connect(":memory:", isolation_level=None)
         connection.backup(copy)
         return copy
