@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from autorl import signals
-from autorl.cli import catalog, compare, inspect, landscape, run
+from autorl.cli import catalog, compare, inspect, landscape, run, safety
 from autorl.cli.options import say
 from autorl.cli.replay import replay
 from autorl.types import InputError, StudyError
@@ -112,6 +112,8 @@ app.command("test")(run.on_test_seeds)
 app.command()(replay)
 app.command()(inspect.export)
 app.command()(inspect.report)
+app.command()(safety.verify)
+app.command()(safety.backup)
 app.command("compare")(compare.compare)
 app.add_typer(landscape.app, name="landscape", short_help="Landscape data sets: query, build, import, validate.")
 app.command()(catalog.space)

@@ -23,10 +23,12 @@ from autorl.landscapes.write import write_landscape
 from autorl.masking import shareable
 from autorl.plain_text import shown
 from autorl.space import Space, compile_algorithms, load_space, parse_document
+from autorl.store.folder import check_database, check_recorded
 from autorl.store.provenance import package
 from autorl.store.sessions import changes, recorded_sessions
 from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
+from autorl.store.study_file import check_unchanged, recorded_study_file
 from autorl.types import FrozenMap, InputError, step_unit
 
 if TYPE_CHECKING:
@@ -69,13 +71,16 @@ def read_study(folder: Path) -> StudyData:
     """
     path = folder / STUDY_FILE
     try:
-        document = parse_document(path.read_text(encoding="utf-8"), str(path)).data
+        text = path.read_text(encoding="utf-8")
+        document = parse_document(text, str(path)).data
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"holds no study that can be read: {error}", file=str(folder)) from None
     try:
-        if not (folder / DATABASE).exists():  # a study killed before its first event
-            raise InputError("holds a study that has recorded nothing yet", file=str(folder))
+        check_database(folder)
         with closing(snapshot(folder / DATABASE)) as connection:
+            check_recorded(folder, connection)
+            recorded = recorded_study_file(lambda sql, values: connection.execute(sql, values).fetchall())
+            check_unchanged(recorded, text, path)
             return _read(connection, folder, document)
     except InputError as error:
         raise InputError(error.message, file=error.file or str(folder), key=error.key, line=error.line) from None

@@ -20,8 +20,10 @@ import numpy as np
 
 from autorl.spec import Spec, thaw
 from autorl.store import Recorded, Store
+from autorl.store.folder import check_database, check_recorded
 from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
+from autorl.store.study_file import check_unchanged, recorded_study_file
 from autorl.study.beside import noted
 from autorl.study.chosen import chosen
 from autorl.study.driver import Driver
@@ -189,13 +191,14 @@ def open_view(folder: Path) -> StudyView:
         raise InputError(message, file=str(folder)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read ({error})", file=str(folder / STUDY_FILE)) from None
-    spec = thaw(text, str(folder / STUDY_FILE))
+    check_database(folder)
     path = folder / DATABASE
     try:
-        store = Store(snapshot(path), folder, None) if path.exists() else Store.in_memory()
-        if store.query("SELECT 1 FROM sqlite_master WHERE name = 'event'") == []:  # killed before the first event
-            store.close()
-            store = Store.in_memory()
+        connection = snapshot(path)
+        check_recorded(folder, connection)
+        store = Store(connection, folder, None)
+        check_unchanged(recorded_study_file(store.query), text, folder / STUDY_FILE)
+        spec = thaw(text, str(folder / STUDY_FILE))
         return StudyView(folder, spec, store)
     except sqlite3.Error as error:
         raise InputError(f"cannot be read ({error})", file=str(path)) from error

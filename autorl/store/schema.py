@@ -12,11 +12,11 @@ from typing import Any
 
 from autorl.store.codec import dumps, loads
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 2: events carry hashes. Of one version, `apply` makes the same tables of the same events
 
 TABLES = """
 CREATE TABLE event (
-    seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, time REAL NOT NULL
+    seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, time REAL NOT NULL, hash TEXT
 );
 CREATE TABLE configs (
     config_id INTEGER PRIMARY KEY, config_hash TEXT NOT NULL UNIQUE, origin TEXT NOT NULL, config TEXT NOT NULL
@@ -55,6 +55,15 @@ Body = Mapping[str, Any]
 
 def create(connection: sqlite3.Connection) -> None:
     connection.executescript("BEGIN IMMEDIATE;" + TABLES + f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+
+
+def bring_up_to_date(connection: sqlite3.Connection) -> None:
+    """Give a database of an earlier version the columns of this one; its events stay as they are."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == 1:
+        connection.executescript(
+            f"BEGIN IMMEDIATE; ALTER TABLE event ADD COLUMN hash TEXT; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        )
 
 
 def apply(connection: sqlite3.Connection, kind: str, body: Body) -> None:

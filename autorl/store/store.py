@@ -1,7 +1,8 @@
 """The store of one study: a folder with the frozen study file, the event log, checkpoints and logs.
 
     study.yaml      the study file as it was when the study began; never rewritten
-    study.sqlite    WAL, one writer; `event` is append-only, the other tables are derived from it (`schema.py`)
+    study.sqlite    WAL, one writer; `event` is append-only and chained by hashes (`chain.py`), its first row holds the
+                    study file, the other tables are derived from it (`schema.py`)
     checkpoints/    one folder per saved segment; `.tmp-SEGMENT` while one runs, `damaged` for those set aside
     logs/           what each segment printed
 
@@ -17,18 +18,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autorl.store import schema
+from autorl.store import schema, study_file
+from autorl.store.chain import Head, check_log, event_hash, one_line
 from autorl.store.codec import dumps, loads
+from autorl.store.folder import DATABASE, STUDY_FILE, check_database, check_free, check_recorded, remove_unstarted
 from autorl.store.lock import FolderLock
+from autorl.store.rebuild import check_tables
 from autorl.types import FrozenMap, InputError, StudyError
 
-DATABASE = "study.sqlite"
-STUDY_FILE = "study.yaml"
+__all__ = ["DATABASE", "STUDY_FILE", "Recorded", "Store"]
 
 
 @dataclass(frozen=True)
@@ -45,57 +48,90 @@ class Store:
     """Append-only record of one study. Use `create`, `open` or `in_memory`; close it when done.
 
     `on_append` is called with (kind, body) after every durable event.
+
+    Args:
+        head: the last event of the log, which the next one is chained to. A reader, which appends nothing, gives none.
     """
 
-    def __init__(self, connection: sqlite3.Connection, folder: Path | None, lock: FolderLock | None) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, folder: Path | None, lock: FolderLock | None, head: Head | None = None
+    ) -> None:
         # Workers have working folders of their own, and a Python function may change the driver's.
         self.folder = None if folder is None else folder.resolve()
         self.on_append: Callable[[str, Mapping[str, Any]], None] | None = None
         self._connection = connection
+        self._head = head or Head()
+        self._unrecorded_file: str | None = None  # of a log that an earlier version began
+        self._file = None if folder is None or lock is None else _OpenFile((folder / DATABASE).absolute())
         self._thread = threading.get_ident()
         self._lock = lock
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
     @classmethod
-    def create(cls, folder: Path, study_file: str) -> Store:
+    def create(cls, folder: Path, study_text: str, space_hash: str | None = None) -> Store:
         """Start a study in `folder`, which must not hold one yet.
+
+        The database comes first, with the study file in its first event: where there is a study file, there is a log.
+
+        Args:
+            folder: of the study; made if it does not exist.
+            study_text: the study file.
+            space_hash: of the search space it describes.
 
         Raises:
             InputError: the folder already holds a study, holds other files, or cannot be written.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            strangers = [entry.name for entry in folder.iterdir() if not _is_ours(entry.name)]
-            if (folder / STUDY_FILE).exists():
-                raise InputError("already holds a study: use `autorl resume` to go on with it", file=str(folder))
-            if strangers:
-                raise InputError(
-                    f"is not empty ({sorted(strangers)[0]}): a study needs a folder of its own", file=str(folder)
-                )
-            lock = FolderLock(folder)
-            _write_atomically(folder / STUDY_FILE, study_file)
+            check_free(folder)
+            with ExitStack() as undo:
+                lock = FolderLock(folder)
+                undo.callback(lock.release)
+                check_free(folder)  # again: another driver may have come and gone
+                remove_unstarted(folder)
+                store = cls(_connect(folder / DATABASE), folder, lock)
+                undo.callback(store._connection.close)
+                schema.create(store._connection)
+                store.append(study_file.KIND, study_file.study_file_body(study_text, space_hash))
+                _write_atomically(folder / STUDY_FILE, study_text)
+                undo.pop_all()
         except OSError as error:
             raise InputError(f"cannot be written ({error.strerror})", file=str(folder)) from error
-        return cls(_connect(folder / DATABASE), folder, lock)
+        return store
 
     @classmethod
     def open(cls, folder: Path) -> Store:
-        """Take up the study in `folder`.
+        """Take up the study in `folder`, if its log and tables are whole and its study file is the one it began with.
 
         Raises:
-            InputError: there is no study, another driver works on it, or its files cannot be read or written.
+            InputError: there is no study, another driver works on it, its files cannot be read or written, its record
+                is missing or damaged, or its study file was changed.
         """
-        if not (folder / STUDY_FILE).is_file():
+        file = folder / STUDY_FILE
+        if not file.is_file():
             raise InputError(f"holds no study ({STUDY_FILE} is missing)", file=str(folder))
+        check_database(folder)
         try:
-            lock = FolderLock(folder)
+            with ExitStack() as undo:
+                lock = FolderLock(folder)
+                undo.callback(lock.release)
+                connection = _connect(folder / DATABASE)
+                undo.callback(connection.close)
+                check_recorded(folder, connection)
+                chain = check_log(connection, folder, folder / DATABASE)
+                check_tables(connection, chain, folder, folder / DATABASE)
+                store = cls(connection, folder, lock, chain.head)
+                text = file.read_text(encoding="utf-8")
+                recorded = study_file.recorded_study_file(store.query)
+                study_file.check_unchanged(recorded, text, file)
+                store._unrecorded_file = text if recorded is None else None
+                schema.bring_up_to_date(connection)
+                undo.pop_all()
         except OSError as error:
             raise InputError(f"cannot be written ({error.strerror})", file=str(folder)) from error
-        try:
-            return cls(_connect(folder / DATABASE), folder, lock)
-        except InputError:
-            lock.release()
-            raise
+        except (sqlite3.Error, ValueError) as error:
+            raise InputError(f"cannot be used ({one_line(error)})", file=str(folder)) from error
+        return store
 
     @classmethod
     def in_memory(cls) -> Store:
@@ -120,9 +156,13 @@ class Store:
         """
         self.check_thread()
         text = dumps(body)
+        head, when = self._head, time.time()
+        seq = head.seq + 1
+        link = event_hash(head.hash, seq, kind.encode(), text.encode(), when)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.execute("INSERT INTO event (kind, body, time) VALUES (?, ?, ?)", (kind, text, time.time()))
+            self._check_alone()
+            self._connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?)", (seq, kind, text, when, link))
             schema.apply(self._connection, kind, body)
             self._connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
@@ -132,8 +172,23 @@ class Store:
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+        self._head = Head(seq, link)
+        if self._file is not None:
+            self._file.check()
         if self.on_append is not None:
             self.on_append(kind, body)
+        if self._unrecorded_file is not None:  # once, after the event: its time is of this session
+            file, self._unrecorded_file = self._unrecorded_file, None
+            self.append(study_file.KIND, study_file.study_file_body(file, None))
+
+    def _check_alone(self) -> None:
+        """Raise `StudyError` when somebody else has written to the log: two drivers, on a disk that knows no locks."""
+        ((last,),) = self._connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchall()
+        if last != self._head.seq:
+            raise StudyError(
+                f"{self.folder}: another process has written to this study (event {last} after our "
+                f"{self._head.seq}): this driver stops, what was recorded is kept"
+            )
 
     def events(self) -> Iterator[Recorded]:
         """Every event in the order it was recorded.
@@ -196,34 +251,44 @@ def shown_folder(folder: Path) -> str:
     return str(folder)
 
 
+class _OpenFile:
+    """The database file a driver has open, to notice when its path leads to another file or nowhere."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._identity = self._now()
+
+    def check(self) -> None:
+        """Raise `StudyError` when the file was removed, moved or replaced."""
+        if self._now() != self._identity:
+            raise StudyError(
+                f"{self._path}: was removed, moved or replaced while the study ran: this driver stops, what it writes "
+                "from now on would be lost"
+            )
+
+    def _now(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+
 def _connect(path: Path) -> sqlite3.Connection:
-    fresh = not path.exists() or path.stat().st_size == 0
     try:
         connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > schema.SCHEMA_VERSION:
+            connection.close()
+            raise InputError(
+                f"was written by a newer autorl (schema {version}; this one reads up to {schema.SCHEMA_VERSION})",
+                file=str(path),
+            )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == 0 and (fresh or not _has_tables(connection)):
-            schema.create(connection)
-            version = schema.SCHEMA_VERSION
     except sqlite3.Error as error:
-        raise InputError(f"cannot be used ({error})", file=str(path)) from error
-    if version > schema.SCHEMA_VERSION:
-        connection.close()
-        raise InputError(
-            f"was written by a newer autorl (schema {version}; this one reads up to {schema.SCHEMA_VERSION})",
-            file=str(path),
-        )
+        raise InputError(f"cannot be used ({one_line(error)})", file=str(path)) from error
     return connection
-
-
-def _has_tables(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone() is not None
-
-
-def _is_ours(name: str) -> bool:
-    ours = (DATABASE, STUDY_FILE, "study.lock", "checkpoints", "logs")
-    return name in ours or name.startswith((f"{DATABASE}-", ".tmp"))
 
 
 def _write_atomically(path: Path, text: str) -> None:

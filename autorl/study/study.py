@@ -22,6 +22,7 @@ from autorl.spec import MOST_RUNS, SeedsSection, Spec, thaw
 from autorl.store import Store
 from autorl.study.driver import Driver, is_extension
 from autorl.study.kept_models import KeptModels
+from autorl.study.recorded import check_covers_folder, check_space
 from autorl.study.result import Result, read_result
 from autorl.study.session import session
 from autorl.study.setup import check, make_executor, make_optimizer, trainer_loader
@@ -105,19 +106,23 @@ class Study:
             InputError: the folder is in use, or the trainer cannot train this environment or these hyperparameters.
         """
         check(spec, load or trainer_loader(spec))
-        return cls(spec, Store.create(folder, spec.freeze()), load)
+        return cls(spec, Store.create(folder, spec.freeze(), spec.search_space.hash), load)
 
     @classmethod
     def open(cls, folder: Path, load: Load | None = None) -> Study:
         """The study in `folder`, as its stored events left it.
 
         Raises:
-            InputError: there is none, another driver works on it, or a file of it is torn.
+            InputError: there is none, another driver works on it, a file of it is torn or lost, or its study file was
+                changed.
         """
         store = Store.open(folder)
         try:
             text = (folder / "study.yaml").read_text(encoding="utf-8")
-            return cls(thaw(text, str(folder / "study.yaml")), store, load)
+            spec = thaw(text, str(folder / "study.yaml"))
+            check_space(spec, store.query, folder)
+            check_covers_folder(store, folder)
+            return cls(spec, store, load)
         except BaseException:
             store.close()
             raise

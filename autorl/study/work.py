@@ -296,7 +296,10 @@ class Work:
                 _remove(path)
 
     def sweep(self) -> None:
-        """Remove what a kill left among the checkpoints: half-written ones, unrecorded ones, and collected ones."""
+        """Remove what a kill left among the checkpoints: half-written ones, and those the log has given up.
+
+        A whole one that no event names stays: its segment is trained again and replaces it, or the log is too short.
+        """
         folder = self._store.folder
         if folder is None:
             return
@@ -305,7 +308,8 @@ class Work:
         if not (folder / "checkpoints").is_dir():
             return
         for entry in (folder / "checkpoints").iterdir():
-            if entry.name not in self.saved and entry.name != DAMAGED:
+            given_up = entry.name in self._outcomes and entry.name not in self.saved
+            if given_up or entry.name.startswith((".tmp-", ".old-")):
                 _remove(entry)
         self._aside_bytes = folder_size(folder / "checkpoints" / DAMAGED)
 

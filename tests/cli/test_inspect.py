@@ -170,12 +170,29 @@ def test_a_torn_database_is_bad_input_and_is_left_alone(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_killed_study_without_a_database_has_a_status(tmp_path):
+@pytest.mark.parametrize("command", ["status", "best", "report", "resume", "test", "export"])
+@pytest.mark.parametrize("size", [None, 0])
+def test_a_study_without_its_database_is_one_line(tmp_path, command, size):
     folder = finished_study(tmp_path)
     for path in folder.glob("study.sqlite*"):
         path.unlink()
-    found = as_json("status", folder)
-    assert (found["proposals"], found["budget_used"], found["last_event"]) == ({}, 0.0, None)
+    if size is not None:
+        (folder / "study.sqlite").write_bytes(b"")
+    more = ["--model", tmp_path / "m.zip"] if command == "export" else []
+    error = autorl(command, folder, *more, code=2).stderr
+    assert ("is missing" if size is None else "is empty (0 bytes)") in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["status", "best", "report", "resume", "test"])
+def test_an_edited_study_file_is_one_line(tmp_path, command):
+    folder = finished_study(tmp_path)
+    file = folder / "study.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace("noise: 0.1", "noise: 0.3"), encoding="utf-8")
+    error = autorl(command, folder, code=2).stderr
+    assert "study.yaml:" in error
+    assert "trainer.kwargs.noise (was 0.1, is 0.3)" in error
+    assert error.count("\n") == 1
 
 
 def test_models_of_a_trainer_without_export_are_bad_input(folder, tmp_path):

@@ -129,11 +129,11 @@ def test_a_damaged_study_is_an_input_error(finished, tmp_path):
         load_landscape(tmp_path / "damaged")
 
 
-def test_a_study_killed_before_its_first_event_says_so(finished, tmp_path):
-    shutil.copytree(finished, tmp_path / "unborn")
-    (tmp_path / "unborn" / "study.sqlite").unlink()
-    with pytest.raises(InputError, match="recorded nothing yet"):
-        Landscape(tmp_path / "unborn")
+def test_a_study_without_its_database_says_so(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "lost")
+    (tmp_path / "lost" / "study.sqlite").unlink()
+    with pytest.raises(InputError, match=r"study.sqlite: is missing"):
+        Landscape(tmp_path / "lost")
 
 
 def test_a_cost_objective_is_a_metric_of_the_last_evaluation(tmp_path):

@@ -61,7 +61,8 @@ def test_events_come_back_in_order_and_exact(tmp_path):
     store.close()
     store = Store.open(tmp_path / "s")
     events = list(store.events())
-    assert [event.seq for event in events] == [1, 2, 3]
+    assert [event.seq for event in events] == [1, 2, 3, 4]
+    assert (events[0].kind, events.pop(0).body["text"]) == ("study_file", "text")
     assert {event.kind for event in events} == {"note"}
     assert events[0].body == {"a": 0.30000000000000004, "b": (1, (2, 3)), "c": {"d": None}}
     assert events[1].body["nan"] == float("inf")
@@ -78,9 +79,9 @@ def test_an_event_and_its_tables_are_written_together_or_not_at_all(tmp_path):
         store.append("proposed", PROPOSED)  # the same number again: the derived insert fails
     with pytest.raises(TypeError):
         store.append("outcome", {"run": {"proposal": 77}, "cost": {}})  # no such proposal
-    assert store.query("SELECT COUNT(*) FROM event") == [(1,)]
+    assert store.query("SELECT kind FROM event") == [("study_file",), ("proposed",)]
     store.append("note", {})
-    assert [event.kind for event in store.events()] == ["proposed", "note"]
+    assert [event.kind for event in store.events()] == ["study_file", "proposed", "note"]
     store.close()
 
 
@@ -88,7 +89,7 @@ def test_what_cannot_be_stored_leaves_no_trace(tmp_path):
     store = Store.create(tmp_path / "s", "text")
     with pytest.raises(TypeError, match="cannot be stored: use numbers, strings, lists and mappings"):
         store.append("note", {"x": object()})
-    assert list(store.events()) == []
+    assert [event.kind for event in store.events()] == ["study_file"]
     store.close()
 
 
@@ -129,7 +130,7 @@ def test_on_append_sees_an_event_only_once_it_is_durable(tmp_path):
     store.on_append = look
     store.append("one", {})
     store.append("two", {})
-    assert seen == [("one", 1), ("two", 2)]
+    assert seen == [("one", 2), ("two", 3)]
     store.close()
 
 
@@ -137,11 +138,11 @@ def test_a_live_study_can_be_read_while_it_is_written(tmp_path):
     store = Store.create(tmp_path / "s", "text")
     reader = sqlite3.connect(f"file:{tmp_path / 's' / 'study.sqlite'}?mode=ro", uri=True)
     reader.execute("BEGIN")
-    assert reader.execute("SELECT COUNT(*) FROM event").fetchone() == (0,)
-    store.append("note", {})
-    assert reader.execute("SELECT COUNT(*) FROM event").fetchone() == (0,), "one read transaction, one state"
-    reader.execute("COMMIT")
     assert reader.execute("SELECT COUNT(*) FROM event").fetchone() == (1,)
+    store.append("note", {})
+    assert reader.execute("SELECT COUNT(*) FROM event").fetchone() == (1,), "one read transaction, one state"
+    reader.execute("COMMIT")
+    assert reader.execute("SELECT COUNT(*) FROM event").fetchone() == (2,)
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         reader.execute("DELETE FROM event")
     reader.close()
@@ -167,14 +168,15 @@ def test_a_folder_left_by_a_kill_before_anything_was_stored_can_be_used(tmp_path
     assert (tmp_path / "study.yaml").read_text() == "text"
 
 
-def test_a_study_file_without_a_database_starts_from_nothing(tmp_path):
-    """Killed between the two: nothing was recorded yet."""
-    study = Study.create(spec_of(), tmp_path / "s")
-    study.close()
-    for path in (tmp_path / "s").glob("study.sqlite*"):
-        path.unlink()
-    study = Study.open(tmp_path / "s")
+def test_a_study_killed_before_its_study_file_was_written_starts_from_nothing(tmp_path):
+    """The database comes first: a folder with it alone is no study yet."""
+    Study.create(spec_of(), tmp_path / "s").close()
+    (tmp_path / "s" / "study.yaml").unlink()
+    with pytest.raises(InputError, match="holds no study"):
+        Study.open(tmp_path / "s")
+    study = Study.create(spec_of(seed=3), tmp_path / "s")
     assert study.run().counts == {"scored": 3}
+    assert [event.kind for event in study.store.events()].count("study_file") == 1
     study.close()
 
 
@@ -322,9 +324,10 @@ def test_an_event_whose_body_is_torn_is_an_input_error(tmp_path):
     finished(tmp_path / "s")
     with sqlite3.connect(tmp_path / "s" / "study.sqlite") as connection:
         connection.execute("UPDATE event SET body = substr(body, 1, 20) WHERE seq = 5")
-    with pytest.raises(InputError, match=r"study.sqlite: is damaged"):
-        Study.open(tmp_path / "s")
-    Store.open(tmp_path / "s").close()  # the failed attempt released the lock
+    damaged = r"study.sqlite: is damaged \(event 5 is not what was recorded, events 1 to 4 are whole\)"
+    for _ in range(2):  # the failed attempt released the lock
+        with pytest.raises(InputError, match=damaged):
+            Study.open(tmp_path / "s")
 
 
 def test_a_torn_study_file_is_an_input_error(tmp_path):

@@ -1,0 +1,75 @@
+"""Commands that keep a study safe: verify, backup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autorl.cli.options import AsJson, Folder, print_json, say
+
+
+def verify(folder: Folder, as_json: AsJson = False) -> None:
+    """Check that a study's folder is whole.
+
+    The log with its chain of hashes, the study file, the tables against the events, the checkpoints against the log,
+    and what no event names. Says what can be saved. Works while the study runs; writes nothing. Exit code 1 if damaged.
+    """
+    from autorl.study.verify import verify as check
+
+    verdict = check(folder)
+    if as_json:
+        print_json(
+            {
+                "folder": str(folder),
+                "whole": verdict.whole,
+                "events": verdict.events,
+                "hashed_from": verdict.first_hashed,
+                "checkpoints": verdict.checkpoints,
+                "problems": verdict.problems,
+                "notes": verdict.notes,
+                "advice": verdict.advice,
+            }
+        )
+    else:
+        say(f"{folder}: {'whole' if verdict.whole else 'damaged'}")
+        say(f"log: {verdict.events} whole events, {_hashed(verdict.first_hashed)}; {verdict.checkpoints} checkpoints")
+        for problem in verdict.problems:
+            say(f"damaged: {problem}")
+        for note in verdict.notes:
+            say(f"note: {note}")
+        if verdict.advice:
+            say(verdict.advice)
+    if not verdict.whole:
+        raise typer.Exit(1)
+
+
+def backup(
+    folder: Folder,
+    target: Annotated[Path, typer.Argument(metavar="TO", help="The copy; must not exist.", show_default=False)],
+    until: Annotated[
+        int | None, typer.Option(min=1, help="Only the first N events, tables derived anew: of a damaged study.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a study, which may run meanwhile, to a folder that can be resumed.
+
+    The log of this moment, the checkpoints it names, and the logs of segments that have ended. A study whose log is
+    damaged is copied up to its last whole event with --until, which `autorl verify` names.
+    """
+    from autorl.study.backup import backup as copy
+
+    made = copy(folder, target, until)
+    if as_json:
+        print_json({"folder": str(target), **vars(made)})
+        return
+    for note in made.notes:
+        say(f"note: {note}", err=True)
+    say(f"{target}: {made.events} events, {made.checkpoints} checkpoints, {made.logs} logs")
+
+
+def _hashed(first: int | None) -> str:
+    if first == 1:
+        return "chained from the first"
+    return "none of them hashed (an earlier version)" if first is None else f"chained from event {first} on"

@@ -1,0 +1,117 @@
+"""The chain over the event log: each event carries a hash of itself and of the hash before it.
+
+A change, a gap or an exchange of events shows at the first event concerned. The hash has no key: it finds damage and
+edits, not somebody who writes a new log with new hashes. Logs of earlier versions carry no hashes; the first event that
+is added to one carries the hash of all before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from autorl.plain_text import shortened
+from autorl.types import InputError
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last event of a log: its number, and its hash (empty before the first event)."""
+
+    seq: int = 0
+    hash: str = ""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What a check of the whole log found.
+
+    Attributes:
+        head: the last event that fits all before it.
+        first_hashed: number of the first event that carries a hash; None when none does.
+        break_at: number of the first event that does not fit; None when the log is whole.
+        problem: what is wrong with it, in words; empty when the log is whole.
+    """
+
+    head: Head
+    first_hashed: int | None
+    break_at: int | None = None
+    problem: str = ""
+
+
+def event_hash(previous: str, seq: int, kind: bytes, body: bytes, time: object) -> str:
+    """The hash of one event: SHA-256 over the hash before it, its number, kind, time and body as stored."""
+    total = hashlib.sha256(f"{previous}\n{seq}\n".encode())
+    total.update(kind + b"\n" + repr(time).encode() + b"\n" + body)
+    return total.hexdigest()
+
+
+def check_chain(connection: sqlite3.Connection) -> Chain:
+    """Go through the whole log and stop at the first event that does not fit."""
+    head, first_hashed = Head(), None
+    stored_hash = "hash" if has_hashes(connection) else "NULL"
+    query = f"SELECT seq, CAST(kind AS BLOB), CAST(body AS BLOB), time, {stored_hash} FROM event ORDER BY seq"
+    try:
+        for seq, kind, body, time, stored in connection.execute(query):
+            expected = head.seq + 1
+            if seq != expected:
+                return Chain(head, first_hashed, expected, f"event {expected} is missing")
+            computed = event_hash(head.hash, seq, kind, body, time)
+            if stored is None and first_hashed is not None:
+                return Chain(head, first_hashed, seq, f"event {seq} carries no hash")
+            if stored is not None and stored != computed:
+                return Chain(head, first_hashed, seq, _misfit(seq, first_hashed))
+            if stored is not None and first_hashed is None:
+                first_hashed = seq
+            head = Head(seq, computed)
+    except (sqlite3.DatabaseError, TypeError) as error:
+        return Chain(head, first_hashed, head.seq + 1, f"event {head.seq + 1} cannot be read ({one_line(error)})")
+    return Chain(head, first_hashed)
+
+
+def check_pages(connection: sqlite3.Connection) -> str | None:
+    """What SQLite's own quick check says is wrong with the file; None when it is whole."""
+    try:
+        rows = connection.execute("PRAGMA quick_check(1)").fetchall()
+    except sqlite3.DatabaseError as error:
+        return one_line(error)
+    text = one_line(rows[0][0]) if rows else "no answer"
+    return None if text == "ok" else text
+
+
+def one_line(error: object) -> str:
+    """What SQLite says, on one line and cut: it quotes whole tables."""
+    return shortened(" ".join(str(error).split()))
+
+
+def check_log(connection: sqlite3.Connection, folder: Path, path: Path) -> Chain:
+    """Refuse a database whose pages or whose chain of events are broken.
+
+    Raises:
+        InputError: one line that names the first event concerned.
+    """
+    pages = check_pages(connection)
+    chain = check_chain(connection)
+    if chain.break_at is None and pages is None:
+        return chain
+    if chain.problem:
+        whole = f"events 1 to {chain.head.seq} are whole" if chain.head.seq else "none before it"
+        problem = f"{chain.problem}, {whole}"
+    else:
+        problem = f"SQLite says: {pages}"
+    raise InputError(
+        f"is damaged ({problem}): nothing was changed; `autorl verify {folder}` says what can be saved", file=str(path)
+    )
+
+
+def has_hashes(connection: sqlite3.Connection) -> bool:
+    """Whether the log has a column for hashes: those of earlier versions have none."""
+    return any(name == "hash" for _, name, *_ in connection.execute("PRAGMA table_info(event)"))
+
+
+def _misfit(seq: int, first_hashed: int | None) -> str:
+    if first_hashed is None and seq > 1:
+        return f"one of the events 1 to {seq} is not what was recorded"
+    return f"event {seq} is not what was recorded"

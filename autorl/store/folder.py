@@ -1,0 +1,99 @@
+"""What a study's folder must hold before anybody reads it, goes on with it, or begins a study in it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from autorl.types import InputError
+
+DATABASE = "study.sqlite"
+STUDY_FILE = "study.yaml"
+LOCK_FILE = "study.lock"
+_DATA = ("checkpoints", "logs")
+_BESIDE = ("-wal", "-shm", "-journal")
+_ADVICE = (
+    "what was recorded cannot be read, and nothing was changed: put the whole database back (with study.sqlite-wal, if "
+    "there was one), or begin anew in another folder"
+)
+
+
+def check_database(folder: Path) -> None:
+    """Raise `InputError` when the database of a study is missing or empty: the study's record is lost.
+
+    A study begins with its database, so `study.yaml` alone is never the state of one that has just begun.
+    """
+    path = folder / DATABASE
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise lost_record(folder, "is missing") from None
+    if size == 0:
+        raise lost_record(folder, "is empty (0 bytes)")
+
+
+def check_recorded(folder: Path, connection: sqlite3.Connection) -> None:
+    """Raise `InputError` when the database holds no event although the study has begun.
+
+    That is a database whose write-ahead log was left behind when it was copied. An earlier version could leave one with
+    tables and no event before it had trained anything: such a study may go on.
+    """
+    columns = [name for _, name, *_ in connection.execute("PRAGMA table_info(event)")]
+    if columns and connection.execute("SELECT 1 FROM event LIMIT 1").fetchone() is not None:
+        return
+    of_earlier_version = bool(columns) and "hash" not in columns
+    if not of_earlier_version or any(_holds_anything(folder / name) for name in _DATA):
+        raise lost_record(folder, "holds no events")
+
+
+def check_free(folder: Path) -> None:
+    """Raise `InputError` when a new study cannot begin in `folder`, which exists."""
+    if (folder / STUDY_FILE).exists():
+        raise InputError("already holds a study: use `autorl resume` to go on with it", file=str(folder))
+    strangers = sorted(entry.name for entry in folder.iterdir() if not _may_lie_there(entry))
+    if strangers:
+        raise InputError(f"is not empty ({strangers[0]}): a study needs a folder of its own", file=str(folder))
+
+
+def remove_unstarted(folder: Path) -> None:
+    """Remove the database of a study that was killed before its study file was written.
+
+    Raises:
+        InputError: the database holds more than the beginning of a study, or cannot be read.
+    """
+    path = folder / DATABASE
+    if path.exists() and path.stat().st_size > 0 and _events_of_a_study(path):
+        raise InputError(
+            f"holds the {DATABASE} of a study whose {STUDY_FILE} is missing: `autorl backup` makes a copy with both",
+            file=str(folder),
+        )
+    for name in (DATABASE, *(f"{DATABASE}{ending}" for ending in _BESIDE)):
+        (folder / name).unlink(missing_ok=True)
+
+
+def lost_record(folder: Path, problem: str) -> InputError:
+    """The error for a database that is missing or holds nothing beside a study file."""
+    return InputError(f"{problem}: {_ADVICE}", file=str(folder / DATABASE))
+
+
+def _events_of_a_study(path: Path) -> int:
+    try:
+        with closing(sqlite3.connect(path, timeout=30)) as connection:
+            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone() is None:
+                return 0
+            (count,) = connection.execute("SELECT COUNT(*) FROM event WHERE kind != 'study_file'").fetchone()
+            return int(count)
+    except sqlite3.Error as error:
+        raise InputError(f"cannot be used ({error})", file=str(path)) from error
+
+
+def _may_lie_there(entry: Path) -> bool:
+    """Whether a new study may begin beside `entry`: a database and scratch files that a killed start left."""
+    if entry.name in _DATA:
+        return not _holds_anything(entry)
+    return entry.name in (DATABASE, LOCK_FILE) or entry.name.startswith((f"{DATABASE}-", ".tmp"))
+
+
+def _holds_anything(folder: Path) -> bool:
+    return folder.is_dir() and next(folder.iterdir(), None) is not None

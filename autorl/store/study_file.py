@@ -1,0 +1,100 @@
+"""The study file as it was when the study began, held by the log, and what was changed in it since."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from autorl.plain_text import shown
+from autorl.space import parse_document
+from autorl.store.codec import loads
+from autorl.types import InputError
+
+KIND = "study_file"  # of the event; the first of a study
+MAY_CHANGE = ("path", "executor", "limits.disk_gb")  # where it runs, by what, and for how much room: no part of a table
+_MOST_KEYS = 3  # named in a message
+_VALUE = 40  # characters of a value in a message
+_MISSING = object()
+
+Query = Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]
+
+
+def study_file_body(text: str, space_hash: str | None) -> dict[str, Any]:
+    """The event that fixes a study file: its text, the SHA-256 of it, and the hash of its search space."""
+    return {"text": text, "sha256": hashlib.sha256(text.encode("utf-8")).hexdigest(), "space": space_hash}
+
+
+def recorded_study_file(query: Query) -> Mapping[str, Any] | None:
+    """The body of the event that fixes the study file; None in a log of an earlier version."""
+    rows = query("SELECT body FROM event WHERE kind = ? ORDER BY seq LIMIT 1", (KIND,))
+    return loads(rows[0][0]) if rows else None
+
+
+def check_unchanged(recorded: Mapping[str, Any] | None, text: str, file: Path) -> None:
+    """Refuse a study file of which a key was changed since the study began.
+
+    The text alone may differ (comments, order of keys), and so may the keys of `MAY_CHANGE`.
+
+    Args:
+        recorded: the body of its event; None leaves nothing to compare with.
+        text: what the file says now.
+        file: for messages.
+
+    Raises:
+        InputError: naming the file, the line, the keys that were changed, and what they were.
+    """
+    if recorded is None or recorded["text"] == text:
+        return
+    document = parse_document(text, str(file))
+    changes = changed_keys(parse_document(recorded["text"], str(file)).data, document.data)
+    if not changes:
+        return
+    named = ", ".join(_named(key, *values) for key, values in list(changes.items())[:_MOST_KEYS])
+    more = f" and {len(changes) - _MOST_KEYS} more keys" if len(changes) > _MOST_KEYS else ""
+    error = document.error("", next(iter(changes)))
+    raise InputError(
+        f"changed since the study began: {named}{more}; put it back, or begin a new study with the changed file",
+        file=error.file,
+        line=error.line,
+    )
+
+
+def changed_keys(before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
+    """The dotted keys whose values differ, with both values, in the order of `before`.
+
+    The keys of `MAY_CHANGE` are left out.
+    """
+    first, second = _flat(before), _flat(now)
+    keys = [*first, *(key for key in second if key not in first)]
+    return {
+        key: (first.get(key, _MISSING), second.get(key, _MISSING))
+        for key in keys
+        if not _same(first.get(key, _MISSING), second.get(key, _MISSING)) and not _may_change(key)
+    }
+
+
+def _flat(value: Any, above: str = "") -> dict[str, Any]:
+    """Every leaf of a document by its dotted key; a list of plain values is a leaf."""
+    if isinstance(value, Mapping) and value:
+        parts = [(f"{above}.{name}".lstrip("."), item) for name, item in value.items()]
+    elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        parts = [(f"{above}[{number}]", item) for number, item in enumerate(value)]
+    else:
+        return {above: value}
+    return {key: leaf for name, item in parts for key, leaf in _flat(item, name).items()}
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Equality that tells `1` from `true`, and a NaN is itself."""
+    return first is second or repr(first) == repr(second)
+
+
+def _may_change(key: str) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in MAY_CHANGE)
+
+
+def _named(key: str, before: Any, now: Any) -> str:
+    texts = ["nothing" if value is _MISSING else shown(value, _VALUE) for value in (before, now)]
+    return f"{key} (was {texts[0]}, is {texts[1]})"

@@ -1,0 +1,196 @@
+"""A copy of a study that can be resumed, taken while the study may run.
+
+The log is copied first, in one read transaction, then the checkpoints it names. The driver records that it gives a
+checkpoint up before it deletes it: one that vanishes meanwhile is no longer named by a newer log, which is then taken.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autorl.store.chain import check_chain, check_log, one_line
+from autorl.store.checkpoints import sync_tree
+from autorl.store.folder import DATABASE, STUDY_FILE, check_database, check_recorded
+from autorl.store.rebuild import SavedCheckpoint, check_tables, rebuilt, saved_checkpoints, trained_segments
+from autorl.store.snapshot import snapshot
+from autorl.store.study_file import check_unchanged, recorded_study_file
+from autorl.study.recorded import SEGMENT_NAME
+from autorl.study.verify import checkpoint_damage
+from autorl.types import InputError
+
+
+@dataclass
+class Backup:
+    """What a copy holds: events, checkpoints, logs, and notes on what it does not hold."""
+
+    events: int = 0
+    checkpoints: int = 0
+    logs: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def backup(folder: Path, target: Path, until: int | None = None) -> Backup:
+    """Copy the study in `folder` to `target`, which appears whole or not at all; `folder` is not written to.
+
+    Args:
+        folder: of the study; its driver may be at work.
+        target: the copy; must not exist.
+        until: copy this many events only, with tables derived from them anew; default all, and then the study must be
+            whole but for its checkpoints and its study file.
+
+    Raises:
+        InputError: there is no study, its log is damaged up to `until`, or the target exists or cannot be written.
+    """
+    if target.exists() or target.is_symlink():
+        raise InputError("exists already: a copy needs a new folder", file=str(target))
+    if target.resolve().is_relative_to(folder.resolve()):
+        raise InputError("is inside the study: a copy needs a place outside", file=str(target))
+    check_database(folder)
+    scratch: Path | None = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".tmp-{target.name}-", dir=target.parent))
+        shutil.copymode(folder, scratch)
+        made = _write(folder, scratch, until)
+        sync_tree(scratch)
+        scratch.rename(target)
+    except OSError as error:
+        raise InputError(f"cannot be written ({error.strerror or one_line(error)})", file=str(target)) from error
+    except sqlite3.Error as error:
+        raise InputError(f"cannot be copied ({one_line(error)})", file=str(folder / DATABASE)) from error
+    finally:
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)  # it is not there any more once it was renamed
+    return made
+
+
+def _write(folder: Path, scratch: Path, until: int | None) -> Backup:
+    made, copied, vanished = Backup(), dict[str, str](), dict[str, str]()
+    while True:
+        with closing(_log(folder, until)) as log:
+            last = check_chain(log).head.seq
+            saved = saved_checkpoints(log, last)
+            problems = _copy_checkpoints(folder, scratch, saved, copied)
+            if until is None and set(problems) - set(vanished):
+                vanished = problems  # named by an older log than the one that is looked at next
+                continue
+            for segment in copied.keys() - saved.keys():  # given up while the others were copied
+                shutil.rmtree(scratch / copied.pop(segment))
+            _write_database(log, scratch / DATABASE)
+            _write_study_file(folder, scratch, log, made)
+            made.events, made.checkpoints = last, len(copied)
+            made.logs = _copy_logs(folder, scratch, trained_segments(log, last))
+            made.notes += [f"checkpoint {segment} is left out: {problem}" for segment, problem in problems.items()]
+            return made
+
+
+def _log(folder: Path, until: int | None) -> sqlite3.Connection:
+    """A whole log in memory: all events as they are, or the first `until` with their tables derived anew."""
+    with closing(snapshot(folder / DATABASE)) as connection:
+        check_recorded(folder, connection)
+        chain = check_chain(connection)
+        if until is not None:
+            if not 1 <= until <= chain.head.seq:
+                raise InputError(
+                    f"expected 1 to {chain.head.seq}, the events that are whole, got {until}", key="--until"
+                )
+            return rebuilt(connection, until)
+        check_log(connection, folder, folder / DATABASE)
+        check_tables(connection, chain, folder, folder / DATABASE)
+        copy = sqlite3.connect(":memory:", isolation_level=None)
+        connection.backup(copy)
+        return copy
+
+
+def _copy_checkpoints(
+    folder: Path, scratch: Path, saved: dict[str, SavedCheckpoint], copied: dict[str, str]
+) -> dict[str, str]:
+    """Copy those that are not in `copied` yet, and add their paths; return what is wrong with the others."""
+    problems = {}
+    for segment, checkpoint in saved.items():
+        if segment in copied or Path(checkpoint.path).is_absolute():
+            continue
+        source, target = folder / checkpoint.path, scratch / checkpoint.path
+        if not checkpoint.inside:
+            problems[segment] = checkpoint_damage(folder, checkpoint) or ""
+            continue
+        try:
+            _copy_folder(source, target)
+            problem = checkpoint_damage(scratch, checkpoint)
+        except FileNotFoundError:
+            problem = "the folder is missing"
+        if problem is None:
+            copied[segment] = checkpoint.path
+        else:
+            problems[segment] = problem
+            shutil.rmtree(target, ignore_errors=True)
+    return problems
+
+
+def _copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder of files.
+
+    Raises:
+        FileNotFoundError: a part of it was deleted meanwhile.
+    """
+    names = _names(source)
+    for name in names:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        if (source / name).is_dir() and not (source / name).is_symlink():
+            (target / name).mkdir(exist_ok=True)
+        else:
+            shutil.copy2(source / name, target / name, follow_symlinks=False)
+    target.mkdir(parents=True, exist_ok=True)
+    if _names(source) != names:
+        raise FileNotFoundError(source)
+
+
+def _names(folder: Path) -> list[str]:
+    """Everything below a folder, parents first."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    return sorted(
+        (Path(parent) / name).relative_to(folder).as_posix()
+        for parent, folders, files in os.walk(folder, onerror=fail)
+        for name in (*folders, *files)
+    )
+
+
+def _copy_logs(folder: Path, scratch: Path, segments: set[str]) -> int:
+    """Copy what segments that have ended printed; those under way print into a log of their own later."""
+    names = [f"{segment}.log" for segment in sorted(segments)]
+    logs = [folder / "logs" / name for name in names if SEGMENT_NAME.fullmatch(name)]
+    there = [log for log in logs if log.is_file()]
+    if there:
+        (scratch / "logs").mkdir()
+    for log in there:
+        shutil.copy2(log, scratch / "logs" / log.name)
+    return len(there)
+
+
+def _write_database(log: sqlite3.Connection, path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        log.backup(database)
+
+
+def _write_study_file(folder: Path, scratch: Path, log: sqlite3.Connection, made: Backup) -> None:
+    """The study file as it is, if it is the study's; else as the log holds it."""
+    file = folder / STUDY_FILE
+    recorded = recorded_study_file(lambda sql, values: log.execute(sql, values).fetchall())
+    try:
+        text = file.read_text(encoding="utf-8")
+        check_unchanged(recorded, text, file)
+    except (OSError, UnicodeDecodeError, InputError):
+        if recorded is None:
+            raise InputError(f"{STUDY_FILE} cannot be read, and the log holds none", file=str(folder)) from None
+        text = recorded["text"]
+        made.notes.append(f"{STUDY_FILE} was changed or is missing: the copy has the one the study began with")
+    (scratch / STUDY_FILE).write_text(text, encoding="utf-8")

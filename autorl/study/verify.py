@@ -1,0 +1,211 @@
+"""Whether a study's folder is whole: its log, what follows from it, its checkpoints, and what no event names."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autorl.spec import thaw
+from autorl.store import checkpoints
+from autorl.store.chain import Chain, check_chain, check_pages, one_line
+from autorl.store.folder import DATABASE, LOCK_FILE, STUDY_FILE, check_database, check_recorded
+from autorl.store.rebuild import (
+    SavedCheckpoint,
+    rebuilt,
+    saved_checkpoints,
+    table_differences,
+    trained_segments,
+)
+from autorl.store.snapshot import snapshot
+from autorl.store.study_file import check_unchanged, recorded_study_file
+from autorl.study.recorded import SEGMENT_NAME, check_space
+from autorl.types import InputError
+
+_OURS = (STUDY_FILE, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", LOCK_FILE, "report.html")
+_INNER = ("checkpoints", "logs")
+_MOST_NAMES = 3  # in one line
+
+
+@dataclass
+class Verdict:
+    """What `verify` has to say about a folder.
+
+    Attributes:
+        events: number of events in the log that fit all before them.
+        first_hashed: number of the first event that carries a hash; None when none does.
+        problems: what is damaged or missing, one line each; a study without any is whole.
+        notes: what is worth knowing and no damage.
+        advice: what can be saved and how; empty for a whole study.
+    """
+
+    events: int = 0
+    first_hashed: int | None = None
+    checkpoints: int = 0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    advice: str = ""
+
+    @property
+    def whole(self) -> bool:
+        return not self.problems
+
+
+def verify(folder: Path) -> Verdict:
+    """Check a study's folder, which may be in use; writes nothing.
+
+    Raises:
+        InputError: there is no such folder, or it holds neither a study file nor a database.
+    """
+    if not (folder / STUDY_FILE).exists() and not (folder / DATABASE).exists():
+        raise InputError(f"holds no study ({STUDY_FILE} and {DATABASE} are missing)", file=str(folder))
+    verdict = Verdict()
+    listed = _entries(folder)  # before the log is read: nothing is trained before its proposal is recorded
+    try:
+        check_database(folder)
+        with closing(snapshot(folder / DATABASE)) as connection:
+            check_recorded(folder, connection)
+            _verify_log(folder, connection, listed, verdict)
+    except InputError as error:
+        verdict.problems.append(error.message)
+    except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
+        verdict.problems.append(f"{DATABASE} cannot be read ({one_line(error)})")
+    if not verdict.whole and not verdict.advice:
+        verdict.advice = f"nothing can be read from the log; what lies in {folder} was left as it is"
+    return verdict
+
+
+def _verify_log(folder: Path, connection: sqlite3.Connection, listed: list[Path], verdict: Verdict) -> None:
+    chain = check_chain(connection)
+    verdict.events, verdict.first_hashed = chain.head.seq, chain.first_hashed
+    if (pages := check_pages(connection)) is not None:
+        verdict.problems.append(f"{DATABASE}: SQLite says: {pages}")
+    if chain.problem:
+        verdict.problems.append(f"{DATABASE}: {chain.problem}")
+    _verify_study_file(folder, connection, verdict)
+    _verify_tables(connection, chain, verdict)
+    saved = saved_checkpoints(connection, chain.head.seq)
+    verdict.checkpoints = len(saved)
+    _verify_checkpoints(folder, saved, verdict)
+    _verify_names(folder, connection, listed, saved, verdict)
+    if not verdict.whole and chain.head.seq:
+        verdict.advice = (
+            f"events 1 to {chain.head.seq} are whole: `autorl backup {folder} COPY --until {chain.head.seq}` makes a "
+            "study of them, and of the checkpoints they name that are whole, which can be resumed"
+        )
+
+
+def _verify_study_file(folder: Path, connection: sqlite3.Connection, verdict: Verdict) -> None:
+    file = folder / STUDY_FILE
+
+    def query(sql: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+        return connection.execute(sql, values).fetchall()
+
+    try:
+        text = file.read_text(encoding="utf-8")
+        recorded = recorded_study_file(query)
+        check_unchanged(recorded, text, file)
+        check_space(thaw(text, str(file)), query, folder)
+    except InputError as error:
+        verdict.problems.append(f"{STUDY_FILE}: {': '.join(part for part in (error.key, error.message) if part)}")
+    except (OSError, ValueError, sqlite3.Error) as error:
+        verdict.problems.append(f"{STUDY_FILE} cannot be compared with the log ({one_line(error)})")
+    else:
+        if recorded is None:
+            verdict.notes.append(f"the log, of an earlier version, does not hold {STUDY_FILE}: it is not compared")
+        elif recorded["text"] != text:
+            verdict.notes.append(f"{STUDY_FILE} was edited, but no key that the table depends on")
+
+
+def _verify_tables(connection: sqlite3.Connection, chain: Chain, verdict: Verdict) -> None:
+    """Compare the tables with the events; those that an earlier version derived may differ from what is derived now."""
+    if chain.problem:
+        verdict.notes.append("the tables are not compared with the events, which are damaged")
+        return
+    try:
+        with closing(rebuilt(connection, chain.head.seq)) as derived:
+            lines = table_differences(connection, derived)
+    except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
+        lines = [f"the tables cannot be derived from the events ({one_line(error)})"]
+    if chain.first_hashed == 1:
+        verdict.problems += lines
+    else:
+        verdict.notes += [f"{line} (an earlier version began this study)" for line in lines]
+
+
+def _verify_checkpoints(folder: Path, saved: dict[str, SavedCheckpoint], verdict: Verdict) -> None:
+    damaged = damaged_checkpoints(folder, saved)
+    if damaged:
+        with closing(snapshot(folder / DATABASE)) as connection:  # a study that runs has collected some meanwhile
+            still = saved_checkpoints(connection, check_chain(connection).head.seq)
+        damaged = {segment: problem for segment, problem in damaged.items() if segment in still}
+    verdict.problems += [f"checkpoint {segment}: {problem}" for segment, problem in damaged.items()]
+    unhashed = sum(not one.files for one in saved.values())
+    if unhashed:
+        verdict.notes.append(f"of {unhashed} checkpoints the log holds no hashes: their files are not compared")
+
+
+def damaged_checkpoints(folder: Path, saved: dict[str, SavedCheckpoint]) -> dict[str, str]:
+    """What is wrong with the study's own checkpoints, by segment; those that are whole are left out.
+
+    A checkpoint outside the folder is the caller's own and not looked at.
+    """
+    problems = {segment: checkpoint_damage(folder, one) for segment, one in saved.items()}
+    return {segment: problem for segment, problem in problems.items() if problem is not None}
+
+
+def checkpoint_damage(folder: Path, checkpoint: SavedCheckpoint) -> str | None:
+    """What is wrong with a checkpoint below `folder`, in one phrase; None when it is whole or not the study's own."""
+    if Path(checkpoint.path).is_absolute():
+        return None
+    if not checkpoint.inside:
+        return "its path leads out of the folder"
+    path = folder / checkpoint.path
+    if not path.is_dir():
+        return "the folder is missing"
+    if not checkpoint.files:
+        return None
+    damage: str | None = getattr(checkpoints, "damage")(path, checkpoint.files)  # noqa: B009
+    return damage
+
+
+def _verify_names(
+    folder: Path, connection: sqlite3.Connection, listed: list[Path], saved: Iterable[str], verdict: Verdict
+) -> None:
+    """What lies in the folder and no event names: more than the log knows is damage, leftovers are a note."""
+    ((proposals,),) = connection.execute("SELECT COUNT(*) FROM event WHERE kind = 'proposed'").fetchall()
+    trained, named = trained_segments(connection, verdict.events), set(saved)
+    unknown, leftover = [], []
+    for entry in listed:
+        name = entry.relative_to(folder).as_posix()
+        match = SEGMENT_NAME.fullmatch(entry.name) if entry.parent != folder else None
+        if match is not None and int(match[1]) >= proposals:
+            unknown.append(name)
+        elif match is not None and entry.parent.name == "logs":
+            continue
+        elif match is not None and entry.name not in trained:
+            verdict.notes.append(f"{name} is of a segment that has not ended: it is trained again")
+        elif match is None or entry.name not in named:
+            leftover.append(name)
+    if unknown:
+        verdict.problems.append(
+            f"{DATABASE} is older than the folder: it ends with {proposals} proposals, "
+            f"and {_some(unknown)} are of later ones"
+        )
+    if leftover:
+        verdict.notes.append(f"no event names {_some(leftover)}")
+
+
+def _some(names: list[str]) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(sorted(names)[:_MOST_NAMES]) + more
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What lies in a study's folder, beside the files that every study has and what is being written."""
+    outer = [entry for entry in folder.iterdir() if entry.name not in (*_OURS, *_INNER)]
+    inner = [entry for name in _INNER if (folder / name).is_dir() for entry in (folder / name).iterdir()]
+    return [entry for entry in (*outer, *inner) if not entry.name.startswith((".tmp", ".old-"))]

@@ -1,0 +1,380 @@
+"""The record of a study is proven when it is opened: damage, loss and edits are one line, and nothing is deleted."""
+
+import os
+import random
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import yaml
+from study_support import run_small, small_spec, table
+
+from autorl.store.chain import check_chain
+from autorl.study import Study
+from autorl.study.backup import backup
+from autorl.types import InputError, StudyError
+
+OLD = Path(__file__).parents[1] / "store"
+KEPT = {"keep": {"checkpoints": "lineage"}}
+
+
+def part_of(folder, events, **changes):
+    """A study that stopped after so many events."""
+    study = Study.create(small_spec(**changes), folder)
+    left = [events]
+
+    def on_append(kind, body):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    study.store.on_append = on_append
+    with pytest.raises(KeyboardInterrupt):
+        study.run()
+    study.close()
+    return folder
+
+
+def old_study(folder):
+    """A study as schema version 1 wrote it: without hashes."""
+    folder.mkdir()
+    shutil.copy(OLD / "study_v1.yaml", folder / "study.yaml")
+    with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
+        connection.executescript((OLD / "study_v1.sql").read_text(encoding="utf-8"))
+    return folder
+
+
+def change(folder, sql, *values):
+    with closing(sqlite3.connect(folder / "study.sqlite")) as connection, connection:
+        connection.execute(sql, values)
+
+
+def names(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def chain_of(folder):
+    with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
+        return check_chain(connection)
+
+
+# -- the chain ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_event_is_chained_and_the_first_holds_the_study_file(tmp_path):
+    run_small(tmp_path / "s")
+    chain = chain_of(tmp_path / "s")
+    assert (chain.first_hashed, chain.break_at) == (1, None)
+    study = Study.open(tmp_path / "s")
+    events = list(study.store.events())
+    assert chain.head.seq == len(events)
+    assert events[0].body["text"] == (tmp_path / "s" / "study.yaml").read_text(encoding="utf-8")
+    assert events[0].body["space"] == study.spec.search_space.hash
+    study.close()
+
+
+EDITS_OF_EVENTS = {
+    "a body": "UPDATE event SET body = replace(body, '0.', '1.') WHERE seq = 7",
+    "a kind": "UPDATE event SET kind = 'note' WHERE seq = 7",
+    "a time": "UPDATE event SET time = time + 1e-6 WHERE seq = 7",
+    "a hash": "UPDATE event SET hash = replace(hash, 'a', 'b') WHERE seq = 7",
+    "no hash": "UPDATE event SET hash = NULL WHERE seq = 7",
+    "missing": "DELETE FROM event WHERE seq = 7",
+    "not text": "UPDATE event SET body = CAST(x'ff00' AS TEXT) WHERE seq = 7",
+}
+
+
+@pytest.mark.parametrize("sql", EDITS_OF_EVENTS.values(), ids=EDITS_OF_EVENTS)
+def test_an_event_that_was_changed_is_named(tmp_path, sql):
+    folder = part_of(tmp_path / "s", 14)
+    change(folder, sql)
+    before = names(folder)
+    with pytest.raises(InputError, match=r"study.sqlite: is damaged \(event 7 .*events 1 to 6 are whole") as error:
+        Study.open(folder)
+    assert "\n" not in str(error.value)
+    assert names(folder) == before
+
+
+def test_two_events_that_were_exchanged_are_noticed(tmp_path):
+    folder = part_of(tmp_path / "s", 14)
+    for old, new in ((7, 99), (8, 7), (99, 8)):
+        change(folder, "UPDATE event SET seq = ? WHERE seq = ?", new, old)
+    with pytest.raises(InputError, match="event 7 is not what was recorded"):
+        Study.open(folder)
+
+
+def test_a_log_of_an_earlier_version_opens_and_is_chained_from_its_next_event(tmp_path):
+    folder = old_study(tmp_path / "s")
+    study = Study.open(folder)
+    last = list(study.store.events())[-1].seq
+    study.extend(4)
+    study.run()
+    study.close()
+    chain = chain_of(folder)
+    assert (chain.first_hashed, chain.break_at) == (last + 1, None)
+    change(folder, "UPDATE event SET time = time + 1 WHERE seq = 2")
+    with pytest.raises(InputError, match=rf"one of the events 1 to {last + 1} is not what was recorded"):
+        Study.open(folder)
+
+
+def test_the_study_file_of_an_earlier_version_is_held_from_its_next_event_on(tmp_path):
+    folder = old_study(tmp_path / "s")
+    study = Study.open(folder)
+    study.extend(4)
+    study.run()
+    study.close()
+    edit(folder, "seed", 5)
+    with pytest.raises(InputError, match=r"seed \(was 0, is 5\)"):
+        Study.open(folder)
+
+
+def test_bits_that_flip_in_the_database_never_pass_unseen(tmp_path):
+    """One flipped bit: refused with one line, or, in space that is not used, every table is what it was."""
+    whole = part_of(tmp_path / "whole", 40)
+    data = (whole / "study.sqlite").read_bytes()
+    recorded = table(whole)
+    rng, lines = random.Random(14), []
+    copy = tmp_path / "copy"
+    shutil.copytree(whole, copy)
+    for _ in range(60):
+        flipped = bytearray(data)
+        flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        for path in copy.glob("study.sqlite*"):
+            path.unlink()
+        (copy / "study.sqlite").write_bytes(bytes(flipped))
+        try:
+            study = Study.open(copy)
+        except InputError as error:
+            lines.append(str(error))
+        else:
+            study.close()
+            assert table(copy) == recorded
+    assert len(lines) >= 30
+    assert not [text for text in lines if "\n" in text]
+
+
+@pytest.mark.parametrize(
+    "sql", ["UPDATE evals SET value = value + 1e-9 WHERE run_id = 1 AND step = 60", "DROP TABLE scores"]
+)
+def test_a_table_that_does_not_follow_from_the_events_is_refused(tmp_path, sql):
+    folder = part_of(tmp_path / "s", 40)
+    change(folder, sql)
+    with pytest.raises(InputError, match=r"study.sqlite: is damaged \(table (evals|scores) ") as error:
+        Study.open(folder)
+    assert "\n" not in str(error.value)
+
+
+# -- a record that is lost ---------------------------------------------------------------------------------------------
+
+
+def lose_all(folder):
+    for path in folder.glob("study.sqlite*"):
+        path.unlink()
+
+
+def empty(folder):
+    lose_all(folder)
+    (folder / "study.sqlite").write_bytes(b"")
+
+
+def leave_the_log_behind(folder):
+    """A copy of the main file alone, of a study whose every event is still in the write-ahead log."""
+    lose_all(folder)
+    with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+def only_tables(folder):
+    change(folder, "DELETE FROM event")
+
+
+@pytest.mark.parametrize("lose", [lose_all, empty, leave_the_log_behind, only_tables])
+def test_a_study_whose_record_is_lost_is_refused_and_keeps_its_checkpoints(tmp_path, lose):
+    folder = part_of(tmp_path / "s", 30, **KEPT)
+    lose(folder)
+    before = names(folder / "checkpoints")
+    assert before
+    with pytest.raises(InputError, match=r"study.sqlite: (is missing|is empty|holds no events)") as error:
+        Study.open(folder)
+    assert "nothing was changed" in str(error.value)
+    assert names(folder / "checkpoints") == before
+
+
+def test_an_older_database_beside_newer_checkpoints_is_refused(tmp_path):
+    folder = part_of(tmp_path / "s", 15, **KEPT)
+    shutil.copy(folder / "study.sqlite", tmp_path / "older.sqlite")
+    study = Study.open(folder)
+    study.run()
+    study.close()
+    before = names(folder / "checkpoints")
+    shutil.copy(tmp_path / "older.sqlite", folder / "study.sqlite")
+    with pytest.raises(InputError, match=r"ends with \d+ proposals, but checkpoints/\d+\.\d+ is of a later one"):
+        Study.open(folder)
+    assert names(folder / "checkpoints") == before
+
+
+def test_a_whole_checkpoint_that_no_event_names_is_not_deleted(tmp_path):
+    """The log ends a little early: what it calls open may be finished on disk, and is trained again or stays."""
+    folder = part_of(tmp_path / "s", 30, **KEPT)
+    with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
+        ((last,),) = connection.execute("SELECT seq FROM event WHERE kind = 'outcome' ORDER BY seq DESC LIMIT 1")
+    before = names(folder / "checkpoints")
+    backup(folder, tmp_path / "shorter", until=last - 1)
+    shutil.copy(tmp_path / "shorter" / "study.sqlite", folder / "study.sqlite")
+    study = Study.open(folder)
+    assert names(folder / "checkpoints") == before
+    study.close()
+
+
+def test_a_new_study_does_not_begin_on_what_is_left_of_another(tmp_path):
+    folder = part_of(tmp_path / "s", 30, **KEPT)
+    (folder / "study.yaml").unlink()
+    with pytest.raises(InputError, match=r"is not empty \(checkpoints\)"):
+        Study.create(small_spec(), folder)
+    shutil.rmtree(folder / "checkpoints")
+    shutil.rmtree(folder / "logs", ignore_errors=True)
+    with pytest.raises(InputError, match=r"holds the study.sqlite of a study whose study.yaml is missing"):
+        Study.create(small_spec(), folder)
+    assert chain_of(folder).head.seq > 20
+
+
+# -- a study file that was edited --------------------------------------------------------------------------------------
+
+
+def edit(folder, key, value):
+    """Set a dotted key of the stored study file."""
+    data = yaml.safe_load((folder / "study.yaml").read_text(encoding="utf-8"))
+    *above, last = key.split(".")
+    place = data
+    for name in above:
+        place = place[name]
+    place[last] = value
+    (folder / "study.yaml").write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+
+
+EDITS = {
+    "seed": (7, "seed (was 0, is 7)"),
+    "trainer.kwargs.noise": (0.5, "trainer.kwargs.noise (was 0.1, is 0.5)"),
+    "trainer.kwargs.optimum.x": (0.2, "trainer.kwargs.optimum.x (was 0.7, is 0.2)"),
+    "fidelity.steps": (200, "fidelity.steps (was 100, is 200)"),
+    "seeds.tuning": ([0, 1, 2], "seeds.tuning (was [0, 1], is [0, 1, 2])"),
+    "optimizer.name": ("sobol", "optimizer.name (was 'random', is 'sobol')"),
+    "parallelism": (1, "parallelism (was 3, is 1)"),
+    "budget.runs": (40, "budget.runs (was 16.0, is 40)"),
+    "space.hyperparameters.x.upper": (0.5, "space.hyperparameters.x.upper (was 1.0, is 0.5)"),
+}
+
+
+@pytest.mark.parametrize("key", EDITS)
+def test_a_study_file_that_was_edited_is_named_key_by_key(tmp_path, key):
+    value, text = EDITS[key]
+    folder = part_of(tmp_path / "s", 20)
+    edit(folder, key, value)
+    with pytest.raises(InputError) as error:
+        Study.open(folder)
+    assert f"changed since the study began: {text}; put it back" in str(error.value)
+    assert str(error.value).startswith(f"{folder / 'study.yaml'}:")
+    assert "\n" not in str(error.value)
+
+
+def test_keys_that_were_added_removed_or_many_are_counted(tmp_path):
+    folder = part_of(tmp_path / "s", 20)
+    for key, value in {"seed": 1, "name": "other", "test.top": 1, "budget.runs": 8, "asynchronous": True}.items():
+        edit(folder, key, value)
+    with pytest.raises(InputError, match=r"name \(was .*\), seed \(.*\), .* and 2 more keys; put it back"):
+        Study.open(folder)
+
+
+def test_what_is_no_part_of_the_table_may_be_edited(tmp_path):
+    """Where the study runs, by what, how much room it has; comments and the order of keys."""
+    run_small(tmp_path / "whole")
+    folder = part_of(tmp_path / "s", 20)
+    for key, value in {"path": "/", "executor.workers": 2, "limits.disk_gb": 50}.items():
+        edit(folder, key, value)
+    file = folder / "study.yaml"
+    file.write_text("# mine\n" + file.read_text(encoding="utf-8"), encoding="utf-8")
+    study = Study.open(folder)
+    study.run()
+    study.close()
+    assert table(folder) == table(tmp_path / "whole")
+
+
+# -- a folder that goes away under a running study ---------------------------------------------------------------------
+
+
+def remove_folder(folder):
+    shutil.rmtree(folder)
+
+
+def remove_database(folder):
+    (folder / "study.sqlite").unlink()
+
+
+def move_folder(folder):
+    folder.rename(folder.with_name("moved"))
+
+
+def replace_database(folder):
+    shutil.copy(folder / "study.sqlite", folder / "copy")
+    os.replace(folder / "copy", folder / "study.sqlite")
+
+
+@pytest.mark.parametrize("lose", [remove_folder, remove_database, move_folder, replace_database])
+def test_a_folder_that_goes_away_ends_the_study_at_the_next_event(tmp_path, lose):
+    study = Study.create(small_spec(), tmp_path / "s")
+    seen = []
+
+    def on_append(kind, body):
+        seen.append(kind)
+        if len(seen) == 10:
+            lose(tmp_path / "s")
+
+    study.store.on_append = on_append
+    with pytest.raises(StudyError, match=r"study.sqlite: was removed, moved or replaced while the study ran") as error:
+        study.run()
+    assert len(seen) == 10
+    assert "\n" not in str(error.value)
+    study.close()
+
+
+def test_a_study_that_moved_while_it_ran_goes_on_where_it_is(tmp_path):
+    run_small(tmp_path / "whole")
+    study = Study.create(small_spec(), tmp_path / "s")
+    study.store.on_append = lambda kind, body: (
+        kind == "scored" and (tmp_path / "s").exists() and move_folder(tmp_path / "s")
+    )
+    with pytest.raises(StudyError):
+        study.run()
+    study.close()
+    study = Study.open(tmp_path / "moved")
+    study.run()
+    study.close()
+    assert table(tmp_path / "moved") == table(tmp_path / "whole")
+
+
+# -- two drivers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_file_that_is_removed_by_hand_lets_no_second_driver_in(tmp_path):
+    run_small(tmp_path / "whole")
+    study = Study.create(small_spec(), tmp_path / "s")
+    (tmp_path / "s" / "study.lock").unlink()
+    with pytest.raises(InputError, match=r"another driver works on this study \(its study.lock was removed\)"):
+        Study.open(tmp_path / "s")
+    study.run()
+    study.close()
+    assert table(tmp_path / "s") == table(tmp_path / "whole")
+
+
+def test_a_second_driver_on_a_disk_without_locks_ends_with_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("fcntl.flock", lambda file, how: None)
+    first = Study.create(small_spec(), tmp_path / "s")
+    second = Study.open(tmp_path / "s")
+    first.store.append("note", {})
+    with pytest.raises(StudyError, match=r"another process has written to this study \(event 2 after our 1\)"):
+        second.run()
+    first.run()
+    for study in (first, second):
+        study.close()
