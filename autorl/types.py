@@ -163,6 +163,7 @@ class Segment:
         save: whether a checkpoint is wanted at the end, in `folder`.
         folder: where the checkpoint goes. It does not exist yet; see `autorl.store.checkpoints.writing`.
         log: file that receives what the training prints; None = leave standard output alone.
+        trust: whether pickles in the parent may be opened that this installation did not write: they run anything.
     """
 
     id: SegmentId
@@ -181,6 +182,7 @@ class Segment:
     save: bool = False
     folder: str = ""
     log: str | None = None
+    trust: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ Kill it at any moment; `Study.open(folder).run()` goes on and ends with the same
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import itertools
 import os
@@ -75,7 +76,12 @@ class Study:
 
     Args:
         load: builds trainers; must be picklable by reference unless everything runs in this process.
+
+    Attributes:
+        trust: whether pickles in checkpoints are opened that this installation did not write: they can run anything.
     """
+
+    trust = False
 
     def __init__(self, spec: Spec, store: Store, load: Load | None = None) -> None:
         self.store = store
@@ -111,8 +117,8 @@ class Study:
         return cls(spec, Store.create(folder, spec.freeze()), load)
 
     @classmethod
-    def open(cls, folder: Path, load: Load | None = None) -> Study:
-        """The study in `folder`, as its stored events left it.
+    def open(cls, folder: Path, load: Load | None = None, *, trust: bool = False) -> Study:
+        """The study in `folder`, as its stored events left it; `trust` opens pickles of others in its checkpoints.
 
         Raises:
             InputError: there is none, another driver works on it, or a file of it is torn.
@@ -120,7 +126,9 @@ class Study:
         store = Store.open(folder)
         try:
             text = (folder / "study.yaml").read_text(encoding="utf-8")
-            return cls(thaw(text, str(folder / "study.yaml")), store, load)
+            study = cls(thaw(text, str(folder / "study.yaml")), store, load)
+            study.trust = trust
+            return study
         except BaseException:
             store.close()
             raise
@@ -211,7 +219,7 @@ class Study:
             while True:
                 segments = self.advance()
                 self._check_disk(segments)
-                pool.submit(segments)
+                pool.submit([dataclasses.replace(segment, trust=self.trust) for segment in segments])
                 if not self.driver.work.in_flight:
                     break
                 for message in pool.poll(_POLL_SECONDS):
