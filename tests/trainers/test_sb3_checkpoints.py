@@ -6,6 +6,8 @@ import json
 import os
 import pickle
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -381,6 +383,8 @@ def test_a_study_of_an_earlier_version_is_resumed_with_one_line(
     folder = tmp_path / "study"
     begun = CliRunner().invoke(app, ["tune", str(tmp_path / "study.yaml"), "--out", str(folder), "-q"])
     assert begun.exit_code == 0, begun.output
+    with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
+        ((begun_continued,),) = connection.execute("SELECT COUNT(*) FROM segments WHERE from_step > 0").fetchall()
     earlier.undo()
     pickled = sorted((folder / "checkpoints").glob("*/training.pkl"))
     assert pickled
@@ -391,4 +395,8 @@ def test_a_study_of_an_earlier_version_is_resumed_with_one_line(
     line = f"caution: {len(pickled)} checkpoints of an earlier version, {what}"
     assert resumed.exit_code == 0, resumed.output
     assert [text for text in resumed.stderr.splitlines() if "pickle" in text] == [line]
+    with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
+        continued = connection.execute("SELECT notes, message FROM segments WHERE from_step > 0").fetchall()
+    texts = [message if hostile else notes for notes, message in continued[begun_continued:]]
+    assert any(("asks for" if hostile else NOT_OPENED) in text for text in texts)
     assert not (tmp_path / "mark").exists()

@@ -15,7 +15,7 @@ import gymnasium as gym
 
 from autorl.space.schedules import remaining_schedule
 from autorl.trainers import _streams as streams
-from autorl.trainers._shared import ExportedModel, base_name, zip_target
+from autorl.trainers._shared import ZIP_IS_A_PROGRAM, ExportedModel, base_name, zip_target
 from autorl.trainers.sb3 import checkpoint as checkpoints
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES
 from autorl.trainers.sb3.files import STATE, Saved
@@ -25,7 +25,6 @@ from autorl.trainers.sb3.spaces import space_from_data
 from autorl.types import Checkpoint, InputError
 
 NORMALISER_ENDING = ".vecnormalize.pkl"
-PROGRAM = "such a file is a program: whoever loads it runs what it says (docs/security.md)"
 
 
 class _StandIn(gym.Env[Any, Any]):
@@ -126,4 +125,4 @@ def _notes(saved: Saved, normalised: bool) -> tuple[str, ...]:
         for name in held
         if name not in CALLABLES
     ]
-    return (*notes, PROGRAM)
+    return (*notes, ZIP_IS_A_PROGRAM)

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 _GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
+_LONG = 32  # items from which on a list of numbers is stored as an array
 _TEXT_KINDS = "SU"  # NumPy's kinds of text
 _MAPPINGS = {dict: "map", OrderedDict: "ordered"}
 
@@ -96,7 +97,8 @@ class Writer:
         if kind is np.ndarray:
             return self._write_array("array", value)
         if kind is list:
-            return [self.write(item) for item in value]
+            numbers = self._write_numbers(value)
+            return [self.write(item) for item in value] if numbers is None else numbers
         if kind is deque:
             return {"deque": [self.write(item) for item in value], "maxlen": value.maxlen}
         if kind in _MAPPINGS:
@@ -107,6 +109,15 @@ class Writer:
             name = type(value.bit_generator).__name__
             return {"generator": name, "state": self.write(value.bit_generator.state)}
         raise NotPlainError(f"{kind.__module__}.{kind.__qualname__} is not plain data")
+
+    def _write_numbers(self, values: list[Any]) -> Any:
+        """The document of a long list of floats, or of integers, as one array; None for other lists."""
+        kinds = set(map(type, values)) if len(values) >= _LONG else set()
+        if kinds == {float}:
+            return {"numbers": self._store(np.array(values, np.float64))}
+        if kinds == {int} and -(2**63) <= min(values) and max(values) < 2**63:
+            return {"numbers": self._store(np.array(values, np.int64))}
+        return None
 
     def _write_tensor(self, value: torch.Tensor) -> Any:
         if value.dtype is torch.bfloat16:  # NumPy has no such type; a float32 holds its values exactly
@@ -177,6 +188,8 @@ class Reader:
                 return self._remember(torch.from_numpy(self._ordered_array(document, content)).clone())
             case "bfloat16":
                 return self._remember(torch.from_numpy(self._ordered_array(document, content)).bfloat16())
+            case "numbers":
+                return self._remember(self._array(content).tolist())
             case "deque":
                 return self._fill(deque[Any](maxlen=document["maxlen"]), content)
             case "map":
