@@ -175,7 +175,7 @@ def test_the_state_of_an_environment_is_data_that_goes_on_alike(name: str) -> No
     original.action_space.seed(4)
     for _ in range(5):
         original.step(original.action_space.sample())
-    captured = capture(original, make_environment(spec))
+    captured = capture(original, lambda: make_environment(spec))
     assert captured is not None
     document, arrays = captured
     restore(copy, json.loads(json.dumps(document)), arrays)
@@ -199,7 +199,18 @@ def test_an_environment_whose_state_is_not_all_plain_is_not_saved_as_data(kind: 
     spec = EnvironmentSpec(f"trainer_environments:{kind}Test-v0")
     env = make_environment(spec)
     env.reset(seed=1)
-    assert capture(env, make_environment(spec)) is None
+    assert capture(env, lambda: make_environment(spec)) is None
+
+
+def test_an_environment_that_is_no_data_is_not_built_a_second_time() -> None:
+    """A second simulator may need a licence or a port that the first one holds."""
+    env = make_environment(EnvironmentSpec("trainer_environments:UnpicklableTest-v0"))
+    env.reset(seed=1)
+
+    def refuse() -> Any:
+        raise AssertionError("it was built")
+
+    assert capture(env, refuse) is None
 
 
 def test_an_environment_that_is_no_data_goes_on_where_it_was_saved(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copyreg
 import enum
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from autorl.trainers._streams import set_space_state, simple_spaces, space_state
-from autorl.trainers.sb3.plain_data import NotPlainError, Reader, Writer
+from autorl.trainers.sb3.plain_data import NotPlainError, Reader, Writer, holds_text
 
 _SIMPLE = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 _SHARED = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
@@ -42,22 +42,28 @@ class _Layer:
     streams: dict[str, list[Any]] = field(default_factory=dict)
 
 
-def capture(env: gym.Env[Any, Any], fresh: gym.Env[Any, Any]) -> tuple[Document, dict[str, Any]] | None:
+def capture(env: gym.Env[Any, Any], make: Callable[[], gym.Env[Any, Any]]) -> tuple[Document, dict[str, Any]] | None:
     """The state of `env` as a JSON document and arrays; None where it is not plain data.
 
-    `fresh` is a new environment of the same kind. The state is put into it and compared, so what this returns has been
-    restored once.
+    `make` builds a new environment of the same kind. The state is put into it and compared, so what this returns has
+    been restored once. Environments that hold anything else than plain data, a simulator perhaps, are not built twice.
     """
+    try:
+        _write(_read_layers(env, env))
+        fresh = make()
+    except (NotPlainError, RecursionError):
+        return None
     try:
         document, arrays = _write(_read_layers(env, fresh))
         restore(fresh, document, arrays)
         again, same = _write(_read_layers(fresh, env))
+        names = [[vars(layer).keys() for layer in layers_of(each)] for each in (env, fresh)]
     except (NotPlainError, ValueError, RecursionError):
         return None
-    names = [vars(layer).keys() for layer in layers_of(env)]
-    if again != document or names != [vars(layer).keys() for layer in layers_of(fresh)]:
-        return None
-    return (document, arrays) if _identical(arrays, same) else None
+    finally:
+        fresh.close()
+    whole = again == document and names[0] == names[1] and _identical(arrays, same)
+    return (document, arrays) if whole else None
 
 
 def restore(env: gym.Env[Any, Any], document: Document, arrays: Mapping[str, Any]) -> None:
@@ -126,7 +132,7 @@ def _read_layer(layer: Any, other: Mapping[str, Any], numbers: Mapping[int, int]
             saved.streams[name] = _streams(value)
         elif _is_shared(value, other.get(name)):
             continue
-        elif _holds_text(value):
+        elif holds_text(value):
             if not _equal(value, other.get(name)):
                 raise NotPlainError(f"{name} holds text that changes")
             saved.constants[name] = value
@@ -155,11 +161,6 @@ def _is_shared(value: Any, other: Any) -> bool:
     if isinstance(value, EnvSpec):
         return bool(value == other)
     return value is other and isinstance(value, _SHARED)
-
-
-def _holds_text(value: Any) -> bool:
-    writer = Writer()
-    return writer.holds_text(writer.write(value))
 
 
 def _equal(value: Any, other: Any) -> bool:

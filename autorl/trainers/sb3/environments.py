@@ -69,9 +69,7 @@ class Freezable(gym.Wrapper[Any, Any, Any, Any]):
         if any(isinstance(layer, EzPickle) for layer in layers_of(self.env)):
             return None
         with preserved():  # building an environment may draw from the global generators
-            fresh = self._make()
-            captured = capture(self.env, fresh)
-            fresh.close()
+            captured = capture(self.env, self._make)
         if captured is not None:
             return Frozen(*captured)
         try:

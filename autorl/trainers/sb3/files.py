@@ -78,7 +78,7 @@ def read(folder: Path) -> Saved:
     path = folder / DOCUMENT
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _torn(path, error) from error
     if not isinstance(document, dict) or document.get("version") != _VERSION:
         raise InputError(f"expected a checkpoint of version {_VERSION} of its format", file=str(path))

@@ -72,21 +72,6 @@ class Writer:
         pairs = itertools.combinations(self.arrays.values(), 2)
         return any(np.may_share_memory(first, second) for first, second in pairs)
 
-    def holds_text(self, document: Any) -> bool:
-        """Whether a document has strings or bytes among its values; its keys do not count."""
-        if isinstance(document, str):
-            return True
-        if isinstance(document, list):
-            return any(self.holds_text(item) for item in document)
-        if not isinstance(document, dict):
-            return False
-        tag, content = next(iter(document.items()))
-        if tag in ("map", "ordered"):
-            return any(self.holds_text(value) for _, value in content)
-        if tag in ("tuple", "deque"):
-            return any(self.holds_text(item) for item in content)
-        return tag == "bytes" or (tag in ("array", "scalar") and self.arrays[content].dtype.kind in _TEXT_KINDS)
-
     def _write_object(self, value: Any) -> Any:
         """The document of a value that has an identity."""
         kind = type(value)
@@ -115,7 +100,7 @@ class Writer:
         kinds = set(map(type, values)) if len(values) >= _LONG else set()
         if kinds == {float}:
             return {"numbers": self._store(np.array(values, np.float64))}
-        if kinds == {int} and -(2**63) <= min(values) and max(values) < 2**63:
+        if kinds == {int} and min(values) >= -(2**63) and max(values) < 2**63:
             return {"numbers": self._store(np.array(values, np.int64))}
         return None
 
@@ -240,6 +225,17 @@ class Reader:
         reader = Reader(self._arrays)
         reader._objects = self._objects
         return reader
+
+
+def holds_text(value: Any) -> bool:
+    """Whether a value is, or contains, a string or bytes; keys do not count."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif isinstance(value, np.ndarray | np.generic):
+        return value.dtype.kind in _TEXT_KINDS
+    elif not isinstance(value, list | tuple | deque):
+        return isinstance(value, str | bytes)
+    return any(holds_text(item) for item in value if type(item) not in (float, int))
 
 
 def _index(number: Any, length: int) -> int:
