@@ -171,6 +171,7 @@ class Segment:
         log: file that receives what the training prints; None = leave standard output alone.
         scratch: folder for what is needed until the segment ends; "" = the system's temporary folder. See
             `autorl.store.checkpoints.scratch`.
+        trust: whether pickles in the parent may be opened that this installation did not write: they run anything.
     """
 
     id: SegmentId
@@ -190,6 +191,7 @@ class Segment:
     folder: str = ""
     log: str | None = None
     scratch: str = ""
+    trust: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 * Hypothesis draws the same examples every time. `AUTORL_HYPOTHESIS=random` draws new ones; a failure prints how to
   repeat it. `test_random_examples.py` (slow) does that for all property tests.
 * Numeric libraries have one thread, here and in every process a test starts.
+* The key that signs checkpoints is made in a folder of the session, not in the user's home.
 * A test may use 120 seconds of CPU time, or what its marker `cpu_seconds(n)` says; the limit of wall-clock time is
   there for tests that wait for something that never comes, and a machine that is busy does not reach it.
 """
 
 import os
 import signal
+import tempfile
 from contextlib import contextmanager
 
 import pytest
@@ -21,6 +23,9 @@ WALL_PER_CPU_SECOND = 20.0  # of the backstop: 8 busy processes beside two worke
 for library in THREADS:  # before the first import of numpy, numba or torch
     os.environ[f"{library}_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+_CONFIGURATION = tempfile.TemporaryDirectory(prefix="autorl-tests-")  # removed when the session ends
+os.environ["XDG_CONFIG_HOME"] = _CONFIGURATION.name
 
 ON_TIME = [HealthCheck.too_slow]
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=ON_TIME)

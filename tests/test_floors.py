@@ -91,6 +91,48 @@ def test_the_check_sees_what_it_should(tmp_path):
     assert {"autorl.study.Study", "autorl.cli.app"} <= found
 
 
+RUNS_WHAT_IT_READS = ("eval", "exec", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "marshal.loads", "shelve.open")
+UNPICKLES = ("pickle", "cloudpickle", "dill", "joblib", "pandas.read_pickle", "pd.read_pickle")
+MAY_UNPICKLE = {
+    "study/models.py": ["pickle.loads"],  # a file that it has just written from arrays
+    "trainers/conformance.py": ["pickle.loads"],  # tests that something can be pickled
+    "trainers/sb3/environments.py": ["pickle.loads", "pickle.loads"],  # signed by this installation, or trusted
+    "trainers/sb3/earlier_files.py": ["pickle.Unpickler"],  # calls nothing but what makes plain data
+}
+
+
+def calls_that_run_files(source):
+    """Every call, and class made from one, that runs what a file says."""
+    wrong = []
+    for node in ast.walk(ast.parse(source)):
+        names = [ast.unparse(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
+        if isinstance(node, ast.Call):
+            names = [ast.unparse(node.func)]
+            given = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            if names[0] == "torch.load" and given.get("weights_only") != "True":
+                wrong.append("torch.load")
+            if names[0] in ("np.load", "numpy.load") and given.get("allow_pickle") != "False":
+                wrong.append("np.load")
+        for name in names:
+            module, _, function = name.rpartition(".")
+            unpickles = module in UNPICKLES and function in ("load", "loads", "Unpickler")
+            if name in RUNS_WHAT_IT_READS or name in UNPICKLES or unpickles:
+                wrong.append(name)
+    return wrong
+
+
+def test_nothing_else_runs_what_a_file_says():
+    """A floor: a new call of these names has to be looked at, and `docs/security.md` with it."""
+    found = {module: calls_that_run_files((PACKAGE / module).read_text(encoding="utf-8")) for module in MODULES}
+    assert {module: sorted(calls) for module, calls in found.items() if calls} == MAY_UNPICKLE
+
+
+def test_the_check_of_what_runs_files_sees_what_it_should():
+    source = "np.load(f)\ntorch.load(f, weights_only=False)\neval(x)\nclass A(pickle.Unpickler): ...\npickle.loads(b)"
+    assert sorted(calls_that_run_files(source)) == ["eval", "np.load", "pickle.Unpickler", "pickle.loads", "torch.load"]
+    assert calls_that_run_files("np.load(f, allow_pickle=False); torch.load(f, weights_only=True); model.eval()") == []
+
+
 @pytest.mark.parametrize("modules", ["autorl, autorl.spec", "autorl.study, autorl.tuner"])
 def test_importing_the_core_loads_no_heavy_package(modules):
     code = f"import sys, {modules}; print(sorted({HEAVY!r} & set(sys.modules)))"

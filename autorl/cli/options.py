@@ -17,6 +17,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Workers = Annotated[
     int | None, typer.Option("--workers", min=1, max=10_000, help="Segments trained at once; never changes a result.")
 ]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Open pickles in checkpoints that others wrote, which can run anything; see docs."),
+]
 
 
 def say(text: object = "", *, err: bool = False) -> None:

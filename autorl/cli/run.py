@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json, say, say_line
+from autorl.cli.options import AsJson, Folder, Quiet, Trust, Workers, print_json, say, say_line
 from autorl.cli.progress import Reporter, progress_stream
 from autorl.signals import exit_code, reason
 from autorl.store.folders import holds_study
@@ -79,6 +79,7 @@ def resume(
         str | None, typer.Option(metavar="+N", help="Extend the budget by N full runs (or configurations).")
     ] = None,
     workers: Workers = None,
+    trust: Trust = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -89,7 +90,8 @@ def resume(
     from autorl.study import Study
 
     more = None if runs is None else _extension(runs)
-    study = Study.open(folder)
+    study = Study.open(folder, trust=trust)
+    _say_if_pickled(study)
     try:
         if more is not None:
             study.extend(more)
@@ -113,6 +115,7 @@ def on_test_seeds(
     folder: Folder,
     seeds: Annotated[int | None, typer.Option(min=1, help="Bring the number of test seeds to N.")] = None,
     workers: Workers = None,
+    trust: Trust = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -130,7 +133,9 @@ def on_test_seeds(
                 study.add_test_seeds(seeds)
         finally:
             study.close()
-    drive(Study.open(folder), workers=workers, search=False, as_json=as_json, quiet=quiet)
+    study = Study.open(folder, trust=trust)
+    _say_if_pickled(study)
+    drive(study, workers=workers, search=False, as_json=as_json, quiet=quiet)
 
 
 def read_study(source: str, changes: Mapping[str, Any], settings: list[str]) -> Spec:
@@ -269,6 +274,16 @@ def _model_name(result: Result, study: Study) -> str:
         return ""
     trainer, _ = study.spec.trainer_for(result.incumbent.config)
     return model_name(study.load(trainer))
+
+
+def _say_if_pickled(study: Study) -> None:
+    """Checkpoints of earlier versions are pickles, of which only the data are read."""
+    from autorl.study.models import pickled_checkpoints
+
+    count = len(pickled_checkpoints(study.driver.work.saved.values()))
+    if count:
+        what = "are opened, whatever they run" if study.trust else "are read as data: their environments start anew"
+        say(f"caution: {count} checkpoints of an earlier version, which are pickles, {what}", err=True)
 
 
 def _say_if_ended_early(study: Study) -> None:

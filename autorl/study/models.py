@@ -11,7 +11,7 @@ import pickle
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +130,16 @@ def best_seed(query: Query, sign: float, proposal: int, kept: Mapping[int, Check
     return max(scores, key=lambda seed: (scores[seed], -seed)) if scores else min(kept)
 
 
+def pickled_checkpoints(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Those that an earlier version wrote with Stable-Baselines3, as pickles."""
+    folders = [(checkpoint, Path(checkpoint.path)) for checkpoint in checkpoints]
+    return [
+        checkpoint
+        for checkpoint, folder in folders
+        if (folder / "training.pkl").is_file() and not (folder / "state.json").is_file()
+    ]
+
+
 def load_model(folder: Path, proposal: int, config: Config, seed: int | None) -> Any:
     """The model of a proposal, trained with `seed` (default: the best on test seeds): see `Result.load_model`.
 
@@ -178,7 +188,7 @@ def _read(spec: Spec, config: Config, checkpoint: Checkpoint) -> Any:
 
 def _normaliser(file: Path) -> Any:
     """The `VecNormalize` of a study without its environments, as `get_vec_normalize_env` gives it."""
-    normaliser = pickle.loads(file.read_bytes())
+    normaliser = pickle.loads(file.read_bytes())  # written a moment ago, from arrays, by the trainer here
     normaliser.training = False
     normaliser.norm_reward = False
     return normaliser

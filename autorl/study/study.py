@@ -8,6 +8,7 @@ Kill it at any moment; `Study.open(folder).run()` goes on and ends with the same
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable
@@ -73,7 +74,12 @@ class Study:
 
     Args:
         load: builds trainers; must be picklable by reference unless everything runs in this process.
+
+    Attributes:
+        trust: whether pickles in checkpoints are opened that this installation did not write: they can run anything.
     """
+
+    trust = False
 
     def __init__(self, spec: Spec, store: Store, load: Load | None = None) -> None:
         self.store = store
@@ -109,8 +115,8 @@ class Study:
         return cls(spec, Store.create(folder, spec.freeze(), spec.search_space.hash), load)
 
     @classmethod
-    def open(cls, folder: Path, load: Load | None = None) -> Study:
-        """The study in `folder`, as its stored events left it.
+    def open(cls, folder: Path, load: Load | None = None, *, trust: bool = False) -> Study:
+        """The study in `folder`, as its stored events left it; `trust` opens pickles of others in its checkpoints.
 
         Raises:
             InputError: there is none, another driver works on it, a file of it is torn or lost, or its study file was
@@ -122,7 +128,9 @@ class Study:
             spec = thaw(text, str(folder / "study.yaml"))
             check_space(spec, store.query, folder)
             check_covers_folder(store, folder)
-            return cls(spec, store, load)
+            study = cls(spec, store, load)
+            study.trust = trust
+            return study
         except BaseException:
             store.close()
             raise
@@ -221,7 +229,7 @@ class Study:
             while True:
                 segments = self.advance()
                 self._check_disk(segments)
-                pool.submit(segments)
+                pool.submit([dataclasses.replace(segment, trust=self.trust) for segment in segments])
                 if not self.driver.work.in_flight:
                     break
                 for message in pool.poll(_POLL_SECONDS):

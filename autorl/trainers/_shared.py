@@ -141,6 +141,10 @@ class ExportedModel:
     notes: tuple[str, ...] = ()
 
 
+ZIP_IS_A_PROGRAM = "such a file is a program: whoever loads it runs what it says (docs/security.md)"
+"""A note of every exported zip: Stable-Baselines3's format holds pickles."""
+
+
 def zip_target(file: str | Path, *, replace: bool, beside: Sequence[str] = ()) -> Path:
     """The name of a zip to write, its folder made; `beside` are the endings of files written with it.
 

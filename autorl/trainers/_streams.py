@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 
@@ -47,10 +48,29 @@ def preserved() -> Iterator[None]:
         set_global_state(state)
 
 
-def space_state(space: Any) -> Any:
-    """The state of the generator a Gymnasium space samples from."""
-    return space.np_random.bit_generator.state
+def space_state(space: Any) -> list[Any]:
+    """The states of the generators a Gymnasium space samples from: one for each simple space in it."""
+    return [part.np_random.bit_generator.state for part in simple_spaces(space)]
 
 
-def set_space_state(space: Any, state: Any) -> None:
-    space.np_random.bit_generator.state = state
+def set_space_state(space: Any, states: Any) -> None:
+    parts = list(simple_spaces(space))
+    if isinstance(states, dict):  # earlier versions saved one state, of no use for a space made of others
+        states = [states] if parts == [space] else []
+    for part, state in zip(parts, states, strict=False):
+        part.np_random.bit_generator.state = state
+
+
+def simple_spaces(space: Any) -> Iterator[Any]:
+    """A space, or those it is made of.
+
+    A `Dict` or `Tuple` draws nothing itself, and asking it for its generator seeds those of its parts anew.
+    """
+    if isinstance(space, gym.spaces.Dict):
+        for part in space.spaces.values():
+            yield from simple_spaces(part)
+    elif isinstance(space, gym.spaces.Tuple):
+        for part in space.spaces:
+            yield from simple_spaces(part)
+    else:
+        yield space

@@ -23,6 +23,7 @@ from autorl.seeds import digest, evaluation_seeds
 from autorl.space import resolve_schedules
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import (
+    ZIP_IS_A_PROGRAM,
     ExportedModel,
     FixedValue,
     check_continuation,
@@ -145,6 +146,7 @@ class PopulationTrainer:
                 f"`set_env` takes a vectorised environment of n_envs={arguments.n_envs}, as the run had",
                 "`learn` goes on with the run's optimizer moments" + " and an empty replay memory" * with_memory,
                 *arguments.notes,
+                ZIP_IS_A_PROGRAM,
             ),
         )
 

@@ -20,6 +20,7 @@ def test_the_exported_model_balances_as_well_as_the_record_says(tmp_path, space)
     autorl("tune", space, *COMMON, *SHORT, "--steps", 2048, "--out", tmp_path / "s", "--set", "test.top=0")
     printed = autorl("export", tmp_path / "s", "--model", tmp_path / "m.zip", "--seed", 101).stdout
     assert "test seed 101" in printed
+    assert "such a file is a program" in printed
     model = SB3.PPO.load(tmp_path / "m.zip", device="cpu")
     action, _ = model.predict(np.zeros(4, np.float32), deterministic=True)
     assert action in (0, 1)

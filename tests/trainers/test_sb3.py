@@ -13,7 +13,6 @@ pytest.importorskip("stable_baselines3")
 
 import stable_baselines3 as sb3
 import torch
-from stable_baselines3.common.save_util import load_from_zip_file
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from trainer_environments import Line
 
@@ -21,7 +20,8 @@ from autorl.executors.worker import run_segment
 from autorl.seeds import evaluation_seeds
 from autorl.space import schedule_function
 from autorl.trainers import load
-from autorl.trainers.sb3 import export_model
+from autorl.trainers._shared import ExportedModel
+from autorl.trainers.sb3 import checkpoint
 from autorl.trainers.sb3 import trainer as trainer_module
 from autorl.trainers.sb3.environments import make_environment
 from autorl.trainers.sb3.settings import Settings, optimizers
@@ -76,8 +76,16 @@ def runs(tmp_path: Path) -> Runs:
 def parameters(outcome: Outcome) -> dict[str, torch.Tensor]:
     """The networks in a checkpoint."""
     assert outcome.checkpoint is not None
-    loaded = load_from_zip_file(Path(outcome.checkpoint.path) / "model.zip", load_data=False)[1]["policy"]
-    return dict(loaded)
+    return dict(checkpoint.read(outcome.checkpoint).networks()["parameters"]["policy"])
+
+
+def export_model(name: str, saved: Checkpoint, file: Path, **options: Any) -> ExportedModel:
+    """The model of a checkpoint, written by the trainer whose configuration says all but `options`."""
+    replace = options.pop("replace", False)
+    written: ExportedModel = load(TrainerSpec(f"sb3/{name}", FrozenMap(options))).export_model(  # type: ignore[attr-defined]
+        saved, file, replace=replace
+    )
+    return written
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -353,8 +361,7 @@ def test_evaluation_does_not_update_the_normaliser(runs: Runs) -> None:
     counts = []
     for outcome in (runs_with, runs_without):
         assert outcome.checkpoint is not None
-        venv = DummyVecEnv([lambda: make_environment(environment)])
-        counts.append(VecNormalize.load(str(Path(outcome.checkpoint.path) / "vecnormalize.pkl"), venv).obs_rms.count)
+        counts.append(checkpoint.read(outcome.checkpoint).state["normaliser"]["obs_rms"]["count"])
     assert counts[0] == counts[1]
     assert counts[0] == pytest.approx(128 + 1, abs=1)
 
@@ -402,7 +409,7 @@ def test_the_caller_s_random_streams_are_left_alone(runs: Runs) -> None:
 def test_an_exported_model_is_one_that_sb3_loads(runs: Runs, tmp_path: Path) -> None:
     outcome = runs("ppo", {**PPO, **LINEAR}, EnvironmentSpec("CartPole-v1", normalize=True), until=128)
     assert outcome.checkpoint is not None
-    written = export_model(outcome.checkpoint, tmp_path / "out" / "agent")
+    written = export_model("ppo", outcome.checkpoint, tmp_path / "out" / "agent")
     path = written.path
     assert path == tmp_path / "out" / "agent.zip"
     assert written.beside == (tmp_path / "out" / "agent.vecnormalize.pkl",)
@@ -415,7 +422,7 @@ def test_an_exported_model_is_one_that_sb3_loads(runs: Runs, tmp_path: Path) -> 
     action, _ = model.predict(statistics.normalize_obs(venv.reset()), deterministic=True)
     assert action.shape == (1,)
     with pytest.raises(InputError, match="not a checkpoint"):
-        export_model(Checkpoint("x", str(tmp_path)), tmp_path / "y.zip")
+        export_model("ppo", Checkpoint("x", str(tmp_path)), tmp_path / "y.zip")
 
 
 _TUNED: dict[str, tuple[EnvironmentSpec, dict[str, Any]]] = {
@@ -444,7 +451,7 @@ def test_the_exported_model_has_every_hyperparameter_and_trains_on_with_them(
     environment, config = _TUNED[name]
     outcome = runs(name, {"learning_rate": 3e-3, **config}, environment)
     assert outcome.checkpoint is not None
-    path = export_model(outcome.checkpoint, tmp_path / "agent").path
+    path = export_model(name, outcome.checkpoint, tmp_path / "agent").path
     model = getattr(sb3, name.upper()).load(path, device="cpu")
     settings = Settings(name, {}, {"learning_rate": 3e-3, **config})
     model.set_env(DummyVecEnv([lambda: make_environment(environment)] * environment.n_envs))
@@ -462,7 +469,7 @@ def test_an_exported_schedule_loads_without_this_package(runs: Runs, tmp_path: P
     cosine = {"clip_range": 0.3, "clip_range.shape": "cosine", "clip_range.end": 0.1}
     outcome = runs("ppo", {**PPO, **LINEAR, **cosine}, CARTPOLE)
     assert outcome.checkpoint is not None
-    path = export_model(outcome.checkpoint, tmp_path / "agent").path
+    path = export_model("ppo", outcome.checkpoint, tmp_path / "agent").path
     code = (
         "import sys; sys.modules['autorl'] = None\n"
         "from stable_baselines3 import PPO\n"
@@ -480,9 +487,9 @@ def test_an_exported_normaliser_is_not_overwritten_unasked(runs: Runs, tmp_path:
     assert outcome.checkpoint is not None
     (tmp_path / "agent.vecnormalize.pkl").write_text("mine")
     with pytest.raises(InputError, match="is there already"):
-        export_model(outcome.checkpoint, tmp_path / "agent.zip")
+        export_model("a2c", outcome.checkpoint, tmp_path / "agent.zip")
     assert [path.name for path in tmp_path.glob("agent*")] == ["agent.vecnormalize.pkl"]
-    export_model(outcome.checkpoint, tmp_path / "agent.zip", replace=True)
+    export_model("a2c", outcome.checkpoint, tmp_path / "agent.zip", replace=True)
     assert (tmp_path / "agent.vecnormalize.pkl").read_bytes() != b"mine"
 
 

@@ -103,9 +103,63 @@ class Doubled(gym.RewardWrapper[Any, Any]):
         return float(reward) * self.factor
 
 
+class Helper:
+    """A simulator that a task holds: an object of a class of its own."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class Opaque(Line):
+    """Keeps a part of its state in an object, which is no plain data but can be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.helper = Helper()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.helper.count += 1
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward + self.helper.count % 7, terminated, truncated, info
+
+
+class _Slots(gym.Env[Any, Any]):
+    """Has an attribute that `vars` does not show."""
+
+    __slots__ = ("hidden",)
+
+
+class Slotted(Line, _Slots):
+    """Keeps a part of its state in a slot."""
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        self.hidden = 1
+        return super().reset(**kwargs)
+
+
+class Changing(Line):
+    """Keeps a text that changes."""
+
+    phase = "new"
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        self.phase = "running"
+        return super().reset(**kwargs)
+
+
+class Viewing(Line):
+    """Keeps two arrays that share memory."""
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        self.positions = np.zeros(4)
+        self.first = self.positions[:2]
+        return super().reset(**kwargs)
+
+
 _KINDS: dict[str, type[gym.Env[Any, Any]]] = {
     **{"Line": Line, "Unpicklable": Unpicklable, "EzPickled": ConstructorPickled},
     **{"Infinite": Infinite, "Spaces": Spaces},
+    **{"Opaque": Opaque, "Slotted": Slotted, "Changing": Changing, "Viewing": Viewing},
 }
 for name, kind in _KINDS.items():
     gym.register(f"{name}Test-v0", kind)

@@ -1,6 +1,5 @@
 """Stable-Baselines3 trainers for any Gymnasium environment; see `autorl.trainers.sb3.trainer`."""
 
-from autorl.trainers.sb3.checkpoint import export_model
 from autorl.trainers.sb3.trainer import SB3Trainer, make
 
-__all__ = ["SB3Trainer", "export_model", "make"]
+__all__ = ["SB3Trainer", "make"]

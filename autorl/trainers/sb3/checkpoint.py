@@ -1,88 +1,145 @@
 """The whole state of an SB3 run on disk, so that n + n steps through a checkpoint equal 2n.
 
-A checkpoint folder holds `model.zip` (what `PPO.load` reads), `training.pkl` (counters, streams, environments, the
-configuration), `replay_buffer.pkl` and `vecnormalize.pkl` (what `VecNormalize.load` reads) where there are such.
+What a continued run needs: weights and optimizer moments, counters (schedules are functions of them), replay buffer,
+statistics of the normaliser, random streams of Python, NumPy, torch and the spaces, and the environments with their
+episodes. `files` says how it lies on disk; a rollout buffer is empty where a run can be cut.
 """
 
 from __future__ import annotations
 
-import pickle
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import operator
+from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from autorl.space.schedules import remaining_schedule
 from autorl.store.checkpoints import writing
 from autorl.trainers import _streams as streams
-from autorl.trainers._shared import ExportedModel, base_name, zip_target
-from autorl.trainers.sb3.algorithms import CALLABLES
+from autorl.trainers.sb3 import earlier_files, files
 from autorl.trainers.sb3.environments import freeze_all
+from autorl.trainers.sb3.files import NETWORKS, REPLAY, STATE, Saved, check_same_names
+from autorl.trainers.sb3.normaliser import normaliser_state, restore_normaliser
+from autorl.trainers.sb3.plain_data import NotPlainError, Writer
+from autorl.trainers.sb3.spaces import space_as_data
 from autorl.types import Checkpoint, InputError, Segment
 
-_MODEL, _TRAINING, _BUFFER, _NORMALISER = "model.zip", "training.pkl", "replay_buffer.pkl", "vecnormalize.pkl"
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
-_LATEST = ("_last_obs", "_last_episode_starts", "_last_original_obs", "ep_info_buffer", "ep_success_buffer")
-NORMALISER_ENDING = ".vecnormalize.pkl"
+_LATEST = ("_last_obs", "_last_episode_starts", "_last_original_obs")
 _RECORDS = ("ep_info_buffer", "ep_success_buffer")
-_ENTROPY = ("ent_coef_optimizer", "log_ent_coef", "ent_coef_tensor")
+_ENTROPY_OPTIMIZER, _ENTROPY = "ent_coef_optimizer", "log_ent_coef"
+_NEEDED = ("class", "n_envs", "values", "counters", "latest", "noise", "streams", "spaces", "normaliser", "definition")
 
 
-def save(model: Any, venv: Any, segment: Segment, values: dict[str, Any]) -> Checkpoint:
+def save(model: Any, venv: Any, segment: Segment, values: Mapping[str, Any]) -> Checkpoint:
     """Write the checkpoint of `segment`. The model is left as it was."""
+    normaliser = model.get_vec_normalize_env()
+    state = {
+        "class": type(model).__name__,
+        "n_envs": model.n_envs,
+        "horizon": segment.horizon,
+        "values": _unfrozen(values),
+        "counters": {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)},
+        "latest": {name: getattr(model, name) for name in _LATEST} | _records(model),
+        "noise": [getattr(noise, "noise_prev", None) for noise in _noises(model)],
+        "streams": streams.global_state(),
+        "spaces": [streams.space_state(space) for space in (model.action_space, model.observation_space)],
+        "definition": [space_as_data(space) for space in (venv.observation_space, venv.action_space)],
+        "normaliser": None if normaliser is None else normaliser_state(normaliser, normaliser.returns),
+    }
+    parts: dict[str, Mapping[str, Any]] = {STATE: state, NETWORKS: _networks_state(model)}
+    if getattr(model, "replay_buffer", None) is not None:
+        parts[REPLAY] = _buffer_state(model.replay_buffer)
     with writing(segment) as folder:
-        with _portable(model, values):
-            model.save(folder / _MODEL)
-        state = {
-            "class": type(model).__name__,
-            "n_envs": model.n_envs,
-            "values": values,
-            "counters": {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)},
-            "latest": {name: getattr(model, name) for name in _LATEST},
-            "noise": [getattr(noise, "noise_prev", None) for noise in _noises(model)],
-            "environments": freeze_all(venv),
-            "streams": streams.global_state(),
-            "spaces": [streams.space_state(space) for space in (model.action_space, model.observation_space)],
-        }
-        normaliser = model.get_vec_normalize_env()
-        if normaliser is not None:
-            normaliser.save(str(folder / _NORMALISER))
-            state["normaliser_returns"] = normaliser.returns  # VecNormalize does not save them
-        _dump(state, folder / _TRAINING)
-        if getattr(model, "replay_buffer", None) is not None:
-            _dump(_buffer_state(model.replay_buffer), folder / _BUFFER)
+        files.write(folder, parts, freeze_all(venv))
     return Checkpoint(segment.id, segment.folder)
 
 
-def load_state(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Everything of a checkpoint but the networks and the replay buffer."""
-    path = Path(checkpoint.path) / _TRAINING
-    if not path.is_file():
+def read(checkpoint: Checkpoint, *, trust: bool = False) -> Saved:
+    """A checkpoint of this or an earlier version; `trust` opens pickles of an earlier one, whatever is in them.
+
+    Raises:
+        InputError: it is not of an sb3 trainer, or a file of it is missing, torn or not what it should be.
+    """
+    folder = Path(checkpoint.path)
+    if (folder / files.DOCUMENT).is_file():
+        saved = files.read(folder)
+    elif earlier_files.are_in(folder):
+        saved = earlier_files.read(folder, trust=trust)
+    else:
         raise InputError(f"{checkpoint.path} is not a checkpoint of an sb3 trainer")
-    with path.open("rb") as file:
-        state: dict[str, Any] = pickle.load(file)
-    return state
+    missing = [name for name in _NEEDED if name not in saved.state]
+    if missing:
+        raise InputError(f"holds no {missing[0]}", file=saved.file(STATE))
+    return saved
 
 
-def restore_model(model: Any, checkpoint: Checkpoint, state: dict[str, Any]) -> None:
+def restore_model(model: Any, saved: Saved, asked: Mapping[str, Any]) -> None:
     """Put networks, optimizer moments, replay buffer, normaliser and counters back into a model built from its config.
 
     What the configuration decides (learning rate and other options of the optimizers, discounts in the buffers) stays
-    as the constructor set it: a saved value never overrides it.
+    as the constructor set it: a saved value never overrides it. `asked` are the hyperparameters of the model.
+
+    Raises:
+        InputError: a network, an optimizer or an array that the model has is not there, or has another shape.
     """
-    folder = Path(checkpoint.path)
-    _restore_networks(model, folder, state["values"].get("ent_coef") == state["asked"].get("ent_coef"))
+    state = saved.state
+    same_entropy = state["values"].get("ent_coef") == asked.get("ent_coef")
+    restore_networks(model, saved, same_entropy=same_entropy, keep_options=True)
     normaliser = model.get_vec_normalize_env()
     if normaliser is not None:
-        _restore_normaliser(normaliser, folder, state["normaliser_returns"])
+        restore_normaliser(normaliser, state["normaliser"], saved.file(STATE))
     if getattr(model, "replay_buffer", None) is not None:
-        with (folder / _BUFFER).open("rb") as file:
-            _restore_buffer(model.replay_buffer, pickle.load(file))
-    for name, value in state["counters"].items():
-        setattr(model, name, value)
+        if saved.replay is None:
+            raise InputError("the replay buffer is missing", file=saved.file(REPLAY))
+        _restore_buffer(model.replay_buffer, saved.replay(), saved.file(REPLAY))
+    restore_counters(model, saved)
+
+
+def restore_counters(model: Any, saved: Saved) -> None:
+    """Put back how many steps and updates were made, which schedules are functions of."""
+    for name, value in saved.state["counters"].items():
+        if name in _COUNTERS:
+            setattr(model, name, value)
+
+
+def restore_networks(model: Any, saved: Saved, *, same_entropy: bool = True, keep_options: bool = False) -> None:
+    """Put weights and optimizer moments into a model.
+
+    `same_entropy` says that SAC's entropy coefficient is learned or fixed as it was. With `keep_options` the optimizers
+    keep their own learning rate and other options.
+
+    Raises:
+        InputError: a network or an optimizer of the model is missing, or is another one. Names the file.
+    """
+    if saved.state["class"] not in (type(model).__name__, ""):  # early versions did not record it
+        raise InputError(f"is of {saved.state['class']}, not of {type(model).__name__}", file=saved.file(STATE))
+    networks, file = saved.networks(), saved.file(NETWORKS)
+    parameters, variables = networks.get("parameters"), networks.get("variables")
+    if not isinstance(parameters, dict) or not isinstance(variables, dict):
+        raise InputError("holds no networks", file=file)
+    ignored = set() if same_entropy else {_ENTROPY_OPTIMIZER}
+    own = model.get_parameters()
+    check_same_names(parameters.keys() - ignored, own.keys() - ignored, file)
+    for name in own.keys() - ignored:
+        part = operator.attrgetter(name)(model)
+        try:
+            if isinstance(part, torch.optim.Optimizer):
+                _restore_optimizer(part, parameters[name], keep_options=keep_options)
+            else:
+                part.load_state_dict(parameters[name])
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = str(error).split("\n")[0]
+            raise InputError(f"{name} is not that of the model ({reason})", file=file) from error
+    learned = getattr(model, _ENTROPY, None)
+    if same_entropy and learned is not None:
+        value = variables.get(_ENTROPY)
+        if not torch.is_tensor(value) or value.shape != learned.shape:
+            raise InputError(f"{_ENTROPY} is missing", file=file)
+        with torch.no_grad():
+            learned.copy_(value)
 
 
 def end_episodes(model: Any) -> None:
@@ -96,126 +153,68 @@ def end_episodes(model: Any) -> None:
         buffer.timeouts[latest] = 1.0
 
 
-def restore_latest(model: Any, state: dict[str, Any]) -> None:
+def restore_latest(model: Any, saved: Saved, *, same_episodes: bool) -> None:
     """Put the records of the latest episodes back and, where the environments were restored, the one in progress."""
-    for name, value in state["latest"].items():
-        if state["environments"] or name in _RECORDS:
-            setattr(model, name, value)
-    for noise, previous in zip(_noises(model), state["noise"], strict=True):
+    latest = saved.state["latest"]
+    for name in (*_LATEST, *_RECORDS):
+        if same_episodes or name in _RECORDS:
+            setattr(model, name, latest[name])
+    for noise, previous in zip(_noises(model), saved.state["noise"], strict=True):
         if previous is not None:
             noise.noise_prev = previous
 
 
-def restore_streams(model: Any, state: dict[str, Any]) -> None:
+def restore_streams(model: Any, saved: Saved) -> None:
     """Put every random stream back; the last thing to restore, since building a model draws from them."""
-    for space, saved in zip((model.action_space, model.observation_space), state["spaces"], strict=True):
-        streams.set_space_state(space, saved)
-    streams.set_global_state(state["streams"])
+    for space, state in zip((model.action_space, model.observation_space), saved.state["spaces"], strict=True):
+        streams.set_space_state(space, state)
+    streams.set_global_state(saved.state["streams"])
 
 
-def export_model(checkpoint: Checkpoint, file: str | Path, *, replace: bool = False) -> ExportedModel:
-    """Copy the model of a checkpoint to `file`, a zip that SB3's `load` reads; a normaliser goes beside it.
-
-    Where training normalised, `<file>.vecnormalize.pkl` holds the statistics, for `VecNormalize.load`.
-
-    Raises:
-        InputError: the checkpoint is not of an sb3 trainer, or a file is there already.
-    """
-    source = Path(checkpoint.path)
-    if not (source / _MODEL).is_file():
-        raise InputError(f"{checkpoint.path} is not a checkpoint of an sb3 trainer")
-    normalised = (source / _NORMALISER).is_file()
-    target = zip_target(file, replace=replace, beside=[NORMALISER_ENDING] if normalised else [])
-    shutil.copyfile(source / _MODEL, target)
-    beside = target.with_suffix(NORMALISER_ENDING)
-    if normalised:
-        shutil.copyfile(source / _NORMALISER, beside)
-    state = load_state(checkpoint)
-    return ExportedModel(
-        path=target,
-        kind=".".join(("stable_baselines3", *([state["class"]] if "class" in state else []))),
-        beside=(beside,) if normalised else (),
-        hyperparameters="all hyperparameters of the run, Stable-Baselines3's defaults included",
-        notes=_further(state, (source / _BUFFER).is_file(), normalised),
-    )
+def _records(model: Any) -> dict[str, Any]:
+    """The latest episodes: of what others put beside return and length, only what is plain data."""
+    infos, successes = model.ep_info_buffer, model.ep_success_buffer
+    return {
+        "ep_info_buffer": deque(
+            ({name: value for name, value in info.items() if _is_plain(value)} for info in infos), infos.maxlen
+        ),
+        "ep_success_buffer": deque((value for value in successes if _is_plain(value)), successes.maxlen),
+    }
 
 
-def _further(state: dict[str, Any], with_memory: bool, normalised: bool) -> tuple[str, ...]:
-    """What somebody who trains an exported model further has to know."""
-    values = state["values"]
-    held = sorted(base_name(name) for name, value in values.items() if name.endswith(".shape") and value != "constant")
-    notes = ["`learn` goes on with the run's optimizer moments" + " and an empty replay memory" * with_memory]
-    if "n_envs" in state:
-        notes.insert(0, f"`set_env` takes a vectorised environment of n_envs={state['n_envs']}, as the run had")
-    if normalised:
-        notes.append("`VecNormalize.load` reads the statistics: the agent saw normalised observations or rewards")
-    notes += [
-        f"{name} went from {values[name]!r} to {values[f'{name}.end']!r} ({values[f'{name}.shape']}), "
-        "Stable-Baselines3 keeps it at the last value"
-        for name in held
-        if name not in CALLABLES
-    ]
-    return tuple(notes)
-
-
-@contextmanager
-def _portable(model: Any, values: Mapping[str, Any]) -> Iterator[None]:
-    """Schedules replaced by ones that load without this package: constants, or functions of the progress remaining."""
-    from stable_baselines3.common.utils import FloatSchedule
-
-    remaining = model._current_progress_remaining
-    portable: dict[str, Any] = {}
-    for name in CALLABLES:
-        schedule = model.lr_schedule if name == "learning_rate" else getattr(model, name, None)
-        if schedule is None:
-            continue
-        shape, portable[name] = values.get(f"{name}.shape", "constant"), schedule(remaining)
-        if shape != "constant":
-            portable[name] = remaining_schedule(float(values[name]), float(values[f"{name}.end"]), shape)
-    portable["lr_schedule"] = FloatSchedule(portable["learning_rate"])
-    portable |= {name: FloatSchedule(portable[name]) for name in CALLABLES[1:] if name in portable}
-    original = {name: getattr(model, name) for name in portable}
-    vars(model).update(portable)
+def _is_plain(value: Any) -> bool:
     try:
-        yield
-    finally:
-        vars(model).update(original)
+        Writer().write(value)
+    except NotPlainError:
+        return False
+    return True
 
 
-def _restore_networks(model: Any, folder: Path, same_entropy: bool) -> None:
-    from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
-    from torch.optim import Optimizer
-
-    _, parameters, variables = load_from_zip_file(folder / _MODEL, device=model.device, load_data=False)
-    own_networks, own_variables = model._get_torch_save_params()
-    for name in (*own_networks, *own_variables):  # of a truncated zip, SB3 reads what is left and says nothing
-        if name not in {**parameters, **(variables or {})} and (same_entropy or name not in _ENTROPY):
-            raise InputError(f"is damaged: it has no {name}", file=str(folder / _MODEL))
-    for name, saved in parameters.items():
-        if name in _ENTROPY and not same_entropy:
-            continue
-        part = recursive_getattr(model, name)
-        if isinstance(part, Optimizer):
-            options = [{key: group[key] for key in group if key != "params"} for group in part.param_groups]
-            part.load_state_dict(dict(saved))
-            for group, own in zip(part.param_groups, options, strict=True):
-                group.update(own)
-        else:
-            part.load_state_dict(saved)
-    for name, saved in (variables or {}).items():
-        if same_entropy and name == "log_ent_coef" and saved is not None:
-            model.log_ent_coef.data = saved.data
+def _unfrozen(value: Any) -> Any:
+    """`value` with its frozen mappings as `dict`."""
+    if isinstance(value, Mapping):
+        return {name: _unfrozen(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_unfrozen(item) for item in value)
+    return value
 
 
-def _restore_normaliser(normaliser: Any, folder: Path, returns: Any) -> None:
-    with (folder / _NORMALISER).open("rb") as file:
-        saved = pickle.load(file)
-    normaliser.ret_rms, normaliser.returns = saved.ret_rms, returns
-    normaliser.old_reward = saved.old_reward
-    if normaliser.norm_obs:
-        normaliser.obs_rms = saved.obs_rms
-    if hasattr(saved, "old_obs"):
-        normaliser.old_obs = saved.old_obs
+def _networks_state(model: Any) -> dict[str, Any]:
+    """Weights and optimizers by SB3's names, and SAC's entropy coefficient if it is learned, which is neither."""
+    learned = getattr(model, _ENTROPY, None)
+    return {"parameters": model.get_parameters(), "variables": {} if learned is None else {_ENTROPY: learned}}
+
+
+def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any], *, keep_options: bool) -> None:
+    options = [{name: group[name] for name in group if name != "params"} for group in optimizer.param_groups]
+    optimizer.load_state_dict(dict(saved))
+    for parameter, moments in optimizer.state.items():
+        for name, moment in moments.items():
+            if torch.is_tensor(moment) and moment.ndim and moment.shape != parameter.shape:
+                raise ValueError(f"{name} has another shape than its parameter")
+    if keep_options:
+        for group, own in zip(optimizer.param_groups, options, strict=True):
+            group.update(own)
 
 
 def _noises(model: Any) -> list[Any]:
@@ -225,22 +224,50 @@ def _noises(model: Any) -> list[Any]:
 
 def _buffer_state(buffer: Any) -> dict[str, Any]:
     """The filled part of a replay buffer; a buffer of a million steps that holds a thousand costs a thousand."""
-    rows = buffer.buffer_size if buffer.full else min(buffer.pos + 1, buffer.buffer_size)
-    arrays = {name: value for name, value in vars(buffer).items() if _is_storage(value, buffer.buffer_size)}
-    return {
-        "rows": rows,
-        "pos": buffer.pos,
-        "full": buffer.full,
-        "arrays": {n: _head(a, rows) for n, a in arrays.items()},
-    }
+    rows = _rows(buffer, buffer.pos, buffer.full)
+    arrays = {name: _head(array, rows) for name, array in _storage(buffer).items()}
+    return {"rows": rows, "pos": buffer.pos, "full": buffer.full, "arrays": arrays}
 
 
-def _restore_buffer(buffer: Any, saved: dict[str, Any]) -> None:
-    buffer.pos, buffer.full = saved["pos"], saved["full"]
-    for name, rows in saved["arrays"].items():
-        own = getattr(buffer, name)
-        for key, value in rows.items() if isinstance(rows, dict) else [(None, rows)]:
-            (own if key is None else own[key])[: saved["rows"]] = value
+def _restore_buffer(buffer: Any, saved: Mapping[str, Any], file: str) -> None:
+    """Fill a new replay buffer.
+
+    Raises:
+        InputError: an array is missing or has another shape or type, or the position is none.
+    """
+    try:
+        position, full, rows, arrays = (saved[name] for name in ("pos", "full", "rows", "arrays"))
+        inside = isinstance(position, int) and 0 <= position < buffer.buffer_size and isinstance(full, bool)
+        if not inside or rows != _rows(buffer, position, full):
+            raise InputError(f"position {position!r} with {rows!r} rows is none of this replay buffer", file=file)
+        own = _storage(buffer)
+        check_same_names(arrays, own, file)
+        pairs = [pair for name in own for pair in _pairs(name, own[name], arrays[name], file)]
+        for name, target, source in pairs:
+            if source.shape != (rows, *target.shape[1:]) or source.dtype != target.dtype:
+                raise InputError(f"{name} of the replay buffer has another shape or type", file=file)
+        for _, target, source in pairs:
+            target[:rows] = source
+        buffer.pos, buffer.full = position, full
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"the replay buffer is not whole ({error})", file=file) from error
+
+
+def _pairs(name: str, own: Any, saved: Any, file: str) -> list[tuple[str, Any, Any]]:
+    """Arrays of a buffer and what was saved of them; observations of several parts have one for each."""
+    if not isinstance(own, dict):
+        return [(name, own, saved)]
+    check_same_names(saved, own, file)
+    return [(f"{name}.{key}", own[key], saved[key]) for key in own]
+
+
+def _rows(buffer: Any, position: int, full: bool) -> int:
+    """How many rows are in use: the next one too, which may hold the latest observation."""
+    return int(buffer.buffer_size if full else min(position + 1, buffer.buffer_size))
+
+
+def _storage(buffer: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(buffer).items() if _is_storage(value, buffer.buffer_size)}
 
 
 def _is_storage(value: Any, size: int) -> bool:
@@ -251,8 +278,3 @@ def _is_storage(value: Any, size: int) -> bool:
 
 def _head(value: Any, rows: int) -> Any:
     return {key: item[:rows] for key, item in value.items()} if isinstance(value, dict) else value[:rows]
-
-
-def _dump(value: Any, path: Path) -> None:
-    with path.open("wb") as file:
-        pickle.dump(value, file, protocol=pickle.HIGHEST_PROTOCOL)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import wait
 from typing import Any
@@ -15,42 +16,83 @@ import gymnasium as gym
 from gymnasium.utils import EzPickle, seeding
 
 from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
+from autorl.store.signing import is_signed, sign
 from autorl.trainers._shared import check_names, module_path, nearest, plain
+from autorl.trainers._streams import preserved
+from autorl.trainers.sb3.environment_state import capture, layers_of, restore
 from autorl.types import EnvironmentSpec, InputError
 
 _LAST_WAIT = 1.0  # seconds for the end of a process to be known after the end of its pipe
-
+_PURPOSE = "environment of a checkpoint"
+# What reading a document that is no state may raise.
+_NOT_A_STATE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 # What pickling may raise on an environment that holds a window, a simulator handle, a socket or a local function.
 _UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, NotImplementedError, ValueError, OSError, RuntimeError)
 
 
+@dataclass(frozen=True)
+class Frozen:
+    """The state of one environment: plain data, or a pickle where it is not.
+
+    Attributes:
+        document: what `environment_state.capture` wrote; None for a pickle.
+        arrays: of the document.
+        pickled: the whole environment; empty for plain data. Who reads it runs what it says.
+        signature: of the pickle, by the installation that wrote it; None where it could not sign.
+    """
+
+    document: dict[str, Any] | None = None
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    pickled: bytes = b""
+    signature: str | None = None
+
+    def may_be_opened(self, trust: bool) -> bool:
+        """Whether reading it runs nothing but what this installation wrote, or the user trusts whoever wrote it."""
+        signed = self.signature is not None and is_signed(_PURPOSE, self.pickled, self.signature)
+        return self.document is not None or trust or signed
+
+
 class Freezable(gym.Wrapper[Any, Any, Any, Any]):
-    """Outermost wrapper of a training environment: its state as bytes, to and from any process it lives in."""
+    """Outermost wrapper of a training environment: saves and restores its state, in any process it lives in.
 
-    def freeze(self) -> bytes | None:
-        """The whole environment with its random state, or None where it cannot be pickled.
+    Args:
+        make: builds a new environment of the same kind.
+    """
 
-        Environments built on `EzPickle` (Box2D, MuJoCo, Atari) pickle only their constructor arguments: the copy has
-        lost the episode, so they count as not picklable.
+    def __init__(self, env: gym.Env[Any, Any], make: Callable[[], gym.Env[Any, Any]]) -> None:
+        super().__init__(env)
+        self._make = make
+
+    def freeze(self) -> Frozen | None:
+        """The state of the environment with its random streams, or None where it cannot be saved.
+
+        Plain data where that is all of it, else a pickle. Environments built on `EzPickle` (Box2D, MuJoCo, Atari)
+        pickle only their constructor arguments: the copy has lost the episode, so they count as not restorable.
         """
-        env: Any = self.env
-        while True:
-            if isinstance(env, EzPickle):
-                return None
-            if not isinstance(env, gym.Wrapper):
-                break
-            env = env.env
+        if any(isinstance(layer, EzPickle) for layer in layers_of(self.env)):
+            return None
+        with preserved():  # building an environment may draw from the global generators
+            captured = capture(self.env, self._make)
+        if captured is not None:
+            return Frozen(*captured)
         try:
-            frozen = cloudpickle.dumps(self.env)
-            pickle.loads(frozen)
+            pickled = bytes(cloudpickle.dumps(self.env))
+            pickle.loads(pickled)  # our own of a moment ago: whether it can be read at all
         except _UNPICKLABLE:
             return None
-        return bytes(frozen)
+        return Frozen(pickled=pickled, signature=sign(_PURPOSE, pickled))
 
-    def thaw(self, frozen: bytes) -> None:
-        """Become the environment `freeze` saved."""
-        self.env.close()
-        self.env = pickle.loads(frozen)
+    def thaw(self, frozen: Frozen) -> bool:
+        """Take on a saved state; False if it is of another kind of environment. The caller has checked its origin."""
+        if frozen.document is None:
+            self.env.close()
+            self.env = pickle.loads(frozen.pickled)  # signed, or trusted by the user: `Frozen.may_be_opened`
+            return True
+        try:
+            restore(self.env, frozen.document, frozen.arrays)
+        except _NOT_A_STATE:
+            return False
+        return True
 
     def reseed(self, seed: int) -> None:
         """Start new random streams without starting a new episode."""
@@ -76,7 +118,7 @@ def make_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> gy
 
 
 def make_training_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> Freezable:
-    return Freezable(make_environment(spec, folders))
+    return Freezable(make_environment(spec, folders), partial(make_environment, spec, folders))
 
 
 def vectorise(spec: EnvironmentSpec, n_envs: int, folders: tuple[str, ...]) -> Any:
@@ -109,21 +151,26 @@ def close_all(venv: Any) -> None:
             process.join()
 
 
-def freeze_all(venv: Any) -> list[bytes] | None:
+def freeze_all(venv: Any) -> list[Frozen] | None:
     """The state of every environment, or None if one of them cannot be saved."""
     frozen = venv.env_method("freeze")
     return None if any(state is None for state in frozen) else frozen
 
 
-def thaw_all(venv: Any, frozen: Iterable[bytes]) -> None:
-    """Put saved states back; the spaces of a `DummyVecEnv` are its first environment's, random state included."""
+def thaw_all(venv: Any, frozen: Sequence[Frozen]) -> bool:
+    """Put saved states back; False if they are of other environments, which then have to be reset.
+
+    The spaces of a `DummyVecEnv` are its first environment's, random state included.
+    """
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    for index, state in enumerate(frozen):
-        venv.env_method("thaw", state, indices=index)
+    if len(frozen) != venv.num_envs:
+        return False
+    restored = [venv.env_method("thaw", state, indices=index)[0] for index, state in enumerate(frozen)]
     if isinstance(venv, DummyVecEnv):
         venv.action_space = venv.envs[0].action_space
         venv.observation_space = venv.envs[0].observation_space
+    return all(restored)
 
 
 def normaliser(spec: EnvironmentSpec, gamma: float) -> dict[str, Any] | None:

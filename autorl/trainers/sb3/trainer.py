@@ -15,6 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from autorl.seeds import evaluation_seeds, integer_seed
@@ -22,6 +23,7 @@ from autorl.trainers import _streams as streams
 from autorl.trainers._shared import (
     Change,
     Clock,
+    ExportedModel,
     FixedValue,
     check_continuation,
     check_names,
@@ -41,11 +43,12 @@ from autorl.trainers.sb3.environments import (
     vectorise,
 )
 from autorl.trainers.sb3.evaluation import METRICS, evaluate
-from autorl.trainers.sb3.settings import Settings, check_hyperparameters, fixed_values, optimizers
-from autorl.types import Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
+from autorl.trainers.sb3.export import export_model
+from autorl.trainers.sb3.files import Saved
+from autorl.trainers.sb3.settings import OPTIONS, Settings, check_hyperparameters, fixed_values, optimizers
+from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
 
 _OBSERVATIONS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict")
-_NEW_EPISODES = "environment state not restorable: new episodes at step {step}"
 
 
 class SB3Trainer:
@@ -120,6 +123,11 @@ class SB3Trainer:
             finally:
                 run.close()
 
+    def export_model(self, checkpoint: Checkpoint, file: str | Path, *, replace: bool = False) -> ExportedModel:
+        """Write the model of a checkpoint as a zip that Stable-Baselines3 loads; see `sb3.export`."""
+        options = {name: value for name, value in self.kwargs.items() if name in OPTIONS}
+        return export_model(self.name, options, checkpoint, file, replace=replace)
+
     def n_envs(self, config: Mapping[str, Any], environment: EnvironmentSpec) -> int:
         return int(config.get("n_envs", self.kwargs.get("n_envs", environment.n_envs)))
 
@@ -151,34 +159,30 @@ class _Run:
         length = "n_steps" if self.trainer.algorithm.on_policy else "train_freq"
         check_rollout({length: self.rollout // n_envs, "n_envs": n_envs}, segment)
         keys = () if segment.fork is None else (segment.fork,)
-        state = self._load_parent()
+        parent = self._load_parent()
         self.venv = vectorise(segment.environment, n_envs, self.trainer.folders)
-        frozen = state["environments"] if state else None
-        if frozen:
-            thaw_all(self.venv, frozen)
+        same_episodes = parent is not None and self._restore_environments(parent)
         algorithm_seed = integer_seed(seed, "algorithm", *keys)
         streams.seed_global(algorithm_seed)
         self.model = self._build()
-        if state:
-            assert segment.parent is not None
-            checkpoint.restore_model(self.model, segment.parent, state)
+        if parent:
+            checkpoint.restore_model(self.model, parent, self.settings.values)
             reached = self.model.num_timesteps
             if reached != segment.start:
                 raise InputError(f"checkpoint is at step {reached}, segment {segment.id!r} starts at {segment.start}")
-        if frozen and state:
-            self.model._last_obs = state["latest"]["_last_obs"]
+        if parent and same_episodes:
+            self.model._last_obs = parent.state["latest"]["_last_obs"]
         else:
-            self.venv.seed(integer_seed(seed, "training", *keys, *([segment.start] if state else [])))
-            if state:
+            self.venv.seed(integer_seed(seed, "training", *keys, *([segment.start] if parent else [])))
+            if parent:
                 checkpoint.end_episodes(self.model)
-                self.notes = (_NEW_EPISODES.format(step=segment.start),)
         self._start_learning()
-        if state:
-            checkpoint.restore_latest(self.model, state)
-        if state and segment.fork is None:
-            checkpoint.restore_streams(self.model, state)
+        if parent:
+            checkpoint.restore_latest(self.model, parent, same_episodes=same_episodes)
+        if parent and segment.fork is None:
+            checkpoint.restore_streams(self.model, parent)
         else:
-            self._reseed(algorithm_seed, integer_seed(seed, "training", *keys), forked=bool(frozen))
+            self._reseed(algorithm_seed, integer_seed(seed, "training", *keys), forked=same_episodes)
         self.applied = self.settings.read_back(self.model, n_envs, segment.horizon)
 
     def advance(self, report: Callable[[Report], None]) -> tuple[list[Report], str]:
@@ -224,13 +228,26 @@ class _Run:
         if self.venv is not None:
             close_all(self.venv)
 
-    def _load_parent(self) -> dict[str, Any] | None:
+    def _load_parent(self) -> Saved | None:
         if self.segment.parent is None:
             return None
-        state = checkpoint.load_state(self.segment.parent)
-        state["asked"] = self.settings.values
-        check_continuation(state["values"], Config(self.settings.values), self.trainer.changes)
-        return state
+        saved = checkpoint.read(self.segment.parent, trust=self.segment.trust)
+        check_continuation(saved.state["values"], Config(self.settings.values), self.trainer.changes)
+        return saved
+
+    def _restore_environments(self, parent: Saved) -> bool:
+        """Go on with the episodes of a checkpoint; False and a note where that is not possible."""
+        frozen, trust = parent.environments, self.segment.trust
+        if frozen is None:
+            why = "environment state not restorable"
+        elif not all(state.may_be_opened(trust) for state in frozen):
+            why = "environment state not opened, a pickle this installation did not write (--trust opens it)"
+        elif not thaw_all(self.venv, frozen):
+            why = "environment state is of another environment"
+        else:
+            return True
+        self.notes = (f"{why}: new episodes at step {self.segment.start}",)
+        return False
 
     def _build(self) -> Any:
         from stable_baselines3.common.logger import Logger

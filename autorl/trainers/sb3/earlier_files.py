@@ -1,0 +1,217 @@
+"""Checkpoints of earlier versions, which are pickles, read as data.
+
+A pickle names classes and functions to call. Those that make plain data are called; the classes that such a checkpoint
+has by right (spaces, generators, the normaliser) become records of what they were given, and never run; any other name
+ends the reading with an error. The environments in it stay unread, bytes that only `trust` opens.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import io
+import json
+import pickle
+import re
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from autorl.trainers.sb3.environments import Frozen
+from autorl.trainers.sb3.files import Saved
+from autorl.trainers.sb3.normaliser import normaliser_state
+from autorl.trainers.sb3.spaces import attributes_as_data
+from autorl.types import Config, FrozenMap, InputError
+
+_TRAINING, _MODEL, _REPLAY, _NORMALISER = "training.pkl", "model.zip", "replay_buffer.pkl", "vecnormalize.pkl"
+_RECORDED = re.compile(
+    r"gymnasium\.spaces\.\w+|numpy\.random\.\w+|stable_baselines3\.common\.(vec_env\.vec_normalize|running_mean_std)"
+)
+_TORN = (
+    *(OSError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, UnicodeDecodeError, ImportError),
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError, MemoryError, OverflowError),
+)
+
+
+class _Record:
+    """What an object of another class was given: nothing of that class runs."""
+
+    origin = ""
+    state: Any = None
+
+    def __new__(cls, *arguments: Any, **options: Any) -> _Record:
+        record = object.__new__(cls)
+        record.arguments = arguments
+        return record
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        pass
+
+    arguments: tuple[Any, ...] = ()
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __getattr__(self, name: str) -> Any:
+        state = self.__dict__.get("state")
+        if isinstance(state, dict) and name in state:
+            return state[name]
+        raise AttributeError(name)
+
+
+def _storage(data: bytes) -> Any:
+    """A tensor's memory, in the way a pickled tensor names it; torch's own function would unpickle anything."""
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+
+
+def _called() -> dict[tuple[str, str], Callable[..., Any]]:
+    """Functions and classes that make plain data, by the names pickles have for them."""
+    functions: dict[tuple[str, str], Callable[..., Any]] = {
+        ("collections", "deque"): collections.deque,
+        ("collections", "OrderedDict"): collections.OrderedDict,
+        ("autorl.types", "FrozenMap"): FrozenMap,
+        ("autorl.types", "Config"): Config,
+        ("torch.storage", "_load_from_bytes"): _storage,
+        ("torch._utils", "_rebuild_tensor_v2"): vars(torch._utils)["_rebuild_tensor_v2"],
+        ("numpy", "ndarray"): np.ndarray,
+        ("numpy", "dtype"): np.dtype,
+    }
+    for array in (np.zeros(1), np.zeros((2, 2))[:, :1], np.float64(0.0)):  # each is pickled by another function
+        for protocol in (2, pickle.HIGHEST_PROTOCOL):
+            function = array.__reduce_ex__(protocol)[0]
+            assert callable(function)
+            for module in (function.__module__, function.__module__.replace("numpy._core", "numpy.core")):
+                functions[module, function.__name__] = function
+    return functions
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads plain data and records of known classes; with `trust`, everything else is what the pickle says."""
+
+    def __init__(self, file: Any, name: str, *, trust: bool) -> None:
+        super().__init__(file)
+        self._name, self._trust, self._functions = name, trust, _called()
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in self._functions:
+            return self._functions[module, name]
+        if _RECORDED.fullmatch(module):
+            return type("Recorded", (_Record,), {"origin": name})
+        if module == "numpy" and isinstance(vars(np).get(name), type) and issubclass(vars(np)[name], np.generic):
+            return vars(np)[name]
+        if self._trust:
+            return super().find_class(module, name)
+        raise InputError(f"is a pickle that asks for {module}.{name}: not opened (--trust opens it)", file=self._name)
+
+
+def are_in(folder: Path) -> bool:
+    """Whether a checkpoint of an earlier version lies in a folder."""
+    return (folder / _TRAINING).is_file()
+
+
+def read(folder: Path, *, trust: bool) -> Saved:
+    """A checkpoint of an earlier version.
+
+    Raises:
+        InputError: a file of it is missing, torn, or asks for something that is no data. Names the file.
+    """
+    training = _load(folder / _TRAINING, trust=trust)
+    if not isinstance(training, dict):
+        raise InputError("is not the state of a run", file=str(folder / _TRAINING))
+    document = _model_document(folder / _MODEL)
+    state = {"normaliser": None, "class": "", "n_envs": document.get("n_envs", 1), **training}
+    state["horizon"] = document.get("_total_timesteps", 0)
+    state["definition"] = [_space(folder / _MODEL, document, name) for name in ("observation_space", "action_space")]
+    if (folder / _NORMALISER).is_file():
+        state["normaliser"] = _normaliser(folder / _NORMALISER, training.get("normaliser_returns"), trust=trust)
+    frozen = training.get("environments")
+    has_replay = (folder / _REPLAY).is_file()
+    return Saved(
+        folder=folder,
+        state=state,
+        environments=None if frozen is None else tuple(Frozen(pickled=bytes(pickled)) for pickled in frozen),
+        networks=lambda: _networks(folder / _MODEL),
+        replay=(lambda: _replay(folder / _REPLAY, trust=trust)) if has_replay else None,
+        earlier=True,
+    )
+
+
+def _load(path: Path, *, trust: bool) -> Any:
+    try:
+        with path.open("rb") as file:
+            return _Unpickler(file, str(path), trust=trust).load()
+    except InputError:
+        raise
+    except _TORN as error:
+        raise _torn(path, error) from error
+
+
+def _replay(path: Path, *, trust: bool) -> dict[str, Any]:
+    buffer = _load(path, trust=trust)
+    if not isinstance(buffer, dict):
+        raise InputError("is not a replay buffer", file=str(path))
+    return buffer
+
+
+def _normaliser(path: Path, returns: Any, *, trust: bool) -> dict[str, Any]:
+    try:
+        return normaliser_state(_load(path, trust=trust), returns)
+    except AttributeError as error:
+        raise _torn(path, error) from error
+
+
+def _networks(path: Path) -> dict[str, Any]:
+    """State dicts of a zip that SB3 wrote, without its pickled part."""
+    parameters: dict[str, Any] = {}
+    variables: dict[str, Any] = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                if not name.endswith(".pth"):
+                    continue
+                content = torch.load(io.BytesIO(archive.read(name)), map_location="cpu", weights_only=True)
+                if name == "pytorch_variables.pth":
+                    variables = content or {}
+                else:
+                    parameters[name.removesuffix(".pth")] = content
+    except (*_TORN, NotImplementedError) as error:
+        raise _torn(path, error) from error
+    return {"parameters": parameters, "variables": variables}
+
+
+def _model_document(path: Path) -> dict[str, Any]:
+    """The JSON part of a zip that SB3 wrote; pickles in it are left as text."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            document = json.loads(archive.read("data"))
+    except (*_TORN, NotImplementedError) as error:
+        raise _torn(path, error) from error
+    if not isinstance(document, dict):
+        raise InputError("is not a model of Stable-Baselines3", file=str(path))
+    return document
+
+
+def _space(path: Path, document: dict[str, Any], name: str) -> dict[str, Any]:
+    """A space as plain data, from the pickle of it in a model's document."""
+    try:
+        pickled = base64.b64decode(document[name][":serialized:"])
+        return _space_as_data(_Unpickler(io.BytesIO(pickled), str(path), trust=False).load())
+    except InputError:
+        raise
+    except _TORN as error:
+        raise _torn(path, error) from error
+
+
+def _space_as_data(record: Any) -> dict[str, Any]:
+    """As `spaces.space_as_data`, from the record of a space."""
+    return attributes_as_data(record.origin, record, _space_as_data)
+
+
+def _torn(path: Path, error: Exception) -> InputError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).split("\n")[0]
+    return InputError(f"cannot be read ({reason or type(error).__name__})", file=str(path))

@@ -1,0 +1,203 @@
+"""The state of an environment as plain data, where that is all of it.
+
+An environment is its layers: the wrappers and, innermost, the task. What `vars` has of each layer must be plain data,
+a space, another layer, or what every new environment of the kind has too. Text is never restored: a file that comes
+from others could name a path in it. Environments with state elsewhere (simulators, slots, a pickling of their own) are
+not restorable as data.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import enum
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
+from autorl.trainers._streams import set_space_state, simple_spaces, space_state
+from autorl.trainers.sb3.plain_data import NotPlainError, Reader, Writer, holds_text
+
+_SIMPLE = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+_SHARED = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
+Document = dict[str, Any]
+
+
+@dataclass
+class _Layer:
+    """What is to be saved of one layer.
+
+    Attributes:
+        references: numbers of the layers that attributes of this one are.
+        streams: states of the generators of the spaces that attributes are.
+    """
+
+    name: str
+    attributes: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+    references: dict[str, int] = field(default_factory=dict)
+    streams: dict[str, list[Any]] = field(default_factory=dict)
+
+
+def capture(env: gym.Env[Any, Any], make: Callable[[], gym.Env[Any, Any]]) -> tuple[Document, dict[str, Any]] | None:
+    """The state of `env` as a JSON document and arrays; None where it is not plain data.
+
+    `make` builds a new environment of the same kind. The state is put into it and compared, so what this returns has
+    been restored once. Environments that hold anything else than plain data, a simulator perhaps, are not built twice.
+    """
+    try:
+        _write(_read_layers(env, env))
+        fresh = make()
+    except (NotPlainError, RecursionError):
+        return None
+    try:
+        document, arrays = _write(_read_layers(env, fresh))
+        restore(fresh, document, arrays)
+        again, same = _write(_read_layers(fresh, env))
+        names = [[vars(layer).keys() for layer in layers_of(each)] for each in (env, fresh)]
+    except (NotPlainError, ValueError, RecursionError):
+        return None
+    finally:
+        fresh.close()
+    whole = again == document and names[0] == names[1] and _identical(arrays, same)
+    return (document, arrays) if whole else None
+
+
+def restore(env: gym.Env[Any, Any], document: Document, arrays: Mapping[str, Any]) -> None:
+    """Put a captured state into a new environment of the same kind.
+
+    Raises:
+        ValueError: it is of another kind of environment, or no state at all. The environment is not changed then.
+    """
+    layers, saved = list(layers_of(env)), document["layers"]
+    if [layer["class"] for layer in saved] != [_name(layer) for layer in layers]:
+        raise ValueError("the environment is made of other layers")
+    attributes = Reader(arrays, text=False).read(document["attributes"])
+    streams = Reader(arrays).read(document["streams"])
+    for layer, names in zip(layers, streams, strict=True):
+        if any(not isinstance(vars(layer).get(name), gym.Space) for name in names):
+            raise ValueError("the environment has other spaces")
+    for layer, content, values, states in zip(layers, saved, attributes, streams, strict=True):
+        references = content["references"].items()
+        vars(layer).update(values)
+        vars(layer).update({name: layers[number] for name, number in references if name != "env"})
+        for name, state in states.items():
+            set_space_state(vars(layer)[name], state)
+
+
+def _write(layers: list[_Layer]) -> tuple[Document, dict[str, Any]]:
+    """The document and arrays of an environment.
+
+    Raises:
+        NotPlainError: two attributes share memory in a way that would be lost.
+    """
+    state, streams, constants = Writer("a"), Writer("s"), Writer("c")
+    document = {
+        "layers": [{"class": layer.name, "references": layer.references} for layer in layers],
+        "attributes": state.write([layer.attributes for layer in layers]),
+        "streams": streams.write([layer.streams for layer in layers]),
+    }
+    constants.write([layer.constants for layer in layers])
+    if state.has_views() or state.seen.keys() & constants.seen.keys():
+        raise NotPlainError("attributes share memory")
+    return document, state.arrays | streams.arrays
+
+
+def _read_layers(env: gym.Env[Any, Any], other: gym.Env[Any, Any]) -> list[_Layer]:
+    """What is to be saved of an environment; `other` is of the same kind."""
+    layers, others = list(layers_of(env)), list(layers_of(other))
+    if [type(layer) for layer in layers] != [type(counterpart) for counterpart in others]:
+        raise NotPlainError("a new environment is made of other layers")
+    numbers = {id(layer): number for number, layer in enumerate(layers)}
+    return [_read_layer(layer, vars(theirs), numbers) for layer, theirs in zip(layers, others, strict=True)]
+
+
+def _read_layer(layer: Any, other: Mapping[str, Any], numbers: Mapping[int, int]) -> _Layer:
+    """One layer, beside the attributes of its counterpart.
+
+    Raises:
+        NotPlainError: the layer has state that is not plain data.
+    """
+    _check_whole(layer)
+    saved = _Layer(_name(layer))
+    for name, value in sorted(vars(layer).items()):
+        if id(value) in numbers:
+            saved.references[name] = numbers[id(value)]
+        elif isinstance(value, gym.Space):
+            if value != other.get(name):
+                raise NotPlainError(f"the space {name} is another one in a new environment")
+            saved.streams[name] = _streams(value)
+        elif _is_shared(value, other.get(name)):
+            continue
+        elif holds_text(value):
+            if not _equal(value, other.get(name)):
+                raise NotPlainError(f"{name} holds text that changes")
+            saved.constants[name] = value
+        else:
+            saved.attributes[name] = value
+    return saved
+
+
+def _check_whole(layer: Any) -> None:
+    """Raise `NotPlainError` unless `vars` is all the state there is, which the default way of pickling tells."""
+    try:
+        reduced = layer.__reduce_ex__(4)
+    except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
+        raise NotPlainError(str(error)) from error
+    default = len(reduced) >= 3 and reduced[0] is vars(copyreg)["__newobj__"] and reduced[1] == (type(layer),)
+    if not default or any(part is not None for part in reduced[3:]):
+        raise NotPlainError(f"{_name(layer)} has a state of its own")
+    state = reduced[2]
+    same_names = isinstance(state, dict) and state.keys() == vars(layer).keys()
+    if not same_names or any(state[name] is not value for name, value in vars(layer).items()):
+        raise NotPlainError(f"{_name(layer)} pickles something else than its attributes")
+
+
+def _is_shared(value: Any, other: Any) -> bool:
+    """Whether a new environment has the same thing by construction: a class, a function, a record of how to make it."""
+    if isinstance(value, EnvSpec):
+        return bool(value == other)
+    return value is other and isinstance(value, _SHARED)
+
+
+def _equal(value: Any, other: Any) -> bool:
+    """Whether two plain values are the same to the bit."""
+    ours, theirs = Writer(), Writer()
+    return bool(ours.write(value) == theirs.write(other)) and _identical(ours.arrays, theirs.arrays)
+
+
+def _identical(arrays: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether two sets of arrays are the same to the bit."""
+    return arrays.keys() == others.keys() and all(
+        array.shape == others[name].shape
+        and array.dtype == others[name].dtype
+        and array.tobytes() == others[name].tobytes()
+        for name, array in arrays.items()
+    )
+
+
+def layers_of(env: Any) -> Iterator[Any]:
+    """An environment's wrappers from the outermost to the task."""
+    yield env
+    while isinstance(env, gym.Wrapper):
+        env = env.env
+        yield env
+
+
+def _name(layer: Any) -> str:
+    return f"{type(layer).__module__}.{type(layer).__qualname__}"
+
+
+def _streams(space: gym.Space[Any]) -> list[Any]:
+    """The states of the generators of a space.
+
+    Raises:
+        NotPlainError: it is of a kind whose generators are not known.
+    """
+    for part in simple_spaces(space):
+        if not isinstance(part, _SIMPLE):
+            raise NotPlainError(f"random streams of a {type(part).__name__} space are not known")
+    return space_state(space)

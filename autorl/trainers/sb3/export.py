@@ -1,0 +1,128 @@
+"""The model of a checkpoint as a zip that Stable-Baselines3 loads: built anew from data, nothing copied.
+
+The zip itself is a program: SB3's format holds pickles, and `load` runs what they say. This one says what the code here
+made of arrays and hyperparameters, whoever wrote the checkpoint.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from autorl.space.schedules import remaining_schedule
+from autorl.trainers import _streams as streams
+from autorl.trainers._shared import ZIP_IS_A_PROGRAM, ExportedModel, base_name, zip_target
+from autorl.trainers.sb3 import checkpoint as checkpoints
+from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES
+from autorl.trainers.sb3.files import STATE, Saved
+from autorl.trainers.sb3.normaliser import restore_normaliser, settings_of
+from autorl.trainers.sb3.settings import Settings
+from autorl.trainers.sb3.spaces import space_from_data
+from autorl.types import Checkpoint, InputError
+
+NORMALISER_ENDING = ".vecnormalize.pkl"
+
+
+class _StandIn(gym.Env[Any, Any]):
+    """Spaces only: it cannot be stepped."""
+
+    def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+        self.observation_space = observation_space
+        self.action_space = action_space
+
+
+def export_model(
+    algorithm: str, options: Mapping[str, Any], checkpoint: Checkpoint, file: str | Path, *, replace: bool = False
+) -> ExportedModel:
+    """Write the model of a checkpoint to `file`, a zip that SB3's `load` reads; a normaliser goes beside it.
+
+    Where training normalised, `<file>.vecnormalize.pkl` holds the statistics, for `VecNormalize.load`. `algorithm` is
+    `ppo`, `sac`, ..., and `options` are the trainer's: policy and its arguments.
+
+    Raises:
+        InputError: the checkpoint is not of an sb3 trainer, is not whole, or a file is there already.
+    """
+    saved = checkpoints.read(checkpoint)
+    normalised = saved.state["normaliser"] is not None
+    target = zip_target(file, replace=replace, beside=[NORMALISER_ENDING] if normalised else [])
+    with streams.preserved(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about buffers and batches that were allowed when it was trained
+        try:
+            model = _build(algorithm, options, saved)
+        except (AssertionError, KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = str(error).split("\n")[0]
+            raise InputError(f"no model can be built from it ({reason})", file=saved.file(STATE)) from error
+    normaliser = model.get_vec_normalize_env()
+    model.save(target)
+    beside = target.with_suffix(NORMALISER_ENDING)
+    if normaliser is not None:
+        normaliser.save(str(beside))
+    return ExportedModel(
+        path=target,
+        kind=f"stable_baselines3.{type(model).__name__}",
+        beside=(beside,) if normalised else (),
+        hyperparameters="all hyperparameters of the run, Stable-Baselines3's defaults included",
+        notes=_notes(saved, normalised),
+    )
+
+
+def _build(algorithm: str, options: Mapping[str, Any], saved: Saved) -> Any:
+    """The model as it was when the checkpoint was written, with environments that cannot be stepped."""
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    state = saved.state
+    observations, actions = (space_from_data(data) for data in state["definition"])
+    settings = Settings(algorithm, options, state["values"])
+    venv: Any = DummyVecEnv([lambda: _StandIn(observations, actions)] * int(state["n_envs"]))
+    if state["normaliser"] is not None:
+        venv = VecNormalize(venv, **settings_of(state["normaliser"]))
+        restore_normaliser(venv, state["normaliser"], saved.file(STATE))
+    arguments = settings.constructor(observations, actions) | {"device": "cpu"}
+    model = ALGORITHMS[algorithm].load_class()(env=venv, **arguments)
+    checkpoints.restore_networks(model, saved)
+    checkpoints.restore_counters(model, saved)
+    settings.set_scheduled(model, int(state["horizon"]))
+    _make_portable(model, state["values"])
+    return model
+
+
+def _make_portable(model: Any, values: Mapping[str, Any]) -> None:
+    """Replace schedules by ones that load without this package: constants, or functions of the progress remaining."""
+    from stable_baselines3.common.utils import FloatSchedule
+
+    portable: dict[str, Any] = {}
+    for name in CALLABLES:
+        schedule = model.lr_schedule if name == "learning_rate" else getattr(model, name, None)
+        if schedule is None:
+            continue
+        shape = values.get(f"{name}.shape", "constant")
+        if shape == "constant":
+            portable[name] = schedule(1.0)
+        else:
+            portable[name] = remaining_schedule(float(values[name]), float(values[f"{name}.end"]), shape)
+    portable["lr_schedule"] = FloatSchedule(portable["learning_rate"])
+    portable |= {name: FloatSchedule(portable[name]) for name in CALLABLES[1:] if name in portable}
+    vars(model).update(portable)
+
+
+def _notes(saved: Saved, normalised: bool) -> tuple[str, ...]:
+    """What somebody who loads an exported model, or trains it further, has to know."""
+    values = saved.state["values"]
+    held = sorted(base_name(name) for name, value in values.items() if name.endswith(".shape") and value != "constant")
+    notes = [
+        f"`set_env` takes a vectorised environment of n_envs={saved.state['n_envs']}, as the run had",
+        "`learn` goes on with the run's optimizer moments" + " and an empty replay memory" * (saved.replay is not None),
+    ]
+    if normalised:
+        notes.append("`VecNormalize.load` reads the statistics: the agent saw normalised observations or rewards")
+    notes += [
+        f"{name} went from {values[name]!r} to {values[f'{name}.end']!r} ({values[f'{name}.shape']}), "
+        "Stable-Baselines3 keeps it at the last value"
+        for name in held
+        if name not in CALLABLES
+    ]
+    return (*notes, ZIP_IS_A_PROGRAM)

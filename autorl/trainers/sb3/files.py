@@ -1,0 +1,167 @@
+"""The files of an SB3 checkpoint: one JSON document, and the arrays it refers to. Reading them runs nothing.
+
+`state.json` says what there is; `state.npz`, `networks.npz` (weights and optimizers) and `replay.npz` hold the arrays.
+Environments whose state is no plain data are pickles among the arrays of the state; nothing here opens them.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autorl.trainers.sb3.environments import Frozen
+from autorl.trainers.sb3.plain_data import Reader, Writer
+from autorl.types import InputError
+
+DOCUMENT = "state.json"
+STATE, NETWORKS, REPLAY = "state", "networks", "replay"
+_VERSION = 2  # 1 were the pickles of autorl before
+_UNREADABLE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, ValueError, TypeError, KeyError, IndexError)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that was read; networks and replay buffer are read when asked for.
+
+    Attributes:
+        folder: where it lies.
+        state: everything else, by name.
+        environments: the state of every environment, or None if it could not be saved.
+        networks: reads the state of networks and optimizers, and variables beside them.
+        replay: reads the replay buffer; None if there is none.
+        earlier: whether an earlier version wrote it.
+    """
+
+    folder: Path
+    state: Mapping[str, Any]
+    environments: tuple[Frozen, ...] | None
+    networks: Callable[[], dict[str, Any]]
+    replay: Callable[[], dict[str, Any]] | None
+    earlier: bool = False
+
+    def file(self, part: str) -> str:
+        """The name of a part's file, for messages."""
+        names = {STATE: "training.pkl", NETWORKS: "model.zip", REPLAY: "replay_buffer.pkl"}
+        return str(self.folder / (names[part] if self.earlier else f"{part}.npz"))
+
+
+def write(folder: Path, parts: Mapping[str, Mapping[str, Any]], environments: list[Frozen] | None) -> None:
+    """Write a checkpoint's parts (`state`, `networks`, `replay`) into an empty folder.
+
+    Raises:
+        NotPlainError: something in it is not plain data.
+    """
+    document: dict[str, Any] = {"version": _VERSION}
+    for name, values in parts.items():
+        writer = Writer()
+        document[name] = writer.write(dict(values))
+        arrays = dict(writer.arrays)
+        if name == STATE:
+            document["environments"] = _write_environments(environments, arrays)
+        np.savez(folder / f"{name}.npz", allow_pickle=False, **arrays)
+    (folder / DOCUMENT).write_text(json.dumps(document) + "\n", encoding="utf-8")
+
+
+def read(folder: Path) -> Saved:
+    """A checkpoint of this version.
+
+    Raises:
+        InputError: a file of it is missing or torn, or holds something else. Names the file.
+    """
+    path = folder / DOCUMENT
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _torn(path, error) from error
+    if not isinstance(document, dict) or document.get("version") != _VERSION:
+        raise InputError(f"expected a checkpoint of version {_VERSION} of its format", file=str(path))
+    missing = [name for name in (STATE, NETWORKS, "environments") if name not in document]
+    if missing:
+        raise InputError(f"holds no {missing[0]}", file=str(path))
+    arrays = _read_arrays(folder, STATE)
+    return Saved(
+        folder=folder,
+        state=_read_part(folder, STATE, document, arrays),
+        environments=_read_environments(path, document["environments"], arrays),
+        networks=lambda: _read_part(folder, NETWORKS, document, _read_arrays(folder, NETWORKS)),
+        replay=(lambda: _read_part(folder, REPLAY, document, _read_arrays(folder, REPLAY)))
+        if REPLAY in document
+        else None,
+    )
+
+
+def check_same_names(given: Collection[str], expected: Collection[str], file: str) -> None:
+    """Raise `InputError` unless a file has what is expected of it, by name, and no more."""
+    missing, more = sorted(set(expected) - set(given)), sorted(set(given) - set(expected))
+    if missing:
+        raise InputError(f"{missing[0]} is missing", file=file)
+    if more:
+        raise InputError(f"{more[0]} is nothing this model has", file=file)
+
+
+def _read_part(folder: Path, name: str, document: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        values = Reader(arrays).read(document[name])
+    except (*_UNREADABLE, RecursionError, RuntimeError) as error:
+        raise _torn(folder / f"{name}.npz", error) from error
+    if not isinstance(values, dict):
+        raise InputError(f"holds no {name}", file=str(folder / DOCUMENT))
+    return values
+
+
+def _read_arrays(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / f"{name}.npz"
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except (*_UNREADABLE, AttributeError) as error:  # a lone array has no files
+        raise _torn(path, error) from error
+
+
+def _write_environments(environments: list[Frozen] | None, arrays: dict[str, Any]) -> Any:
+    """The document of frozen environments; their arrays are added to `arrays`."""
+    if environments is None:
+        return None
+    entries: list[Any] = []
+    for number, frozen in enumerate(environments):
+        prefix = f"environment{number}."
+        if frozen.document is None:
+            arrays[f"{prefix}pickle"] = np.frombuffer(frozen.pickled, np.uint8)
+            entries.append({"signature": frozen.signature})
+        else:
+            arrays |= {prefix + name: array for name, array in frozen.arrays.items()}
+            entries.append({"document": frozen.document})
+    return entries
+
+
+def _read_environments(path: Path, entries: Any, arrays: Mapping[str, Any]) -> tuple[Frozen, ...] | None:
+    if entries is None:
+        return None
+    environments: list[Frozen] = []
+    try:
+        for number, entry in enumerate(entries):
+            prefix = f"environment{number}."
+            own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            if "document" in entry:
+                environments.append(Frozen(entry["document"], own))
+            else:
+                signature = entry["signature"]
+                pickled = own["pickle"].tobytes()
+                environments.append(
+                    Frozen(pickled=pickled, signature=signature if isinstance(signature, str) else None)
+                )
+    except _UNREADABLE as error:
+        raise _torn(path, error) from error
+    return tuple(environments)
+
+
+def _torn(path: Path, error: Exception) -> InputError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).split("\n")[0]
+    return InputError(f"cannot be read ({reason})", file=str(path))

@@ -1,0 +1,79 @@
+"""The statistics of SB3's `VecNormalize` as plain data, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from autorl.trainers.sb3.files import check_same_names
+from autorl.types import InputError
+
+_SETTINGS = ("norm_obs", "norm_reward", "clip_obs", "clip_reward", "gamma", "epsilon", "norm_obs_keys")
+
+
+def normaliser_state(normaliser: Any, returns: Any) -> dict[str, Any]:
+    """Settings and statistics; `normaliser` may be a record of one that an earlier version pickled."""
+    observations = getattr(normaliser, "obs_rms", None)
+    state = {
+        "settings": {name: getattr(normaliser, name) for name in _SETTINGS},
+        "ret_rms": _statistics(normaliser.ret_rms),
+        "obs_rms": _all_statistics(observations),
+        "returns": returns,
+        "old_reward": normaliser.old_reward,
+    }
+    return state | ({"old_obs": normaliser.old_obs} if hasattr(normaliser, "old_obs") else {})
+
+
+def restore_normaliser(normaliser: Any, state: Mapping[str, Any] | None, file: str) -> None:
+    """Put statistics back; the settings stay as the constructor set them.
+
+    Raises:
+        InputError: they are missing or not whole. Names the `file` they are of.
+    """
+    if state is None:
+        raise InputError("the statistics of the normaliser are missing", file=file)
+    try:
+        _restore_statistics(normaliser.ret_rms, state["ret_rms"])
+        if normaliser.norm_obs:
+            _restore_observations(normaliser.obs_rms, state["obs_rms"], file)
+        normaliser.returns = state["returns"]
+        normaliser.old_reward = state["old_reward"]
+        if "old_obs" in state:
+            normaliser.old_obs = state["old_obs"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"the statistics of the normaliser are not whole ({error})", file=file) from error
+
+
+def settings_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of `VecNormalize` for the same settings."""
+    return {name: state["settings"][name] for name in _SETTINGS}
+
+
+def _all_statistics(observations: Any) -> Any:
+    """Statistics of the observations, by name where they have several parts; None where they are not normalised."""
+    if isinstance(observations, dict):
+        return {name: _statistics(part) for name, part in observations.items()}
+    return None if observations is None else _statistics(observations)
+
+
+def _statistics(running: Any) -> dict[str, Any]:
+    return {"mean": running.mean, "var": running.var, "count": running.count}
+
+
+def _restore_observations(own: Any, saved: Any, file: str) -> None:
+    if not isinstance(own, dict):
+        _restore_statistics(own, saved)
+        return
+    check_same_names(saved, own, file)
+    for name, statistics in own.items():
+        _restore_statistics(statistics, saved[name])
+
+
+def _restore_statistics(running: Any, saved: Mapping[str, Any]) -> None:
+    if np.shape(saved["mean"]) != np.shape(running.mean) or np.shape(saved["var"]) != np.shape(running.var):
+        raise ValueError("another shape")
+    running.mean = saved["mean"]
+    running.var = saved["var"]
+    running.count = saved["count"]
