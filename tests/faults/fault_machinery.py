@@ -1,0 +1,576 @@
+"""Harms small studies from a seed and judges what becomes of them. Used by the tests here and `benchmarks/faults.py`.
+
+A case is one study. Its moments are counted in events seen in the database, never in seconds, and everything that is
+drawn follows from (seed, group, number), so that a case can be repeated alone. What counts as what is in `COUNTS_AS`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import fault_files
+from fault_studies import KINDS, write_study
+
+ROOT = Path(__file__).resolve().parents[2]
+GROUPS = ("kills", "faults", "signals")
+PATIENCE = 900.0  # seconds until a session counts as one that hangs
+KILLS_PER_STUDY = 4
+MARKER = "AUTORL_FAULT_CASE"  # in the environment of every process of a case, however it was started
+COUNTS_AS = """\
+- **equal**: the last session ends with exit code 0 and the tables of an uninterrupted run. After kills, signals and
+  full disks that is every table but seconds; after a fault of a file it is configurations, proposals, evaluations,
+  reductions and test scores: a chain whose checkpoint is gone is trained again and costs more steps. Cautions are
+  allowed beside it.
+- **refused**: exit code 1 or 2, exactly one line on standard error, and every file of a checkpoint is still there. For
+  faults of files only: a study that was killed or got a signal has to go on.
+- **bad**: anything else: other tables, no line or several, a traceback, another exit code, a hang, a process that
+  outlives its session, something in the temporary folder, a half-written checkpoint in a study that has ended.
+- **not delivered**: the study ended before its moment came. **Skipped**: the machine cannot do it.
+
+SIGINT, SIGTERM and SIGHUP have to end the driver with one line and 130, 143 and 129; SIGQUIT by the signal. Python's
+own folder `pymp-*`, which a driver that is ended by SIGKILL or SIGQUIT cannot remove, is counted by itself."""
+
+_STRICT = {
+    "configs": "*",
+    "proposals": "*",
+    "runs": "run_id, config_id, seed, seed_role, algorithm, environment, parent_run, start_step, member, status, "
+    "environment_steps",
+    "evals": "*",
+    "segments": "*",
+    "scores": "*",
+    "tests": "*",
+}
+_RESULTS = {
+    "configs": "*",
+    "proposals": "proposal, config_id, until, resume_from, member, origin, status, score, n_seeds",
+    "evals": "*",
+    "scores": "*",
+    "tests": "*",
+}
+Tables = dict[str, list[tuple[Any, ...]]]
+_CODES = {signal.SIGINT: (130,), signal.SIGTERM: (143,), signal.SIGHUP: (129,), signal.SIGQUIT: (-3, 131)}
+_STOPPED = "stopped"  # SIGSTOP, then SIGCONT
+
+
+@dataclass(frozen=True)
+class Case:
+    """One study and what happens to it: `number` within `group` of the cases of `seed`."""
+
+    seed: int
+    group: str
+    number: int
+    kind: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.seed}-{self.group}-{self.number}"
+
+    @property
+    def rng(self) -> random.Random:
+        return random.Random(self.name)
+
+
+@dataclass
+class Verdict:
+    """What became of a case.
+
+    Attributes:
+        delivered: kills, faults or signals that reached the study, by what they were.
+        verdict: `equal`, `refused`, `bad`, `not delivered` or `skipped`.
+        detail: why, for what is bad or skipped; the line, for what is refused.
+        own_folders: `pymp-*` of drivers that could not remove them.
+    """
+
+    case: Case
+    delivered: list[str] = field(default_factory=list)
+    verdict: str = ""
+    detail: str = ""
+    own_folders: int = 0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class Session:
+    """One run of the command line, in a session of its own, with its output in files."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+    error: Path
+    marker: str
+
+    @property
+    def over(self) -> bool:
+        return self.process.poll() is not None
+
+    def end(self) -> int:
+        """Wait for the driver to end; -1000 if it hangs, and then everything of it is killed."""
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            kill_all(self.marker)
+            self.process.wait()
+            return -1000
+
+    @property
+    def lines(self) -> list[str]:
+        return self.error.read_text(errors="replace").splitlines()
+
+    @property
+    def has_traceback(self) -> bool:
+        text = self.error.read_text(errors="replace") + self.output.read_text(errors="replace")
+        return "Traceback (most recent call last)" in text
+
+
+class Place:
+    """The folder of one case: study, study file, temporary folder, output of its sessions."""
+
+    def __init__(self, folder: Path, case: Case) -> None:
+        self.folder, self.marker = folder, f"{case.name}-{os.getpid()}"
+        self.study = folder / "study"
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir(parents=True)
+        self.file = write_study(case.kind, folder / "file")
+        self.sessions: list[Session] = []
+
+    def begin(self, study: Path | None = None) -> Session:
+        """Start or resume the study."""
+        study = study or self.study
+        begun = (study / "study.yaml").exists() or (study / "study.sqlite").exists()
+        arguments = ["resume", study] if begun else ["tune", self.file, "--out", study]
+        number = len(self.sessions)
+        output, error = self.folder / f"{number}.out", self.folder / f"{number}.err"
+        variables = {
+            **os.environ,
+            MARKER: self.marker,
+            "TMPDIR": str(self.temporary),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYTHONWARNINGS": "ignore",
+            "OMP_NUM_THREADS": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        with output.open("wb") as out, error.open("wb") as err:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "autorl", *map(str, arguments), "-q"],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=variables,
+                start_new_session=True,
+                preexec_fn=_default_signals,
+            )
+        self.sessions.append(Session(process, output, error, self.marker))
+        return self.sessions[-1]
+
+
+def _default_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGQUIT):  # a shell has them ignored in what it starts in the background
+        signal.signal(number, signal.SIG_DFL)
+
+
+# -- looking at a study ------------------------------------------------------------------------------------------------
+
+
+def events(study: Path) -> int:
+    """How many events the study has recorded; 0 before there is a database."""
+    try:
+        with closing(sqlite3.connect(f"file:{study / 'study.sqlite'}?mode=ro", uri=True)) as connection:
+            return int(connection.execute("SELECT COUNT(*) FROM event").fetchone()[0])
+    except sqlite3.Error:
+        return 0
+
+
+def tables(study: Path, *, strict: bool) -> Tables:
+    """The study's tables, sorted; `strict` compares what it cost and which segments trained it too."""
+    columns = _STRICT if strict else _RESULTS
+    with closing(sqlite3.connect(study / "study.sqlite")) as connection:
+        return {
+            name: sorted(connection.execute(f"SELECT {what} FROM {name}"), key=repr) for name, what in columns.items()
+        }
+
+
+def wait_for_events(session: Session, study: Path, count: int) -> bool:
+    """Wait until the study has `count` events; False if the driver ended before."""
+    end = time.monotonic() + PATIENCE
+    while events(study) < count and time.monotonic() < end:
+        if session.over:
+            return False
+        time.sleep(0.002)
+    return not session.over
+
+
+def members(marker: str) -> dict[int, int]:
+    """Process ids with the marker in their environment, and their parents."""
+    wanted, members = f"{MARKER}={marker}".encode() + b"\0", dict[int, int]()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError, ValueError, IndexError):
+                if wanted in (entry / "environ").read_bytes() + b"\0":
+                    status = (entry / "stat").read_text().rpartition(")")[2].split()
+                    if status[0] not in "ZX":
+                        members[int(entry.name)] = int(status[1])
+    return members
+
+
+def role_of(pid: int, driver: int, parents: Mapping[int, int]) -> str | None:
+    """What a process of a study is: `driver`, `fork server`, `worker`, `script`; None for Python's own helpers."""
+    if pid == driver:
+        return "driver"
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return None
+    parent = parents.get(pid)
+    if b"resource_tracker" in command:
+        return None
+    if b"forkserver" not in command:
+        return "script"
+    return "fork server" if parent == driver else "worker"
+
+
+def find(session: Session, role: str) -> int | None:
+    """A process of this role, waiting for one as long as the driver lives; None when it has ended."""
+    end = time.monotonic() + PATIENCE
+    while not session.over and time.monotonic() < end:
+        parents = members(session.marker)
+        for pid in sorted(parents):
+            if role_of(pid, session.process.pid, parents) == role:
+                return pid
+        time.sleep(0.001)
+    return None
+
+
+def kill_all(marker: str) -> None:
+    """Kill every process of a case, those that begin meanwhile too."""
+    while pids := members(marker):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
+
+
+# -- references --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An uninterrupted study: number of events, size in bytes, its tables, and those a fault of a file leaves equal."""
+
+    events: int
+    size: int
+    every_table: Tables
+    results: Tables
+
+
+class Library:
+    """Uninterrupted studies, and studies stopped on the way, made once for each kind and copied for each case."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self._seed = folder.resolve(), seed
+        self._locks = {kind: threading.Lock() for kind in KINDS}
+        self._references: dict[str, Reference] = {}
+
+    def whole(self, kind: str) -> Path:
+        """The study of a kind that nothing happened to."""
+        return self._made(kind, "whole", None)
+
+    def reference(self, kind: str) -> Reference:
+        """What the study of a kind that nothing happened to has recorded."""
+        folder = self.whole(kind)
+        with self._locks[kind]:
+            if kind not in self._references:
+                every, results = (tables(folder, strict=strict) for strict in (True, False))
+                size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+                self._references[kind] = Reference(events(folder), size, every, results)
+            return self._references[kind]
+
+    def stopped(self, kind: str, quarter: int) -> Path:
+        """A copy of the study that was killed after so many quarters of its events; 4 is the whole one."""
+        if quarter == 4:
+            return self.whole(kind)
+        return self._made(kind, f"stopped-{quarter}", quarter * self.reference(kind).events // 4)
+
+    def _made(self, kind: str, name: str, stop_at: int | None) -> Path:
+        folder = self.folder / kind.replace("/", "-") / name
+        with self._locks[kind]:
+            if not (folder / "done").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                place = Place(folder, Case(self._seed, name, 0, kind))
+                session = place.begin()
+                if stop_at is not None:
+                    wait_for_events(session, place.study, stop_at)
+                    kill_all(place.marker)
+                code = session.end()
+                if stop_at is None and code != 0:
+                    raise RuntimeError(f"{kind}: the uninterrupted study ended with {code}: {session.lines}")
+                (folder / "done").touch()
+        return folder / "study"
+
+
+# -- judging -----------------------------------------------------------------------------------------------------------
+
+
+def judge(place: Place, verdict: Verdict, whole: Reference, code: int, *, file_fault: bool = False) -> None:
+    """Fill in the verdict after the last session of a case ended with `code`."""
+    problems = _left_over(place, verdict)
+    session = place.sessions[-1]
+    problems += [f"session {number}: traceback" for number, each in enumerate(place.sessions) if each.has_traceback]
+    if code == 0:
+        verdict.verdict = "equal"
+        problems += _differences(place.study, whole, strict=not file_fault)
+    elif code in (1, 2) and file_fault:
+        verdict.verdict, verdict.detail = "refused", session.lines[-1][:300] if session.lines else ""
+        if len(session.lines) != 1:
+            problems.append(f"exit code {code} with {len(session.lines)} lines: {session.lines[-1:]}")
+    else:
+        problems.append(f"exit code {code}: {session.lines[-1:]}")
+    if problems:
+        verdict.verdict, verdict.detail = "bad", "; ".join(problems)[:1000]
+
+
+def _differences(study: Path, whole: Reference, *, strict: bool) -> list[str]:
+    theirs = whole.every_table if strict else whole.results
+    try:
+        ours = tables(study, strict=strict)
+    except sqlite3.Error as error:
+        return [f"exit code 0, and the database cannot be read: {error}"]
+    differing = [name for name in ours if ours[name] != theirs[name]]
+    problems = [f"other {name}: {_first_difference(ours[name], theirs[name])}" for name in differing[:2]]
+    half = sorted(entry.name for entry in (study / "checkpoints").glob(".tmp*")) if study.is_dir() else []
+    return problems + ([f"half-written checkpoint {half[0]}"] if half else [])
+
+
+def _first_difference(ours: Sequence[tuple[Any, ...]], theirs: Sequence[tuple[Any, ...]]) -> str:
+    only = [row for row in ours if row not in theirs][:1] + [row for row in theirs if row not in ours][:1]
+    return f"{len(ours)} rows, {len(theirs)} expected, e.g. {str(only)[:200]}"
+
+
+def _left_over(place: Place, verdict: Verdict) -> list[str]:
+    """Processes and files that are still there; what ends by itself is given the time it takes."""
+    end = time.monotonic() + 20
+    while (left := members(place.marker)) and time.monotonic() < end:
+        time.sleep(0.02)
+    problems = [f"{len(left)} processes left"] if left else []
+    kill_all(place.marker)
+    entries = sorted(entry.name for entry in place.temporary.iterdir())
+    own = [name for name in entries if name.startswith("pymp-")]
+    cannot_remove = bool({"group", "driver", "SIGQUIT"} & set(verdict.delivered))
+    verdict.own_folders = len(own)
+    strangers = [name for name in entries if name not in own or not cannot_remove]
+    return problems + ([f"left in the temporary folder: {', '.join(strangers[:3])}"] if strangers else [])
+
+
+# -- what happens to studies -------------------------------------------------------------------------------------------
+
+
+def run_kills(case: Case, place: Place, library: Library, verdict: Verdict, most: int = KILLS_PER_STUDY) -> None:
+    """Kill up to `most` times, each after a drawn number of new events; resume what is no longer there."""
+    rng, whole = case.rng, library.reference(case.kind)
+    longest = max(1, whole.events // (most + 1))
+    session = place.begin()
+    for _ in range(most):
+        role = rng.choice(("group", "driver", *KINDS[case.kind].roles))
+        if not wait_for_events(session, place.study, events(place.study) + rng.randint(1, longest)):
+            break
+        pid = session.process.pid if role in ("group", "driver") else find(session, role)
+        if pid is None:
+            break
+        if role == "group":
+            kill_all(place.marker)
+        else:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        verdict.delivered.append(role)
+        if role in ("group", "driver"):
+            session.process.wait()
+            _wait_until_alone(place)
+            session = place.begin()
+    judge(place, verdict, whole, session.end())
+
+
+def _wait_until_alone(place: Place) -> None:
+    """Workers die with their driver, in a moment: wait for that, but not for those that do not."""
+    end = time.monotonic() + 5
+    while members(place.marker) and time.monotonic() < end:
+        time.sleep(0.005)
+
+
+def run_signal(case: Case, place: Place, library: Library, verdict: Verdict) -> None:
+    """Send one signal to the driver, or stop and continue a process; then resume."""
+    rng, whole = case.rng, library.reference(case.kind)
+    what = rng.choice((*(number.name for number in _CODES), f"driver {_STOPPED}", f"worker {_STOPPED}"))
+    moment = rng.randint(1, whole.events - 2)
+    session = place.begin()
+    if not wait_for_events(session, place.study, moment):
+        verdict.detail = "ended before its moment"
+        judge(place, verdict, whole, session.end())
+        return
+    if what.endswith(_STOPPED):
+        pid = session.process.pid if what.startswith("driver") else find(session, "worker")
+        if pid is not None:
+            _stop_and_continue(pid, session)
+            verdict.delivered.append(f"SIGSTOP and SIGCONT to the {what.split()[0]}")
+        judge(place, verdict, whole, session.end())
+        return
+    number = signal.Signals[what]
+    session.process.send_signal(number)
+    code = session.end()
+    if code == 0:  # it had ended already
+        judge(place, verdict, whole, code)
+        return
+    verdict.delivered.append(what)
+    problem = _said_otherwise(session, number, code)
+    _wait_until_alone(place)
+    judge(place, verdict, whole, place.begin().end())
+    if problem:
+        verdict.detail = f"{problem}; {verdict.detail}".rstrip("; ")
+        verdict.verdict = "bad"
+
+
+def _stop_and_continue(pid: int, session: Session) -> None:
+    """Stop a process for a fifth of a second, then let it go on."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+        for _ in range(20):
+            if session.over:
+                break
+            time.sleep(0.01)
+        os.kill(pid, signal.SIGCONT)
+
+
+def _said_otherwise(session: Session, number: signal.Signals, code: int) -> str:
+    """What is wrong with the end of a driver that got a signal; empty if nothing is."""
+    expected = 0 if number is signal.SIGQUIT else 1
+    if code not in _CODES[number]:
+        return f"exit code {code} after {number.name}, {' or '.join(map(str, _CODES[number]))} expected"
+    if len(session.lines) != expected and number is not signal.SIGQUIT:
+        return f"{len(session.lines)} lines after {number.name}: {session.lines[-1:]}"
+    return ""
+
+
+def run_fault(case: Case, place: Place, library: Library, verdict: Verdict) -> None:
+    """Harm one file of a study that was killed, or let its disk be full; then resume."""
+    rng, whole = case.rng, library.reference(case.kind)
+    if rng.random() < 0.1:
+        _full_disk(place, whole, rng, verdict)
+        return
+    source = library.stopped(case.kind, rng.randint(1, 4))
+    shutil.copytree(source, place.study)
+    others = [kind for kind in KINDS if kind != case.kind and kind not in ("sb3/asha", "trl")]
+    stranger = library.whole(rng.choice(others))
+    what = fault_files.harm(place.study, stranger, rng)
+    verdict.delivered.append(what)
+    before = fault_files.checkpoint_hashes(place.study)
+    code = place.begin().end()
+    judge(place, verdict, whole, code, file_fault=True)
+    lost = before.keys() - fault_files.checkpoint_hashes(place.study).keys()
+    if verdict.verdict == "refused" and lost:
+        verdict.verdict, verdict.detail = "bad", f"refused, and {len(lost)} files of checkpoints are gone"
+    verdict.detail = f"{what}: {verdict.detail}" if verdict.detail else what
+
+
+def _full_disk(place: Place, whole: Reference, rng: random.Random, verdict: Verdict) -> None:
+    """Run the study on a file system of a drawn size, then with enough room."""
+    kilobytes = rng.randint(64, max(128, whole.size // 1024))
+    place.study.mkdir()
+    reason = _mount(place.study, kilobytes)
+    if reason:
+        verdict.verdict, verdict.detail = "skipped", f"full disk: {reason}"
+        return
+    try:
+        study = place.study / "study"
+        session = place.begin(study)
+        code = session.end()
+        verdict.delivered.append("full disk" if code else "disk that was large enough")
+        if code and (code not in (1, 2) or len(session.lines) != 1 or session.has_traceback):
+            verdict.verdict = "bad"
+            verdict.detail = f"full disk of {kilobytes} kB: exit code {code}, {len(session.lines)} lines"
+            _left_over(place, verdict)
+            return
+        subprocess.run(["mount", "-o", "remount,size=1g", str(place.study)], check=True)
+        if code:
+            code = place.begin(study).end()
+        place.study = study
+        judge(place, verdict, whole, code)
+        verdict.detail = f"full disk of {kilobytes} kB: {verdict.detail}" if verdict.detail else "full disk"
+    finally:
+        kill_all(place.marker)
+        mounted = place.study if os.path.ismount(place.study) else place.study.parent
+        subprocess.run(["umount", "-l", str(mounted)], check=True)
+
+
+def _mount(folder: Path, kilobytes: int) -> str:
+    """Mount a file system of this size; the reason if that cannot be done here."""
+    if os.geteuid() != 0:
+        return "only root can mount a file system"
+    command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stderr.strip().splitlines()[-1] if done.returncode else ""
+
+
+_RUNS: dict[str, Callable[[Case, Place, Library, Verdict], None]] = {
+    "kills": run_kills,
+    "faults": run_fault,
+    "signals": run_signal,
+}
+
+
+def cases(seed: int, group: str, kinds: Sequence[str] = tuple(KINDS)) -> Iterator[Case]:
+    """The cases of a group, without end: kinds take turns."""
+    number = 0
+    while True:
+        yield Case(seed, group, number, kinds[number % len(kinds)])
+        number += 1
+
+
+def run(case: Case, library: Library, *, keep_bad: bool = True) -> Verdict:
+    """Harm one study and judge it. The folder of what is bad is kept, and named in the detail."""
+    verdict, begun = Verdict(case), time.monotonic()
+    with _place(case) as place:
+        try:
+            _RUNS[case.group](case, place, library, verdict)
+        except Exception as error:
+            verdict.verdict, verdict.detail = "bad", f"the harness: {type(error).__name__}: {error}"
+        if verdict.verdict == "equal" and not verdict.delivered:
+            verdict.verdict = "not delivered"
+        if verdict.verdict == "bad" and keep_bad:
+            kept = library.folder / "bad" / case.name
+            shutil.rmtree(kept, ignore_errors=True)
+            shutil.copytree(place.folder, kept, ignore=shutil.ignore_patterns("pymp-*"))
+            verdict.detail += f" (kept in {kept})"
+    verdict.seconds = round(time.monotonic() - begun, 1)
+    return verdict
+
+
+@contextmanager
+def _place(case: Case) -> Iterator[Place]:
+    folder = Path(tempfile.mkdtemp(prefix=f"fault-{case.group}-{case.number}-"))
+    place = Place(folder, case)
+    try:
+        yield place
+    finally:
+        kill_all(place.marker)
+        for session in place.sessions:
+            session.process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def planned(case: Case) -> int:
+    """How much a case delivers if it ends as planned."""
+    return KILLS_PER_STUDY if case.group == "kills" else 1
