@@ -14,7 +14,7 @@ from autorl.rlhf.task import tasks
 from autorl.seeds import SeedPlan
 from autorl.space import Space, find_space, unknown_key
 from autorl.spec import UNLIMITED, Spec, load_spec, thaw
-from autorl.store.folders import holds_study
+from autorl.store.folder import holds_study
 from autorl.study import Progress, Result, Study
 from autorl.trainers._shared import AnyChange
 from autorl.trainers._user_code import NO_PRUNING, metric_value, refuse_pruning

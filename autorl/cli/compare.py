@@ -103,7 +103,7 @@ def _take_up(spec: Spec, folder: Path) -> Study:
     Raises:
         InputError: the folder holds another study.
     """
-    from autorl.store.folders import holds_study
+    from autorl.store.folder import holds_study
     from autorl.study import Study
 
     if not holds_study(folder):

@@ -12,7 +12,7 @@ import typer
 from autorl.cli.options import AsJson, Folder, Quiet, Trust, Workers, print_json, say, say_line
 from autorl.cli.progress import Reporter, progress_stream
 from autorl.signals import exit_code, reason
-from autorl.store.folders import holds_study
+from autorl.store.folder import holds_study
 from autorl.types import InputError, StudyError
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from autorl.plain_text import shown
 from autorl.types import InputError
 
 DATABASE = "study.sqlite"
@@ -17,6 +18,22 @@ _ADVICE = (
     "what was recorded cannot be read, and nothing was changed: put the whole database back (with study.sqlite-wal, if "
     "there was one), or begin anew in another folder"
 )
+
+
+def holds_study(folder: Path) -> bool:
+    """Whether `folder` holds a study.
+
+    Raises:
+        InputError: its path is none, for example too long or with a null character.
+    """
+    try:
+        (folder / STUDY_FILE).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot be a study's folder ({reason})", file=shown(str(folder))) from None
+    return True
 
 
 def check_database(folder: Path) -> None:
