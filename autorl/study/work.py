@@ -372,7 +372,8 @@ class Work:
         parents = {segment.parent.segment for segment in self.in_flight.values() if segment.parent}
         for name in sorted(self._unmoved - parents):
             self._unmoved.discard(name)
-            where = set_aside(Path(self.saved[name].path))
+            path = Path(self.saved[name].path)
+            where = set_aside(path) if self._store.owns(path) else f"left in {path}"
             self._aside_bytes = folder_size(self._store.checkpoints / DAMAGED)
             say(f"checkpoint {name} is damaged ({self._damaged[name]}): not continued from; {where}")
 

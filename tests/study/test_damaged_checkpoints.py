@@ -3,6 +3,7 @@
 import os
 import shutil
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from scripted import Scripted, Toy, chain, run, study_with, toy_spec
@@ -12,7 +13,7 @@ from test_lineage import waiting_for
 from autorl import executors, trainers
 from autorl.executors import InProcess
 from autorl.executors.worker import run_segment
-from autorl.store import codec
+from autorl.store import Store, codec
 from autorl.study import Study
 from autorl.study.beside import noted
 from autorl.types import FrozenMap, Status, StudyError
@@ -336,3 +337,11 @@ def test_the_hashes_of_an_outcome_survive_the_log(tmp_path):
     bodies = [codec.dumps(one.body) for one in study.store.events() if one.kind == "outcome"]
     assert any('"checkpoint_files":{' in body for body in bodies)
     study.close()
+
+
+@pytest.mark.parametrize("name", ["1.0", "..", ".", "1.0/..", "../..", "../../elsewhere", "1.0/inner"])
+def test_only_folders_right_among_the_checkpoints_are_moved_or_deleted(tmp_path, name):
+    """A database can name any path as a checkpoint."""
+    store = Store.create(tmp_path / "study", "text")
+    assert store.owns(Path(store.locate(f"checkpoints/{name}"))) == (name == "1.0")
+    store.close()
