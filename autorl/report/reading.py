@@ -89,7 +89,7 @@ class StudyView:
 
     def _take(self, recorded: Recorded) -> None:
         self.last = recorded
-        if recorded.kind == "collected":
+        if recorded.kind in ("collected", "regained"):
             return
         if recorded.kind == "outcome":  # checkpoints may vanish under a reader: it never looks at them
             recorded = replace(recorded, body=FrozenMap({**recorded.body, "checkpoint": None}))

@@ -59,19 +59,20 @@ def writing(segment: Segment) -> Iterator[Path]:
 
 
 def unfinished(checkpoints: Path, segment: SegmentId) -> Path:
-    """The folder of all that a segment writes until it has ended; its path follows from the segment alone.
+    """The folder of all that a segment writes until it has ended.
 
-    So whoever outlives a killed worker removes it without looking through every checkpoint (`remove_unfinished`).
+    Its path follows from the segment alone, so that the driver removes what a killed worker left
+    without looking through every checkpoint (`remove_unfinished`).
     """
     return checkpoints / f".tmp-{segment}"
 
 
 @contextmanager
 def scratch(segment: Segment) -> Iterator[Path]:
-    """A new folder for what training writes and nobody needs afterwards; removed on exit.
+    """A new folder for what nobody needs once the segment has ended.
 
-    It lies in `segment.scratch`, inside the study, so that it is counted and found if the worker is killed; where the
-    segment names none, in the system's temporary folder.
+    It lies in `segment.scratch`, inside the study, so that it is counted, and found if the worker is
+    killed. Where the segment names none it lies in the system's temporary folder. Removed on exit.
     """
     if not segment.scratch:
         with tempfile.TemporaryDirectory(prefix="autorl-") as name:
@@ -96,7 +97,10 @@ def remove_unfinished(segment: Segment) -> None:
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes of the files below a folder, links not followed; 0 where there is none. Files may vanish meanwhile."""
+    """Bytes of the files below a folder, links not followed.
+
+    Files may vanish meanwhile; 0 where there is no such folder.
+    """
     total = 0
     for parent, _, files in os.walk(folder):
         for name in files:
@@ -114,10 +118,13 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 
 def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
-    """What of a checkpoint differs from what was saved, in one phrase; None: nothing does.
+    """What of a checkpoint differs from what was saved, or None.
 
-    Files that were not saved do not count: a script may leave a file in the folder that it continues from. With no
-    hashes (a study of an earlier version) nothing is checked.
+    Files that were not saved do not count: a script may leave a file in the folder it continues from.
+    With no hashes (a study of an earlier version) nothing is checked.
+
+    Returns:
+        One phrase that names the first such file.
     """
     if not checkpoint_files:
         return None

@@ -222,6 +222,10 @@ def _collected(connection: sqlite3.Connection, body: Body) -> None:
     )
 
 
+def _regained(connection: sqlite3.Connection, body: Body) -> None:
+    connection.execute("UPDATE segments SET checkpoint = ? WHERE segment = ?", (body["checkpoint"], body["segment"]))
+
+
 _CHANGES: dict[str, Callable[[sqlite3.Connection, Body], None]] = {
     "proposed": _proposed,
     "outcome": _outcome,
@@ -230,4 +234,5 @@ _CHANGES: dict[str, Callable[[sqlite3.Connection, Body], None]] = {
     "frozen": _frozen,
     "tested": _tested,
     "collected": _collected,
+    "regained": _regained,
 }

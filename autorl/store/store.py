@@ -232,8 +232,11 @@ class Store:
         return stored if self.folder is None or Path(stored).is_absolute() else str(self.folder / stored)
 
     def owns(self, path: Path) -> bool:
-        """Whether `path` is one of the study's checkpoints (others belong to the caller)."""
-        return path.is_relative_to(self.checkpoints)
+        """Whether `path` is one of the study's checkpoints (others belong to the caller).
+
+        A database of somebody else may name any path, `checkpoints/../..` too: what is owned may be moved and deleted.
+        """
+        return path.parent == self.checkpoints and path.name not in ("", ".", "..")
 
     def close(self) -> None:
         self.check_thread()

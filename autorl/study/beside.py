@@ -88,6 +88,6 @@ def noted(query: Query) -> list[str]:
     """What trainers noted about segments, each once."""
     rows = query(
         "SELECT DISTINCT note.value FROM event, json_each(event.body, '$.notes') AS note "
-        "WHERE kind = 'outcome' ORDER BY note.value"
+        "WHERE kind IN ('outcome', 'regained') ORDER BY note.value"
     )
     return [text for (text,) in rows]

@@ -24,7 +24,7 @@ from autorl.study.chosen import chosen, link_at, until
 from autorl.study.lineage import proposal_of, segment_id
 from autorl.study.setup import trainer_loader
 from autorl.trainers._shared import ExportedModel
-from autorl.types import Checkpoint, Config, FrozenMap, InputError, SegmentId, StudyError, Trainer
+from autorl.types import Checkpoint, Config, InputError, SegmentId, StudyError, Trainer
 
 Export = Callable[..., ExportedModel]
 Query = Callable[..., list[tuple[Any, ...]]]
@@ -75,13 +75,13 @@ def check_whole(query: Query, checkpoint: Checkpoint) -> None:
     Raises:
         InputError: a file of it is missing or differs.
     """
-    bodies = query(
-        "SELECT body FROM event WHERE kind = 'outcome' AND instr(body, ?) > 0",
+    rows = query(
+        "SELECT body FROM event WHERE kind IN ('outcome', 'regained') AND instr(body, ?) > 0 ORDER BY seq",
         (f'"segment":{codec.dumps(checkpoint.segment)}',),
     )
-    saved = (codec.read_outcome(codec.loads(body)).checkpoint for (body,) in bodies)
-    files = next((one.files for one in saved if one is not None and one.segment == checkpoint.segment), FrozenMap())
-    found = damage(Path(checkpoint.path), files)
+    bodies = [codec.loads(text) for (text,) in rows]
+    files = [body.get("checkpoint_files", {}) for body in bodies if body["segment"] == checkpoint.segment]
+    found = damage(Path(checkpoint.path), files[-1] if files else {})
     if found is not None:
         raise InputError(f"is damaged ({found}): choose the model of another seed", file=checkpoint.path)
 

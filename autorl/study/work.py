@@ -34,6 +34,7 @@ from autorl.types import (
 )
 
 FROM_START = "no checkpoint to continue: trained from step 0"  # a note of outcomes
+TRAINED_AGAIN = "segment {segment} is trained again for its checkpoint, beyond the budget"
 
 
 class Work:
@@ -65,6 +66,7 @@ class Work:
         self._damaged: dict[SegmentId, str] = {}  # what is wrong with checkpoints, as the workers saw it
         self._unmoved: set[SegmentId] = set()
         self._aside_bytes = 0
+        self._regained: set[SegmentId] = set()  # checkpoints that the next link of a chain trained again continues
 
     # -- in: outcomes ----------------------------------------------------------------------------------------------
 
@@ -86,6 +88,11 @@ class Work:
             if tries <= self._spec.failures.retries:
                 self._hand_out(segment)
                 return False
+        if segment.parent is not None:
+            self._regained.discard(segment.parent.segment)
+        if segment.id in self._outcomes:
+            self._regain(segment, outcome)
+            return True
         if segment.parent is None and self._lineage.start(proposal_of(segment.id)):
             outcome = dataclasses.replace(outcome, notes=(*outcome.notes, self._why_from_start(segment)))
         outcome = self._judged(segment, outcome)
@@ -94,13 +101,16 @@ class Work:
         return True
 
     def replay(self, kind: str, body: FrozenMap) -> None:
-        """Take a stored event: `outcome`, `attempt` or `collected`."""
+        """Take a stored event: `outcome`, `regained`, `attempt` or `collected`."""
         if kind == "outcome":
             outcome = codec.read_outcome(body)
             if outcome.checkpoint is not None:
                 path = self._store.locate(outcome.checkpoint.path)
                 outcome = dataclasses.replace(outcome, checkpoint=dataclasses.replace(outcome.checkpoint, path=path))
             self._take(outcome)
+        elif kind == "regained":
+            path = self._store.locate(body["checkpoint"])
+            self._take_checkpoint(Checkpoint(body["segment"], path, body["checkpoint_files"]))
         elif kind == "attempt":
             self._attempts[body["segment"]] = self._attempts.get(body["segment"], 0) + 1
         elif kind == "collected":
@@ -111,10 +121,40 @@ class Work:
         self._outcomes[outcome.segment] = outcome
         self.fresh += 1
         if outcome.checkpoint is not None:
-            self.saved[outcome.segment] = outcome.checkpoint
-            self._recorded_bytes -= self._sizes.get(outcome.segment, 0)
-            self._sizes[outcome.segment] = folder_size(Path(outcome.checkpoint.path))
-            self._recorded_bytes += self._sizes[outcome.segment]
+            self._take_checkpoint(outcome.checkpoint)
+
+    def _take_checkpoint(self, checkpoint: Checkpoint) -> None:
+        self.saved[checkpoint.segment] = checkpoint
+        self._recorded_bytes -= self._sizes.get(checkpoint.segment, 0)
+        self._sizes[checkpoint.segment] = folder_size(Path(checkpoint.path))
+        self._recorded_bytes += self._sizes[checkpoint.segment]
+
+    def _regain(self, segment: Segment, again: Outcome) -> None:
+        """Take the checkpoint of a segment that was trained again; what was recorded of it stays as it is.
+
+        Raises:
+            StudyError: it failed, or has other values than the first time, so that its checkpoint is of another run.
+        """
+        first = self._outcomes[segment.id]
+        if again.status is not Status.DONE or again.checkpoint is None:
+            why = f"ended as {again.status}: {again.message}"
+        elif not _agree(first, again):
+            why = "has other values than those recorded"
+        else:
+            saved = again.checkpoint
+            body = {
+                "segment": segment.id,
+                "checkpoint": self._store.relative(saved.path),
+                "checkpoint_files": saved.files,
+                "cost": again.cost,
+                "notes": (TRAINED_AGAIN.format(segment=segment.id),),
+            }
+            self._store.append("regained", body)
+            self._damaged.pop(segment.id, None)
+            self._regained.add(segment.id)
+            self._take_checkpoint(saved)
+            return
+        raise StudyError(f"segment {segment.id}, trained again for its checkpoint, {why}; what was recorded is kept")
 
     def _judged(self, segment: Segment, outcome: Outcome) -> Outcome:
         """An outcome whose metrics cannot be scored is a failure, and says why."""
@@ -147,18 +187,47 @@ class Work:
         Raises:
             StudyError: the checkpoint of another run, to go on from, is not there.
         """
-        parent: Outcome | None = None
         path = self._lineage.path(proposal, end)
-        for link, cut in path:
-            name = segment_id(link, seed, cut)
-            outcome = self._outcomes.get(name)
+        for place, (link, cut) in enumerate(path):
+            outcome = self._outcomes.get(segment_id(link, seed, cut))
             if outcome is None:
-                if name not in self.in_flight:
-                    self._hand_out(self._segment(link, seed, role, parent, cut, last=link == path[-1][0]))
+                self._request_link(path[: place + 1], seed, role, last=link == path[-1][0])
+            if outcome is None or outcome.status is not Status.DONE:
                 return
-            if outcome.status is not Status.DONE:
+
+    def _request_link(
+        self,
+        path: Sequence[tuple[ProposalId, int | None]],
+        seed: int,
+        role: SeedRole,
+        *,
+        last: bool,
+        again: bool = False,
+    ) -> None:
+        """Hand out the last segment of a path, unless it is out; `again` for one whose outcome is known already.
+
+        Where a configuration changed on the way and the parent's checkpoint is gone from the disk, the parent is
+        trained again, for its checkpoint alone.
+        """
+        link, cut = path[-1]
+        name = segment_id(link, seed, cut)
+        if name in self.in_flight:
+            return
+        before = [segment_id(earlier, seed, end) for earlier, end in path[-2:-1]]
+        parent = self._outcomes[before[0]] if before else None
+        if parent is not None and not self._available(parent.segment) and self._changed(link, seed):
+            if parent.segment in self._unmoved:  # a running segment reads what lies there
                 return
-            parent = outcome
+            if again or parent.segment in self.saved:
+                self._request_link(path[:-1], seed, role, last=False, again=True)
+                return
+        if again:
+            say(TRAINED_AGAIN.format(segment=name))
+        self._hand_out(self._segment(link, seed, role, parent, cut, last=last))
+
+    def _changed(self, proposal: ProposalId, seed: int) -> bool:
+        """Whether the chain to (proposal, seed) is more than one run, so that it cannot be trained in one piece."""
+        return len(self._lineage.schedule(proposal)) > 1 or self._lineage.fork(proposal, seed) is not None
 
     def drain(self) -> list[Segment]:
         """The segments handed out since the last call."""
@@ -178,10 +247,8 @@ class Work:
         until = self._lineage[proposal].until if cut is None else cut
         name = segment_id(proposal, seed, cut)
         if parent is not None and not self._available(parent.segment):
-            if len(self._lineage.schedule(proposal)) > 1 or self._lineage.fork(proposal, seed) is not None:
-                found = self._damaged.get(parent.segment)
-                why = "which has no checkpoint (any more)" if found is None else f"whose checkpoint is damaged: {found}"
-                raise StudyError(f"segment {name} continues {parent.segment}, {why}")
+            if self._changed(proposal, seed):
+                raise StudyError(f"segment {name} continues {parent.segment}, which has no checkpoint (any more)")
             parent, begin = None, 0  # one configuration all along: training it again from the start gives the same
         folder = self._store.folder
         save = self._wants_checkpoint(proposal, role) or not last
@@ -281,6 +348,7 @@ class Work:
         """Delete the checkpoints whose proposal is not wanted and no run goes on from; of test runs, if `tests`."""
         self.fresh = 0
         parents = {segment.parent.segment for segment in self.in_flight.values() if segment.parent} | {*heads}
+        parents |= self._regained
         spared = () if tests else set(self._spec.plan.test)
         gone = [
             name
@@ -353,7 +421,8 @@ class Work:
         parents = {segment.parent.segment for segment in self.in_flight.values() if segment.parent}
         for name in sorted(self._unmoved - parents):
             self._unmoved.discard(name)
-            where = set_aside(Path(self.saved[name].path))
+            path = Path(self.saved[name].path)
+            where = set_aside(path) if self._store.owns(path) else f"left in {path}"
             self._aside_bytes = folder_size(self._store.checkpoints / DAMAGED)
             say(f"checkpoint {name} is damaged ({self._damaged[name]}): not continued from; {where}")
 
@@ -395,6 +464,13 @@ class Work:
             "from_step": segment.start,
         }
         return body
+
+
+def _agree(first: Outcome, again: Outcome) -> bool:
+    """Whether two trainings of a segment ended at one step with equal metrics, at the steps both evaluated."""
+    known = {report.step: dict(report.metrics) for report in first.reports}
+    same = [known[report.step] == dict(report.metrics) for report in again.reports if report.step in known]
+    return first.reached == again.reached and all(same)
 
 
 def say(line: str) -> None:

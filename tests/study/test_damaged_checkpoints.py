@@ -2,6 +2,8 @@
 
 import os
 import shutil
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from scripted import Scripted, Toy, chain, run, study_with, toy_spec
@@ -11,8 +13,9 @@ from test_lineage import waiting_for
 from autorl import executors, trainers
 from autorl.executors import InProcess
 from autorl.executors.worker import run_segment
-from autorl.store import codec
+from autorl.store import Store, codec
 from autorl.study import Study
+from autorl.study.beside import noted
 from autorl.types import FrozenMap, Status, StudyError
 
 ASHA = {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 12}, "parallelism": 4}
@@ -196,24 +199,89 @@ def test_the_trainer_never_sees_a_damaged_checkpoint_and_no_attempt_is_counted(m
     assert [path.name for path in (tmp_path / "study" / "checkpoints" / "damaged").iterdir()] == ["0.0"], "not swept"
 
 
-def test_a_changed_configuration_cannot_begin_anew_and_goes_on_once_the_checkpoint_is_back(monkeypatch, tmp_path):
-    study = two_links(monkeypatch, tmp_path / "study", Toy(), second=0.6)
-    checkpoints = tmp_path / "study" / "checkpoints"
-    shutil.copytree(checkpoints / "0.0", tmp_path / "backup")
-    flip(checkpoints / "0.0")
-    with pytest.raises(StudyError, match=r"1\.0 continues 0\.0, whose checkpoint is damaged: lineage\.json differs"):
+@pytest.mark.parametrize("damage", [flip, shutil.rmtree])
+def test_where_the_configuration_changed_the_parent_is_trained_again_for_its_checkpoint(
+    monkeypatch, tmp_path, capsys, damage
+):
+    trainer = Toy()
+    study = two_links(monkeypatch, tmp_path / "study", trainer, second=0.6)
+    damage(tmp_path / "study" / "checkpoints" / "0.0")
+    run(study)
+    assert [segment.id for segment in trainer.segments] == ["0.0", "0.0", "1.0"]
+    assert trainer.segments[-1].parent.segment == "0.0"
+    assert study.store.query("SELECT segment, status, notes FROM segments") == [
+        ("0.0", "done", ""),
+        ("1.0", "done", ""),
+    ]
+    again = "segment 0.0 is trained again for its checkpoint, beyond the budget"
+    assert noted(study.store.query) == [again]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == f"autorl: {again}"
+    assert lines[0].startswith("autorl: checkpoint 0.0 is damaged") == (damage is flip)
+    study.close()
+
+
+def test_a_parent_that_gives_other_values_the_second_time_ends_the_study(monkeypatch, tmp_path):
+    values = iter([0.3, 0.4, 0.5])
+    trainer = Toy(curve=lambda config, seed, step: next(values))
+    study = two_links(monkeypatch, tmp_path / "study", trainer, second=0.6)
+    flip(tmp_path / "study" / "checkpoints" / "0.0")
+    with pytest.raises(
+        StudyError, match=r"0\.0, trained again for its checkpoint, has other values than those recorded"
+    ):
         run(study)
     study.close()
-    shutil.copytree(tmp_path / "backup", checkpoints / "0.0")
-    study = study_with(
-        monkeypatch,
-        toy_spec(parallelism=1),
-        lambda: Scripted(waiting_for([chain(0.5, 50, member="a"), chain(0.6, 100, 0, "a")])),
-        Toy(),
-        tmp_path / "study",
-    )
-    assert run(study).incumbent.until == 100
+
+
+PBT = {
+    "optimizer": {"name": "pbt", "population": 4, "generations": 4, "quantile": 0.5},
+    "budget": {"runs": 8},
+    "test": {"top": 1},
+}
+
+
+@pytest.mark.parametrize("events", [34, 50])
+@pytest.mark.parametrize("damage", [flip, shutil.rmtree])
+def test_populations_train_again_what_was_damaged_and_end_with_the_same_table(tmp_path, capsys, damage, events):
+    """Members copy each other's agents and change their configurations: no run can begin anew at step 0."""
+    run_small(tmp_path / "whole", **PBT)
+    folders = list(interrupted(tmp_path / "damaged", events, **PBT).iterdir())
+    assert len(folders) >= 4
+    for folder in folders:
+        damage(folder)
+    study = Study.open(tmp_path / "damaged")
+    study.run()
+    again = study.store.query("SELECT body FROM event WHERE kind = 'regained'")
     study.close()
+    assert again
+    tables, whole = table(tmp_path / "damaged"), table(tmp_path / "whole")
+    assert scores(tables) == scores(whole)
+    assert "is trained again for its checkpoint" in capsys.readouterr().err
+    left = {path.name for path in (tmp_path / "damaged" / "checkpoints").iterdir()} - {"damaged"}
+    assert left == {path.name for path in (tmp_path / "whole" / "checkpoints").iterdir()}
+
+
+@pytest.mark.slow
+def test_killed_while_it_trains_again_a_population_ends_with_the_same_scores(tmp_path):
+    run_small(tmp_path / "whole", **PBT)
+    for folder in list(interrupted(tmp_path / "killed", 50, **PBT).iterdir()):
+        flip(folder)
+    stopped = True
+    while stopped:
+        study = Study.open(tmp_path / "killed")
+        left = [3]
+
+        def on_append(kind, body, left=left):
+            left[0] -= 1
+            if left[0] == 0:
+                raise Stop
+
+        study.store.on_append = on_append
+        with suppress(Stop):
+            study.run()
+        stopped = left[0] <= 0
+        study.close()
+    assert scores(table(tmp_path / "killed")) == scores(table(tmp_path / "whole"))
 
 
 def test_a_folder_is_moved_only_when_nobody_reads_it_any_more(monkeypatch, tmp_path):
@@ -269,3 +337,11 @@ def test_the_hashes_of_an_outcome_survive_the_log(tmp_path):
     bodies = [codec.dumps(one.body) for one in study.store.events() if one.kind == "outcome"]
     assert any('"checkpoint_files":{' in body for body in bodies)
     study.close()
+
+
+@pytest.mark.parametrize("name", ["1.0", "..", ".", "1.0/..", "../..", "../../elsewhere", "1.0/inner"])
+def test_only_folders_right_among_the_checkpoints_are_moved_or_deleted(tmp_path, name):
+    """A database can name any path as a checkpoint."""
+    store = Store.create(tmp_path / "study", "text")
+    assert store.owns(Path(store.locate(f"checkpoints/{name}"))) == (name == "1.0")
+    store.close()
