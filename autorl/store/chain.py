@@ -72,9 +72,9 @@ def check_chain(connection: sqlite3.Connection) -> Chain:
 
 
 def check_pages(connection: sqlite3.Connection) -> str | None:
-    """What SQLite's own quick check says is wrong with the file; None when it is whole."""
+    """What SQLite's own check of pages and indexes says is wrong with the file; None when it is whole."""
     try:
-        rows = connection.execute("PRAGMA quick_check(1)").fetchall()
+        rows = connection.execute("PRAGMA integrity_check(1)").fetchall()
     except sqlite3.DatabaseError as error:
         return one_line(error)
     text = one_line(rows[0][0]) if rows else "no answer"

@@ -116,7 +116,7 @@ def _first_difference(stored: sqlite3.Connection, derived: sqlite3.Connection, t
 def saved_checkpoints(connection: sqlite3.Connection, until: int) -> dict[str, SavedCheckpoint]:
     """The checkpoints that the first `until` events say lie on disk, by segment."""
     saved: dict[str, SavedCheckpoint] = {}
-    for kind, body in _bodies(connection, ("outcome", "collected"), until):
+    for kind, body in _bodies(connection, ("outcome", "regained", "collected"), until):
         if kind == "collected":
             for segment in body["segments"]:
                 saved.pop(segment, None)

@@ -3,7 +3,7 @@
 import sqlite3
 
 import pytest
-from cli_support import as_json, autorl, contents, finished_study, query
+from cli_support import as_json, autorl, contents, finished_study, query, study_file
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +61,32 @@ def test_a_folder_without_a_study_is_one_line(tmp_path, command):
         error = autorl(command, tmp_path / folder, *more, code=2).stderr
         assert "is missing" in error or "are missing" in error
         assert error.count("\n") == 1
+
+
+REMOVER = """
+import pathlib, shutil
+
+def train(config, *, seed):
+    if config["x"] != 0.1:  # the second proposal
+        path = pathlib.Path(LOST)
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    return config["x"]
+"""
+
+
+@pytest.mark.parametrize("lost", ["s", "s/study.sqlite"])
+@pytest.mark.parametrize("executor", ["in_process", "processes"])
+def test_a_study_whose_folder_vanishes_ends_with_one_line(tmp_path, lost, executor):
+    module = f"{tmp_path.name}_remover"
+    text = REMOVER.replace("LOST", repr(str(tmp_path / lost)))
+    (tmp_path / f"{module}.py").write_text(text, encoding="utf-8")
+    file = study_file(
+        tmp_path,
+        trainer={"name": f"python:{module}:train"},
+        space={"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.1}}},
+        fidelity={"steps": 1, "evaluations": 1},
+        executor={"name": executor},
+    )
+    error = autorl("tune", file, "--out", tmp_path / "s", "--quiet", code=1).stderr
+    assert "study.sqlite: was removed, moved or replaced while the study ran: this driver stops" in error
+    assert error.count("\n") == 1
