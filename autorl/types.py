@@ -41,6 +41,10 @@ class InputError(AutorlError):
         return ": ".join(parts)
 
 
+class CheckpointError(InputError):
+    """A checkpoint cannot be gone on from: a file of it is torn, not whole, or holds more than data."""
+
+
 class StudyError(AutorlError):
     """The study ended without a usable result, or its folder cannot be used. Exit code 1."""
 

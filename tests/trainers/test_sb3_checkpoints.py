@@ -28,10 +28,10 @@ from autorl.trainers.sb3 import checkpoint, files
 from autorl.trainers.sb3.environment_state import capture, restore
 from autorl.trainers.sb3.environments import make_environment
 from autorl.types import (
+    CheckpointError,
     Config,
     EnvironmentSpec,
     FrozenMap,
-    InputError,
     Outcome,
     Segment,
     Status,
@@ -134,7 +134,7 @@ def test_a_hostile_pickle_of_an_earlier_version_is_one_line(
     first = train(tmp_path / "first", "dqn", EnvironmentSpec("CartPole-v1", normalize=True))
     earlier.undo()
     (folder_of(first) / name).write_bytes(pickle.dumps(Hostile(tmp_path / "mark")))
-    with pytest.raises(InputError, match=rf"{name}: is a pickle that asks for \w+\.system: not opened") as caught:
+    with pytest.raises(CheckpointError, match=rf"{name}: is a pickle that asks for \w+\.system: not opened") as caught:
         train(tmp_path / "second", "dqn", EnvironmentSpec("CartPole-v1", normalize=True), after=first)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "mark").exists()
@@ -157,7 +157,7 @@ def test_a_hostile_model_of_an_earlier_version_is_not_opened(tmp_path: Path, ear
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in (contents | {"data": json.dumps(document).encode()}).items():
             archive.writestr(name, content)
-    with pytest.raises(InputError, match=r"model\.zip: is a pickle that asks for"):
+    with pytest.raises(CheckpointError, match=r"model\.zip: is a pickle that asks for"):
         train(tmp_path / "second", after=first)
     assert not (tmp_path / "mark").exists()
 
@@ -226,6 +226,18 @@ def test_an_environment_that_is_no_data_goes_on_where_it_was_saved(tmp_path: Pat
     assert key.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
+def test_signed_environments_go_on_in_processes_of_their_own(tmp_path: Path) -> None:
+    beside = EnvironmentSpec(OPAQUE.id, n_envs=2, vec_env="subproc")
+    whole, first = (
+        train(tmp_path / "whole", environment=beside, until=128),
+        train(tmp_path / "first", environment=beside),
+    )
+    second = train(tmp_path / "second", environment=beside, after=first)
+    assert second.notes == ()
+    assert same(second, whole)
+
+
 def test_a_pickled_environment_of_another_installation_is_opened_on_trust_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,7 +296,7 @@ def test_a_truncated_file_is_an_error_that_names_it(tmp_path: Path, name: str) -
     whole = path.read_bytes()
     for tenth in range(10):
         path.write_bytes(whole[: len(whole) * tenth // 10])
-        with pytest.raises(InputError, match=name) as caught:
+        with pytest.raises(CheckpointError, match=name) as caught:
             train(tmp_path / "second", "dqn", after=first)
         assert "\n" not in str(caught.value)
     assert not (tmp_path / "second").exists()
@@ -303,7 +315,7 @@ def test_a_truncated_file_of_an_earlier_version_is_an_error_that_names_it(
     whole = path.read_bytes()
     for tenth in range(10):
         path.write_bytes(whole[: len(whole) * tenth // 10])
-        with pytest.raises(InputError, match=name):
+        with pytest.raises(CheckpointError, match=name):
             train(tmp_path / "second", "dqn", after=first)
 
 
@@ -331,7 +343,7 @@ def test_what_is_missing_is_named(tmp_path: Path, part: str, path: tuple[str, ..
     folder.mkdir()
     assert saved.environments is not None
     files.write(folder, parts, list(saved.environments))
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(CheckpointError, match=message):
         train(tmp_path / "second", "dqn", after=first)
 
 
@@ -386,9 +398,9 @@ executor: {name: in_process}
 """
 
 
-@pytest.mark.parametrize("hostile", [False, True])
+@pytest.mark.parametrize("kind", ["own", "hostile", "trusted"])
 def test_a_study_of_an_earlier_version_is_resumed_with_one_line(
-    tmp_path: Path, earlier: pytest.MonkeyPatch, hostile: bool
+    tmp_path: Path, earlier: pytest.MonkeyPatch, kind: str
 ) -> None:
     (tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")
     folder = tmp_path / "study"
@@ -399,15 +411,18 @@ def test_a_study_of_an_earlier_version_is_resumed_with_one_line(
     earlier.undo()
     pickled = sorted((folder / "checkpoints").glob("*/training.pkl"))
     assert pickled
-    for path in pickled if hostile else []:
+    for path in pickled if kind == "hostile" else []:
         path.write_bytes(pickle.dumps(Hostile(tmp_path / "mark")))
-    resumed = CliRunner().invoke(app, ["resume", str(folder), "--runs", "+2", "-q"])
-    what = "which are pickles, are read as data: their environments start anew"
-    line = f"caution: {len(pickled)} checkpoints of an earlier version, {what}"
+    trust = ["--trust"] if kind == "trusted" else []
+    resumed = CliRunner().invoke(app, ["resume", str(folder), "--runs", "+2", "-q", *trust])
+    what = "opened, whatever they run" if trust else "read as data: their environments start anew"
+    line = f"caution: {len(pickled)} checkpoints of an earlier version, which are pickles, are {what}"
     assert resumed.exit_code == 0, resumed.output
     assert [text for text in resumed.stderr.splitlines() if "pickle" in text] == [line]
     with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
         continued = connection.execute("SELECT notes, message FROM segments WHERE from_step > 0").fetchall()
-    texts = [message if hostile else notes for notes, message in continued[begun_continued:]]
-    assert any(("asks for" if hostile else NOT_OPENED) in text for text in texts)
+    notes, messages = ([row[column] for row in continued[begun_continued:]] for column in (0, 1))
+    assert len(notes) > 0
+    assert any(NOT_OPENED in text for text in notes) == (kind == "own")
+    assert any("asks for" in text for text in messages) == (kind == "hostile")
     assert not (tmp_path / "mark").exists()

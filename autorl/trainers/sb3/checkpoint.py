@@ -20,11 +20,11 @@ from autorl.store.checkpoints import writing
 from autorl.trainers import _streams as streams
 from autorl.trainers.sb3 import earlier_files, files
 from autorl.trainers.sb3.environments import freeze_all
-from autorl.trainers.sb3.files import NETWORKS, REPLAY, STATE, Saved, check_same_names
+from autorl.trainers.sb3.files import NETWORKS, REPLAY, STATE, Saved, check_same_names, reason_of
 from autorl.trainers.sb3.normaliser import normaliser_state, restore_normaliser
 from autorl.trainers.sb3.plain_data import NotPlainError, Writer
 from autorl.trainers.sb3.spaces import space_as_data
-from autorl.types import Checkpoint, InputError, Segment
+from autorl.types import Checkpoint, CheckpointError, InputError, Segment
 
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
 _LATEST = ("_last_obs", "_last_episode_starts", "_last_original_obs")
@@ -61,7 +61,8 @@ def read(checkpoint: Checkpoint, *, trust: bool = False) -> Saved:
     """A checkpoint of this or an earlier version; `trust` opens pickles of an earlier one, whatever is in them.
 
     Raises:
-        InputError: it is not of an sb3 trainer, or a file of it is missing, torn or not what it should be.
+        CheckpointError: a file of it is missing, torn or not what it should be.
+        InputError: it is not of an sb3 trainer.
     """
     folder = Path(checkpoint.path)
     if (folder / files.DOCUMENT).is_file():
@@ -72,7 +73,7 @@ def read(checkpoint: Checkpoint, *, trust: bool = False) -> Saved:
         raise InputError(f"{checkpoint.path} is not a checkpoint of an sb3 trainer")
     missing = [name for name in _NEEDED if name not in saved.state]
     if missing:
-        raise InputError(f"holds no {missing[0]}", file=saved.file(STATE))
+        raise CheckpointError(f"holds no {missing[0]}", file=saved.file(STATE))
     return saved
 
 
@@ -83,7 +84,7 @@ def restore_model(model: Any, saved: Saved, asked: Mapping[str, Any]) -> None:
     as the constructor set it: a saved value never overrides it. `asked` are the hyperparameters of the model.
 
     Raises:
-        InputError: a network, an optimizer or an array that the model has is not there, or has another shape.
+        CheckpointError: a network, an optimizer or an array that the model has is not there, or has another shape.
     """
     state = saved.state
     same_entropy = state["values"].get("ent_coef") == asked.get("ent_coef")
@@ -93,7 +94,7 @@ def restore_model(model: Any, saved: Saved, asked: Mapping[str, Any]) -> None:
         restore_normaliser(normaliser, state["normaliser"], saved.file(STATE))
     if getattr(model, "replay_buffer", None) is not None:
         if saved.replay is None:
-            raise InputError("the replay buffer is missing", file=saved.file(REPLAY))
+            raise CheckpointError("the replay buffer is missing", file=saved.file(REPLAY))
         _restore_buffer(model.replay_buffer, saved.replay(), saved.file(REPLAY))
     restore_counters(model, saved)
 
@@ -112,14 +113,14 @@ def restore_networks(model: Any, saved: Saved, *, same_entropy: bool = True, kee
     keep their own learning rate and other options.
 
     Raises:
-        InputError: a network or an optimizer of the model is missing, or is another one. Names the file.
+        CheckpointError: a network or an optimizer of the model is missing, or is another one. Names the file.
     """
     if saved.state["class"] not in (type(model).__name__, ""):  # early versions did not record it
-        raise InputError(f"is of {saved.state['class']}, not of {type(model).__name__}", file=saved.file(STATE))
+        raise CheckpointError(f"is of {saved.state['class']}, not of {type(model).__name__}", file=saved.file(STATE))
     networks, file = saved.networks(), saved.file(NETWORKS)
     parameters, variables = networks.get("parameters"), networks.get("variables")
     if not isinstance(parameters, dict) or not isinstance(variables, dict):
-        raise InputError("holds no networks", file=file)
+        raise CheckpointError("holds no networks", file=file)
     ignored = set() if same_entropy else {_ENTROPY_OPTIMIZER}
     own = model.get_parameters()
     check_same_names(parameters.keys() - ignored, own.keys() - ignored, file)
@@ -131,13 +132,12 @@ def restore_networks(model: Any, saved: Saved, *, same_entropy: bool = True, kee
             else:
                 part.load_state_dict(parameters[name])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
-            reason = str(error).split("\n")[0]
-            raise InputError(f"{name} is not that of the model ({reason})", file=file) from error
+            raise CheckpointError(f"{name} is not that of the model ({reason_of(error)})", file=file) from error
     learned = getattr(model, _ENTROPY, None)
     if same_entropy and learned is not None:
         value = variables.get(_ENTROPY)
         if not torch.is_tensor(value) or value.shape != learned.shape:
-            raise InputError(f"{_ENTROPY} is missing", file=file)
+            raise CheckpointError(f"{_ENTROPY} is missing", file=file)
         with torch.no_grad():
             learned.copy_(value)
 
@@ -233,24 +233,24 @@ def _restore_buffer(buffer: Any, saved: Mapping[str, Any], file: str) -> None:
     """Fill a new replay buffer.
 
     Raises:
-        InputError: an array is missing or has another shape or type, or the position is none.
+        CheckpointError: an array is missing or has another shape or type, or the position is none.
     """
     try:
         position, full, rows, arrays = (saved[name] for name in ("pos", "full", "rows", "arrays"))
         inside = isinstance(position, int) and 0 <= position < buffer.buffer_size and isinstance(full, bool)
         if not inside or rows != _rows(buffer, position, full):
-            raise InputError(f"position {position!r} with {rows!r} rows is none of this replay buffer", file=file)
+            raise CheckpointError(f"position {position!r} with {rows!r} rows is none of this replay buffer", file=file)
         own = _storage(buffer)
         check_same_names(arrays, own, file)
         pairs = [pair for name in own for pair in _pairs(name, own[name], arrays[name], file)]
         for name, target, source in pairs:
             if source.shape != (rows, *target.shape[1:]) or source.dtype != target.dtype:
-                raise InputError(f"{name} of the replay buffer has another shape or type", file=file)
+                raise CheckpointError(f"{name} of the replay buffer has another shape or type", file=file)
         for _, target, source in pairs:
             target[:rows] = source
         buffer.pos, buffer.full = position, full
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"the replay buffer is not whole ({error})", file=file) from error
+        raise CheckpointError(f"the replay buffer is not whole ({reason_of(error)})", file=file) from error
 
 
 def _pairs(name: str, own: Any, saved: Any, file: str) -> list[tuple[str, Any, Any]]:

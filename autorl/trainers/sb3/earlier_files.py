@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from autorl.plain_text import printable, shortened
 from autorl.trainers.sb3.environments import Frozen
-from autorl.trainers.sb3.files import Saved
+from autorl.trainers.sb3.files import Saved, torn
 from autorl.trainers.sb3.normaliser import normaliser_state
 from autorl.trainers.sb3.spaces import attributes_as_data
-from autorl.types import Config, FrozenMap, InputError
+from autorl.types import CheckpointError, Config, FrozenMap
 
 _TRAINING, _MODEL, _REPLAY, _NORMALISER = "training.pkl", "model.zip", "replay_buffer.pkl", "vecnormalize.pkl"
 _RECORDED = re.compile(
@@ -106,7 +107,8 @@ class _Unpickler(pickle.Unpickler):
             return vars(np)[name]
         if self._trust:
             return super().find_class(module, name)
-        raise InputError(f"is a pickle that asks for {module}.{name}: not opened (--trust opens it)", file=self._name)
+        asked = shortened(printable(f"{module}.{name}", keep_lines=False))
+        raise CheckpointError(f"is a pickle that asks for {asked}: not opened (--trust opens it)", file=self._name)
 
 
 def are_in(folder: Path) -> bool:
@@ -118,11 +120,11 @@ def read(folder: Path, *, trust: bool) -> Saved:
     """A checkpoint of an earlier version.
 
     Raises:
-        InputError: a file of it is missing, torn, or asks for something that is no data. Names the file.
+        CheckpointError: a file of it is missing, torn, or asks for something that is no data. Names the file.
     """
     training = _load(folder / _TRAINING, trust=trust)
     if not isinstance(training, dict):
-        raise InputError("is not the state of a run", file=str(folder / _TRAINING))
+        raise CheckpointError("is not the state of a run", file=str(folder / _TRAINING))
     document = _model_document(folder / _MODEL)
     state = {"normaliser": None, "class": "", "n_envs": document.get("n_envs", 1), **training}
     state["horizon"] = document.get("_total_timesteps", 0)
@@ -145,16 +147,16 @@ def _load(path: Path, *, trust: bool) -> Any:
     try:
         with path.open("rb") as file:
             return _Unpickler(file, str(path), trust=trust).load()
-    except InputError:
+    except CheckpointError:
         raise
     except _TORN as error:
-        raise _torn(path, error) from error
+        raise torn(path, error) from error
 
 
 def _replay(path: Path, *, trust: bool) -> dict[str, Any]:
     buffer = _load(path, trust=trust)
     if not isinstance(buffer, dict):
-        raise InputError("is not a replay buffer", file=str(path))
+        raise CheckpointError("is not a replay buffer", file=str(path))
     return buffer
 
 
@@ -162,7 +164,7 @@ def _normaliser(path: Path, returns: Any, *, trust: bool) -> dict[str, Any]:
     try:
         return normaliser_state(_load(path, trust=trust), returns)
     except AttributeError as error:
-        raise _torn(path, error) from error
+        raise torn(path, error) from error
 
 
 def _networks(path: Path) -> dict[str, Any]:
@@ -180,7 +182,7 @@ def _networks(path: Path) -> dict[str, Any]:
                 else:
                     parameters[name.removesuffix(".pth")] = content
     except (*_TORN, NotImplementedError) as error:
-        raise _torn(path, error) from error
+        raise torn(path, error) from error
     return {"parameters": parameters, "variables": variables}
 
 
@@ -190,9 +192,9 @@ def _model_document(path: Path) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
             document = json.loads(archive.read("data"))
     except (*_TORN, NotImplementedError) as error:
-        raise _torn(path, error) from error
+        raise torn(path, error) from error
     if not isinstance(document, dict):
-        raise InputError("is not a model of Stable-Baselines3", file=str(path))
+        raise CheckpointError("is not a model of Stable-Baselines3", file=str(path))
     return document
 
 
@@ -201,17 +203,12 @@ def _space(path: Path, document: dict[str, Any], name: str) -> dict[str, Any]:
     try:
         pickled = base64.b64decode(document[name][":serialized:"])
         return _space_as_data(_Unpickler(io.BytesIO(pickled), str(path), trust=False).load())
-    except InputError:
+    except CheckpointError:
         raise
     except _TORN as error:
-        raise _torn(path, error) from error
+        raise torn(path, error) from error
 
 
 def _space_as_data(record: Any) -> dict[str, Any]:
     """As `spaces.space_as_data`, from the record of a space."""
     return attributes_as_data(record.origin, record, _space_as_data)
-
-
-def _torn(path: Path, error: Exception) -> InputError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).split("\n")[0]
-    return InputError(f"cannot be read ({reason or type(error).__name__})", file=str(path))

@@ -18,7 +18,7 @@ from autorl.trainers import _streams as streams
 from autorl.trainers._shared import ZIP_IS_A_PROGRAM, ExportedModel, base_name, zip_target
 from autorl.trainers.sb3 import checkpoint as checkpoints
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES
-from autorl.trainers.sb3.files import STATE, Saved
+from autorl.trainers.sb3.files import STATE, Saved, reason_of
 from autorl.trainers.sb3.normaliser import restore_normaliser, settings_of
 from autorl.trainers.sb3.settings import Settings
 from autorl.trainers.sb3.spaces import space_from_data
@@ -54,8 +54,7 @@ def export_model(
         try:
             model = _build(algorithm, options, saved)
         except (AssertionError, KeyError, TypeError, ValueError, AttributeError) as error:
-            reason = str(error).split("\n")[0]
-            raise InputError(f"no model can be built from it ({reason})", file=saved.file(STATE)) from error
+            raise InputError(f"no model can be built from it ({reason_of(error)})", file=saved.file(STATE)) from error
     normaliser = model.get_vec_normalize_env()
     model.save(target)
     beside = target.with_suffix(NORMALISER_ENDING)

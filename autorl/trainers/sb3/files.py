@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from autorl.plain_text import printable, shortened, shown
 from autorl.trainers.sb3.environments import Frozen
 from autorl.trainers.sb3.plain_data import Reader, Writer
-from autorl.types import InputError
+from autorl.types import CheckpointError
 
 DOCUMENT = "state.json"
 STATE, NETWORKS, REPLAY = "state", "networks", "replay"
@@ -73,18 +74,18 @@ def read(folder: Path) -> Saved:
     """A checkpoint of this version.
 
     Raises:
-        InputError: a file of it is missing or torn, or holds something else. Names the file.
+        CheckpointError: a file of it is missing or torn, or holds something else. Names the file.
     """
     path = folder / DOCUMENT
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise _torn(path, error) from error
+        raise torn(path, error) from error
     if not isinstance(document, dict) or document.get("version") != _VERSION:
-        raise InputError(f"expected a checkpoint of version {_VERSION} of its format", file=str(path))
+        raise CheckpointError(f"expected a checkpoint of version {_VERSION} of its format", file=str(path))
     missing = [name for name in (STATE, NETWORKS, "environments") if name not in document]
     if missing:
-        raise InputError(f"holds no {missing[0]}", file=str(path))
+        raise CheckpointError(f"holds no {missing[0]}", file=str(path))
     arrays = _read_arrays(folder, STATE)
     return Saved(
         folder=folder,
@@ -98,21 +99,32 @@ def read(folder: Path) -> Saved:
 
 
 def check_same_names(given: Collection[str], expected: Collection[str], file: str) -> None:
-    """Raise `InputError` unless a file has what is expected of it, by name, and no more."""
+    """Raise `CheckpointError` unless a file has what is expected of it, by name, and no more."""
     missing, more = sorted(set(expected) - set(given)), sorted(set(given) - set(expected))
     if missing:
-        raise InputError(f"{missing[0]} is missing", file=file)
+        raise CheckpointError(f"{missing[0]} is missing", file=file)
     if more:
-        raise InputError(f"{more[0]} is nothing this model has", file=file)
+        raise CheckpointError(f"{shown(more[0])} is nothing this model has", file=file)
+
+
+def torn(path: Path, error: BaseException) -> CheckpointError:
+    """The error that a file cannot be read."""
+    return CheckpointError(f"cannot be read ({reason_of(error)})", file=str(path))
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error says, in a few words on one line: it may quote what a stranger wrote."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return shortened(printable(text.split("\n")[0], keep_lines=False), 120) or type(error).__name__
 
 
 def _read_part(folder: Path, name: str, document: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
     try:
         values = Reader(arrays).read(document[name])
     except (*_UNREADABLE, RecursionError, RuntimeError) as error:
-        raise _torn(folder / f"{name}.npz", error) from error
+        raise torn(folder / f"{name}.npz", error) from error
     if not isinstance(values, dict):
-        raise InputError(f"holds no {name}", file=str(folder / DOCUMENT))
+        raise CheckpointError(f"holds no {name}", file=str(folder / DOCUMENT))
     return values
 
 
@@ -122,7 +134,7 @@ def _read_arrays(folder: Path, name: str) -> dict[str, Any]:
         with np.load(path, allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
     except (*_UNREADABLE, AttributeError) as error:  # a lone array has no files
-        raise _torn(path, error) from error
+        raise torn(path, error) from error
 
 
 def _write_environments(environments: list[Frozen] | None, arrays: dict[str, Any]) -> Any:
@@ -158,10 +170,5 @@ def _read_environments(path: Path, entries: Any, arrays: Mapping[str, Any]) -> t
                     Frozen(pickled=pickled, signature=signature if isinstance(signature, str) else None)
                 )
     except _UNREADABLE as error:
-        raise _torn(path, error) from error
+        raise torn(path, error) from error
     return tuple(environments)
-
-
-def _torn(path: Path, error: Exception) -> InputError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).split("\n")[0]
-    return InputError(f"cannot be read ({reason})", file=str(path))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from autorl.trainers.sb3.files import check_same_names
-from autorl.types import InputError
+from autorl.trainers.sb3.files import check_same_names, reason_of
+from autorl.types import CheckpointError
 
 _SETTINGS = ("norm_obs", "norm_reward", "clip_obs", "clip_reward", "gamma", "epsilon", "norm_obs_keys")
 
@@ -30,10 +30,10 @@ def restore_normaliser(normaliser: Any, state: Mapping[str, Any] | None, file: s
     """Put statistics back; the settings stay as the constructor set them.
 
     Raises:
-        InputError: they are missing or not whole. Names the `file` they are of.
+        CheckpointError: they are missing or not whole. Names the `file` they are of.
     """
     if state is None:
-        raise InputError("the statistics of the normaliser are missing", file=file)
+        raise CheckpointError("the statistics of the normaliser are missing", file=file)
     try:
         _restore_statistics(normaliser.ret_rms, state["ret_rms"])
         if normaliser.norm_obs:
@@ -43,7 +43,9 @@ def restore_normaliser(normaliser: Any, state: Mapping[str, Any] | None, file: s
         if "old_obs" in state:
             normaliser.old_obs = state["old_obs"]
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"the statistics of the normaliser are not whole ({error})", file=file) from error
+        raise CheckpointError(
+            f"the statistics of the normaliser are not whole ({reason_of(error)})", file=file
+        ) from error
 
 
 def settings_of(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -235,7 +235,9 @@ def holds_text(value: Any) -> bool:
         return value.dtype.kind in _TEXT_KINDS
     elif not isinstance(value, list | tuple | deque):
         return isinstance(value, str | bytes)
-    return any(holds_text(item) for item in value if type(item) not in (float, int))
+    if not set(map(type, value)) - {float, int, bool}:  # the many rewards of a monitor
+        return False
+    return any(holds_text(item) for item in value)
 
 
 def _index(number: Any, length: int) -> int:
