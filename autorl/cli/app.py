@@ -6,6 +6,8 @@ SIGHUP. Any other exception is a defect of ours and keeps its traceback.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from contextlib import suppress
 from typing import Annotated, Any
@@ -17,8 +19,21 @@ from autorl import signals
 from autorl.cli import catalog, compare, inspect, landscape, run, safety
 from autorl.cli.options import say
 from autorl.cli.replay import replay
+from autorl.plain_text import printable, shortened, shown
 from autorl.types import InputError, StudyError
 
+_LONGEST_LINE = 300  # characters of an error
+# What is wrong with a path somebody gave: too long, a loop of links, no folder, a folder, not allowed, read-only.
+_OF_A_PATH = {
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENODEV,
+}
 # Typer brings its own copy of click in some versions and the package in others; this is the right one in both.
 _USAGE_ERROR: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
@@ -56,6 +71,10 @@ class Commands(TyperGroup):
             if isinstance(error.__cause__, EOFError):  # click takes any end of file for the user's; they come without
                 raise error.__cause__ from None
             code = _complain(signals.reason(error), signals.exit_code(error))
+        except OSError as error:
+            if error.filename is None or error.errno not in _OF_A_PATH:
+                raise
+            code = _complain(f"{shown(os.fsdecode(error.filename))}: {error.strerror}", 2)
         except _USAGE_ERROR as error:
             code = _complain(_usage_problem(error), 2)
         code = code if isinstance(code, int) else 0
@@ -65,9 +84,10 @@ class Commands(TyperGroup):
 
 
 def _complain(message: str, code: int) -> int:
-    """One line on standard error."""
+    """One line on standard error, cut: a message may quote what a stranger wrote."""
+    line = printable("autorl: " + " ".join(message.split()), keep_lines=False)
     with suppress(OSError):  # the terminal is gone: that is what SIGHUP says
-        say("autorl: " + " ".join(message.split()), err=True)
+        say(shortened(line, _LONGEST_LINE), err=True)
     return code
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from autorl.landscapes.manifest import Manifest
 from autorl.landscapes.schema import TABLES, TableName, Tables, cast_list, check_columns, identifier, table_columns
-from autorl.plain_text import shortened, shown
+from autorl.plain_text import encodable, shortened, shown
 from autorl.space import Space, read_document
 from autorl.space.yaml_format import read_space
 from autorl.types import InputError
@@ -116,7 +116,10 @@ def only_reads(connection: duckdb.DuckDBPyConnection, query: str) -> bool:
 
     Raises:
         duckdb.Error: the query cannot be parsed.
+        InputError: it has half characters (lone surrogates).
     """
+    if encodable(query) != query:
+        raise InputError("a query is text that can be encoded, this one has half a character", key="sql")
     kinds = [str(statement.type) for statement in connection.extract_statements(query)]
     if kinds == [_kind("SELECT")]:
         return True
