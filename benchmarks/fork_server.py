@@ -4,7 +4,8 @@
 
 Each process trains the same short segment twice. `start` is from the request to the first line of the child, `first
 use` is how much longer its first training takes than its second (imports among it), `modules` how many it imports.
-`bare` is the same from a fork server that has imported only torch and Stable-Baselines3.
+CPU time is the child's own, which a busy machine changes less. `bare` is the same from a fork
+server that has imported only torch and Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -54,20 +55,22 @@ def segment(name: str, folder: str) -> Segment:
 
 
 def child(connection, name: str, place: str, asked: float) -> None:
-    began = time.time()
+    began, began_cpu = time.time(), time.process_time()
     adopt({}, os.devnull)
     loaded = set(sys.modules)
-    seconds = []
+    seconds, cpu = [], []
     for attempt in range(2):
-        before = time.perf_counter()
+        before, before_cpu = time.perf_counter(), time.process_time()
         outcome = load(TrainerSpec(name)).train(segment(name, f"{place}/{os.getpid()}-{attempt}"), lambda report: None)
         seconds.append(time.perf_counter() - before)
+        cpu.append(time.process_time() - before_cpu)
         assert not outcome.status.failed, outcome.message
-    connection.send((began - asked, seconds[0] - seconds[1], len(set(sys.modules) - loaded)))
+    modules = len(set(sys.modules) - loaded)
+    connection.send((began - asked, began_cpu, seconds[0] - seconds[1], cpu[0] - cpu[1], modules))
 
 
-def measure(name: str, preload: tuple[str, ...], segments: int) -> list[tuple[float, float, int]]:
-    """(start, first use, modules) of each of several processes, the first left out."""
+def measure(name: str, preload: tuple[str, ...], segments: int) -> list[tuple[float, ...]]:
+    """(start, its CPU time, first use, its CPU time, modules) of each of several processes, the first left out."""
     target = importlib.import_module(Path(__file__).stem).child  # children do not import `__main__`
     context, found = fork_server(preload), []
     with tempfile.TemporaryDirectory() as place:
@@ -92,14 +95,15 @@ def main() -> None:
         preload = BARE if options.bare else tuple(load(TrainerSpec(name)).preload)
         print(json.dumps(measure(name, preload, options.segments)))
         return
-    print("trainer   server   start ms   first use ms   modules   (medians)")
+    print("medians in ms: trainer, server, start, its CPU time, first use, its CPU time; modules imported")
     for name in options.trainers:
         for server in ("bare", "full"):
             command = [sys.executable, str(Path(__file__)), name, "--as-json", "--segments", str(options.segments)]
             command += ["--bare"] if server == "bare" else []
             done = subprocess.run(command, capture_output=True, text=True, check=True)
-            begin, first, modules = (statistics.median(column) for column in zip(*json.loads(done.stdout), strict=True))
-            print(f"{name:<9} {server:<8} {1000 * begin:8.0f} {1000 * first:14.0f} {modules:9.0f}", flush=True)
+            *times, modules = (statistics.median(column) for column in zip(*json.loads(done.stdout), strict=True))
+            columns = " ".join(f"{1000 * seconds:8.0f}" for seconds in times)
+            print(f"{name:<9} {server:<5} {columns} {modules:8.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,113 @@
+"""A stopped worker is known by its state, not by the time it takes."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from patience import FOREVER, PATIENCE, wait_until
+
+from autorl.executors.stopped import STOPPED_SECONDS, StoppedWorkers
+from autorl.os_processes import descendants, end_descendants, end_marked, stat
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+SLEEPS = f"import time; time.sleep({FOREVER})"
+BUSY = "while True: pass"
+WITH_CHILD = "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {child!r}])\n{own}"
+
+
+@pytest.fixture
+def start():
+    begun = []
+
+    def run(code, **options):
+        process = subprocess.Popen([sys.executable, "-c", code], **options)
+        begun.append(process)
+        return process
+
+    yield run
+    for process in begun:
+        end_descendants(process.pid)
+        process.kill()
+        process.wait()
+
+
+def stop(pid):
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: stat(pid).state == "T")
+
+
+def looks(watch, pid, seconds):
+    """What is found at each second of a clock that the test moves."""
+    return [watch.among([pid], float(second)) for second in seconds]
+
+
+def test_a_stopped_worker_is_found_after_ten_seconds_and_no_sooner(start):
+    process, watch = start(SLEEPS), StoppedWorkers()
+    assert looks(watch, process.pid, range(100)) == [set()] * 100  # slow is not stopped
+    stop(process.pid)
+    last = 99 + int(STOPPED_SECONDS)
+    assert looks(watch, process.pid, range(100, last)) == [set()] * (last - 100)
+    assert looks(watch, process.pid, [last]) == [{process.pid}]
+
+
+def test_a_worker_that_is_continued_in_time_is_not_found(start):
+    process, watch = start(SLEEPS), StoppedWorkers()
+    stop(process.pid)
+    looks(watch, process.pid, range(9))
+    os.kill(process.pid, signal.SIGCONT)
+    wait_until(lambda: stat(process.pid).state != "T")
+    looks(watch, process.pid, [9])
+    stop(process.pid)
+    assert looks(watch, process.pid, range(10, 19)) == [set()] * 9
+
+
+def test_the_time_a_machine_was_suspended_does_not_count(start):
+    process, watch = start(SLEEPS), StoppedWorkers()
+    stop(process.pid)
+    assert looks(watch, process.pid, [0, 1, 100_000, 100_001]) == [set()] * 4
+
+
+def test_a_stopped_child_counts_if_nothing_else_is_at_work(start):
+    idle, busy, watch = start(parent_of(SLEEPS, SLEEPS)), start(parent_of(SLEEPS, BUSY)), StoppedWorkers()
+    for process in (idle, busy):
+        (child,) = wait_until(lambda process=process: descendants(process.pid))
+        stop(child)
+    found = []
+    for second in range(12):
+        used = stat(busy.pid).cpu_seconds
+        wait_until(lambda used=used: stat(busy.pid).cpu_seconds > used + 0.03)
+        found.append(watch.among([idle.pid, busy.pid], float(second)))
+    assert found[-2:] == [{idle.pid}, {idle.pid}]
+
+
+def parent_of(child, own):
+    return WITH_CHILD.format(child=child, own=own)
+
+
+def test_marked_processes_are_ended_in_any_session(start):
+    process = start(SLEEPS, env={**os.environ, "MARK_OF_A_TEST": "7"}, start_new_session=True)
+    other = start(SLEEPS, env={**os.environ, "MARK_OF_A_TEST": "77"})
+    end_marked("MARK_OF_A_TEST", "7")
+    assert process.wait(timeout=PATIENCE) == -signal.SIGKILL
+    assert other.poll() is None
+
+
+def test_a_fork_server_that_cannot_import_is_given_up(tmp_path):
+    (tmp_path / "kills_its_importer.py").write_text("import os; os.kill(os.getpid(), 9)")
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import misbehaving, test_executors
+from autorl import executors
+executor = executors.make("processes", misbehaving.load, 1, preload=["kills_its_importer"])
+executor.submit([test_executors.segment("s")])
+outcomes, _ = test_executors.drain(executor, 1)
+print(outcomes["s"].status, outcomes["s"].message)
+"""
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=True)
+    assert done.stdout == "lost the fork server ended 3 times before it had started a worker\n"
