@@ -10,9 +10,10 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from autorl.store import standing
 from autorl.store.codec import dumps, loads
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 TABLES = """
 CREATE TABLE event (
@@ -49,6 +50,7 @@ CREATE TABLE tests (
     status TEXT NOT NULL, PRIMARY KEY (proposal, objective, seed)
 ) WITHOUT ROWID;
 """
+TABLES += standing.TABLES
 
 Body = Mapping[str, Any]
 
@@ -57,11 +59,35 @@ def create(connection: sqlite3.Connection) -> None:
     connection.executescript("BEGIN IMMEDIATE;" + TABLES + f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
 
 
+def holds_events(connection: sqlite3.Connection) -> bool:
+    """Whether a database is a study's: one that was killed before its tables were made is empty."""
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone() is not None
+
+
 def apply(connection: sqlite3.Connection, kind: str, body: Body) -> None:
     """Bring the derived tables up to date with one event. Kinds that touch no table (a session's start) are ignored."""
     change = _CHANGES.get(kind)
     if change is not None:
         change(connection, body)
+    (seq,) = connection.execute("SELECT max(seq) FROM event").fetchone()
+    standing.apply(connection, seq, kind, body)
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Bring a database of an earlier version to this one: what it lacks is a fold over its events.
+
+    Raises:
+        ValueError: an event is damaged.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if not standing.present(connection):  # another process may have been here first
+            standing.fill(connection)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _proposed(connection: sqlite3.Connection, body: Body) -> None:
@@ -139,7 +165,7 @@ def _longest_so_far(connection: sqlite3.Connection, segment: str) -> dict[str, A
     if names is None:
         return None
     (text,) = connection.execute(
-        "SELECT body FROM event WHERE kind = 'outcome' AND instr(body, ?) > 0", (f'"segment":{dumps(names[0])}',)
+        "SELECT body FROM event JOIN places USING (seq) WHERE subject = ?", (names[0],)
     ).fetchone()
     return loads(text)
 

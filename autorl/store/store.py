@@ -192,10 +192,12 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == 0 and (fresh or not _has_tables(connection)):
+        if version == 0 and (fresh or not schema.holds_events(connection)):
             schema.create(connection)
             version = schema.SCHEMA_VERSION
-    except sqlite3.Error as error:
+        if version < schema.SCHEMA_VERSION:
+            schema.upgrade(connection)
+    except (sqlite3.Error, ValueError) as error:
         raise InputError(f"cannot be used ({error})", file=str(path)) from error
     if version > schema.SCHEMA_VERSION:
         connection.close()
@@ -204,10 +206,6 @@ def _connect(path: Path) -> sqlite3.Connection:
             file=str(path),
         )
     return connection
-
-
-def _has_tables(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone() is not None
 
 
 def _is_ours(name: str) -> bool:
