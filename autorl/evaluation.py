@@ -232,6 +232,12 @@ class Judge:
         return steps[int(np.argmax(scores))]
 
     @property
+    def chooses_step(self) -> bool:
+        """Whether an objective is read at a step that the tuning seeds choose."""
+        pairs = zip(self.objectives, self._reduce, strict=True)
+        return any(reduce.chooses_step and objective.metric not in COST_METRICS for objective, reduce in pairs)
+
+    @property
     def reads_one_step(self) -> bool:
         """Whether every objective is read at one chosen step, so that no score needs what comes after it."""
         metrics = [objective.metric for objective in self.objectives]
@@ -326,8 +332,7 @@ class Ranking:
         feasible = [scored for scored in self._scored.values() if _infeasibility(scored) == 0]
         top = max((scored.reached for scored in feasible), default=0)
         points = [scored for scored in feasible if scored.reached == top]
-        kept = [one for one in points if not any(_dominates(other.values, one.values) for other in points)]
-        return sorted(scored.proposal for scored in kept)
+        return undominated({scored.proposal: scored.values for scored in points})
 
     def _key(self, proposal: ProposalId) -> tuple[float, ...]:
         scored = self._scored[proposal]
@@ -335,6 +340,18 @@ class Ranking:
         mean = scored.mean[0] if scored.mean else scored.values[0]
         fidelity = (-scored.reached, proposal in self._provisional, -scored.n_seeds)
         return (_infeasibility(scored), *fidelity, -scored.values[0], -mean, spread, proposal)
+
+
+def undominated(values: Mapping[ProposalId, tuple[float, ...]]) -> list[ProposalId]:
+    """The proposals whose values (larger is better) no other's dominate, ascending.
+
+    Whoever dominates comes before in descending order, so each is compared with the front so far and not with all.
+    """
+    front: list[ProposalId] = []
+    for number in sorted(values, key=values.__getitem__, reverse=True):
+        if not any(_dominates(values[other], values[number]) for other in front):
+            front.append(number)
+    return sorted(front)
 
 
 def _infeasibility(scored: Scored) -> float:

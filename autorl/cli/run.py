@@ -288,9 +288,9 @@ def _say_if_pickled(study: Study) -> None:
 
 def _say_if_ended_early(study: Study) -> None:
     """A search that `autorl test` ended is not gone on with unasked."""
-    from autorl.report.status import UNSPENT, spent
+    from autorl.report.status import UNSPENT, used_up
 
-    if study.tests.candidates and not spent(study.spec, study.driver):
+    if study.tests.candidates and not used_up(study.spec, study.driver.spent):
         say_line(f"autorl: {UNSPENT}", err=True)
 
 
@@ -300,9 +300,9 @@ def _proposals(study: Study) -> int:
 
 def _say_if_exhausted(study: Study) -> None:
     """An optimizer that ends by its own plan leaves the rest of the budget, and what was added to it, unused."""
-    from autorl.report.status import spent
+    from autorl.report.status import used_up
 
-    if study.driver.exhausted and not spent(study.spec, study.driver):
+    if study.driver.exhausted and not used_up(study.spec, study.driver.spent):
         name, unused = study.spec.optimizer.name, 1 - study.driver.budget_used
         text = f"{unused:.0%} of the budget is unused: {name} has nothing more to propose"
         say_line(f"autorl: {text}; a larger plan needs a new study", err=True)

@@ -56,7 +56,7 @@ class _Run:
         return mean(score for scored, score in self.scores.items() if scored <= rung)
 
 
-class Standings:
+class RungValues:
     """One value for each run at a rung, in order: what others had there is read without looking at all of them.
 
     A new value costs a search and the shift of an array, not a pass over all runs: a study of n runs is linear in n.
@@ -101,7 +101,7 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         self._runs: dict[ProposalId, _Run] = {}  # by root
         self._going: dict[ProposalId, _Run] = {}  # of these, those that have not ended
         self._ready: list[ProposalId] = []  # roots of runs to be continued, ascending
-        self._standings = [Standings() for _ in self.steps]  # by rung: averages of ended runs, or scores of all
+        self._values = [RungValues() for _ in self.steps]  # by rung: averages of ended runs, or scores of all
 
     @classmethod
     def cuts(cls, horizon: int, options: MedianStopOptions) -> tuple[int, ...]:
@@ -157,23 +157,23 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         """Whether a run that was just scored at its rung goes no further."""
         if run.rung == len(self.steps) - 1 or not scored.resumable or scored.reached < self.steps[run.rung]:
             return True
-        standings = self._standings[run.rung]
-        run.compared = run.rung >= self.options.grace and standings.count_without(run.root) >= self.options.peers
+        values = self._values[run.rung]
+        run.compared = run.rung >= self.options.grace and values.count_without(run.root) >= self.options.peers
         if not run.compared:
             return False
         best = max(run.scores.values()) if self.options.against == "averages" else scored.values[0]
-        return best < standings.median_without(run.root)
+        return best < values.median_without(run.root)
 
     def _rank(self, run: _Run, from_rung: int) -> None:
-        """Put what others compare with this run into the standings; of a score, only what depends on it changes."""
+        """Put what others compare with this run into the values; of a score, only what depends on it changes."""
         if self.options.against == "scores":
             if from_rung in run.scores:
-                self._standings[from_rung].put(run.root, run.scores[from_rung])
+                self._values[from_rung].put(run.root, run.scores[from_rung])
             return
         if run.ended:
             for rung in run.scores:
                 if rung >= from_rung:
-                    self._standings[rung].put(run.root, run.average(rung))
+                    self._values[rung].put(run.root, run.average(rung))
 
     def keeps(self) -> Collection[ProposalId]:
         """The newest segment of every run that is pending or to be continued, unless it is the last rung."""

@@ -57,7 +57,7 @@ def checklist(view: StudyView) -> list[Item]:
         ),
         Item(
             "Are the final hyperparameters given?",
-            "yes" if view.driver.ranking.best() is not None else "no",
+            "yes" if view.standing.best is not None else "no",
             "written out below, every change of a schedule included; `autorl best` prints them to be run again",
         ),
         Item(
@@ -76,7 +76,7 @@ def checklist(view: StudyView) -> list[Item]:
 
 def _tested(view: StudyView) -> Item:
     question = "Are all results reported on the test setting?"
-    result = view.result() if view.driver.ranking.best() is not None else None
+    result = view.result() if view.standing.best is not None else None
     if result is None or result.test is None:
         problem = "" if result is None else result.problem
         untested = "the incumbent has not been tested: no number of this study is a result yet"

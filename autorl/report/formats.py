@@ -81,19 +81,19 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
     tested = {entry.proposal: entry for entry in view.result().entries}
     found = []
     for rank, proposal in enumerate(view.best(top), start=1):
-        scored = view.driver.ranking[proposal]
+        lineage = view.standing.lineage([proposal])
         label = "incumbent" if rank == 1 else f"rank {rank}"
         found.append(
             Candidate(
                 proposal,
                 label,
                 view.tuning_score(proposal),
-                scored.n_seeds,
-                view.driver.lineage[proposal].until,
+                view.standing.n_seeds(proposal),
+                lineage[proposal].until,
                 view.spec.fidelity.steps,
-                view.spec.trainer_for(view.driver.lineage[proposal].config)[0],
+                view.spec.trainer_for(lineage[proposal].config)[0],
                 masked(view.spec.environment.model_dump(mode="json", exclude_defaults=True)),
-                tuple((step, _full(view, config)) for step, config in view.driver.lineage.schedule(proposal)),
+                tuple((step, _full(view, config)) for step, config in lineage.schedule(proposal)),
                 tested.get(proposal),
                 view.chosen_step(proposal),
                 _introduced(view, proposal),

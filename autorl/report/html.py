@@ -47,7 +47,7 @@ svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColo
 
 def report_html(view: StudyView) -> str:
     """The whole report of a study, finished or not."""
-    scored = view.driver.ranking.best() is not None
+    scored = view.standing.best is not None
     result = view.result() if scored else None
     sections = [
         _headline(view, result),

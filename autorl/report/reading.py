@@ -1,7 +1,7 @@
 """A study's folder read without touching it: while a driver runs, after a kill, on a read-only disk.
 
-The database is copied into memory through SQLite's `mode=ro` and its events are folded by the driver's own code, so a
-view cannot disagree with what `resume` would see.
+The database is copied into memory through SQLite's `mode=ro`. What `status` and `best` say is in its tables; a report
+needs more, and folds the events by the driver's own code. A test holds that both say the same.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import socket
 import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
 from autorl.store.study_file import check_unchanged, recorded_study_file
 from autorl.study.beside import noted
-from autorl.study.chosen import chosen
 from autorl.study.driver import Driver
 from autorl.study.result import Result, read_result
+from autorl.study.standing import Standing
 from autorl.study.study import hours_used, with_more_test_seeds
 from autorl.study.test_phase import TestPhase
 from autorl.types import (
@@ -38,7 +39,6 @@ from autorl.types import (
     InputError,
     Proposal,
     ProposalId,
-    StudyError,
     Wait,
 )
 
@@ -65,30 +65,30 @@ class Failure:
     message: str
 
 
-class StudyView:
-    """What a study's folder says now. Use `open_view`; `close` it.
+@dataclass(frozen=True)
+class Latest:
+    """The kind of an event and the wall-clock time it was written."""
+
+    kind: str
+    time: float
+
+
+class Replayed:
+    """A study's search, folded from all of its events by the driver's own code.
 
     Attributes:
-        spec: the frozen study file, with test seeds that were added later.
-        driver, tests: the search and the test phase as the stored events left them. Never advanced here.
+        driver, tests: the search and the test phase as the events left them.
         trace: the incumbent after each score.
-        last: the latest event; None before the first.
     """
 
-    def __init__(self, folder: Path, spec: Spec, store: Store) -> None:
-        self.folder = folder
-        self.store = store
-        self.spec = with_more_test_seeds(spec, store)
-        self.hours = hours_used(store)
-        self.driver = Driver(self.spec, store, _Onlooker(), lambda: self.hours)
-        self.tests = TestPhase(self.spec, store, self.driver)
+    def __init__(self, spec: Spec, store: Store, hours: float) -> None:
+        self.driver = Driver(spec, store, _Onlooker(), lambda: hours)
+        self.tests = TestPhase(spec, store, self.driver)
         self.trace: list[TracePoint] = []
-        self.last: Recorded | None = None
         for recorded in store.events():
             self._take(recorded)
 
     def _take(self, recorded: Recorded) -> None:
-        self.last = recorded
         if recorded.kind in ("collected", "regained"):
             return
         if recorded.kind == "outcome":  # checkpoints may vanish under a reader: it never looks at them
@@ -97,11 +97,45 @@ class StudyView:
         self.tests.replay(recorded.kind, recorded.body)
         best = self.driver.ranking.best()
         if recorded.kind in ("scored", "failed") and best is not None:
-            self.trace.append(TracePoint(self.driver.charged_steps, self.tuning_score(best), best))
+            score = self.driver.raw(self.driver.ranking[best].values)[0]
+            self.trace.append(TracePoint(self.driver.charged_steps, score, best))
+
+
+class StudyView:
+    """What a study's folder says now. Use `open_view`; `close` it.
+
+    Attributes:
+        spec: the frozen study file, with test seeds that were added later.
+        standing: where search and test phase stand, from the tables.
+        last: the latest event; None before the first.
+    """
+
+    def __init__(self, folder: Path, spec: Spec, store: Store) -> None:
+        self.folder = folder
+        self.store = store
+        self.spec = with_more_test_seeds(spec, store)
+        self.hours = hours_used(store)
+        self.standing = Standing(self.spec, store, self.hours)
+        latest = store.query("SELECT kind, time FROM event ORDER BY seq DESC LIMIT 1")
+        self.last = Latest(*latest[0]) if latest else None
+
+    @property
+    def driver(self) -> Driver:
+        """The search as the stored events left it: all of them are replayed. Never advanced here."""
+        return self._replayed.driver
+
+    @property
+    def trace(self) -> list[TracePoint]:
+        """The incumbent after each score; all events are replayed."""
+        return self._replayed.trace
+
+    @cached_property
+    def _replayed(self) -> Replayed:
+        return Replayed(self.spec, self.store, self.hours)
 
     def tuning_score(self, proposal: ProposalId) -> float:
         """Score on tuning seeds of the first objective, in the metric's own direction."""
-        return self.driver.raw(self.driver.ranking[proposal].values)[0]
+        return self.standing.tuning_score(proposal)
 
     @property
     def finished(self) -> bool:
@@ -118,10 +152,7 @@ class StudyView:
         Raises:
             StudyError: nothing was scored yet.
         """
-        best = self.tests.candidates[0].proposal if self.tests.candidates else self.driver.ranking.best()
-        if best is None:
-            raise StudyError(f"{self.folder}: no proposal was scored yet: there is no incumbent")
-        return Incumbent(self.driver.lineage.schedule(best), self.driver.lineage[best].until, best)
+        return self.standing.incumbent()
 
     def result(self) -> Result:
         """The result as it stands.
@@ -130,7 +161,7 @@ class StudyView:
             StudyError: nothing was scored yet.
         """
         incumbent = self.incumbent()
-        front = self.driver.ranking.front() if len(self.spec.objective) > 1 else []
+        front = self.standing.front if len(self.spec.objective) > 1 else []
         return read_result(self.store.query, self.spec, self.folder, front, incumbent)
 
     def best(self, count: int) -> list[ProposalId]:
@@ -139,14 +170,11 @@ class StudyView:
         Raises:
             StudyError: nothing was scored yet.
         """
-        lineage, roots = self.driver.lineage, dict[ProposalId, ProposalId]()
-        for proposal in (self.incumbent().proposal, *self.driver.ranking.ordered()):
-            roots.setdefault(lineage.root(proposal), proposal)
-        return list(roots.values())[:count]
+        return self.standing.best_of_runs(count)
 
     def chosen_step(self, proposal: ProposalId) -> int | None:
         """The step a proposal's score is read at: what was written down of a candidate, else what its seeds choose."""
-        return chosen(self.store.query, proposal).step or self.driver.chosen_step(proposal)
+        return self.standing.chosen_step(proposal)
 
     def counts(self) -> dict[str, int]:
         """Proposals by status: `pending`, `scored`, or the kind of failure."""

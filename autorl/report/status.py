@@ -12,7 +12,7 @@ from autorl.report.text import against_default, interval_text, number, result_di
 from autorl.spec import Spec
 from autorl.store.sessions import changes_text, recorded_sessions
 from autorl.study import Result
-from autorl.study.driver import Driver
+from autorl.study.budget import Spent
 from autorl.study.shares import optimizer_learns, study_share
 
 UNSPENT = (
@@ -24,11 +24,12 @@ _LATEST = 5  # failures shown
 
 def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
     """The state of a study as JSON types; `now` is a time as of `time.time()`."""
-    return _facts(view, None if view.driver.ranking.best() is None else view.result(), now)
+    return _facts(view, None if view.standing.best is None else view.result(), now)
 
 
 def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[str, Any]:
-    driver, best = view.driver, view.driver.ranking.best()
+    standing = view.standing
+    best, spent = standing.best, standing.spent
     failures = view.failures()
     share = study_share(view.store.query)
     found = {} if result is None else result_dict(result)
@@ -42,19 +43,19 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
         "driver": view.holder(),
         "proposals": view.counts(),
         "new_configurations": None if share is None else share_dict(share, learns=optimizer_learns(view.spec)),
-        "budget_used": min(1.0, driver.budget_used),
-        "tuning_steps": driver.charged_steps,
+        "budget_used": min(1.0, spent.budget_used(view.spec)),
+        "tuning_steps": spent.charged_steps,
         "trained_tuning_steps": _trained(view),
         "test": found.get("test"),
         "problem": found.get("problem"),
         "gap": found.get("gap"),
         "incumbent": None
         if best is None
-        else {"proposal": best, "tuning": view.tuning_score(best), "n_seeds": driver.ranking[best].n_seeds},
+        else {"proposal": best, "tuning": view.tuning_score(best), "n_seeds": standing.n_seeds(best)},
         "model": "" if result is None else str(result.steps),
         "beyond_budget_steps": 0 if result is None else result.beyond,
         "unscored": _unscored(view),
-        "test_runs": dict(zip(("done", "planned"), view.tests.progress, strict=True)),
+        "test_runs": dict(zip(("done", "planned"), standing.test_progress, strict=True)),
         "last_event": None
         if view.last is None
         else {"kind": view.last.kind, "seconds_ago": max(0.0, (now or time.time()) - view.last.time)},
@@ -66,7 +67,7 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
 
 def status_text(view: StudyView, now: float | None = None) -> str:
     """The same as a screen of text."""
-    result = None if view.driver.ranking.best() is None else view.result()
+    result = None if view.standing.best is None else view.result()
     facts = _facts(view, result, now)
     counts = ", ".join(f"{count} {kind}" for kind, count in facts["proposals"].items()) or "none yet"
     if (share := study_share(view.store.query)) is not None and share.new:
@@ -100,23 +101,23 @@ def state(view: StudyView) -> str:
 
 def warnings(view: StudyView) -> list[str]:
     """What somebody who reads the study's numbers must know."""
-    return _warnings(view, None if view.driver.ranking.best() is None else view.result())
+    return _warnings(view, None if view.standing.best is None else view.result())
 
 
 def _warnings(view: StudyView, result: Result | None) -> list[str]:
     found = [] if result is None else [*result.caveats, *against_default(result)]
     if (changed := changes_text(recorded_sessions(view.store.query))) is not None:
         found.append(changed)
-    if view.finished and not spent(view.spec, view.driver):
+    if view.finished and not used_up(view.spec, view.standing.spent):
         found.append(UNSPENT)
     return list(dict.fromkeys([*found, *view.notes()]))  # what is noted of data is a caveat of the result too
 
 
-def spent(spec: Spec, driver: Driver) -> bool:
+def used_up(spec: Spec, spent: Spent) -> bool:
     """Whether the rest of the budget pays for nothing more: less than one full run on the first seeds."""
     if spec.budget.configurations is not None or spec.budget.hours is not None:
-        return driver.budget_used >= 1
-    return driver.budget_steps - driver.charged_steps < spec.fidelity.steps * len(spec.policy().first)
+        return spent.budget_used(spec) >= 1
+    return spent.budget_steps(spec) - spent.charged_steps < spec.fidelity.steps * len(spec.policy().first)
 
 
 def _trained(view: StudyView) -> int:

@@ -10,9 +10,11 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from autorl.store import standing
 from autorl.store.codec import dumps, loads
 
-SCHEMA_VERSION = 2  # 2: events carry hashes. Of one version, `apply` makes the same tables of the same events
+# 2: events carry hashes, and `standing.py` has tables. Of one version, `apply` makes the same tables of the same events
+SCHEMA_VERSION = 2
 
 TABLES = """
 CREATE TABLE event (
@@ -49,6 +51,7 @@ CREATE TABLE tests (
     status TEXT NOT NULL, PRIMARY KEY (proposal, objective, seed)
 ) WITHOUT ROWID;
 """
+TABLES += standing.TABLES
 
 Body = Mapping[str, Any]
 
@@ -58,12 +61,28 @@ def create(connection: sqlite3.Connection) -> None:
 
 
 def bring_up_to_date(connection: sqlite3.Connection) -> None:
-    """Give a database of an earlier version the columns of this one; its events stay as they are."""
+    """Give a database of an earlier version what this one has besides: its events stay as they are.
+
+    Raises:
+        ValueError: an event is damaged.
+    """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version == 1:
-        connection.executescript(
-            f"BEGIN IMMEDIATE; ALTER TABLE event ADD COLUMN hash TEXT; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-        )
+    if version >= SCHEMA_VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute("ALTER TABLE event ADD COLUMN hash TEXT")
+        standing.fill(connection)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def holds_events(connection: sqlite3.Connection) -> bool:
+    """Whether a database is a study's: one that was killed before its tables were made is empty."""
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone() is not None
 
 
 def apply(connection: sqlite3.Connection, kind: str, body: Body) -> None:
@@ -71,6 +90,8 @@ def apply(connection: sqlite3.Connection, kind: str, body: Body) -> None:
     change = _CHANGES.get(kind)
     if change is not None:
         change(connection, body)
+    (seq,) = connection.execute("SELECT max(seq) FROM event").fetchone()
+    standing.apply(connection, seq, kind, body)
 
 
 def _proposed(connection: sqlite3.Connection, body: Body) -> None:
@@ -148,7 +169,7 @@ def _longest_so_far(connection: sqlite3.Connection, segment: str) -> dict[str, A
     if names is None:
         return None
     (text,) = connection.execute(
-        "SELECT body FROM event WHERE kind = 'outcome' AND instr(body, ?) > 0", (f'"segment":{dumps(names[0])}',)
+        "SELECT body FROM event JOIN places USING (seq) WHERE subject = ?", (names[0],)
     ).fetchone()
     return loads(text)
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-from autorl.store.schema import SCHEMA_VERSION
+from autorl.store.schema import SCHEMA_VERSION, bring_up_to_date, holds_events
 from autorl.types import InputError
 
 
@@ -29,6 +29,11 @@ def snapshot(path: Path) -> sqlite3.Connection:
         raise InputError(
             f"was written by a newer autorl (schema {version}; this one reads up to {SCHEMA_VERSION})", file=str(path)
         )
+    if version < SCHEMA_VERSION and holds_events(copy):  # its own tables are left as they are: only the copy has all
+        try:
+            bring_up_to_date(copy)
+        except ValueError as error:
+            raise InputError(f"is damaged ({error})", file=str(path)) from error
     return copy
 
 

@@ -86,8 +86,4 @@ def mean_of_tests(query: Query, proposal: int, metric: str) -> float | None:
 
 def noted(query: Query) -> list[str]:
     """What trainers noted about segments, each once."""
-    rows = query(
-        "SELECT DISTINCT note.value FROM event, json_each(event.body, '$.notes') AS note "
-        "WHERE kind IN ('outcome', 'regained') ORDER BY note.value"
-    )
-    return [text for (text,) in rows]
+    return [text for (text,) in query("SELECT note FROM noted ORDER BY note")]

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 from autorl import seeds as streams
 from autorl.evaluation import Racing, Ranking, SeedValue, Worst
-from autorl.spec import MOST_RUNS, Spec
+from autorl.spec import Spec
 from autorl.store import Recorded, Store, codec
+from autorl.study.budget import Spent, is_extension
 from autorl.study.lineage import Lineage
 from autorl.study.work import Work
 from autorl.types import (
@@ -62,11 +63,6 @@ class Item:
     reference: tuple[SeedValue, ...] = ()
     upgrade: bool = False
     baseline: bool = False
-
-
-def is_extension(runs: float) -> bool:
-    """Whether a budget can be larger by so many runs: a positive number that a study can hold."""
-    return not isinstance(runs, bool) and 0 < runs <= MOST_RUNS  # False for NaN
 
 
 class Driver:
@@ -432,24 +428,19 @@ class Driver:
     # -- budget ----------------------------------------------------------------------------------------------------
 
     @property
+    def spent(self) -> Spent:
+        """What the search has used so far."""
+        return Spent(self.charged_steps, self._begun, self.extra_runs, self._elapsed())
+
+    @property
     def budget_steps(self) -> float:
         """The budget in nominal tuning steps; infinite when it is not counted in steps."""
-        budget = self.spec.budget
-        if budget.environment_steps is not None:
-            return float(budget.environment_steps)
-        if budget.runs is not None:
-            return round((budget.runs + self.extra_runs) * self.spec.fidelity.steps, 6)  # 2.3 runs of 100 are 230
-        return float("inf")
+        return self.spent.budget_steps(self.spec)
 
     @property
     def budget_used(self) -> float:
         """Share of the budget used, in [0, 1] (racing may end a little above)."""
-        budget = self.spec.budget
-        if budget.hours is not None:
-            return self._elapsed() / budget.hours
-        if budget.configurations is not None:
-            return self._begun / (budget.configurations + self.extra_runs)
-        return self.charged_steps / self.budget_steps
+        return self.spent.budget_used(self.spec)
 
     def charge_of(self, proposal: ProposalId) -> int:
         """Steps the budget is charged for one seed of a proposal: what it trains, in nominal steps."""

@@ -256,19 +256,14 @@ def _steps(query: Query, spec: Spec, folder: Path | None, proposal: int) -> Step
 
 
 def _beyond(query: Query) -> int:
-    events = query("SELECT body FROM event WHERE kind IN ('scored', 'failed') AND instr(body, '\"beyond\"') > 0")
-    return sum(json.loads(body)["beyond"] for (body,) in events)
+    ((steps,),) = query("SELECT coalesce(sum(beyond), 0) FROM standing")
+    return int(steps)
 
 
 def _anew_caveats(query: Query) -> list[str]:
     """That promotions were trained from step 0, and whether the budget was charged for all of it."""
-    anew = "json_extract(body, '$.anew')"
     again = "SELECT proposal FROM segments JOIN runs USING (run_id) WHERE seed_role = 'tuning' AND notes LIKE ?"
-    rows = query(
-        f"SELECT COUNT(*), SUM({anew} IS NOT NULL) FROM event "
-        f"WHERE kind = 'proposed' AND json_extract(body, '$.id') IN ({again})",
-        (f"%{FROM_START}%",),
-    )
+    rows = query(f"SELECT COUNT(*), SUM(anew) FROM standing WHERE proposal IN ({again})", (f"%{FROM_START}%",))
     count, charged = rows[0]
     if not count:
         return []

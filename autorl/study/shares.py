@@ -1,4 +1,4 @@
-"""How many of a study's proposals are its model's, read from its stored events."""
+"""How many of a study's proposals are its model's, read from its tables."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 from autorl.optimizers import find
-from autorl.optimizers.model_share import ModelShare, model_share
+from autorl.optimizers.model_share import ModelShare
 from autorl.spec import Spec
-from autorl.store import codec
 from autorl.types import InputError
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
 
 def study_share(query: Query) -> ModelShare | None:
-    """Counted from the study's events; None where an earlier version made some, which did not record it."""
-    rows = query("SELECT body FROM event WHERE kind = 'proposed' ORDER BY seq")
-    bodies = [codec.loads(text) for (text,) in rows]
-    if any("informed" not in body for body in bodies):
+    """Counted from the study's tables; None where an earlier version made some, which did not record it."""
+    searched = "proposals JOIN standing USING (proposal) WHERE NOT baseline"
+    ((unknown,),) = query("SELECT count(*) FROM standing WHERE informed IS NULL")
+    if unknown:
         return None
-    return model_share(codec.read_proposed(body).proposal for body in bodies)
+    ((total,),) = query(f"SELECT count(*) FROM {searched}")
+    ((new, modelled),) = query(
+        "SELECT count(*), coalesce(sum(informed), 0) FROM standing WHERE proposal IN "
+        f"(SELECT min(proposal) FROM {searched} GROUP BY config_id)"
+    )
+    return ModelShare(new, modelled, total - new)
 
 
 def optimizer_learns(spec: Spec) -> bool:

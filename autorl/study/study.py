@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from autorl.seeds import FIRST_TEST_SEED, MOST_SEEDS
 from autorl.signals import held
 from autorl.spec import MOST_RUNS, SeedsSection, Spec, thaw
 from autorl.store import Store
-from autorl.study.driver import Driver, is_extension
+from autorl.study.budget import is_extension
+from autorl.study.driver import Driver
 from autorl.study.kept_models import KeptModels
 from autorl.study.recorded import check_covers_folder, check_space
 from autorl.study.result import Result, read_result
@@ -316,7 +318,8 @@ class Study:
 
 def with_more_test_seeds(spec: Spec, store: Store) -> Spec:
     """The spec with the test seeds that were added to the study later."""
-    added = [seed for recorded in store.events() if recorded.kind == "test_seeds" for seed in recorded.body["seeds"]]
+    rows = store.query("SELECT body FROM event WHERE kind = 'test_seeds' ORDER BY seq")
+    added = [seed for (text,) in rows for seed in json.loads(text)["seeds"]]
     if not added:
         return spec
     seeds = SeedsSection(tuning=list(spec.plan.tuning), test=[*spec.plan.test, *added])
@@ -325,10 +328,10 @@ def with_more_test_seeds(spec: Spec, store: Store) -> Spec:
 
 def hours_used(store: Store) -> float:
     """Driver hours of earlier sessions: from each session's start to its last event."""
-    total, begun, last = 0.0, None, 0.0
-    for recorded in store.events():
-        if recorded.kind == "session":
-            total += last - begun if begun is not None else 0.0
-            begun = recorded.time
-        last = recorded.time
-    return (total + (last - begun if begun is not None else 0.0)) / 3600
+    last = "SELECT time FROM event WHERE seq < ? ORDER BY seq DESC LIMIT 1"
+    sessions = store.query("SELECT seq, time FROM event WHERE kind = 'session' ORDER BY seq")
+    next_ones = [seq for seq, _ in sessions[1:]] + [2**62]
+    total = 0.0
+    for (_, begun), next_one in zip(sessions, next_ones, strict=False):
+        total += store.query(last, (next_one,))[0][0] - begun
+    return total / 3600

@@ -8,7 +8,6 @@ scored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autorl.spec import Spec
@@ -33,28 +32,53 @@ class Candidate:
     end: int | None = None
 
 
-class TestPhase:
+class Frozen:
+    """The candidates of a study, and the seeds each is tested on: a fold over its events.
+
+    Attributes:
+        frozen: the candidates; None while the search is open.
+        latest: of every proposal that was a candidate once, the latest.
+    """
+
+    def __init__(self) -> None:
+        self.frozen: tuple[Candidate, ...] | None = None
+        self.latest: dict[ProposalId, Candidate] = {}
+        self._tested: dict[tuple[ProposalId, int | None], set[int]] = {}
+
+    def replay(self, kind: str, body: FrozenMap) -> None:
+        """Take a stored event: `frozen`, `tested`, or `budget`, which opens the search again."""
+        if kind == "frozen":
+            self.freeze(tuple(Candidate(*entry) for entry in body["candidates"]))
+        elif kind == "tested":
+            candidate = self.latest[body["proposal"]]
+            self.tested_on(candidate).update(row[1] for row in body["rows"])
+        elif kind == "budget":
+            self.frozen = None
+
+    def freeze(self, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        self.frozen = candidates
+        self.latest.update({candidate.proposal: candidate for candidate in candidates})
+        return candidates
+
+    def tested_on(self, candidate: Candidate) -> set[int]:
+        """The test seeds a candidate's score at its step is known of."""
+        return self._tested.setdefault((candidate.proposal, candidate.step), set())
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        return self.frozen or ()
+
+
+class TestPhase(Frozen):
     """Trains the frozen candidates on the test seeds; knows which are tested. Created from the search's final state."""
 
     __test__ = False  # for pytest: not a test class
 
     def __init__(self, spec: Spec, store: Store, driver: Driver) -> None:
+        super().__init__()
         self._spec = spec
         self._store = store
         self._driver = driver
-        self._frozen: tuple[Candidate, ...] | None = None
-        self._tested: dict[tuple[ProposalId, int | None], set[int]] = {}
-        self._latest: dict[ProposalId, Candidate] = {}
-
-    def replay(self, kind: str, body: FrozenMap) -> None:
-        """Take a stored event: `frozen`, `tested`, or `budget`, which opens the search again."""
-        if kind == "frozen":
-            self._freeze(tuple(Candidate(*entry) for entry in body["candidates"]))
-        elif kind == "tested":
-            candidate = self._latest[body["proposal"]]
-            self._tested_on(candidate).update(row[1] for row in body["rows"])
-        elif kind == "budget":
-            self._frozen = None
 
     def advance(self) -> list[Segment]:
         """Freeze the candidates if that was not done, and hand out every test segment that can start.
@@ -72,14 +96,10 @@ class TestPhase:
     @property
     def finished(self) -> bool:
         """Every candidate is tested on every test seed."""
-        if self._frozen is None:
+        if self.frozen is None:
             return False
         wanted = set(self._spec.plan.test)
-        return all(wanted <= self._tested_on(candidate) for candidate in self._frozen)
-
-    @property
-    def candidates(self) -> Sequence[Candidate]:
-        return self._frozen or ()
+        return all(wanted <= self.tested_on(candidate) for candidate in self.frozen)
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -88,28 +108,19 @@ class TestPhase:
         return sum(self._driver.work.known(*run) for run in runs), len(runs)
 
     def _candidates(self) -> tuple[Candidate, ...]:
-        if self._frozen is None:
+        if self.frozen is None:
             chosen = tuple(self._candidate(label, number) for label, number in self._choose())
             rows = [[one.label, one.proposal, one.step, one.end] for one in chosen]
             self._store.append("frozen", {"candidates": rows, "seeds": self._spec.plan.test})
-            return self._freeze(chosen)
-        return self._frozen
-
-    def _freeze(self, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        self._frozen = candidates
-        self._latest.update({candidate.proposal: candidate for candidate in candidates})
-        return candidates
+            return self.freeze(chosen)
+        return self.frozen
 
     def _candidate(self, label: str, proposal: ProposalId) -> Candidate:
         """The candidate with its step; whole test runs that are there already are read at it, not trained again."""
         step = self._driver.chosen_step(proposal)
-        before = self._latest.get(proposal)
-        whole = before is not None and before.end is None and bool(self._tested_on(before))
+        before = self.latest.get(proposal)
+        whole = before is not None and before.end is None and bool(self.tested_on(before))
         return Candidate(label, proposal, step, None if whole else self._driver.end_at(proposal, step))
-
-    def _tested_on(self, candidate: Candidate) -> set[int]:
-        """The test seeds a candidate's score at its step is known of."""
-        return self._tested.setdefault((candidate.proposal, candidate.step), set())
 
     def _choose(self) -> list[tuple[str, ProposalId]]:
         ranking, lineage = self._driver.ranking, self._driver.lineage
@@ -146,7 +157,7 @@ class TestPhase:
         """Record the candidates whose test runs are all in."""
         work = self._driver.work
         for candidate in self._candidates():
-            done = self._tested_on(candidate)
+            done = self.tested_on(candidate)
             seeds = [seed for seed in self._spec.plan.test if seed not in done]
             if seeds and all(work.known(candidate.proposal, seed, candidate.end) for seed in seeds):
                 rows = [row for seed in seeds for row in self._rows(candidate, seed)]

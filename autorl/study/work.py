@@ -306,6 +306,10 @@ class Work:
     def outcome(self, proposal: ProposalId, seed: int) -> Outcome | None:
         return self._outcomes.get(segment_id(proposal, seed))
 
+    def outcome_of(self, segment: SegmentId) -> Outcome | None:
+        """How a segment ended; None as long as it has not."""
+        return self._outcomes.get(segment)
+
     def _chain_outcomes(self, proposal: ProposalId, seed: int, end: int | None = None) -> list[Outcome]:
         found: list[Outcome] = []
         for link, cut in self._lineage.path(proposal, end):

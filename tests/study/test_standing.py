@@ -1,0 +1,167 @@
+"""What `status` and `best` read from the tables is what replaying every event of the study gives."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from study_support import small_spec
+
+from autorl.executors import InProcess
+from autorl.report.formats import candidates
+from autorl.report.reading import Replayed, open_view
+from autorl.report.status import status_dict
+from autorl.store import schema
+from autorl.study import Study
+
+STORE = Path(__file__).parents[1] / "store"
+CRASHING = {"crash": {"above": {"x": 0.8}}, "nan": {"below": {"x": 0.2}, "seeds": [1]}}
+PBT = {"name": "pbt", "population": 4, "generations": 4}
+RACING = {"evaluation": {"seeds": "racing", "min": 1}, "seeds": {"tuning": 3, "test": 2}, "budget": {"runs": 30}}
+KINDS = {
+    "random": {},
+    "racing": RACING,
+    "racing with failures": {**RACING, "trainer": CRASHING},
+    "pbt": {"optimizer": PBT, "budget": {"runs": 12}},
+    "rungs": {"optimizer": {"name": "asha", "rungs": 3}, "keep": {"checkpoints": "lineage"}},
+    "median": {
+        "optimizer": {"name": "random", "stop": "median", "rungs": 3},
+        "objective": {"metric": "eval_return", "reduce": "best"},
+    },
+    "failures": {"trainer": CRASHING},
+    "two objectives": {"objective": [{"metric": "eval_return"}, {"metric": "eval_length", "direction": "minimize"}]},
+    "constraints": {"constraints": [{"metric": "eval_return", "min": 0.9}]},
+    "configurations": {"budget": {"configurations": 6}},
+    "best": {"objective": {"metric": "eval_return", "reduce": "best"}},
+    "no test": {"seeds": {"tuning": 2, "test": 0}, "objective": {"metric": "eval_return", "reduce": "best"}},
+    "minimized": {"objective": {"metric": "eval_return", "direction": "minimize"}},
+}
+
+
+def assert_same(folder):
+    """Every fact, from the tables and from a driver that took every event."""
+    view = open_view(folder)
+    replayed = Replayed(view.spec, view.store, view.hours)
+    driver, standing = replayed.driver, view.standing
+    order = driver.ranking.ordered()
+    assert standing.ordered() == order
+    assert standing.ordered(2) == order[:2]
+    assert standing.best == driver.ranking.best()
+    assert standing.front == driver.ranking.front()
+    assert standing.spent == driver.spent
+    assert standing.candidates == replayed.tests.candidates
+    assert standing.test_progress == replayed.tests.progress
+    for number in order:
+        scored = driver.ranking[number]
+        assert standing.n_seeds(number) == scored.n_seeds
+        assert standing.tuning_score(number) == driver.raw(scored.values)[0]
+        assert standing.chosen_step(number) == (
+            next((one.step for one in replayed.tests.latest.values() if one.proposal == number), None)
+            or driver.chosen_step(number)
+        )
+        assert standing.lineage([number]).schedule(number) == driver.lineage.schedule(number)
+        assert standing.lineage([number]).root(number) == driver.lineage.root(number)
+    roots = {driver.lineage.root(number): number for number in reversed(order)}
+    assert len(standing.best_of_runs(len(order))) == len(roots)
+    view.close()
+
+
+def stopped_after(study, events):
+    """Run a study until so many events are recorded."""
+
+    class EnoughError(Exception):
+        pass
+
+    def count(kind, body):
+        nonlocal events
+        events -= 1
+        if not events:
+            raise EnoughError
+
+    study.store.on_append = count
+    with pytest.raises(EnoughError):
+        study.run()
+    study.store.on_append = None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_say_what_the_events_say(tmp_path, kind):
+    """In the middle of the search, at its end, and extended."""
+    folder = tmp_path / "study"
+    study = Study.create(small_spec(**KINDS[kind]), folder)
+    stopped_after(study, 20)
+    assert_same(folder)
+    study.close()
+    study = Study.open(folder)
+    study.run()
+    assert_same(folder)
+    if kind not in ("configurations", "pbt"):
+        study.extend(6)
+        stopped_after(study, 8)
+        assert_same(folder)
+    study.close()
+
+
+def earlier_version(folder):
+    """Make the database one of schema version 1: as it was before these tables."""
+    connection = sqlite3.connect(folder / "study.sqlite", isolation_level=None)
+    for statement in ("TABLE standing", "TABLE places", "TABLE noted", "INDEX event_kind"):
+        connection.execute(f"DROP {statement}")
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+
+
+def dump(folder):
+    with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
+        return sorted(connection.iterdump())
+
+
+@pytest.mark.parametrize("kind", ["racing with failures", "pbt", "two objectives", "median"])
+def test_tables_filled_from_the_events_are_those_that_were_kept_up_to_date(tmp_path, kind):
+    folder = tmp_path / "study"
+    study = Study.create(small_spec(**KINDS[kind]), folder)
+    study.run()
+    study.close()
+    view = open_view(folder)
+    facts, best = status_dict(view, now=1.0), candidates(view, 3)
+    view.close()
+    before = dump(folder)
+    earlier_version(folder)
+    old = (folder / "study.sqlite").read_bytes()
+    assert_same(folder)
+    view = open_view(folder)
+    assert (status_dict(view, now=1.0), candidates(view, 3)) == (facts, best)
+    view.close()
+    assert (folder / "study.sqlite").read_bytes() == old, "reading changes nothing"
+    Study.open(folder).close()
+    assert dump(folder) == before
+    with sqlite3.connect(folder / "study.sqlite") as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema.SCHEMA_VERSION,)
+
+
+def test_a_study_that_version_1_wrote(tmp_path):
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / "study.yaml").write_text((STORE / "study_v1.yaml").read_text())
+    with sqlite3.connect(folder / "study.sqlite") as connection:
+        connection.executescript((STORE / "study_v1.sql").read_text())
+    connection.close()
+    assert_same(folder)
+    study = Study.open(folder)
+    study.extend(2)
+    study.run(executor=InProcess(study.load))
+    study.close()
+    assert_same(folder)
+
+
+def test_status_and_best_replay_no_events(tmp_path, monkeypatch):
+    folder = tmp_path / "study"
+    study = Study.create(small_spec(), folder)
+    study.run()
+    study.close()
+    monkeypatch.setattr(Replayed, "__init__", None)
+    view = open_view(folder)
+    assert json.dumps(status_dict(view))
+    assert len(candidates(view, 4)) == 4
+    view.close()
