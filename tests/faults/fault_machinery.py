@@ -166,6 +166,7 @@ class Place:
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
+            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "torch"),  # else below TMPDIR, one for all studies of a user
         }
         with output.open("wb") as out, error.open("wb") as err:
             process = subprocess.Popen(
