@@ -64,11 +64,15 @@ def delete_landscape(folder: str | Path) -> None:
     """Remove a landscape folder and the folders above it that are empty then, up to four.
 
     Raises:
-        InputError: it is not a landscape folder (a study's folder is not: it is where the runs are kept).
+        InputError: it is not a landscape folder (a study's folder is not: it is where the runs are kept), or a link.
     """
     path = Path(folder)
     if not (path / MANIFEST).is_file():
         raise InputError("not a landscape folder; nothing was deleted", file=str(path))
+    if path.is_symlink():
+        raise InputError(
+            f"is a link to {path.readlink()}: remove the link by hand; nothing was deleted", file=str(path)
+        )
     levels = Manifest.read(path).id.count("/") + 1
     shutil.rmtree(path)
     for parent in list(path.resolve().parents)[: levels - 1]:

@@ -28,6 +28,7 @@ from fault_studies import KINDS, write_study
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = ("kills", "faults", "signals")
 PATIENCE = 900.0  # seconds until a session counts as one that hangs
+GRACE = 20.0  # seconds a process of an ended session has to end as well
 KILLS_PER_STUDY = 4
 MARKER = "AUTORL_FAULT_CASE"  # in the environment of every process of a case, however it was started
 COUNTS_AS = """\
@@ -38,7 +39,8 @@ COUNTS_AS = """\
 - **refused**: exit code 1 or 2, exactly one line on standard error, and every file of a checkpoint is still there. For
   faults of files only: a study that was killed or got a signal has to go on.
 - **bad**: anything else: other tables, no line or several, a traceback, another exit code, a hang, a process that
-  outlives its session, something in the temporary folder, a half-written checkpoint in a study that has ended.
+  outlives its session, something in the temporary folder, a half-written checkpoint in a study that has ended, a study
+  whose log is gone and that is trained again without a line.
 - **not delivered**: the study ended before its moment came. **Skipped**: the machine cannot do it.
 
 SIGINT, SIGTERM and SIGHUP have to end the driver with one line and 130, 143 and 129; SIGQUIT by the signal. Python's
@@ -164,6 +166,7 @@ class Place:
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
+            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "torch"),  # else below TMPDIR, one for all studies of a user
         }
         with output.open("wb") as out, error.open("wb") as err:
             process = subprocess.Popen(
@@ -363,7 +366,7 @@ def _first_difference(ours: Sequence[tuple[Any, ...]], theirs: Sequence[tuple[An
 
 def _left_over(place: Place, verdict: Verdict) -> list[str]:
     """Processes and files that are still there; what ends by itself is given the time it takes."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + GRACE
     while (left := members(place.marker)) and time.monotonic() < end:
         time.sleep(0.02)
     problems = [f"{len(left)} processes left"] if left else []
@@ -476,12 +479,14 @@ def run_fault(case: Case, place: Place, library: Library, verdict: Verdict) -> N
     stranger = library.whole(rng.choice(others))
     what = fault_files.harm(place.study, stranger, rng)
     verdict.delivered.append(what)
-    before = fault_files.checkpoint_hashes(place.study)
+    before, recorded = fault_files.checkpoint_hashes(place.study), events(place.study)
     code = place.begin().end()
     judge(place, verdict, whole, code, file_fault=True)
     lost = before.keys() - fault_files.checkpoint_hashes(place.study).keys()
     if verdict.verdict == "refused" and lost:
         verdict.verdict, verdict.detail = "bad", f"refused, and {len(lost)} files of checkpoints are gone"
+    if verdict.verdict == "equal" and not recorded:
+        verdict.verdict, verdict.detail = "bad", "the log was gone, and all was trained again without a line"
     verdict.detail = f"{what}: {verdict.detail}" if verdict.detail else what
 
 

@@ -64,6 +64,16 @@ def test_deleting_leaves_neighbours_alone(tmp_path):
     assert (tmp_path / "mine").is_dir()
 
 
+def test_a_link_to_a_landscape_is_not_deleted(tmp_path):
+    landscape = written(tmp_path)
+    link = tmp_path / "link"
+    link.symlink_to(landscape.path)
+    with pytest.raises(InputError, match=r"is a link to .*nothing was deleted"):
+        delete_landscape(link)
+    assert list_landscapes(tmp_path)["sample/dqn/CartPole-v1"] == landscape.path
+    assert link.is_symlink()
+
+
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
 def test_a_flat_table_has_every_evaluation(tmp_path, ending):
     landscape = written(tmp_path)
