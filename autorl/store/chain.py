@@ -96,14 +96,17 @@ def check_log(connection: sqlite3.Connection, folder: Path, path: Path) -> Chain
     chain = check_chain(connection)
     if chain.break_at is None and pages is None:
         return chain
-    if chain.problem:
-        whole = f"events 1 to {chain.head.seq} are whole" if chain.head.seq else "none before it"
-        problem = f"{chain.problem}, {whole}"
-    else:
-        problem = f"SQLite says: {pages}"
+    problem = f"{chain.problem}, {whole_events(chain.head.seq)}" if chain.problem else f"SQLite says: {pages}"
     raise InputError(
         f"is damaged ({problem}): nothing was changed; `autorl verify {folder}` says what can be saved", file=str(path)
     )
+
+
+def whole_events(count: int) -> str:
+    """How many events at the beginning of a log are whole, in words."""
+    if count < 2:
+        return "event 1 is whole" if count else "no event before it is whole"
+    return f"events 1 to {count} are whole"
 
 
 def has_hashes(connection: sqlite3.Connection) -> bool:

@@ -156,7 +156,7 @@ class Store:
         """
         self.check_thread()
         text = dumps(body)
-        head, when = self._head, time.time()
+        head, when = self._head, float(time.time())  # the column holds floats, and the hash is of what it holds
         seq = head.seq + 1
         link = event_hash(head.hash, seq, kind.encode(), text.encode(), when)
         try:

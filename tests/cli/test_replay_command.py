@@ -44,6 +44,7 @@ def test_own_seeds_are_reproduced_to_the_bit_and_a_changed_record_is_noticed(fol
         best = as_json("test", folder, "--quiet")["incumbent"]["proposal"]
         rows = connection.execute("SELECT seq, body FROM event WHERE kind = 'outcome'").fetchall()
         seq, body = next((seq, body) for seq, body in rows if f'"segment":"{best}.1"' in body.replace(" ", ""))
+        connection.execute("UPDATE event SET hash = NULL")  # as in an earlier version: hashes would notice it first
         connection.execute("UPDATE event SET body = ? WHERE seq = ?", (_nudged(body), seq))
         connection.commit()
         try:
