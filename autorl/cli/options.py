@@ -19,7 +19,9 @@ Workers = Annotated[
 ]
 Trust = Annotated[
     bool,
-    typer.Option("--trust", help="Open pickles in checkpoints that others wrote, which can run anything; see docs."),
+    typer.Option(
+        "--trust", help="Open pickles in checkpoints that others wrote, which can run anything (docs/security.md)."
+    ),
 ]
 
 

@@ -124,7 +124,7 @@ def restore_networks(model: Any, saved: Saved, *, same_entropy: bool = True, kee
     ignored = set() if same_entropy else {_ENTROPY_OPTIMIZER}
     own = model.get_parameters()
     check_same_names(parameters.keys() - ignored, own.keys() - ignored, file)
-    for name in own.keys() - ignored:
+    for name in sorted(own.keys() - ignored):
         part = operator.attrgetter(name)(model)
         try:
             if isinstance(part, torch.optim.Optimizer):
