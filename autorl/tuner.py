@@ -57,7 +57,8 @@ def tune(
             (`fidelity__episodes=8`).
 
     Raises:
-        InputError: something in the study is wrong; StudyError: it ended without a usable result.
+        InputError: something in the study is wrong; StudyError: nothing was scored. Where all test runs failed,
+            `Result.test` is None and `Result.problem` says so.
     """
     overrides = _overrides(options)
     load: Callable[[TrainerSpec], Trainer] | None = None

@@ -11,7 +11,8 @@
 `horizon`      the length the run is meant to have, for schedules
 `checkpoint`   folder a former segment of the run was saved in, or None to train from scratch
 `folder`       folder to save the training state in, or None if nobody needs it (`save_to` is the same)
-`report`       `report(step, value)` or `report(step, {metric: value})`: an evaluation on the way; it returns nothing
+`report`       `report(step, value)` or `report(step, {metric: value})`: an evaluation on the way, after `start` and
+               the report before, at most at `until` (another step ends the run as a crash); it returns nothing
                and cannot end the run: `stop: median` with `rungs` in the study's `optimizer` does, between two calls
 `evaluate_at`  the steps the study wants evaluations at
 `episodes`     evaluation episodes it wants at each
