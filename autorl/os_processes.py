@@ -80,6 +80,13 @@ def adopt_orphans() -> None:
         _LIBC.prctl(_ADOPT_ORPHANS, 1)
 
 
+def open_descriptors() -> list[int]:
+    """Numbers above 2 that may be open files of this process: those that are, where the system lists them."""
+    place = Path("/proc/self/fd")
+    numbers = [int(name) for name in os.listdir(place)] if place.is_dir() else list(range(1024))
+    return [number for number in numbers if number > 2]
+
+
 def stat(pid: int) -> ProcessStat | None:
     """What Linux tells of a process; None once it is gone, and on other systems."""
     try:

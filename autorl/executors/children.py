@@ -30,6 +30,7 @@ from autorl.os_processes import (
     descendants,
     die_with_parent,
     end_descendants,
+    open_descriptors,
     stat,
 )
 from autorl.store.log_files import prints_to
@@ -180,12 +181,9 @@ def _end_strays() -> None:
 
 def _keep_descriptors() -> None:
     """Let no program that is started here inherit the pipes of this process: nobody would see them end with it."""
-    highest = os.sysconf("SC_OPEN_MAX")
-    names = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else map(str, range(min(highest, 1024)))
-    for name in names:
+    for descriptor in open_descriptors():
         with suppress(OSError):
-            if int(name) > 2:
-                os.set_inheritable(int(name), False)
+            os.set_inheritable(descriptor, False)
 
 
 def _die_with(sentinel: int) -> None:

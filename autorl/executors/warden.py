@@ -14,7 +14,7 @@ import sys
 import time
 from contextlib import suppress
 
-from autorl.os_processes import adopt_orphans, die_with_parent, end_descendants
+from autorl.os_processes import adopt_orphans, die_with_parent, end_descendants, open_descriptors
 
 DRIVER = "AUTORL_DRIVER"  # process id of the driver: set for the fork server alone, which splits when it is there
 _LOOK_SECONDS = 0.05
@@ -47,7 +47,9 @@ def _watch(driver: int, server: int) -> int:
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the server's socket too: it must not outlive the server
+    for descriptor in open_descriptors():  # the server's socket too: it must not outlive the server
+        with suppress(OSError):
+            os.close(descriptor)
     while os.getppid() == driver:
         if server in _ended():
             break
