@@ -120,8 +120,10 @@ class Store:
         text = dumps(body)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.execute("INSERT INTO event (kind, body, time) VALUES (?, ?, ?)", (kind, text, time.time()))
-            schema.apply(self._connection, kind, body)
+            row = (kind, text, time.time())
+            inserted = self._connection.execute("INSERT INTO event (kind, body, time) VALUES (?, ?, ?)", row)
+            assert inserted.lastrowid is not None
+            schema.apply(self._connection, inserted.lastrowid, kind, body)
             self._connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
             raise StudyError(
