@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -14,6 +15,7 @@ from autorl.cli import landscape_analysis
 from autorl.cli.landscape_analysis import ROOT, By, Reduce, Source, landscapes_of, role
 from autorl.cli.landscape_build import Out, Replace, build
 from autorl.cli.options import AsJson, key_texts, print_json, print_json_rows, say, say_line
+from autorl.cli.progress import RuleProgress
 from autorl.cli.rows import cell, plain, rows_of, show_rows, show_written
 from autorl.plain_text import printable
 from autorl.types import InputError
@@ -193,7 +195,9 @@ def validate(
     from autorl.landscapes.validate import validate as check
 
     folders = [landscape.path for landscape in landscapes_of(sources)]
-    problems = check(folders)
+    progress = RuleProgress(len(folders), sys.stderr)
+    problems = check(folders, lambda name, rule: progress(printable(name, keep_lines=False), rule))
+    progress.clear()
     if as_json:
         print_json([vars(problem) for problem in problems])
     else:

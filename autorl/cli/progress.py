@@ -106,6 +106,47 @@ class Reporter(AbstractContextManager["Reporter"]):
         return f"search ends in about {duration(seconds / used * left)}"
 
 
+class RuleProgress:
+    """Shows which rule of which landscape is looked at: over itself on a terminal, a line now and then elsewhere.
+
+    Args:
+        count: landscapes that are checked.
+        stream: where it goes.
+        line_seconds: at most one line in so many seconds, the first after as many.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        stream: TextIO,
+        *,
+        line_seconds: float = LINE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._count = count
+        self._stream = stream
+        self._line_seconds = line_seconds
+        self._clock = clock
+        self._printed = clock()
+        self._seen: dict[str, None] = {}
+
+    def __call__(self, landscape: str, rule: str) -> None:
+        self._seen.setdefault(landscape)
+        text = f"{len(self._seen)} of {self._count}: {landscape}: {rule.replace('_', ' ')}"
+        if self._stream.isatty():
+            self._stream.write(f"\r\x1b[K{text}")
+            self._stream.flush()
+        elif self._clock() - self._printed >= self._line_seconds:
+            self._printed = self._clock()
+            print(text, file=self._stream, flush=True)
+
+    def clear(self) -> None:
+        """Leave no line behind on a terminal."""
+        if self._stream.isatty():
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+
 def duration(seconds: float) -> str:
     """`45 s`, `12 min`, `3.5 h`."""
     if seconds < 90:

@@ -55,11 +55,17 @@ RULES: Mapping[str, Rule] = {
 SET_RULES: Mapping[str, SetRule] = {rule.__name__: rule for rule in (sets.distinct_data, sets.one_name_per_task)}
 
 
-def validate(folders: str | Path | Sequence[str | Path]) -> list[Problem]:
+def validate(
+    folders: str | Path | Sequence[str | Path], progress: Callable[[str, str], None] | None = None
+) -> list[Problem]:
     """Problems of one or several landscape folders; empty if there are none.
 
     Rules that look across data sets see the folders given together. A rule that cannot even read the data reports that
     as its problem.
+
+    Args:
+        folders: of the landscapes.
+        progress: called with the id of a landscape and the rule that is looked at next.
 
     Raises:
         InputError: a folder is not a landscape.
@@ -69,7 +75,7 @@ def validate(folders: str | Path | Sequence[str | Path]) -> list[Problem]:
     problems: list[Problem] = []
     readable = []
     for landscape in landscapes:
-        found, whole = _check(landscape)
+        found, whole = _check(landscape, progress)
         problems += found
         if whole:
             readable.append(landscape)
@@ -78,12 +84,14 @@ def validate(folders: str | Path | Sequence[str | Path]) -> list[Problem]:
     return problems
 
 
-def _check(landscape: Landscape) -> tuple[list[Problem], bool]:
+def _check(landscape: Landscape, progress: Callable[[str, str], None] | None) -> tuple[list[Problem], bool]:
     """Problems of one data set, and whether every rule could read it."""
     import duckdb
 
     problems, whole = [], True
     for name, rule in RULES.items():
+        if progress is not None:
+            progress(landscape.manifest.id, name)
         try:
             for message in rule(landscape):
                 problems.append(Problem(name, landscape.manifest.id, message))

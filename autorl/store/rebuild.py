@@ -46,7 +46,7 @@ def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
     copy.execute("BEGIN")
     for seq, kind, body, time, link in source.execute(query, (until,)):
         copy.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?)", (seq, kind, body, time, link))
-        schema.apply(copy, kind, json.loads(body))
+        schema.apply(copy, seq, kind, json.loads(body))
         if counts_from_1 and kind == "proposed":
             copy.execute("UPDATE configs SET config_id = 1")
             copy.execute("UPDATE proposals SET config_id = 1")

@@ -85,12 +85,14 @@ def holds_events(connection: sqlite3.Connection) -> bool:
     return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone() is not None
 
 
-def apply(connection: sqlite3.Connection, kind: str, body: Body) -> None:
-    """Bring the derived tables up to date with one event. Kinds that touch no table (a session's start) are ignored."""
+def apply(connection: sqlite3.Connection, seq: int, kind: str, body: Body) -> None:
+    """Bring the derived tables up to date with the event at place `seq` of the log.
+
+    Kinds that touch no table (a session's start) are ignored.
+    """
     change = _CHANGES.get(kind)
     if change is not None:
         change(connection, body)
-    (seq,) = connection.execute("SELECT max(seq) FROM event").fetchone()
     standing.apply(connection, seq, kind, body)
 
 

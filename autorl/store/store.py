@@ -163,7 +163,7 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             self._check_alone()
             self._connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?)", (seq, kind, text, when, link))
-            schema.apply(self._connection, kind, body)
+            schema.apply(self._connection, seq, kind, body)
             self._connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
             raise StudyError(

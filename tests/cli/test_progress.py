@@ -8,7 +8,7 @@ import pytest
 import yaml
 from cli_support import study_file
 
-from autorl.cli.progress import Reporter, duration
+from autorl.cli.progress import Reporter, RuleProgress, duration
 from autorl.spec import load_spec
 from autorl.study import Progress, Study
 
@@ -102,3 +102,15 @@ def test_a_terminal_gets_a_bar_with_the_incumbent():
 @pytest.mark.parametrize(("seconds", "text"), [(5.4, "5 s"), (240.0, "4 min"), (7200.0, "2.0 h")])
 def test_durations(seconds, text):
     assert duration(seconds) == text
+
+
+def test_validation_names_the_rule_it_looks_at_now_and_then():
+    stream, now = io.StringIO(), [0.0]
+    shown = RuleProgress(2, stream, line_seconds=5, clock=lambda: now[0])
+    for second, (landscape, rule) in enumerate(
+        [("a", "typed_columns"), ("a", "counted_steps"), ("b", "typed_columns")]
+    ):
+        now[0] = 3.0 * second
+        shown(landscape, rule)
+    shown.clear()
+    assert stream.getvalue() == "2 of 2: b: typed columns\n"

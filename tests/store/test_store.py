@@ -110,8 +110,8 @@ def test_the_tables_are_a_fold_over_the_events(tmp_path):
     connection = sqlite3.connect(tmp_path / "s" / "study.sqlite")
     again = sqlite3.connect(":memory:")
     schema.create(again)
-    for kind, body in connection.execute("SELECT kind, body FROM event ORDER BY seq"):
-        schema.apply(again, kind, json.loads(body))
+    for seq, kind, body in connection.execute("SELECT seq, kind, body FROM event ORDER BY seq"):
+        schema.apply(again, seq, kind, json.loads(body))
     names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     assert len(names) >= 8
     for name in set(names) - {"event"}:

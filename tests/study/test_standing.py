@@ -1,6 +1,7 @@
 """What `status` and `best` read from the tables is what replaying every event of the study gives."""
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -108,13 +109,15 @@ def earlier_version(folder):
     connection = sqlite3.connect(folder / "study.sqlite", isolation_level=None)
     for statement in ("TABLE standing", "TABLE places", "TABLE noted", "INDEX event_kind"):
         connection.execute(f"DROP {statement}")
+    connection.execute("ALTER TABLE event DROP COLUMN hash")
     connection.execute("PRAGMA user_version = 1")
     connection.close()
 
 
 def dump(folder):
+    """All tables but the log, whose hashes an earlier version does not have."""
     with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
-        return sorted(connection.iterdump())
+        return sorted(line for line in connection.iterdump() if not re.match(r'\w+ (INTO|TABLE) "?event"?\b', line))
 
 
 @pytest.mark.parametrize("kind", ["racing with failures", "pbt", "two objectives", "median"])
