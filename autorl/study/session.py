@@ -63,8 +63,9 @@ def user_files(spec: Spec) -> dict[str, str]:
     """
     digests = {}
     for folder, name in _named_files(spec):
+        shown = Path(name).name if Path(name).is_absolute() else name
         with suppress(OSError):
-            digests[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            digests[shown] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
     return digests
 
 
@@ -92,10 +93,11 @@ def _first(folders: list[Path], names: list[str]) -> Iterator[tuple[Path, str]]:
 
 
 def _words(trainer: TrainerSpec) -> list[str]:
-    """The words of a command that may be files of the user's; an absolute path is a program, not the study's."""
+    """The words of a command that may be files of the user's; an absolute path at its beginning is a program."""
     command = trainer.kwargs.get("command", ())
     words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
-    return [word for word in words if word and not word.startswith("-") and not Path(word).is_absolute()]
+    programs = words[:1] if words and Path(words[0]).is_absolute() else []
+    return [word for word in words[len(programs) :] if word and not word.startswith("-")]
 
 
 def _module_of(name: str) -> str:
@@ -105,6 +107,8 @@ def _module_of(name: str) -> str:
 
 
 def _sources(module: str) -> list[str]:
+    if module.endswith(".py"):  # a file instead of a module
+        return [module]
     path = module.replace(".", "/")
     return [f"{path}.py", f"{path}/__init__.py"] if path else []
 

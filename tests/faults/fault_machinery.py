@@ -6,6 +6,7 @@ drawn follows from (seed, group, number), so that a case can be repeated alone. 
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -537,11 +538,10 @@ _RUNS: dict[str, Callable[[Case, Place, Library, Verdict], None]] = {
 
 
 def cases(seed: int, group: str, kinds: Sequence[str] = tuple(KINDS)) -> Iterator[Case]:
-    """The cases of a group, without end: kinds take turns."""
-    number = 0
-    while True:
-        yield Case(seed, group, number, kinds[number % len(kinds)])
-        number += 1
+    """The cases of a group, without end: kinds take turns, and some kinds have the cases they have among all."""
+    for number, kind in enumerate(itertools.cycle(KINDS)):
+        if kind in kinds:
+            yield Case(seed, group, number, kind)
 
 
 def run(case: Case, library: Library, *, keep_bad: bool = True) -> Verdict:

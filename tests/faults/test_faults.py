@@ -185,15 +185,15 @@ def test_a_stopped_study_is_on_its_way(library):
 def test_the_page_counts_what_was_delivered(tmp_path):
     raw = benchmark.Raw(tmp_path / "raw.jsonl")
     verdicts = [
-        Verdict(Case(0, "kills", 0, "racing"), ["driver", "worker"], "equal"),
-        Verdict(Case(0, "kills", 1, "command"), ["script"], "bad", "other tests"),
-        Verdict(Case(0, "kills", 2, "racing"), ["group"], "equal"),
+        Verdict(Case(0, "kills", 4, "racing"), ["driver", "worker"], "equal"),
+        Verdict(Case(0, "kills", 5, "command"), ["script"], "bad", "other tests"),
+        Verdict(Case(0, "kills", 11, "racing"), ["group"], "equal"),
     ]
     for verdict in verdicts:
         raw.add(verdict)
     again = benchmark.Raw(tmp_path / "raw.jsonl")
     rows = again.counted(0, ["racing", "command"], {"kills": 3, "faults": 0, "signals": 0})
-    assert [row["name"] for row in rows] == ["0-kills-0", "0-kills-1"]
+    assert [row["name"] for row in rows] == ["0-kills-4", "0-kills-5"]
     lines = benchmark.table("Kills", rows, ["racing", "command"])
     assert "| racing | 2 | 1 | 1 | 0 | 0 | 0 | 0 |" in lines
     assert "| all | 3 | 2 | 1 | 0 | 1 | 0 | 0 |" in lines

@@ -101,6 +101,10 @@ def test_an_edited_function_and_an_edited_script_are_named(tmp_path):
     (tmp_path / "train.sh").write_text("true\n")
     command = {"name": "command", "kwargs": {"command": "bash train.sh {seed} {until} {x}", "metrics": {}}}
     assert list(user_files(load_spec(small(tmp_path, trainer=command)))) == ["train.sh"]
+    command["kwargs"]["command"] = f"{sys.executable} {tmp_path / 'train.sh'} {{seed}} {{until}} {{x}}"
+    assert list(user_files(load_spec(small(tmp_path, trainer=command)))) == ["train.sh"]
+    by_file = load_spec(small(tmp_path, trainer=f"python:{tmp_path / 'mine.py'}:f", objective={}))
+    assert list(user_files(by_file)) == ["mine.py"]
 
 
 def test_every_kind_of_change_is_named_once():
