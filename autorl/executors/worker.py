@@ -16,7 +16,7 @@ from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
 from autorl.plain_text import encodable
 from autorl.store.checkpoints import damage, file_hashes
 from autorl.store.log_files import open_log
-from autorl.types import FrozenMap, InputError, Outcome, Report, Segment, Status, Trainer, TrainerSpec
+from autorl.types import CheckpointError, FrozenMap, InputError, Outcome, Report, Segment, Status, Trainer, TrainerSpec
 
 Load = Callable[[TrainerSpec], Trainer]
 NO_SPACE = "no space left for a checkpoint"
@@ -72,6 +72,9 @@ def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome
         return _failure(segment, Status.DIVERGED, _text(error), begun)
     if isinstance(error, ProcessLostError):
         return _failure(segment, Status.LOST, _text(error), begun)
+    if isinstance(error, CheckpointError) and segment.parent is not None:  # of an earlier version: no hashes to compare
+        lost = _failure(segment, Status.LOST, _text(error), begun)
+        return dataclasses.replace(lost, damage=_text(error))
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return _failure(segment, Status.LOST, f"{NO_SPACE}: {_text(error)}", begun)
     return _failure(segment, Status.CRASH, _one_line(error), begun)

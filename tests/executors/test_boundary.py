@@ -11,7 +11,17 @@ from autorl.spec import load_spec
 from autorl.study import Study
 from autorl.trainers import load
 from autorl.tuner import tune
-from autorl.types import Config, FrozenMap, InputError, Outcome, Segment, Status, TrainerSpec
+from autorl.types import (
+    Checkpoint,
+    CheckpointError,
+    Config,
+    FrozenMap,
+    InputError,
+    Outcome,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 
 
 class Odd(BaseException):
@@ -177,3 +187,16 @@ def test_a_worker_that_is_told_to_exit_says_so_and_is_not_lost():
     finally:
         executor.close()
     assert (outcomes[0].status, outcomes[0].message) == (Status.CRASH, "SystemExit: 7")
+
+
+@pytest.mark.parametrize("parent", [None, Checkpoint("p", "nowhere")])
+def test_a_checkpoint_that_cannot_be_gone_on_from_is_damaged_and_not_charged(parent):
+    """One of an earlier version has no hashes to compare: what the trainer finds counts as damage of the parent."""
+
+    class Refusing:
+        def train(self, segment, report):
+            raise CheckpointError("is torn", file="state.npz")
+
+    outcome = run_segment(lambda _: Refusing(), segment(parent=parent), lambda _: None)
+    expected = (Status.CRASH, "") if parent is None else (Status.LOST, "state.npz: is torn")
+    assert (outcome.status, outcome.damage) == expected

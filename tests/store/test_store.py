@@ -79,7 +79,7 @@ def test_an_event_and_its_tables_are_written_together_or_not_at_all(tmp_path):
         store.append("proposed", PROPOSED)  # the same number again: the derived insert fails
     with pytest.raises(TypeError):
         store.append("outcome", {"run": {"proposal": 77}, "cost": {}})  # no such proposal
-    assert store.query("SELECT kind FROM event") == [("study_file",), ("proposed",)]
+    assert store.query("SELECT kind FROM event ORDER BY seq") == [("study_file",), ("proposed",)]
     store.append("note", {})
     assert [event.kind for event in store.events()] == ["study_file", "proposed", "note"]
     store.close()

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -579,21 +578,6 @@ def test_unknown_trainers_and_options_name_the_nearest() -> None:
         load(TrainerSpec("sb3/pppo"))
     with pytest.raises(InputError, match="unknown hyperparameter of sb3/ppo 'polcy'"):
         load(TrainerSpec("sb3/ppo", FrozenMap(polcy="MlpPolicy")))
-
-
-@pytest.mark.parametrize("name", ["dqn", "sac"])
-def test_a_truncated_model_is_never_restored_as_nothing(runs: Runs, tmp_path: Path, name: str) -> None:
-    """At most lengths SB3 reads a truncated zip as one without networks and trains new ones on, without a word."""
-    environment = CARTPOLE if name == "dqn" else PENDULUM
-    before = runs(name, OFF_POLICY, environment, until=40)
-    model = tmp_path / "s1" / "model.zip"
-    content = model.read_bytes()
-    for percent in (20, 30, 40, 50, 60, 70, 80, 90, 95, 99):
-        model.write_bytes(content[: len(content) * percent // 100])
-        with pytest.raises((InputError, RuntimeError, ValueError, EOFError, OSError, zipfile.BadZipFile)):
-            runs(name, OFF_POLICY, environment, until=48, after=before)
-    model.write_bytes(content)
-    assert runs(name, OFF_POLICY, environment, until=48, after=before).status is Status.DONE
 
 
 def test_no_damage_of_a_checkpoint_reaches_the_training(tmp_path: Path) -> None:
