@@ -258,7 +258,7 @@ def page(rows: Sequence[str], load: float) -> str:
         "# How costs grow",
         "",
         "How it is measured: the head of `benchmarks/growth.py`, which writes this. CPU seconds at each size, peak",
-        "memory of the process at any of them (MiB), and the exponent over the last three sizes: 1 = linear.",
+        "memory of the process at any of them (MiB), and the exponent over the last three sizes: 1 is linear.",
         "",
         f"{os.cpu_count()} cores that did other things too, load average {load:.1f} at the start: only CPU seconds and",
         f"their growth mean anything. Python {platform.python_version()}, {packages}.",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +21,7 @@ _ALMOST_ONE = 0.9999
 _CONFIGURATIONS = 8  # fewer say nothing about ranks
 _ENOUGH = 20  # evaluations needed to say what share is equal
 _DROP = 0.4  # fall in rank correlation between neighbouring steps that learning does not explain
+_BLOCK = 2048  # groups of seeds that are counted at once
 _TELLING = 3  # distinct values that make a curve worth comparing (a curve of zeros is no evidence)
 
 
@@ -124,15 +123,38 @@ def _identical(landscape: Landscape) -> Iterator[tuple[int, int, int, int]]:
     distinct = 1 + np.count_nonzero(np.diff(ordered, axis=2) > 0, axis=2)
     telling = (distinct >= _TELLING) & ~np.isnan(grid.values).any(axis=2)
     curves = grid.values + np.float32(0)  # 0 and -0 are equal, their bytes are not
-    same = Counter[tuple[int, int]]()
-    for row in range(len(curves)):
-        seeds_by_curve = defaultdict[bytes, list[int]](list)
-        for seed in np.flatnonzero(telling[row]).tolist():
-            seeds_by_curve[curves[row, seed].tobytes()].append(seed)
-        for seeds in seeds_by_curve.values():
-            same.update(combinations(seeds, 2))
-    for (i, j), count in sorted(same.items()):
-        yield int(grid.seeds[i]), int(grid.seeds[j]), count, int((telling[:, i] & telling[:, j]).sum())
+    number_of: dict[tuple[int, bytes], int] = {}
+    rows, seeds = np.nonzero(telling)
+    curve_of = [
+        number_of.setdefault((row, curves[row, seed].tobytes()), len(number_of))
+        for row, seed in zip(rows.tolist(), seeds.tolist(), strict=True)
+    ]
+    order = np.argsort(curve_of, kind="stable")
+    same = pairs_together(np.array(curve_of, dtype=np.int64)[order], seeds[order], len(grid.seeds))
+    for i, j in np.argwhere(np.triu(same, 1)).tolist():
+        yield int(grid.seeds[i]), int(grid.seeds[j]), int(same[i, j]), int((telling[:, i] & telling[:, j]).sum())
+
+
+def pairs_together(group: npt.NDArray[np.int64], seed: npt.NDArray[np.int64], seeds: int) -> npt.NDArray[np.int64]:
+    """In how many groups each pair of seeds is together: (seeds, seeds).
+
+    A product of matrices and no loop over pairs: where hundreds of seeds are copies, a loop never ended.
+
+    Args:
+        group: of each member, ascending; no seed is twice in one.
+        seed: of each member.
+        seeds: how many there are.
+    """
+    several = np.bincount(group, minlength=1)[group] > 1
+    _, row = np.unique(group[several], return_inverse=True)
+    member = seed[several]
+    together = np.zeros((seeds, seeds))
+    for begin in range(0, int(row.max(initial=-1)) + 1, _BLOCK):
+        first, last = np.searchsorted(row, (begin, begin + _BLOCK))
+        indicator = np.zeros((_BLOCK, seeds))
+        indicator[row[first:last] - begin, member[first:last]] = 1.0
+        together += indicator.T @ indicator
+    return together.astype(np.int64)
 
 
 def _equal_shares(values: npt.NDArray[np.float32]) -> list[tuple[int, int, float]]:
@@ -150,13 +172,9 @@ def _equal_shares(values: npt.NDArray[np.float32]) -> list[tuple[int, int, float
     code = np.moveaxis(codes, 1, 2).reshape(-1, seeds)[cell, seed]
     order = np.lexsort((seed, code, cell))
     cell, seed, code = cell[order], seed[order], code[order]
-    equal = np.zeros(seeds * seeds, dtype=np.int64)
-    for apart in range(1, seeds):  # neighbours in a group of equal evaluations, then the next but one ...
-        match = (cell[apart:] == cell[:-apart]) & (code[apart:] == code[:-apart])
-        if not match.any():
-            break
-        equal += np.bincount(seed[:-apart][match] * seeds + seed[apart:][match], minlength=seeds * seeds)
-    shares = equal.reshape(seeds, seeds) / np.maximum(both, 1)
+    begins = np.ones(len(cell), dtype=np.int64)  # a group of equal evaluations
+    begins[1:] = (cell[1:] != cell[:-1]) | (code[1:] != code[:-1])
+    shares = pairs_together(np.cumsum(begins) - 1, seed, seeds) / np.maximum(both, 1)
     return [(i, j, float(shares[i, j])) for i, j in np.argwhere(np.triu(both >= _ENOUGH, 1)).tolist()]
 
 

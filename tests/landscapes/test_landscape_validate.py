@@ -11,7 +11,7 @@ import pytest
 from landscape_samples import SPACE, manifest, tables
 
 from autorl.landscapes import Manifest, write_landscape
-from autorl.landscapes._rules_values import _equal_shares
+from autorl.landscapes._rules_values import _equal_shares, pairs_together
 from autorl.landscapes.validate import RULES, SET_RULES, validate
 from autorl.types import FrozenMap, InputError
 
@@ -286,3 +286,17 @@ def test_shares_of_equal_evaluations_are_those_of_every_pair_compared():
             if both.sum() >= 20:
                 expected.append((i, j, float((values[:, i] == values[:, j])[both].mean())))
         assert _equal_shares(values) == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pairs_of_seeds_that_are_together_are_counted_as_one_by_one(seed):
+    """A landscape whose thousand seeds were copies was not validated within 200 s."""
+    rng = np.random.default_rng(seed)
+    groups = [rng.permutation(7)[: rng.integers(1, 8)] for _ in range(5_000)]
+    expected = np.zeros((7, 7), dtype=int)
+    for members in groups:
+        if len(members) > 1:
+            expected[np.ix_(members, members)] += 1
+    numbers = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
+    assert (pairs_together(numbers, np.concatenate(groups), 7) == expected).all()
+    assert (pairs_together(numbers[:0], numbers[:0], 7) == 0).all()
