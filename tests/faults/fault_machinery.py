@@ -45,7 +45,8 @@ COUNTS_AS = """\
 - **not delivered**: the study ended before its moment came. **Skipped**: the machine cannot do it.
 
 SIGINT, SIGTERM and SIGHUP have to end the driver with one line and 130, 143 and 129; SIGQUIT by the signal. Python's
-own folder `pymp-*`, which a driver that is ended by SIGKILL or SIGQUIT cannot remove, is counted by itself."""
+own folder `pymp-*`, which a driver that is ended by SIGKILL or SIGQUIT cannot remove, is counted by itself, and a
+traceback of Python's fork server counts for nothing where its driver was killed."""
 
 _STRICT = {
     "configs": "*",
@@ -137,8 +138,12 @@ class Session:
 
     @property
     def has_traceback(self) -> bool:
+        """A traceback in its output; not that of Python's fork server, whose driver was killed while they spoke."""
         text = self.error.read_text(errors="replace") + self.output.read_text(errors="replace")
-        return "Traceback (most recent call last)" in text
+        tracebacks = text.split("Traceback (most recent call last)")[1:]
+        if self.process.returncode == -signal.SIGKILL:
+            tracebacks = [each for each in tracebacks if "multiprocessing/forkserver.py" not in each]
+        return bool(tracebacks)
 
 
 class Place:

@@ -110,6 +110,17 @@ def test_what_is_wrong_is_bad_and_named(ended, library, problem):
     assert problem in verdict.detail
 
 
+def test_only_a_killed_driver_may_leave_a_traceback_of_the_fork_server(ended, library):
+    text = 'Traceback (most recent call last):\n  File "multiprocessing/forkserver.py", line 258\nEOFError\n'
+    session = ended.sessions[-1]
+    session.error.write_text(text)
+    assert "traceback" in judged(ended, library).detail
+    session.process.returncode = -9
+    assert judged(ended, library).verdict == "equal"
+    session.error.write_text(text + "Traceback (most recent call last):\n  another\n")
+    assert "traceback" in judged(ended, library).detail
+
+
 def test_a_process_that_is_left_is_bad_and_ended(ended, library, monkeypatch):
     monkeypatch.setattr(fault_machinery, "GRACE", 0.1)
     variables = {fault_machinery.MARKER: ended.marker}
