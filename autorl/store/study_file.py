@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from autorl.masking import masked
 from autorl.plain_text import shown
 from autorl.space import parse_document
 from autorl.store.codec import loads
@@ -48,10 +49,14 @@ def check_unchanged(recorded: Mapping[str, Any] | None, text: str, file: Path) -
     if recorded is None or recorded["text"] == text:
         return
     document = parse_document(text, str(file))
-    changes = changed_keys(parse_document(recorded["text"], str(file)).data, document.data)
+    before = parse_document(recorded["text"], str(file)).data
+    changes = changed_keys(before, document.data)
     if not changes:
         return
-    named = ", ".join(_named(key, *values) for key, values in list(changes.items())[:_MOST_KEYS])
+    shown_before, shown_now = _flat(masked(before)), _flat(masked(document.data))  # a message may be shared
+    named = ", ".join(
+        _named(key, shown_before.get(key, _MISSING), shown_now.get(key, _MISSING)) for key in list(changes)[:_MOST_KEYS]
+    )
     more = f" and {len(changes) - _MOST_KEYS} more keys" if len(changes) > _MOST_KEYS else ""
     error = document.error("", next(iter(changes)))
     raise InputError(

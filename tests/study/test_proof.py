@@ -12,6 +12,7 @@ import yaml
 from study_support import run_small, small_spec, table
 
 from autorl.store.chain import check_chain
+from autorl.store.study_file import check_unchanged
 from autorl.study import Study
 from autorl.study.backup import backup
 from autorl.types import InputError, StudyError
@@ -265,6 +266,14 @@ EDITS = {
     "budget.runs": (40, "budget.runs (was 16.0, is 40)"),
     "space.hyperparameters.x.upper": (0.5, "space.hyperparameters.x.upper (was 1.0, is 0.5)"),
 }
+
+
+def test_the_values_of_an_edited_secret_are_not_told(tmp_path):
+    before = "trainer: {kwargs: {environment_variables: {WANDB_API_KEY: first-secret}}}\nseed: 0\n"
+    now = before.replace("first-secret", "second-secret").replace("seed: 0", "seed: 5")
+    with pytest.raises(InputError, match=r"WANDB_API_KEY.*seed \(was 0, is 5\)") as caught:
+        check_unchanged({"text": before}, now, tmp_path / "study.yaml")
+    assert "-secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("key", EDITS)
