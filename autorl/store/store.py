@@ -3,7 +3,7 @@
     study.yaml      the study file as it was when the study began; never rewritten
     study.sqlite    WAL, one writer; `event` is append-only, the other tables are derived from it (`schema.py`)
     checkpoints/    one folder per saved segment
-    logs/           what each segment printed
+    logs/           what each segment printed, its beginning and its end (`log_files.py`)
 
 The driver is the only writer. A `Store` without a folder lives in memory (the embedded `Tuner`). Only the thread that
 opened a store may use it, as SQLite demands of a connection.
