@@ -4,7 +4,7 @@
     study.sqlite    WAL, one writer; `event` is append-only and chained by hashes (`chain.py`), its first row holds the
                     study file, the other tables are derived from it (`schema.py`)
     checkpoints/    one folder per saved segment; `.tmp-SEGMENT` while one runs, `damaged` for those set aside
-    logs/           what each segment printed
+    logs/           what each segment printed, its beginning and its end (`log_files.py`)
 
 The driver is the only writer. A `Store` without a folder lives in memory (the embedded `Tuner`). Only the thread that
 opened a store may use it, as SQLite demands of a connection.
