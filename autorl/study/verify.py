@@ -167,8 +167,7 @@ def checkpoint_damage(folder: Path, checkpoint: SavedCheckpoint) -> str | None:
         return "the folder is missing"
     if not checkpoint.files:
         return None
-    damage: str | None = getattr(checkpoints, "damage")(path, checkpoint.files)  # noqa: B009
-    return damage
+    return checkpoints.damage(path, checkpoint.files)
 
 
 def _verify_names(

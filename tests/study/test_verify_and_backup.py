@@ -121,7 +121,7 @@ def test_checkpoints_that_are_missing_or_differ_are_named(tmp_path, monkeypatch)
     shutil.rmtree(folder / "checkpoints" / saved[0])
     assert verify(folder).problems == [f"checkpoint {saved[0]}: the folder is missing"]
     with_hashes(folder)
-    monkeypatch.setattr(checkpoints, "damage", damage, raising=False)
+    monkeypatch.setattr(checkpoints, "damage", damage)
     (folder / "checkpoints" / saved[1] / "state.json").write_text("{}", encoding="utf-8")
     assert verify(folder).problems == [
         f"checkpoint {saved[0]}: the folder is missing",
