@@ -96,8 +96,13 @@ class Config(FrozenMap):
     __slots__ = ()
 
 
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
 def freeze(value: Any) -> Any:
     """`value` with every list turned into a tuple and every mapping into a `FrozenMap`."""
+    if type(value) in _SCALARS:  # most of a log; the abstract `Mapping` costs ten times as much to ask
+        return value
     if isinstance(value, FrozenMap):
         return value
     if isinstance(value, Mapping):

@@ -44,6 +44,9 @@ class Recorded:
     time: float
 
 
+_EVENTS_AT_ONCE = 1000  # read at once: a log of 100,000 needs no memory for all of them
+
+
 class Store:
     """Append-only record of one study. Use `create`, `open` or `in_memory`; close it when done.
 
@@ -197,13 +200,19 @@ class Store:
             InputError: the log is damaged.
         """
         self.check_thread()
+        ((last,),) = self.query("SELECT coalesce(max(seq), 0) FROM event")
+        for begin in range(0, last, _EVENTS_AT_ONCE):
+            end = min(begin + _EVENTS_AT_ONCE, last)
+            yield from self._events_between(begin, end)
+
+    def _events_between(self, begin: int, end: int) -> list[Recorded]:
         try:
-            rows = self._connection.execute("SELECT seq, kind, body, time FROM event ORDER BY seq").fetchall()
-            bodies = [loads(body) for _, _, body, _ in rows]
+            rows = self.query(
+                "SELECT seq, kind, body, time FROM event WHERE seq > ? AND seq <= ? ORDER BY seq", (begin, end)
+            )
+            return [Recorded(seq, kind, FrozenMap(loads(body)), when) for seq, kind, body, when in rows]
         except (sqlite3.DatabaseError, ValueError) as error:
             raise InputError(f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)) from error
-        for (seq, kind, _, when), body in zip(rows, bodies, strict=True):
-            yield Recorded(seq, kind, FrozenMap(body), when)
 
     def query(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Read-only SQL over the event log and the derived tables."""
