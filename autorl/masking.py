@@ -1,7 +1,7 @@
 """What a study file says, made fit to be shared: no secrets, no folders of the machine. Imports nothing.
 
 A secret is the value of an environment variable of a trainer, of a key or flag whose name says so (`api_key`,
-`hub_token`, `password`), and what stands before the `@` of an address. Only a study's own folder keeps them.
+`hub_token`, `password`), and what stands before the `@` of an address. Only `study.yaml` keeps them.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ FILES = {
         r"study.yaml:\d+: optimiser: unknown key 'optimiser'; did you mean 'optimizer'",
     ),
     "unknown key in a section": ({"budget": {"run": 8}}, r"study.yaml:\d+: budget.run: .*did you mean 'runs'"),
-    "wrong type": ({"parallelism": "many"}, r"study.yaml:\d+: parallelism: .*integer.*'many'"),
+    "wrong type": ({"parallelism": "many"}, r"study.yaml:\d+: parallelism: .*whole number.*'many'"),
     "boolean for a number": ({"fidelity": {"steps": True}}, r"fidelity.steps: .*whole number"),
     "missing key": ({"fidelity": None}, r"study.yaml: fidelity: is missing"),
     "no budget": ({"budget": {}}, r"budget: needs exactly one of runs, configurations"),

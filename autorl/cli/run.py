@@ -12,7 +12,6 @@ import typer
 from autorl.cli.options import AsJson, Folder, Quiet, Trust, Workers, print_json, say, say_line
 from autorl.cli.progress import Reporter, progress_stream
 from autorl.signals import exit_code, reason
-from autorl.store.folder import holds_study
 from autorl.types import InputError, StudyError
 
 if TYPE_CHECKING:
@@ -164,6 +163,8 @@ def read_study(source: str, changes: Mapping[str, Any], settings: list[str]) -> 
 
 def refuse_existing(folder: Path) -> None:
     """Raise `InputError` when the folder holds a study already, or can be no folder at all."""
+    from autorl.store.folder import holds_study
+
     if holds_study(folder):
         raise InputError(
             f"holds a study already: go on with `autorl resume {folder}`, or choose another folder with --out",

@@ -53,7 +53,7 @@ def backup(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a study, which may run meanwhile, to a folder that can be resumed.
+    """Copy a study, running or not, to a new folder.
 
     The log of this moment, the checkpoints it names, and the logs of segments that have ended. A study whose log is
     damaged is copied up to its last whole event with --until, which `autorl verify` names.

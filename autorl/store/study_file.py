@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from autorl.masking import masked
 from autorl.plain_text import shown
 from autorl.space import parse_document
+from autorl.space.document import Dumper
 from autorl.store.codec import loads
 from autorl.types import InputError
 
@@ -24,7 +27,15 @@ Query = Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]
 
 def study_file_body(text: str, space_hash: str | None) -> dict[str, Any]:
     """The event that fixes a study file: its text, the SHA-256 of it, and the hash of its search space."""
-    return {"text": text, "sha256": hashlib.sha256(text.encode("utf-8")).hexdigest(), "space": space_hash}
+    kept = recordable(text)
+    return {"text": kept, "sha256": hashlib.sha256(kept.encode("utf-8")).hexdigest(), "space": space_hash}
+
+
+def recordable(text: str, file: str | None = None) -> str:
+    """The text of a study file as the log holds it: without its secrets, which `***` stands for."""
+    data = parse_document(text, file).data
+    kept = masked(data)
+    return text if kept == data else str(yaml.dump(kept, Dumper=Dumper, sort_keys=False))
 
 
 def recorded_study_file(query: Query) -> Mapping[str, Any] | None:
@@ -36,7 +47,7 @@ def recorded_study_file(query: Query) -> Mapping[str, Any] | None:
 def check_unchanged(recorded: Mapping[str, Any] | None, text: str, file: Path) -> None:
     """Refuse a study file of which a key was changed since the study began.
 
-    The text alone may differ (comments, order of keys), and so may the keys of `MAY_CHANGE`.
+    The text alone may differ (comments, order of keys), and so may the keys of `MAY_CHANGE` and secrets.
 
     Args:
         recorded: the body of its event; None leaves nothing to compare with.
@@ -46,17 +57,13 @@ def check_unchanged(recorded: Mapping[str, Any] | None, text: str, file: Path) -
     Raises:
         InputError: naming the file, the line, the keys that were changed, and what they were.
     """
-    if recorded is None or recorded["text"] == text:
+    if recorded is None or recorded["text"] == recordable(text, str(file)):
         return
     document = parse_document(text, str(file))
-    before = parse_document(recorded["text"], str(file)).data
-    changes = changed_keys(before, document.data)
+    changes = changed_keys(parse_document(recorded["text"], str(file)).data, masked(document.data))
     if not changes:
         return
-    shown_before, shown_now = _flat(masked(before)), _flat(masked(document.data))  # a message may be shared
-    named = ", ".join(
-        _named(key, shown_before.get(key, _MISSING), shown_now.get(key, _MISSING)) for key in list(changes)[:_MOST_KEYS]
-    )
+    named = ", ".join(_named(key, *values) for key, values in list(changes.items())[:_MOST_KEYS])
     more = f" and {len(changes) - _MOST_KEYS} more keys" if len(changes) > _MOST_KEYS else ""
     error = document.error("", next(iter(changes)))
     raise InputError(

@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autorl.masking import MASK
 from autorl.store.chain import check_chain, check_log, one_line
 from autorl.store.checkpoints import sync_tree
 from autorl.store.folder import DATABASE, STUDY_FILE, check_database, check_recorded
@@ -192,5 +193,7 @@ def _write_study_file(folder: Path, scratch: Path, log: sqlite3.Connection, made
         if recorded is None:
             raise InputError(f"{STUDY_FILE} cannot be read, and the log holds none", file=str(folder)) from None
         text = recorded["text"]
+        if MASK in text:
+            made.notes.append(f"the log holds no secrets: put them in the copy's {STUDY_FILE} where it says {MASK}")
         made.notes.append(f"{STUDY_FILE} was changed or is missing: the copy has the one the study began with")
     (scratch / STUDY_FILE).write_text(text, encoding="utf-8")

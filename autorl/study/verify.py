@@ -20,7 +20,7 @@ from autorl.store.rebuild import (
     trained_segments,
 )
 from autorl.store.snapshot import snapshot
-from autorl.store.study_file import check_unchanged, recorded_study_file
+from autorl.store.study_file import check_unchanged, recordable, recorded_study_file
 from autorl.study.recorded import SEGMENT_NAME, check_space
 from autorl.types import InputError
 
@@ -115,7 +115,7 @@ def _verify_study_file(folder: Path, connection: sqlite3.Connection, verdict: Ve
     else:
         if recorded is None:
             verdict.notes.append(f"the log, of an earlier version, does not hold {STUDY_FILE}: it is not compared")
-        elif recorded["text"] != text:
+        elif recorded["text"] != recordable(text):
             verdict.notes.append(f"{STUDY_FILE} was edited, but no key that the table depends on")
 
 

@@ -43,6 +43,7 @@ def test_a_study_that_recorded_nan_can_be_extended_again(tmp_path):
     with sqlite3.connect(folder / "study.sqlite") as connection:
         connection.execute("INSERT INTO event (kind, body, time) VALUES ('budget', '{\"runs\":NaN}', 0.0)")
         connection.execute("INSERT INTO event (kind, body, time) VALUES ('finished', '{}', 0.0)")
+        connection.execute("UPDATE event SET hash = NULL")  # the versions that recorded it wrote no hashes
     autorl("resume", folder, "--runs", "+2", "--quiet")
     assert query(folder, "SELECT COUNT(*) FROM proposals") == [(9,)]
 
@@ -134,7 +135,10 @@ def test_the_most_seeds_of_both_roles_have_runs_of_their_own():
         ({"command": "echo 'x"}, "command: cannot be split into words (No closing quotation)"),
         ({"command": "echo {seed} {until}", "metrics": 5}, "metrics: expected a mapping of keys, got 5"),
         ({"command": "echo {seed} {until}", "reduce_last": "x"}, "reduce_last: expected a whole number, got 'x'"),
-        ({"command": "echo {seed} {until}", "environment_variables": []}, "environment_variables: expected a mapping"),
+        (
+            {"command": "echo {seed} {until}", "environment_variables": []},
+            "environment_variables: expected names with values",
+        ),
     ],
 )
 def test_options_of_command_are_checked(tmp_path, options, said):

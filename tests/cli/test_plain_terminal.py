@@ -29,10 +29,10 @@ def f(config, *, seed):
 def study(tmp_path_factory):
     """A finished study whose messages, metrics, choices and environment hold control characters."""
     folder = tmp_path_factory.mktemp("hostile")
-    (folder / "mine.py").write_text(MODULE)
+    (folder / "hostile_trainer.py").write_text(MODULE)
     content = {
         "name": "small",
-        "trainer": "python:mine:f",
+        "trainer": "python:hostile_trainer:f",
         "environment": {"id": f"Cart{CLEAR}Pole"},
         "space": {
             "x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.2},

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from growth import exponent
+from growth_exponent import exponent
 from plain_median import PlainMedianStop
 
 from autorl.optimizers import make

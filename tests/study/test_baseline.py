@@ -1,5 +1,7 @@
 """The default configuration is trained as far as the incumbent, with its seeds, where the search did not."""
 
+from itertools import groupby
+
 import pytest
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, tables, toy_spec
 from study_support import run_small, small_spec, table
@@ -67,7 +69,7 @@ def test_the_optimizer_is_not_told_of_it_and_is_asked_the_same_when_the_search_g
         assert [event.proposal.config["x"] for event in told] == xs
         assert len(optimizer.told) == 3
         assert len(baselines(study)) == 1, "not trained again"
-        asks.append([call for call in optimizer.calls if call[0] == "ask"])
+        asks.append([call for call, _ in groupby(optimizer.calls) if call[0] == "ask"])  # `extend` asks what comes next
     assert asks[0] == asks[1]
 
 

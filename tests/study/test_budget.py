@@ -359,6 +359,7 @@ def test_a_study_of_before_is_resumed_to_the_charge_it_had(monkeypatch, tmp_path
     with sqlite3.connect(tmp_path / "s" / "study.sqlite") as connection:
         connection.execute("UPDATE event SET body = json_remove(body, '$.anew') WHERE kind = 'proposed'")
         connection.execute("UPDATE event SET hash = NULL")  # versions that wrote no `anew` wrote no hashes
+        connection.execute("UPDATE standing SET anew = 0")
     study = forgetful(monkeypatch, "asha", Forgetful(), tmp_path / "s")
     lengths = [study.driver.lineage.length(proposal) for proposal in study.driver.lineage.proposals]
     assert study.driver.charged_steps == 2 * sum(lengths) < charged

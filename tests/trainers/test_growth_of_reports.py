@@ -1,6 +1,6 @@
 """What a trainer of the user's is told costs the same for every point and every record."""
 
-from growth import exponent
+from growth_exponent import exponent
 
 from autorl.trainers._user_code import Told
 from autorl.trainers.metrics import Collector, MetricSource

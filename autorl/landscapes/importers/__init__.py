@@ -80,8 +80,7 @@ def _recognised(path: Path, importers: Mapping[str, Importer], *, tabular: bool)
         return ["csv"]
     found = [name for name in importers if importers[name].recognises(path)]
     if not found:
-        known = "; ".join(f"{name}: {text}" for name, text in FORMATS.items())
-        raise InputError(f"its format is not recognised; known are {known}", file=str(path))
+        raise InputError(f"its format is not recognised; known are {', '.join(FORMATS)}", file=str(path))
     together = [name for name in found if name.startswith("arlbench")]
     return together or found[:1]
 
