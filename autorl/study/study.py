@@ -327,8 +327,11 @@ def with_more_test_seeds(spec: Spec, store: Store) -> Spec:
 
 
 def hours_used(store: Store) -> float:
-    """Driver hours of earlier sessions: from each session's start to its last event."""
-    last = "SELECT time FROM event WHERE seq < ? ORDER BY seq DESC LIMIT 1"
+    """Driver hours of earlier sessions: from each session's start to its last event.
+
+    What is asked for between two sessions, more runs or test seeds, belongs to neither: the pause is not counted.
+    """
+    last = "SELECT time FROM event WHERE seq < ? AND kind NOT IN ('budget', 'test_seeds') ORDER BY seq DESC LIMIT 1"
     sessions = store.query("SELECT seq, time FROM event WHERE kind = 'session' ORDER BY seq")
     next_ones = [seq for seq, _ in sessions[1:]] + [2**62]
     total = 0.0

@@ -290,6 +290,11 @@ def test_hours_of_earlier_sessions_count(tmp_path, monkeypatch):
     reopened = Study.open(tmp_path / "study")
     assert study_module.hours_used(reopened.store) == pytest.approx(3.0)
     assert 3.0 < reopened.hours() < 3.1
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module.time, "time", iter(range(10**8, 2 * 10**8, 3600)).__next__)
+        for kind in ("test_seeds", "session", "finished"):  # seeds asked for long after: the pause is nobody's
+            reopened.store.append(kind, {"seeds": []} if kind == "test_seeds" else {})
+    assert study_module.hours_used(reopened.store) == pytest.approx(4.0)
     reopened.close()
 
 
