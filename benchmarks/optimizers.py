@@ -86,8 +86,11 @@ def run(cells: Sequence[Cell], raw: Raw, folders: Mapping[str, str], workers: in
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         pending = {pool.submit(timed, partial(measure, cell, folders.get(cell.task, ""))): cell for cell in todo}
         for number, done in enumerate(as_completed(pending), 1):
-            raw.keep(pending[done], done.result())
-            print(f"{time.strftime('%H:%M:%S')} {number}/{len(todo)} {pending[done].key}", flush=True)
+            error = done.exception()  # of one cell: it is run again by the next call, and the others are kept
+            if error is None:
+                raw.keep(pending[done], done.result())
+            outcome = "" if error is None else f" failed: {type(error).__name__}: {error}"
+            print(f"{time.strftime('%H:%M:%S')} {number}/{len(todo)} {pending[done].key}{outcome}", flush=True)
 
 
 def run_ray(cells: Sequence[Cell], raw: Raw, python: str) -> None:

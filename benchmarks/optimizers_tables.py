@@ -62,10 +62,14 @@ def landscapes() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Tried:
-    """A configuration of an original, and whether its model (or its evolution) made it."""
+    """A configuration of an original, and whether its model (or its evolution) made it.
+
+    It is counted as a `Proposal` is; none of an original's is a baseline that a driver added.
+    """
 
     config: Config
     informed: bool
+    baseline: bool = False
 
 
 class Table:

@@ -22,6 +22,7 @@ from cells import Cell, Raw
 from comparisons import Share, Summary, label, ranked
 
 from autorl import optimizers
+from autorl.types import Config
 
 
 def proposals(*made):
@@ -33,6 +34,11 @@ def test_every_optimizer_that_learns_is_named_without_its_model():
     originals = {name for name in comparisons.WITHOUT_MODEL if name not in optimizers.names()}
     assert set(comparisons.WITHOUT_MODEL) - originals == learning
     assert originals == set(optimizers_tables.ORIGINALS)
+
+
+def test_what_an_original_tried_is_counted_as_proposals_are():
+    tried = [optimizers_tables.Tried(Config(x=number), informed=number > 0) for number in (0, 1, 1)]
+    assert asking.count(tried) == {"informed": 1, "new": 2}
 
 
 def test_a_promotion_is_no_new_configuration():
