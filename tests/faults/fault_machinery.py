@@ -150,17 +150,17 @@ class Place:
     """The folder of one case: study, study file, temporary folder, output of its sessions."""
 
     def __init__(self, folder: Path, case: Case) -> None:
-        self.folder, self.marker = folder, f"{case.name}-{os.getpid()}"
+        self.folder, self.marker = folder, f"{case.name}-{case.kind}-{os.getpid()}"
         self.study = folder / "study"
         self.temporary = folder / "tmp"
         self.temporary.mkdir(parents=True)
         self.file = write_study(case.kind, folder / "file")
         self.sessions: list[Session] = []
 
-    def begin(self, study: Path | None = None) -> Session:
-        """Start or resume the study."""
+    def begin(self, study: Path | None = None, *, unstarted: bool = False) -> Session:
+        """Start or resume the study; `unstarted` for one that may have ended before its study file was written."""
         study = study or self.study
-        begun = (study / "study.yaml").exists() or (study / "study.sqlite").exists()
+        begun = (study / "study.yaml").exists() or (not unstarted and (study / "study.sqlite").exists())
         arguments = ["resume", study] if begun else ["tune", self.file, "--out", study]
         number = len(self.sessions)
         output, error = self.folder / f"{number}.out", self.folder / f"{number}.err"
@@ -516,7 +516,7 @@ def _full_disk(place: Place, whole: Reference, rng: random.Random, verdict: Verd
             return
         subprocess.run(["mount", "-o", "remount,size=1g", str(place.study)], check=True)
         if code:
-            code = place.begin(study).end()
+            code = place.begin(study, unstarted=True).end()
         place.study = study
         judge(place, verdict, whole, code)
         verdict.detail = f"full disk of {kilobytes} kB: {verdict.detail}" if verdict.detail else "full disk"
