@@ -157,10 +157,10 @@ class Place:
         self.file = write_study(case.kind, folder / "file")
         self.sessions: list[Session] = []
 
-    def begin(self, study: Path | None = None, *, unstarted: bool = False) -> Session:
-        """Start or resume the study; `unstarted` for one that may have ended before its study file was written."""
+    def begin(self, study: Path | None = None, *, resume: bool = False) -> Session:
+        """Start the study, or resume it if it has begun: its study file is the last thing a start writes."""
         study = study or self.study
-        begun = (study / "study.yaml").exists() or (not unstarted and (study / "study.sqlite").exists())
+        begun = resume or (study / "study.yaml").exists()
         arguments = ["resume", study] if begun else ["tune", self.file, "--out", study]
         number = len(self.sessions)
         output, error = self.folder / f"{number}.out", self.folder / f"{number}.err"
@@ -486,7 +486,7 @@ def run_fault(case: Case, place: Place, library: Library, verdict: Verdict) -> N
     what = fault_files.harm(place.study, stranger, rng)
     verdict.delivered.append(what)
     before, recorded = fault_files.checkpoint_hashes(place.study), events(place.study)
-    code = place.begin().end()
+    code = place.begin(resume=True).end()
     judge(place, verdict, whole, code, file_fault=True)
     lost = before.keys() - fault_files.checkpoint_hashes(place.study).keys()
     if verdict.verdict == "refused" and lost:
@@ -516,7 +516,7 @@ def _full_disk(place: Place, whole: Reference, rng: random.Random, verdict: Verd
             return
         subprocess.run(["mount", "-o", "remount,size=1g", str(place.study)], check=True)
         if code:
-            code = place.begin(study, unstarted=True).end()
+            code = place.begin(study).end()
         place.study = study
         judge(place, verdict, whole, code)
         verdict.detail = f"full disk of {kilobytes} kB: {verdict.detail}" if verdict.detail else "full disk"
