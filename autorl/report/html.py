@@ -166,9 +166,8 @@ def _curve(view: StudyView, result: Result) -> str:
 def _proposals(view: StudyView) -> str:
     names = view.spec.search_space.names
     rows = view.store.query(
-        "SELECT proposal, (SELECT min(first.proposal) FROM proposals AS first "
-        "WHERE first.config_id = proposals.config_id), proposals.origin, status, score, n_seeds, until, config "
-        "FROM proposals JOIN configs USING (config_id) ORDER BY proposal"
+        "SELECT proposal, min(proposal) OVER (PARTITION BY config_id), proposals.origin, status, score, n_seeds, "
+        "until, config FROM proposals JOIN configs USING (config_id) ORDER BY proposal"
     )
     cells = []
     for proposal, first, origin, status, score, n_seeds, until, config in rows[:_MOST_ROWS]:
