@@ -75,9 +75,21 @@ def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome
     if isinstance(error, CheckpointError) and segment.parent is not None:  # of an earlier version: no hashes to compare
         lost = _failure(segment, Status.LOST, _text(error), begun)
         return dataclasses.replace(lost, damage=_text(error))
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if _tells_of_no_space(error):
         return _failure(segment, Status.LOST, f"{NO_SPACE}: {_text(error)}", begun)
     return _failure(segment, Status.CRASH, _one_line(error), begun)
+
+
+def _tells_of_no_space(error: BaseException) -> bool:
+    """Whether an error, or one it came of, is of a full disk; libraries in Rust and C say so in words only."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if os.strerror(errno.ENOSPC) in _text(cause):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _damaged_parent(segment: Segment, begun: float) -> Outcome | None:

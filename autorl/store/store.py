@@ -100,6 +100,8 @@ class Store:
                 undo.pop_all()
         except OSError as error:
             raise InputError(f"cannot be written ({error.strerror})", file=str(folder)) from error
+        except (sqlite3.Error, StudyError) as error:  # a full disk: what there is holds no study and is begun anew
+            raise InputError("cannot be written (the disk is full, or not writable)", file=str(folder)) from error
         return store
 
     @classmethod

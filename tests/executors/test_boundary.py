@@ -200,3 +200,12 @@ def test_a_checkpoint_that_cannot_be_gone_on_from_is_damaged_and_not_charged(par
     outcome = run_segment(lambda _: Refusing(), segment(parent=parent), lambda _: None)
     expected = (Status.CRASH, "") if parent is None else (Status.LOST, "state.npz: is torn")
     assert (outcome.status, outcome.damage) == expected
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), RuntimeError("I/O error: No space left on device (os error 28)")]
+)
+def test_a_full_disk_is_never_charged_whatever_library_says_so(error):
+    outcome = outcome_of(error)
+    assert outcome.status is Status.LOST
+    assert outcome.message.startswith("no space left for a checkpoint")

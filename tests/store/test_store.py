@@ -430,3 +430,19 @@ def test_a_locked_database_is_a_study_error(tmp_path):
     other.close()
     store.append("note", {})
     store.close()
+
+
+def test_a_disk_that_is_full_at_the_start_is_one_line_and_the_study_can_be_begun(tmp_path, monkeypatch):
+    from autorl.store import store as module
+
+    def small(path):
+        connection = connect(path)
+        connection.execute("PRAGMA max_page_count = 3")
+        return connection
+
+    connect = module._connect
+    monkeypatch.setattr(module, "_connect", small)
+    with pytest.raises(InputError, match=r"s: cannot be written \(the disk is full"):
+        Store.create(tmp_path / "s", "text")
+    monkeypatch.setattr(module, "_connect", connect)
+    Store.create(tmp_path / "s", "text").close()
