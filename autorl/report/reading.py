@@ -21,7 +21,7 @@ import numpy as np
 
 from autorl.spec import Spec, thaw
 from autorl.store import Recorded, Store
-from autorl.store.folder import check_database, check_recorded
+from autorl.store.folder import LOCK_FILE, check_database, check_recorded
 from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
 from autorl.store.study_file import check_unchanged, recorded_study_file
@@ -41,8 +41,6 @@ from autorl.types import (
     ProposalId,
     Wait,
 )
-
-LOCK = "study.lock"
 
 
 @dataclass(frozen=True)
@@ -235,7 +233,7 @@ def open_view(folder: Path) -> StudyView:
 def lock_holder(folder: Path) -> str | None:
     """The process that drives the study in `folder`; None when nobody does."""
     try:
-        with open(folder / LOCK, encoding="utf-8") as file:
+        with open(folder / LOCK_FILE, encoding="utf-8") as file:
             who = json.loads(file.read() or "{}")
             on_this_host = who.get("host") == socket.gethostname()
             if not who or (on_this_host and not _alive(who["pid"])):

@@ -8,6 +8,7 @@ import os
 import socket
 from pathlib import Path
 
+from autorl.store.folder import LOCK_FILE
 from autorl.types import InputError
 
 
@@ -21,7 +22,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "study.lock"
+        self._path = folder / LOCK_FILE
         self._file = open(self._path, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the lock
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

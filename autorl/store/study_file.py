@@ -31,9 +31,9 @@ def study_file_body(text: str, space_hash: str | None) -> dict[str, Any]:
     return {"text": kept, "sha256": hashlib.sha256(kept.encode("utf-8")).hexdigest(), "space": space_hash}
 
 
-def recordable(text: str, file: str | None = None) -> str:
+def recordable(text: str) -> str:
     """The text of a study file as the log holds it: without its secrets, which `***` stands for."""
-    data = parse_document(text, file).data
+    data = parse_document(text).data
     kept = masked(data)
     return text if kept == data else str(yaml.dump(kept, Dumper=Dumper, sort_keys=False))
 
@@ -57,7 +57,7 @@ def check_unchanged(recorded: Mapping[str, Any] | None, text: str, file: Path) -
     Raises:
         InputError: naming the file, the line, the keys that were changed, and what they were.
     """
-    if recorded is None or recorded["text"] == recordable(text, str(file)):
+    if recorded is None or recorded["text"] == text:  # the usual case, without reading YAML again
         return
     document = parse_document(text, str(file))
     changes = changed_keys(parse_document(recorded["text"], str(file)).data, masked(document.data))

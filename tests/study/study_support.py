@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 from autorl.spec import load_spec
 from autorl.study import Study
 
@@ -42,6 +44,33 @@ def run_small(folder: Path, executor=None, **changes):
     result = study.run(executor=executor)
     study.close()
     return result
+
+
+class StoppedError(Exception):
+    """A study was left on the way, as the test wants it."""
+
+
+def stop_after(study: Study, events: int) -> list[int]:
+    """Have a study raise `StoppedError` after so many more events; the list holds how many are left."""
+    left = [events]
+
+    def on_append(kind, body):
+        left[0] -= 1
+        if left[0] == 0:
+            raise StoppedError
+
+    study.store.on_append = on_append
+    return left
+
+
+def part_of(folder: Path, events: int, **changes) -> Path:
+    """The folder of a study that stopped after so many events."""
+    study = Study.create(small_spec(**changes), folder)
+    stop_after(study, events)
+    with pytest.raises(StoppedError):
+        study.run()
+    study.close()
+    return folder
 
 
 def table(folder: Path) -> dict[str, list[tuple]]:

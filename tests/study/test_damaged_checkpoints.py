@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from scripted import Scripted, Toy, chain, run, study_with, toy_spec
-from study_support import run_small, small_spec, table
+from study_support import StoppedError, part_of, run_small, stop_after, table
 from test_lineage import waiting_for
 
 from autorl import executors, trainers
@@ -62,25 +62,9 @@ def exchange(checkpoints):
         folder.with_name(f"moving {folder.name}").rename(other)
 
 
-class Stop(Exception):
-    """Ends a session between two events."""
-
-
 def interrupted(folder, events, **changes):
-    """A study that ended after so many events, and its folder."""
-    study = Study.create(small_spec(**changes), folder)
-    left = [events]
-
-    def on_append(kind, body):
-        left[0] -= 1
-        if left[0] == 0:
-            raise Stop
-
-    study.store.on_append = on_append
-    with pytest.raises(Stop):
-        study.run()
-    study.close()
-    return folder / "checkpoints"
+    """The checkpoints of a study that stopped after so many events."""
+    return part_of(folder, events, **changes) / "checkpoints"
 
 
 def resumed(folder, executor=None):
@@ -269,15 +253,8 @@ def test_killed_while_it_trains_again_a_population_ends_with_the_same_scores(tmp
     stopped = True
     while stopped:
         study = Study.open(tmp_path / "killed")
-        left = [3]
-
-        def on_append(kind, body, left=left):
-            left[0] -= 1
-            if left[0] == 0:
-                raise Stop
-
-        study.store.on_append = on_append
-        with suppress(Stop):
+        left = stop_after(study, 3)
+        with suppress(StoppedError):
             study.run()
         stopped = left[0] <= 0
         study.close()
@@ -314,15 +291,8 @@ def test_a_kill_after_the_move_ends_with_the_same_scores(tmp_path):
         flip(folder)
     for _ in range(4):
         study = Study.open(tmp_path / "killed")
-        left = [3]
-
-        def on_append(kind, body, left=left):
-            left[0] -= 1
-            if left[0] == 0:
-                raise Stop
-
-        study.store.on_append = on_append
-        with pytest.raises(Stop):
+        stop_after(study, 3)
+        with pytest.raises(StoppedError):
             study.run()
         study.close()
     assert scores(resumed(tmp_path / "killed")) == scores(table(tmp_path / "whole"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from study_support import run_small, small_spec, table
+from study_support import part_of, run_small, small_spec, table
 
 from autorl.store.chain import check_chain
 from autorl.store.study_file import check_unchanged, study_file_body
@@ -19,23 +19,6 @@ from autorl.types import InputError, StudyError
 
 OLD = Path(__file__).parents[1] / "store"
 KEPT = {"keep": {"checkpoints": "lineage"}}
-
-
-def part_of(folder, events, **changes):
-    """A study that stopped after so many events."""
-    study = Study.create(small_spec(**changes), folder)
-    left = [events]
-
-    def on_append(kind, body):
-        left[0] -= 1
-        if left[0] == 0:
-            raise KeyboardInterrupt
-
-    study.store.on_append = on_append
-    with pytest.raises(KeyboardInterrupt):
-        study.run()
-    study.close()
-    return folder
 
 
 def old_study(folder):

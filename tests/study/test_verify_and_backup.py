@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from study_support import run_small, table
-from test_proof import change, edit, old_study, part_of
+from study_support import part_of, run_small, table
+from test_proof import change, edit, old_study
 
 from autorl.store import Store, checkpoints
 from autorl.study import Study
