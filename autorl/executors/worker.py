@@ -21,6 +21,10 @@ from autorl.types import CheckpointError, FrozenMap, InputError, Outcome, Report
 Load = Callable[[TrainerSpec], Trainer]
 NO_SPACE = "no space left for a checkpoint"
 
+# What libraries written in Rust and C++ say of a full disk, in words only: `torch.save` (2.13) compares the position
+# in its file with what it has written, or fails in its stream.
+_FULL_DISK = (os.strerror(errno.ENOSPC), "PytorchStreamWriter failed writing", "unexpected pos ", "iostream error")
+
 # Variables that cap the threads of BLAS, OpenMP and numexpr; set before the libraries are imported.
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -81,12 +85,12 @@ def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome
 
 
 def _tells_of_no_space(error: BaseException) -> bool:
-    """Whether an error, or one it came of, is of a full disk; libraries in Rust and C say so in words only."""
+    """Whether an error, or one it came of, is of a full disk."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
-        if os.strerror(errno.ENOSPC) in _text(cause):
+        if any(words in _text(cause) for words in _FULL_DISK):
             return True
         cause = cause.__cause__ or cause.__context__
     return False

@@ -203,7 +203,13 @@ def test_a_checkpoint_that_cannot_be_gone_on_from_is_damaged_and_not_charged(par
 
 
 @pytest.mark.parametrize(
-    "error", [OSError(28, "No space left on device"), RuntimeError("I/O error: No space left on device (os error 28)")]
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 1040704 vs 1040656"),
+        RuntimeError("basic_ios::clear: iostream error"),
+    ],
 )
 def test_a_full_disk_is_never_charged_whatever_library_says_so(error):
     outcome = outcome_of(error)
