@@ -1,12 +1,13 @@
 """How the cost of a study, of what reads it, and of a landscape grows with its size.
 
-    python benchmarks/growth.py                     # all of it, some ten minutes of CPU; writes results/growth.md
+    python benchmarks/growth.py                     # all of it, some 30 minutes of CPU; writes results/growth.md
     python benchmarks/growth.py --scale 0.05        # the same at a twentieth of the sizes, to try it
 
 Every measurement is a process of its own, with one thread for each library but DuckDB. CPU seconds, of user and system
-and all threads, because the machine may do other things; from after the imports to the end of the work. Peak memory is
-of the whole process, imports included. The exponent is the slope of log CPU over log size between the smallest of the
-last three sizes and the largest: 1 is linear, 2 quadratic.
+and all threads, because the machine may do other things; from after the imports to the end of the work. All sizes are
+gone through `--repeats` times, and the median of a size counts: one measurement scatters by a tenth, and so does an
+exponent made of two. Peak memory is of the whole process, imports included. The exponent is the slope of log CPU over
+log size between the smallest of the last three sizes and the largest: 1 is linear, 2 quadratic.
 
 Trainers here do nothing, so a study's cost is the tuner's: store, optimizer, ranking, checkpoints where there are any.
 Studies lie in a temporary folder (`TMPDIR`; a memory disk keeps the waiting of a disk out, not its CPU seconds).
@@ -20,6 +21,7 @@ import math
 import os
 import platform
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -244,21 +246,23 @@ def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
     return math.log(costs[-1] / costs[first]) / math.log(sizes[-1] / sizes[first])
 
 
-def row(name: str, sizes: Sequence[int], found: Sequence[Mapping[str, float]]) -> str:
-    title, costs = MEASURED[name][0], [entry["cpu"] for entry in found]
+def row(name: str, sizes: Sequence[int], rounds: Sequence[Sequence[Mapping[str, float]]]) -> str:
+    """A line of the table, from the measurements of each size in each round."""
+    costs = [statistics.median(entry["cpu"] for entry in of_size) for of_size in zip(*rounds, strict=True)]
     cells = "; ".join(f"{size:,}: {cost:.3g} s" for size, cost in zip(sizes, costs, strict=True))
-    peak = max(entry["peak"] for entry in found) / 2**20
-    return f"| {title} | {cells} | {peak:,.0f} | {exponent(sizes, costs):.2f} |"
+    peak = max(entry["peak"] for entries in rounds for entry in entries) / 2**20
+    return f"| {MEASURED[name][0]} | {cells} | {peak:,.0f} | {exponent(sizes, costs):.2f} |"
 
 
-def page(rows: Sequence[str], load: float) -> str:
+def page(rows: Sequence[str], load: float, repeats: int) -> str:
     """The whole of results/growth.md."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "pandas", "duckdb"))
     lines = [
         "# How costs grow",
         "",
-        "How it is measured: the head of `benchmarks/growth.py`, which writes this. CPU seconds at each size, peak",
-        "memory of the process at any of them (MiB), and the exponent over the last three sizes: 1 is linear.",
+        "How it is measured: the head of `benchmarks/growth.py`, which writes this. CPU seconds at each size (median",
+        f"of {repeats}), peak memory of the process at any of them (MiB), and the exponent over the last three sizes:",
+        "1 is linear.",
         "",
         f"{os.cpu_count()} cores that did other things too, load average {load:.1f} at the start: only CPU seconds and",
         f"their growth mean anything. Python {platform.python_version()}, {packages}.",
@@ -275,16 +279,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="*", choices=list(MEASURED), default=list(MEASURED))
     parser.add_argument("--scale", type=float, default=1.0, help="of all sizes")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "growth.md")
-    given = parser.parse_args(arguments)
-    load, rows = os.getloadavg()[0], list[str]()
+    options = parser.parse_args(arguments)
+    load = os.getloadavg()[0]
+    rows: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in given.only:
-            sizes = [max(200, round(size * given.scale)) for size in MEASURED[name][2]]
-            found = [measure(name, Path(folder), size) for size in sizes]
-            rows.append(row(name, sizes, found))
+        rounds = [Path(folder, str(number)) for number in range(options.repeats)]
+        for path in rounds:
+            path.mkdir()
+        for name in options.only:
+            sizes = [max(200, round(size * options.scale)) for size in MEASURED[name][2]]
+            measured = [[measure(name, path, size) for size in sizes] for path in rounds]
+            rows.append(row(name, sizes, measured))
             print(rows[-1], file=sys.stderr, flush=True)
-            given.out.write_text(page(rows, load), encoding="utf-8")
+            options.out.write_text(page(rows, load, options.repeats), encoding="utf-8")
 
 
 if __name__ == "__main__":

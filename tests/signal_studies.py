@@ -70,12 +70,18 @@ def gated_study(folder, trainer="python", **changes):
     return file
 
 
+def default_signals():
+    """Undo in a child what the tests inherit: a shell's `&` ignores SIGINT and SIGQUIT, `nohup` SIGHUP."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Session:
     """One run of the command line, all of whose processes carry a mark of their own."""
 
     def __init__(self, *arguments, ignored=()):
         def prepare():
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's `&` makes it ignored
+            default_signals()
             for number in ignored:
                 signal.signal(number, signal.SIG_IGN)
 

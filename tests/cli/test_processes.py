@@ -9,6 +9,7 @@ import sys
 import pytest
 from cli_support import as_json, autorl, query, study_file
 from patience import PATIENCE, wait_until
+from signal_studies import default_signals
 
 GATED = """
 import time
@@ -36,7 +37,7 @@ def start(*arguments):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # what a shell starts with `&` ignores it
+        preexec_fn=default_signals,
     )
 
 

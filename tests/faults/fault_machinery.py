@@ -189,7 +189,8 @@ class Place:
 
 
 def _default_signals() -> None:
-    for number in (signal.SIGINT, signal.SIGQUIT):  # a shell has them ignored in what it starts in the background
+    # A shell has the first two ignored in what it starts in the background, `nohup` the third.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
 

@@ -75,12 +75,12 @@ def check(one: list[Proposal], other: list[Proposal], *, strict: bool) -> int:
     return len(differ)
 
 
-@pytest.mark.parametrize("name", [installed(name) for name in names()])
+COSTLY = ("smac", "gp", "cost_aware")  # 4 to 8 CPU-seconds a search
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in COSTLY])
 def test_what_scores_changed_says_so(name: str) -> None:
     check_what_scores_changed(name, "continuous")
-
-
-COSTLY = ("smac", "gp", "cost_aware")  # 4 to 8 CPU-seconds a search
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name not in COSTLY])
@@ -89,9 +89,10 @@ def test_what_scores_changed_in_a_conditional_space_says_so(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("space", ["continuous", "conditional"])
 @pytest.mark.parametrize("name", [installed(name) for name in COSTLY])
-def test_what_scores_changed_in_a_conditional_space_says_so_where_models_are_costly(name: str) -> None:
-    check_what_scores_changed(name, "conditional")
+def test_what_scores_changed_says_so_where_models_are_costly(name: str, space: str) -> None:
+    check_what_scores_changed(name, space)
 
 
 def check_what_scores_changed(name: str, space: str) -> None:

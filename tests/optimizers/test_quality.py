@@ -90,6 +90,7 @@ def test_tpe_on_a_conditional_space() -> None:
     )
 
 
+@pytest.mark.slow
 def test_nsga2() -> None:
     def sampler(seed: int) -> optuna.samplers.BaseSampler:
         return optuna.samplers.NSGAIISampler(population_size=20, seed=seed)
