@@ -52,7 +52,11 @@ class Constraint:
 
     @property
     def label(self) -> str:
-        return f"{self.metric} <= {self.max:g}" if self.max is not None else f"{self.metric} >= {self.min:g}"
+        return (
+            f"{self.metric} <= {self.max:g}"
+            if self.max is not None
+            else f"{self.metric} >= {self.min:g}"
+        )
 
     def violation(self, value: float) -> float:
         """How far `value` is outside; infeasible where > 0."""
@@ -136,7 +140,9 @@ class Judge:
         self._aggregate = parse_aggregate(aggregate)
         self._reduce = [parse_reduction(objective.reduce) for objective in objectives]
         self._penalty = penalty
-        metrics = [objective.metric for objective in objectives] + [rule.metric for rule in constraints]
+        metrics = [objective.metric for objective in objectives] + [
+            rule.metric for rule in constraints
+        ]
         self._needed = [metric for metric in metrics if metric not in COST_METRICS]
 
     def value(self, seed: int, curve: Curve, message: str = "") -> SeedValue:
@@ -149,10 +155,20 @@ class Judge:
             return SeedValue(seed, curve.status, message=message)
         if not curve.steps and self._needed:
             raise KeyError(self._needed[0])
-        curves = [objective.sign * self._curve_of(curve, objective.metric) for objective in self.objectives]
-        constraints = tuple(rule.violation(self._last(curve, rule.metric)) for rule in self.constraints)
-        if not (all(np.isfinite(series).all() for series in curves) and all(map(math.isfinite, constraints))):
-            return SeedValue(seed, Status.DIVERGED, message="a metric of the objective is NaN or infinite")
+        curves = [
+            objective.sign * self._curve_of(curve, objective.metric)
+            for objective in self.objectives
+        ]
+        constraints = tuple(
+            rule.violation(self._last(curve, rule.metric)) for rule in self.constraints
+        )
+        if not (
+            all(np.isfinite(series).all() for series in curves)
+            and all(map(math.isfinite, constraints))
+        ):
+            return SeedValue(
+                seed, Status.DIVERGED, message="a metric of the objective is NaN or infinite"
+            )
         values = tuple(reduce(series) for reduce, series in zip(self._reduce, curves, strict=True))
         return SeedValue(seed, curve.status, values, constraints)
 
@@ -170,10 +186,21 @@ class Judge:
             if not np.isfinite(series).all():
                 continue
             values = [
-                objective.sign * float(value) for value in (series[-1], series.max(), series[-5:].mean(), series.mean())
+                objective.sign * float(value)
+                for value in (series[-1], series.max(), series[-5:].mean(), series.mean())
             ]
             best_step = curve.steps[int(np.argmax(series))]
-            rows.append((objective.metric, curve.steps[-1], values[0], values[1], best_step, values[2], values[3]))
+            rows.append(
+                (
+                    objective.metric,
+                    curve.steps[-1],
+                    values[0],
+                    values[1],
+                    best_step,
+                    values[2],
+                    values[3],
+                )
+            )
         return rows
 
     def at_step(self, seed: int, curve: Curve, step: int | None) -> SeedValue:
@@ -186,11 +213,15 @@ class Judge:
             reduce.read(objective.sign * self._curve_of(curve, objective.metric), position)
             if objective.metric not in COST_METRICS
             else value
-            for reduce, objective, value in zip(self._reduce, self.objectives, found.values, strict=True)
+            for reduce, objective, value in zip(
+                self._reduce, self.objectives, found.values, strict=True
+            )
         )
         return SeedValue(seed, found.status, values, found.constraints)
 
-    def score(self, proposal: ProposalId, reached: int, seeds: Sequence[SeedValue], worst: Worst) -> Scored | Failed:
+    def score(
+        self, proposal: ProposalId, reached: int, seeds: Sequence[SeedValue], worst: Worst
+    ) -> Scored | Failed:
         """One event for a proposal whose seeds are all in.
 
         A failed seed scores the penalty; when every seed failed the proposal did. `worst` knows what was told before.
@@ -208,7 +239,9 @@ class Judge:
             spread=tuple(float(value) for value in spread),
             n_seeds=len(seeds),
             reached=reached,
-            constraints=tuple(float(value) for value in limits.mean(axis=0)) if self.constraints else (),
+            constraints=tuple(float(value) for value in limits.mean(axis=0))
+            if self.constraints
+            else (),
             resumable=all(seed.status is Status.DONE for seed in seeds),
             mean=tuple(float(value) for value in table.mean(axis=0)),
         )
@@ -227,7 +260,10 @@ class Judge:
             return None
         objective = choosing[0]
         steps = sorted({step for curve in curves for step in curve.steps})
-        columns = [[curve.metrics[curve.position(step)][objective.metric] for curve in curves] for step in steps]
+        columns = [
+            [curve.metrics[curve.position(step)][objective.metric] for curve in curves]
+            for step in steps
+        ]
         scores = [objective.sign * float(self._aggregate(np.array(column))) for column in columns]
         return steps[int(np.argmax(scores))]
 
@@ -235,13 +271,18 @@ class Judge:
     def chooses_step(self) -> bool:
         """Whether an objective is read at a step that the tuning seeds choose."""
         pairs = zip(self.objectives, self._reduce, strict=True)
-        return any(reduce.chooses_step and objective.metric not in COST_METRICS for objective, reduce in pairs)
+        return any(
+            reduce.chooses_step and objective.metric not in COST_METRICS
+            for objective, reduce in pairs
+        )
 
     @property
     def reads_one_step(self) -> bool:
         """Whether every objective is read at one chosen step, so that no score needs what comes after it."""
         metrics = [objective.metric for objective in self.objectives]
-        return all(reduce.chooses_step for reduce in self._reduce) and not set(metrics) & set(COST_METRICS)
+        return all(reduce.chooses_step for reduce in self._reduce) and not set(metrics) & set(
+            COST_METRICS
+        )
 
     def combine(self, values: npt.ArrayLike) -> float:
         """The study's aggregate of raw values, one per seed."""
@@ -266,7 +307,9 @@ class Judge:
         if told:
             return told
         if good:
-            return tuple(min(seed.values[index] for seed in good) for index in range(len(self.objectives)))
+            return tuple(
+                min(seed.values[index] for seed in good) for index in range(len(self.objectives))
+            )
         return ()
 
 
@@ -297,7 +340,9 @@ class Ranking:
     def __init__(self) -> None:
         self._scored: dict[ProposalId, Scored] = {}
         self._provisional: set[ProposalId] = set()
-        self._ascending: list[tuple[float, ...]] = []  # keys of all that were scored, best first; each ends in its id
+        self._ascending: list[
+            tuple[float, ...]
+        ] = []  # keys of all that were scored, best first; each ends in its id
 
     def observe(self, event: Event) -> None:
         """A `Scored` replaces an earlier one of its proposal; a `Failed` leaves the ranking as it is."""
@@ -430,7 +475,9 @@ class Racing:
         if len(differences) < 2 or largest == 0:
             return False
         relative = differences / largest
-        if np.ptp(relative) <= _ROUNDING:  # constant: the test statistic is 0 / 0 or made of rounding errors
+        if (
+            np.ptp(relative) <= _ROUNDING
+        ):  # constant: the test statistic is 0 / 0 or made of rounding errors
             return bool(relative[0] < 0)
         from scipy.stats import ttest_1samp
 

@@ -35,4 +35,6 @@ def ends_forked_children() -> Iterator[None]:
 def refuse_forked(owner: int) -> None:
     """Raise `ForkError` in another process than `owner`."""
     if os.getpid() != owner:
-        raise ForkError("a process that the training has forked cannot report: only the one that began the segment can")
+        raise ForkError(
+            "a process that the training has forked cannot report: only the one that began the segment can"
+        )

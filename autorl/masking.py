@@ -21,8 +21,12 @@ _SECRET_NAME = re.compile(
 _VALUE = r"(?P<value>'[^']*'|\"[^\"]*\"|[^\s'\"-][^\s'\"]*)"
 _ARGUMENT = re.compile(rf"(?P<place>(?P<flag>--?[\w.-]+)(?:=|\s+)|(?P<name>[\w.-]+)=){_VALUE}")
 _ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^\s/@]+@")
-_FOLDER = re.compile(r"(?<![\w.:/}~*-])(?:/|~/|[A-Za-z]:\\)(?:[^\s/\\'\":,]+[/\\])+(?=[^\s/\\'\":,])")
-_LEAST_SECRET = 8  # characters of a value that is masked within a text: shorter ones are words and numbers
+_FOLDER = re.compile(
+    r"(?<![\w.:/}~*-])(?:/|~/|[A-Za-z]:\\)(?:[^\s/\\'\":,]+[/\\])+(?=[^\s/\\'\":,])"
+)
+_LEAST_SECRET = (
+    8  # characters of a value that is masked within a text: shorter ones are words and numbers
+)
 
 
 def masked(value: Any) -> Any:
@@ -32,7 +36,12 @@ def masked(value: Any) -> Any:
     if isinstance(value, list | tuple):
         items = [masked(item) for item in value]
         for position, (before, item) in enumerate(zip(value, items[1:], strict=False), 1):
-            if isinstance(before, str) and before.startswith("-") and _is_secret(before) and isinstance(item, str):
+            if (
+                isinstance(before, str)
+                and before.startswith("-")
+                and _is_secret(before)
+                and isinstance(item, str)
+            ):
                 items[position] = MASK
         return items if isinstance(value, list) else tuple(items)
     return _masked_text(value) if isinstance(value, str) else value
@@ -52,7 +61,9 @@ def variables_by_name(value: Any) -> Any:
     """`value` with every environment variable of a trainer named only: who runs it has the value in the environment."""
     if isinstance(value, Mapping):
         return {
-            name: dict.fromkeys(item) if name == VARIABLES and isinstance(item, Mapping) else variables_by_name(item)
+            name: dict.fromkeys(item)
+            if name == VARIABLES and isinstance(item, Mapping)
+            else variables_by_name(item)
             for name, item in value.items()
         }
     return [variables_by_name(item) for item in value] if isinstance(value, list) else value
@@ -61,12 +72,16 @@ def variables_by_name(value: Any) -> Any:
 def without_folders(value: Any) -> Any:
     """`value` with absolute paths cut to their last part, `.../train.py`; search spaces stay as they are."""
     if isinstance(value, Mapping):
-        return {name: item if name == "space" else without_folders(item) for name, item in value.items()}
+        return {
+            name: item if name == "space" else without_folders(item) for name, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return type(value)(without_folders(item) for item in value)
     if not isinstance(value, str):
         return value
-    if PurePath(value).is_absolute() and len(PurePath(value).parts) > 2:  # one path, blanks in it or not
+    if (
+        PurePath(value).is_absolute() and len(PurePath(value).parts) > 2
+    ):  # one path, blanks in it or not
         return f".../{PurePath(value).name}"
     return _FOLDER.sub(".../", value)
 
@@ -82,7 +97,9 @@ def without_values(text: str, secrets: Collection[str]) -> str:
 def _masked_entry(name: str, value: Any) -> Any:
     if name == VARIABLES and isinstance(value, Mapping):
         return {variable: None if given is None else MASK for variable, given in value.items()}
-    if name == VARIABLES or (_is_secret(name) and isinstance(value, str | int) and not isinstance(value, bool)):
+    if name == VARIABLES or (
+        _is_secret(name) and isinstance(value, str | int) and not isinstance(value, bool)
+    ):
         return MASK
     return masked(value)
 

@@ -90,7 +90,12 @@ def open_descriptors() -> list[int]:
 def stat(pid: int) -> ProcessStat | None:
     """What Linux tells of a process; None once it is gone, and on other systems."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        fields = (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="utf-8", errors="replace")
+            .rpartition(")")[2]
+            .split()
+        )
     except (FileNotFoundError, ProcessLookupError):
         return None
     ticks = int(fields[11]) + int(fields[12])
@@ -162,7 +167,9 @@ def _children(pid: int) -> list[int]:
         return []
     for thread in threads:
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-            children += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text(encoding="ascii").split())
+            children += map(
+                int, Path(f"/proc/{pid}/task/{thread}/children").read_text(encoding="ascii").split()
+            )
     return children
 
 

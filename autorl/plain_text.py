@@ -12,7 +12,9 @@ LONGEST_MESSAGE = 3_000  # characters of a whole message that is stored
 MOST_NAMES = 20  # names a message lists
 
 _LINES = "\n\t"
-_BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # they change the order in which text is shown
+_BIDIRECTIONAL = (
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # they change the order in which text is shown
+)
 _UNSAFE = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029{_BIDIRECTIONAL}\ud800-\udfff]")
 
 
@@ -26,7 +28,11 @@ def printable(text: str, *, keep_lines: bool = True) -> str:
 
     def escaped(match: re.Match[str]) -> str:
         character = match.group()
-        return character if keep_lines and character in _LINES else character.encode("unicode_escape").decode("ascii")
+        return (
+            character
+            if keep_lines and character in _LINES
+            else character.encode("unicode_escape").decode("ascii")
+        )
 
     return _UNSAFE.sub(escaped, text)
 

@@ -45,7 +45,8 @@ class SeedPlan:
         shared = sorted(set(self.tuning) & set(self.test))
         if shared:
             raise InputError(
-                f"seeds {shared[:5]} are in both tuning and test: the two lists must be disjoint", key="seeds"
+                f"seeds {shared[:5]} are in both tuning and test: the two lists must be disjoint",
+                key="seeds",
             )
 
     def of(self, role: SeedRole) -> tuple[int, ...]:
@@ -59,7 +60,9 @@ def _seed_list(seeds: int | Sequence[int], key: str, first: int) -> tuple[int, .
         if seeds < 0:
             raise InputError(f"a count of seeds cannot be negative, got {seeds}", key=key)
         if seeds > MOST_SEEDS:
-            raise InputError(f"expected a count of at most {MOST_SEEDS}, got {shown(seeds)}", key=key)
+            raise InputError(
+                f"expected a count of at most {MOST_SEEDS}, got {shown(seeds)}", key=key
+            )
         return tuple(range(first, first + seeds))
     values = tuple(seeds)
     if len(values) > MOST_SEEDS:

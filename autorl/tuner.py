@@ -95,7 +95,10 @@ def space_study(name: str, environment: Any = None) -> dict[str, Any]:
         "budget": {"runs": 96},
     }
     if folder == "trl":
-        study |= {"fidelity": {"steps": 60, "evaluations": 12, "episodes": 256}, "budget": {"runs": 48}}
+        study |= {
+            "fidelity": {"steps": 60, "evaluations": 12, "episodes": 256},
+            "budget": {"runs": 48},
+        }
         if environment in tasks() and environment != "files" and _is_space(f"{name}-tiny"):
             study["space"] = f"{name}-tiny"
     return study | ({"environment": environment} if environment is not None else {})
@@ -209,15 +212,27 @@ class Tuner:
             return self._hand_out(self._ready.popleft())
         if self._open:
             raise Waiting(f"tell one of the {len(self._open)} open trials first")
-        raise Finished("the budget is used up" if self._study.driver.budget_used >= 1 else "the optimizer is done")
+        raise Finished(
+            "the budget is used up"
+            if self._study.driver.budget_used >= 1
+            else "the optimizer is done"
+        )
 
-    def tell(self, trial: Trial, value: float | Mapping[str, float], *, checkpoint: str | Path | None = None) -> None:
+    def tell(
+        self,
+        trial: Trial,
+        value: float | Mapping[str, float],
+        *,
+        checkpoint: str | Path | None = None,
+    ) -> None:
         """What a trial brought: its value, or metrics by name. `checkpoint` is given back to a trial that continues it.
 
         Raises:
             InputError: the trial is not open (never asked for, or told already), or a metric is missing.
         """
-        segment = self._take(trial)  # the first thing: nothing has changed where another thread is refused
+        segment = self._take(
+            trial
+        )  # the first thing: nothing has changed where another thread is refused
         told = dict(value) if isinstance(value, Mapping) else {"value": value}
         try:
             metrics = {str(name): metric_value(name, item) for name, item in told.items()}
@@ -227,7 +242,9 @@ class Tuner:
         missing = [name for name in self._metrics if name not in metrics]
         if missing:
             self._open[trial.id] = segment
-            raise InputError(f"the objective needs metric {missing[0]!r}; told: {', '.join(sorted(metrics)) or 'none'}")
+            raise InputError(
+                f"the objective needs metric {missing[0]!r}; told: {', '.join(sorted(metrics)) or 'none'}"
+            )
         self._study.record(
             Outcome(
                 segment.id,
@@ -235,7 +252,9 @@ class Tuner:
                 reached=segment.until,
                 reports=(Report(segment.id, segment.until, metrics),),
                 cost={"environment_steps": float(segment.until - segment.start)},
-                checkpoint=Checkpoint(segment.id, str(checkpoint)) if checkpoint is not None else None,
+                checkpoint=Checkpoint(segment.id, str(checkpoint))
+                if checkpoint is not None
+                else None,
             )
         )
 
@@ -251,7 +270,9 @@ class Tuner:
         if kind not in kinds:
             raise InputError(f"unknown kind of failure {kind!r}; known: {', '.join(kinds)}")
         segment = self._take(trial)
-        self._study.record(Outcome(segment.id, Status(kind), reached=segment.start, message=message))
+        self._study.record(
+            Outcome(segment.id, Status(kind), reached=segment.start, message=message)
+        )
 
     def test_trials(self) -> Iterator[Trial]:
         """End the search, freeze the incumbent, and hand out its trials on the test seeds; tell each before the next.
@@ -288,12 +309,16 @@ class Tuner:
         self._open[segment.id] = segment
         checkpoint = segment.parent.path if segment.parent else None
         role, config = segment.role, segment.config
-        return Trial(segment.id, config, segment.seed, role, segment.start, segment.until, checkpoint)
+        return Trial(
+            segment.id, config, segment.seed, role, segment.start, segment.until, checkpoint
+        )
 
     def _take(self, trial: Trial) -> Segment:
         self._study.store.check_thread()
         if trial.id not in self._open:
-            raise InputError(f"trial {trial.id} is not open: it was told already, or is not of this tuner")
+            raise InputError(
+                f"trial {trial.id} is not open: it was told already, or is not of this tuner"
+            )
         return self._open.pop(trial.id)
 
 
@@ -320,19 +345,32 @@ def _study(spec: Spec, folder: Path | None, load: Callable[[TrainerSpec], Traine
     if not holds_study(folder):
         return Study.create(spec, folder, load)
     study = Study.open(folder, load)
-    if not spec.same_study(thaw((folder / "study.yaml").read_text(encoding="utf-8"), str(folder / "study.yaml"))):
+    if not spec.same_study(
+        thaw((folder / "study.yaml").read_text(encoding="utf-8"), str(folder / "study.yaml"))
+    ):
         study.close()
-        raise InputError("holds a study of another file: choose another folder, or `resume` it", file=str(folder))
+        raise InputError(
+            "holds a study of another file: choose another folder, or `resume` it", file=str(folder)
+        )
     return study
 
 
 def _function_study(
-    function: Callable[..., Any], space: Space | Mapping[str, Any] | str | None, overrides: dict[str, Any]
+    function: Callable[..., Any],
+    space: Space | Mapping[str, Any] | str | None,
+    overrides: dict[str, Any],
 ) -> tuple[Spec, Callable[[TrainerSpec], Trainer]]:
     if space is None:
         raise InputError("a function needs a search space: tune(f, space)", key="space")
-    name = f"python:{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
-    study = {"trainer": name, "space": _definition(space), "budget": {"runs": 96}, "executor": {"name": "in_process"}}
+    name = (
+        f"python:{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
+    )
+    study = {
+        "trainer": name,
+        "space": _definition(space),
+        "budget": {"runs": 96},
+        "executor": {"name": "in_process"},
+    }
     trainer = FunctionTrainer(function, {})
     spec = load_spec(study, overrides)
     executor = spec.executor
@@ -376,7 +414,9 @@ def _check_options(options: Mapping[str, Any], known: Collection[str]) -> None:
 def _check_direction(direction: Any) -> None:
     if isinstance(direction, list | tuple):
         example = 'objective=[{"metric": "a", "direction": "maximize"}, {"metric": "b", "direction": "minimize"}]'
-        raise InputError(f"one direction is expected; several objectives are {example}", key="direction")
+        raise InputError(
+            f"one direction is expected; several objectives are {example}", key="direction"
+        )
 
 
 def _definition(space: Space | Mapping[str, Any] | str) -> str | dict[str, Any]:

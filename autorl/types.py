@@ -28,7 +28,12 @@ class InputError(AutorlError):
     """The user's input is wrong. One line: file, key (and line), what is wrong, what is allowed. Exit code 2."""
 
     def __init__(
-        self, message: str, *, file: str | None = None, key: str | None = None, line: int | None = None
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        key: str | None = None,
+        line: int | None = None,
     ) -> None:
         self.message, self.file, self.key, self.line = message, file, key, line
         super().__init__(message)
@@ -60,9 +65,13 @@ class FrozenMap(Mapping[str, Any]):
     _values: dict[str, Any]
     _hash: int | None
 
-    def __init__(self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any) -> None:
+    def __init__(
+        self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any
+    ) -> None:
         merged = {**dict(values), **more}
-        object.__setattr__(self, "_values", {str(name): freeze(value) for name, value in merged.items()})
+        object.__setattr__(
+            self, "_values", {str(name): freeze(value) for name, value in merged.items()}
+        )
         object.__setattr__(self, "_hash", None)
 
     def __getitem__(self, name: str) -> Any:
@@ -101,7 +110,9 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 def freeze(value: Any) -> Any:
     """`value` with every list turned into a tuple and every mapping into a `FrozenMap`."""
-    if type(value) in _SCALARS:  # most of a log; the abstract `Mapping` costs ten times as much to ask
+    if (
+        type(value) in _SCALARS
+    ):  # most of a log; the abstract `Mapping` costs ten times as much to ask
         return value
     if isinstance(value, FrozenMap):
         return value

@@ -86,20 +86,30 @@ ENGINES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "SMAC3, forest": ("smac", {}),
     "SMAC3, Gaussian process": ("smac", {}),
 }
-ORIGINALS = {"SMAC3, forest": "HyperparameterOptimizationFacade", "SMAC3, Gaussian process": "BlackBoxFacade"}
+ORIGINALS = {
+    "SMAC3, forest": "HyperparameterOptimizationFacade",
+    "SMAC3, Gaussian process": "BlackBoxFacade",
+}
 DEAR = ("smac model=gp", "SMAC3, Gaussian process")  # run only when named
-LIKE = ("SMAC3, forest", "random")  # on the same surrogate with the same budget: what ours are compared with
+LIKE = (
+    "SMAC3, forest",
+    "random",
+)  # on the same surrogate with the same budget: what ours are compared with
 PARTIAL = ("successive_halving", "hyperband", "asha", "dehb", "bohb")
 
 
 class Forest:
     """A random forest over configurations in the unit cube; inactive hyperparameters at their default."""
 
-    def __init__(self, space: Any, units: NDArray[np.float64], targets: NDArray[np.float64], seed: int) -> None:
+    def __init__(
+        self, space: Any, units: NDArray[np.float64], targets: NDArray[np.float64], seed: int
+    ) -> None:
         from sklearn.ensemble import RandomForestRegressor
 
         self.space = space
-        self._default = np.nan_to_num(space.to_unit({n: h.default for n, h in space.hyperparameters.items()}), nan=0.5)
+        self._default = np.nan_to_num(
+            space.to_unit({n: h.default for n, h in space.hyperparameters.items()}), nan=0.5
+        )
         self._model = RandomForestRegressor(
             100, max_features=5 / 6, min_samples_leaf=3, oob_score=True, random_state=seed, n_jobs=1
         )
@@ -116,7 +126,10 @@ class Forest:
 
     def predict(self, config: Mapping[str, Any]) -> NDArray[np.float64]:
         """The forest's prediction, one value per target."""
-        values = [tree.value[leaf, :, 0] for tree, leaf in zip(self._trees, self.leaves(config), strict=True)]
+        values = [
+            tree.value[leaf, :, 0]
+            for tree, leaf in zip(self._trees, self.leaves(config), strict=True)
+        ]
         return np.asarray(np.sum(values, axis=0) / len(values))
 
     def neighbour(self, config: Mapping[str, Any], rng: np.random.Generator) -> int:
@@ -148,10 +161,14 @@ class Task:
         landscape = load_landscape(folder / manifest.id)
         grid, self.space = landscape.grid, landscape.space
         self.steps = [int(step) for step in grid.steps]
-        complete = ~np.isnan(grid.values).any(axis=(1, 2))  # DQN BattleZone: configurations recorded for some seeds
+        complete = ~np.isnan(grid.values).any(
+            axis=(1, 2)
+        )  # DQN BattleZone: configurations recorded for some seeds
         values = grid.values[complete].astype(np.float64)
         tuning = np.isin(grid.seeds, TUNING)
-        units = np.array([self.space.to_unit(landscape.config(int(i))) for i in grid.config_ids[complete]])
+        units = np.array(
+            [self.space.to_unit(landscape.config(int(i))) for i in grid.config_ids[complete]]
+        )
         curves = values[:, tuning].mean(axis=1)
         self._recorded = curves[:, -1]
         self._tuning = Forest(self.space, units, curves, seed=0)
@@ -214,8 +231,14 @@ class Task:
         repeats = rows.groupby("repeat", sort=True)
         spent = steps / len(TUNING) / REPEATS / self.horizon
         rows["judged"] = [self.judged(runs.config(int(number))) for number in rows["config_id"]]
-        agreement = np.nanmean([repeat["judged"].corr(repeat["score"], method="spearman") for _, repeat in repeats])
-        return [runs.config(int(number)) for number in repeats.first()["config_id"]], float(spent), float(agreement)
+        agreement = np.nanmean(
+            [repeat["judged"].corr(repeat["score"], method="spearman") for _, repeat in repeats]
+        )
+        return (
+            [runs.config(int(number)) for number in repeats.first()["config_id"]],
+            float(spent),
+            float(agreement),
+        )
 
 
 Search = tuple[Any, dict[str, int]]
@@ -240,7 +263,9 @@ def search(task: Task, engine: str, repeat: int, runs: float) -> Search:
         found.append((until, value, -len(found), config))
         return value
 
-    proposals = play(make(name, task.space, horizon=task.horizon, budget=runs, **options), repeat, objective)
+    proposals = play(
+        make(name, task.space, horizon=task.horizon, budget=runs, **options), repeat, objective
+    )
     return max(found, key=lambda each: each[:3])[3], count(proposals)
 
 
@@ -269,7 +294,9 @@ def original(task: Task, engine: str, repeat: int) -> Search:
             seed=repeat,
         )
         intensifier = kind.get_intensifier(scenario, max_config_calls=1)
-        kind(scenario, cost, intensifier=intensifier, logging_level=False, overwrite=True).optimize()
+        kind(
+            scenario, cost, intensifier=intensifier, logging_level=False, overwrite=True
+        ).optimize()
     return max(tried, key=lambda each: each[:2])[2], count(proposals)
 
 
@@ -300,10 +327,17 @@ def work(cell: Cell) -> dict[str, Any]:
         runs = spent["smac_mf"] if engine in PARTIAL else 320 if "320" in engine else CONFIGURATIONS
         begun = time.process_time()
         searches = [
-            original(task, engine, n) if engine in ORIGINALS else search(task, engine, n, runs) for n in range(REPEATS)
+            original(task, engine, n) if engine in ORIGINALS else search(task, engine, n, runs)
+            for n in range(REPEATS)
         ]
-        counts = {name: float(np.mean([counted[name] for _, counted in searches])) for name in ("informed", "new")}
-        judged, seconds = [task.judged(config) for config, _ in searches], time.process_time() - begun
+        counts = {
+            name: float(np.mean([counted[name] for _, counted in searches]))
+            for name in ("informed", "new")
+        }
+        judged, seconds = (
+            [task.judged(config) for config, _ in searches],
+            time.process_time() - begun,
+        )
         engines[engine] = {"judged": judged, "seconds": seconds, **counts}
         print(f"{cell.task}: {engine} {np.mean(judged):.3f} ({seconds:.0f} s)", flush=True)
     scores |= {engine: record["judged"] for engine, record in engines.items()}
@@ -327,22 +361,34 @@ class Table:
     def methods(self) -> list[str]:
         """The methods that were run on every task, in the order of `ENGINES`."""
         known = [RECORDED, *PUBLISHED.values(), *ENGINES]
-        return [method for method in known if all(method in result["scores"] for result in self.results)]
+        return [
+            method for method in known if all(method in result["scores"] for result in self.results)
+        ]
 
     @cached_property
     def scores(self) -> dict[str, NDArray[np.float64]]:
-        return {method: np.array([result["scores"][method] for result in self.results]) for method in self.methods}
+        return {
+            method: np.array([result["scores"][method] for result in self.results])
+            for method in self.methods
+        }
 
     @cached_property
     def shares(self) -> dict[str, Share]:
         """How many configurations of each engine came from scores, per search."""
         every = {engine for result in self.results for engine in result["engines"]}
         records = {
-            engine: [result["engines"][engine] for result in self.results if engine in result["engines"]]
+            engine: [
+                result["engines"][engine] for result in self.results if engine in result["engines"]
+            ]
             for engine in every
         }
         return {
-            engine: Share(*(float(np.mean([record[name] for record in those])) for name in ("informed", "new")))
+            engine: Share(
+                *(
+                    float(np.mean([record[name] for record in those]))
+                    for name in ("informed", "new")
+                )
+            )
             for engine, those in records.items()
         }
 
@@ -362,12 +408,16 @@ class Table:
         """The tasks an engine was run on."""
         return Table([result for result in self.results if engine in result["scores"]])
 
-    def ranks(self, methods: Sequence[str], tasks: NDArray[np.bool_] | None = None) -> dict[str, float]:
+    def ranks(
+        self, methods: Sequence[str], tasks: NDArray[np.bool_] | None = None
+    ) -> dict[str, float]:
         """Mean over tasks of the rank (1 = best, ties share) of each method's mean over repeats."""
         from scipy.stats import rankdata
 
         means = np.stack([self.scores[method].mean(axis=1) for method in methods], axis=1)
-        ranks = np.array([rankdata(-np.round(row, 12)) for row in means[slice(None) if tasks is None else tasks]])
+        ranks = np.array(
+            [rankdata(-np.round(row, 12)) for row in means[slice(None) if tasks is None else tasks]]
+        )
         return dict(zip(methods, ranks.mean(axis=0).tolist(), strict=True))
 
     def difference(self, one: str, other: str) -> tuple[float, float, float]:
@@ -385,7 +435,9 @@ class Table:
 
 def report(table: Table) -> str:
     """The whole of results/arlbench.md."""
-    packages = ", ".join(f"{name} {version(name)}" for name in ("smac", "optuna", "scikit-learn", "numpy"))
+    packages = ", ".join(
+        f"{name} {version(name)}" for name in ("smac", "optuna", "scikit-learn", "numpy")
+    )
     return "\n".join(
         [
             "# ARLBench: our optimizers beside the published runs",
@@ -412,7 +464,9 @@ def report(table: Table) -> str:
 def cautions(table: Table) -> list[str]:
     """What the figures can tell and what not."""
     mean = {method: f"{table.scores[method].mean():.3f}" for method in table.methods}
-    agreement = {m: np.nanmean([result["agreement"][m] for result in table.results]) for m in PUBLISHED}
+    agreement = {
+        m: np.nanmean([result["agreement"][m] for result in table.results]) for m in PUBLISHED
+    }
     lines = [
         "How to read it:",
         "",
@@ -424,7 +478,9 @@ def cautions(table: Table) -> list[str]:
         "  published files of random search, configurations and scores do not belong together: its row says nothing.",
     ]
     if "random" in mean:
-        lines.append(f"* Random search scores {mean['random']} on the surrogate and {mean[RECORDED]} on recorded runs.")
+        lines.append(
+            f"* Random search scores {mean['random']} on the surrogate and {mean[RECORDED]} on recorded runs."
+        )
     if "random, 320 runs" in mean:
         lines += [
             f"* Ten times the runs bring random search to {mean['random, 320 runs']}. What is missing to 1 after that",
@@ -438,14 +494,24 @@ def overview(table: Table) -> list[str]:
     taken = [m for m in table.methods if m not in table.shares or ranked(m, table.shares[m])]
     ranks, strict = table.ranks(taken), table.ranks(taken, trusted)
     multi = np.mean([result["spent"]["smac_mf"] for result in table.results])
-    budgets = {label: f"{np.mean([r['spent'][m] for r in table.results]):.1f}" for m, label in PUBLISHED.items()}
+    budgets = {
+        label: f"{np.mean([r['spent'][m] for r in table.results]):.1f}"
+        for m, label in PUBLISHED.items()
+    }
     budgets |= {engine: f"{multi:.1f}" for engine in PARTIAL} | {"random, 320 runs": "320"}
     lines = paragraph(
         f"The last column: the {int(trusted.sum())} tasks whose judge ranks configurations it has not seen with a",
         "correlation of 0.5 or more. `by the model`: of the configurations a search tried, how many came from scores.",
         "A method that never left its start-up is named by what it was, and not ranked (-).",
     )
-    heads = ("optimizer", "full runs", "by the model", "mean score", "mean rank", "mean rank, trusted judges")
+    heads = (
+        "optimizer",
+        "full runs",
+        "by the model",
+        "mean score",
+        "mean rank",
+        "mean rank, trusted judges",
+    )
     lines += ["", *header(*heads)]
     for method in sorted(table.methods, key=lambda method: ranks.get(method, np.inf)):
         spent, mean = budgets.get(method, str(CONFIGURATIONS)), table.scores[method].mean()
@@ -461,7 +527,9 @@ def like_for_like(table: Table) -> list[str]:
     lines = []
     for other in others:
         left_out = {other, "random, 320 runs", *(ORIGINALS if other in ORIGINALS else ())}
-        methods = [engine for engine in ENGINES if engine in table.methods and engine not in left_out]
+        methods = [
+            engine for engine in ENGINES if engine in table.methods and engine not in left_out
+        ]
         p_values = table.p_values(methods, other)
         lines += paragraph(
             f"Like for like, against {other} ({table.scores[other].mean():.3f}): both searched the same surrogate with",
@@ -470,12 +538,17 @@ def like_for_like(table: Table) -> list[str]:
             f"is. `p`: Wilcoxon's signed-rank test over tasks, Holm-corrected over the {len(methods)} comparisons of",
             "this table; told apart is what has p below 0.05 and an interval without 0.",
         )
-        lines += ["", *header("optimizer", "score", "difference", "95 %", "p, Holm", f"than {other}")]
+        lines += [
+            "",
+            *header("optimizer", "score", "difference", "95 %", "p, Holm", f"than {other}"),
+        ]
         for method in methods:
             gap = Summary(*table.difference(method, other))
             score = f"{table.scores[method].mean():.3f}"
             verdict = gap.verdict if p_values[method] < 0.05 else NOT_APART
-            lines.append(row(table.name(method), score, gap.text(3, "+"), f"{p_values[method]:.3f}", verdict))
+            lines.append(
+                row(table.name(method), score, gap.text(3, "+"), f"{p_values[method]:.3f}", verdict)
+            )
         lines += [""]
     return lines
 
@@ -518,7 +591,10 @@ def by_task(table: Table) -> list[str]:
         PUBLISHED["smac_mf"],
     )
     shown = [method for method in wanted if method in table.methods]
-    lines = [f"| task | judge | {' | '.join(map(table.name, shown))} |", f"| --- |{' --- |' * (len(shown) + 1)}"]
+    lines = [
+        f"| task | judge | {' | '.join(map(table.name, shown))} |",
+        f"| --- |{' --- |' * (len(shown) + 1)}",
+    ]
     for number, result in enumerate(table.results):
         cells = [f"{table.scores[method][number].mean():.3f}" for method in shown]
         lines.append(f"| {result['task']} | {result['correlation']:.2f} | {' | '.join(cells)} |")
@@ -527,15 +603,25 @@ def by_task(table: Table) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with landscapes/ and optimizer_runs/")
-    parser.add_argument("--engines", nargs="*", choices=list(ENGINES), help=f"default: all but {' and '.join(DEAR)}")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder with landscapes/ and optimizer_runs/"
+    )
+    parser.add_argument(
+        "--engines", nargs="*", choices=list(ENGINES), help=f"default: all but {' and '.join(DEAR)}"
+    )
     parser.add_argument("--tasks", nargs="*", help="default: every file in DATA/landscapes")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "arlbench.md")
-    parser.add_argument("--raw", type=Path, help="JSON file of finished engines: read, and written after each task")
-    parser.add_argument("--estimate", action="store_true", help="only print the CPU time of what is missing")
+    parser.add_argument(
+        "--raw", type=Path, help="JSON file of finished engines: read, and written after each task"
+    )
+    parser.add_argument(
+        "--estimate", action="store_true", help="only print the CPU time of what is missing"
+    )
     given = parser.parse_args(arguments)
-    tasks = given.tasks or sorted(path.name.removesuffix(".csv.gz") for path in (given.data / "landscapes").iterdir())
+    tasks = given.tasks or sorted(
+        path.name.removesuffix(".csv.gz") for path in (given.data / "landscapes").iterdir()
+    )
     engines = tuple(given.engines or available())
     raw = json.loads(given.raw.read_text()) if given.raw and given.raw.exists() else {}
     code = code_version("asking", "optimizers_tables", "arlbench_replay")
@@ -544,8 +630,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.estimate:
         return
     with tempfile.TemporaryDirectory(prefix="arlbench-") as folder:
-        cells = [Cell(task, given.data, Path(folder), engines, done.get(task, {})) for task in tasks]
-        results = list(collected(cells, given.workers, lambda result: keep(given.raw, raw, done, result)))
+        cells = [
+            Cell(task, given.data, Path(folder), engines, done.get(task, {})) for task in tasks
+        ]
+        results = list(
+            collected(cells, given.workers, lambda result: keep(given.raw, raw, done, result))
+        )
     results.sort(key=lambda result: result["task"])
     text = report(Table(results))
     given.out.write_text(text)
@@ -556,14 +646,21 @@ def available() -> list[str]:
     """The engines whose optimizer is registered and whose packages are installed."""
     from autorl.optimizers import names
 
-    return [engine for engine, (name, _) in ENGINES.items() if name in names() and engine not in DEAR]
+    return [
+        engine for engine, (name, _) in ENGINES.items() if name in names() and engine not in DEAR
+    ]
 
 
-def estimate(raw: Mapping[str, Any], done: Mapping[str, Any], tasks: Sequence[str], engines: Sequence[str]) -> str:
+def estimate(
+    raw: Mapping[str, Any], done: Mapping[str, Any], tasks: Sequence[str], engines: Sequence[str]
+) -> str:
     """CPU time of the engines that are missing, from the median of those that any version of the code has run."""
     seconds = {
         engine: [
-            records[engine]["seconds"] for of_code in raw.values() for records in of_code.values() if engine in records
+            records[engine]["seconds"]
+            for of_code in raw.values()
+            for records in of_code.values()
+            if engine in records
         ]
         for engine in engines
     }
@@ -571,10 +668,14 @@ def estimate(raw: Mapping[str, Any], done: Mapping[str, Any], tasks: Sequence[st
     total = sum(float(np.median(seconds[engine])) for engine in missing if seconds[engine])
     unknown = sorted({engine for engine in missing if not seconds[engine]})
     text = f"{len(missing)} engines on a task to run: about {total / 60:.0f} CPU-minutes"
-    return text + (f", without {', '.join(unknown)}, of which nothing is recorded" if unknown else "")
+    return text + (
+        f", without {', '.join(unknown)}, of which nothing is recorded" if unknown else ""
+    )
 
 
-def collected(cells: Sequence[Cell], workers: int, note: Callable[[dict[str, Any]], None]) -> Iterable[dict[str, Any]]:
+def collected(
+    cells: Sequence[Cell], workers: int, note: Callable[[dict[str, Any]], None]
+) -> Iterable[dict[str, Any]]:
     if workers == 1:
         for cell in cells:
             note(result := work(cell))
@@ -586,7 +687,9 @@ def collected(cells: Sequence[Cell], workers: int, note: Callable[[dict[str, Any
             yield result
 
 
-def keep(path: Path | None, raw: dict[str, Any], done: dict[str, Any], result: dict[str, Any]) -> None:
+def keep(
+    path: Path | None, raw: dict[str, Any], done: dict[str, Any], result: dict[str, Any]
+) -> None:
     done[result["task"]] = {**done.get(result["task"], {}), **result["engines"]}
     if path is not None:
         path.write_text(json.dumps(raw))

@@ -19,7 +19,9 @@ def play(optimizer: Any, repeat: int, objective: Objective) -> list[Proposal]:
 
     made: list[Proposal] = []
     while not isinstance(answer := optimizer.ask(seeds.generator(repeat, "ask", len(made))), Done):
-        assert isinstance(answer, Proposal), f"{type(optimizer).__name__} waits with nothing in flight"
+        assert isinstance(answer, Proposal), (
+            f"{type(optimizer).__name__} waits with nothing in flight"
+        )
         start = 0 if answer.resume_from is None else made[answer.resume_from].until
         value = objective(answer.config, start, answer.until)
         if value is None:

@@ -16,7 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 HERE = Path(__file__).parent
-PACKAGES = ("numpy", "numba", "scikit-learn", "torch", "optuna", "cmaes", "smac", "dehb", "trl", "transformers")
+PACKAGES = (
+    "numpy",
+    "numba",
+    "scikit-learn",
+    "torch",
+    "optuna",
+    "cmaes",
+    "smac",
+    "dehb",
+    "trl",
+    "transformers",
+)
 PRINTS_ONLY = ("cli", "report")  # rooms of the package that decide nothing about a figure
 
 
@@ -44,7 +55,9 @@ def code_version(*measuring: str) -> str:
     from autorl.store.provenance import code_hash
 
     root = Path(autorl.__file__).parent
-    package = [path for path in root.rglob("*.py") if path.relative_to(root).parts[0] not in PRINTS_ONLY]
+    package = [
+        path for path in root.rglob("*.py") if path.relative_to(root).parts[0] not in PRINTS_ONLY
+    ]
     total = hashlib.sha256(code_hash(package, root).encode())
     total.update(code_hash([HERE / f"{name}.py" for name in measuring], HERE).encode())
     total.update(repr([(name, installed(name)) for name in PACKAGES]).encode())
@@ -77,13 +90,19 @@ class Raw:
         self.cells: dict[str, Any] = {
             key.removeprefix(mine): cell for key, cell in kept.items() if key.startswith(mine)
         }
-        self.stale: dict[str, Any] = {key: cell for key, cell in kept.items() if not key.startswith(mine)}
+        self.stale: dict[str, Any] = {
+            key: cell for key, cell in kept.items() if not key.startswith(mine)
+        }
 
     def keep(self, cell: Cell, result: Mapping[str, Any]) -> None:
         self.cells[cell.key] = dict(result)
         if self.path is not None:
             aside = self.path.with_suffix(".tmp")
-            aside.write_text(json.dumps(self.stale | {f"{self.code}|{key}": cell for key, cell in self.cells.items()}))
+            aside.write_text(
+                json.dumps(
+                    self.stale | {f"{self.code}|{key}": cell for key, cell in self.cells.items()}
+                )
+            )
             aside.replace(self.path)
 
     def __contains__(self, cell: Cell) -> bool:
@@ -92,8 +111,12 @@ class Raw:
     def value(self, cell: Cell, name: str) -> float:
         return float(np.mean(self.cells[cell.key][name]))
 
-    def values(self, part: str, task: str, method: str, repeats: int, name: str) -> NDArray[np.float64]:
-        return np.array([self.value(Cell(part, task, method, number), name) for number in range(repeats)])
+    def values(
+        self, part: str, task: str, method: str, repeats: int, name: str
+    ) -> NDArray[np.float64]:
+        return np.array(
+            [self.value(Cell(part, task, method, number), name) for number in range(repeats)]
+        )
 
     def estimate(self, cells: Iterable[Cell]) -> str:
         """CPU time of the cells that are missing, as text.
@@ -109,12 +132,18 @@ class Raw:
         spent, unknown, number = dict[str, float](), 0, 0
         for cell in (cell for cell in cells if cell not in self):
             number += 1
-            alike = recorded.get((cell.part, cell.task, cell.method)) or recorded.get((cell.part, cell.task))
+            alike = recorded.get((cell.part, cell.task, cell.method)) or recorded.get(
+                (cell.part, cell.task)
+            )
             unknown += alike is None
-            spent[cell.part] = spent.get(cell.part, 0.0) + (float(np.median(alike)) if alike else 0.0)
+            spent[cell.part] = spent.get(cell.part, 0.0) + (
+                float(np.median(alike)) if alike else 0.0
+            )
         parts = ", ".join(f"{part} {seconds / 60:.1f}" for part, seconds in spent.items())
         text = f"{number} cells to run: about {sum(spent.values()) / 60:.0f} CPU-minutes ({parts or 'none'})"
-        return text + (f"; of {unknown} of them nothing is recorded and nothing is counted" if unknown else "")
+        return text + (
+            f"; of {unknown} of them nothing is recorded and nothing is counted" if unknown else ""
+        )
 
 
 def timed(measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

@@ -119,12 +119,18 @@ def summary(values: NDArray[np.float64]) -> Summary:
     return Summary(float(iqm(values)), interval.low, interval.high)
 
 
-def difference(first: NDArray[np.float64], second: NDArray[np.float64], scale: float = 1.0) -> Summary:
+def difference(
+    first: NDArray[np.float64], second: NDArray[np.float64], scale: float = 1.0
+) -> Summary:
     """IQM of the first minus IQM of the second, paired by repeat, in units of `scale`."""
     from autorl.statistics import difference_interval, iqm
 
     interval = difference_interval(first, second, "iqm", rng=np.random.default_rng(0), paired=True)
-    return Summary(float(iqm(first) - iqm(second)) / scale, float(interval.low) / scale, float(interval.high) / scale)
+    return Summary(
+        float(iqm(first) - iqm(second)) / scale,
+        float(interval.low) / scale,
+        float(interval.high) / scale,
+    )
 
 
 def corrected(scores: Mapping[str, NDArray[np.float64]], baseline: str) -> dict[str, float]:

@@ -53,7 +53,9 @@ class Steps:
         return self.restarted / self.continued
 
 
-def measure(optimizer: Mapping[str, Any], *, proposals: int, steps: int, parallelism: int, seed: int) -> Steps:
+def measure(
+    optimizer: Mapping[str, Any], *, proposals: int, steps: int, parallelism: int, seed: int
+) -> Steps:
     """Play a study on the synthetic trainer's curves and count."""
     unit = {"type": "float", "lower": 0.0, "upper": 1.0}
     space = load_space({"hyperparameters": {name: unit for name in "xyz"}})
@@ -67,19 +69,27 @@ def measure(optimizer: Mapping[str, Any], *, proposals: int, steps: int, paralle
         seed=seed,
     )
     made = simulation.proposals
-    starts = [0 if proposal.resume_from is None else made[proposal.resume_from].until for proposal in made]
+    starts = [
+        0 if proposal.resume_from is None else made[proposal.resume_from].until for proposal in made
+    ]
     restarted = sum(proposal.until for proposal in made)
     return Steps(restarted - sum(starts), restarted, sum(start > 0 for start in starts))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--proposals", type=int, default=200, help="of each study, promotions included")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--proposals", type=int, default=200, help="of each study, promotions included"
+    )
     parser.add_argument("--steps", type=int, default=1000, help="of a full run")
     parser.add_argument("--parallelism", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=5, help="studies for each optimizer")
     arguments = parser.parse_args()
-    print("| optimizer | eta | rungs | promotions | steps, continued | steps, restarted | ratio (range) |")
+    print(
+        "| optimizer | eta | rungs | promotions | steps, continued | steps, restarted | ratio (range) |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for setting in SETTINGS:
         found = [
@@ -93,7 +103,10 @@ def main() -> None:
             for seed in range(arguments.seeds)
         ]
         ratios = [one.ratio for one in found]
-        median = {name: statistics.median(getattr(one, name) for one in found) for name in Steps.__annotations__}
+        median = {
+            name: statistics.median(getattr(one, name) for one in found)
+            for name in Steps.__annotations__
+        }
         print(
             f"| {setting['name']} | {setting.get('eta', '')} | {setting.get('rungs', '')} "
             f"| {median['promotions']:.0f} | {median['continued']:,.0f} | {median['restarted']:,.0f} "

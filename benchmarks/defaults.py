@@ -44,7 +44,8 @@ Variant = tuple[str, dict[str, Any], int]  # optimizer, options, proposals in fl
 OLD = {"startup": 10, "startup_counts": "scored"}  # of models, in earlier versions
 STARTS = [("default", 0.25), ("middle", 0.25), ("default", 1 / 6), ("middle", 1 / 6)]
 CMAES: Mapping[str, Variant] = {
-    f"cmaes, {start}, sigma {sigma:.3g}": ("cmaes", {"start": start, "sigma": sigma}, 4) for start, sigma in STARTS
+    f"cmaes, {start}, sigma {sigma:.3g}": ("cmaes", {"start": start, "sigma": sigma}, 4)
+    for start, sigma in STARTS
 }
 CMAES_LARGER: Variant = ("cmaes", {"start": "middle", "sigma": 1 / 6, "population_size": 10}, 4)
 # by full runs of the budget: what a study of that size has by default, and what it had
@@ -69,7 +70,11 @@ TABLES: Mapping[int, Mapping[str, Variant]] = {
         "hyperband": ("hyperband", {}, 4),
         "dehb": ("dehb", {}, 4),
         "random, stop: median": ("random", {"stop": "median"}, 4),
-        "random, stop: median, against: scores": ("random", {"stop": "median", "against": "scores"}, 4),
+        "random, stop: median, against: scores": (
+            "random",
+            {"stop": "median", "against": "scores"},
+            4,
+        ),
     },
     96: {
         "random": ("random", {}, 8),
@@ -83,7 +88,14 @@ LIVE: Mapping[str, Mapping[str, Any]] = {
 }
 LIVE_TASKS = ("PPO CartPole-v1", "DQN CartPole-v1", "SAC Pendulum-v1")
 MOVING_TASKS: Mapping[str, float] = {"drift 0": 0.0, "drift 0.3": 0.3, "drift 0.7": 0.7}
-RATE = {"type": "float", "lower": 1e-5, "upper": 0.1, "scale": "log", "default": 1e-3, "changeable": True}
+RATE = {
+    "type": "float",
+    "lower": 1e-5,
+    "upper": 0.1,
+    "scale": "log",
+    "default": 1e-3,
+    "changeable": True,
+}
 MEMBERS, STEPS, MANY = 16, 1000, 10_000
 PAIRS: Sequence[tuple[str, str]] = (
     ("tpe", "random"),
@@ -95,7 +107,10 @@ PAIRS: Sequence[tuple[str, str]] = (
     ("dehb", "hyperband"),
     ("hyperband", "random"),
     ("dehb", "random"),
-    *((f"cmaes, {start}, sigma {sigma:.3g}", "cmaes, default, sigma 0.25") for start, sigma in STARTS[1:]),
+    *(
+        (f"cmaes, {start}, sigma {sigma:.3g}", "cmaes, default, sigma 0.25")
+        for start, sigma in STARTS[1:]
+    ),
     ("cmaes, middle, sigma 0.167", "cmaes, middle, sigma 0.167, population 10"),
     ("cmaes, middle, sigma 0.167", "random"),
     ("random, stop: median", "random"),
@@ -136,7 +151,9 @@ def search(task: Any, variant: Variant, runs: int, repeat: int) -> dict[str, Any
             answer = optimizer.ask(seeds.generator(repeat, "ask", len(made)))
         if isinstance(answer, Done):
             break
-        spent += (answer.until - (0 if answer.resume_from is None else made[answer.resume_from].until)) / task.horizon
+        spent += (
+            answer.until - (0 if answer.resume_from is None else made[answer.resume_from].until)
+        ) / task.horizon
         if spent > runs * (1 + 1e-9):
             break
         optimizer.observe(Proposed(len(made), answer))
@@ -160,11 +177,20 @@ def moving(drift: float, variant: Mapping[str, Any], repeat: int) -> dict[str, A
     options = {key: value for key, value in variant.items() if key != "name"}
 
     def factory() -> Any:
-        return make(variant["name"], space, horizon=STEPS, budget=MEMBERS, changeable=space.changeable, **options)
+        return make(
+            variant["name"],
+            space,
+            horizon=STEPS,
+            budget=MEMBERS,
+            changeable=space.changeable,
+            **options,
+        )
 
     played = simulate(factory, task, MANY, lag=8, seed=repeat)
     ends = [one for one in played.scored if played.proposals[one.proposal].until == STEPS]
-    best = max(ends, key=lambda one: (not played.proposals[one.proposal].provisional, one.values[0]))
+    best = max(
+        ends, key=lambda one: (not played.proposals[one.proposal].provisional, one.values[0])
+    )
     return {"judged": task.skill[best.proposal] / task.best_fixed()}
 
 
@@ -183,7 +209,9 @@ def measure(key: str, data: Path | None) -> dict[str, Any]:
         return moving(MOVING_TASKS[task], LIVE[variant], int(repeat))
     assert data is not None
     loaded = table(task, data)
-    return search(loaded, TABLES[int(runs)][variant], int(runs), int(repeat)) | {"judge": loaded.correlation}
+    return search(loaded, TABLES[int(runs)][variant], int(runs), int(repeat)) | {
+        "judge": loaded.correlation
+    }
 
 
 def wanted(given: argparse.Namespace) -> list[str]:
@@ -218,23 +246,31 @@ def value(part: str, cell: Mapping[str, Any]) -> float:
     return float(np.mean(cell["test"])) if part == "live" else float(cell["judged"])
 
 
-def collected(cells: Sequence[str], raw: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, dict[str, list[float]]]]:
+def collected(
+    cells: Sequence[str], raw: Mapping[str, Any]
+) -> dict[tuple[str, str], dict[str, dict[str, list[float]]]]:
     """Values by (part, runs), then variant, then task."""
     found: dict[tuple[str, str], dict[str, dict[str, list[float]]]] = {}
     for key in cells:
         part, task, runs, variant, _ = key.split("|")
         if key in raw:
-            by_task = found.setdefault((part, runs if part == "tables" else task), {}).setdefault(variant, {})
+            by_task = found.setdefault((part, runs if part == "tables" else task), {}).setdefault(
+                variant, {}
+            )
             by_task.setdefault(task, []).append(value(part, raw[key]))
     return found
 
 
-def interval(one: Mapping[str, list[float]], other: Mapping[str, list[float]]) -> tuple[float, float, float, int]:
+def interval(
+    one: Mapping[str, list[float]], other: Mapping[str, list[float]]
+) -> tuple[float, float, float, int]:
     """Mean over tasks of the paired difference, its 95 % interval, and the number of pairs."""
     from scipy.stats import t as student
 
     pairs = [
-        np.subtract(*zip(*zip(one[task], other[task], strict=False), strict=True)) for task in one if task in other
+        np.subtract(*zip(*zip(one[task], other[task], strict=False), strict=True))
+        for task in one
+        if task in other
     ]
     counts = np.array([len(row) for row in pairs])
     freedom = int((counts - 1).sum())
@@ -248,14 +284,24 @@ def interval(one: Mapping[str, list[float]], other: Mapping[str, list[float]]) -
 def report(cells: Sequence[str], raw: Mapping[str, Any], arguments: Sequence[str]) -> str:
     """The results as Markdown."""
     lines = ["# Defaults", "", *(__doc__ or "").splitlines()[4:-1], ""]
-    lines += [f"Made by `python benchmarks/defaults.py {' '.join(arguments)}`; {len(cells)} cells.", ""]
-    judges = sorted({(key.split("|")[1], raw[key]["judge"]) for key in cells if "judge" in raw.get(key, {})})
+    lines += [
+        f"Made by `python benchmarks/defaults.py {' '.join(arguments)}`; {len(cells)} cells.",
+        "",
+    ]
+    judges = sorted(
+        {(key.split("|")[1], raw[key]["judge"]) for key in cells if "judge" in raw.get(key, {})}
+    )
     if judges:
         text = ", ".join(f"{task} {correlation:.2f}" for task, correlation in judges)
         lines += [f"Tasks of the tables, and the judge's out-of-bag rank correlation: {text}.", ""]
     for (part, group), variants in collected(cells, raw).items():
-        titles = {"tables": f"Tables: {group} full runs", "live": f"Live: {group}, mean test return"}
-        title = titles.get(part, f"An optimum that moves: {group}, share of the best fixed configuration")
+        titles = {
+            "tables": f"Tables: {group} full runs",
+            "live": f"Live: {group}, mean test return",
+        }
+        title = titles.get(
+            part, f"An optimum that moves: {group}, share of the best fixed configuration"
+        )
         lines += [f"## {title}", "", "| variant | score | by the model |", "| --- | --- | --- |"]
         for variant, by_task in variants.items():
             mean = np.mean([np.mean(values) for values in by_task.values()])
@@ -265,7 +311,9 @@ def report(cells: Sequence[str], raw: Mapping[str, Any], arguments: Sequence[str
             if one in variants and other in variants:
                 mean, low, high, count = interval(variants[one], variants[other])
                 told = "" if low > 0 or high < 0 else ", not told apart"
-                lines.append(f"| {one} - {other} | {mean:+.3g} | [{low:+.3g}, {high:+.3g}]{told} | {count} |")
+                lines.append(
+                    f"| {one} - {other} | {mean:+.3g} | [{low:+.3g}, {high:+.3g}]{told} | {count} |"
+                )
         lines.append("")
     return "\n".join(lines)
 
@@ -274,29 +322,41 @@ def _share(raw: Mapping[str, Any], part: str, group: str, variant: str) -> str:
     """Part of the new configurations that is the model's, over all cells of a row."""
     place = 2 if part == "tables" else 1
     named = {key: key.split("|") for key in raw}
-    cells = [raw[key] for key, parts in named.items() if (parts[0], parts[place], parts[3]) == (part, group, variant)]
+    cells = [
+        raw[key]
+        for key, parts in named.items()
+        if (parts[0], parts[place], parts[3]) == (part, group, variant)
+    ]
     shares = [cell["by_model"] for cell in cells if cell.get("by_model") is not None]
     return f"{np.mean(shares):.0%}" if shares else "-"
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--data", type=Path, help="ARLBench's folder, for the tables")
     parser.add_argument("--tasks", nargs="+", help="of the tables; default: all in --data")
     parser.add_argument("--repeats", type=int, default=4, help="of the tables")
     parser.add_argument("--moving-repeats", type=int, default=20)
-    parser.add_argument("--live-tasks", nargs="+", choices=list(live.TASKS), default=list(LIVE_TASKS))
+    parser.add_argument(
+        "--live-tasks", nargs="+", choices=list(live.TASKS), default=list(LIVE_TASKS)
+    )
     parser.add_argument("--live-repeats", type=int, default=5)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
-    parser.add_argument("--raw", type=Path, help="JSON lines of finished cells: read, and appended to")
+    parser.add_argument(
+        "--raw", type=Path, help="JSON lines of finished cells: read, and appended to"
+    )
     parser.add_argument("--partial", action="store_true", help="only report on what --raw has")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "defaults.md")
     given = parser.parse_args(arguments)
     if "tables" in given.parts and given.data is None:
         parser.error("the tables need --data")
     if given.tasks is None and given.data is not None:
-        given.tasks = sorted(file.name.split(".")[0] for file in (given.data / "landscapes").glob("*.csv.gz"))
+        given.tasks = sorted(
+            file.name.split(".")[0] for file in (given.data / "landscapes").glob("*.csv.gz")
+        )
     return given
 
 
@@ -318,7 +378,11 @@ def main() -> None:
                 with given.raw.open("a") as file:
                     file.write(json.dumps([pending[done], done.result()]) + "\n")
             print(f"{time.strftime('%H:%M:%S')} {number}/{len(todo)} {pending[done]}", flush=True)
-    text = report([key for key in cells if key in raw], raw, [word for word in arguments if word != "--partial"])
+    text = report(
+        [key for key in cells if key in raw],
+        raw,
+        [word for word in arguments if word != "--partial"],
+    )
     given.out.write_text(text, encoding="utf-8")
     print(text)
 

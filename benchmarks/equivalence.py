@@ -62,7 +62,8 @@ class Cell:
     def digest(self) -> str:
         """Changes with whatever a finished run depends on."""
         text = json.dumps(
-            [self.kind, self.environment, self.steps, self.config, EPISODES, EVALUATED_AT], sort_keys=True
+            [self.kind, self.environment, self.steps, self.config, EPISODES, EVALUATED_AT],
+            sort_keys=True,
         )
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -70,48 +71,145 @@ class Cell:
 def a2c(environment: str, steps: int, **config: Any) -> Cell:
     """A2C's defaults in Stable-Baselines3 as a setting of PPO, with `config` over them."""
     values = {"n_envs": 1, "n_steps": 5, "learning_rate": 7e-4, "gae_lambda": 1.0, **config}
-    special = {"n_epochs": 1, "batch_size": values["n_steps"] * values["n_envs"], "clip_range": math.inf}
+    special = {
+        "n_epochs": 1,
+        "batch_size": values["n_steps"] * values["n_envs"],
+        "clip_range": math.inf,
+    }
     special |= {"normalize_advantage": False, "optimizer": "rmsprop", "optimizer_eps": 1e-5}
     return Cell("A2C", environment, steps, {**values, **special})
 
 
 PPO = {
     "1": {"n_envs": 1},
-    "2": {"n_envs": 8, "n_steps": 64, "batch_size": 128, "n_epochs": 4, "learning_rate": 5e-4, "gamma": 0.98}
+    "2": {
+        "n_envs": 8,
+        "n_steps": 64,
+        "batch_size": 128,
+        "n_epochs": 4,
+        "learning_rate": 5e-4,
+        "gamma": 0.98,
+    }
     | {"ent_coef": 0.01},
-    "3": {"n_envs": 4, "n_steps": 128, "batch_size": 64, "n_epochs": 4, "gamma": 0.98, "gae_lambda": 0.8}
+    "3": {
+        "n_envs": 4,
+        "n_steps": 128,
+        "batch_size": 64,
+        "n_epochs": 4,
+        "gamma": 0.98,
+        "gae_lambda": 0.8,
+    }
     | {"clip_range": 0.1, "max_grad_norm": 1.0, "activation": "relu"},
 }
 PENDULUM = {
     "1": {"n_envs": 4, "n_steps": 256, "n_epochs": 10, "learning_rate": 1e-3, "gamma": 0.9},
-    "2": {"n_envs": 8, "n_steps": 64, "batch_size": 128, "n_epochs": 8, "learning_rate": 2e-3, "gamma": 0.9}
+    "2": {
+        "n_envs": 8,
+        "n_steps": 64,
+        "batch_size": 128,
+        "n_epochs": 8,
+        "learning_rate": 2e-3,
+        "gamma": 0.9,
+    }
     | {"clip_range_vf": 5.0, "normalize_advantage": False, "max_grad_norm": 2.0, "vf_coef": 0.25},
-    "3": {"n_envs": 4, "n_steps": 128, "batch_size": 128, "n_epochs": 5, "learning_rate": 1e-3, "gamma": 0.9}
+    "3": {
+        "n_envs": 4,
+        "n_steps": 128,
+        "batch_size": 128,
+        "n_epochs": 5,
+        "learning_rate": 1e-3,
+        "gamma": 0.9,
+    }
     | {"gae_lambda": 0.9, "ent_coef": 0.01, "clip_range": 0.3, "activation": "relu"},
 }
 DQN = {
     "1": {"learning_rate": 1e-3, "batch_size": 64, "buffer_size": 50_000, "learning_starts": 1000}
     | {"target_update_interval": 240, "exploration_fraction": 0.2},
-    "2": {"learning_rate": 5e-4, "buffer_size": 5000, "learning_starts": 500, "target_update_interval": 100}
+    "2": {
+        "learning_rate": 5e-4,
+        "buffer_size": 5000,
+        "learning_starts": 500,
+        "target_update_interval": 100,
+    }
     | {"exploration_fraction": 0.3, "gamma": 0.95, "tau": 0.5},
-    "3": {"n_envs": 4, "learning_rate": 1e-3, "batch_size": 128, "buffer_size": 10_000, "learning_starts": 1000}
-    | {"target_update_interval": 200, "train_freq": 2, "gradient_steps": 4, "gamma": 0.98, "max_grad_norm": 1.0}
+    "3": {
+        "n_envs": 4,
+        "learning_rate": 1e-3,
+        "batch_size": 128,
+        "buffer_size": 10_000,
+        "learning_starts": 1000,
+    }
+    | {
+        "target_update_interval": 200,
+        "train_freq": 2,
+        "gradient_steps": 4,
+        "gamma": 0.98,
+        "max_grad_norm": 1.0,
+    }
     | {"exploration_final_eps": 0.1, "activation": "tanh"},
 }
 SAC = {
-    "1": {"net_width": 64, "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02, "gamma": 0.95, "train_freq": 2},
-    "2": {"net_width": 64, "batch_size": 64, "learning_rate": 3e-3, "tau": 0.02, "gamma": 0.95, "train_freq": 4}
+    "1": {
+        "net_width": 64,
+        "batch_size": 64,
+        "learning_rate": 3e-3,
+        "tau": 0.02,
+        "gamma": 0.95,
+        "train_freq": 2,
+    },
+    "2": {
+        "net_width": 64,
+        "batch_size": 64,
+        "learning_rate": 3e-3,
+        "tau": 0.02,
+        "gamma": 0.95,
+        "train_freq": 4,
+    }
     | {"gradient_steps": 2, "ent_coef": 0.2, "activation": "tanh"},
-    "3": {"n_envs": 2, "net_width": 32, "batch_size": 128, "learning_rate": 4e-3, "tau": 0.03, "gamma": 0.9}
-    | {"learning_starts": 500, "buffer_size": 2000, "train_freq": 2, "gradient_steps": 2, "target_update_interval": 2},
+    "3": {
+        "n_envs": 2,
+        "net_width": 32,
+        "batch_size": 128,
+        "learning_rate": 4e-3,
+        "tau": 0.03,
+        "gamma": 0.9,
+    }
+    | {
+        "learning_starts": 500,
+        "buffer_size": 2000,
+        "train_freq": 2,
+        "gradient_steps": 2,
+        "target_update_interval": 2,
+    },
 }
 SAC_STEPS = {"1": 6_000, "2": 4_000, "3": 6_000}
 CELLS = {
     "a2c-1": a2c("CartPole-v1", 12_000, learning_rate=3e-4),
-    "a2c-2": a2c("CartPole-v1", 15_360, n_envs=4, n_steps=16, learning_rate=5e-4, gae_lambda=0.9, vf_coef=0.25),
-    "a2c-3": a2c("CartPole-v1", 20_480, n_envs=8, learning_rate=5e-4, gamma=0.95, ent_coef=0.01, max_grad_norm=1.0),
-    **{f"ppo-discrete-{n}": Cell("PPO", "CartPole-v1", 20_480, config) for n, config in PPO.items()},
-    **{f"ppo-continuous-{n}": Cell("PPO", "Pendulum-v1", 20_480, config) for n, config in PENDULUM.items()},
+    "a2c-2": a2c(
+        "CartPole-v1",
+        15_360,
+        n_envs=4,
+        n_steps=16,
+        learning_rate=5e-4,
+        gae_lambda=0.9,
+        vf_coef=0.25,
+    ),
+    "a2c-3": a2c(
+        "CartPole-v1",
+        20_480,
+        n_envs=8,
+        learning_rate=5e-4,
+        gamma=0.95,
+        ent_coef=0.01,
+        max_grad_norm=1.0,
+    ),
+    **{
+        f"ppo-discrete-{n}": Cell("PPO", "CartPole-v1", 20_480, config) for n, config in PPO.items()
+    },
+    **{
+        f"ppo-continuous-{n}": Cell("PPO", "Pendulum-v1", 20_480, config)
+        for n, config in PENDULUM.items()
+    },
     **{f"dqn-{n}": Cell("DQN", "CartPole-v1", 15_000, config) for n, config in DQN.items()},
     **{f"sac-{n}": Cell("SAC", "Pendulum-v1", SAC_STEPS[n], config) for n, config in SAC.items()},
 }
@@ -141,7 +239,9 @@ class Policy:
         if self.head == "best":
             return x.argmax(axis=1)
         if self.head == "gaussian":
-            return np.clip(x + self.scale * rng.normal(size=x.shape), space.low, space.high).astype(np.float32)
+            return np.clip(x + self.scale * rng.normal(size=x.shape), space.low, space.high).astype(
+                np.float32
+            )
         low, high = space.low, space.high
         return (low + 0.5 * (high - low) * (1 + np.tanh(x[:, : len(low)]))).astype(np.float32)
 
@@ -155,7 +255,9 @@ def play(policy: Policy, environment: str, seed: int) -> float:
     seeds = np.random.default_rng([seed, 0]).integers(2**31, size=EPISODES)
     observations = {i: envs[i].reset(seed=int(seeds[i]))[0] for i in going}
     while going:
-        actions = policy.actions(np.array([observations[i] for i in going]), envs[0].action_space, rng)
+        actions = policy.actions(
+            np.array([observations[i] for i in going]), envs[0].action_space, rng
+        )
         for i, action in zip(tuple(going), actions, strict=True):
             observations[i], reward, terminated, truncated, _ = envs[i].step(action)
             total[i] += reward
@@ -172,7 +274,10 @@ def train_engine(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> N
     from autorl.population.networks import layer_views
     from autorl.seeds import digest
 
-    algorithm, environment = engine.find_algorithm(cell.algorithm), find_environment(cell.environment)
+    algorithm, environment = (
+        engine.find_algorithm(cell.algorithm),
+        find_environment(cell.environment),
+    )
     hp = record(algorithm.settings, cell.config, cell.steps)
     state = algorithm.create(environment, hp, digest(seed, "training") % 2**64, np.float32)
     bound = algorithm.bind(state, environment, hp)
@@ -233,7 +338,9 @@ def train_peer(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> Non
                 evaluate(peer_policy(cell, self.model))
 
     env = make_vec_env(cell.environment, cell.config.get("n_envs", 1), seed=seed)
-    model = getattr(stable_baselines3, cell.kind)("MlpPolicy", env, seed=seed, device="cpu", **peer_arguments(cell))
+    model = getattr(stable_baselines3, cell.kind)(
+        "MlpPolicy", env, seed=seed, device="cpu", **peer_arguments(cell)
+    )
     model.learn(cell.steps, callback=Evaluate())
     assert not due, "the evaluations must not fall together"
     evaluate(peer_policy(cell, model))
@@ -250,7 +357,9 @@ def peer_policy(cell: Cell, model: Any) -> Policy:
         modules = [*policy.mlp_extractor.policy_net, policy.action_net]
         scale = policy.log_std.detach().exp().numpy().copy() if head(cell) == "gaussian" else None
     linear = [module for module in modules if hasattr(module, "weight")]
-    layers = tuple((m.weight.detach().numpy().T.copy(), m.bias.detach().numpy().copy()) for m in linear)
+    layers = tuple(
+        (m.weight.detach().numpy().T.copy(), m.bias.detach().numpy().copy()) for m in linear
+    )
     return Policy(layers, "tanh" if "Tanh" in repr(modules) else "relu", head(cell), scale)
 
 
@@ -264,7 +373,13 @@ def run(task: tuple[str, str, int]) -> dict[str, Any]:
 
     (train_engine if system == ENGINE else train_peer)(cell, seed, evaluate)
     seconds = round(time.process_time() - began, 2)
-    return {"cell": name, "key": key(name, system), "seed": seed, "returns": returns, "cpu_seconds": seconds}
+    return {
+        "cell": name,
+        "key": key(name, system),
+        "seed": seed,
+        "returns": returns,
+        "cpu_seconds": seconds,
+    }
 
 
 def key(name: str, system: str) -> str:
@@ -279,7 +394,11 @@ def finished(cache: Path) -> dict[tuple[str, int], float]:
     """Scores by (key, seed) of the runs in the cache file."""
     if not cache.is_file():
         return {}
-    rows = [json.loads(line) for line in cache.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    rows = [
+        json.loads(line)
+        for line in cache.read_text(encoding="utf-8").splitlines()
+        if line.endswith("}")
+    ]
     return {(row["key"], row["seed"]): float(np.mean(row["returns"])) for row in rows}
 
 
@@ -287,7 +406,9 @@ def complete(names: list[str], options: argparse.Namespace) -> None:
     """Do the runs that the cache lacks, in worker processes; every result is written as it comes."""
     known = finished(options.cache)
     wanted = [(name, ENGINE, seed) for name in names for seed in range(options.seeds)]
-    for block in range(0, options.peer_seeds, 10):  # a first look at every cell before any is finished
+    for block in range(
+        0, options.peer_seeds, 10
+    ):  # a first look at every cell before any is finished
         seeds = range(block, min(block + 10, options.peer_seeds))
         wanted += [(name, PEER, seed) for name in names for seed in seeds]
     missing = [task for task in wanted if (key(task[0], task[1]), task[2]) not in known]
@@ -303,7 +424,10 @@ def complete(names: list[str], options: argparse.Namespace) -> None:
             out.write(json.dumps(row) + "\n")
             out.flush()
             if count % 10 == 0 or count == len(missing):
-                print(f"{count} of {len(missing)} runs, last {row['cell']} {row['key'].split()[1]}", flush=True)
+                print(
+                    f"{count} of {len(missing)} runs, last {row['cell']} {row['key'].split()[1]}",
+                    flush=True,
+                )
 
 
 def scores(name: str, system: str, count: int, known: dict[tuple[str, int], float]) -> list[float]:
@@ -367,12 +491,18 @@ def report(names: list[str], options: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", nargs="+", default=list(CELLS), help="cells, by the beginning of their names")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cells", nargs="+", default=list(CELLS), help="cells, by the beginning of their names"
+    )
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--peer-seeds", type=int, default=30)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
-    parser.add_argument("--report", action="store_true", help="only write the table of what is finished")
+    parser.add_argument(
+        "--report", action="store_true", help="only write the table of what is finished"
+    )
     parser.add_argument("--cache", type=Path, default=HERE.parent / "build" / "equivalence.jsonl")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "equivalence.md")
     options = parser.parse_args()

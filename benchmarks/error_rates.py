@@ -53,7 +53,9 @@ def read_scores(path: Path) -> np.ndarray:
     """Final scores (256 configurations, 10 seeds) of a table, configurations by their mean."""
     table = pd.read_csv(path, usecols=["run_id", "budget", "performance", "seed"])
     last = table[table.budget == table.budget.max()]
-    scores = last.pivot_table(index="run_id", columns="seed", values="performance", dropna=False).to_numpy()
+    scores = last.pivot_table(
+        index="run_id", columns="seed", values="performance", dropna=False
+    ).to_numpy()
     scores = np.where(np.isnan(scores), np.nanmin(scores), scores)
     if path.name.startswith("box2d_lunar_lander"):
         scores = np.maximum(scores, -200.0)
@@ -100,7 +102,9 @@ INTERVALS = {
 }
 
 
-def coverage_of(name: str, noise: Sequence[np.ndarray], size: int, draws: int) -> tuple[float, float]:
+def coverage_of(
+    name: str, noise: Sequence[np.ndarray], size: int, draws: int
+) -> tuple[float, float]:
     """Coverage of an interval at a number of runs, and its standard error over populations."""
     aggregate, interval = INTERVALS[name]
     rng, shares = np.random.default_rng([size, list(INTERVALS).index(name)]), []
@@ -119,14 +123,20 @@ def coverage_of(name: str, noise: Sequence[np.ndarray], size: int, draws: int) -
 def paired_bootstrap(aggregate: str, paired: bool) -> Callable[..., tuple[float, float]]:
     """An interval of the difference of an aggregate of two samples."""
 
-    def interval(first: np.ndarray, second: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
-        found = difference_interval(first, second, aggregate, rng=rng, resamples=RESAMPLES, paired=paired)
+    def interval(
+        first: np.ndarray, second: np.ndarray, rng: np.random.Generator
+    ) -> tuple[float, float]:
+        found = difference_interval(
+            first, second, aggregate, rng=rng, resamples=RESAMPLES, paired=paired
+        )
         return found.low, found.high
 
     return interval
 
 
-def paired_student(first: np.ndarray, second: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
+def paired_student(
+    first: np.ndarray, second: np.ndarray, rng: np.random.Generator
+) -> tuple[float, float]:
     found = student_interval(first - second)
     return found.low, found.high
 
@@ -199,12 +209,20 @@ LEVELS = (
 )
 
 
-def decided(scores: np.ndarray, seed: int, blocks: int = INTERIMS) -> tuple[set[tuple[int, int]], bool]:
+def decided(
+    scores: np.ndarray, seed: int, blocks: int = INTERIMS
+) -> tuple[set[tuple[int, int]], bool]:
     """Pairs of agents that are decided after a number of blocks, and whether the test is over."""
     runs = {str(agent): values[: blocks * BLOCK] for agent, values in enumerate(scores)}
     rng = np.random.default_rng(seed)
-    result = sequential_test(runs, rng=rng, block=BLOCK, interims=INTERIMS, alpha=ALPHA, permutations=PERMUTATIONS)
-    pairs = {(int(a), int(b)) for (a, b), verdict in result.verdicts.items() if verdict in ("larger", "smaller")}
+    result = sequential_test(
+        runs, rng=rng, block=BLOCK, interims=INTERIMS, alpha=ALPHA, permutations=PERMUTATIONS
+    )
+    pairs = {
+        (int(a), int(b))
+        for (a, b), verdict in result.verdicts.items()
+        if verdict in ("larger", "smaller")
+    }
     return pairs, not result.needs
 
 
@@ -234,7 +252,14 @@ def power(shift: float, agents: int, lognormal: bool, draws: int) -> tuple[float
     return successes / draws, used / draws
 
 
-POWERS = ((0.5, 2, False), (1.0, 2, False), (1.5, 2, False), (1.0, 2, True), (1.0, 5, False), (1.5, 5, False))
+POWERS = (
+    (0.5, 2, False),
+    (1.0, 2, False),
+    (1.5, 2, False),
+    (1.0, 2, True),
+    (1.0, 5, False),
+    (1.5, 5, False),
+)
 
 
 def share(value: float, draws: int) -> str:
@@ -250,14 +275,22 @@ def coverage_lines(data: Path, draws: int) -> Iterator[str]:
     yield "| --- |" + " --- |" * len(SIZES)
     for name in INTERVALS:
         cells = [coverage_of(name, noise, size, draws) for size in SIZES]
-        yield f"| {name} | " + " | ".join(f"{value:.3f} +- {error:.3f}" for value, error in cells) + " |"
+        yield (
+            f"| {name} | "
+            + " | ".join(f"{value:.3f} +- {error:.3f}" for value, error in cells)
+            + " |"
+        )
     pairs = pairs_of_groups(tasks)
     yield f"\n{len(pairs)} pairs of groups of one task, {draws} samples of each.\n"
     yield "| interval | " + " | ".join(f"{size} runs" for size in SIZES_OF_DIFFERENCES) + " |"
     yield "| --- |" + " --- |" * len(SIZES_OF_DIFFERENCES)
     for name in DIFFERENCES:
         cells = [coverage_of_difference(name, pairs, size, draws) for size in SIZES_OF_DIFFERENCES]
-        yield f"| {name} | " + " | ".join(f"{value:.3f} +- {error:.3f}" for value, error in cells) + " |"
+        yield (
+            f"| {name} | "
+            + " | ".join(f"{value:.3f} +- {error:.3f}" for value, error in cells)
+            + " |"
+        )
 
 
 def test_lines(draws: int) -> Iterator[str]:
@@ -288,17 +321,27 @@ def test_lines(draws: int) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with ARLBench's landscapes/")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder with ARLBench's landscapes/"
+    )
     parser.add_argument("--draws", type=float, default=1.0, help="share of the draws")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "error_rates.md")
     options = parser.parse_args()
     start = time.process_time()
-    lines = ["# How often intervals cover and tests err", "", "Written by `benchmarks/error_rates.py`.", ""]
+    lines = [
+        "# How often intervals cover and tests err",
+        "",
+        "Written by `benchmarks/error_rates.py`.",
+        "",
+    ]
     lines += [*(__doc__ or "").split("\n\n", 2)[2].strip().splitlines(), ""]
     lines += coverage_lines(options.data, max(1, round(20 * options.draws)))
     lines += test_lines(max(1, round(4000 * options.draws)))
     minutes = (time.process_time() - start) / 60
-    lines += ["", f"Python {platform.python_version()}, numpy {np.__version__}; {minutes:.1f} CPU-minutes."]
+    lines += [
+        "",
+        f"Python {platform.python_version()}, numpy {np.__version__}; {minutes:.1f} CPU-minutes.",
+    ]
     options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(options.out.read_text(encoding="utf-8"))
 

@@ -56,13 +56,26 @@ def parsed() -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     for group, count in (("kills", 300), ("faults", 300), ("signals", 100)):
-        parser.add_argument(f"--{group}", type=int, default=count, help=f"how many, of all kinds together ({count})")
+        parser.add_argument(
+            f"--{group}", type=int, default=count, help=f"how many, of all kinds together ({count})"
+        )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=1, help="cases at once; each has two workers of its own")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="cases at once; each has two workers of its own"
+    )
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
-    parser.add_argument("--raw", type=Path, default=Path("faults.jsonl"), help="a line for each case")
-    parser.add_argument("--work", type=Path, default=Path("faults-work"), help="uninterrupted studies, and bad ones")
-    parser.add_argument("--page", type=Path, default=None, help=f"also write the page, e.g. {PAGE.relative_to(ROOT)}")
+    parser.add_argument(
+        "--raw", type=Path, default=Path("faults.jsonl"), help="a line for each case"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=Path("faults-work"), help="uninterrupted studies, and bad ones"
+    )
+    parser.add_argument(
+        "--page",
+        type=Path,
+        default=None,
+        help=f"also write the page, e.g. {PAGE.relative_to(ROOT)}",
+    )
     return parser.parse_args()
 
 
@@ -88,7 +101,9 @@ class Raw:
             with self._path.open("a") as file:
                 file.write(json.dumps(row) + "\n")
 
-    def counted(self, seed: int, kinds: Sequence[str], wanted: dict[str, int]) -> list[dict[str, Any]]:
+    def counted(
+        self, seed: int, kinds: Sequence[str], wanted: dict[str, int]
+    ) -> list[dict[str, Any]]:
         """The verdicts of the cases that are asked for, in their order."""
         rows = []
         for group, count in wanted.items():
@@ -115,7 +130,9 @@ def run_group(
         verdict = fault_machinery.run(case, library)
         raw.add(verdict)
         what = ", ".join(verdict.delivered) or "nothing delivered"
-        print(f"{case.name} {case.kind}: {what}: {verdict.verdict} {verdict.detail}"[:500], flush=True)
+        print(
+            f"{case.name} {case.kind}: {what}: {verdict.verdict} {verdict.detail}"[:500], flush=True
+        )
 
     taken: list[fault_machinery.Case] = []
     while (missing := count - sum(weight(raw.rows[case.name]) for case in taken)) > 0:
@@ -132,23 +149,45 @@ def weight(row: dict[str, Any]) -> int:
 
 def commit() -> str:
     """The commit that is tested."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    command = [
+        "git",
+        "-C",
+        str(ROOT),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+        "--exclude=*",
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def page(rows: Sequence[dict[str, Any]], options: argparse.Namespace, kinds: Sequence[str]) -> str:
     """The counts as a page."""
-    lines = ["# Faults: what is killed, harmed or signalled ends with the same table or one line", ""]
+    lines = [
+        "# Faults: what is killed, harmed or signalled ends with the same table or one line",
+        "",
+    ]
     counts = " ".join(f"--{group} {getattr(options, group)}" for group in fault_machinery.GROUPS)
     commits = ", ".join(sorted({row["commit"] for row in rows})) or "none"
     lines += [f"`python benchmarks/faults.py {counts} --seed {options.seed}`, commit {commits},"]
-    lines += [f"Python {platform.python_version()}, {platform.system()}, {os.cpu_count()} cores.", ""]
-    for group, title in (("kills", "Kills"), ("faults", "Faults of files and disks"), ("signals", "Signals")):
+    lines += [
+        f"Python {platform.python_version()}, {platform.system()}, {os.cpu_count()} cores.",
+        "",
+    ]
+    for group, title in (
+        ("kills", "Kills"),
+        ("faults", "Faults of files and disks"),
+        ("signals", "Signals"),
+    ):
         lines += table(title, [row for row in rows if row["case"]["group"] == group], kinds)
     lines += ["## What counts as what", "", fault_machinery.COUNTS_AS, ""]
     bad = [row for row in rows if row["verdict"] in ("bad", "skipped")]
     lines += ["## What is bad or skipped", ""]
-    lines += [f"- {row['name']}, {row['case']['kind']}: {', '.join(row['delivered'])}: {row['detail']}" for row in bad]
+    lines += [
+        f"- {row['name']}, {row['case']['kind']}: {', '.join(row['delivered'])}: {row['detail']}"
+        for row in bad
+    ]
     lines += [] if bad else ["Nothing."]
     own = sum(row["own_folders"] for row in rows)
     lines += ["", f"Python's own folders left by drivers that were killed: {own}."]
@@ -162,7 +201,11 @@ def table(title: str, rows: Sequence[dict[str, Any]], kinds: Sequence[str]) -> l
     for kind in (*kinds, "all"):
         mine = [row for row in rows if kind in (row["case"]["kind"], "all")]
         verdicts = Counter(row["verdict"] for row in mine)
-        numbers = [sum(len(row["delivered"]) for row in mine), len(mine), *(verdicts[name] for name in VERDICTS)]
+        numbers = [
+            sum(len(row["delivered"]) for row in mine),
+            len(mine),
+            *(verdicts[name] for name in VERDICTS),
+        ]
         lines.append(f"| {kind} | {' | '.join(map(str, numbers))} |")
     what = Counter(family(text) for row in rows for text in row["delivered"])
     listed = ", ".join(f"{name} {count}" for name, count in sorted(what.items()))
@@ -172,7 +215,13 @@ def table(title: str, rows: Sequence[dict[str, Any]], kinds: Sequence[str]) -> l
 def family(text: str) -> str:
     """What was delivered, without the file it was delivered to."""
     way, _, rest = text.partition(": ")
-    way = "flipped" if way.endswith("flipped") else way.partition(" to ")[0] if way.startswith("truncated") else way
+    way = (
+        "flipped"
+        if way.endswith("flipped")
+        else way.partition(" to ")[0]
+        if way.startswith("truncated")
+        else way
+    )
     return f"{way} {rest.partition(',')[0]}".strip()
 
 

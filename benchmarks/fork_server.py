@@ -61,7 +61,9 @@ def child(connection, name: str, place: str, asked: float) -> None:
     seconds, cpu = [], []
     for attempt in range(2):
         before, before_cpu = time.perf_counter(), time.process_time()
-        outcome = load(TrainerSpec(name)).train(segment(name, f"{place}/{os.getpid()}-{attempt}"), lambda report: None)
+        outcome = load(TrainerSpec(name)).train(
+            segment(name, f"{place}/{os.getpid()}-{attempt}"), lambda report: None
+        )
         seconds.append(time.perf_counter() - before)
         cpu.append(time.process_time() - before_cpu)
         assert not outcome.status.failed, outcome.message
@@ -84,10 +86,14 @@ def measure(name: str, preload: tuple[str, ...], segments: int) -> list[tuple[fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("trainers", nargs="*", default=list(CONFIGS))
     parser.add_argument("--segments", type=int, default=5)
-    parser.add_argument("--as-json", action="store_true", help=argparse.SUPPRESS)  # of one trainer, in its own process
+    parser.add_argument(
+        "--as-json", action="store_true", help=argparse.SUPPRESS
+    )  # of one trainer, in its own process
     parser.add_argument("--bare", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_json:
@@ -95,13 +101,24 @@ def main() -> None:
         preload = BARE if options.bare else tuple(load(TrainerSpec(name)).preload)
         print(json.dumps(measure(name, preload, options.segments)))
         return
-    print("medians in ms: trainer, server, start, its CPU time, first use, its CPU time; modules imported")
+    print(
+        "medians in ms: trainer, server, start, its CPU time, first use, its CPU time; modules imported"
+    )
     for name in options.trainers:
         for server in ("bare", "full"):
-            command = [sys.executable, str(Path(__file__)), name, "--as-json", "--segments", str(options.segments)]
+            command = [
+                sys.executable,
+                str(Path(__file__)),
+                name,
+                "--as-json",
+                "--segments",
+                str(options.segments),
+            ]
             command += ["--bare"] if server == "bare" else []
             done = subprocess.run(command, capture_output=True, text=True, check=True)
-            *times, modules = (statistics.median(column) for column in zip(*json.loads(done.stdout), strict=True))
+            *times, modules = (
+                statistics.median(column) for column in zip(*json.loads(done.stdout), strict=True)
+            )
             columns = " ".join(f"{1000 * seconds:8.0f}" for seconds in times)
             print(f"{name:<9} {server:<5} {columns} {modules:8.0f}", flush=True)
 

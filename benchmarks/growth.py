@@ -54,7 +54,9 @@ def plain_bowl(config: Mapping[str, Any], *, seed: int) -> float:
     return -float((config["x"] - 0.3) ** 2)
 
 
-def reporting(config: Mapping[str, Any], *, seed: int, until: int, report: Callable[..., None]) -> None:
+def reporting(
+    config: Mapping[str, Any], *, seed: int, until: int, report: Callable[..., None]
+) -> None:
     for step in range(1, until + 1):
         report(step, float(step))
 
@@ -115,12 +117,19 @@ def report(folder: Path, size: int) -> None:
 
 def reports(folder: Path, size: int) -> None:
     fidelity = {"steps": size, "evaluations": size}
-    run_study(reporting, folder / f"reports-{size}", budget={"configurations": 1}, fidelity=fidelity)
+    run_study(
+        reporting, folder / f"reports-{size}", budget={"configurations": 1}, fidelity=fidelity
+    )
 
 
 def median(folder: Path, size: int) -> None:
     optimizer = {"name": "random", "stop": "median", "rungs": 4}
-    run_study(quadratic_bowl, folder / f"median-{size}", budget={"configurations": size}, optimizer=optimizer)
+    run_study(
+        quadratic_bowl,
+        folder / f"median-{size}",
+        budget={"configurations": size},
+        optimizer=optimizer,
+    )
 
 
 def asha(folder: Path, size: int) -> None:
@@ -145,12 +154,28 @@ def landscape(folder: Path, size: int) -> None:
     seeds = runs % SEEDS
     configs = pd.DataFrame({"config_id": numbers, "config_hash": hashes, "origin": "random"})
     configs["x"], configs["y"] = points.T
-    table = pd.DataFrame({"run_id": runs, "config_id": runs // SEEDS, "seed": np.where(seeds < 5, seeds, seeds + 95)})
+    table = pd.DataFrame(
+        {"run_id": runs, "config_id": runs // SEEDS, "seed": np.where(seeds < 5, seeds, seeds + 95)}
+    )
     table["seed_role"] = np.where(seeds < 5, "tuning", "test")
-    table["algorithm"], table["environment"], table["parent_run"], table["start_step"] = "dqn", "Bowl-v0", None, 0
-    table["member"], table["status"], table["environment_steps"], table["wall_seconds"] = None, "done", STEPS, 1.0
-    level = np.repeat(points.sum(axis=1), SEEDS * STEPS) + np.tile(np.arange(1, STEPS + 1) / STEPS, len(runs))
-    evals = pd.DataFrame({"run_id": np.repeat(runs, STEPS), "step": np.tile(np.arange(1, STEPS + 1), len(runs))})
+    table["algorithm"], table["environment"], table["parent_run"], table["start_step"] = (
+        "dqn",
+        "Bowl-v0",
+        None,
+        0,
+    )
+    table["member"], table["status"], table["environment_steps"], table["wall_seconds"] = (
+        None,
+        "done",
+        STEPS,
+        1.0,
+    )
+    level = np.repeat(points.sum(axis=1), SEEDS * STEPS) + np.tile(
+        np.arange(1, STEPS + 1) / STEPS, len(runs)
+    )
+    evals = pd.DataFrame(
+        {"run_id": np.repeat(runs, STEPS), "step": np.tile(np.arange(1, STEPS + 1), len(runs))}
+    )
     evals["eval_return"] = level + rng.normal(0.0, 0.1, len(level))
     names = ("segment", "run_id", "seed", "parent", "member", "from_step", "to_step", "config_id")
     segments = pd.DataFrame({name: [] for name in names})
@@ -164,7 +189,9 @@ def landscape(folder: Path, size: int) -> None:
         licence="https://opensource.org/license/apache-2-0",
         packages=FrozenMap(autorl={"version": "0", "commit": "0"}),
     )
-    write_landscape(folder / f"landscape-{size}", Tables(configs, table, evals, segments), manifest, space)
+    write_landscape(
+        folder / f"landscape-{size}", Tables(configs, table, evals, segments), manifest, space
+    )
 
 
 def command(*arguments: str) -> Callable[[Path, int], None]:
@@ -216,7 +243,14 @@ def child(name: str, folder: str, size: int) -> None:
     begun = seconds()
     with redirect_stdout(sys.stderr):
         call(Path(folder), size)
-    print(json.dumps({"cpu": seconds() - begun, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))
+    print(
+        json.dumps(
+            {
+                "cpu": seconds() - begun,
+                "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            }
+        )
+    )
 
 
 def seconds() -> float:
@@ -227,7 +261,13 @@ def seconds() -> float:
 def measure(name: str, folder: Path, size: int) -> dict[str, float]:
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", f"import growth; growth.child({name!r}, {str(folder)!r}, {size})"],
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            f"import growth; growth.child({name!r}, {str(folder)!r}, {size})",
+        ],
         cwd=HERE,
         env={**os.environ, **threads},
         capture_output=True,
@@ -248,7 +288,10 @@ def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
 
 def row(name: str, sizes: Sequence[int], rounds: Sequence[Sequence[Mapping[str, float]]]) -> str:
     """A line of the table, from the measurements of each size in each round."""
-    costs = [statistics.median(entry["cpu"] for entry in of_size) for of_size in zip(*rounds, strict=True)]
+    costs = [
+        statistics.median(entry["cpu"] for entry in of_size)
+        for of_size in zip(*rounds, strict=True)
+    ]
     cells = "; ".join(f"{size:,}: {cost:.3g} s" for size, cost in zip(sizes, costs, strict=True))
     peak = max(entry["peak"] for entries in rounds for entry in entries) / 2**20
     return f"| {MEASURED[name][0]} | {cells} | {peak:,.0f} | {exponent(sizes, costs):.2f} |"

@@ -36,7 +36,15 @@ def step(state, action):
     pull = (force + 0.05 * turn**2 * sine) / 1.1
     turning = (9.8 * sine - cosine * pull) / (0.5 * (4.0 / 3.0 - 0.1 * cosine**2 / 1.1))
     speeding = pull - 0.05 * turning * cosine / 1.1
-    state = jnp.array([x + 0.02 * speed, speed + 0.02 * speeding, angle + 0.02 * turn, turn + 0.02 * turning, t + 1])
+    state = jnp.array(
+        [
+            x + 0.02 * speed,
+            speed + 0.02 * speeding,
+            angle + 0.02 * turn,
+            turn + 0.02 * turning,
+            t + 1,
+        ]
+    )
     done = (jnp.abs(state[0]) > 2.4) | (jnp.abs(state[2]) > 0.20943951) | (state[4] >= 500)
     return state, 1.0, done
 
@@ -69,7 +77,9 @@ def make_train(config, updates):
         log_p = jax.nn.log_softmax(mlp(parameters[0], observations))
         ratio = jnp.exp(jnp.take_along_axis(log_p, actions[:, None], 1)[:, 0] - old)
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-        surrogate = jnp.minimum(ratio * advantages, jnp.clip(ratio, 1 - CLIP, 1 + CLIP) * advantages).mean()
+        surrogate = jnp.minimum(
+            ratio * advantages, jnp.clip(ratio, 1 - CLIP, 1 + CLIP) * advantages
+        ).mean()
         return VF * jnp.square(mlp(parameters[1], observations)[:, 0] - returns).mean() - surrogate
 
     def descend(carry, batch):
@@ -81,7 +91,9 @@ def make_train(config, updates):
         first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, gradient)
         second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second, gradient)
         a, b = rate / (1 - 0.9**count), 1 / (1 - 0.999**count)
-        parameters = jax.tree.map(lambda p, m, v: p - a * m / (jnp.sqrt(v * b) + 1e-5), parameters, first, second)
+        parameters = jax.tree.map(
+            lambda p, m, v: p - a * m / (jnp.sqrt(v * b) + 1e-5), parameters, first, second
+        )
         return (parameters, first, second, count), None
 
     def train(key):
@@ -113,7 +125,9 @@ def make_train(config, updates):
 
         def update(carry, _):
             optimizer, states, key = carry
-            (_, states, key), rows = jax.lax.scan(collect, (optimizer[0], states, key), None, n_steps)
+            (_, states, key), rows = jax.lax.scan(
+                collect, (optimizer[0], states, key), None, n_steps
+            )
             observations, actions, old, values, rewards, done, lengths = rows
             last = mlp(optimizer[0][1], states[:, :4])[:, 0]
             start = (jnp.zeros(n_envs), last)
@@ -128,7 +142,9 @@ def make_train(config, updates):
             key, a = jax.random.split(key)
             optimizer, _ = jax.lax.scan(epoch, optimizer, jax.random.split(a, config["n_epochs"]))
             ended = done.sum()
-            return (optimizer, states, key), jnp.where(ended > 0, (lengths * done).sum() / ended, jnp.nan)
+            return (optimizer, states, key), jnp.where(
+                ended > 0, (lengths * done).sum() / ended, jnp.nan
+            )
 
         carry = ((parameters, zeros, zeros, 0), states, key)
         return jax.lax.scan(update, carry, None, updates)[1]
@@ -150,7 +166,13 @@ def main():
     returns = [float(x) for x in jnp.nanmean(curves[:, -10:], axis=1)]
     cpu = time.process_time() - cpu
     total = population * updates * per_update
-    line = {"steps": total, "wall": walls[1], "cpu": cpu, "compile": walls[0] - walls[1], "returns": returns}
+    line = {
+        "steps": total,
+        "wall": walls[1],
+        "cpu": cpu,
+        "compile": walls[0] - walls[1],
+        "returns": returns,
+    }
     print(json.dumps(line))
 
 

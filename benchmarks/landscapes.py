@@ -73,16 +73,27 @@ def name(number: int) -> str:
 def made_up(number: int, configs: dict[int, Config], space: Space) -> tuple[Manifest, Tables]:
     """Manifest and rows of one environment: curves that rise to a level of their configuration, with seed noise."""
     rng = np.random.default_rng(number)
-    seeds, roles = [seed for role in SEEDS for seed in SEEDS[role]], [role for role in SEEDS for _ in SEEDS[role]]
+    seeds, roles = (
+        [seed for role in SEEDS for seed in SEEDS[role]],
+        [role for role in SEEDS for _ in SEEDS[role]],
+    )
     n = len(configs) * len(seeds)
     levels = np.repeat(rng.uniform(20, 500, len(configs)), len(seeds)) + rng.normal(0, 20, n)
-    curves = levels[:, None] * np.linspace(0.1, 1.0, EVALUATIONS) + rng.normal(0, 5, (n, EVALUATIONS))
+    curves = levels[:, None] * np.linspace(0.1, 1.0, EVALUATIONS) + rng.normal(
+        0, 5, (n, EVALUATIONS)
+    )
     runs = pd.DataFrame({"run_id": np.arange(n), "config_id": np.repeat(list(configs), len(seeds))})
     runs = runs.assign(seed=seeds * len(configs), seed_role=roles * len(configs), algorithm="ppo")
-    runs = runs.assign(environment=name(number), parent_run=None, start_step=0, member=None, status="done")
+    runs = runs.assign(
+        environment=name(number), parent_run=None, start_step=0, member=None, status="done"
+    )
     runs = runs.assign(environment_steps=float(STEPS[-1]), wall_seconds=rng.uniform(1, 2, n))
-    evals = pd.DataFrame({"run_id": np.repeat(runs["run_id"], EVALUATIONS), "step": np.tile(STEPS, n)})
-    evals["eval_return"] = (np.round(np.clip(curves, 0, 500) * EPISODES) / EPISODES).ravel().astype(np.float32)
+    evals = pd.DataFrame(
+        {"run_id": np.repeat(runs["run_id"], EVALUATIONS), "step": np.tile(STEPS, n)}
+    )
+    evals["eval_return"] = (
+        (np.round(np.clip(curves, 0, 500) * EPISODES) / EPISODES).ravel().astype(np.float32)
+    )
     evals["eval_return_std"] = rng.uniform(0, 50, n * EVALUATIONS).astype(np.float32)
     segments = runs[["run_id", "seed", "member", "config_id"]].assign(
         segment=runs["run_id"].astype(str), parent=None, from_step=0, to_step=STEPS[-1]
@@ -108,8 +119,12 @@ def write(root: Path, environments: int) -> tuple[list[Path], Path]:
         manifest, tables = made_up(number, configs, space)
         folders.append(root / "landscapes" / manifest.id)
         write_landscape(folders[-1], tables, manifest, space)
-        flat = tables.evals.merge(tables.runs[["run_id", "config_id", "seed", "seed_role", "environment"]], on="run_id")
-        flat = flat.drop(columns="run_id").merge(tables.configs.drop(columns=["config_hash", "origin"]), on="config_id")
+        flat = tables.evals.merge(
+            tables.runs[["run_id", "config_id", "seed", "seed_role", "environment"]], on="run_id"
+        )
+        flat = flat.drop(columns="run_id").merge(
+            tables.configs.drop(columns=["config_hash", "origin"]), on="config_id"
+        )
         ordered = flat[KEYS + [column for column in flat if column not in KEYS]]
         ordered.to_csv(csv, mode="a", header=number == 0, index=False)
     return folders, csv
@@ -121,7 +136,8 @@ def iqm_by_config(frame: pd.DataFrame, keys: list[str]) -> pd.Series:
     table = last.set_index([*keys, "seed"])["eval_return"].unstack("seed")
     cut = int(0.25 * table.shape[1])
     return pd.Series(
-        np.sort(table.to_numpy(np.float64), axis=1)[:, cut : table.shape[1] - cut].mean(axis=1), table.index
+        np.sort(table.to_numpy(np.float64), axis=1)[:, cut : table.shape[1] - cut].mean(axis=1),
+        table.index,
     )
 
 
@@ -153,20 +169,27 @@ def reopened(ours: Callable[[list[Landscape]], Any], folders: list[Path]) -> Any
     return ours([Landscape(folder) for folder in folders])
 
 
-def questions(folders: list[Path], rounds: int, csv: Path, csv_rounds: int) -> dict[str, dict[str, Timing]]:
+def questions(
+    folders: list[Path], rounds: int, csv: Path, csv_rounds: int
+) -> dict[str, dict[str, Timing]]:
     """Each question asked of both, in turns; the answers must agree."""
     middle = len(folders) // 2
     environment, config_id = name(middle), 17
     warm = [Landscape(folder) for folder in folders]
     asked: dict[str, tuple[Callable[[list[Landscape]], Any], Callable[[pd.DataFrame], Any]]] = {
-        "best": (lambda data: data[middle].best().config_id, lambda rows: pandas_best(rows, environment)),
+        "best": (
+            lambda data: data[middle].best().config_id,
+            lambda rows: pandas_best(rows, environment),
+        ),
         "curves": (
             lambda data: our_curves(data[middle], config_id),
             lambda rows: pandas_curves(rows, environment, config_id),
         ),
         "top": (our_top, pandas_top),
     }
-    times = {each: {kind: Timing() for kind in ("warm", "first", "cold", "loaded")} for each in asked}
+    times = {
+        each: {kind: Timing() for kind in ("warm", "first", "cold", "loaded")} for each in asked
+    }
     for ours, _ in asked.values():
         ours(warm)
     for _ in range(rounds):
@@ -197,9 +220,16 @@ def look_ups(folder: Path, rounds: int) -> dict[str, Timing]:
     seeds, untils = rng.integers(5, size=SINGLES).tolist(), rng.choice(STEPS, SINGLES).tolist()
     spec = TrainerSpec("tabular", FrozenMap(landscape=str(folder)))
     trainer = load(spec)
-    common: dict[str, Any] = {"trainer": spec, "role": "tuning", "until": STEPS[-1], "horizon": STEPS[-1]}
+    common: dict[str, Any] = {
+        "trainer": spec,
+        "role": "tuning",
+        "until": STEPS[-1],
+        "horizon": STEPS[-1],
+    }
     segments = [
-        Segment(id=str(number), config=chosen[number], seed=seeds[number], evaluate_at=STEPS, **common)
+        Segment(
+            id=str(number), config=chosen[number], seed=seeds[number], evaluate_at=STEPS, **common
+        )
         for number in range(RUNS)
     ]
 
@@ -220,19 +250,33 @@ def look_ups(folder: Path, rounds: int) -> dict[str, Timing]:
     return times
 
 
-def row(what: str, ours: Timing, theirs: dict[str, Timing], limit: str, met: bool, ratio: str) -> str:
+def row(
+    what: str, ours: Timing, theirs: dict[str, Timing], limit: str, met: bool, ratio: str
+) -> str:
     speed = f"{theirs['cold'].median / ours.median:,.0f}x"
     cells = [what, ours.text(), theirs["cold"].text(), theirs["loaded"].text(), speed, limit, ratio]
     return "| " + " | ".join([*cells, "yes" if met else "**no**"]) + " |"
 
 
 def report(
-    sizes: tuple[float, float], times: dict[str, dict[str, Timing]], singles: dict[str, Timing], about: str
+    sizes: tuple[float, float],
+    times: dict[str, dict[str, Timing]],
+    singles: dict[str, Timing],
+    about: str,
 ) -> str:
     """The result as Markdown."""
-    header = ["question", "landscape, ms (CPU)", "CSV + pandas, ms (CPU)", "pandas, rows in memory", "faster"]
+    header = [
+        "question",
+        "landscape, ms (CPU)",
+        "CSV + pandas, ms (CPU)",
+        "pandas, rows in memory",
+        "faster",
+    ]
     lines = ["# Landscapes: measured size and speed", "", about, ""]
-    lines += ["| " + " | ".join([*header, "target, ms", "target, ratio", "met"]) + " |", "| --- " * 8 + "|"]
+    lines += [
+        "| " + " | ".join([*header, "target, ms", "target, ratio", "met"]) + " |",
+        "| --- " * 8 + "|",
+    ]
     asked = {
         "best": ("best configuration by IQM, one environment", 15, 100),
         "curves": ("learning curves of one configuration", 5, 300),
@@ -245,14 +289,23 @@ def report(
         speed = f"{peer['cold'].median / first.median:,.0f}x"
         lines.append(f"| {what}: first | {first.text()} | | | {speed} | | | |")
     lines += ["", "| | measured (by CPU time) | target | met |", "| --- | --- | --- | --- |"]
-    lines.append(f"| on disk, MB; the CSV: {sizes[1]:,.0f} | {sizes[0]:.1f} | <= 40 | {_met(sizes[0] <= 40)} |")
+    lines.append(
+        f"| on disk, MB; the CSV: {sizes[1]:,.0f} | {sizes[0]:.1f} | <= 40 | {_met(sizes[0] <= 40)} |"
+    )
     at_once = singles["at once"]
-    lines.append(f"| 10,000 random look-ups at once, ms | {at_once.text()} | <= 20 | {_met(at_once.median <= 0.02)} |")
+    lines.append(
+        f"| 10,000 random look-ups at once, ms | {at_once.text()} | <= 20 | {_met(at_once.median <= 0.02)} |"
+    )
     enough = _met(SINGLES / singles["one by one"].median >= 500_000)
     rate = per_second(singles["one by one"], SINGLES)
-    lines.append(f"| look-ups one by one, `data.objective()`, per second | {rate} | >= 500,000 | {enough} |")
+    lines.append(
+        f"| look-ups one by one, `data.objective()`, per second | {rate} | >= 500,000 | {enough} |"
+    )
     rate = per_second(singles["trainer"], RUNS * EVALUATIONS)
-    lines += [f"| evaluations of whole runs by the trainer `tabular`, two metrics each, per second | {rate} | | |", ""]
+    lines += [
+        f"| evaluations of whole runs by the trainer `tabular`, two metrics each, per second | {rate} | | |",
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -269,12 +322,19 @@ def megabytes(folder: Path) -> float:
 
 
 def machine() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").is_file() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    lines = (
+        Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").is_file() else []
+    )
+    return next(
+        (line.split(":")[1].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--environments", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=31, help="of each question to the landscapes")
     parser.add_argument("--csv-rounds", type=int, default=5, help="of reading the CSV")
@@ -287,7 +347,9 @@ def main() -> None:
         times = questions(folders, options.rounds, csv, options.csv_rounds)
         singles = look_ups(folders[0], options.rounds)
     rows = options.environments * CONFIGS * 10 * EVALUATIONS
-    packages = ", ".join(f"{package} {version(package)}" for package in ("duckdb", "pandas", "numpy"))
+    packages = ", ".join(
+        f"{package} {version(package)}" for package in ("duckdb", "pandas", "numpy")
+    )
     about = (
         f"{rows:,} evaluations: {options.environments} environments x {CONFIGS} configurations x 10 seeds x "
         f"{EVALUATIONS} evaluations. Machine: {os.cpu_count()} cores, {machine()}; Python {platform.python_version()}; "

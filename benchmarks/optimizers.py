@@ -40,10 +40,27 @@ from cells import Cell, Raw, code_version, timed
 from optimizers_report import PARTS, POPULATIONS, RAY, report
 
 HERE = Path(__file__).parent
-LIVE = ("random", "tpe", "smac", "de", "cost_aware", "hyperband", "asha", "dehb", "bohb", "pbt", "pb2")
+LIVE = (
+    "random",
+    "tpe",
+    "smac",
+    "de",
+    "cost_aware",
+    "hyperband",
+    "asha",
+    "dehb",
+    "bohb",
+    "pbt",
+    "pb2",
+)
 LIVE_TASKS = ("PPO CartPole-v1", "DQN CartPole-v1", "SAC Pendulum-v1")
 RAY_REPEATS = 5
-MEASURING = ("asking", "optimizers_live", "optimizers_tables", "ray_pbt")  # modules that decide a figure
+MEASURING = (
+    "asking",
+    "optimizers_live",
+    "optimizers_tables",
+    "ray_pbt",
+)  # modules that decide a figure
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -58,7 +75,9 @@ def wanted(given: argparse.Namespace) -> list[Cell]:
         methods = (*POPULATIONS, *RAY) if given.ray_python else POPULATIONS
         plan.append(("ray", live.SHARED, methods, RAY_REPEATS))
     if "tables" in given.parts:
-        plan.append(("tables", given.landscapes, given.engines, min(given.repeats, given.table_repeats)))
+        plan.append(
+            ("tables", given.landscapes, given.engines, min(given.repeats, given.table_repeats))
+        )
     cells = [
         Cell(part, task, method, repeat)
         for part, tasks, methods, repeats in plan
@@ -84,13 +103,21 @@ def run(cells: Sequence[Cell], raw: Raw, folders: Mapping[str, str], workers: in
     """Measure what is not in `raw` yet, a cell per process at a time."""
     todo = [cell for cell in cells if cell not in raw and cell.method not in RAY]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        pending = {pool.submit(timed, partial(measure, cell, folders.get(cell.task, ""))): cell for cell in todo}
+        pending = {
+            pool.submit(timed, partial(measure, cell, folders.get(cell.task, ""))): cell
+            for cell in todo
+        }
         for number, done in enumerate(as_completed(pending), 1):
-            error = done.exception()  # of one cell: it is run again by the next call, and the others are kept
+            error = (
+                done.exception()
+            )  # of one cell: it is run again by the next call, and the others are kept
             if error is None:
                 raw.keep(pending[done], done.result())
             outcome = "" if error is None else f" failed: {type(error).__name__}: {error}"
-            print(f"{time.strftime('%H:%M:%S')} {number}/{len(todo)} {pending[done].key}{outcome}", flush=True)
+            print(
+                f"{time.strftime('%H:%M:%S')} {number}/{len(todo)} {pending[done].key}{outcome}",
+                flush=True,
+            )
 
 
 def run_ray(cells: Sequence[Cell], raw: Raw, python: str) -> None:
@@ -98,7 +125,9 @@ def run_ray(cells: Sequence[Cell], raw: Raw, python: str) -> None:
 
     What it brought is kept beside `raw` (`.ray.jsonl`), so a search is not repeated when judging it was interrupted.
     """
-    todo = {f"{raw.code}|{cell.key}": cell for cell in cells if cell not in raw and cell.method in RAY}
+    todo = {
+        f"{raw.code}|{cell.key}": cell for cell in cells if cell not in raw and cell.method in RAY
+    }
     if not todo:
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -115,10 +144,19 @@ def run_ray(cells: Sequence[Cell], raw: Raw, python: str) -> None:
         file.write_text(json.dumps(jobs))
         command = [python, "-W", "ignore", str(HERE / "ray_pbt.py"), str(file), str(results)]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-            while process.poll() is None or todo.keys() & {json.loads(line)["key"] for line in lines(results)}:
+            while process.poll() is None or todo.keys() & {
+                json.loads(line)["key"] for line in lines(results)
+            }:
                 for found in map(json.loads, lines(results)):
                     if (cell := todo.pop(found["key"], None)) is not None:
-                        raw.keep(cell, timed(partial(live.judge_schedule, live.SHARED[cell.task], cell.repeat, found)))
+                        raw.keep(
+                            cell,
+                            timed(
+                                partial(
+                                    live.judge_schedule, live.SHARED[cell.task], cell.repeat, found
+                                )
+                            ),
+                        )
                 time.sleep(0.5)
         if process.returncode:
             raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}")
@@ -130,20 +168,47 @@ def lines(path: Path) -> list[str]:
 
 
 def options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--optimizers", nargs="+", default=list(LIVE), help="of the live part; random is always run")
-    parser.add_argument("--tasks", nargs="+", choices=list(live.TASKS), default=list(LIVE_TASKS), help="live")
-    parser.add_argument("--landscapes", nargs="+", help="ids; default: all shipped that can be searched")
+    parser.add_argument(
+        "--optimizers", nargs="+", default=list(LIVE), help="of the live part; random is always run"
+    )
+    parser.add_argument(
+        "--tasks", nargs="+", choices=list(live.TASKS), default=list(LIVE_TASKS), help="live"
+    )
+    parser.add_argument(
+        "--landscapes", nargs="+", help="ids; default: all shipped that can be searched"
+    )
     installed = [name for name in tables.ORIGINALS if name not in tables.missing()]
-    parser.add_argument("--engines", nargs="+", default=[*tables.OURS, *installed], help="of the tables; with random")
+    parser.add_argument(
+        "--engines",
+        nargs="+",
+        default=[*tables.OURS, *installed],
+        help="of the tables; with random",
+    )
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--table-repeats", type=int, default=5, help="on each landscape, at most --repeats")
+    parser.add_argument(
+        "--table-repeats", type=int, default=5, help="on each landscape, at most --repeats"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count())
-    parser.add_argument("--ray-python", help="an interpreter with Ray Tune, scikit-learn and autorl")
-    parser.add_argument("--raw", type=Path, help="JSON file of finished cells: read, and written after each")
-    parser.add_argument("--partial", action="store_true", help="only report on what --raw has; cells are named missing")
-    parser.add_argument("--estimate", action="store_true", help="only print the CPU time of the cells that are missing")
+    parser.add_argument(
+        "--ray-python", help="an interpreter with Ray Tune, scikit-learn and autorl"
+    )
+    parser.add_argument(
+        "--raw", type=Path, help="JSON file of finished cells: read, and written after each"
+    )
+    parser.add_argument(
+        "--partial",
+        action="store_true",
+        help="only report on what --raw has; cells are named missing",
+    )
+    parser.add_argument(
+        "--estimate",
+        action="store_true",
+        help="only print the CPU time of the cells that are missing",
+    )
     parser.add_argument("--out", type=Path, default=HERE / "results" / "optimizers.md")
     given = parser.parse_args(arguments)
     given.optimizers = list(dict.fromkeys(["random", *given.optimizers]))
@@ -158,7 +223,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ |= dict.fromkeys(ONE_THREAD, "1")  # of the processes that measure
     raw, cells = Raw(given.raw, code_version(*MEASURING)), wanted(given)
     print(
-        f"code {raw.code}: {raw.estimate(cells)}; {len(raw.stale)} cells of other versions are not taken up", flush=True
+        f"code {raw.code}: {raw.estimate(cells)}; {len(raw.stale)} cells of other versions are not taken up",
+        flush=True,
     )
     if given.estimate:
         return

@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 from asking import count
 
-TUNING, TESTS = 2, 6  # seeds of a study: few, so that there are ten studies of each optimizer in an hour
+TUNING, TESTS = (
+    2,
+    6,
+)  # seeds of a study: few, so that there are ten studies of each optimizer in an hour
 FIRST_TEST_SEED = 1000
-SCRATCH = (
-    "/dev/shm"  # study folders lie in memory where there is such a place: their many small writes are not measured
-)
+SCRATCH = "/dev/shm"  # study folders lie in memory where there is such a place: their many small writes are not measured
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,12 @@ SAC = {
     "hyperparameters": {
         "net_width": {"type": "constant", "value": 64},
         "buffer_size": {"type": "constant", "value": 20000},
-        "learning_starts": {"type": "ordinal", "choices": [100, 500], "default": 100, "changeable": True},
+        "learning_starts": {
+            "type": "ordinal",
+            "choices": [100, 500],
+            "default": 100,
+            "changeable": True,
+        },
         "learning_rate": _float(1e-5, 1e-2, 1e-3, "log"),
         "batch_size": {"type": "ordinal", "choices": [32, 64], "default": 64, "changeable": True},
         "tau": _float(0.001, 0.1, 0.005, "log"),
@@ -65,7 +71,9 @@ SAC = {
         "reward_scale": _float(0.1, 10.0, 1.0, "log"),
     }
 }
-SAC_NOTE = "A reduced budget: three quarters of the configurations, short runs, and no batches above 64."
+SAC_NOTE = (
+    "A reduced budget: three quarters of the configurations, short runs, and no batches above 64."
+)
 TASKS: Mapping[str, Task] = {
     "PPO CartPole-v1": Task("population/ppo", "CartPole-v1", "population/ppo-small", 20_480, 16),
     "PPO Acrobot-v1": Task("population/ppo", "Acrobot-v1", "population/ppo-small", 61_440, 16),
@@ -100,7 +108,9 @@ def finished(document: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
     from autorl.spec import load_spec
     from autorl.study import Study
 
-    folder = Path(tempfile.mkdtemp(prefix="benchmark-", dir=SCRATCH if os.path.isdir(SCRATCH) else None))
+    folder = Path(
+        tempfile.mkdtemp(prefix="benchmark-", dir=SCRATCH if os.path.isdir(SCRATCH) else None)
+    )
     try:
         running = Study.create(load_spec(dict(document)), folder / "study")
         try:
@@ -117,9 +127,13 @@ def run_cell(document: Mapping[str, Any]) -> dict[str, Any]:
 
     with finished(document) as (running, result):
         proposed = count(
-            read_proposed(event.body).proposal for event in running.store.events() if event.kind == "proposed"
+            read_proposed(event.body).proposal
+            for event in running.store.events()
+            if event.kind == "proposed"
         )
-        ((steps,),) = running.store.query("SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'")
+        ((steps,),) = running.store.query(
+            "SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'"
+        )
         full = running.store.query(
             "SELECT json_extract(score, '$[0]') FROM proposals WHERE until = ? AND score IS NOT NULL",
             (document["fidelity"]["steps"],),
@@ -202,7 +216,9 @@ def ray_job(key: str, task: Task, method: str, repeat: int) -> dict[str, Any]:
     document, unit = study(task, {"name": "random"}, repeat), method == "Ray PB2"
     kinds, first = load_space(task.space).hyperparameters, first_generation(task, repeat)
     if unit:
-        first = [{name: kinds[name].to_unit(value) for name, value in config.items()} for config in first]
+        first = [
+            {name: kinds[name].to_unit(value) for name, value in config.items()} for config in first
+        ]
     return {
         "key": key,
         "unit": unit,
@@ -223,8 +239,12 @@ def ray_job(key: str, task: Task, method: str, repeat: int) -> dict[str, Any]:
 def judge_schedule(task: Task, repeat: int, found: Mapping[str, Any]) -> dict[str, Any]:
     """The winner of a run of Ray: its schedule trained again, from scratch, on the test seeds ours are judged on."""
     schedule = {str(step): config for step, config in found["schedule"]}
-    cell = run_cell(study(task, {"name": "schedule", "schedule": schedule}, repeat, budget={"runs": TUNING}))
-    return cell | {name: found[name] for name in ("tuning", "changes", "steps")}  # its own proposals are not counted
+    cell = run_cell(
+        study(task, {"name": "schedule", "schedule": schedule}, repeat, budget={"runs": TUNING})
+    )
+    return cell | {
+        name: found[name] for name in ("tuning", "changes", "steps")
+    }  # its own proposals are not counted
 
 
 # -- an optimum that moves ---------------------------------------------------------------------------------------------
@@ -246,18 +266,27 @@ def moving_peak(optimizer: str, repeat: int) -> dict[str, Any]:
     from autorl.optimizers.simulation import MovingOptimum, simulate
     from autorl.space import load_space
 
-    space, seed = load_space({"hyperparameters": dict.fromkeys("xy", UNIT)}), FIRST_MOVING_SEED + repeat
+    space, seed = (
+        load_space({"hyperparameters": dict.fromkeys("xy", UNIT)}),
+        FIRST_MOVING_SEED + repeat,
+    )
     task = MovingOptimum(space, MOVING_STEPS, width=0.3, noise=0.01, seed=seed)
 
     def factory() -> Any:
-        return make(optimizer, space, horizon=MOVING_STEPS, budget=MEMBERS, changeable=space.changeable)
+        return make(
+            optimizer, space, horizon=MOVING_STEPS, budget=MEMBERS, changeable=space.changeable
+        )
 
     played = simulate(factory, task, MANY, lag=8, seed=seed)
     ends = [one for one in played.scored if played.proposals[one.proposal].until == MOVING_STEPS]
-    best = max(ends, key=lambda one: (not played.proposals[one.proposal].provisional, one.values[0]))
+    best = max(
+        ends, key=lambda one: (not played.proposals[one.proposal].provisional, one.values[0])
+    )
     skill = task.skill[best.proposal]
     axis = np.linspace(0, 1, GRID)
-    fixed = max(task.gained(np.array(point), 0, MOVING_STEPS) for point in itertools.product(axis, axis))
+    fixed = max(
+        task.gained(np.array(point), 0, MOVING_STEPS) for point in itertools.product(axis, axis)
+    )
     return {"found": skill, "fixed": fixed} | count(played.proposals)
 
 
@@ -266,12 +295,25 @@ def moving_valley(optimizer: str, repeat: int) -> dict[str, Any]:
     from autorl.trainers.synthetic import Synthetic
 
     kwargs = {"optimum": 0.0, "drift": DRIFT, "noise": 0.01}
-    task = Task("synthetic", "", {"hyperparameters": dict.fromkeys("xyz", UNIT)}, MOVING_STEPS, MEMBERS, kwargs)
+    task = Task(
+        "synthetic",
+        "",
+        {"hyperparameters": dict.fromkeys("xyz", UNIT)},
+        MOVING_STEPS,
+        MEMBERS,
+        kwargs,
+    )
     document = study(task, {"name": optimizer}, FIRST_MOVING_SEED + repeat)
     del document["environment"]
     cell = run_cell(document)
-    trainer, axis, seeds = Synthetic(**kwargs), np.linspace(0, 1, GRID_3D), document["seeds"]["test"]
-    grid = (dict(zip("xyz", point, strict=True)) for point in itertools.product(axis.tolist(), repeat=3))
+    trainer, axis, seeds = (
+        Synthetic(**kwargs),
+        np.linspace(0, 1, GRID_3D),
+        document["seeds"]["test"],
+    )
+    grid = (
+        dict(zip("xyz", point, strict=True)) for point in itertools.product(axis.tolist(), repeat=3)
+    )
     best = max(
         grid, key=lambda config: trainer.score(config, 0, MOVING_STEPS, MOVING_STEPS)
     )  # noise is the same for all

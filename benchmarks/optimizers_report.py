@@ -42,18 +42,30 @@ def complete(raw: Raw, cells: Sequence[Cell], part: str) -> tuple[list[str], dic
         numbers = [cell.repeat for cell in mine if cell.method == method]
         absent = [cell.repeat for cell in mine if cell.method == method and cell not in raw]
         whole[method] = min(absent, default=max(numbers) + 1)
-    return list(dict.fromkeys(cell.task for cell in mine)), {name: n for name, n in whole.items() if n >= FEWEST}
+    return list(dict.fromkeys(cell.task for cell in mine)), {
+        name: n for name, n in whole.items() if n >= FEWEST
+    }
 
 
-def shares(raw: Raw, part: str, tasks: Sequence[str], methods: Mapping[str, int]) -> dict[str, Share]:
+def shares(
+    raw: Raw, part: str, tasks: Sequence[str], methods: Mapping[str, int]
+) -> dict[str, Share]:
     """How many new configurations of each method came from its model, over tasks and repeats."""
     return {
-        method: share([raw.cells[Cell(part, task, method, number).key] for task in tasks for number in range(repeats)])
+        method: share(
+            [
+                raw.cells[Cell(part, task, method, number).key]
+                for task in tasks
+                for number in range(repeats)
+            ]
+        )
         for method, repeats in methods.items()
     }
 
 
-def mean_ranks(scores: Mapping[str, NDArray[np.float64]], found: Mapping[str, Share]) -> dict[str, float]:
+def mean_ranks(
+    scores: Mapping[str, NDArray[np.float64]], found: Mapping[str, Share]
+) -> dict[str, float]:
     """Mean rank over cases, 1 = best, of the methods that are ranked; scores by method, in the same order of cases."""
     from autorl.statistics import average_ranks
 
@@ -95,21 +107,38 @@ def live_report(raw: Raw, cells: Sequence[Cell]) -> list[str]:
         RANKING,
     )
     text += [""]
-    verdict, cases, of_tasks = list[tuple[Summary, str, str]](), dict[str, list[NDArray[np.float64]]](), []
+    verdict, cases, of_tasks = (
+        list[tuple[Summary, str, str]](),
+        dict[str, list[NDArray[np.float64]]](),
+        [],
+    )
     for task in tasks:
         table, gaps, found = live_table(raw, task, methods, common)
         text += table
         of_tasks.append(found)
-        verdict += [(gap, label(method, found[method]), task) for method, gap in gaps.items() if method in POPULATIONS]
+        verdict += [
+            (gap, label(method, found[method]), task)
+            for method, gap in gaps.items()
+            if method in POPULATIONS
+        ]
         for method in methods:
             cases.setdefault(method, []).append(raw.values("live", task, method, common, "test"))
-    everywhere = [method for method in methods if all(ranked(method, found[method]) for found in of_tasks)]
+    everywhere = [
+        method for method in methods if all(ranked(method, found[method]) for found in of_tasks)
+    ]
     overall = shares(raw, "live", tasks, methods)
     ranks = mean_ranks({method: np.concatenate(cases[method]) for method in everywhere}, overall)
     text += ["### All tasks", "", *header("optimizer", "repeats", "by the model", "mean rank")]
     for method in in_order(list(methods), ranks):
         shown = f"{ranks[method]:.2f}" if method in ranks else "-"
-        text += [row(label(method, overall[method]), methods[method], model_text(method, overall[method]), shown)]
+        text += [
+            row(
+                label(method, overall[method]),
+                methods[method],
+                model_text(method, overall[method]),
+                shown,
+            )
+        ]
     text += ["", "Ranked are the methods that are ranked on every task."]
     return [*text, "", *population_verdict(verdict), ""]
 
@@ -118,7 +147,10 @@ def live_table(
     raw: Raw, task: str, methods: Mapping[str, int], common: int
 ) -> tuple[list[str], dict[str, Summary], dict[str, Share]]:
     """The table of a task; by method its difference to random search in per cent of the range, and its share."""
-    tests = {method: raw.values("live", task, method, repeats, "test") for method, repeats in methods.items()}
+    tests = {
+        method: raw.values("live", task, method, repeats, "test")
+        for method, repeats in methods.items()
+    }
     found = shares(raw, "live", [task], methods)
     low = float(min(raw.values("live", task, "random", methods["random"], "worst")))
     high, one = float(max(map(max, tests.values()))), live.TASKS[task]
@@ -137,13 +169,30 @@ def live_table(
     gaps = {}
     for method in in_order(list(tests), ranks):
         repeats = min(methods[method], methods["random"])
-        gaps[method] = difference(tests[method][:repeats], tests["random"][:repeats], (high - low) / 100)
-        shown = "- | - | -" if method == "random" else f"{gaps[method].text(sign='+')} | {p_values[method]:.3f}"
+        gaps[method] = difference(
+            tests[method][:repeats], tests["random"][:repeats], (high - low) / 100
+        )
+        shown = (
+            "- | - | -"
+            if method == "random"
+            else f"{gaps[method].text(sign='+')} | {p_values[method]:.3f}"
+        )
         tuning = summary(raw.values("live", task, method, methods[method], "tuning")).value
         steps = f"{raw.values('live', task, method, methods[method], 'steps').mean() / 1e6:.3f} M"
         rank = f"{ranks[method]:.2f}" if method in ranks else "-"
         name, model = label(method, found[method]), model_text(method, found[method])
-        text += [row(name, methods[method], model, summary(tests[method]).text(), f"{tuning:.1f}", shown, rank, steps)]
+        text += [
+            row(
+                name,
+                methods[method],
+                model,
+                summary(tests[method]).text(),
+                f"{tuning:.1f}",
+                shown,
+                rank,
+                steps,
+            )
+        ]
     text += [default_row(raw, task, tests["random"], high - low)]
     return [*text, ""], gaps, found
 
@@ -164,8 +213,12 @@ def population_verdict(gaps: Sequence[tuple[Summary, str, str]]) -> list[str]:
     lines = [
         f"pbt and pb2 are {'' if holds else '**not** '}within {MARGIN:g} % of the range of random search, or above"
     ]
-    lines += [f"it, on all tasks: the lowest is {lowest[1]} on {lowest[2]} with {lowest[0].value:+.1f} %, interval"]
-    lines += [f"[{lowest[0].low:+.1f}, {lowest[0].high:+.1f}]. That all intervals lie above -{MARGIN:g} %: {sure}."]
+    lines += [
+        f"it, on all tasks: the lowest is {lowest[1]} on {lowest[2]} with {lowest[0].value:+.1f} %, interval"
+    ]
+    lines += [
+        f"[{lowest[0].low:+.1f}, {lowest[0].high:+.1f}]. That all intervals lie above -{MARGIN:g} %: {sure}."
+    ]
     return lines
 
 
@@ -184,18 +237,35 @@ def ray_report(raw: Raw, cells: Sequence[Cell]) -> list[str]:
     text += [""]
     for task in tasks:
         tests = {method: raw.values("ray", task, method, repeats, "test") for method in methods}
-        text += [f"### {task}", "", *header("method", "test, IQM", "95 %", "tuning, IQM", "changes", "steps")]
+        text += [
+            f"### {task}",
+            "",
+            *header("method", "test, IQM", "95 %", "tuning, IQM", "changes", "steps"),
+        ]
         for method, values in tests.items():
-            others = {n: raw.values("ray", task, method, repeats, n) for n in ("tuning", "changes", "steps")}
+            others = {
+                n: raw.values("ray", task, method, repeats, n)
+                for n in ("tuning", "changes", "steps")
+            }
             tuning, steps = summary(others["tuning"]).value, steps_text(others["steps"])
-            text += [row(method, summary(values).text(), f"{tuning:.1f}", f"{others['changes'].mean():.1f}", steps)]
+            text += [
+                row(
+                    method,
+                    summary(values).text(),
+                    f"{tuning:.1f}",
+                    f"{others['changes'].mean():.1f}",
+                    steps,
+                )
+            ]
         text += [""]
         for ours, theirs in zip(POPULATIONS, RAY, strict=True):
             if theirs not in methods:
                 text += [f"- {theirs}: fewer than {FEWEST} repeats were run."]
                 continue
             gap = difference(tests[ours], tests[theirs])
-            text += [f"- {ours} minus {theirs}: {gap.value:+.1f}, [{gap.low:+.1f}, {gap.high:+.1f}]: {gap.verdict}."]
+            text += [
+                f"- {ours} minus {theirs}: {gap.value:+.1f}, [{gap.low:+.1f}, {gap.high:+.1f}]: {gap.verdict}."
+            ]
         text += [""]
     return text
 
@@ -214,12 +284,22 @@ def moving_report(raw: Raw, cells: Sequence[Cell]) -> list[str]:
         f"{repeats} repeats, {live.MEMBERS} members. The best fixed configuration is that of a dense grid, computed "
         "without noise; no search for one can do better. Intervals: 95 % over repeats."
     )
-    heads = ("task", "optimizer", "by the model", "score / best fixed, IQM", "95 %", "lowest", "above it")
+    heads = (
+        "task",
+        "optimizer",
+        "by the model",
+        "score / best fixed, IQM",
+        "95 %",
+        "lowest",
+        "above it",
+    )
     text += ["", *header(*heads)]
     for task in tasks:
         found = shares(raw, "moving", [task], methods)
         for method in methods:
-            scores, fixed = (raw.values("moving", task, method, repeats, name) for name in ("found", "fixed"))
+            scores, fixed = (
+                raw.values("moving", task, method, repeats, name) for name in ("found", "fixed")
+            )
             ratio = scores / fixed
             better = f"{(ratio > 1).sum()} of {repeats}"
             name, model = label(method, found[method]), model_text(method, found[method])
@@ -261,7 +341,11 @@ def tables_report(raw: Raw, cells: Sequence[Cell]) -> list[str]:
     )
     text += [""]
     for judge, title in JUDGES.items():
-        mine = [task for task in tasks if raw.cells[Cell("tables", task, "random", 0).key]["judge"] == judge]
+        mine = [
+            task
+            for task in tasks
+            if raw.cells[Cell("tables", task, "random", 0).key]["judge"] == judge
+        ]
         if mine:
             text += [f"### Judged by {title}", "", *paragraph(CAUTIONS[judge]), ""]
             text += table_of_judge(raw, mine, methods, repeats)
@@ -270,15 +354,30 @@ def tables_report(raw: Raw, cells: Sequence[Cell]) -> list[str]:
     return text
 
 
-def table_of_judge(raw: Raw, tasks: Sequence[str], methods: Mapping[str, int], repeats: int) -> list[str]:
+def table_of_judge(
+    raw: Raw, tasks: Sequence[str], methods: Mapping[str, int], repeats: int
+) -> list[str]:
     """The methods on the landscapes of one judge, together and one by one."""
-    scores = {m: np.array([raw.values("tables", t, m, repeats, "judged") for t in tasks]) for m in methods}
+    scores = {
+        m: np.array([raw.values("tables", t, m, repeats, "judged") for t in tasks]) for m in methods
+    }
     found = shares(raw, "tables", tasks, dict.fromkeys(methods, repeats))
     ranks, p_values = mean_ranks(scores, found), corrected(scores, "random")
-    text = header("optimizer", "by the model", "score, IQM", "95 %", "minus random", "95 %", "p, Holm", "mean rank")
+    text = header(
+        "optimizer",
+        "by the model",
+        "score, IQM",
+        "95 %",
+        "minus random",
+        "95 %",
+        "p, Holm",
+        "mean rank",
+    )
     for method in in_order(list(methods), ranks):
         gap = difference(scores[method].T, scores["random"].T)
-        shown = "- | - | -" if method == "random" else f"{gap.text(3, '+')} | {p_values[method]:.3f}"
+        shown = (
+            "- | - | -" if method == "random" else f"{gap.text(3, '+')} | {p_values[method]:.3f}"
+        )
         rank = f"{ranks[method]:.2f}" if method in ranks else "-"
         name, model = label(method, found[method]), model_text(method, found[method])
         text += [row(name, model, summary(scores[method].T).text(3), shown, rank)]
@@ -292,9 +391,17 @@ def table_of_judge(raw: Raw, tasks: Sequence[str], methods: Mapping[str, int], r
 
 def report(raw: Raw, cells: Sequence[Cell], parts: Sequence[str], ray: bool) -> str:
     """The whole of results/optimizers.md."""
-    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba", "optuna", "scikit-learn"))
-    text = ["# Optimizers: measured", "", "What was run and how it is judged: the head of `benchmarks/optimizers.py`,"]
-    text += [f"which writes this. Python {platform.python_version()}, {packages}, {os.cpu_count()} cores."]
+    packages = ", ".join(
+        f"{name} {version(name)}" for name in ("numpy", "numba", "optuna", "scikit-learn")
+    )
+    text = [
+        "# Optimizers: measured",
+        "",
+        "What was run and how it is judged: the head of `benchmarks/optimizers.py`,",
+    ]
+    text += [
+        f"which writes this. Python {platform.python_version()}, {packages}, {os.cpu_count()} cores."
+    ]
     text += [f"Code that was measured: {raw.code}.", ""]
     written: dict[str, Callable[[], list[str]]] = {
         "live": lambda: live_report(raw, cells),

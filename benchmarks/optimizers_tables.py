@@ -32,7 +32,11 @@ OURS = (
     "random", "sobol", "cmaes", "tpe", "gp", "smac", "de", "cost_aware",
     "successive_halving", "hyperband", "asha", "dehb", "bohb",
 )  # fmt: skip
-ORIGINALS: Mapping[str, str] = {"Optuna TPE": "optuna", "SMAC3": "smac", "DEHB": "dehb"}  # by their package
+ORIGINALS: Mapping[str, str] = {
+    "Optuna TPE": "optuna",
+    "SMAC3": "smac",
+    "DEHB": "dehb",
+}  # by their package
 OPTUNA_STARTUP = 10  # Optuna's default
 SETTINGS: Mapping[str, str] = {
     "Optuna TPE": f"Optuna's TPE is multivariate, its first {OPTUNA_STARTUP} configurations are random",
@@ -54,7 +58,9 @@ def landscapes() -> dict[str, str]:
             replay = Replay(load_landscape(folder))
         except InputError:  # trained in phases: a configuration alone has no score
             continue
-        whole = ~np.isnan(replay.grid.values).any(axis=(1, 2))  # in a lineage few configurations are trained to the end
+        whole = ~np.isnan(replay.grid.values).any(
+            axis=(1, 2)
+        )  # in a lineage few configurations are trained to the end
         if set(ROLES_NEEDED) <= set(replay.grid.roles) and whole.sum() >= RUNS:
             found[name] = str(folder)
     return found
@@ -103,7 +109,9 @@ class Table:
     def score(self, config: Mapping[str, Any], until: int, seeds: list[int]) -> float:
         """What an optimizer is told: larger is better."""
         until = max(until, int(self.landscape.grid.steps[0]))
-        return self.sign * float(np.mean([self._answer(config, seed=seed, until=until) for seed in seeds]))
+        return self.sign * float(
+            np.mean([self._answer(config, seed=seed, until=until) for seed in seeds])
+        )
 
     def judged(self, config: Mapping[str, Any]) -> float:
         """Held-out score as a share of the recorded range."""
@@ -124,7 +132,10 @@ def run_table(folder: str, engine: str, repeat: int) -> dict[str, Any]:
     """One search: the judged score of its incumbent, and how many of its configurations came from scores."""
     warnings.filterwarnings("ignore")
     task = table(folder)
-    seeds = [int(seed) for seed in np.random.default_rng(repeat).permutation(task.seeds["tuning"])[:TUNING]]
+    seeds = [
+        int(seed)
+        for seed in np.random.default_rng(repeat).permutation(task.seeds["tuning"])[:TUNING]
+    ]
     spent, best, config = 0.0, (-1, -math.inf), None
 
     def objective(candidate: Mapping[str, Any], start: int, until: int) -> float | None:
@@ -150,12 +161,20 @@ def ours(engine: str, task: Table, repeat: int, objective: Objective) -> list[An
     from autorl import optimizers
 
     options = {"seed": repeat} if engine in ("sobol", "smac") else {}
-    return play(optimizers.make(engine, task.space, horizon=task.horizon, budget=RUNS, **options), repeat, objective)
+    return play(
+        optimizers.make(engine, task.space, horizon=task.horizon, budget=RUNS, **options),
+        repeat,
+        objective,
+    )
 
 
 def missing() -> dict[str, str]:
     """Originals that are not installed, and the package each of them needs."""
-    return {name: package for name, package in ORIGINALS.items() if importlib.util.find_spec(package) is None}
+    return {
+        name: package
+        for name, package in ORIGINALS.items()
+        if importlib.util.find_spec(package) is None
+    }
 
 
 def original(engine: str) -> Callable[[Table, int, Objective], list[Tried]]:
@@ -167,10 +186,13 @@ def optuna_tpe(task: Table, repeat: int, objective: Objective) -> list[Tried]:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler = optuna.samplers.TPESampler(seed=repeat, multivariate=True, n_startup_trials=OPTUNA_STARTUP)
+    sampler = optuna.samplers.TPESampler(
+        seed=repeat, multivariate=True, n_startup_trials=OPTUNA_STARTUP
+    )
     study = optuna.create_study(direction="maximize", sampler=sampler)
     first = {
-        name: 1.0 - one.default if one.scale == "flipped_log" else one.default for name, one in searched(task).items()
+        name: 1.0 - one.default if one.scale == "flipped_log" else one.default
+        for name, one in searched(task).items()
     }
     study.enqueue_trial(first)
     rng, tried = np.random.default_rng(repeat), list[Tried]()

@@ -134,7 +134,9 @@ def sb3_arguments(job: Job) -> dict[str, Any]:
     """The job's configuration as keyword arguments of Stable-Baselines3."""
     from torch import nn
 
-    arguments = {name: value for name, value in job.config.items() if name not in ("n_envs", "net_width")}
+    arguments = {
+        name: value for name, value in job.config.items() if name not in ("n_envs", "net_width")
+    }
     width = job.config["net_width"]
     activation = nn.Tanh if job.algorithm == "ppo" else nn.ReLU
     return {**arguments, "policy_kwargs": {"net_arch": [width, width], "activation_fn": activation}}
@@ -173,7 +175,8 @@ def run_sb3(job: Job, processes: int, seconds: float) -> Measured:
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(processes), context.Queue()
     workers = [
-        context.Process(target=sb3_worker, args=(job, seed, seconds, barrier, results)) for seed in range(processes)
+        context.Process(target=sb3_worker, args=(job, seed, seconds, barrier, results))
+        for seed in range(processes)
     ]
     for worker in workers:
         worker.start()
@@ -182,12 +185,22 @@ def run_sb3(job: Job, processes: int, seconds: float) -> Measured:
         worker.join()
     steps, walls, cpus, returns = zip(*found, strict=True)
     rate = sum(s / w for s, w in zip(steps, walls, strict=True))
-    return Measured(rate * max(walls), max(walls), sum(cpus), [value for part in returns for value in part])
+    return Measured(
+        rate * max(walls), max(walls), sum(cpus), [value for part in returns for value in part]
+    )
 
 
-def run_jax(python: str, job: Job, population: int, cores: list[int | None]) -> tuple[Measured, float]:
+def run_jax(
+    python: str, job: Job, population: int, cores: list[int | None]
+) -> tuple[Measured, float]:
     """Vmapped JAX PPO, one process per entry of `cores` (None = not pinned); also the longest compilation."""
-    command = [python, str(HERE / "jax_ppo.py"), str(population), str(job.steps), json.dumps(job.config)]
+    command = [
+        python,
+        str(HERE / "jax_ppo.py"),
+        str(population),
+        str(job.steps),
+        json.dumps(job.config),
+    ]
     started = [
         subprocess.Popen(  # one process each, pinned to its core by the script itself
             [*command, "" if core is None else str(core)], stdout=subprocess.PIPE, text=True
@@ -204,7 +217,9 @@ def run_jax(python: str, job: Job, population: int, cores: list[int | None]) -> 
     rate = sum(r["steps"] / r["wall"] for r in found)
     wall = max(r["wall"] for r in found)
     returns = [value for r in found for value in r["returns"]]
-    return Measured(rate * wall, wall, sum(r["cpu"] for r in found), returns), max(r["compile"] for r in found)
+    return Measured(rate * wall, wall, sum(r["cpu"] for r in found), returns), max(
+        r["compile"] for r in found
+    )
 
 
 def compile_seconds(job: Job) -> tuple[float, float]:
@@ -218,7 +233,10 @@ def compile_seconds(job: Job) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "AUTORL_CACHE": cache}
         command = [sys.executable, "-c", code, str(HERE), name]
-        runs = [subprocess.run(command, env=environment, capture_output=True, text=True, check=True) for _ in range(2)]
+        runs = [
+            subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            for _ in range(2)
+        ]
     cold, warm = (float(run.stdout) for run in runs)
     return cold, warm
 
@@ -250,10 +268,14 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, list[Measured]]
     for turn in range(options.rounds):
         systems: dict[str, Any] = {"SB3": lambda: run_sb3(job, cores, options.seconds)}
         for population in options.populations:
-            systems[f"engine, {population}"] = lambda n=population: run_engine(job, n, cores, options.seconds)
+            systems[f"engine, {population}"] = lambda n=population: run_engine(
+                job, n, cores, options.seconds
+            )
         if job.jax and options.jax_python:
             systems["JAX, default"] = lambda: run_jax(options.jax_python, job, 8, [None])[0]
-            systems["JAX, best"] = lambda: run_jax(options.jax_python, job, 16, list(range(cores)))[0]
+            systems["JAX, best"] = lambda: run_jax(options.jax_python, job, 16, list(range(cores)))[
+                0
+            ]
         for system, run in systems.items():
             result = run()
             found.setdefault(system, []).append(result)
@@ -301,7 +323,10 @@ def report(results: dict[str, dict[str, list[Measured]]], options: argparse.Name
     ]
     for name, found in results.items():
         lines += table(name, found)
-    lines += ["", "| job | compile, s | from cache, s | state, kB a member | scratch and state, kB a thread |"]
+    lines += [
+        "",
+        "| job | compile, s | from cache, s | state, kB a member | scratch and state, kB a thread |",
+    ]
     lines += ["| --- | --- | --- | --- | --- |"]
     for name in results:
         cold, warm = compile_seconds(JOBS[name])
@@ -316,12 +341,19 @@ def machine() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", nargs="+", default=list(JOBS), help="jobs, by the beginning of their names")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--cells", nargs="+", default=list(JOBS), help="jobs, by the beginning of their names"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--populations", type=int, nargs="+", default=list(POPULATIONS))

@@ -87,11 +87,15 @@ def shuffles(agent: Any, hp: Any, n: int) -> None:
         rng.permute(agent.rollout.order, np.uint64(i))
         ppo.advantage_moments(hp, agent.rollout, agent.rollout.order)
         for first in range(0, len(agent.rollout.order), ROWS):
-            networks.gather(agent.inputs, agent.rollout.observations, agent.rollout.order[first : first + ROWS])
+            networks.gather(
+                agent.inputs, agent.rollout.observations, agent.rollout.order[first : first + ROWS]
+            )
 
 
 @program
-def rollouts(member: Any, agent: Any, hp: Any, limits: Any, reset: Any, step: Any, observe: Any, n: int) -> None:
+def rollouts(
+    member: Any, agent: Any, hp: Any, limits: Any, reset: Any, step: Any, observe: Any, n: int
+) -> None:
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
     for _ in range(n):
         ppo.collect_rollout(member, agent, hp, world)
@@ -156,7 +160,9 @@ def report(parts: list[tuple[str, float]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=HERE / "results" / "population_profile.md")
     options = parser.parse_args()
     text = report(profile())

@@ -38,8 +38,20 @@ from cells import code_version
 HERE = Path(__file__).parent
 HORIZON, IN_FLIGHT, OBSERVATIONS, MANY = 10_000, 8, 500, 10_000
 HYPERPARAMETERS: Mapping[str, Mapping[str, Any]] = {
-    "learning_rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 3e-4},
-    "gamma": {"type": "float", "lower": 0.8, "upper": 0.9999, "scale": "flipped_log", "default": 0.99},
+    "learning_rate": {
+        "type": "float",
+        "lower": 1e-5,
+        "upper": 1e-1,
+        "scale": "log",
+        "default": 3e-4,
+    },
+    "gamma": {
+        "type": "float",
+        "lower": 0.8,
+        "upper": 0.9999,
+        "scale": "flipped_log",
+        "default": 0.99,
+    },
     "ent_coef": {"type": "float", "lower": 1e-8, "upper": 1e-1, "scale": "log", "default": 1e-3},
     "gae_lambda": {"type": "float", "lower": 0.8, "upper": 1.0, "default": 0.95},
     "clip_range": {"type": "float", "lower": 0.05, "upper": 0.5, "default": 0.2},
@@ -51,16 +63,37 @@ HYPERPARAMETERS: Mapping[str, Mapping[str, Any]] = {
 SPACES: Mapping[str, Mapping[str, Any]] = {
     "plain": {},
     "constrained": {"constraints": ["batch_size <= n_steps"]},
-    "conditional": {"conditions": {"clip_range": "activation == 'relu'", "ent_coef": "activation in ['relu', 'tanh']"}},
+    "conditional": {
+        "conditions": {
+            "clip_range": "activation == 'relu'",
+            "ent_coef": "activation in ['relu', 'tanh']",
+        }
+    },
 }
-MODELS = ("tpe", "gp", "smac", "bohb", "pb2", "cost_aware", "rising_bandits")  # asked again at a fixed history
-OWN = ("de",)  # full-length runs whose proposals carry the place they have: only its own observations are any use
+MODELS = (
+    "tpe",
+    "gp",
+    "smac",
+    "bohb",
+    "pb2",
+    "cost_aware",
+    "rising_bandits",
+)  # asked again at a fixed history
+OWN = (
+    "de",
+)  # full-length runs whose proposals carry the place they have: only its own observations are any use
 MEANS = {"smac": 16, "pb2": 64}  # asks: costs come in bursts
-SLOW = {"gp": 6}  # times as long for memory: its working set takes some tens of asks to reach its size
+SLOW = {
+    "gp": 6
+}  # times as long for memory: its working set takes some tens of asks to reach its size
 TARGETS = {"tpe": 20, "asha": 20, "pbt": 20, "pb2": 500, "gp": 3000, "smac": 1500}  # milliseconds
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "pbt": {"population": 100, "generations": 100, "ready": 0.0},
-    "pb2": {"population": 20, "generations": 100, "ready": 0.0},  # a fit at every generation from the first
+    "pb2": {
+        "population": 20,
+        "generations": 100,
+        "ready": 0.0,
+    },  # a fit at every generation from the first
     "phases": {"phases": 4, "configurations": 4000},
     "grid": {"levels": 4},
 }
@@ -92,7 +125,9 @@ class Player:
         from autorl import seeds
         from autorl.types import Done, Wait
 
-        while isinstance(answer := self.optimizer.ask(seeds.generator(0, "ask", self.number)), Wait):
+        while isinstance(
+            answer := self.optimizer.ask(seeds.generator(0, "ask", self.number)), Wait
+        ):
             self._score()
         if isinstance(answer, Done):
             return False
@@ -120,7 +155,9 @@ class Player:
         from autorl.types import Scored
 
         number, proposal = self._waiting.pop(0)
-        value = proposal.until / HORIZON - float(np.nansum((self.space.to_unit(proposal.config) - 0.3) ** 2))
+        value = proposal.until / HORIZON - float(
+            np.nansum((self.space.to_unit(proposal.config) - 0.3) ** 2)
+        )
         self.optimizer.observe(Scored(number, (value,), reached=proposal.until))
 
 
@@ -129,11 +166,15 @@ def player(name: str, space: str) -> Player:
     from autorl.space import load_space
 
     partial = find(name).partial
-    hyperparameters = {key: {**value, "changeable": partial} for key, value in HYPERPARAMETERS.items()}
+    hyperparameters = {
+        key: {**value, "changeable": partial} for key, value in HYPERPARAMETERS.items()
+    }
     made = load_space({"hyperparameters": hyperparameters, **SPACES[space]})
     changeable = frozenset(made.names) if partial else frozenset()
     options = OPTIONS.get(name, {})
-    return Player(make(name, made, horizon=HORIZON, budget=MANY, changeable=changeable, **options), made)
+    return Player(
+        make(name, made, horizon=HORIZON, budget=MANY, changeable=changeable, **options), made
+    )
 
 
 def timed(name: str, space: str, asks: int, seconds: float) -> dict[str, float]:
@@ -142,7 +183,9 @@ def timed(name: str, space: str, asks: int, seconds: float) -> dict[str, float]:
 
     playing = player(name, space)
     if find(name).partial or name in OWN:
-        while playing.number < OBSERVATIONS and playing.step() and time.process_time() < 4 * seconds:
+        while (
+            playing.number < OBSERVATIONS and playing.step() and time.process_time() < 4 * seconds
+        ):
             pass
     else:
         playing.load(OBSERVATIONS)
@@ -158,7 +201,13 @@ def timed(name: str, space: str, asks: int, seconds: float) -> dict[str, float]:
             break
     middle = statistics.mean if name in MEANS else statistics.median
     share = (playing.informed - made_before) / len(cpu)
-    return {"cpu": middle(cpu), "wall": middle(wall), "worst": max(cpu), "observed": observed, "informed": share}
+    return {
+        "cpu": middle(cpu),
+        "wall": middle(wall),
+        "worst": max(cpu),
+        "observed": observed,
+        "informed": share,
+    }
 
 
 def grown(name: str, seconds: float) -> dict[str, float]:
@@ -169,14 +218,19 @@ def grown(name: str, seconds: float) -> dict[str, float]:
             pass
     marks, begun = list[tuple[int, int]](), time.process_time()
     for count in range(1, MANY + 1):
-        if not made(playing, name, count) or time.process_time() - begun > seconds * SLOW.get(name, 1):
+        if not made(playing, name, count) or time.process_time() - begun > seconds * SLOW.get(
+            name, 1
+        ):
             break
         if count % 20 == 0:
             marks.append((count, resident()))
     rest = marks[len(marks) // 5 :]
     if len(rest) < 2:
         return {"proposals": marks[-1][0] if marks else 0, "bytes": math.nan}
-    return {"proposals": rest[-1][0], "bytes": (rest[-1][1] - rest[0][1]) / (rest[-1][0] - rest[0][0])}
+    return {
+        "proposals": rest[-1][0],
+        "bytes": (rest[-1][1] - rest[0][1]) / (rest[-1][0] - rest[0][0]),
+    }
 
 
 def made(playing: Player, name: str, count: int) -> bool:
@@ -194,7 +248,16 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-COLUMNS = ("optimizer", "target", "CPU", "wall", "worst CPU", "from scores", "constrained, CPU", "conditional, CPU")
+COLUMNS = (
+    "optimizer",
+    "target",
+    "CPU",
+    "wall",
+    "worst CPU",
+    "from scores",
+    "constrained, CPU",
+    "conditional, CPU",
+)
 COLUMNS += ("proposals", "bytes each", "note")
 
 
@@ -216,7 +279,9 @@ def measure(what: str, name: str, space: str, asks: int, seconds: float) -> dict
         check=False,
     )
     if done.returncode:
-        return (done.stderr.strip().splitlines() or ["no message"])[-1].rpartition("InputError: ")[2]
+        return (done.stderr.strip().splitlines() or ["no message"])[-1].rpartition("InputError: ")[
+            2
+        ]
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -254,7 +319,11 @@ def rows(names: Sequence[str], measured: Measurements) -> Iterator[str]:
                 continue
             cells.append(f"{found['cpu']:.3g}")
             if space == "plain":
-                cells += [f"{found['wall']:.3g}", f"{found['worst']:.3g}", f"{found['informed']:.0%}"]
+                cells += [
+                    f"{found['wall']:.3g}",
+                    f"{found['worst']:.3g}",
+                    f"{found['informed']:.0%}",
+                ]
                 if found["observed"] < OBSERVATIONS:
                     notes.append(f"at {found['observed']:.0f} observations")
         memory = measured("memory", name, "plain")
@@ -273,10 +342,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from autorl.optimizers import names
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--optimizers", nargs="*", choices=names(), default=[n for n in names() if n != "schedule"])
+    parser.add_argument(
+        "--optimizers", nargs="*", choices=names(), default=[n for n in names() if n != "schedule"]
+    )
     parser.add_argument("--asks", type=int, default=16)
-    parser.add_argument("--seconds", type=float, default=20, help="of CPU, for the memory measurement of each")
-    parser.add_argument("--raw", type=Path, help="JSON file of finished measurements, read and written")
+    parser.add_argument(
+        "--seconds", type=float, default=20, help="of CPU, for the memory measurement of each"
+    )
+    parser.add_argument(
+        "--raw", type=Path, help="JSON file of finished measurements, read and written"
+    )
     parser.add_argument("--out", type=Path, default=HERE / "results" / "proposals.md")
     given = parser.parse_args(arguments)
     load, table = os.getloadavg()[0], list[str]()

@@ -58,7 +58,9 @@ class Member(tune.Trainable):
             elif self.job["unit"]:
                 values[name] = hyperparameter.from_unit(float(np.clip(self.config[name], 0.0, 1.0)))
             else:
-                values[name] = float(np.clip(self.config[name], hyperparameter.lower, hyperparameter.upper))
+                values[name] = float(
+                    np.clip(self.config[name], hyperparameter.lower, hyperparameter.upper)
+                )
         return values
 
     def step(self) -> dict[str, Any]:
@@ -82,7 +84,14 @@ class Member(tune.Trainable):
     def _train(self, seed: str, values: dict[str, Any], until: int) -> float:
         from autorl.seeds import digest
         from autorl.trainers import load as load_trainer
-        from autorl.types import Checkpoint, Config, EnvironmentSpec, FrozenMap, Segment, TrainerSpec
+        from autorl.types import (
+            Checkpoint,
+            Config,
+            EnvironmentSpec,
+            FrozenMap,
+            Segment,
+            TrainerSpec,
+        )
 
         job, before = self.job, self.reached.get(seed, 0)
         spec = TrainerSpec(job["trainer"], FrozenMap(job["hyperparameters"]))
@@ -121,7 +130,11 @@ class Member(tune.Trainable):
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:
         state = json.loads((Path(checkpoint_dir) / "member.json").read_text())
-        self.reached, self.schedule, self.generation = state["reached"], state["schedule"], state["generation"]
+        self.reached, self.schedule, self.generation = (
+            state["reached"],
+            state["schedule"],
+            state["generation"],
+        )
         self.score = state["score"]
         self.forked = state["trial"] != self.trial_id
         self.agents = {}
@@ -146,7 +159,12 @@ def scheduler(job: dict[str, Any]) -> Any:
     from ray.tune.schedulers import PopulationBasedTraining
     from ray.tune.schedulers.pb2 import PB2
 
-    shared = {"time_attr": "training_iteration", "metric": "score", "mode": "max", "perturbation_interval": 1}
+    shared = {
+        "time_attr": "training_iteration",
+        "metric": "score",
+        "mode": "max",
+        "perturbation_interval": 1,
+    }
     numbers = {n: h for n, h in load(job["space"]).hyperparameters.items() if h.type != "constant"}
     if job["unit"]:
         return PB2(**shared, hyperparam_bounds={name: [0.0, 1.0] for name in numbers}, synch=True)
@@ -168,7 +186,9 @@ def search(job: dict[str, Any]) -> dict[str, Any]:
     population = len(job["initial"])
     shared = {key: value for key, value in job.items() if key != "initial"}
     with tempfile.TemporaryDirectory(dir=job["scratch"]) as folder:
-        counter = Path(folder) / "steps"  # of every generation trained; Ray forgets those before a restart
+        counter = (
+            Path(folder) / "steps"
+        )  # of every generation trained; Ray forgets those before a restart
         shared["counter"] = str(counter)
         tuner = tune.Tuner(
             tune.with_resources(Member, {"cpu": 2 / population}),
@@ -180,11 +200,16 @@ def search(job: dict[str, Any]) -> dict[str, Any]:
                 reuse_actors=True,
             ),
             run_config=tune.RunConfig(
-                storage_path=folder, name="search", stop={"training_iteration": job["generations"]}, verbose=0
+                storage_path=folder,
+                name="search",
+                stop={"training_iteration": job["generations"]},
+                verbose=0,
             ),
         )
         found = tuner.fit()
-        ends = [one.metrics for one in found if one.metrics["training_iteration"] == job["generations"]]
+        ends = [
+            one.metrics for one in found if one.metrics["training_iteration"] == job["generations"]
+        ]
         failed = len(found.errors)
         steps = sum(map(float, counter.read_text().split()))
     best = max(ends, key=lambda metrics: metrics["score"])

@@ -35,11 +35,15 @@ def main() -> int:
     failures = sum(run["exit_code"] != 0 for run in earlier)
     for number, run in enumerate(earlier, 1):
         print(line(number, options.times, run), "(recorded)")
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(options.busy)]
+    busy = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(options.busy)
+    ]
     try:
         for number in range(len(earlier) + 1, options.times + 1):
             start = time.monotonic()
-            done = subprocess.run(shlex.split(options.command), cwd=ROOT, capture_output=True, text=True)
+            done = subprocess.run(
+                shlex.split(options.command), cwd=ROOT, capture_output=True, text=True
+            )
             run = {**key, "exit_code": done.returncode, "minutes": (time.monotonic() - start) / 60}
             run["last_line"] = (done.stdout.splitlines() or [""])[-1]
             failures += done.returncode != 0
@@ -59,7 +63,11 @@ def main() -> int:
 def commit() -> str:
     """The commit that is checked out, and whether files differ from it."""
     described = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=40"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "describe", "--always", "--dirty", "--abbrev=40"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return described.stdout.strip()
 

@@ -45,7 +45,10 @@ from comparisons import Share, Summary, label, share
 from optimizers_live import FIRST_TEST_SEED, finished
 
 HERE = Path(__file__).parent
-TASK: Mapping[str, Any] = {"id": "letters-goldproxy", "kwargs": {"instance": 0, "pairs": 512, "flips": 0.2}}
+TASK: Mapping[str, Any] = {
+    "id": "letters-goldproxy",
+    "kwargs": {"instance": 0, "pairs": 512, "flips": 0.2},
+}
 METHODS, PBT = ("trl/ppo", "trl/dpo"), ("pbt", "random")
 PARTS = {"methods": METHODS, "pbt": PBT, "landscape": ()}
 SIZES = {  # of a study, unless the options say otherwise
@@ -53,7 +56,10 @@ SIZES = {  # of a study, unless the options say otherwise
     "pbt": {"runs": 16, "steps": 48, "evaluations": 6, "tuning": 2, "tests": 6},
 }
 SEQUENCES = 64  # of an optimizer step
-BATCHES = {"trl/ppo": ("batch_size", 64), "trl/dpo": ("per_device_train_batch_size", 32)}  # of 64 sequences each
+BATCHES = {
+    "trl/ppo": ("batch_size", 64),
+    "trl/dpo": ("per_device_train_batch_size", 32),
+}  # of 64 sequences each
 FIXED = {"num_generations": 4, "per_device_train_batch_size": 64}  # of the population's RLOO
 
 
@@ -64,15 +70,22 @@ def space(part: str, method: str) -> dict[str, Any]:
     if part == "pbt":
         found = load_space("trl/rloo-tiny").to_dict()["hyperparameters"]
         constants = {name: {"type": "constant", "value": value} for name, value in FIXED.items()}
-        return {"hyperparameters": {name: found[name] for name in ("learning_rate", "beta")} | constants}
+        return {
+            "hyperparameters": {name: found[name] for name in ("learning_rate", "beta")} | constants
+        }
     found = load_space(f"{method}-tiny").to_dict()
     name, size = BATCHES[method]
-    return found | {"hyperparameters": found["hyperparameters"] | {name: {"type": "constant", "value": size}}}
+    return found | {
+        "hyperparameters": found["hyperparameters"] | {name: {"type": "constant", "value": size}}
+    }
 
 
 def sizes(given: argparse.Namespace, part: str) -> dict[str, int]:
     """How large a study of a part is."""
-    return {name: size if getattr(given, name) is None else getattr(given, name) for name, size in SIZES[part].items()}
+    return {
+        name: size if getattr(given, name) is None else getattr(given, name)
+        for name, size in SIZES[part].items()
+    }
 
 
 def study(cell: Cell, given: argparse.Namespace) -> dict[str, Any]:
@@ -89,7 +102,11 @@ def study(cell: Cell, given: argparse.Namespace) -> dict[str, Any]:
         "environment": dict(TASK),
         "space": space(cell.part, cell.method),
         "objective": {"metric": "gold", "reduce": "last" if population else "best"},
-        "fidelity": {"steps": size["steps"], "evaluations": evaluations, "episodes": given.episodes},
+        "fidelity": {
+            "steps": size["steps"],
+            "evaluations": evaluations,
+            "episodes": given.episodes,
+        },
         "optimizer": optimizer,
         "budget": {"runs": size["runs"]},
         "seeds": {
@@ -121,7 +138,9 @@ def informed(store: Any) -> dict[str, int]:
     """How many configurations of a study came from scores."""
     from autorl.store.codec import read_proposed
 
-    return count_informed(read_proposed(event.body).proposal for event in store.events() if event.kind == "proposed")
+    return count_informed(
+        read_proposed(event.body).proposal for event in store.events() if event.kind == "proposed"
+    )
 
 
 def count(query: Any) -> dict[str, float]:
@@ -133,15 +152,34 @@ def count(query: Any) -> dict[str, float]:
         "GROUP BY r.run_id"
     )
     settings = [(own, json.loads(text)) for own, text, _ in rows]
-    sampled = sum(own * SEQUENCES / config["num_ppo_epochs"] for own, config in settings if "num_ppo_epochs" in config)
+    sampled = sum(
+        own * SEQUENCES / config["num_ppo_epochs"]
+        for own, config in settings
+        if "num_ppo_epochs" in config
+    )
     return {"steps": steps, "completions": sampled, "tokens": sum(tokens for *_, tokens in rows)}
 
 
 def table(raw: Raw, part: str, cells: Sequence[Cell]) -> list[str]:
     """One line for each study of a part."""
-    counted = ["steps", *(["sequences", "completions", "tokens"] if part == "methods" else ["changes"])]
-    default = ["default"] if part == "methods" else []  # in a population it may not have been trained to the end
-    heads = ["repeat", "", "by the model", "test gold", "95 %, test seeds", "tuning", *default, "KL", "proxy"]
+    counted = [
+        "steps",
+        *(["sequences", "completions", "tokens"] if part == "methods" else ["changes"]),
+    ]
+    default = (
+        ["default"] if part == "methods" else []
+    )  # in a population it may not have been trained to the end
+    heads = [
+        "repeat",
+        "",
+        "by the model",
+        "test gold",
+        "95 %, test seeds",
+        "tuning",
+        *default,
+        "KL",
+        "proxy",
+    ]
     heads += [*counted, "CPU-s"]
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for cell in sorted(cells, key=lambda each: each.repeat):
@@ -177,7 +215,9 @@ def together(raw: Raw, part: str, repeats: Sequence[int]) -> list[str]:
     from autorl.statistics import difference_interval
 
     scores = {
-        method: np.array([raw.cells[Cell(part, TASK["id"], method, number).key]["test"] for number in repeats]).T
+        method: np.array(
+            [raw.cells[Cell(part, TASK["id"], method, number).key]["test"] for number in repeats]
+        ).T
         for method in PARTS[part]
     }
     lines = ["| | test gold | 95 %, test seeds of these searches |", "| --- | --- | --- |"]
@@ -199,7 +239,9 @@ def together(raw: Raw, part: str, repeats: Sequence[int]) -> list[str]:
 
 def report(raw: Raw, given: argparse.Namespace) -> str:
     """The results file."""
-    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "trl", "optuna"))
+    packages = ", ".join(
+        f"{name} {version(name)}" for name in ("torch", "transformers", "trl", "optuna")
+    )
     lines = ["# RLHF: measured", ""]
     lines += [
         "What was run, what is counted and how it is judged: the head of `benchmarks/rlhf.py`, which writes this."
@@ -207,13 +249,26 @@ def report(raw: Raw, given: argparse.Namespace) -> str:
     lines += [f"Python {platform.python_version()}, {packages}, {os.cpu_count()} cores."]
     if "methods" in given.parts:
         searched = label(given.optimizer, of_part(raw, given, "methods"))
-        lines += ["", f"## PPO on a proxy, DPO on the pairs it was fitted to (tuned by {searched})", ""]
+        lines += [
+            "",
+            f"## PPO on a proxy, DPO on the pairs it was fitted to (tuned by {searched})",
+            "",
+        ]
         lines += studies(raw, given, "methods")
     if "pbt" in given.parts:
-        lines += ["", "## A population that changes learning rate and beta, and fixed ones (RLOO)", ""]
+        lines += [
+            "",
+            "## A population that changes learning rate and beta, and fixed ones (RLOO)",
+            "",
+        ]
         lines += studies(raw, given, "pbt")
     if "landscape" in given.parts:
-        lines += ["", f"## Over-optimisation in the landscape {rlhf_landscape.LANDSCAPE}", "", *rlhf_landscape.fits()]
+        lines += [
+            "",
+            f"## Over-optimisation in the landscape {rlhf_landscape.LANDSCAPE}",
+            "",
+            *rlhf_landscape.fits(),
+        ]
         lines += ["", "## Random search on that landscape", "", *rlhf_landscape.random_search()]
     return "\n".join(lines) + "\n"
 
@@ -245,25 +300,40 @@ def wanted(given: argparse.Namespace) -> list[Cell]:
     """Every study, repeat by repeat."""
     repeats = range(given.repeats)
     task = TASK["id"]
-    return [Cell(part, task, method, repeat) for repeat in repeats for part in given.parts for method in PARTS[part]]
+    return [
+        Cell(part, task, method, repeat)
+        for repeat in repeats
+        for part in given.parts
+        for method in PARTS[part]
+    ]
 
 
 def options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--optimizer", default="tpe", help="of the methods")
     parser.add_argument("--runs", type=int, help="full runs of a study, over all tuning seeds")
     parser.add_argument("--steps", type=int, help="optimizer steps of a full run")
-    parser.add_argument("--evaluations", type=int, help="of a run; a population has as many generations")
+    parser.add_argument(
+        "--evaluations", type=int, help="of a run; a population has as many generations"
+    )
     parser.add_argument("--tuning", type=int, help="tuning seeds")
     parser.add_argument("--tests", type=int, help="test seeds")
     parser.add_argument("--episodes", type=int, default=256, help="prompts of an evaluation")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--raw", type=Path, help="JSON file of finished studies: read, and written after each")
     parser.add_argument(
-        "--estimate", action="store_true", help="only print the CPU time of the studies that are missing"
+        "--raw", type=Path, help="JSON file of finished studies: read, and written after each"
     )
-    parser.add_argument("--partial", action="store_true", help="only report on the whole repeats --raw has")
+    parser.add_argument(
+        "--estimate",
+        action="store_true",
+        help="only print the CPU time of the studies that are missing",
+    )
+    parser.add_argument(
+        "--partial", action="store_true", help="only report on the whole repeats --raw has"
+    )
     parser.add_argument("--out", type=Path, default=HERE / "results" / "rlhf.md")
     return parser.parse_args(arguments)
 

@@ -40,10 +40,18 @@ def fits() -> list[str]:
     for name, found in rows.items():
         cells = [f"{each.r2:.2f} | {each.peak_kl:.1f}" for each in found]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    curves = [curve for _, curve in every.groupby("config_id") if curve.gold.max() - curve.gold.iloc[-1] > 0.5]
-    quartiles = [np.quantile([of(curve, form).r2 for curve in curves], [0.25, 0.5, 0.75]) for form in forms]
+    curves = [
+        curve
+        for _, curve in every.groupby("config_id")
+        if curve.gold.max() - curve.gold.iloc[-1] > 0.5
+    ]
+    quartiles = [
+        np.quantile([of(curve, form).r2 for curve in curves], [0.25, 0.5, 0.75]) for form in forms
+    ]
     cells = [f"{middle:.2f} [{low:.2f}, {high:.2f}] | -" for low, middle, high in quartiles]
-    lines.append(f"| the curve of each that ends 0.5 below its best ({len(curves)}): quartiles | {' | '.join(cells)} |")
+    lines.append(
+        f"| the curve of each that ends 0.5 below its best ({len(curves)}): quartiles | {' | '.join(cells)} |"
+    )
     return lines
 
 
@@ -53,7 +61,9 @@ def random_search() -> list[str]:
     from autorl.rlhf.overoptimization import policies
 
     data = load_landscape(LANDSCAPE)
-    tuning, test = (policies(data, role).set_index(["config_id", "step"]) for role in ("tuning", "test"))
+    tuning, test = (
+        policies(data, role).set_index(["config_id", "step"]) for role in ("tuning", "test")
+    )
     ids, reference = tuning.index.unique("config_id"), float(test.reference_gold.mean())
     best = {by: tuning.loc[tuning.groupby("config_id")[by].idxmax()] for by in ("gold", "proxy")}
     lines = [
@@ -69,5 +79,7 @@ def random_search() -> list[str]:
             found = test.loc[chosen, "gold"].to_numpy(float)
             low, middle, high = np.quantile(found, [0.025, 0.5, 0.975])
             share = np.mean(found < reference)
-            lines.append(f"| {size} | {by} | {middle:.3f} | [{low:.3f}, {high:.3f}] | {share:.0%} |")
+            lines.append(
+                f"| {size} | {by} | {middle:.3f} | [{low:.3f}, {high:.3f}] | {share:.0%} |"
+            )
     return lines

@@ -67,11 +67,25 @@ class Cost:
 def study(folder: Path, runs: int, steps: int, evaluations: int, workers: int) -> Cost:
     """`autorl tune` in a process of its own; the study stays in `folder`/study."""
     file = folder / "study.yaml"
-    text = STUDY.format(runs=runs, steps=steps, evaluations=evaluations, episodes=EPISODES, workers=workers)
+    text = STUDY.format(
+        runs=runs, steps=steps, evaluations=evaluations, episodes=EPISODES, workers=workers
+    )
     file.write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "autorl", "tune", str(file), "--out", str(folder / "study"), "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "autorl",
+        "tune",
+        str(file),
+        "--out",
+        str(folder / "study"),
+        "--quiet",
+    ]
     cpu, began, peak = {}, time.perf_counter(), 0
-    with (folder / "output").open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+    with (
+        (folder / "output").open("w") as output,
+        subprocess.Popen(command, stdout=output, stderr=output) as process,
+    ):
         while process.poll() is None:
             seen = {pid: usage(pid) for pid in family(process.pid)}
             cpu |= {pid: seconds for pid, (seconds, _) in seen.items() if seconds}
@@ -88,8 +102,12 @@ def study(folder: Path, runs: int, steps: int, evaluations: int, workers: int) -
 def family(pid: int) -> list[int]:
     """A process and all its descendants."""
     try:
-        children = [Path(f"/proc/{pid}/task/{task}/children") for task in os.listdir(f"/proc/{pid}/task")]
-        found = [int(word) for path in children for word in path.read_text(encoding="ascii").split()]
+        children = [
+            Path(f"/proc/{pid}/task/{task}/children") for task in os.listdir(f"/proc/{pid}/task")
+        ]
+        found = [
+            int(word) for path in children for word in path.read_text(encoding="ascii").split()
+        ]
     except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
         return []
     return [pid, *(member for child in found for member in family(child))]
@@ -112,8 +130,12 @@ def engine_alone(folder: Path, workers: int) -> Cost:
     """Train and evaluate the members of the study in `folder` again, without tuner, store and checkpoints."""
     with sqlite3.connect(folder / "study" / "study.sqlite") as connection:
         query = "SELECT config, seed, seed_role FROM runs JOIN configs USING (config_id) ORDER BY run_id"
-        members = [(json.loads(config), seed, role) for config, seed, role in connection.execute(query)]
-    fixed = {name: JOBS[JOB].config[name] for name in ("n_envs", "n_steps", "batch_size", "n_epochs")}
+        members = [
+            (json.loads(config), seed, role) for config, seed, role in connection.execute(query)
+        ]
+    fixed = {
+        name: JOBS[JOB].config[name] for name in ("n_envs", "n_steps", "batch_size", "n_epochs")
+    }
     waiting, totals = iter(members), {"training": 0.0, "evaluation": 0.0}
     lock, began = threading.Lock(), time.perf_counter()
 
@@ -171,7 +193,10 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             alone = engine_alone(Path(name), options.workers)
         peer = run_sb3(JOBS[JOB], options.workers, options.seconds)
         rounds.append({"study": whole, "alone": alone, "peer": peer})
-        print(f"round {turn + 1}: {whole.steps / whole.wall:,.0f} steps/s, SB3 {peer.rate:,.0f}", flush=True)
+        print(
+            f"round {turn + 1}: {whole.steps / whole.wall:,.0f} steps/s, SB3 {peer.rate:,.0f}",
+            flush=True,
+        )
     return rounds
 
 
@@ -182,7 +207,9 @@ def report(rounds: list[dict[str, Any]], memory: Cost | None, options: argparse.
         values = [value(turn["study"], turn["alone"], turn["peer"]) for turn in rounds]
         return f"{statistics.median(values):,.3g} ({min(values):,.3g} to {max(values):,.3g})"
 
-    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba", "torch", "stable_baselines3"))
+    packages = ", ".join(
+        f"{name} {version(name)}" for name in ("numpy", "numba", "torch", "stable_baselines3")
+    )
     lines = [
         "# The whole path: measured",
         "",
@@ -218,12 +245,21 @@ def report(rounds: list[dict[str, Any]], memory: Cost | None, options: argparse.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=30.0, help="of Stable-Baselines3 in a round")
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="of Stable-Baselines3 in a round"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count())
-    parser.add_argument("--members", type=int, default=4096, help="of the study that measures memory; 0 = leave it out")
+    parser.add_argument(
+        "--members",
+        type=int,
+        default=4096,
+        help="of the study that measures memory; 0 = leave it out",
+    )
     parser.add_argument("--member-steps", type=int, default=4096)
     parser.add_argument("--output", type=Path, default=HERE / "results" / "whole_path.md")
     options = parser.parse_args()

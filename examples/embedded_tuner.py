@@ -22,7 +22,9 @@ def train(config, seed, steps=200):
         arm = int(rng.random() < p)
         reward = rng.normal(1.0 if arm else 0.5, 1.0)
         baseline = average if config["baseline"] == "mean" else 0.0
-        preference = np.clip(preference + config["step_size"] * (reward - baseline) * (arm - p), -20, 20)
+        preference = np.clip(
+            preference + config["step_size"] * (reward - baseline) * (arm - p), -20, 20
+        )
         average += (reward - average) / step
     return p
 
@@ -37,8 +39,12 @@ def main():
     result = tuner.result()
     low, high = result.test.iqm_interval.low, result.test.iqm_interval.high
     print(f"best configuration: {dict(result.incumbent.config)}")
-    print(f"test score (IQM) {result.test.iqm:.3f} [{low:.3f}, {high:.3f}] on {len(result.test.seeds)} held-out seeds")
-    print(f"means: tuning {result.tuning:.3f}, test {result.test.value:.3f}, so the gap is {result.gap:+.3f}")
+    print(
+        f"test score (IQM) {result.test.iqm:.3f} [{low:.3f}, {high:.3f}] on {len(result.test.seeds)} held-out seeds"
+    )
+    print(
+        f"means: tuning {result.tuning:.3f}, test {result.test.value:.3f}, so the gap is {result.gap:+.3f}"
+    )
 
 
 if __name__ == "__main__":

@@ -52,12 +52,23 @@ def replay(data: autorl.Landscape) -> None:
     """Any optimizer runs on the data in seconds; here the package's own."""
     objective = data.objective()  # recorded runs: the nearest configuration answers
     seeds = autorl.SeedPlan(tuning=3, test=3)
-    options = {"steps": objective.horizon, "direction": objective.direction, "runs": 60, "seeds": seeds}
+    options = {
+        "steps": objective.horizon,
+        "direction": objective.direction,
+        "runs": 60,
+        "seeds": seeds,
+    }
     result = autorl.tune(objective, data.space, optimizer="tpe", **options)
-    print(f"TPE with 20 configurations on the replayed landscape: test score {result.test.value:.4f}")
+    print(
+        f"TPE with 20 configurations on the replayed landscape: test score {result.test.value:.4f}"
+    )
     if importlib.util.find_spec("sklearn"):  # predicted runs: pip install "autorl[bo]"
-        surrogate = data.surrogate(force=True)  # without `force`, one that ranks too badly is refused
-        print(f"a surrogate of it has an {surrogate.quality}: {surrogate(result.incumbent.config, seed=7):.4f}")
+        surrogate = data.surrogate(
+            force=True
+        )  # without `force`, one that ranks too badly is refused
+        print(
+            f"a surrogate of it has an {surrogate.quality}: {surrogate(result.incumbent.config, seed=7):.4f}"
+        )
     print()
 
 
@@ -68,8 +79,14 @@ def main(folder: Path) -> None:
     print("2. Python")
     data = autorl.load_landscape(folder)
     chosen = data.best(seeds="tuning", by="mean")
-    print(f"best on tuning seeds: configuration {chosen.config_id}, {chosen.tuning:.4f}; test seeds {chosen.test:.4f}")
-    print(data.sql("SELECT seed_role, count(*) AS scores, avg(value) AS mean FROM scores GROUP BY ALL ORDER BY ALL"))
+    print(
+        f"best on tuning seeds: configuration {chosen.config_id}, {chosen.tuning:.4f}; test seeds {chosen.test:.4f}"
+    )
+    print(
+        data.sql(
+            "SELECT seed_role, count(*) AS scores, avg(value) AS mean FROM scores GROUP BY ALL ORDER BY ALL"
+        )
+    )
     replay(data)
 
     print("3. plain DuckDB and pandas: a landscape is a folder of Parquet files")

@@ -18,19 +18,28 @@ from hypothesis import HealthCheck, settings
 
 THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA", "RAYON")
 CPU_SECONDS = 120.0
-WALL_PER_CPU_SECOND = 20.0  # of the backstop: 8 busy processes beside two workers on two cores take a factor of 5
+WALL_PER_CPU_SECOND = (
+    20.0  # of the backstop: 8 busy processes beside two workers on two cores take a factor of 5
+)
 
 for library in THREADS:  # before the first import of numpy, numba or torch
     os.environ[f"{library}_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-_CONFIGURATION = tempfile.TemporaryDirectory(prefix="autorl-tests-")  # removed when the session ends
+_CONFIGURATION = tempfile.TemporaryDirectory(
+    prefix="autorl-tests-"
+)  # removed when the session ends
 os.environ["XDG_CONFIG_HOME"] = _CONFIGURATION.name
 
 ON_TIME = [HealthCheck.too_slow]
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=ON_TIME)
 settings.register_profile(
-    "random", derandomize=False, deadline=None, suppress_health_check=ON_TIME, print_blob=True, database=None
+    "random",
+    derandomize=False,
+    deadline=None,
+    suppress_health_check=ON_TIME,
+    print_blob=True,
+    database=None,
 )
 settings.load_profile(os.environ.get("AUTORL_HYPOTHESIS", "fixed"))
 
@@ -51,7 +60,9 @@ def limited_cpu_time(item):
     """Fail the test in the main thread once this process has used its CPU time, all threads together."""
 
     def fail(number, frame):
-        pytest.fail(f"over {cpu_limit(item):g} seconds of CPU time: see `cpu_seconds` in tests/conftest.py")
+        pytest.fail(
+            f"over {cpu_limit(item):g} seconds of CPU time: see `cpu_seconds` in tests/conftest.py"
+        )
 
     before = signal.signal(signal.SIGPROF, fail)
     signal.setitimer(signal.ITIMER_PROF, cpu_limit(item))

@@ -3,7 +3,9 @@
 import time
 
 PATIENCE = 900.0  # seconds until a test gives up on something that should come at once
-FOREVER = 7200.0  # seconds that something hangs which a test must end: longer than anybody waits for it
+FOREVER = (
+    7200.0  # seconds that something hangs which a test must end: longer than anybody waits for it
+)
 
 
 def wait_until(look, seconds=PATIENCE):

@@ -114,7 +114,10 @@ def marked(mark):
     alive = []
     for entry in Path("/proc").iterdir():
         try:
-            carries = entry.name.isdigit() and f"{MARKER}={mark}".encode() in (entry / "environ").read_bytes()
+            carries = (
+                entry.name.isdigit()
+                and f"{MARKER}={mark}".encode() in (entry / "environ").read_bytes()
+            )
             if carries and state(int(entry.name)) not in ("Z", "X", ""):
                 alive.append(int(entry.name))
         except OSError:  # it has ended meanwhile

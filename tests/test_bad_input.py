@@ -48,7 +48,9 @@ def write(folder, **changes):
 
 
 def with_space(**entry):
-    return {"space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, **entry}}}}
+    return {
+        "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, **entry}}}
+    }
 
 
 FILES = {
@@ -56,32 +58,50 @@ FILES = {
         {"optimiser": "tpe"},
         r"study.yaml:\d+: optimiser: unknown key 'optimiser'; did you mean 'optimizer'",
     ),
-    "unknown key in a section": ({"budget": {"run": 8}}, r"study.yaml:\d+: budget.run: .*did you mean 'runs'"),
+    "unknown key in a section": (
+        {"budget": {"run": 8}},
+        r"study.yaml:\d+: budget.run: .*did you mean 'runs'",
+    ),
     "wrong type": ({"parallelism": "many"}, r"study.yaml:\d+: parallelism: .*whole number.*'many'"),
     "boolean for a number": ({"fidelity": {"steps": True}}, r"fidelity.steps: .*whole number"),
     "missing key": ({"fidelity": None}, r"study.yaml: fidelity: is missing"),
     "no budget": ({"budget": {}}, r"budget: needs exactly one of runs, configurations"),
     "two budgets": ({"budget": {"runs": 8, "hours": 1}}, r"budget: needs exactly one of"),
-    "overlapping seeds": ({"seeds": {"tuning": [0, 1], "test": [1, 2]}}, r"seeds: seeds \[1\] are in both"),
+    "overlapping seeds": (
+        {"seeds": {"tuning": [0, 1], "test": [1, 2]}},
+        r"seeds: seeds \[1\] are in both",
+    ),
     "no tuning seed": ({"seeds": {"tuning": [], "test": 2}}, r"seeds.tuning: at least one"),
-    "repeated seed": ({"seeds": {"tuning": [3, 3], "test": 2}}, r"seeds.tuning: a seed is listed twice"),
+    "repeated seed": (
+        {"seeds": {"tuning": [3, 3], "test": 2}},
+        r"seeds.tuning: a seed is listed twice",
+    ),
     "racing beyond the seeds": (
         {"evaluation": {"seeds": "racing", "min": 3}},
         r"evaluation: racing .*2 in seeds.tuning",
     ),
-    "unknown aggregate": ({"evaluation": {"aggregate": "men"}}, r"evaluation.aggregate: .*did you mean 'mean'"),
+    "unknown aggregate": (
+        {"evaluation": {"aggregate": "men"}},
+        r"evaluation.aggregate: .*did you mean 'mean'",
+    ),
     "unknown reduction": (
         {"objective": {"reduce": "finish"}},
         r"objective.reduce: unknown name 'finish'.*allowed: last",
     ),
-    "unknown direction": ({"objective": {"direction": "up"}}, r"objective.*direction: .*'maximize' or 'minimize'"),
+    "unknown direction": (
+        {"objective": {"direction": "up"}},
+        r"objective.*direction: .*'maximize' or 'minimize'",
+    ),
     "unknown optimizer": ({"optimizer": "tpee"}, r"optimizer.name: .*did you mean 'tpe'"),
     "unknown option of an optimizer": (
         {"optimizer": {"name": "tpe", "starts": 3}},
         r"optimizer.starts: unknown option",
     ),
     "unknown trainer": ({"trainer": "sb3/ppoo"}, r"trainer: unknown trainer 'sb3/ppoo'.*sb3/ppo"),
-    "unknown option of a trainer": ({"trainer": {"name": "synthetic", "kwargs": {"nois": 1}}}, r"kwargs.*'noise'"),
+    "unknown option of a trainer": (
+        {"trainer": {"name": "synthetic", "kwargs": {"nois": 1}}},
+        r"kwargs.*'noise'",
+    ),
     "missing environment": (
         {"trainer": "sb3/a2c", "space": "sb3/a2c"},
         r"study.yaml:\d*:? ?environment.id: the trainer needs an environment",
@@ -107,8 +127,14 @@ FILES = {
         r"learning_rat.*did you mean 'learning_rate'",
     ),
     "unknown space": ({"space": "sb3/pp"}, r"sb3/pp: no search space of this name.*sb3/ppo"),
-    "default outside bounds": (with_space(default=3), r"study.yaml:\d+: space.hyperparameters.x.default: "),
-    "bounds reversed": (with_space(lower=2.0), r"space.hyperparameters.x.upper: upper must be greater"),
+    "default outside bounds": (
+        with_space(default=3),
+        r"study.yaml:\d+: space.hyperparameters.x.default: ",
+    ),
+    "bounds reversed": (
+        with_space(lower=2.0),
+        r"space.hyperparameters.x.upper: upper must be greater",
+    ),
     "log scale from zero": (with_space(scale="log"), r"space.hyperparameters.x.*log"),
     "contradictory condition": (
         {
@@ -123,18 +149,38 @@ FILES = {
         r"conditions.x: ",
     ),
     "space that nothing satisfies": (
-        {"space": {"hyperparameters": {"x": {"type": "float", "lower": 0, "upper": 1}}, "constraints": ["x > 2"]}},
+        {
+            "space": {
+                "hyperparameters": {"x": {"type": "float", "lower": 0, "upper": 1}},
+                "constraints": ["x > 2"],
+            }
+        },
         r"constraints",
     ),
-    "warm start outside the space": ({"warm_start": [{"x": 2.0}]}, r"study.yaml:\d+: warm_start\[0\].x: "),
-    "limits nobody can keep": ({"limits": {"memory_gb": 1}}, r"limits: .*in_process.*cannot enforce"),
-    "module of a function missing": ({"trainer": "python:nowhere:f"}, r"trainer: no module 'nowhere'"),
-    "objective nobody reports": ({"objective": {"metric": "eval_retrun"}}, r"objective: .*mean 'eval_return'"),
+    "warm start outside the space": (
+        {"warm_start": [{"x": 2.0}]},
+        r"study.yaml:\d+: warm_start\[0\].x: ",
+    ),
+    "limits nobody can keep": (
+        {"limits": {"memory_gb": 1}},
+        r"limits: .*in_process.*cannot enforce",
+    ),
+    "module of a function missing": (
+        {"trainer": "python:nowhere:f"},
+        r"trainer: no module 'nowhere'",
+    ),
+    "objective nobody reports": (
+        {"objective": {"metric": "eval_retrun"}},
+        r"objective: .*mean 'eval_return'",
+    ),
     "constraint on what nobody reports": (
         {"constraints": [{"metric": "speed", "min": 1}]},
         r"constraints: .*eval_length",
     ),
-    "neither trainer nor algorithms": ({"trainer": None}, r"needs either `trainer` and `space`, or `algorithms`"),
+    "neither trainer nor algorithms": (
+        {"trainer": None},
+        r"needs either `trainer` and `space`, or `algorithms`",
+    ),
 }
 
 
@@ -151,7 +197,10 @@ def test_a_wrong_study_file_is_one_line_and_exit_code_2(tmp_path, case, in_proce
 
 RAW = {
     "not YAML": ("trainer: [sb3/ppo\nspace: x\n", r"study.yaml:\d+: not valid YAML"),
-    "a key twice": ("budget: {runs: 8}\nbudget: {runs: 9}\n", r"study.yaml:2: .*'budget' is given twice"),
+    "a key twice": (
+        "budget: {runs: 8}\nbudget: {runs: 9}\n",
+        r"study.yaml:2: .*'budget' is given twice",
+    ),
     "empty": ("", r"study.yaml: expected a mapping"),
     "a list": ("- trainer\n", r"study.yaml: expected a mapping"),
 }
@@ -176,8 +225,16 @@ FUNCTIONS = {
     "a trainer that returns NaN": ("return float('nan')", 1, "no proposal was scored"),
     "a trainer that returns text": ("return 'good'", 1, "3 proposals failed.*not a number"),
     "a trainer that returns nothing": ("return None", 1, "3 proposals failed.*returned nothing"),
-    "a metric that is never reported": ("return {'other': 1.0}", 1, "3 proposals failed.*value.*reported other"),
-    "a trainer that hangs": ("import time; time.sleep(7200)", 1, "the first 3 proposals failed, the last with: "),
+    "a metric that is never reported": (
+        "return {'other': 1.0}",
+        1,
+        "3 proposals failed.*value.*reported other",
+    ),
+    "a trainer that hangs": (
+        "import time; time.sleep(7200)",
+        1,
+        "the first 3 proposals failed, the last with: ",
+    ),
     "a trainer that takes too much memory": (
         "x = bytearray(600 * 2**20); import time; time.sleep(7200)",
         1,
@@ -188,7 +245,11 @@ FUNCTIONS = {
         1,
         "the first 3 proposals failed, the last with: ",
     ),
-    "a trainer that exits": ("import sys; sys.exit(3)", 1, "the first 3 proposals failed, the last with: "),
+    "a trainer that exits": (
+        "import sys; sys.exit(3)",
+        1,
+        "the first 3 proposals failed, the last with: ",
+    ),
 }
 
 
@@ -299,7 +360,11 @@ def test_a_database_of_a_newer_version_is_refused(finished, in_process):
 
 
 def test_a_checkpoint_that_vanished_ends_the_study_with_a_line(tmp_path, in_process):
-    path = write(tmp_path, optimizer={"name": "random", "stop": "median", "rungs": 2}, keep={"checkpoints": "lineage"})
+    path = write(
+        tmp_path,
+        optimizer={"name": "random", "stop": "median", "rungs": 2},
+        keep={"checkpoints": "lineage"},
+    )
     code, _, error = in_process("tune", path, "--out", tmp_path / "out")
     assert code == 0, error
     shutil.rmtree(tmp_path / "out" / "checkpoints")
@@ -313,7 +378,9 @@ def test_a_checkpoint_that_vanished_ends_the_study_with_a_line(tmp_path, in_proc
 def test_a_full_disk_ends_the_study_and_keeps_what_was_recorded(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True
+    ).returncode:
         pytest.skip("a small file system cannot be mounted here")
     try:
         path = write(tmp_path, budget={"runs": 4000})
@@ -348,8 +415,14 @@ def test_a_folder_without_write_permission_is_one_line(tmp_path, in_process):
 
 COMMANDS = {
     "a study file that is missing": (["tune", "nowhere.yaml"], "nowhere.yaml"),
-    "an override without a value": (["tune", "study.yaml", "--set", "parallelism"], "--set: expected key=value"),
-    "an override of an unknown key": (["tune", "study.yaml", "--set", "paralelism=4"], "did you mean 'parallelism'"),
+    "an override without a value": (
+        ["tune", "study.yaml", "--set", "parallelism"],
+        "--set: expected key=value",
+    ),
+    "an override of an unknown key": (
+        ["tune", "study.yaml", "--set", "paralelism=4"],
+        "did you mean 'parallelism'",
+    ),
     "an unknown command": (["tun", "study.yaml"], "No such command 'tun'"),
     "an unknown option": (["tune", "study.yaml", "--worker", "2"], "No such option"),
     "a run count that is no number": (["resume", "out", "--runs", "some"], "runs"),

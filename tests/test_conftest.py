@@ -27,7 +27,17 @@ def test_that_waits():
 
 def test_a_limit_counts_cpu_time_and_not_waiting(tmp_path):
     (tmp_path / "test_limited.py").write_text(LIMITED)
-    options = ["-q", "-p", "conftest", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(tmp_path)]
+    options = [
+        "-q",
+        "-p",
+        "conftest",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(tmp_path),
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(tmp_path / "test_limited.py")],
         cwd=tmp_path,

@@ -43,7 +43,9 @@ def test_reductions_larger_is_better_inside(reduce, direction, value):
 def test_every_reduction_is_recorded_in_the_metrics_own_direction():
     curve = curve_of([4, 9, 1, 2, 3, 5, 7])
     assert judge().reductions(curve) == [("m", 70, 7.0, 9.0, 20, 18 / 5, 31 / 7)]
-    assert judge(direction="minimize").reductions(curve) == [("m", 70, 7.0, 1.0, 30, 18 / 5, 31 / 7)]
+    assert judge(direction="minimize").reductions(curve) == [
+        ("m", 70, 7.0, 1.0, 30, 18 / 5, 31 / 7)
+    ]
     assert judge().reductions(curve_of([4, math.nan])) == []
     assert judge().reductions(curve_of([])) == []
     assert Judge([Objective("wall_seconds")]).reductions(curve) == []
@@ -79,8 +81,12 @@ def test_costs_can_be_objectives_and_constraints_without_any_evaluation():
 
 
 def test_constraints_are_read_at_the_last_evaluation():
-    assert judge(constraints=[Constraint("m", max=3)]).value(0, curve_of([9, 1])).constraints == (-2.0,)
-    assert judge(constraints=[Constraint("m", min=3)]).value(0, curve_of([9, 1])).constraints == (2.0,)
+    assert judge(constraints=[Constraint("m", max=3)]).value(0, curve_of([9, 1])).constraints == (
+        -2.0,
+    )
+    assert judge(constraints=[Constraint("m", min=3)]).value(0, curve_of([9, 1])).constraints == (
+        2.0,
+    )
 
 
 def test_segments_of_a_chain_are_one_curve_with_summed_cost():
@@ -170,7 +176,9 @@ def test_penalties():
     assert judge().score(0, 10, seeds(5.0, None), worst_of((10, 1.0))).values == (3.0,)
     assert judge().score(0, 10, seeds(5.0, 9.0, None), Worst()).values == pytest.approx((19 / 3,))
     assert judge(penalty=-1.0).score(0, 10, seeds(5.0, None), worst_of((10, 1.0))).values == (2.0,)
-    assert judge(direction="minimize", penalty=100.0).score(0, 10, seeds(-5.0, None), Worst()).values == (-52.5,)
+    assert judge(direction="minimize", penalty=100.0).score(
+        0, 10, seeds(-5.0, None), Worst()
+    ).values == (-52.5,)
     failed = judge().score(0, 10, seeds(None, None), worst_of((10, 1.0)))
     assert failed == Failed(0, Status.CRASH, (1.0,))
     assert judge().score(0, 10, seeds(None), Worst()) == Failed(0, Status.CRASH, ())
@@ -216,7 +224,9 @@ events = st.lists(
         constraints=st.one_of(st.just(()), st.tuples(st.sampled_from([-1.0, 0.0, 1.0]))),
         mean=st.one_of(st.just(()), st.tuples(few, few)),
     )
-    | st.builds(Failed, proposal=st.integers(7, 9), kind=st.just(Status.CRASH), values=st.just((0.0,))),
+    | st.builds(
+        Failed, proposal=st.integers(7, 9), kind=st.just(Status.CRASH), values=st.just((0.0,))
+    ),
     max_size=14,
 )
 
@@ -244,7 +254,11 @@ def test_the_incumbent_is_the_one_nobody_beats_after_every_event(log):
         ranking.observe(event)
         if isinstance(event, Scored):
             latest[event.proposal] = event
-        unbeaten = [p for p, one in latest.items() if not any(better(o, one) for o in latest.values() if o is not one)]
+        unbeaten = [
+            p
+            for p, one in latest.items()
+            if not any(better(o, one) for o in latest.values() if o is not one)
+        ]
         assert ([] if ranking.best() is None else [ranking.best()]) == unbeaten
     assert len(ranking) == len(latest)
     order = ranking.ordered()
@@ -267,7 +281,8 @@ def test_the_front_is_the_brute_force_front(log):
         one.proposal
         for one in top
         if not any(
-            o.values[0] >= one.values[0] and o.values[1] >= one.values[1] and o.values != one.values for o in top
+            o.values[0] >= one.values[0] and o.values[1] >= one.values[1] and o.values != one.values
+            for o in top
         )
     ]
     assert ranking.front() == sorted(front)

@@ -15,7 +15,11 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 def run(*arguments, cwd, timeout=PATIENCE):
     done = subprocess.run(
-        [sys.executable, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=timeout
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -23,7 +27,17 @@ def run(*arguments, cwd, timeout=PATIENCE):
 
 def tune(folder, *options):
     """Tune the study of a copied example; the result as the command line's JSON."""
-    output = run("-m", "autorl", "tune", folder / "study.yaml", "--out", folder / "out", "--json", *options, cwd=folder)
+    output = run(
+        "-m",
+        "autorl",
+        "tune",
+        folder / "study.yaml",
+        "--out",
+        folder / "out",
+        "--json",
+        *options,
+        cwd=folder,
+    )
     return json.loads(output)
 
 
@@ -39,7 +53,11 @@ def test_an_embedded_tuner_prints_its_test_result(tmp_path):
 def test_a_script_is_tuned_through_its_flags_and_output(tmp_path):
     folder = Path(shutil.copytree(EXAMPLES / "script", tmp_path / "script"))
     result = tune(folder, "--set", "fidelity.steps=1500", "--runs", "6")
-    assert set(result["incumbent"]["schedule"][0]["configuration"]) == {"population", "elite", "noise"}
+    assert set(result["incumbent"]["schedule"][0]["configuration"]) == {
+        "population",
+        "elite",
+        "noise",
+    }
     assert len(result["test"]["seeds"]) == 5
     assert 5 <= result["test"]["value"] <= 500
 
@@ -56,7 +74,18 @@ def test_an_environment_of_ones_own_is_tuned_without_touching_the_package(tmp_pa
 def test_an_exported_model_runs_in_stable_baselines3(tmp_path):
     sb3 = pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     gym = pytest.importorskip("gymnasium")
-    options = ("--env", "CartPole-v1", "--runs", "3", "--steps", "4096", "--set", "seeds.test=2", "--out", "out")
+    options = (
+        "--env",
+        "CartPole-v1",
+        "--runs",
+        "3",
+        "--steps",
+        "4096",
+        "--set",
+        "seeds.test=2",
+        "--out",
+        "out",
+    )
     options += ("--set", "fidelity.evaluations=2")
     run("-m", "autorl", "tune", "sb3/ppo-small", *options, cwd=tmp_path)
     run("-m", "autorl", "export", "out", "--model", "agent.zip", cwd=tmp_path)

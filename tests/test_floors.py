@@ -18,7 +18,9 @@ FLOORS = [
     {"population", "rlhf"},
     {"trainers", "optimizers", "executors"},
     {"evaluation"},
-    {"spec"},  # the study file builds the judge and the seed policy it describes: one floor above evaluation
+    {
+        "spec"
+    },  # the study file builds the judge and the seed policy it describes: one floor above evaluation
     {"study"},
     {"tuner"},
     {"report", "integrations"},
@@ -52,7 +54,9 @@ def resolve(node, module):
     base = node.module or ""
     if node.level:
         parts = ["autorl", *Path(module).with_suffix("").parts]
-        package = parts[: len(parts) - node.level] if parts[-1] != "__init__" else parts[: -node.level]
+        package = (
+            parts[: len(parts) - node.level] if parts[-1] != "__init__" else parts[: -node.level]
+        )
         base = ".".join([*package, base]).strip(".")
     return [f"{base}.{alias.name}" for alias in node.names]
 
@@ -65,7 +69,11 @@ def imported_rooms(module):
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in resolve(node, module)
     ]
-    return {name.split(".")[1] for name in names if name.startswith("autorl.") and name.split(".")[1] in FLOOR}
+    return {
+        name.split(".")[1]
+        for name in names
+        if name.startswith("autorl.") and name.split(".")[1] in FLOOR
+    }
 
 
 def test_every_room_has_a_floor():
@@ -76,7 +84,9 @@ def test_every_room_has_a_floor():
 def test_a_module_imports_only_lower_floors(module):
     """Imports inside functions and under TYPE_CHECKING count as well."""
     mine = room(module)
-    wrong = {other for other in imported_rooms(module) if other != mine and FLOOR[other] >= FLOOR[mine]}
+    wrong = {
+        other for other in imported_rooms(module) if other != mine and FLOOR[other] >= FLOOR[mine]
+    }
     assert not wrong, f"autorl/{module} ({mine}) imports {sorted(wrong)}"
 
 
@@ -86,18 +96,35 @@ def test_types_imports_nothing_of_the_package():
 
 def test_the_check_sees_what_it_should(tmp_path):
     source = "from __future__ import annotations\ndef f():\n    from ..study import Study\n    import autorl.cli.app\n"
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    nodes = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
     found = {name for node in nodes for name in resolve(node, "store/store.py")}
     assert {"autorl.study.Study", "autorl.cli.app"} <= found
 
 
-RUNS_WHAT_IT_READS = ("eval", "exec", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "marshal.loads", "shelve.open")
+RUNS_WHAT_IT_READS = (
+    "eval",
+    "exec",
+    "yaml.load",
+    "yaml.unsafe_load",
+    "yaml.full_load",
+    "marshal.loads",
+    "shelve.open",
+)
 UNPICKLES = ("pickle", "cloudpickle", "dill", "joblib", "pandas.read_pickle", "pd.read_pickle")
 MAY_UNPICKLE = {
     "study/models.py": ["pickle.loads"],  # a file that it has just written from arrays
     "trainers/conformance.py": ["pickle.loads"],  # tests that something can be pickled
-    "trainers/sb3/environments.py": ["pickle.loads", "pickle.loads"],  # signed by this installation, or trusted
-    "trainers/sb3/earlier_files.py": ["pickle.Unpickler"],  # calls nothing but what makes plain data
+    "trainers/sb3/environments.py": [
+        "pickle.loads",
+        "pickle.loads",
+    ],  # signed by this installation, or trusted
+    "trainers/sb3/earlier_files.py": [
+        "pickle.Unpickler"
+    ],  # calls nothing but what makes plain data
 }
 
 
@@ -123,14 +150,28 @@ def calls_that_run_files(source):
 
 def test_nothing_else_runs_what_a_file_says():
     """A floor: a new call of these names has to be looked at, and `docs/security.md` with it."""
-    found = {module: calls_that_run_files((PACKAGE / module).read_text(encoding="utf-8")) for module in MODULES}
+    found = {
+        module: calls_that_run_files((PACKAGE / module).read_text(encoding="utf-8"))
+        for module in MODULES
+    }
     assert {module: sorted(calls) for module, calls in found.items() if calls} == MAY_UNPICKLE
 
 
 def test_the_check_of_what_runs_files_sees_what_it_should():
     source = "np.load(f)\ntorch.load(f, weights_only=False)\neval(x)\nclass A(pickle.Unpickler): ...\npickle.loads(b)"
-    assert sorted(calls_that_run_files(source)) == ["eval", "np.load", "pickle.Unpickler", "pickle.loads", "torch.load"]
-    assert calls_that_run_files("np.load(f, allow_pickle=False); torch.load(f, weights_only=True); model.eval()") == []
+    assert sorted(calls_that_run_files(source)) == [
+        "eval",
+        "np.load",
+        "pickle.Unpickler",
+        "pickle.loads",
+        "torch.load",
+    ]
+    assert (
+        calls_that_run_files(
+            "np.load(f, allow_pickle=False); torch.load(f, weights_only=True); model.eval()"
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("modules", ["autorl, autorl.spec", "autorl.study, autorl.tuner"])

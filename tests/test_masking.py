@@ -34,7 +34,10 @@ def study(folder, variables):
     }
     content = {
         "trainer": {"name": "command", "kwargs": kwargs},
-        "environment": {"id": "mine", "kwargs": {"hub_token": SECRET, "data": str(folder / "data.csv")}},
+        "environment": {
+            "id": "mine",
+            "kwargs": {"hub_token": SECRET, "data": str(folder / "data.csv")},
+        },
         "space": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.1}},
         "fidelity": {"steps": 4, "evaluations": 1},
         "budget": {"runs": 3},
@@ -50,7 +53,10 @@ def study(folder, variables):
 
 def test_a_secret_is_in_the_study_file_and_nowhere_else(tmp_path):
     file, folder = study(tmp_path, {"API_KEY": SECRET, "MODE": "offline"}), tmp_path / "out"
-    shown = [autorl("tune", file, "--dry-run").output, autorl("tune", file, "--dry-run", "--json").output]
+    shown = [
+        autorl("tune", file, "--dry-run").output,
+        autorl("tune", file, "--dry-run", "--json").output,
+    ]
     shown.append(autorl("tune", file, "--out", folder, "-q").output)
     shown += [autorl(command, folder).output for command in ("status", "best", "report")]
     shown += [autorl(command, folder, "--json").output for command in ("status", "resume")]
@@ -58,8 +64,16 @@ def test_a_secret_is_in_the_study_file_and_nowhere_else(tmp_path):
     from autorl.landscapes import from_study
 
     from_study(folder, tmp_path / "landscapes")
-    written = [path for path in [*folder.rglob("*"), *(tmp_path / "landscapes").rglob("*")] if path.is_file()]
-    holding = [path for path in written if SECRET.encode() in path.read_bytes() and path.parent.name != "logs"]
+    written = [
+        path
+        for path in [*folder.rglob("*"), *(tmp_path / "landscapes").rglob("*")]
+        if path.is_file()
+    ]
+    holding = [
+        path
+        for path in written
+        if SECRET.encode() in path.read_bytes() and path.parent.name != "logs"
+    ]
     assert holding == [folder / "study.yaml"]
     assert not [text for text in shown if SECRET in text]
     report = (folder / "report.html").read_text()
@@ -70,7 +84,10 @@ def test_a_secret_is_in_the_study_file_and_nowhere_else(tmp_path):
         assert "offline" not in text
         assert str(tmp_path) not in text
         assert ".../train.py" in text
-    assert json.loads(manifest)["trainer"]["environment"]["kwargs"] == {"hub_token": "***", "data": ".../data.csv"}
+    assert json.loads(manifest)["trainer"]["environment"]["kwargs"] == {
+        "hub_token": "***",
+        "data": ".../data.csv",
+    }
 
 
 def test_a_variable_without_a_value_is_that_of_the_process(tmp_path, monkeypatch):
@@ -87,9 +104,9 @@ def test_a_variable_without_a_value_is_that_of_the_process(tmp_path, monkeypatch
     done = autorl("tune", file, "--out", folder, "-q")
     assert done.exit_code == 0, done.output
     assert "no access with ***" in autorl("status", folder).output
-    assert yaml.safe_load((folder / "study.yaml").read_text())["trainer"]["kwargs"]["environment_variables"] == {
-        "API_KEY": None
-    }
+    assert yaml.safe_load((folder / "study.yaml").read_text())["trainer"]["kwargs"][
+        "environment_variables"
+    ] == {"API_KEY": None}
     monkeypatch.delenv("API_KEY")
     load_trainer.cache_clear()  # as in another process
     resumed = autorl("resume", folder, "--runs", "+1", "-q")
@@ -100,8 +117,24 @@ def test_a_variable_without_a_value_is_that_of_the_process(tmp_path, monkeypatch
 
 @pytest.mark.parametrize(
     "given",
-    [["API_KEY"], SECRET, {"": SECRET}, {"A=B": SECRET}, {"A": [SECRET]}, {"A": {"B": SECRET}}, {"A": SECRET + "\0"}],
-    ids=["list", "text", "no name", "equals sign", "list for a value", "mapping for a value", "null character"],
+    [
+        ["API_KEY"],
+        SECRET,
+        {"": SECRET},
+        {"A=B": SECRET},
+        {"A": [SECRET]},
+        {"A": {"B": SECRET}},
+        {"A": SECRET + "\0"},
+    ],
+    ids=[
+        "list",
+        "text",
+        "no name",
+        "equals sign",
+        "list for a value",
+        "mapping for a value",
+        "null character",
+    ],
 )
 def test_variables_that_are_none_are_refused_without_their_values(given):
     options = FrozenMap(command="train {seed} {until}", metrics={}, environment_variables=given)
@@ -130,17 +163,30 @@ def test_secrets_of_command_lines_are_masked(text):
 
 
 def test_secrets_of_mappings_and_lists_are_masked():
-    assert masked(["t.py", "--api-key", "abc", "--lr", "1"]) == ["t.py", "--api-key", "***", "--lr", "1"]
-    given = {"hub_token": "x", "pad_token": "p", "token": "t", "password": 7, "secret_weight": 0.1, "max_tokens": 4}
+    assert masked(["t.py", "--api-key", "abc", "--lr", "1"]) == [
+        "t.py",
+        "--api-key",
+        "***",
+        "--lr",
+        "1",
+    ]
+    given = {
+        "hub_token": "x",
+        "pad_token": "p",
+        "token": "t",
+        "password": 7,
+        "secret_weight": 0.1,
+        "max_tokens": 4,
+    }
     after = given | {"hub_token": "***", "token": "***", "password": "***"}
     assert masked({"kwargs": given}) == {"kwargs": after}
     assert masked({"environment_variables": {"A": "x", "B": None}}) == {
         "environment_variables": {"A": "***", "B": None}
     }
     assert masked({"environment_variables": ["A=x"]}) == {"environment_variables": "***"}
-    assert variables_by_name({"trainer": {"kwargs": {"environment_variables": {"A": "x"}, "n": [1]}}}) == {
-        "trainer": {"kwargs": {"environment_variables": {"A": None}, "n": [1]}}
-    }
+    assert variables_by_name(
+        {"trainer": {"kwargs": {"environment_variables": {"A": "x"}, "n": [1]}}}
+    ) == {"trainer": {"kwargs": {"environment_variables": {"A": None}, "n": [1]}}}
 
 
 FOLDERS = {
@@ -163,7 +209,10 @@ def test_folders_of_the_machine_are_cut(text):
 
 def test_a_shared_study_file_keeps_its_space():
     space = {"file": {"type": "categorical", "choices": ["/data/set/a", "/data/set/b"]}}
-    document = {"path": "/home/me", "algorithms": {"a": {"trainer": {"kwargs": {"x": "/a/b/c"}}, "space": space}}}
+    document = {
+        "path": "/home/me",
+        "algorithms": {"a": {"trainer": {"kwargs": {"x": "/a/b/c"}}, "space": space}},
+    }
     assert shareable(document | {"space": space}) == {
         "algorithms": {"a": {"trainer": {"kwargs": {"x": ".../c"}}, "space": space}},
         "space": space,

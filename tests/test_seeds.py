@@ -59,8 +59,18 @@ def test_bad_plans_are_input_errors(tuning, test, key, message):
 )
 def test_no_test_episode_was_ever_a_tuning_episode(seeds, steps):
     """Not even for the same seed and step: the roles have different parities."""
-    tuning = {value for seed in seeds for step in steps for value in evaluation_seeds(seed, "tuning", step, 16)}
-    test = {value for seed in seeds for step in steps for value in evaluation_seeds(seed, "test", step, 16)}
+    tuning = {
+        value
+        for seed in seeds
+        for step in steps
+        for value in evaluation_seeds(seed, "tuning", step, 16)
+    }
+    test = {
+        value
+        for seed in seeds
+        for step in steps
+        for value in evaluation_seeds(seed, "test", step, 16)
+    }
     assert not tuning & test
     assert all(0 <= value < 2**31 for value in tuning | test)
 
@@ -87,8 +97,19 @@ def test_streams_do_not_depend_on_the_order_of_calls():
 
 
 def test_streams_differ_by_seed_purpose_and_every_key():
-    arguments = [(seed, purpose, *keys) for seed in (0, 1) for purpose in ("ask", "noise") for keys in [(), (0,), (1,)]]
-    arguments += [(0, "ask", "0"), (0, "ask", 0, 1), (0, "ask", "0", 1), (0, "ask", "01"), (0, "ask", 1, 0)]
+    arguments = [
+        (seed, purpose, *keys)
+        for seed in (0, 1)
+        for purpose in ("ask", "noise")
+        for keys in [(), (0,), (1,)]
+    ]
+    arguments += [
+        (0, "ask", "0"),
+        (0, "ask", 0, 1),
+        (0, "ask", "0", 1),
+        (0, "ask", "01"),
+        (0, "ask", 1, 0),
+    ]
     digests = [digest(*each) for each in arguments]
     assert len(set(digests)) == len(digests)
     draws = {generator(*each).random() for each in arguments}

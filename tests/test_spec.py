@@ -57,7 +57,9 @@ def loaded(tmp_path, text, overrides=None):
 
 def test_every_key_is_read_as_what_it_says(tmp_path):
     spec = loaded(tmp_path, EVERY_KEY)
-    assert set(yaml.safe_load(EVERY_KEY)) == set(Spec.model_fields) - {"algorithms", "path"}, "no key is left out"
+    assert set(yaml.safe_load(EVERY_KEY)) == set(Spec.model_fields) - {"algorithms", "path"}, (
+        "no key is left out"
+    )
     assert spec.landscape is not None
     assert (spec.landscape.id, spec.landscape.bounds, spec.landscape.licence) == (
         "me/synthetic/Quadratic",
@@ -65,14 +67,27 @@ def test_every_key_is_read_as_what_it_says(tmp_path):
         "MIT",
     )
     assert spec.trainers == {
-        "": TrainerSpec("synthetic", FrozenMap(noise=1e-3, log=("1e-3", "09", "on"), bounds={"x": (0, 1)}))
+        "": TrainerSpec(
+            "synthetic", FrozenMap(noise=1e-3, log=("1e-3", "09", "on"), bounds={"x": (0, 1)})
+        )
     }
     assert spec.environment.resolve() == EnvironmentSpec(
-        "module:Env-v0", FrozenMap(size=5), ("m:A", FrozenMap({"m:B": {"k": 1}})), 2, True, "subproc"
+        "module:Env-v0",
+        FrozenMap(size=5),
+        ("m:A", FrozenMap({"m:B": {"k": 1}})),
+        2,
+        True,
+        "subproc",
     )
-    assert [(o.metric, o.reduce, o.sign) for o in spec.objectives()] == [("a", "mean_last(3)", -1), ("b", "best", 1)]
+    assert [(o.metric, o.reduce, o.sign) for o in spec.objectives()] == [
+        ("a", "mean_last(3)", -1),
+        ("b", "best", 1),
+    ]
     assert spec.allow_proxy_selection
-    assert (spec.fidelity.steps, spec.evaluation_steps) == (100_000, tuple(100_000 * k // 7 for k in range(1, 8)))
+    assert (spec.fidelity.steps, spec.evaluation_steps) == (
+        100_000,
+        tuple(100_000 * k // 7 for k in range(1, 8)),
+    )
     assert spec.optimizer.options == {"population": 12}
     assert spec.plan.tuning == (5, 3)
     assert spec.policy() == Racing((5, 3), 1, 2, "t")
@@ -81,7 +96,12 @@ def test_every_key_is_read_as_what_it_says(tmp_path):
     assert spec.limits.disk_gb is None
     assert spec.search_space.hyperparameters["k"].choices == ("1e-3", "yes", "null", "07")
     assert spec.path == str(tmp_path)
-    for reason in ("asynchronous: true", "segment_seconds", "memory_gb", "a constraint in wall-clock seconds"):
+    for reason in (
+        "asynchronous: true",
+        "segment_seconds",
+        "memory_gb",
+        "a constraint in wall-clock seconds",
+    ):
         assert reason in spec.indeterminate
 
 
@@ -89,7 +109,9 @@ def test_defaults_are_those_of_the_design(tmp_path):
     spec = loaded(tmp_path, BASE)
     assert (spec.name, spec.seed, spec.asynchronous) == ("study", 0, False)
     assert (spec.plan.tuning, spec.plan.test) == ((0, 1, 2), tuple(range(100, 110)))
-    assert [(o.metric, o.reduce, o.direction) for o in spec.objectives()] == [("eval_return", "last", "maximize")]
+    assert [(o.metric, o.reduce, o.direction) for o in spec.objectives()] == [
+        ("eval_return", "last", "maximize")
+    ]
     assert (spec.fidelity.evaluations, spec.fidelity.episodes) == (10, 32)
     assert (spec.optimizer.name, spec.optimizer.stop, spec.optimizer.options) == ("tpe", None, {})
     assert spec.policy() == Fixed((0, 1, 2))
@@ -110,16 +132,33 @@ def test_the_frozen_copy_is_the_same_study(tmp_path, text):
         assert getattr(again, key) == getattr(spec, key), key
     assert spec.same_study(again)
     options = {"rungs": spec.optimizer.rungs, **spec.optimizer.options}
-    assert options.items() <= {"rungs": None, **again.optimizer.model_dump()}.items()  # with every default besides
+    assert (
+        options.items() <= {"rungs": None, **again.optimizer.model_dump()}.items()
+    )  # with every default besides
 
 
 @pytest.mark.parametrize(
     ("optimizer", "configurations", "parallelism"),
-    [("tpe", 6, 1), ("tpe", 16, 2), ("tpe", 32, 4), ("tpe", 64, 8), ("tpe", 500, 8), ("random", 16, 8), ("pbt", 16, 8)],
+    [
+        ("tpe", 6, 1),
+        ("tpe", 16, 2),
+        ("tpe", 32, 4),
+        ("tpe", 64, 8),
+        ("tpe", 500, 8),
+        ("random", 16, 8),
+        ("pbt", 16, 8),
+    ],
 )
 def test_proposals_in_flight_follow_from_the_budget(optimizer, configurations, parallelism):
-    study = {"trainer": "t", "space": "population/ppo-small", "fidelity": {"steps": 10}, "optimizer": optimizer}
-    assert load_spec(study | {"budget": {"configurations": configurations}}).parallelism == parallelism
+    study = {
+        "trainer": "t",
+        "space": "population/ppo-small",
+        "fidelity": {"steps": 10},
+        "optimizer": optimizer,
+    }
+    assert (
+        load_spec(study | {"budget": {"configurations": configurations}}).parallelism == parallelism
+    )
     assert load_spec(study | {"budget": {"runs": 3 * configurations}}).parallelism == parallelism
     assert load_spec(study | {"budget": {"hours": 1}}).parallelism == 8
     explicit = load_spec(study | {"budget": {"configurations": configurations}, "parallelism": 3})
@@ -128,9 +167,17 @@ def test_proposals_in_flight_follow_from_the_budget(optimizer, configurations, p
 
 
 def test_a_stored_study_is_the_same_with_the_defaults_it_was_stored_with():
-    study = {"trainer": "t", "space": "population/ppo-small", "fidelity": {"steps": 10}, "budget": {"runs": 48}}
+    study = {
+        "trainer": "t",
+        "space": "population/ppo-small",
+        "fidelity": {"steps": 10},
+        "budget": {"runs": 48},
+    }
     spec = load_spec(study)
-    earlier = yaml.safe_load(spec.freeze()) | {"parallelism": 8, "optimizer": {"name": "tpe", "stop": None}}
+    earlier = yaml.safe_load(spec.freeze()) | {
+        "parallelism": 8,
+        "optimizer": {"name": "tpe", "stop": None},
+    }
     stored = thaw(yaml.safe_dump(earlier, sort_keys=False), "study.yaml")
     assert stored.optimizer.options["startup"] == 10
     assert stored.optimizer.options["startup_counts"] == "scored"
@@ -142,7 +189,9 @@ def test_a_stored_study_is_the_same_with_the_defaults_it_was_stored_with():
 
 
 def test_the_frozen_copy_of_an_algorithm_choice_is_self_contained(tmp_path):
-    (tmp_path / "mine.yaml").write_text("hyperparameters: {lr: {type: float, lower: 0, upper: 1}}\n")
+    (tmp_path / "mine.yaml").write_text(
+        "hyperparameters: {lr: {type: float, lower: 0, upper: 1}}\n"
+    )
     text = """\
 algorithms:
   one: {trainer: {name: a, kwargs: {k: 1}}, space: mine.yaml}
@@ -159,15 +208,35 @@ budget: {configurations: 4}
         TrainerSpec("a", FrozenMap(k=1)),
         Config(lr=0.5),
     )
-    assert again.trainer_for(Config({"algorithm": "two", "two.lr": 0.25})) == (TrainerSpec("b"), Config(lr=0.25))
+    assert again.trainer_for(Config({"algorithm": "two", "two.lr": 0.25})) == (
+        TrainerSpec("b"),
+        Config(lr=0.25),
+    )
 
 
 scalars = (
     st.text(max_size=8)
     | st.sampled_from(
-        ["1e-3", "09", "1e5", "-1E9", "0x1f", "1_000", "on", "yes", "null", "~", ".5", "1.", "+1", "12:30"]
+        [
+            "1e-3",
+            "09",
+            "1e5",
+            "-1E9",
+            "0x1f",
+            "1_000",
+            "on",
+            "yes",
+            "null",
+            "~",
+            ".5",
+            "1.",
+            "+1",
+            "12:30",
+        ]
     )
-    | st.sampled_from(["2020-01-01", "true", "True", ".inf", "1e+3", "-", "- a", "a: b", "#", "0o7", "1__2"])
+    | st.sampled_from(
+        ["2020-01-01", "true", "True", ".inf", "1e+3", "-", "- a", "a: b", "#", "0o7", "1__2"]
+    )
     | st.integers(-(10**12), 10**12)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.booleans()
@@ -177,13 +246,19 @@ scalars = (
 
 @settings(max_examples=300)
 @given(
-    st.dictionaries(st.sampled_from(["a", "1e-3", "yes", "09"]), scalars | st.lists(scalars, max_size=3), max_size=3)
+    st.dictionaries(
+        st.sampled_from(["a", "1e-3", "yes", "09"]),
+        scalars | st.lists(scalars, max_size=3),
+        max_size=3,
+    )
 )
 def test_a_trainers_options_survive_freezing_to_the_type(kwargs):
     spec = load_spec(yaml.safe_load(BASE) | {"trainer": {"name": "t", "kwargs": kwargs}})
     again = thaw(spec.freeze(), "x").trainer.kwargs
     assert again == kwargs
-    assert repr(sorted(again.items(), key=repr)) == repr(sorted(kwargs.items(), key=repr)), "types included"
+    assert repr(sorted(again.items(), key=repr)) == repr(sorted(kwargs.items(), key=repr)), (
+        "types included"
+    )
 
 
 def test_rungs_belong_to_the_stopping_rule_or_to_the_optimizer():
@@ -284,14 +359,23 @@ def test_a_function_has_one_step_and_one_value():
 
 TOO_SMALL = [
     ({"budget": {"runs": 2}}, "budget.runs: 2 is less than one proposal (3 seeds = 3 runs)"),
-    ({"budget": {"runs": 0.5}, "seeds": {"tuning": 1}}, "0.5 is less than one proposal (1 seed = 1 run)"),
-    ({"budget": {"environment_steps": 299}}, "299 is less than one proposal (3 seeds of 100 steps = 300 steps)"),
+    (
+        {"budget": {"runs": 0.5}, "seeds": {"tuning": 1}},
+        "0.5 is less than one proposal (1 seed = 1 run)",
+    ),
+    (
+        {"budget": {"environment_steps": 299}},
+        "299 is less than one proposal (3 seeds of 100 steps = 300 steps)",
+    ),
     (
         {"budget": {"runs": 0.5}, "optimizer": {"name": "random", "stop": "median", "rungs": 4}},
         "0.5 is less than one proposal (3 seeds to step 25 of 100 = 0.75 runs)",
     ),
     (
-        {"budget": {"environment_steps": 11}, "optimizer": {"name": "hyperband", "eta": 3, "rungs": 3}},
+        {
+            "budget": {"environment_steps": 11},
+            "optimizer": {"name": "hyperband", "eta": 3, "rungs": 3},
+        },
         "11 is less than one proposal (3 seeds to step 12 of 100 = 36 steps)",
     ),
     (
@@ -336,11 +420,23 @@ ADDED = [
     ("objective: [{metric: a}, {metrc: b}]", "objective[1].metrc", "did you mean 'metric'"),
     ("seeds: {tuning: [1, 2], test: [2, 3]}", "seeds", "in both tuning and test"),
     ("objective: {reduce: mean_last(50)}", "objective.reduce", "a run with 10 evaluations"),
-    ("objective: [{reduce: auc}, {reduce: mean_last(11)}]", "objective[1].reduce", "a run with 10 evaluations"),
+    (
+        "objective: [{reduce: auc}, {reduce: mean_last(11)}]",
+        "objective[1].reduce",
+        "a run with 10 evaluations",
+    ),
     ("path: /nonexistent", "path", "no such folder"),
     ("name: ''", "name", "expected a name"),
-    ("optimizer: {name: tpe, stop: median, rungs: 101}", "optimizer.rungs", "101 rungs in 100 steps"),
-    ("evaluation: {seeds: racing, min: 3, max: 2}", "evaluation.max", "2 is below evaluation.min, 3"),
+    (
+        "optimizer: {name: tpe, stop: median, rungs: 101}",
+        "optimizer.rungs",
+        "101 rungs in 100 steps",
+    ),
+    (
+        "evaluation: {seeds: racing, min: 3, max: 2}",
+        "evaluation.max",
+        "2 is below evaluation.min, 3",
+    ),
     ("seeds: {tuning: 0}", "seeds.tuning", "greater than or equal to 1"),
     ("seeds: {tuning: [-1]}", "seeds.tuning", "got -1"),
     ("seeds: {test: [1, 1]}", "seeds.test", "listed twice"),
@@ -356,16 +452,28 @@ ADDED = [
     ("constraints: [{max: 1}]", "constraints[0].metric", "is missing"),
     ("parallelism: 0", "parallelism", "greater than or equal to 1, got 0"),
     ("parallelism: true", "parallelism", "whole number"),
-    ("executor: {name: slurm}", "executor.name", "'in_process', 'threads' or 'processes', got 'slurm'"),
+    (
+        "executor: {name: slurm}",
+        "executor.name",
+        "'in_process', 'threads' or 'processes', got 'slurm'",
+    ),
     ("failures: {penalty: bad}", "failures.penalty", "got 'bad'"),
     ("failures: {retries: -1}", "failures.retries", "greater than or equal to 0"),
     ("limits: {segment_seconds: 0}", "limits.segment_seconds", "greater than 0"),
     ("limits: {disk_gb: lots}", "limits.disk_gb", "expected a number"),
     ("warm_start: [{x: 0.5}, {x: 3.0}]", "warm_start[1].x", "3.0 is outside [0.0, 1.0]"),
     ("warm_start: [{z: 0.3}]", "warm_start[0].z", "unknown hyperparameter; known: x"),
-    ("keep: {checkpoints: all}", "keep.checkpoints", "'incumbent', 'top', 'lineage' or 'none', got 'all'"),
+    (
+        "keep: {checkpoints: all}",
+        "keep.checkpoints",
+        "'incumbent', 'top', 'lineage' or 'none', got 'all'",
+    ),
     ("test: {top: -1}", "test.top", "greater than or equal to 0"),
-    ("environment: {id: A, vec_env: thread}", "environment.vec_env", "'dummy' or 'subproc', got 'thread'"),
+    (
+        "environment: {id: A, vec_env: thread}",
+        "environment.vec_env",
+        "'dummy' or 'subproc', got 'thread'",
+    ),
     ("environment: {id: A, n_envs: 1.5}", "environment.n_envs", "1.5"),
     ("optimizer: {name: tpe, stop: mean}", "optimizer.stop", "'median', got 'mean'"),
     ("optimizer: {name: tpe, stop: median, rungs: 0}", "optimizer.rungs", "got 0"),
@@ -397,19 +505,49 @@ def test_a_mistake_is_one_line_with_file_line_key_and_what_is_allowed(tmp_path, 
         ("steps: 100", "steps: 0", 5, "fidelity.steps", "got 0"),
         ("steps: 100", "steps: 1.5", 5, "fidelity.steps", "got 1.5"),
         ("steps: 100", "steps: many", 5, "fidelity.steps", "got 'many'"),
-        ("{steps: 100}", "{steps: 3, evaluations: 5}", 5, "fidelity.evaluations", "5 evaluations in 3 steps"),
-        ("{runs: 8}", "{runs: 2}", 6, "budget.runs", "2 is less than one proposal (3 seeds = 3 runs)"),
+        (
+            "{steps: 100}",
+            "{steps: 3, evaluations: 5}",
+            5,
+            "fidelity.evaluations",
+            "5 evaluations in 3 steps",
+        ),
+        (
+            "{runs: 8}",
+            "{runs: 2}",
+            6,
+            "budget.runs",
+            "2 is less than one proposal (3 seeds = 3 runs)",
+        ),
         ("{runs: 8}", "{runs: -8}", 6, "budget.runs", "got -8"),
         ("{runs: 8}", "{runs: .inf}", 6, "budget.runs", "got inf"),
         ("{runs: 8}", "{runs: 8, hours: 2}", 6, "budget", "got ['runs', 'hours']"),
         ("{runs: 8}", "{}", 6, "budget", "got none"),
-        ("{runs: 8}", "{steps: 8}", 6, "budget.steps", "known keys: configurations, environment_steps, hours, runs"),
-        ("upper: 1.0", "upper: -1.0", 4, "space.hyperparameters.x.upper", "upper must be greater than lower"),
+        (
+            "{runs: 8}",
+            "{steps: 8}",
+            6,
+            "budget.steps",
+            "known keys: configurations, environment_steps, hours, runs",
+        ),
+        (
+            "upper: 1.0",
+            "upper: -1.0",
+            4,
+            "space.hyperparameters.x.upper",
+            "upper must be greater than lower",
+        ),
         ("type: float", "type: flaot", 4, "space.hyperparameters.x.type", "got 'flaot'"),
         ("upper: 1.0", "uper: 1.0", 4, "space.hyperparameters.x.uper", "upper"),
         ("fidelity: {steps: 100}\n", "", None, "fidelity", "is missing"),
         ("budget: {runs: 8}\n", "", None, "budget", "is missing"),
-        ("trainer: synthetic\n", "", None, None, "needs either `trainer` and `space`, or `algorithms`"),
+        (
+            "trainer: synthetic\n",
+            "",
+            None,
+            None,
+            "needs either `trainer` and `space`, or `algorithms`",
+        ),
         (BASE, "", None, None, "expected a mapping of keys"),
         (BASE, "- 1\n", None, None, "expected a mapping of keys"),
     ],

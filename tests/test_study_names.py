@@ -66,7 +66,9 @@ def test_a_folder_that_cannot_be_is_an_input_error_in_python(tmp_path, monkeypat
 def test_names_of_255_bytes_and_hidden_ones_are_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("é" * 127 + "x", ".hidden", "-dashed", "with blanks"):
-        (tmp_path / "f.yaml").write_text(yaml.safe_dump(GOOD | {"name": name, "budget": {"runs": 2}}))
+        (tmp_path / "f.yaml").write_text(
+            yaml.safe_dump(GOOD | {"name": name, "budget": {"runs": 2}})
+        )
         code, output, error = autorl("tune", "f.yaml", "-q", cwd=tmp_path)
         assert code == 0, output + error
         assert (tmp_path / "studies" / name / "study.yaml").is_file()

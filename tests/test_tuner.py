@@ -35,7 +35,10 @@ def drive(tuner, rounds, reverse=False):
 
 @pytest.mark.parametrize("optimizer", ["random", "tpe"])
 def test_the_same_calls_give_the_same_trials_in_whatever_order_a_batch_is_told(optimizer):
-    asked = [drive(Tuner(SPACE, optimizer, seeds=SeedPlan(2, 0), parallelism=3), 8, reverse) for reverse in (0, 0, 1)]
+    asked = [
+        drive(Tuner(SPACE, optimizer, seeds=SeedPlan(2, 0), parallelism=3), 8, reverse)
+        for reverse in (0, 0, 1)
+    ]
     assert asked[0] == asked[1] == asked[2]
     assert len(asked[0]) > 20
 
@@ -111,7 +114,12 @@ def test_minimise():
     for trial in tuner.test_trials():
         tuner.tell(trial, 1.5)
     result = tuner.result()
-    assert (result.incumbent.proposal, result.tuning, result.test.value, result.gap) == (1, 1.0, 1.5, 0.5)
+    assert (result.incumbent.proposal, result.tuning, result.test.value, result.gap) == (
+        1,
+        1.0,
+        1.5,
+        0.5,
+    )
 
 
 @pytest.mark.parametrize("saves", [True, False])
@@ -143,7 +151,9 @@ def test_test_trials_are_held_out_and_end_the_search(tmp_path):
     for trial in tuner.test_trials():
         trials.append(trial)
         tuner.tell(trial, 4.0)
-    assert {(trial.role, trial.seed) for trial in trials} == {("test", seed) for seed in (100, 101, 102)}
+    assert {(trial.role, trial.seed) for trial in trials} == {
+        ("test", seed) for seed in (100, 101, 102)
+    }
     result = tuner.result()
     assert (result.incumbent.proposal, result.test.value, result.gap) == (1, 4.0, 1.0)
     tuner.close()
@@ -208,10 +218,14 @@ def reporting(config, *, seed, until, report):
     report(until, config["x"])
 
 
-@pytest.mark.parametrize("function", [plain, everything, reporting, lambda config, seed: config["x"]])
+@pytest.mark.parametrize(
+    "function", [plain, everything, reporting, lambda config, seed: config["x"]]
+)
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_tune_a_function(function, direction):
-    result = tune(function, SPACE, runs=12, seeds=SeedPlan(2, 2), optimizer="random", direction=direction)
+    result = tune(
+        function, SPACE, runs=12, seeds=SeedPlan(2, 2), optimizer="random", direction=direction
+    )
     assert result.counts == {"scored": 6}
     assert (result.incumbent.config["x"] > 0.5) == (direction == "maximize")
     assert len(result.test.seeds) == 2
@@ -219,7 +233,9 @@ def test_tune_a_function(function, direction):
 
 
 def test_the_same_call_gives_the_same_result():
-    results = [tune(plain, SPACE, runs=12, seeds=SeedPlan(2, 5), optimizer="tpe", seed=3) for _ in range(2)]
+    results = [
+        tune(plain, SPACE, runs=12, seeds=SeedPlan(2, 5), optimizer="tpe", seed=3) for _ in range(2)
+    ]
     assert results[0] == results[1]
 
 
@@ -234,7 +250,9 @@ def test_out_keeps_the_study_and_takes_it_up_again(tmp_path, monkeypatch):
     first = tune(counted, SPACE, **options)
     done = len(calls)
     monkeypatch.chdir(tmp_path)
-    assert tune(counted, SPACE, workers=1, **options) == first, "from another folder, with the workers named"
+    assert tune(counted, SPACE, workers=1, **options) == first, (
+        "from another folder, with the workers named"
+    )
     assert len(calls) == done
     with pytest.raises(InputError, match="holds a study of another file"):
         tune(counted, SPACE, **(options | {"runs": 7}))
@@ -261,9 +279,13 @@ def test_what_is_wrong_is_said():
         tune(lambda config, learning_rate: 1.0, SPACE)
 
 
-@pytest.mark.parametrize("option", [{"workers": 2}, {"executor": {"name": "processes"}}, {"executor__workers": 4}])
+@pytest.mark.parametrize(
+    "option", [{"workers": 2}, {"executor": {"name": "processes"}}, {"executor__workers": 4}]
+)
 def test_a_function_in_this_process_has_one_worker(option):
-    with pytest.raises(InputError, match=r"runs in this process, one segment at a time.*python:module:function"):
+    with pytest.raises(
+        InputError, match=r"runs in this process, one segment at a time.*python:module:function"
+    ):
         tune(plain, SPACE, runs=6, **option)
 
 
@@ -272,7 +294,16 @@ def test_an_unknown_option_is_answered_with_all_options(option):
     with pytest.raises(InputError) as refused:
         tune(plain, SPACE, **{option: 3})
     known = str(refused.value).partition("known keys: ")[2].split(", ")
-    assert {"runs", "direction", "steps", "env", "workers", "optimizer", "seeds", "fidelity"} <= set(known)
+    assert {
+        "runs",
+        "direction",
+        "steps",
+        "env",
+        "workers",
+        "optimizer",
+        "seeds",
+        "fidelity",
+    } <= set(known)
     with pytest.raises(InputError) as refused:
         Tuner(SPACE, **{option: 3})
     known = str(refused.value).partition("known keys: ")[2].split(", ")
@@ -299,7 +330,13 @@ def elsewhere(call):
 def test_a_tuner_belongs_to_its_thread(tmp_path, folder):
     tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 1), path=folder and tmp_path / folder)
     trial = tuner.ask()
-    calls = [tuner.ask, lambda: tuner.tell(trial, 1.0), lambda: tuner.fail(trial), tuner.result, tuner.close]
+    calls = [
+        tuner.ask,
+        lambda: tuner.tell(trial, 1.0),
+        lambda: tuner.fail(trial),
+        tuner.result,
+        tuner.close,
+    ]
     for call in [*calls, lambda: next(tuner.test_trials())]:
         refusal = elsewhere(call)
         assert isinstance(refusal, StudyError)
@@ -330,7 +367,9 @@ def test_a_function_cannot_ask_whether_to_prune():
         if report.should_prune():
             return 0.0
 
-    with pytest.raises(StudyError, match=r"cannot be pruned from inside.*stop: median.*`checkpoint`"):
+    with pytest.raises(
+        StudyError, match=r"cannot be pruned from inside.*stop: median.*`checkpoint`"
+    ):
         tune(pruning, SPACE, runs=12, steps=2, seeds=SeedPlan(1, 1))
 
 
@@ -343,5 +382,7 @@ def test_a_function_that_raises_ends_the_study():
     def broken(config, *, seed):
         raise ZeroDivisionError("no")
 
-    with pytest.raises(StudyError, match="the first 3 proposals failed, the last with: ZeroDivisionError: no"):
+    with pytest.raises(
+        StudyError, match="the first 3 proposals failed, the last with: ZeroDivisionError: no"
+    ):
         tune(broken, SPACE, runs=30)

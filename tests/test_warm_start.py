@@ -40,7 +40,9 @@ def run(file, folder):
     study = Study.create(load_spec(file), folder)
     try:
         study.run()
-        rows = study.store.query("SELECT config FROM proposals JOIN configs USING (config_id) ORDER BY proposal")
+        rows = study.store.query(
+            "SELECT config FROM proposals JOIN configs USING (config_id) ORDER BY proposal"
+        )
         return [study.spec.search_space.config(json.loads(text)) for (text,) in rows]
     finally:
         study.close()
@@ -61,7 +63,9 @@ def best(first):
 
 
 def plain(config):
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in config.items()}
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in config.items()
+    }
 
 
 def test_the_best_of_another_study_come_right_after_the_default(first, best, tmp_path):
@@ -87,7 +91,9 @@ def test_a_landscape_by_rank_and_by_query(first, best, tmp_path):
     ranked = load_spec(FILE | {"path": str(tmp_path), "warm_start": where | {"top": 1}})
     assert ranked.starts == [plain(best[0])]
     query = "SELECT config_id, x FROM configs WHERE kind = 'b' ORDER BY x DESC"
-    queried = load_spec(FILE | {"path": str(tmp_path), "warm_start": where | {"sql": query, "top": 2}})
+    queried = load_spec(
+        FILE | {"path": str(tmp_path), "warm_start": where | {"sql": query, "top": 2}}
+    )
     expected = [data.config(row[0]) for row in data.sql(query).fetchall()[:2]]
     assert expected
     assert queried.starts == [plain(config) for config in expected]
@@ -108,7 +114,10 @@ def test_each_misfit_of_a_source_has_a_line(first):
     assert len(lines) == 3
     for line in lines:
         assert line.startswith("warm_start: configuration ")
-        assert " of studies/synthetic/first.layers: unknown hyperparameter; known: x, kind, only_b" in line
+        assert (
+            " of studies/synthetic/first.layers: unknown hyperparameter; known: x, kind, only_b"
+            in line
+        )
 
 
 def test_misfits_of_a_source_may_be_skipped(first, best):
@@ -141,9 +150,15 @@ def test_each_misfit_of_a_list_has_a_line_with_its_place(tmp_path):
 @pytest.mark.parametrize(
     ("warm_start", "message"),
     [
-        ({"study": "nowhere"}, "warm_start: no landscape or study 'nowhere': give an id or a folder that holds one"),
+        (
+            {"study": "nowhere"},
+            "warm_start: no landscape or study 'nowhere': give an id or a folder that holds one",
+        ),
         ({}, "warm_start: needs exactly one of `study` and `landscape`"),
-        ({"study": "a", "landscape": "b"}, "warm_start: needs exactly one of `study` and `landscape`"),
+        (
+            {"study": "a", "landscape": "b"},
+            "warm_start: needs exactly one of `study` and `landscape`",
+        ),
         ({"study": "a", "tops": 3}, "warm_start.tops: unknown key 'tops'; did you mean 'top'?"),
         ({"study": "a", "top": 0}, "warm_start.top: should be greater than or equal to 1"),
         ({"study": "a", "misfits": "keep"}, "warm_start.misfits: should be 'refuse' or 'skip'"),
@@ -161,7 +176,10 @@ def test_what_is_wrong_is_one_line(warm_start, message):
     ("sql", "message"),
     [
         ("SELECT x FROM configs", "warm_start.sql: the query needs a column config_id; it has x"),
-        ("SELECT config_id FROM configs WHERE x > 2", "warm_start.sql: the query finds no configuration"),
+        (
+            "SELECT config_id FROM configs WHERE x > 2",
+            "warm_start.sql: the query finds no configuration",
+        ),
         ("SELECT config_id FROM nothing", "warm_start.sql: "),
         ("DROP TABLE configs", "warm_start.sql: "),
         ("SELECT 4711 AS config_id", "no configuration 4711 in studies/synthetic/first"),
@@ -189,7 +207,9 @@ def test_every_optimizer_begins_with_them(name, first, best):
         if "pip install" in str(error):
             pytest.skip(str(error))
         raise
-    proposals = simulate(lambda: make_optimizer(spec, load), lambda i, p: p.config["x"], 8).proposals
+    proposals = simulate(
+        lambda: make_optimizer(spec, load), lambda i, p: p.config["x"], 8
+    ).proposals
     scratch = [proposal for proposal in proposals if proposal.resume_from is None]
     default = spec.search_space.default()
     starts = list(dict.fromkeys([default, *best[:2]]))

@@ -35,7 +35,9 @@ _OF_A_PATH = {
     errno.ENODEV,
 }
 # Typer brings its own copy of click in some versions and the package in others; this is the right one in both.
-_USAGE_ERROR: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+_USAGE_ERROR: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
 
 
 class _StoppedError(Exception):
@@ -68,7 +70,9 @@ class Commands(TyperGroup):
         except _StoppedError as error:
             code = _complain(signals.reason(error.__cause__), signals.exit_code(error.__cause__))
         except (KeyboardInterrupt, typer.Abort) as error:
-            if isinstance(error.__cause__, EOFError):  # click takes any end of file for the user's; they come without
+            if isinstance(
+                error.__cause__, EOFError
+            ):  # click takes any end of file for the user's; they come without
                 raise error.__cause__ from None
             code = _complain(signals.reason(error), signals.exit_code(error))
         except OSError as error:
@@ -135,7 +139,11 @@ app.command()(inspect.report)
 app.command()(safety.verify)
 app.command()(safety.backup)
 app.command("compare")(compare.compare)
-app.add_typer(landscape.app, name="landscape", short_help="Landscape data sets: query, build, import, validate.")
+app.add_typer(
+    landscape.app,
+    name="landscape",
+    short_help="Landscape data sets: query, build, import, validate.",
+)
 app.command()(catalog.space)
 app.command()(catalog.trainers)
 app.command()(catalog.optimizers)

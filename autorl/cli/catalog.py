@@ -11,8 +11,12 @@ from autorl.cli.options import AsJson, print_json, say
 
 
 def space(
-    source: Annotated[str, typer.Argument(metavar="FILE|SPACE", help="A search-space file, or a name: sb3/ppo.")],
-    sample: Annotated[int, typer.Option(min=0, max=100_000, help="Also draw N random configurations.")] = 0,
+    source: Annotated[
+        str, typer.Argument(metavar="FILE|SPACE", help="A search-space file, or a name: sb3/ppo.")
+    ],
+    sample: Annotated[
+        int, typer.Option(min=0, max=100_000, help="Also draw N random configurations.")
+    ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -28,7 +32,9 @@ def space(
     if as_json:
         from autorl.report.reading import plain
 
-        print_json({**found.to_dict(), "hash": found.hash, "samples": [plain(config) for config in drawn]})
+        print_json(
+            {**found.to_dict(), "hash": found.hash, "samples": [plain(config) for config in drawn]}
+        )
     else:
         say(space_text(found, drawn))
 
@@ -64,7 +70,9 @@ def optimizers(
     if as_json:
         from autorl.report.catalog import optimizer_dict
 
-        print_json({"optimizers": [optimizer_dict(one) for one in described], "not_installed": missing})
+        print_json(
+            {"optimizers": [optimizer_dict(one) for one in described], "not_installed": missing}
+        )
         return
     from autorl.report.catalog import optimizers_text
 

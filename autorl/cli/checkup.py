@@ -31,7 +31,11 @@ class Check:
 def examine(folder: Path) -> list[Check]:
     """Every check, in the order it is printed; `folder` is where studies will be kept."""
     return [
-        Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        Check(
+            "python",
+            "ok",
+            f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        ),
         *_packages(),
         Check("cores", "ok", str(os.cpu_count())),
         _cuda(),
@@ -54,13 +58,17 @@ def _packages() -> list[Check]:
         if name != "autorl":
             groups.setdefault(extra[1] if extra else "", []).append(name)
     checks = [Check("autorl", "ok", version)]
-    return checks + [_group(extra, names) for extra, names in groups.items() if extra not in ("all", "dev")]
+    return checks + [
+        _group(extra, names) for extra, names in groups.items() if extra not in ("all", "dev")
+    ]
 
 
 def _group(extra: str, names: list[str]) -> Check:
     versions = {name: _version(name) for name in dict.fromkeys(names)}
     absent = [name for name, version in versions.items() if version is None]
-    have = ", ".join(f"{name} {version}" for name, version in versions.items() if version is not None)
+    have = ", ".join(
+        f"{name} {version}" for name, version in versions.items() if version is not None
+    )
     if not absent:
         return Check(extra or "core", "ok", have)
     remedy = f'pip install "autorl[{extra}]"' if extra else "pip install --force-reinstall autorl"
@@ -82,13 +90,21 @@ def _cuda() -> Check:
 
         if torch.cuda.is_available():
             count = torch.cuda.device_count()
-            return Check("cuda", "ok", ", ".join(torch.cuda.get_device_name(index) for index in range(count)))
+            return Check(
+                "cuda", "ok", ", ".join(torch.cuda.get_device_name(index) for index in range(count))
+            )
         return Check("cuda", "missing", "torch sees no CUDA device: training runs on the CPU")
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return Check("cuda", "missing", "no NVIDIA driver: training runs on the CPU")
-    listed = subprocess.run([tool, "-L"], capture_output=True, text=True, check=False, timeout=_SECONDS)
-    return Check("cuda", "ok" if listed.returncode == 0 else "missing", listed.stdout.strip().replace("\n", "; "))
+    listed = subprocess.run(
+        [tool, "-L"], capture_output=True, text=True, check=False, timeout=_SECONDS
+    )
+    return Check(
+        "cuda",
+        "ok" if listed.returncode == 0 else "missing",
+        listed.stdout.strip().replace("\n", "; "),
+    )
 
 
 def _writable(folder: Path) -> Check:

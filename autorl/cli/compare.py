@@ -16,15 +16,23 @@ if TYPE_CHECKING:
 
 
 def compare(
-    source: Annotated[str, typer.Argument(metavar="FILE|SPACE", help="A study file, or a search space.")],
+    source: Annotated[
+        str, typer.Argument(metavar="FILE|SPACE", help="A study file, or a search space.")
+    ],
     optimizers: Annotated[str, typer.Option(help="Their names, with commas: random,tpe.")],
     repeats: Annotated[
-        int, typer.Option(min=1, max=1_000, help="Studies for each optimizer, each with a seed of its own.")
+        int,
+        typer.Option(
+            min=1, max=1_000, help="Studies for each optimizer, each with a seed of its own."
+        ),
     ] = 3,
-    out: Annotated[Path | None, typer.Option(help="Folder of the studies; default studies/<name>-compare.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the studies; default studies/<name>-compare.")
+    ] = None,
     workers: Workers = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file."),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -40,10 +48,14 @@ def compare(
 
     names = list(dict.fromkeys(name.strip() for name in optimizers.split(",") if name.strip()))
     if len(names) < 2:
-        raise InputError(f"expected at least two optimizers, got {optimizers!r}", key="--optimizers")
+        raise InputError(
+            f"expected at least two optimizers, got {optimizers!r}", key="--optimizers"
+        )
     base = read_study(source, {}, settings or [])
     folder = out or STUDIES / f"{base.name}-compare"
-    specs = {(name, seed): _variant(base, name, seed) for name in names for seed in _seeds(base, repeats)}
+    specs = {
+        (name, seed): _variant(base, name, seed) for name in names for seed in _seeds(base, repeats)
+    }
     _check_all(specs)
     results: dict[str, dict[int, Result]] = {name: {} for name in names}
     charged: dict[str, dict[int, int]] = {name: {} for name in names}
@@ -53,7 +65,9 @@ def compare(
             say_line(f"{name}, study seed {seed}: {place}", err=as_json)
         study = _take_up(spec, place)
         try:
-            results[name][seed] = run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
+            results[name][seed] = run_study(
+                study, workers=workers, search=True, as_json=as_json, quiet=quiet
+            )
             charged[name][seed] = study.driver.charged_steps
             if results[name][seed].problem:
                 say(f"autorl: {place}: {results[name][seed].problem}", err=True)
@@ -84,8 +98,14 @@ def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
     """The study under another optimizer and study seed."""
     from autorl.spec import OptimizerSection
 
-    section = base.optimizer if base.optimizer.name == optimizer else OptimizerSection(name=optimizer)
-    changes: dict[str, Any] = {"optimizer": section, "seed": seed, "name": f"{base.name}-{optimizer}-{seed}"}
+    section = (
+        base.optimizer if base.optimizer.name == optimizer else OptimizerSection(name=optimizer)
+    )
+    changes: dict[str, Any] = {
+        "optimizer": section,
+        "seed": seed,
+        "name": f"{base.name}-{optimizer}-{seed}",
+    }
     return base.changed(**changes)
 
 

@@ -34,7 +34,10 @@ def best(
     top: Annotated[int, typer.Option(min=1, help="How many, best first.")] = 1,
     style: Annotated[
         str,
-        typer.Option("--format", help="yaml, json, kwargs (Python; of the library's own class), cli (flags), table."),
+        typer.Option(
+            "--format",
+            help="yaml, json, kwargs (Python; of the library's own class), cli (flags), table.",
+        ),
     ] = "yaml",
 ) -> None:
     """The best configurations, to use elsewhere.
@@ -55,9 +58,15 @@ def best(
 
 def export(
     folder: Folder,
-    model: Annotated[Path, typer.Option(help="What to write: a file such as model.zip, of RLHF a new folder.")],
-    seed: Annotated[int | None, typer.Option(help="Of which training seed; default the best on test seeds.")] = None,
-    proposal: Annotated[int | None, typer.Option(help="Of which proposal; default the incumbent.")] = None,
+    model: Annotated[
+        Path, typer.Option(help="What to write: a file such as model.zip, of RLHF a new folder.")
+    ],
+    seed: Annotated[
+        int | None, typer.Option(help="Of which training seed; default the best on test seeds.")
+    ] = None,
+    proposal: Annotated[
+        int | None, typer.Option(help="Of which proposal; default the incumbent.")
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a zip of this name.")] = False,
 ) -> None:
     """Write a trained model for other programs.
@@ -79,7 +88,9 @@ def export(
 
 def report(
     folder: Folder,
-    html: Annotated[Path | None, typer.Option(help="File to write; default DIR/report.html.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="File to write; default DIR/report.html.")
+    ] = None,
 ) -> None:
     """Write a report: one HTML file.
 

@@ -29,7 +29,9 @@ class _InOrder(TyperGroup):
 app = typer.Typer(cls=_InOrder, rich_markup_mode=None)
 _ROWS = 100  # of an answer that are printed unless --limit says otherwise
 Role = Annotated[str, typer.Option("--seeds", help="Seeds that count: tuning, test or all.")]
-Step = Annotated[int | None, typer.Option("--step", help="Last step that counts; default the last there is.")]
+Step = Annotated[
+    int | None, typer.Option("--step", help="Last step that counts; default the last there is.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -53,13 +55,29 @@ def list_all(
     roots = {"local": root, "shipped": shipped_root()}
     rows, seen = [], set[Path]()
     for place, folder in roots.items():
-        if where not in (place, "all") or folder is None or not folder.is_dir() or folder.resolve() in seen:
+        if (
+            where not in (place, "all")
+            or folder is None
+            or not folder.is_dir()
+            or folder.resolve() in seen
+        ):
             continue
         seen.add(folder.resolve())
         for name, path in list_landscapes(folder).items():
             counts = Landscape(path).manifest.rows
-            rows.append((name, place, *(counts.get(table) for table in ("configs", "runs", "evals")), str(path)))
-    show_rows(("landscape", "where", "configurations", "runs", "evaluations", "folder"), rows, as_json=as_json)
+            rows.append(
+                (
+                    name,
+                    place,
+                    *(counts.get(table) for table in ("configs", "runs", "evals")),
+                    str(path),
+                )
+            )
+    show_rows(
+        ("landscape", "where", "configurations", "runs", "evaluations", "folder"),
+        rows,
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -69,7 +87,11 @@ def info(source: Source, as_json: AsJson = False) -> None:
 
     landscape = load_landscape(source)
     manifest = landscape.manifest
-    status = dict(landscape.own_query("SELECT status, count(*) FROM runs GROUP BY status ORDER BY status").fetchall())
+    status = dict(
+        landscape.own_query(
+            "SELECT status, count(*) FROM runs GROUP BY status ORDER BY status"
+        ).fetchall()
+    )
     if as_json:
         print_json(plain({**manifest.to_dict(), "folder": str(landscape.path), "status": status}))
         return
@@ -100,9 +122,14 @@ def info(source: Source, as_json: AsJson = False) -> None:
 @app.command()
 def query(
     source: Source,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="Over configs, runs, evals, segments, scores.")],
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="Over configs, runs, evals, segments, scores.")
+    ],
     limit: Annotated[
-        int | None, typer.Option(min=0, help="Rows to compute and print; 0 = all. Default 100; all with --json.")
+        int | None,
+        typer.Option(
+            min=0, help="Rows to compute and print; 0 = all. Default 100; all with --json."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -110,7 +137,9 @@ def query(
     from autorl.landscapes import load_landscape
 
     most = limit if limit is not None else 0 if as_json else _ROWS
-    header, rows = load_landscape(source).rows(sql, most + 1 if most else None)  # one more tells whether there are more
+    header, rows = load_landscape(source).rows(
+        sql, most + 1 if most else None
+    )  # one more tells whether there are more
     shown = rows if not most else islice(rows, most)
     if as_json:
         print_json_rows(header, ([plain(value) for value in row] for row in shown))
@@ -146,7 +175,11 @@ def best(
     say_line(f"configuration {choice.config_id}, chosen by {rule} at {choice.step} {unit}")
     for name, value in (("tuning", choice.tuning), ("test", choice.test)):
         chosen = " (optimistic: it was chosen by these)" if seeds in (name, "all") else ""
-        failed = f" ({choice.failed_tests} test runs failed)" if name == "test" and choice.failed_tests else ""
+        failed = (
+            f" ({choice.failed_tests} test runs failed)"
+            if name == "test" and choice.failed_tests
+            else ""
+        )
         say(f"  {name + ' seeds':14}{cell(value)}{chosen if value is not None else ''}{failed}")
     for name, setting in choice.config.items():
         say_line(f"  {name} = {cell(plain(setting))}")
@@ -188,7 +221,10 @@ def top(
 
 @app.command()
 def validate(
-    sources: Annotated[list[str], typer.Argument(metavar="LANDSCAPE...", help="Ids or folders; a folder of many too.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="LANDSCAPE...", help="Ids or folders; a folder of many too."),
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Check integrity: files, keys, seeds, curves, bounds, copies. Exit code 1 if a rule is broken."""
@@ -214,28 +250,47 @@ def import_files(
     out: Out = ROOT,
     format: Annotated[
         str | None,
-        typer.Option(help="arlbench, arlbench-runs, deepcave, hpo-rl-bench, optuna, ray, csv; default: recognised."),
+        typer.Option(
+            help="arlbench, arlbench-runs, deepcave, hpo-rl-bench, optuna, ray, csv; default: recognised."
+        ),
     ] = None,
     id: Annotated[
-        str | None, typer.Option("--id", help="namespace/algorithm/environment, where the source does not say it.")
+        str | None,
+        typer.Option(
+            "--id", help="namespace/algorithm/environment, where the source does not say it."
+        ),
     ] = None,
     namespace: Annotated[
         str | None, typer.Option(help="First part of the ids, where the source says the rest.")
     ] = None,
     tuning_seeds: Annotated[
-        int | None, typer.Option(min=1, help="The lowest N seeds tune, the others test; default half of them.")
+        int | None,
+        typer.Option(min=1, help="The lowest N seeds tune, the others test; default half of them."),
     ] = None,
-    metric: Annotated[str | None, typer.Option(help="The recorded value that is the objective.")] = None,
-    direction: Annotated[str | None, typer.Option(help="maximize or minimize; default as the source says.")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="The recorded value that is the objective.")
+    ] = None,
+    direction: Annotated[
+        str | None, typer.Option(help="maximize or minimize; default as the source says.")
+    ] = None,
     mapping: Annotated[
         list[str] | None,
-        typer.Option("--map", metavar="COLUMN=ROLE", help="What a column is, or a YAML file that says it of all."),
+        typer.Option(
+            "--map",
+            metavar="COLUMN=ROLE",
+            help="What a column is, or a YAML file that says it of all.",
+        ),
     ] = None,
     unit: Annotated[float, typer.Option(help="Steps in one unit of the source's budget.")] = 1.0,
-    study: Annotated[str | None, typer.Option(help="Name of the study, where a storage has several.")] = None,
+    study: Annotated[
+        str | None, typer.Option(help="Name of the study, where a storage has several.")
+    ] = None,
     about: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=TEXT", help="Of the manifest: description, licence, citation, url, creator."),
+        typer.Option(
+            metavar="KEY=TEXT",
+            help="Of the manifest: description, licence, citation, url, creator.",
+        ),
     ] = None,
     replace: Replace = False,
     as_json: AsJson = False,
@@ -264,8 +319,12 @@ def import_files(
 
 @app.command()
 def merge(
-    sources: Annotated[list[str], typer.Argument(metavar="LANDSCAPE...", help="Two or more, over one space.")],
-    id: Annotated[str, typer.Option("--id", help="Of the result: namespace/algorithm/environment.")],
+    sources: Annotated[
+        list[str], typer.Argument(metavar="LANDSCAPE...", help="Two or more, over one space.")
+    ],
+    id: Annotated[
+        str, typer.Option("--id", help="Of the result: namespace/algorithm/environment.")
+    ],
     out: Out = ROOT,
     replace: Replace = False,
     as_json: AsJson = False,
@@ -314,7 +373,9 @@ def export(
         ),
     ],
     seeds: Role = "tuning",
-    by: Annotated[str, typer.Option("--by", help="Aggregate over seeds, of an Optuna study or DeepCAVE run.")] = "mean",
+    by: Annotated[
+        str, typer.Option("--by", help="Aggregate over seeds, of an Optuna study or DeepCAVE run.")
+    ] = "mean",
     as_json: AsJson = False,
 ) -> None:
     """Write a landscape for other tools: a flat table, an Optuna study, or a run folder of DeepCAVE.

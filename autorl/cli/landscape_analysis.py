@@ -19,23 +19,39 @@ if TYPE_CHECKING:
 
 ROOT = Path("landscapes")
 Source = Annotated[
-    str, typer.Argument(metavar="LANDSCAPE", help="An id, a landscape folder, or a study's folder.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="LANDSCAPE",
+        help="An id, a landscape folder, or a study's folder.",
+        show_default=False,
+    ),
 ]
 Sources = Annotated[
     list[str],
-    typer.Argument(metavar="LANDSCAPE...", help="Ids or folders; a folder of many, such as arlbench/dqn, too."),
+    typer.Argument(
+        metavar="LANDSCAPE...", help="Ids or folders; a folder of many, such as arlbench/dqn, too."
+    ),
 ]
-KindName = Annotated[str, typer.Argument(metavar="KIND", help="Which; the list is above.", show_default=False)]
+KindName = Annotated[
+    str, typer.Argument(metavar="KIND", help="Which; the list is above.", show_default=False)
+]
 Names = Annotated[
-    list[str] | None, typer.Option("--hyperparameter", "-p", metavar="NAME", help="What it is about; repeat it.")
+    list[str] | None,
+    typer.Option("--hyperparameter", "-p", metavar="NAME", help="What it is about; repeat it."),
 ]
 Seeds = Annotated[
     str | None,
-    typer.Option("--seeds", help="tuning, test or all; default all, in a study that tested few of its runs tuning."),
+    typer.Option(
+        "--seeds",
+        help="tuning, test or all; default all, in a study that tested few of its runs tuning.",
+    ),
 ]
 AnySeeds = Annotated[
     str | None,
-    typer.Option("--seeds", help="The same; where something is chosen: chosen on tuning seeds, shown on test seeds."),
+    typer.Option(
+        "--seeds",
+        help="The same; where something is chosen: chosen on tuning seeds, shown on test seeds.",
+    ),
 ]
 Limit = Annotated[int, typer.Option(min=0, help="Rows to print; 0 = all. --json prints all.")]
 By = Annotated[
@@ -52,17 +68,24 @@ Reduce = Annotated[
         help="What a run's curve is ranked by: last, best, auc, mean_last(k); default as the study did, else last.",
     ),
 ]
-Step = Annotated[int | None, typer.Option("--step", help="Step of the evaluation; default the last.")]
+Step = Annotated[
+    int | None, typer.Option("--step", help="Step of the evaluation; default the last.")
+]
 
 
 def importance(
     source: Source,
-    method: Annotated[str, typer.Option(help="fanova, local (around one configuration) or tunability.")] = "fanova",
+    method: Annotated[
+        str, typer.Option(help="fanova, local (around one configuration) or tunability.")
+    ] = "fanova",
     seeds: Seeds = None,
     step: Step = None,
-    interactions: Annotated[bool, typer.Option("--interactions", help="fanova: the shares of pairs too.")] = False,
+    interactions: Annotated[
+        bool, typer.Option("--interactions", help="fanova: the shares of pairs too.")
+    ] = False,
     config: Annotated[
-        int | None, typer.Option(help="local: default the best; tunability: default the space's defaults.")
+        int | None,
+        typer.Option(help="local: default the best; tunability: default the space's defaults."),
     ] = None,
     limit: Limit = 20,
     as_json: AsJson = False,
@@ -77,7 +100,9 @@ def importance(
     data = load_landscape(source)
     chosen: Any = method
     show(
-        analysis.importance(data, chosen, role(seeds), step, interactions=interactions, config_id=config),
+        analysis.importance(
+            data, chosen, role(seeds), step, interactions=interactions, config_id=config
+        ),
         as_json=as_json,
         limit=limit,
     )
@@ -86,14 +111,20 @@ def importance(
 def subset(
     sources: Sources,
     size: Annotated[
-        int | None, typer.Option(min=1, help="Environments in it; default: compare the sizes 1 to 6.")
+        int | None,
+        typer.Option(min=1, help="Environments in it; default: compare the sizes 1 to 6."),
     ] = None,
-    first: Annotated[int | None, typer.Option(min=1, help="Only configurations with an id below this one.")] = None,
+    first: Annotated[
+        int | None, typer.Option(min=1, help="Only configurations with an id below this one.")
+    ] = None,
     clip: Annotated[
-        list[str] | None, typer.Option(metavar="ENV=LOW", help="Scores below LOW count as LOW; repeat it.")
+        list[str] | None,
+        typer.Option(metavar="ENV=LOW", help="Scores below LOW count as LOW; repeat it."),
     ] = None,
     seeds: Seeds = None,
-    tolerance: Annotated[float, typer.Option(min=0.0, help="How far above the best error a near-tie may be.")] = 0.01,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, help="How far above the best error a near-tie may be.")
+    ] = 0.01,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -108,16 +139,27 @@ def subset(
     found = landscapes_of(sources)
     environments = sorted({data.manifest.environment for data in found})
     for unknown in sorted(set(limits).difference(environments)):
-        raise InputError(f"no landscape of environment {unknown!r}; there are {', '.join(environments)}", key="--clip")
+        raise InputError(
+            f"no landscape of environment {unknown!r}; there are {', '.join(environments)}",
+            key="--clip",
+        )
     groups = _comparable(found)
     algorithms = [group[0].manifest.algorithm for group in groups]
     answers, problems = [], []
     for algorithm, group in zip(algorithms, groups, strict=True):
         inside = [data.manifest.environment for data in group]
-        name = algorithm if algorithms.count(algorithm) == 1 else f"{algorithm} on {', '.join(inside)}"
-        mine = limits if len(groups) == 1 else {each: low for each, low in limits.items() if each in inside}
+        name = (
+            algorithm if algorithms.count(algorithm) == 1 else f"{algorithm} on {', '.join(inside)}"
+        )
+        mine = (
+            limits
+            if len(groups) == 1
+            else {each: low for each, low in limits.items() if each in inside}
+        )
         try:
-            answer = analysis.subset(group, size, seeds=role(seeds), first=first, clip=mine, tolerance=tolerance)
+            answer = analysis.subset(
+                group, size, seeds=role(seeds), first=first, clip=mine, tolerance=tolerance
+            )
             answers.append((name, algorithm, answer))
         except InputError as error:
             if len(groups) == 1:
@@ -128,7 +170,9 @@ def subset(
     for problem in problems:
         say_line(problem, err=True)
     if as_json:
-        print_json([{"algorithm": algorithm, **document(answer)} for _, algorithm, answer in answers])
+        print_json(
+            [{"algorithm": algorithm, **document(answer)} for _, algorithm, answer in answers]
+        )
         return
     for name, _, answer in answers:
         say_line(f"{name}:")
@@ -170,7 +214,11 @@ def analyse(
     tunability    what choosing gains over a typical configuration, a row per landscape
     values        scores by value of a hyperparameter (-p NAME)
     """  # noqa: D301
-    show(answer_of(landscapes_of(sources), kind, names or [], seeds, step, by, reduce), as_json=as_json, limit=limit)
+    show(
+        answer_of(landscapes_of(sources), kind, names or [], seeds, step, by, reduce),
+        as_json=as_json,
+        limit=limit,
+    )
 
 
 def plot(
@@ -179,9 +227,13 @@ def plot(
     names: Names = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="A .png, .svg, .pdf, or .html (interactive) file; default a .png in this folder."),
+        typer.Option(
+            help="A .png, .svg, .pdf, or .html (interactive) file; default a .png in this folder."
+        ),
     ] = None,
-    method: Annotated[str, typer.Option(help="Of importance: fanova, local or tunability.")] = "fanova",
+    method: Annotated[
+        str, typer.Option(help="Of importance: fanova, local or tunability.")
+    ] = "fanova",
     seeds: AnySeeds = None,
     step: Step = None,
     by: By = None,
@@ -198,14 +250,18 @@ def plot(
     if names and kind in ("importance", "subset"):
         raise InputError(f"{kind} takes no hyperparameters", key="--hyperparameter")
     if kind in ("importance", "subset") and (by is not None or reduce is not None):
-        raise InputError(f"{kind} ranks no configurations", key="--by" if by is not None else "--reduce")
+        raise InputError(
+            f"{kind} ranks no configurations", key="--by" if by is not None else "--reduce"
+        )
     if method != "fanova" and kind != "importance":
         raise InputError("only importance has a method", key="--method")
     if kind == "importance":
         if len(data) > 1:
             raise InputError(f"importance takes one landscape, got {len(data)}", key="landscape")
         chosen: Any = method
-        answer = analysis.importance(data[0], chosen, role(seeds), step, interactions=method == "fanova")
+        answer = analysis.importance(
+            data[0], chosen, role(seeds), step, interactions=method == "fanova"
+        )
     elif kind == "subset":
         if step is not None:
             raise InputError("subset looks at the last step and takes none", key="--step")
@@ -247,14 +303,22 @@ def landscapes_of(sources: list[str]) -> list[Landscape]:
 
     A folder of many may be a path, or the beginning of an id below ./landscapes or among the shipped ones.
     """
-    from autorl.landscapes import Landscape, find_landscape, list_landscapes, load_landscape, shipped_root
+    from autorl.landscapes import (
+        Landscape,
+        find_landscape,
+        list_landscapes,
+        load_landscape,
+        shipped_root,
+    )
 
     found: dict[Path, Landscape] = {}
     for source in sources:
         shipped = shipped_root()
         places = [Path(source), ROOT / source, *([shipped / source] if shipped else [])]
         folders = [] if find_landscape(source) else [each for each in places if each.is_dir()]
-        many = next((paths for folder in folders if (paths := list(list_landscapes(folder).values()))), [])
+        many = next(
+            (paths for folder in folders if (paths := list(list_landscapes(folder).values()))), []
+        )
         for each in [Landscape(path) for path in many] or [load_landscape(source)]:
             found.setdefault(each.path.resolve(), each)
     return list(found.values())
@@ -273,7 +337,9 @@ def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:
         print_json(document(answer))
         return
     label = "landscape" if len(answer.landscapes) == 1 else "landscapes"
-    several = ", ".join(answer.landscapes) if len(answer.landscapes) < 4 else str(len(answer.landscapes))
+    several = (
+        ", ".join(answer.landscapes) if len(answer.landscapes) < 4 else str(len(answer.landscapes))
+    )
     lines = {label: several, **answer.about}
     width = 2 + max(map(len, lines))
     for name, value in lines.items():
@@ -281,7 +347,11 @@ def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:
     table = _summary(answer.table) if answer.kind == "transfer" else answer.table
     shown = table.head(limit) if limit else table
     say()
-    show_rows([str(name) for name in shown], [tuple(map(_text, row)) for row in rows_of(shown)], as_json=False)
+    show_rows(
+        [str(name) for name in shown],
+        [tuple(map(_text, row)) for row in rows_of(shown)],
+        as_json=False,
+    )
     if len(shown) < len(table):
         say_line(f"... and {len(table) - len(shown)} more (--limit 0 prints all)", err=True)
     for note in answer.notes:
@@ -291,7 +361,10 @@ def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:
 def document(answer: Answer) -> dict[str, Any]:
     """An answer in JSON types."""
     header = [str(name) for name in answer.table]
-    rows = [{name: plain(value) for name, value in zip(header, row, strict=True)} for row in rows_of(answer.table)]
+    rows = [
+        {name: plain(value) for name, value in zip(header, row, strict=True)}
+        for row in rows_of(answer.table)
+    ]
     about = plain(dict(answer.about))
     return {
         "kind": answer.kind,
@@ -314,7 +387,9 @@ def _summary(table: pd.DataFrame) -> pd.DataFrame:
     away = table[table["best_in"] != table["used_in"]]
     groups = away.groupby(["best_in", "config_id"], sort=False)
     worst = away.loc[groups["regret"].idxmax(), ["best_in", "used_in", "regret"]]
-    summary = groups.agg(mean_regret=("regret", "mean"), mean_percentile=("percentile", "mean")).reset_index()
+    summary = groups.agg(
+        mean_regret=("regret", "mean"), mean_percentile=("percentile", "mean")
+    ).reset_index()
     renamed = worst.rename(columns={"used_in": "worst_in", "regret": "worst_regret"})
     return summary.merge(renamed, on="best_in")
 

@@ -19,31 +19,52 @@ if TYPE_CHECKING:
 
 Out = Annotated[Path, typer.Option("--out", help="Folder landscapes are kept in.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
-_BLIND = ("sobol", "random", "grid", "phases")  # optimizers whose configurations do not depend on results
-_LINEAGE = ("pbt", "pb2")  # whose members change while they train: the landscape is who copied whom, and when
+_BLIND = (
+    "sobol",
+    "random",
+    "grid",
+    "phases",
+)  # optimizers whose configurations do not depend on results
+_LINEAGE = (
+    "pbt",
+    "pb2",
+)  # whose members change while they train: the landscape is who copied whom, and when
 
 
 def build(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A study file with `optimizer: sobol` and `landscape:`.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A study file with `optimizer: sobol` and `landscape:`."
+        ),
     ],
     id: Annotated[
-        str | None, typer.Option("--id", help="namespace/algorithm/environment; default `landscape.id`.")
+        str | None,
+        typer.Option("--id", help="namespace/algorithm/environment; default `landscape.id`."),
     ] = None,
     out: Out = ROOT,
-    study: Annotated[Path | None, typer.Option(help="Folder of the study; default studies/<name>.")] = None,
+    study: Annotated[
+        Path | None, typer.Option(help="Folder of the study; default studies/<name>.")
+    ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file."),
     ] = None,
     about: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=TEXT", help="Of the manifest: description, licence, citation, url, creator, commit."),
+        typer.Option(
+            metavar="KEY=TEXT",
+            help="Of the manifest: description, licence, citation, url, creator, commit.",
+        ),
     ] = None,
     bounds: Annotated[
-        tuple[float, float] | None, typer.Option(metavar="LOW HIGH", help="Range the objective cannot leave.")
+        tuple[float, float] | None,
+        typer.Option(metavar="LOW HIGH", help="Range the objective cannot leave."),
     ] = None,
     workers: Workers = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost; write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would cost; write nothing.")
+    ] = False,
     replace: Replace = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -61,11 +82,17 @@ def build(
     from autorl.landscapes.study import ABOUT
 
     if bounds is not None and not bounds[0] < bounds[1]:
-        raise InputError(f"expected LOW below HIGH, got {bounds[0]:g} {bounds[1]:g}", file="--bounds")
+        raise InputError(
+            f"expected LOW below HIGH, got {bounds[0]:g} {bounds[1]:g}", file="--bounds"
+        )
     spec = build_spec(file, settings or [], id)
     name = id or (spec.landscape.id if spec.landscape else None)
     if name is None:
-        raise InputError("is missing: namespace/algorithm/environment (or --id)", file=str(file), key="landscape.id")
+        raise InputError(
+            "is missing: namespace/algorithm/environment (or --id)",
+            file=str(file),
+            key="landscape.id",
+        )
     _check_id(name, spec, file)
     folder = study or STUDIES / spec.name
     if dry_run and spec.optimizer.name in _LINEAGE:
@@ -75,8 +102,14 @@ def build(
         print_cost(spec, name, folder, workers=workers, as_json=as_json)
         return
     if (out / name).exists() and not replace:
-        raise InputError("the landscape exists; choose another --id, or --replace it", file=str(out / name))
-    stated = {} if spec.landscape is None else {each: getattr(spec.landscape, each, "") for each in ABOUT}
+        raise InputError(
+            "the landscape exists; choose another --id, or --replace it", file=str(out / name)
+        )
+    stated = (
+        {}
+        if spec.landscape is None
+        else {each: getattr(spec.landscape, each, "") for each in ABOUT}
+    )
     facts = {each: text for each, text in stated.items() if text} | key_texts(about or [], ABOUT)
     limits = bounds or (spec.landscape.bounds if spec.landscape else (None, None))
     _train_all(spec, folder, workers=workers, as_json=as_json, quiet=quiet)
@@ -98,12 +131,18 @@ def build_spec(file: Path, settings: list[str], id: str | None = None) -> Spec:
         return spec
     if spec.optimizer.name not in _BLIND or spec.optimizer.stop is not None:
         allowed = ", ".join(_BLIND + _LINEAGE)
-        message = f"expected one of {allowed}, without `stop`: a search would leave out what looks bad"
+        message = (
+            f"expected one of {allowed}, without `stop`: a search would leave out what looks bad"
+        )
         raise InputError(message, file=str(file), key="optimizer")
     if spec.evaluation.seeds != "fixed":
-        raise InputError("every configuration is trained on all seeds: expected fixed", key="evaluation.seeds")
+        raise InputError(
+            "every configuration is trained on all seeds: expected fixed", key="evaluation.seeds"
+        )
     if not math.isfinite(spec.full_runs):
-        raise InputError("expected a number of configurations or runs", file=str(file), key="budget")
+        raise InputError(
+            "expected a number of configurations or runs", file=str(file), key="budget"
+        )
     configurations, ends = shape(spec)
     return read_study(str(file), {**named, "test.top": configurations * len(ends)}, settings)
 
@@ -131,7 +170,9 @@ def _check_id(name: str, spec: Spec, file: Path) -> None:
         raise InputError(message, file=str(file), key="landscape.id")
 
 
-def _check_bounds(study: Path, limits: tuple[float | None, float | None], file: Path, *, given: bool) -> None:
+def _check_bounds(
+    study: Path, limits: tuple[float | None, float | None], file: Path, *, given: bool
+) -> None:
     """Raise `InputError` for a range that scores have left: a landscape that says so is not valid."""
     from autorl.landscapes import Landscape
     from autorl.landscapes._rules_values import outside
@@ -140,10 +181,14 @@ def _check_bounds(study: Path, limits: tuple[float | None, float | None], file: 
         message = f"{problem}; nothing was written, and all that was trained is kept in {study}: the same command with"
         if given:
             raise InputError(f"{message} a wider range writes it", file="--bounds")
-        raise InputError(f"{message} --bounds LOW HIGH writes it", file=str(file), key="landscape.bounds")
+        raise InputError(
+            f"{message} --bounds LOW HIGH writes it", file=str(file), key="landscape.bounds"
+        )
 
 
-def _train_all(spec: Spec, folder: Path, *, workers: int | None, as_json: bool, quiet: bool) -> None:
+def _train_all(
+    spec: Spec, folder: Path, *, workers: int | None, as_json: bool, quiet: bool
+) -> None:
     """Run the study in `folder` to its end, or to the end of what is left of it."""
     from autorl.cli.run import run_study, stopped
 
@@ -169,7 +214,11 @@ def _take_up(spec: Spec, folder: Path) -> Study:
         return Study.create(spec, folder)
     study = Study.open(folder)
     of_training = [each.model_copy(update={"landscape": None}) for each in (spec, study.spec)]
-    if not of_training[0].same_study(of_training[1]):  # what a landscape says of itself can be corrected afterwards
+    if not of_training[0].same_study(
+        of_training[1]
+    ):  # what a landscape says of itself can be corrected afterwards
         study.close()
-        raise InputError("holds another study: choose another folder with --study", file=str(folder))
+        raise InputError(
+            "holds another study: choose another folder with --study", file=str(folder)
+        )
     return study

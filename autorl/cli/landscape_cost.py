@@ -52,7 +52,9 @@ def print_cost(spec: Spec, name: str, folder: Path, *, workers: int | None, as_j
     """What `--dry-run` prints."""
     cost = cost_of(spec, folder, workers)
     if as_json:
-        time_of = {"seconds": cost.time.seconds, "seconds_from": cost.time.source} if cost.time else {}
+        time_of = (
+            {"seconds": cost.time.seconds, "seconds_from": cost.time.source} if cost.time else {}
+        )
         values = {key: value for key, value in vars(cost).items() if key != "time"}
         print_json({"landscape": name, "name": spec.name, **values, "seconds": None, **time_of})
         return
@@ -142,16 +144,24 @@ def _rows(spec: Spec, name: str, cost: Cost) -> list[tuple[str, str]]:
         ("trainer", ", ".join(trainer.name for trainer in spec.trainers.values())),
         ("configurations", f"{cost.configurations} by {spec.optimizer.name}"),
         ("seeds", f"{cost.tuning_seeds} tuning + {cost.test_seeds} test"),
-        ("steps of a run", f"{spec.fidelity.steps:,}, {len(spec.evaluation_steps)} evaluations of {episodes} episodes"),
+        (
+            "steps of a run",
+            f"{spec.fidelity.steps:,}, {len(spec.evaluation_steps)} evaluations of {episodes} episodes",
+        ),
     ]
     if len(cost.ends) > 1:
-        rows.append(("phases", f"{len(cost.ends)}, ending at steps {', '.join(map(str, cost.ends))}"))
+        rows.append(
+            ("phases", f"{len(cost.ends)}, ending at steps {', '.join(map(str, cost.ends))}")
+        )
     rows += [
         ("runs", f"{cost.runs:,}"),
         (spec.steps, f"{cost.steps:,}"),
         ("evaluations", f"{cost.evaluations:,}"),
         ("time", _time_text(cost)),
-        ("disk", f"about {_megabytes(cost.landscape_bytes)} landscape, {_megabytes(cost.study_bytes)} study"),
+        (
+            "disk",
+            f"about {_megabytes(cost.landscape_bytes)} landscape, {_megabytes(cost.study_bytes)} study",
+        ),
     ]
     return rows
 

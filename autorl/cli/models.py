@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from autorl.trainers._shared import ExportedModel
 
 
-def export(view: StudyView, target: Path, seed: int | None, proposal: int | None, *, replace: bool = False) -> str:
+def export(
+    view: StudyView, target: Path, seed: int | None, proposal: int | None, *, replace: bool = False
+) -> str:
     """Write the model of a proposal (default: the incumbent) trained with `seed` (default: the best on test seeds).
 
     Returns:
@@ -29,12 +31,15 @@ def export(view: StudyView, target: Path, seed: int | None, proposal: int | None
     number = view.incumbent().proposal if proposal is None else proposal
     if number not in view.driver.lineage.proposals:
         raise InputError(
-            f"there is no proposal {number}; there are 0 to {len(view.driver.lineage) - 1}", key="--proposal"
+            f"there is no proposal {number}; there are 0 to {len(view.driver.lineage) - 1}",
+            key="--proposal",
         )
     spec, _ = view.spec.trainer_for(view.driver.lineage[number].config)
     write = exporter(trainer_loader(view.spec)(spec))
     if write is None:
-        raise InputError(f"trainer {spec.name!r} has no models to export: it has no export_model", key="trainer")
+        raise InputError(
+            f"trainer {spec.name!r} has no models to export: it has no export_model", key="trainer"
+        )
     kept = kept_checkpoints(view.store.query, view.folder, number)
     if not kept:
         raise StudyError(
@@ -44,10 +49,17 @@ def export(view: StudyView, target: Path, seed: int | None, proposal: int | None
     chosen = ""
     if seed is None:
         seed = best_seed(view.store.query, view.spec.objectives()[0].sign, number, kept)
-        chosen = f", the best of {len(kept)}: expect less of it than its own score" if len(kept) > 1 else ""
+        chosen = (
+            f", the best of {len(kept)}: expect less of it than its own score"
+            if len(kept) > 1
+            else ""
+        )
     if seed not in kept:
         have = ", ".join(map(str, sorted(kept)))
-        raise InputError(f"no model of proposal {number} with seed {seed} was kept; there is seed {have}", key="--seed")
+        raise InputError(
+            f"no model of proposal {number} with seed {seed} was kept; there is seed {have}",
+            key="--seed",
+        )
     role = "test" if seed in view.spec.plan.test else "tuning"
     check_whole(view.store.query, kept[seed])
     steps = steps_of(view.store.query, view.spec, number, kept[seed])

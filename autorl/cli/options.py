@@ -11,16 +11,22 @@ import typer
 from autorl.plain_text import printable
 from autorl.types import InputError
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The study's folder.", show_default=False)]
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The study's folder.", show_default=False)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, max=10_000, help="Segments trained at once; never changes a result.")
+    int | None,
+    typer.Option(
+        "--workers", min=1, max=10_000, help="Segments trained at once; never changes a result."
+    ),
 ]
 Trust = Annotated[
     bool,
     typer.Option(
-        "--trust", help="Open pickles in checkpoints that others wrote, which can run anything (docs/security.md)."
+        "--trust",
+        help="Open pickles in checkpoints that others wrote, which can run anything (docs/security.md).",
     ),
 ]
 
@@ -64,6 +70,9 @@ def key_texts(entries: Sequence[str], allowed: Sequence[str]) -> dict[str, str]:
     for entry in entries:
         key, separator, text = entry.partition("=")
         if not separator or key.strip() not in allowed:
-            raise InputError(f"expected KEY=TEXT with a key of {', '.join(allowed)}, got {entry!r}", key="--about")
+            raise InputError(
+                f"expected KEY=TEXT with a key of {', '.join(allowed)}, got {entry!r}",
+                key="--about",
+            )
         texts[key.strip()] = text.strip()
     return texts

@@ -39,7 +39,9 @@ class Reporter(AbstractContextManager["Reporter"]):
         self._phase = ""
         self._line = ""
         self._printed = -float("inf")
-        self._began: tuple[float, float] | None = None  # seconds and share done when this session began
+        self._began: tuple[float, float] | None = (
+            None  # seconds and share done when this session began
+        )
         self._bar: Any = None
         self._task: Any = None
 
@@ -51,7 +53,10 @@ class Reporter(AbstractContextManager["Reporter"]):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         if self._bar is not None:
             with suppress(OSError):  # the terminal is gone
@@ -66,13 +71,17 @@ class Reporter(AbstractContextManager["Reporter"]):
         left = self._time_left(progress)
         if self._bar is not None:
             share, _ = self._share(progress)
-            self._bar.update(self._task, description=progress.phase, completed=share, remaining=left, best=best)
+            self._bar.update(
+                self._task, description=progress.phase, completed=share, remaining=left, best=best
+            )
             return
         now = self._clock()
         if progress.phase != self._phase or now - self._printed >= self._line_seconds:
             self._phase, self._printed = progress.phase, now
             share, detail = self._share(progress)
-            line = " · ".join(part for part in (f"{progress.phase} {share:4.0%}", detail, best, left) if part)
+            line = " · ".join(
+                part for part in (f"{progress.phase} {share:4.0%}", detail, best, left) if part
+            )
             if line != self._line:  # nothing new: the first runs may take long
                 print(line, file=self._stream, flush=True)
             self._line = line
@@ -80,7 +89,9 @@ class Reporter(AbstractContextManager["Reporter"]):
     def _share(self, progress: Progress) -> tuple[float, str]:
         """How much of the phase is done, and of what."""
         if progress.phase == "search":
-            return self._trained(progress), f"{progress.settled} of {progress.proposals} proposals scored"
+            return self._trained(
+                progress
+            ), f"{progress.settled} of {progress.proposals} proposals scored"
         done, total = self._study.tests.progress
         return (done / total if total else 0.0), f"{done} of {total} test runs"
 
@@ -89,7 +100,9 @@ class Reporter(AbstractContextManager["Reporter"]):
         driver = self._study.driver
         if self._study.spec.budget.hours is not None or not driver.charged_steps:
             return progress.budget_used
-        missing = sum(max(0, segment.until - segment.start) for segment in driver.work.in_flight.values())
+        missing = sum(
+            max(0, segment.until - segment.start) for segment in driver.work.in_flight.values()
+        )
         return progress.budget_used * max(0.0, 1.0 - missing / driver.charged_steps)
 
     def _time_left(self, progress: Progress) -> str:

@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 def replay(
     folder: Folder,
     own_seeds: Annotated[
-        bool, typer.Option("--own-seeds", help="Also on its tuning seeds; compare with the record, to the last bit.")
+        bool,
+        typer.Option(
+            "--own-seeds",
+            help="Also on its tuning seeds; compare with the record, to the last bit.",
+        ),
     ] = False,
     schedule: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the schedule as a study file that trains it.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the schedule as a study file that trains it."),
     ] = None,
     workers: Workers = None,
     as_json: AsJson = False,
@@ -47,7 +52,9 @@ def replay(
     finally:
         study.close()
     if as_json:
-        more: dict[str, Any] = {} if differing is None else {"own_seeds": {"reproduced": not differing}}
+        more: dict[str, Any] = (
+            {} if differing is None else {"own_seeds": {"reproduced": not differing}}
+        )
         print_json(result_dict(result) | more)
     else:
         say(schedule_text(result, best))
@@ -56,14 +63,18 @@ def replay(
     if result.problem:
         raise StudyError(f"{folder}: {result.problem}")
     if differing:
-        raise StudyError(f"{folder}: seeds {', '.join(map(str, differing))} give other curves than those recorded")
+        raise StudyError(
+            f"{folder}: seeds {', '.join(map(str, differing))} give other curves than those recorded"
+        )
 
 
 def _write(study: Study, file: Path) -> None:
     from autorl.study.replay import schedule_study
 
     try:
-        file.write_text(schedule_study(study.spec, study.result().incumbent.schedule), encoding="utf-8")
+        file.write_text(
+            schedule_study(study.spec, study.result().incumbent.schedule), encoding="utf-8"
+        )
     except OSError as error:
         raise InputError(f"cannot be written ({error.strerror})", file=str(file)) from error
 
@@ -74,4 +85,6 @@ def _differing(study: Study) -> list[int]:
 
     best, driver = study.result().incumbent.proposal, study.driver
     curves = retrain(study.spec, driver.lineage, study.load, best, driver.tuning_seeds(best))
-    return [seed for seed, curve in curves.items() if not same(curve, driver.work.curve(best, seed))]
+    return [
+        seed for seed, curve in curves.items() if not same(curve, driver.work.curve(best, seed))
+    ]

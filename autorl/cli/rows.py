@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 def show_written(manifests: Iterable[Manifest], out: Path, *, as_json: bool) -> None:
     """The landscapes a command wrote below `out`."""
     rows = [
-        (each.id, *(each.rows[name] for name in ("configs", "runs", "evals")), str(out / each.id)) for each in manifests
+        (each.id, *(each.rows[name] for name in ("configs", "runs", "evals")), str(out / each.id))
+        for each in manifests
     ]
-    show_rows(("landscape", "configurations", "runs", "evaluations", "folder"), rows, as_json=as_json)
+    show_rows(
+        ("landscape", "configurations", "runs", "evaluations", "folder"), rows, as_json=as_json
+    )
 
 
 def show_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool) -> None:
@@ -28,7 +31,9 @@ def show_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: 
     from autorl.report.text import columns
 
     if as_json:
-        print_json([{name: plain(value) for name, value in zip(header, row, strict=True)} for row in rows])
+        print_json(
+            [{name: plain(value) for name, value in zip(header, row, strict=True)} for row in rows]
+        )
     else:
         say(columns(header, ([cell(plain(value)) for value in row] for row in rows), indent=""))
 
@@ -38,7 +43,8 @@ def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
     import pandas as pd
 
     return [
-        tuple(None if pd.isna(value) else value for value in row) for row in frame.itertuples(index=False, name=None)
+        tuple(None if pd.isna(value) else value for value in row)
+        for row in frame.itertuples(index=False, name=None)
     ]
 
 

@@ -23,24 +23,39 @@ STUDIES = Path("studies")
 
 def tune(
     source: Annotated[
-        str, typer.Argument(metavar="FILE|SPACE", help="A study file, or a search space such as sb3/ppo-small.")
+        str,
+        typer.Argument(
+            metavar="FILE|SPACE", help="A study file, or a search space such as sb3/ppo-small."
+        ),
     ],
     env: Annotated[str | None, typer.Option(help="Environment id, or module:Env-v0.")] = None,
     optimizer: Annotated[
-        str | None, typer.Option(help="Optimizer, with its default options; `autorl optimizers` lists them.")
+        str | None,
+        typer.Option(help="Optimizer, with its default options; `autorl optimizers` lists them."),
     ] = None,
     runs: Annotated[
-        float | None, typer.Option(help="Budget in full runs over all tuning seeds (a space alone: 96).")
+        float | None,
+        typer.Option(help="Budget in full runs over all tuning seeds (a space alone: 96)."),
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps of a full run (a space alone: 100000).")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the study; default studies/<name>.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps of a full run (a space alone: 100000).")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the study; default studies/<name>.")
+    ] = None,
     workers: Workers = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the study.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file: --set fidelity.episodes=8."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any key of the study file: --set fidelity.episodes=8.",
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run; write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be run; write nothing.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -59,7 +74,9 @@ def tune(
         "executor.workers": workers,
         "seed": seed,
     }
-    spec = read_study(source, {key: value for key, value in changes.items() if value is not None}, settings or [])
+    spec = read_study(
+        source, {key: value for key, value in changes.items() if value is not None}, settings or []
+    )
     folder = out or STUDIES / spec.name
     if dry_run:
         print_plan(spec, folder, as_json=as_json)
@@ -75,7 +92,8 @@ def tune(
 def resume(
     folder: Folder,
     runs: Annotated[
-        str | None, typer.Option(metavar="+N", help="Extend the budget by N full runs (or configurations).")
+        str | None,
+        typer.Option(metavar="+N", help="Extend the budget by N full runs (or configurations)."),
     ] = None,
     workers: Workers = None,
     trust: Trust = False,
@@ -103,16 +121,22 @@ def resume(
 
     def say_if_nothing_came_of_it() -> None:
         if more is not None and _proposals(study) == proposed and not study.driver.exhausted:
-            left = (study.driver.budget_steps - study.driver.charged_steps) / study.spec.fidelity.steps
+            left = (
+                study.driver.budget_steps - study.driver.charged_steps
+            ) / study.spec.fidelity.steps
             text = f"--runs +{more:g} trained nothing: the next proposal costs more than the {left:g} full runs left"
             say_line(f"autorl: {text}; add more", err=True)
 
-    drive(study, workers=workers, as_json=as_json, quiet=quiet, afterwards=say_if_nothing_came_of_it)
+    drive(
+        study, workers=workers, as_json=as_json, quiet=quiet, afterwards=say_if_nothing_came_of_it
+    )
 
 
 def on_test_seeds(
     folder: Folder,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Bring the number of test seeds to N.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Bring the number of test seeds to N.")
+    ] = None,
     workers: Workers = None,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -155,7 +179,8 @@ def read_study(source: str, changes: Mapping[str, Any], settings: list[str]) -> 
         content = read_document(source)
         if isinstance(content.data, Mapping) and "hyperparameters" in content.data:
             raise content.error(
-                "is a search space, not a study: name it under `space` in a study file", "hyperparameters"
+                "is a search space, not a study: name it under `space` in a study file",
+                "hyperparameters",
             )
         return load_spec(source, overrides)
     return load_spec(space_study(source, overrides.get("environment.id")), overrides)
@@ -230,7 +255,9 @@ def stopped(error: KeyboardInterrupt, advice: str) -> typer.Exit:
     return typer.Exit(exit_code(error))
 
 
-def run_study(study: Study, *, workers: int | None, search: bool, as_json: bool, quiet: bool) -> Result:
+def run_study(
+    study: Study, *, workers: int | None, search: bool, as_json: bool, quiet: bool
+) -> Result:
     """Run a study to its end with `workers` slots (None: as the study file says), and show how it goes."""
     from autorl.study.setup import make_executor
 
@@ -283,8 +310,15 @@ def _say_if_pickled(study: Study) -> None:
 
     count = len(pickled_checkpoints(study.driver.work.saved.values()))
     if count:
-        what = "are opened, whatever they run" if study.trust else "are read as data: their environments start anew"
-        say(f"caution: {count} checkpoints of an earlier version, which are pickles, {what}", err=True)
+        what = (
+            "are opened, whatever they run"
+            if study.trust
+            else "are read as data: their environments start anew"
+        )
+        say(
+            f"caution: {count} checkpoints of an earlier version, which are pickles, {what}",
+            err=True,
+        )
 
 
 def _say_if_ended_early(study: Study) -> None:

@@ -34,7 +34,9 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
         )
     else:
         say(f"{folder}: {'whole' if verdict.whole else 'damaged'}")
-        say(f"log: {verdict.events} whole events, {_hashed(verdict.first_hashed)}; {verdict.checkpoints} checkpoints")
+        say(
+            f"log: {verdict.events} whole events, {_hashed(verdict.first_hashed)}; {verdict.checkpoints} checkpoints"
+        )
         for problem in verdict.problems:
             say(f"damaged: {problem}")
         for note in verdict.notes:
@@ -47,9 +49,14 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
 
 def backup(
     folder: Folder,
-    target: Annotated[Path, typer.Argument(metavar="TO", help="The copy; must not exist.", show_default=False)],
+    target: Annotated[
+        Path, typer.Argument(metavar="TO", help="The copy; must not exist.", show_default=False)
+    ],
     until: Annotated[
-        int | None, typer.Option(min=1, help="Only the first N events, tables derived anew: of a damaged study.")
+        int | None,
+        typer.Option(
+            min=1, help="Only the first N events, tables derived anew: of a damaged study."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -72,4 +79,8 @@ def backup(
 def _hashed(first: int | None) -> str:
     if first == 1:
         return "chained from the first"
-    return "none of them hashed (an earlier version)" if first is None else f"chained from event {first} on"
+    return (
+        "none of them hashed (an earlier version)"
+        if first is None
+        else f"chained from event {first} on"
+    )

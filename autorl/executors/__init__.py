@@ -35,16 +35,26 @@ def make(
     check(name, limits, devices)
     if name == "processes":
         return Processes(load, workers, preload=preload, limits=limits, devices=devices)
-    return Threads(load, workers, preload=preload, limits=limits) if name == "threads" else InProcess(load)
+    return (
+        Threads(load, workers, preload=preload, limits=limits)
+        if name == "threads"
+        else InProcess(load)
+    )
 
 
 def check(name: str, limits: Limits, devices: Sequence[str | int]) -> None:
     """Raise `InputError` if there is no such executor, or it cannot enforce the limits or assign the devices."""
     if name not in names():
-        raise InputError(f"unknown executor {name!r}; known: {', '.join(names())}", key="executor.name")
+        raise InputError(
+            f"unknown executor {name!r}; known: {', '.join(names())}", key="executor.name"
+        )
     if devices and name != "processes":
-        raise InputError(f"only the `processes` executor assigns devices, not {name!r}", key="executor.devices")
+        raise InputError(
+            f"only the `processes` executor assigns devices, not {name!r}", key="executor.devices"
+        )
     for device in devices:
         visible_device(device)
     if name == "in_process" and limits != Limits():
-        raise InputError("the `in_process` executor cannot enforce limits: use `processes`", key="limits")
+        raise InputError(
+            "the `in_process` executor cannot enforce limits: use `processes`", key="limits"
+        )

@@ -52,7 +52,9 @@ def fork_server(preload: Sequence[str]) -> ForkServerContext:
     return context
 
 
-def start(context: ForkServerContext, target: Callable[..., None], arguments: tuple[Any, ...]) -> BaseProcess:
+def start(
+    context: ForkServerContext, target: Callable[..., None], arguments: tuple[Any, ...]
+) -> BaseProcess:
     """Start `target(*arguments)` in a child. The caller's `__main__` is not imported there: scripts need no guard.
 
     Raises:
@@ -70,7 +72,11 @@ def start(context: ForkServerContext, target: Callable[..., None], arguments: tu
 
 
 def start_connected(
-    context: ForkServerContext, target: Callable[..., None], arguments: tuple[Any, ...], *, duplex: bool
+    context: ForkServerContext,
+    target: Callable[..., None],
+    arguments: tuple[Any, ...],
+    *,
+    duplex: bool,
 ) -> tuple[BaseProcess, Connection]:
     """Start `target(connection, *arguments)`, and the other end of that connection.
 
@@ -90,7 +96,9 @@ def start_connected(
     raise ProcessLostError(f"the fork server ended {_TRIES} times before it had started a worker")
 
 
-def adopt(environment: Mapping[str, str], output: Connection | None = None, log: str | None = None) -> None:
+def adopt(
+    environment: Mapping[str, str], output: Connection | None = None, log: str | None = None
+) -> None:
     """First act of a child: own process group, death with the driver, its variables, one torch thread, its output.
 
     `output` is a pipe that standard output and error become, on their way to `log`.
@@ -116,7 +124,9 @@ def kill_group(process: BaseProcess) -> None:
     """Kill a child and everything it started, sessions of their own included (Linux), and wait until it is gone."""
     if process.pid is not None and process.is_alive():
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(process.pid, signal.SIGSTOP)  # it starts nothing more, and adopts the orphans of what is killed
+            os.kill(
+                process.pid, signal.SIGSTOP
+            )  # it starts nothing more, and adopts the orphans of what is killed
         end_descendants(process.pid)
     if process.pid is not None:
         with suppress(ProcessLookupError, PermissionError):

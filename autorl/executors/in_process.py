@@ -25,7 +25,9 @@ class InProcess:
         if not self._waiting:
             return []
         results: list[Report | Outcome] = []
-        results.append(run_segment(self._load, self._waiting.popleft(), results.append, in_caller=True))
+        results.append(
+            run_segment(self._load, self._waiting.popleft(), results.append, in_caller=True)
+        )
         return results
 
     def cancel(self, segment: SegmentId) -> None:

@@ -43,7 +43,9 @@ def _empty(reader: Connection, path: Path) -> None:
             log = CappedLog(path)
             while chunk := os.read(reader.fileno(), _CHUNK):
                 log.write(chunk)
-        except OSError as error:  # a full disk, most likely: the worker must be able to go on printing
+        except (
+            OSError
+        ) as error:  # a full disk, most likely: the worker must be able to go on printing
             sys.stderr.write(f"{path}: {error}\n")
             while os.read(reader.fileno(), _CHUNK):
                 pass

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from autorl.executors.children import adopt, exit_code, fork_server, kill_group, resident_bytes, start_connected
+from autorl.executors.children import (
+    adopt,
+    exit_code,
+    fork_server,
+    kill_group,
+    resident_bytes,
+    start_connected,
+)
 from autorl.executors.output import Output
 from autorl.executors.stopped import MESSAGE, StoppedWorkers
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
@@ -113,11 +120,17 @@ class Processes:
             segment = self._waiting.popleft()
             taken = {running.slot for running in self._running}
             slot = next(number for number in range(self.slots) if number not in taken)
-            device = {"CUDA_VISIBLE_DEVICES": self._devices[slot % len(self._devices)]} if self._devices else {}
+            device = (
+                {"CUDA_VISIBLE_DEVICES": self._devices[slot % len(self._devices)]}
+                if self._devices
+                else {}
+            )
             printed, prints = self._context.Pipe(duplex=False)
             arguments = (prints, self._load, segment, device)
             try:
-                process, connection = start_connected(self._context, _child, arguments, duplex=False)
+                process, connection = start_connected(
+                    self._context, _child, arguments, duplex=False
+                )
             except ProcessLostError as error:
                 printed.close()
                 self._not_started.append(failure(segment, Status.LOST, str(error), 0.0))
@@ -130,7 +143,11 @@ class Processes:
     def _collect(self, timeout: float) -> list[Report | Outcome]:
         results: list[Report | Outcome] = []
         ends = {running.process.sentinel for running in self._running}
-        ready = wait([*(running.connection for running in self._running), *ends], timeout) if self._running else []
+        ready = (
+            wait([*(running.connection for running in self._running), *ends], timeout)
+            if self._running
+            else []
+        )
         now = time.monotonic()
         stopped = self._stopped.among([running.process.pid or 0 for running in self._running], now)
         for running in list(self._running):
@@ -174,8 +191,14 @@ class Processes:
         limits = self._limits
         if limits.seconds is not None and seconds > limits.seconds:
             kind, message = Status.TIMEOUT, f"over limits.segment_seconds = {limits.seconds:g}"
-        elif limits.memory_bytes is not None and resident_bytes(running.process.pid or 0) > limits.memory_bytes:
-            kind, message = Status.OUT_OF_MEMORY, f"over limits.memory_gb = {limits.memory_bytes / 2**30:g}"
+        elif (
+            limits.memory_bytes is not None
+            and resident_bytes(running.process.pid or 0) > limits.memory_bytes
+        ):
+            kind, message = (
+                Status.OUT_OF_MEMORY,
+                f"over limits.memory_gb = {limits.memory_bytes / 2**30:g}",
+            )
         else:
             return None
         self._end(running)
@@ -190,7 +213,11 @@ class Processes:
 
 
 def _child(
-    connection: Connection, prints: Connection, load: Load, segment: Segment, environment: dict[str, str]
+    connection: Connection,
+    prints: Connection,
+    load: Load,
+    segment: Segment,
+    environment: dict[str, str],
 ) -> None:
     adopt(environment, prints, segment.log)
     connection.send(run_segment(load, segment, connection.send))

@@ -38,8 +38,12 @@ class StoppedWorkers:
             used = cpu_seconds - before.get(worker, 0.0)
             self._cpu_seconds[worker] = cpu_seconds
             if states[:1] == ["T"] or ("T" in states and used < _IDLE * elapsed):
-                credited = min(elapsed, 2 * _LOOK_SECONDS)  # not the time the driver itself was stopped
-                self._stopped[worker] = seconds.get(worker, 0.0) + (credited if worker in before else 0.0)
+                credited = min(
+                    elapsed, 2 * _LOOK_SECONDS
+                )  # not the time the driver itself was stopped
+                self._stopped[worker] = seconds.get(worker, 0.0) + (
+                    credited if worker in before else 0.0
+                )
         return {worker for worker, stretch in self._stopped.items() if stretch >= STOPPED_SECONDS}
 
 
@@ -49,4 +53,6 @@ def _tree(worker: int) -> tuple[list[str], float]:
     if own is None:
         return [], 0.0
     below = descendants(worker).values()
-    return [own.state, *(process.state for process in below)], sum(p.cpu_seconds for p in (own, *below))
+    return [own.state, *(process.state for process in below)], sum(
+        p.cpu_seconds for p in (own, *below)
+    )

@@ -14,7 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from autorl.executors.children import adopt, exit_code, fork_server, kill_group, resident_bytes, start_connected
+from autorl.executors.children import (
+    adopt,
+    exit_code,
+    fork_server,
+    kill_group,
+    resident_bytes,
+    start_connected,
+)
 from autorl.executors.processes import Limits
 from autorl.executors.stopped import MESSAGE, StoppedWorkers
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
@@ -35,7 +42,9 @@ class Threads:
         limits: seconds per segment; resident memory of the child is limited to `slots` times `memory_bytes`.
     """
 
-    def __init__(self, load: Load, slots: int, *, preload: Sequence[str] = (), limits: Limits | None = None) -> None:
+    def __init__(
+        self, load: Load, slots: int, *, preload: Sequence[str] = (), limits: Limits | None = None
+    ) -> None:
         self.slots = slots
         self._load = load
         self._limits = limits or Limits()
@@ -88,12 +97,16 @@ class Threads:
             self._sent[segment.id] = segment
             try:
                 self._connection.send(segment)
-            except OSError:  # the child is gone; `_collect` sees the end of file and reports what it ran
+            except (
+                OSError
+            ):  # the child is gone; `_collect` sees the end of file and reports what it ran
                 return
 
     def _start_child(self) -> None:
         arguments = (self._load, self.slots)
-        self._process, self._connection = start_connected(self._context, _child, arguments, duplex=True)
+        self._process, self._connection = start_connected(
+            self._context, _child, arguments, duplex=True
+        )
 
     def _stop_child(self) -> None:
         if self._process is not None and self._connection is not None:
@@ -136,23 +149,29 @@ class Threads:
     def _over_limit(self) -> list[Report | Outcome]:
         limits, now = self._limits, time.monotonic()
         if limits.seconds is not None:
-            late = [self._sent[name] for name, begun in self._begun.items() if now - begun > limits.seconds]
+            late = [
+                self._sent[name]
+                for name, begun in self._begun.items()
+                if now - begun > limits.seconds
+            ]
             if late:
                 message = f"over limits.segment_seconds = {limits.seconds:g}"
                 return self._abandon(Status.TIMEOUT, message, culprits=late)
         if limits.memory_bytes is not None and self._process is not None and self._begun:
             budget = limits.memory_bytes * self.slots
             if resident_bytes(self._process.pid or 0) > budget:
-                return self._abandon(Status.OUT_OF_MEMORY, f"over limits.memory_gb = {limits.memory_bytes / 2**30:g}")
+                return self._abandon(
+                    Status.OUT_OF_MEMORY, f"over limits.memory_gb = {limits.memory_bytes / 2**30:g}"
+                )
         return []
 
-    def _abandon(self, kind: Status, message: str, culprits: Sequence[Segment] | None = None) -> list[Report | Outcome]:
+    def _abandon(
+        self, kind: Status, message: str, culprits: Sequence[Segment] | None = None
+    ) -> list[Report | Outcome]:
         """Kill the child. The culprits (all that had begun, when unknown) end with `kind`; the others start again."""
         now = time.monotonic()
         guilty = {segment.id for segment in culprits} if culprits is not None else set(self._begun)
-        if (
-            not guilty
-        ):  # the child died before it began anything: its first segment counts, or this would go on for ever
+        if not guilty:  # the child died before it began anything: its first segment counts, or this would go on for ever
             guilty = set(list(self._sent)[:1])
         if kind is Status.OUT_OF_MEMORY and len(guilty) > 1:
             kind, message = Status.LOST, f"{message} for {len(guilty)} segments together"

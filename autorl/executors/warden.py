@@ -18,7 +18,12 @@ from autorl.os_processes import adopt_orphans, die_with_parent, end_descendants,
 
 DRIVER = "AUTORL_DRIVER"  # process id of the driver: set for the fork server alone, which splits when it is there
 _LOOK_SECONDS = 0.05
-_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # sent to all processes of a job at once
+_IGNORED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+)  # sent to all processes of a job at once
 
 
 def split(driver: int) -> None:
@@ -69,5 +74,7 @@ def _ended() -> set[int]:
     return ended
 
 
-if os.environ.get(DRIVER) == str(os.getppid()) and sys.argv[0] == "-c":  # a fork server, which `-c` runs
+if (
+    os.environ.get(DRIVER) == str(os.getppid()) and sys.argv[0] == "-c"
+):  # a fork server, which `-c` runs
     split(int(os.environ.pop(DRIVER)))

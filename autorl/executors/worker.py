@@ -16,14 +16,29 @@ from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
 from autorl.plain_text import encodable
 from autorl.store.checkpoints import damage, file_hashes
 from autorl.store.log_files import open_log
-from autorl.types import CheckpointError, FrozenMap, InputError, Outcome, Report, Segment, Status, Trainer, TrainerSpec
+from autorl.types import (
+    CheckpointError,
+    FrozenMap,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    Status,
+    Trainer,
+    TrainerSpec,
+)
 
 Load = Callable[[TrainerSpec], Trainer]
 NO_SPACE = "no space left for a checkpoint"
 
 # What libraries written in Rust and C++ say of a full disk, in words only: `torch.save` (2.13) compares the position
 # in its file with what it has written, or fails in its stream.
-_FULL_DISK = (os.strerror(errno.ENOSPC), "PytorchStreamWriter failed writing", "unexpected pos ", "iostream error")
+_FULL_DISK = (
+    os.strerror(errno.ENOSPC),
+    "PytorchStreamWriter failed writing",
+    "unexpected pos ",
+    "iostream error",
+)
 
 # Variables that cap the threads of BLAS, OpenMP and numexpr; set before the libraries are imported.
 ONE_THREAD = {
@@ -42,7 +57,9 @@ def from_folder(load: Load, folder: str | None, spec: TrainerSpec) -> Trainer:
     return load(spec)
 
 
-def run_segment(load: Load, segment: Segment, report: Callable[[Report], None], *, in_caller: bool = False) -> Outcome:
+def run_segment(
+    load: Load, segment: Segment, report: Callable[[Report], None], *, in_caller: bool = False
+) -> Outcome:
     """Train one segment. What the trainer raises becomes an outcome with its kind; the traceback goes to the log.
 
     Args:
@@ -62,7 +79,9 @@ def run_segment(load: Load, segment: Segment, report: Callable[[Report], None], 
             return damaged
         with ends_forked_children():
             return _with_file_hashes(segment, load(segment.trainer).train(segment, report_here))
-    except BaseException as error:  # any error of user code is an outcome with its reason, SystemExit too
+    except (
+        BaseException
+    ) as error:  # any error of user code is an outcome with its reason, SystemExit too
         if in_caller and isinstance(error, KeyboardInterrupt):
             raise
         return _outcome_of(segment, error, begun)
@@ -76,7 +95,9 @@ def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome
         return _failure(segment, Status.DIVERGED, _text(error), begun)
     if isinstance(error, ProcessLostError):
         return _failure(segment, Status.LOST, _text(error), begun)
-    if isinstance(error, CheckpointError) and segment.parent is not None:  # of an earlier version: no hashes to compare
+    if (
+        isinstance(error, CheckpointError) and segment.parent is not None
+    ):  # of an earlier version: no hashes to compare
         lost = _failure(segment, Status.LOST, _text(error), begun)
         return dataclasses.replace(lost, damage=_text(error))
     if _tells_of_no_space(error):
@@ -109,7 +130,9 @@ def _damaged_parent(segment: Segment, begun: float) -> Outcome | None:
     if found is None:
         return None
     message = f"checkpoint {segment.parent.segment} is damaged: {found}"
-    return dataclasses.replace(failure(segment, Status.LOST, message, time.monotonic() - begun), damage=found)
+    return dataclasses.replace(
+        failure(segment, Status.LOST, message, time.monotonic() - begun), damage=found
+    )
 
 
 def _with_file_hashes(segment: Segment, outcome: Outcome) -> Outcome:
@@ -123,7 +146,9 @@ def _with_file_hashes(segment: Segment, outcome: Outcome) -> Outcome:
 
 def failure(segment: Segment, kind: Status, message: str, seconds: float) -> Outcome:
     """The outcome of a segment that ended without a result of its own."""
-    return Outcome(segment.id, kind, reached=segment.start, cost={"wall_seconds": seconds}, message=message)
+    return Outcome(
+        segment.id, kind, reached=segment.start, cost={"wall_seconds": seconds}, message=message
+    )
 
 
 def ended_worker(code: int | None, segments: int = 1) -> tuple[Status, str]:
@@ -132,9 +157,15 @@ def ended_worker(code: int | None, segments: int = 1) -> tuple[Status, str]:
     A fault of its own (SIGSEGV, SIGABRT, ...) is a crash of the segment that ran there; of several nobody knows whose.
     What ended it from outside, and what has no reason that is known, is a lost worker.
     """
-    text = "an exit code that nobody saw, as the fork server is gone" if code is None else exit_text(code)
+    text = (
+        "an exit code that nobody saw, as the fork server is gone"
+        if code is None
+        else exit_text(code)
+    )
     own_fault = code is not None and code < 0 and not ended_from_outside(code)
-    return (Status.CRASH if own_fault and segments == 1 else Status.LOST), f"worker process ended with {text}"
+    return (
+        Status.CRASH if own_fault and segments == 1 else Status.LOST
+    ), f"worker process ended with {text}"
 
 
 def log_text(segment: Segment, text: str) -> None:

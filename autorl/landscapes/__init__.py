@@ -1,6 +1,13 @@
 """Landscape data sets: every run of many configurations x seeds, queryable, validated, publishable."""
 
-from autorl.landscapes.dataset import Choice, Landscape, find_landscape, list_landscapes, load_landscape, shipped_root
+from autorl.landscapes.dataset import (
+    Choice,
+    Landscape,
+    find_landscape,
+    list_landscapes,
+    load_landscape,
+    shipped_root,
+)
 from autorl.landscapes.grid import Grid
 from autorl.landscapes.manage import delete_landscape, merge_landscapes
 from autorl.landscapes.manifest import Manifest, Objective

@@ -15,7 +15,9 @@ from autorl.landscapes.grid import carry_forward
 from autorl.landscapes.replay import Table
 from autorl.types import Status
 
-MIN_TREES = 32  # with fewer, some configurations were seen by every tree and have no out-of-bag prediction
+MIN_TREES = (
+    32  # with fewer, some configurations were seen by every tree and have no out-of-bag prediction
+)
 MIN_ROWS = 20
 _FEATURES = 5 / 6  # tried per split, as in SMAC's forests
 _MIN_LEAF = 3
@@ -53,8 +55,14 @@ class Trees:
             for name in ("children_left", "children_right", "feature", "threshold")
         )
         leaf, self_ = left < 0, np.arange(counts.sum())
-        self._left, self._right = np.where(leaf, self_, left + offsets), np.where(leaf, self_, right + offsets)
-        self._feature, self._threshold = np.where(leaf, 0, feature), np.where(leaf, np.inf, threshold)
+        self._left, self._right = (
+            np.where(leaf, self_, left + offsets),
+            np.where(leaf, self_, right + offsets),
+        )
+        self._feature, self._threshold = (
+            np.where(leaf, 0, feature),
+            np.where(leaf, np.inf, threshold),
+        )
         self._depth = max(int(tree.max_depth) for tree in trees)
         self._leaves = model.apply(units) + self._roots  # (n, trees)
         drawn = [np.bincount(each, minlength=len(units)) for each in model.estimators_samples_]
@@ -67,7 +75,9 @@ class Trees:
         nodes = self._roots
         for _ in range(self._depth):
             nodes = np.where(
-                unit[self._feature[nodes]] <= self._threshold[nodes], self._left[nodes], self._right[nodes]
+                unit[self._feature[nodes]] <= self._threshold[nodes],
+                self._left[nodes],
+                self._right[nodes],
             )
         return np.asarray(np.where(self._leaves == nodes, self._share, 0.0).sum(axis=1))
 
@@ -97,8 +107,12 @@ class Noise:
         count = np.maximum(whole.sum(axis=1), 1)[None, :, None, None]
         means = nanmean(kept, axis=2)
         stretch = np.sqrt(count / np.maximum(count - 1, 1))
-        deviations = np.nan_to_num(np.where(table.trained[rows][None, :, :, None], curves, np.nan) - means[:, :, None])
-        lowest, highest = (f(kept, axis=(1, 2, 3), initial=bound, where=~np.isnan(kept)) for f, bound in _EXTREMES)
+        deviations = np.nan_to_num(
+            np.where(table.trained[rows][None, :, :, None], curves, np.nan) - means[:, :, None]
+        )
+        lowest, highest = (
+            f(kept, axis=(1, 2, 3), initial=bound, where=~np.isnan(kept)) for f, bound in _EXTREMES
+        )
         return cls(means.swapaxes(0, 1), deviations * stretch, lowest[:, None], highest[:, None])
 
     def expected(self, weights: Array) -> Array:

@@ -54,7 +54,14 @@ _HELD: Mapping[str, Any] = {
     "rows": dict[Literal["configs", "runs", "evals", "segments"], Count],
     "files": dict[FileName, Text],
 }
-_SCALARS: Mapping[Any, Any] = {str: Text, int: Count, float: Number, NoneType: NoneType, bool: bool, Any: Any}
+_SCALARS: Mapping[Any, Any] = {
+    str: Text,
+    int: Count,
+    float: Number,
+    NoneType: NoneType,
+    bool: bool,
+    Any: Any,
+}
 
 
 def check_types(kind: type[Any], values: Mapping[str, Any]) -> None:
@@ -82,7 +89,8 @@ def _model(kind: type[Any]) -> type[BaseModel]:
     """A pydantic model of a dataclass, all of its fields optional."""
     hints = get_type_hints(kind)
     fields: dict[str, Any] = {
-        field.name: (_checked(hints[field.name], field.name), None) for field in dataclasses.fields(kind)
+        field.name: (_checked(hints[field.name], field.name), None)
+        for field in dataclasses.fields(kind)
     }
     return create_model(kind.__name__, **fields)
 
@@ -102,7 +110,9 @@ def _checked(annotation: Any, name: str) -> Any:
         return Union[tuple(_checked(part, name) for part in parts)]  # noqa: UP007
     if origin is tuple:
         return tuple[tuple(part if part is ... else _checked(part, name) for part in parts)]  # type: ignore[misc]
-    raise TypeError(f"no type for {name}: {annotation}")  # a key of ours without one is a defect of ours
+    raise TypeError(
+        f"no type for {name}: {annotation}"
+    )  # a key of ours without one is a defect of ours
 
 
 def _first_problem(error: ValidationError) -> InputError:

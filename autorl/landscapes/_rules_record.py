@@ -53,9 +53,13 @@ def files_match_manifest(landscape: Landscape) -> Iterator[str]:
 def typed_columns(landscape: Landscape) -> Iterator[str]:
     """Every column has its declared type, and no text cell hides a list (a published set kept lists as text)."""
     space = landscape.space
-    hyperparameters = {name: hyperparameter_column(item).type for name, item in space.hyperparameters.items()}
+    hyperparameters = {
+        name: hyperparameter_column(item).type for name, item in space.hyperparameters.items()
+    }
     tables = landscape.stored_columns()
-    metrics = dict.fromkeys(set(tables["evals"]) - {column.name for column in TABLES["evals"]}, METRIC_TYPE)
+    metrics = dict.fromkeys(
+        set(tables["evals"]) - {column.name for column in TABLES["evals"]}, METRIC_TYPE
+    )
     more: dict[str, dict[str, str]] = {"configs": hyperparameters, "evals": metrics}
     for table, found in tables.items():
         expected = {column.name: column.type for column in TABLES[table]} | more.get(table, {})
@@ -66,8 +70,13 @@ def typed_columns(landscape: Landscape) -> Iterator[str]:
     for table, found in tables.items():
         yield from _nulls(landscape, table, found)
     for name, kind in hyperparameters.items():
-        if kind == "VARCHAR" and all(isinstance(choice, str) for choice in space.hyperparameters[name].choices):
-            count = _one(landscape, f"SELECT count(*) FROM configs WHERE ltrim({identifier(name)})[1] IN ('[', '{{')")
+        if kind == "VARCHAR" and all(
+            isinstance(choice, str) for choice in space.hyperparameters[name].choices
+        ):
+            count = _one(
+                landscape,
+                f"SELECT count(*) FROM configs WHERE ltrim({identifier(name)})[1] IN ('[', '{{')",
+            )
             if count:
                 yield f"configs.{name} holds lists or mappings written as text in {count} rows"
 
@@ -108,8 +117,13 @@ def configs_keyed_by_hash(landscape: Landscape) -> Iterator[str]:
     In a published set 245 of 256 configuration ids had other hyperparameters for some seeds.
     """
     seen: dict[str, int] = {}
-    rows: list[dict[Any, Any]] = landscape.own_query("SELECT * FROM configs ORDER BY config_id").df().to_dict("records")
-    lost = sorted(set(landscape.space.names) - {row[0] for row in landscape.own_query("DESCRIBE configs").fetchall()})
+    rows: list[dict[Any, Any]] = (
+        landscape.own_query("SELECT * FROM configs ORDER BY config_id").df().to_dict("records")
+    )
+    lost = sorted(
+        set(landscape.space.names)
+        - {row[0] for row in landscape.own_query("DESCRIBE configs").fetchall()}
+    )
     if lost:
         yield f"configs lacks the hyperparameters {lost}"
         return
@@ -130,7 +144,9 @@ def configs_keyed_by_hash(landscape: Landscape) -> Iterator[str]:
 def seed_roles_agree(landscape: Landscape) -> Iterator[str]:
     """The role of every run's seed is the one the manifest gives, and no seed has two."""
     seeds = landscape.manifest.seeds
-    for seed, role in landscape.own_query("SELECT DISTINCT seed, seed_role FROM runs ORDER BY ALL").fetchall():
+    for seed, role in landscape.own_query(
+        "SELECT DISTINCT seed, seed_role FROM runs ORDER BY ALL"
+    ).fetchall():
         if role not in ("tuning", "test"):
             yield f"seed {seed} has role {shown(role)}; roles are tuning and test"
         elif seed not in seeds.get(role, ()):
@@ -139,7 +155,9 @@ def seed_roles_agree(landscape: Landscape) -> Iterator[str]:
 
 def complete_or_explained(landscape: Landscape) -> Iterator[str]:
     """A run that is `done` has every evaluation after its start (a published curve stopped at 37 of 100)."""
-    for status, count in landscape.own_query("SELECT status, count(*) FROM runs GROUP BY status").fetchall():
+    for status, count in landscape.own_query(
+        "SELECT status, count(*) FROM runs GROUP BY status"
+    ).fetchall():
         if status not in STATUSES:
             yield f"{count} runs have status {shown(status)}; allowed: {', '.join(STATUSES)}"
     planned = landscape.manifest.evaluation.get("steps", landscape.manifest.steps)

@@ -32,7 +32,10 @@ def one_name_per_task(landscapes: Sequence[Landscape]) -> Iterator[tuple[str, st
         key = namespace, manifest.algorithm, tuple(word.lower() for word in words)
         other = seen.setdefault((*key[:2], tuple(sorted(key[2]))), manifest.environment)
         if other != manifest.environment:
-            yield manifest.id, f"its environment {manifest.environment!r} looks like {other!r} under another name"
+            yield (
+                manifest.id,
+                f"its environment {manifest.environment!r} looks like {other!r} under another name",
+            )
 
 
 def _content(landscape: Landscape) -> str:

@@ -27,7 +27,9 @@ _TELLING = 3  # distinct values that make a curve worth comparing (a curve of ze
 
 def steps_increase(landscape: Landscape) -> Iterator[str]:
     """Within a run, evaluations are stored at distinct, rising steps after its start (a published counter reset)."""
-    found = landscape.own_query("SELECT run_id, step, start_step FROM evals JOIN runs USING (run_id)").fetchnumpy()
+    found = landscape.own_query(
+        "SELECT run_id, step, start_step FROM evals JOIN runs USING (run_id)"
+    ).fetchnumpy()
     early = int(np.count_nonzero(found["step"] <= found["start_step"]))
     if early:
         yield f"{early} evaluations lie at or before the start of their run"
@@ -104,7 +106,10 @@ def adjacent_checkpoints_agree(landscape: Landscape) -> Iterator[str]:
     best = -1.0
     for position in range(1, len(grid.steps)):
         agreement = _spearman(means[:, position - 1], means[:, position])
-        if agreement < best - _DROP and np.arctanh(min(best, _ALMOST_ONE)) - np.arctanh(agreement) > allowed:
+        if (
+            agreement < best - _DROP
+            and np.arctanh(min(best, _ALMOST_ONE)) - np.arctanh(agreement) > allowed
+        ):
             yield (
                 f"configurations at step {grid.steps[position]} rank unlike those at step {grid.steps[position - 1]} "
                 f"(correlation {agreement:.2f}, before {best:.2f}): rows of other runs?"
@@ -125,7 +130,12 @@ def _identical(landscape: Landscape) -> Iterator[tuple[int, int, int, int]]:
     group, seed = _groups_of_equal_curves(grid.values, telling)
     same = pairs_together(group, seed, len(grid.seeds))
     for i, j in np.argwhere(np.triu(same, 1)).tolist():
-        yield int(grid.seeds[i]), int(grid.seeds[j]), int(same[i, j]), int((telling[:, i] & telling[:, j]).sum())
+        yield (
+            int(grid.seeds[i]),
+            int(grid.seeds[j]),
+            int(same[i, j]),
+            int((telling[:, i] & telling[:, j]).sum()),
+        )
 
 
 def _groups_of_equal_curves(
@@ -148,7 +158,9 @@ def _groups_of_equal_curves(
     return np.cumsum(begins.ravel()) - 1, seed.ravel()
 
 
-def pairs_together(group: npt.NDArray[np.int64], seed: npt.NDArray[np.int64], seeds: int) -> npt.NDArray[np.int64]:
+def pairs_together(
+    group: npt.NDArray[np.int64], seed: npt.NDArray[np.int64], seeds: int
+) -> npt.NDArray[np.int64]:
     """In how many groups each pair of seeds is together: (seeds, seeds).
 
     A product of matrices and no loop over pairs: where hundreds of seeds are copies, a loop never ended.
@@ -183,11 +195,15 @@ def _equal_shares(values: npt.NDArray[np.float32]) -> list[tuple[int, int, float
     ordered = np.where(usable, cells, np.nan)
     seed = np.argsort(ordered, axis=1, kind="stable")
     ordered = np.take_along_axis(ordered, seed, axis=1)
-    begins = np.ones(ordered.shape, dtype=np.int64)  # a group of equal evaluations; NaN equals nothing
+    begins = np.ones(
+        ordered.shape, dtype=np.int64
+    )  # a group of equal evaluations; NaN equals nothing
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     group = np.cumsum(begins.ravel()) - 1
     shares = pairs_together(group, seed.ravel(), seeds) / np.maximum(both, 1)
-    return [(i, j, float(shares[i, j])) for i, j in np.argwhere(np.triu(both >= _ENOUGH, 1)).tolist()]
+    return [
+        (i, j, float(shares[i, j])) for i, j in np.argwhere(np.triu(both >= _ENOUGH, 1)).tolist()
+    ]
 
 
 def _spearman(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:

@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autorl.landscapes.manifest import Manifest
-from autorl.landscapes.schema import TABLES, TableName, Tables, cast_list, check_columns, identifier, table_columns
+from autorl.landscapes.schema import (
+    TABLES,
+    TableName,
+    Tables,
+    cast_list,
+    check_columns,
+    identifier,
+    table_columns,
+)
 from autorl.plain_text import encodable, shortened, shown
 from autorl.space import Space, read_document
 from autorl.space.yaml_format import read_space
@@ -31,13 +39,17 @@ CONFIGURATION = {
     "allow_community_extensions": "false",
     "python_enable_replacements": "false",  # no variable of the caller is a table
 }
-_EXPLAIN = re.compile(r"EXPLAIN\s+(ANALYZE\s+)?(\(\s*(ANALYZE|FORMAT)\b[^()]*\)\s*)?", re.IGNORECASE)
+_EXPLAIN = re.compile(
+    r"EXPLAIN\s+(ANALYZE\s+)?(\(\s*(ANALYZE|FORMAT)\b[^()]*\)\s*)?", re.IGNORECASE
+)
 _COMMENT = re.compile(r"\s+|--[^\n]*(\n|\Z)|/\*.*?\*/", re.DOTALL)
 _engine: tuple[int, duckdb.DuckDBPyConnection] | None = None  # process id, and its DuckDB
 _starting = threading.Lock()
 
 
-def connect(folder: Path, manifest: Manifest, *, guarded: bool = False) -> duckdb.DuckDBPyConnection:
+def connect(
+    folder: Path, manifest: Manifest, *, guarded: bool = False
+) -> duckdb.DuckDBPyConnection:
     """An in-memory connection with the files of a landscape as views, and three that give them meaning.
 
     `measured` (run_id, step, value): the objective's metric with its floor, NULL where it failed. `penalty` (value):
@@ -55,7 +67,11 @@ def connect(folder: Path, manifest: Manifest, *, guarded: bool = False) -> duckd
 
     files = _files(folder, manifest)
     try:
-        connection = _guarded([path for paths in files.values() for path in paths]) if guarded else _connection()
+        connection = (
+            _guarded([path for paths in files.values() for path in paths])
+            if guarded
+            else _connection()
+        )
         _add_views(connection, files)
         return _meaning(connection, str(folder), manifest)
     except duckdb.Error as error:
@@ -119,14 +135,18 @@ def only_reads(connection: duckdb.DuckDBPyConnection, query: str) -> bool:
         InputError: it has half characters (lone surrogates).
     """
     if encodable(query) != query:
-        raise InputError("a query is text that can be encoded, this one has half a character", key="sql")
+        raise InputError(
+            "a query is text that can be encoded, this one has half a character", key="sql"
+        )
     kinds = [str(statement.type) for statement in connection.extract_statements(query)]
     if kinds == [_kind("SELECT")]:
         return True
     text = _without_comments(query)
     if kinds == [_kind("EXPLAIN")]:
         explained = _EXPLAIN.match(text)
-        return explained is not None and _kinds(connection, text[explained.end() :]) == [_kind("SELECT")]
+        return explained is not None and _kinds(connection, text[explained.end() :]) == [
+            _kind("SELECT")
+        ]
     # A statement with a PIVOT is MULTI; in DuckDB 1 it is two. Only a query can stand in FROM (...).
     pivots = ([_kind("MULTI")], [_kind("CREATE"), _kind("SELECT")])
     return kinds in pivots and _kinds(connection, f"SELECT * FROM ({text})") == kinds
@@ -167,7 +187,9 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
     global _engine
     with _starting:
-        if _engine is None or _engine[0] != os.getpid():  # a forked child must not use its parent's threads
+        if (
+            _engine is None or _engine[0] != os.getpid()
+        ):  # a forked child must not use its parent's threads
             _engine = (os.getpid(), duckdb.connect(config=dict(CONFIGURATION)))
         return _engine[1].cursor()
 
@@ -178,7 +200,9 @@ def _guarded(files: Sequence[str]) -> duckdb.DuckDBPyConnection:
 
     connection = duckdb.connect(config=dict(CONFIGURATION))
     listed = ", ".join("'" + path.replace("'", "''") + "'" for path in files)
-    connection.execute("SET temp_directory = ''")  # what does not fit into memory is not written to a file
+    connection.execute(
+        "SET temp_directory = ''"
+    )  # what does not fit into memory is not written to a file
     connection.execute(f"SET allowed_paths = [{listed}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -192,7 +216,9 @@ def _files(folder: Path, manifest: Manifest) -> dict[TableName, list[str]]:
         InputError: one is missing, or a link leads out of the folder.
     """
     parts = [name for name in sorted(manifest.files) if name.startswith("evals/")]
-    tables: dict[TableName, list[str]] = {name: [f"{name}.parquet"] for name in TABLES if name != "evals"}
+    tables: dict[TableName, list[str]] = {
+        name: [f"{name}.parquet"] for name in TABLES if name != "evals"
+    }
     tables["evals"] = parts
     for name, files in tables.items():
         missing = [file for file in files if not (folder / file).is_file()]
@@ -204,11 +230,17 @@ def _files(folder: Path, manifest: Manifest) -> dict[TableName, list[str]]:
     return {name: [str(folder / file) for file in files] for name, files in tables.items()}
 
 
-def _add_views(connection: duckdb.DuckDBPyConnection, files: Mapping[TableName, Sequence[str]]) -> None:
+def _add_views(
+    connection: duckdb.DuckDBPyConnection, files: Mapping[TableName, Sequence[str]]
+) -> None:
     for name, paths in files.items():
-        listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)  # a view takes no parameters
+        listed = ", ".join(
+            "'" + path.replace("'", "''") + "'" for path in paths
+        )  # a view takes no parameters
         union = ", union_by_name = true" if len(paths) > 1 else ""
-        connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet([{listed}]{union})")
+        connection.execute(
+            f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet([{listed}]{union})"
+        )
 
 
 def stored_types(connection: duckdb.DuckDBPyConnection, table: TableName) -> dict[str, str]:
@@ -224,7 +256,9 @@ def inside(folder: Path, file: str) -> Path:
     """
     path = folder / file
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise InputError(f"{shortened(file)} is a link to a file outside the folder", file=str(folder))
+        raise InputError(
+            f"{shortened(file)} is a link to a file outside the folder", file=str(folder)
+        )
     return path
 
 
@@ -237,14 +271,18 @@ def read_own_space(folder: Path) -> Space:
     file = inside(folder, "space.yaml")
     document = read_document(file)
     if isinstance(document.data, dict) and "extends" in document.data:
-        raise document.error("the space of a landscape is whole: it extends no other file", "extends")
+        raise document.error(
+            "the space of a landscape is whole: it extends no other file", "extends"
+        )
     try:
         return read_space(document.data)
     except InputError as error:
         raise document.located(error) from None
 
 
-def _meaning(connection: duckdb.DuckDBPyConnection, where: str, manifest: Manifest) -> duckdb.DuckDBPyConnection:
+def _meaning(
+    connection: duckdb.DuckDBPyConnection, where: str, manifest: Manifest
+) -> duckdb.DuckDBPyConnection:
     objective = manifest.objective
     check_columns("runs", stored_types(connection, "runs"), where)
     columns = stored_types(connection, "evals")
@@ -256,7 +294,9 @@ def _meaning(connection: duckdb.DuckDBPyConnection, where: str, manifest: Manife
     # A view takes no parameters; variables of the connection do, and no query can set them.
     connection.execute("SET VARIABLE objective_floor = ?", [objective.floor])
     connection.execute("SET VARIABLE objective_penalty = ?", [objective.penalty])
-    raised = metric if objective.floor is None else f"greatest({metric}, getvariable('objective_floor'))"
+    raised = (
+        metric if objective.floor is None else f"greatest({metric}, getvariable('objective_floor'))"
+    )
     connection.execute(
         f"CREATE TEMP VIEW measured AS SELECT run_id, step, "
         f"CAST(CASE WHEN {metric} IS NOT NULL AND NOT isnan({metric}) THEN {raised} END AS FLOAT) AS value FROM evals"
@@ -264,7 +304,9 @@ def _meaning(connection: duckdb.DuckDBPyConnection, where: str, manifest: Manife
     worst = "min" if objective.direction == "maximize" else "max"
     constant = "SELECT CAST(getvariable('objective_penalty') AS FLOAT) AS value"
     recorded = f"SELECT {worst}(value) AS value FROM measured"
-    connection.execute(f"CREATE TEMP VIEW penalty AS {recorded if objective.penalty is None else constant}")
+    connection.execute(
+        f"CREATE TEMP VIEW penalty AS {recorded if objective.penalty is None else constant}"
+    )
     connection.execute(
         "CREATE TEMP VIEW scores AS "
         "SELECT run_id, config_id, seed, seed_role, each.step, "

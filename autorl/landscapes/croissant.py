@@ -84,7 +84,9 @@ def record_sets(folder: Path, files: Mapping[str, str]) -> dict[str, list[tuple[
     found = {}
     for name in files:
         if name.endswith(".parquet"):
-            rows = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [[str(folder / name)]]).fetchall()
+            rows = connection.execute(
+                "DESCRIBE SELECT * FROM read_parquet(?)", [[str(folder / name)]]
+            ).fetchall()
             found[name] = [(str(row[0]), str(row[1])) for row in rows]
     return found
 
@@ -107,7 +109,12 @@ def describe(folder: Path, manifest: Manifest) -> dict[str, Any]:
         )
         table = names[name]
         sets.append(
-            {"@type": "cr:RecordSet", "@id": table, "name": table, "field": _fields(table, name, columns, meanings)}
+            {
+                "@type": "cr:RecordSet",
+                "@id": table,
+                "name": table,
+                "field": _fields(table, name, columns, meanings),
+            }
         )
     description = {
         "@context": dict(_CONTEXT),
@@ -141,13 +148,19 @@ def structure(description: Mapping[str, Any]) -> dict[str, Any]:
         InputError: it is not a Croissant description of Parquet files.
     """
     try:
-        files: dict[str, Any] = {each["contentUrl"]: [each["sha256"], []] for each in description["distribution"]}
+        files: dict[str, Any] = {
+            each["contentUrl"]: [each["sha256"], []] for each in description["distribution"]
+        }
         for record_set in description["recordSet"]:
             for each in record_set["field"]:
                 source = each["source"]
-                files[source["fileObject"]["@id"]][1].append((source["extract"]["column"], each["dataType"]))
+                files[source["fileObject"]["@id"]][1].append(
+                    (source["extract"]["column"], each["dataType"])
+                )
     except (KeyError, TypeError) as error:
-        raise InputError(f"not a description of Parquet files: {shown(error)}", key=CROISSANT) from None
+        raise InputError(
+            f"not a description of Parquet files: {shown(error)}", key=CROISSANT
+        ) from None
     return files
 
 
@@ -156,7 +169,9 @@ def read_croissant(folder: Path) -> Any:
     try:
         return json.loads((folder / CROISSANT).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"not JSON: {shortened(str(error))}", file=str(folder / CROISSANT)) from None
+        raise InputError(
+            f"not JSON: {shortened(str(error))}", file=str(folder / CROISSANT)
+        ) from None
 
 
 def write_croissant(folder: Path, manifest: Manifest) -> None:
@@ -167,7 +182,9 @@ def write_croissant(folder: Path, manifest: Manifest) -> None:
     os.replace(temporary, folder / CROISSANT)
 
 
-def _fields(table: str, file: str, columns: list[tuple[str, str]], meanings: Mapping[str, str]) -> list[dict[str, Any]]:
+def _fields(
+    table: str, file: str, columns: list[tuple[str, str]], meanings: Mapping[str, str]
+) -> list[dict[str, Any]]:
     return [
         {
             "@type": "cr:Field",

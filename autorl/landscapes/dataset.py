@@ -121,7 +121,9 @@ class Landscape:
         """Steps at which phases begin, each from the best agent of the one before; (0,) for a landscape without."""
         if "phases" not in self.manifest.sampler:
             return (0,)
-        found = self.own_query("SELECT DISTINCT start_step FROM runs ORDER BY start_step").fetchall()
+        found = self.own_query(
+            "SELECT DISTINCT start_step FROM runs ORDER BY start_step"
+        ).fetchall()
         return tuple(int(row[0]) for row in found) or (0,)
 
     @property
@@ -133,7 +135,9 @@ class Landscape:
     def metrics(self) -> tuple[str, ...]:
         """Columns of `evals` that are measured values."""
         names = [column[0] for column in self._connection.execute("DESCRIBE evals").fetchall()]
-        return tuple(name for name in names if name not in [column.name for column in TABLES["evals"]])
+        return tuple(
+            name for name in names if name not in [column.name for column in TABLES["evals"]]
+        )
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
         """The answer to a DuckDB query over the views; `.df()`, `.fetchall()` or `.fetchnumpy()` read it.
@@ -148,12 +152,16 @@ class Landscape:
         try:
             with self._lock:
                 if not only_reads(self._guarded_connection, query):
-                    raise InputError("expected one query that reads (SELECT ...)", file=str(self.path), key="sql")
+                    raise InputError(
+                        "expected one query that reads (SELECT ...)", file=str(self.path), key="sql"
+                    )
                 return self._guarded_connection.sql(query)
         except (duckdb.Error, UnicodeError) as error:
             raise InputError(first_line(error), file=str(self.path), key="sql") from None
 
-    def rows(self, query: str, limit: int | None = None) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+    def rows(
+        self, query: str, limit: int | None = None
+    ) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         """Columns and rows of the answer to anyone's query, as `sql`; all rows come a thousand at a time.
 
         Args:
@@ -166,7 +174,9 @@ class Landscape:
         answer = self.sql(query)
         return list(answer.columns), self._fetched(query, answer, limit)
 
-    def _fetched(self, query: str, answer: duckdb.DuckDBPyRelation, limit: int | None) -> Iterator[tuple[Any, ...]]:
+    def _fetched(
+        self, query: str, answer: duckdb.DuckDBPyRelation, limit: int | None
+    ) -> Iterator[tuple[Any, ...]]:
         """Rows of a query that was found to read only. Without a limit, another query ends the answer."""
         import duckdb
 
@@ -213,28 +223,46 @@ class Landscape:
         import duckdb
 
         scratch = self._runs.loc[self._runs["start_step"] == 0]
-        runs = [scratch[name].tolist() for name in ("run_id", "config_id", "seed", "seed_role", "status")]
+        runs = [
+            scratch[name].tolist()
+            for name in ("run_id", "config_id", "seed", "seed_role", "status")
+        ]
         failed = not set(runs[-1]) <= {"done", "stopped"}
         try:
             with self._lock:
                 found = self._measured()
-                listed = self._connection.execute("SELECT CAST(config_id AS INTEGER) FROM configs").fetchall()
-                penalty = self._connection.execute("SELECT value FROM penalty").fetchall()[0][0] if failed else np.nan
+                listed = self._connection.execute(
+                    "SELECT CAST(config_id AS INTEGER) FROM configs"
+                ).fetchall()
+                penalty = (
+                    self._connection.execute("SELECT value FROM penalty").fetchall()[0][0]
+                    if failed
+                    else np.nan
+                )
         except duckdb.Error as error:
             raise InputError(f"cannot be read: {first_line(error)}", file=str(self.path)) from None
         ids = [row[0] for row in listed]
         if np.ma.is_masked(found["run_id"]) or np.ma.is_masked(found["step"]) or None in ids:
             raise InputError(
-                "an evaluation without a run or step, or a configuration without an id", file=str(self.path)
+                "an evaluation without a run or step, or a configuration without an id",
+                file=str(self.path),
             )
-        values = np.ma.filled(np.ma.asarray(found["value"], dtype=np.float64 if self._study else np.float32), np.nan)
-        evals = (np.asarray(found["run_id"], dtype=np.int64), np.asarray(found["step"], dtype=np.int64), values)
+        values = np.ma.filled(
+            np.ma.asarray(found["value"], dtype=np.float64 if self._study else np.float32), np.nan
+        )
+        evals = (
+            np.asarray(found["run_id"], dtype=np.int64),
+            np.asarray(found["step"], dtype=np.int64),
+            values,
+        )
         return assemble(list(zip(*runs, strict=True)), evals, penalty, self.manifest.steps, ids)
 
     def _measured(self) -> dict[str, Any]:
         """Columns run_id, step and value of the objective; of a study with every digit it scored by."""
         if self._study is None:
-            return dict(self._connection.execute("SELECT run_id, step, value FROM measured").fetchnumpy())
+            return dict(
+                self._connection.execute("SELECT run_id, step, value FROM measured").fetchnumpy()
+            )
         evals = self._study.tables.evals
         columns = {"run_id": "run_id", "step": "step", "value": self.manifest.objective.metric}
         return {name: evals[column].to_numpy() for name, column in columns.items()}
@@ -256,7 +284,10 @@ class Landscape:
         return config
 
     def rule(
-        self, by: str | Aggregate | None = None, reduce: str | Reduction | None = None, default: str = "iqm"
+        self,
+        by: str | Aggregate | None = None,
+        reduce: str | Reduction | None = None,
+        default: str = "iqm",
     ) -> Rule:
         """How configurations are ranked; what is not given is what the study that made the landscape did.
 
@@ -272,7 +303,9 @@ class Landscape:
         origins = []
         for given, name in ((by, "aggregate"), (reduce, "reduce")):
             own = "the study's own" if self.is_study else "as recorded"
-            origins.append("as asked" if given is not None else own if name in recorded else "default")
+            origins.append(
+                "as asked" if given is not None else own if name in recorded else "default"
+            )
         same = origins[0] == origins[1]
         return Rule(
             parse_aggregate(by if by is not None else recorded.get("aggregate", default), key="by"),
@@ -312,7 +345,9 @@ class Landscape:
             step=int(self.grid.steps[at]),
             reduce=rule.reduction.name,
             origin=rule.origin,
-            failed_tests=self._failed_tests(row, at) if seeds == "tuning" and "test" in self.grid.roles else 0,
+            failed_tests=self._failed_tests(row, at)
+            if seeds == "tuning" and "test" in self.grid.roles
+            else 0,
         )
 
     def top(
@@ -332,10 +367,14 @@ class Landscape:
 
         rule, at = self.rule(by, reduce), self.grid.step_position(step)
         rows = self.ranked(seeds, rule, at)[:n]
-        table: dict[str, list[Any]] = {"config_id": [int(self.grid.config_ids[row]) for row in rows]}
+        table: dict[str, list[Any]] = {
+            "config_id": [int(self.grid.config_ids[row]) for row in rows]
+        }
         for role in ("tuning", "test"):
             if role in self.grid.roles:
-                table[f"{role}_{rule.aggregate.name}"] = [self._over(role, rule, at, int(row), seeds) for row in rows]
+                table[f"{role}_{rule.aggregate.name}"] = [
+                    self._over(role, rule, at, int(row), seeds) for row in rows
+                ]
         return pd.DataFrame(table).merge(self._configs, on="config_id", how="left")
 
     def curves(self, config_id: int) -> pd.DataFrame:
@@ -354,9 +393,16 @@ class Landscape:
         ids, stored = runs["run_id"].to_numpy()[rows], evals["run_id"].to_numpy()
         begin, end = np.searchsorted(stored, ids), np.searchsorted(stored, ids, side="right")
         of_run = np.repeat(rows, end - begin)
-        picked = np.arange(len(of_run)) + np.repeat(begin - np.cumsum(end - begin) + (end - begin), end - begin)
-        known = {name: runs[name].array.take(of_run) for name in ("run_id", "seed", "seed_role", "status")}
-        return pd.DataFrame(known | {name: evals[name].array.take(picked) for name in evals if name != "run_id"})
+        picked = np.arange(len(of_run)) + np.repeat(
+            begin - np.cumsum(end - begin) + (end - begin), end - begin
+        )
+        known = {
+            name: runs[name].array.take(of_run)
+            for name in ("run_id", "seed", "seed_role", "status")
+        }
+        return pd.DataFrame(
+            known | {name: evals[name].array.take(picked) for name in evals if name != "run_id"}
+        )
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per evaluation with everything known about it: run, configuration, metrics."""
@@ -377,7 +423,9 @@ class Landscape:
         """
         return ReplayObjective(self, lookup, wrap_seeds)
 
-    def surrogate(self, *, min_correlation: float | None = None, force: bool = False) -> SurrogateObjective:
+    def surrogate(
+        self, *, min_correlation: float | None = None, force: bool = False
+    ) -> SurrogateObjective:
         """The landscape as a function that predicts: any configuration and any seed has a score of its own.
 
         Args:
@@ -405,14 +453,18 @@ class Landscape:
         )
         empty = [str(name) for name in runs if runs[name].isna().any()]
         if empty:
-            raise InputError(f"table 'runs' has empty cells in {', '.join(empty)}", file=str(self.path))
+            raise InputError(
+                f"table 'runs' has empty cells in {', '.join(empty)}", file=str(self.path)
+            )
         repeated = np.flatnonzero(np.diff(runs["run_id"].to_numpy()) == 0)
         if len(repeated):
             number = runs["run_id"].iloc[repeated[0]]
             raise InputError(f"table 'runs' has run_id {number} twice", file=str(self.path))
         unknown = set(runs["status"].unique()) - set(STATUSES)
         if unknown:
-            message = f"table 'runs' has status {shown(min(unknown))}; allowed: {', '.join(STATUSES)}"
+            message = (
+                f"table 'runs' has status {shown(min(unknown))}; allowed: {', '.join(STATUSES)}"
+            )
             raise InputError(message, file=str(self.path))
         return runs
 
@@ -439,7 +491,9 @@ class Landscape:
     @cached_property
     def _config_rows(self) -> dict[int, dict[Hashable, Any]]:
         """Rows of `configs` by id, once every hyperparameter has a column of its type."""
-        self.check_table("configs", [hyperparameter_column(item) for item in self.space.hyperparameters.values()])
+        self.check_table(
+            "configs", [hyperparameter_column(item) for item in self.space.hyperparameters.values()]
+        )
         return {int(row["config_id"]): row for row in self._configs.to_dict("records")}
 
     @cached_property
@@ -452,7 +506,9 @@ class Landscape:
 
     def _connect(self, *, guarded: bool) -> duckdb.DuckDBPyConnection:
         if self._study is not None:
-            return connect_frames(self._study.tables, self._study.space, self.manifest, self.path, guarded=guarded)
+            return connect_frames(
+                self._study.tables, self._study.space, self.manifest, self.path, guarded=guarded
+            )
         return connect(self.path, self.manifest, guarded=guarded)
 
     def ranked(self, seeds: SeedSet, rule: Rule, at: int) -> npt.NDArray[np.int64]:
@@ -484,7 +540,9 @@ class Landscape:
 
     def _reduced(self, rule: Rule, at: int) -> npt.NDArray[np.float64]:
         """The grid with each curve up to position `at` reduced to a number: (configurations, seeds)."""
-        return self.grid.reduced(rule.reduction, at, self.manifest.evaluation.get("steps", ()), self._sign)
+        return self.grid.reduced(
+            rule.reduction, at, self.manifest.evaluation.get("steps", ()), self._sign
+        )
 
     def _failed_tests(self, row: int, at: int) -> int:
         return int(self._failed(row, self.grid.seed_positions("test"), at).sum())
@@ -510,7 +568,9 @@ class Landscape:
         if rule.reduction.chooses_step and seeds != chosen_on:
             columns = self.grid.columns(at, self.manifest.evaluation.get("steps", ()))
             curves = self._sign * self.grid.values[row][:, columns].astype(np.float64)
-            means = [rule.aggregate(column) for column in curves[self.grid.seed_positions(chosen_on)].T]
+            means = [
+                rule.aggregate(column) for column in curves[self.grid.seed_positions(chosen_on)].T
+            ]
             values = self._sign * curves[places, int(np.argmax(means))]
         else:
             values = self._reduced(rule, at)[row, places]
@@ -518,14 +578,22 @@ class Landscape:
             failed = self._failed(row, places, at)
             stated = self.manifest.objective.penalty is not None and not failed.all()
             values = values if stated else values[~failed]
-        return None if not len(values) or np.isnan(values).any() else self._sign * rule.aggregate(self._sign * values)
+        return (
+            None
+            if not len(values) or np.isnan(values).any()
+            else self._sign * rule.aggregate(self._sign * values)
+        )
 
 
 def list_landscapes(root: str | Path) -> dict[str, Path]:
     """Folders under `root` that hold a landscape, by id. Hidden folders (unfinished writes) are left out."""
     base = Path(root)
     found = (path.parent for path in sorted(base.rglob(MANIFEST)))
-    visible = (each for each in found if not any(part.startswith(".") for part in each.relative_to(base).parts))
+    visible = (
+        each
+        for each in found
+        if not any(part.startswith(".") for part in each.relative_to(base).parts)
+    )
     return {Manifest.read(folder).id: folder for folder in visible}
 
 
@@ -544,10 +612,16 @@ def find_landscape(
     Relative ones are looked for in `folder` (that of a study file, say), then in the working folder.
     """
     places = [Path(folder)] if folder is not None else []
-    candidates = [base / each for base in (*places, Path()) for each in (Path(source), Path(root) / str(source))]
+    candidates = [
+        base / each
+        for base in (*places, Path())
+        for each in (Path(source), Path(root) / str(source))
+    ]
     if (shipped := shipped_root()) is not None:
         candidates.append(shipped / str(source))
-    return next((each for each in candidates if (each / MANIFEST).is_file() or is_study(each)), None)
+    return next(
+        (each for each in candidates if (each / MANIFEST).is_file() or is_study(each)), None
+    )
 
 
 def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Landscape:
@@ -563,5 +637,9 @@ def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Lands
     known = sorted({name for each in roots if each.is_dir() for name in list_landscapes(each)})
     close = difflib.get_close_matches(str(source), known, n=3)
     more = f" and {len(known) - 10} more: `autorl landscape list`" if len(known) > 10 else ""
-    hint = f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(known[:10]) or 'none'}{more}"
+    hint = (
+        f"; did you mean {' or '.join(close)}?"
+        if close
+        else f"; known: {', '.join(known[:10]) or 'none'}{more}"
+    )
     raise InputError(f"no landscape {shown(str(source))} and no such folder{hint}", key="landscape")

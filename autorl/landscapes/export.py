@@ -44,15 +44,21 @@ def export_table(landscape: Landscape, file: str | Path) -> int:
     name = target.name.lower()
     if not name.endswith((".csv", ".csv.gz", ".parquet")):
         others = "an Optuna study in .db, .sqlite, .sqlite3 or .journal, a DeepCAVE run in a folder without an ending"
-        raise InputError(f"expected a table in .csv, .csv.gz or .parquet, {others}", file=str(target))
+        raise InputError(
+            f"expected a table in .csv, .csv.gz or .parquet, {others}", file=str(target)
+        )
     query = "SELECT * FROM runs JOIN evals USING (run_id) JOIN configs USING (config_id) ORDER BY run_id, step"
     rows = landscape.own_query(query)
     if name.endswith(".parquet"):
         rows.write_parquet(str(target), compression="zstd")
     else:
-        cells = ", ".join(_csv_cell(*column) for column in zip(rows.columns, rows.types, strict=True))
+        cells = ", ".join(
+            _csv_cell(*column) for column in zip(rows.columns, rows.types, strict=True)
+        )
         safe = landscape.own_query(f"SELECT {cells} FROM ({query})")
-        safe.write_csv(str(target), header=True, compression="gzip" if name.endswith(".gz") else None)
+        safe.write_csv(
+            str(target), header=True, compression="gzip" if name.endswith(".gz") else None
+        )
     return landscape.own_query("SELECT count(*) FROM evals").fetchall()[0][0]  # type: ignore[no-any-return]
 
 
@@ -66,7 +72,9 @@ def _csv_cell(name: str, type: object) -> str:
     return f"CASE WHEN {formula} THEN chr(39) || {column} ELSE {column} END AS {header}"
 
 
-def export_optuna(landscape: Landscape, file: str | Path, seeds: SeedSet = "tuning", by: str = "mean") -> int:
+def export_optuna(
+    landscape: Landscape, file: str | Path, seeds: SeedSet = "tuning", by: str = "mean"
+) -> int:
     """Write an Optuna study: a trial for each configuration with a score for every seed of a role.
 
     A trial's value is the aggregate at the last step, its intermediate values those at every step; `config_id` and the
@@ -84,7 +92,10 @@ def export_optuna(landscape: Landscape, file: str | Path, seeds: SeedSet = "tuni
     from optuna.storages.journal import JournalFileBackend
 
     target, trials = fresh(file), _trials(landscape, seeds, by)
-    named: dict[str, Any] = {"study_name": landscape.manifest.id, "direction": landscape.manifest.objective.direction}
+    named: dict[str, Any] = {
+        "study_name": landscape.manifest.id,
+        "direction": landscape.manifest.objective.direction,
+    }
     with _silent():
         if target.suffix == ".journal":
             storage = optuna.storages.JournalStorage(JournalFileBackend(str(target)))
@@ -93,7 +104,9 @@ def export_optuna(landscape: Landscape, file: str | Path, seeds: SeedSet = "tuni
         study = optuna.create_study(storage=f"sqlite:///{target}", **named)
         try:
             _insert(target, trials)
-            same = [_content(each) for each in study.get_trials()] == [_content(each) for each in trials]
+            same = [_content(each) for each in study.get_trials()] == [
+                _content(each) for each in trials
+            ]
         except sqlite3.Error:
             same = False
     if not same:
@@ -109,7 +122,11 @@ def _trials(landscape: Landscape, seeds: SeedSet, by: str) -> list[optuna.trial.
     aggregate = parse_aggregate(by, key="by")
     grid, space = landscape.grid, landscape.space
     values = grid.values[:, grid.seed_positions(seeds)].astype(np.float64)
-    test = grid.values[:, grid.seed_positions("test"), -1].astype(np.float64) if "test" in grid.roles else None
+    test = (
+        grid.values[:, grid.seed_positions("test"), -1].astype(np.float64)
+        if "test" in grid.roles
+        else None
+    )
     distributions = {name: _distribution(item) for name, item in space.hyperparameters.items()}
     minimize = landscape.manifest.objective.direction == "minimize"
     sign = -1.0 if minimize else 1.0  # aggregates look at the bad end of larger-is-better values
@@ -152,20 +169,33 @@ def _insert(file: Path, trials: Sequence[optuna.trial.FrozenTrial]) -> None:
             for name, item in each.distributions.items()
         ],
         "trial_intermediate_values (trial_id, step, intermediate_value, intermediate_value_type)": [
-            (id, step, value, "FINITE") for id, each in numbered for step, value in each.intermediate_values.items()
+            (id, step, value, "FINITE")
+            for id, each in numbered
+            for step, value in each.intermediate_values.items()
         ],
         "trial_user_attributes (trial_id, key, value_json)": [
-            (id, key, json.dumps(value)) for id, each in numbered for key, value in each.user_attrs.items()
+            (id, key, json.dumps(value))
+            for id, each in numbered
+            for key, value in each.user_attrs.items()
         ],
     }
     with closing(sqlite3.connect(file)) as connection, connection:
         for table, cells in rows.items():
-            connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * (table.count(',') + 1))})", cells)
+            connection.executemany(
+                f"INSERT INTO {table} VALUES ({', '.join('?' * (table.count(',') + 1))})", cells
+            )
 
 
 def _content(trial: optuna.trial.FrozenTrial) -> tuple[Any, ...]:
     """What a study says of a trial, apart from ids and times."""
-    return trial.state, trial.params, trial.distributions, trial.values, trial.intermediate_values, trial.user_attrs
+    return (
+        trial.state,
+        trial.params,
+        trial.distributions,
+        trial.values,
+        trial.intermediate_values,
+        trial.user_attrs,
+    )
 
 
 @contextmanager
@@ -199,7 +229,9 @@ def _distribution(item: Hyperparameter) -> optuna.distributions.BaseDistribution
         return FloatDistribution(item.lower, item.upper, log=item.scale == "log")
     if item.lower is not None and item.upper is not None:
         return IntDistribution(int(item.lower), int(item.upper), log=item.scale == "log")
-    return CategoricalDistribution([canonical_json(each) if as_json(item) else each for each in item.choices])
+    return CategoricalDistribution(
+        [canonical_json(each) if as_json(item) else each for each in item.choices]
+    )
 
 
 def _value(item: Hyperparameter, config: Config) -> Any:

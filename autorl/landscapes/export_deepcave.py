@@ -83,7 +83,9 @@ def _history(landscape: Landscape) -> list[list[Any]]:
         last = place + 1 == len(found) or found[place + 1][0] != run
         ended = value is None or (last and status != "done")
         more = {"wall_seconds": wall} if last and wall is not None else {}
-        rows.append([config_id, step, seed, [value], 0.0, 0.0, _STATUS[status] if ended else _SUCCESS, more])
+        rows.append(
+            [config_id, step, seed, [value], 0.0, 0.0, _STATUS[status] if ended else _SUCCESS, more]
+        )
     return rows
 
 

@@ -67,9 +67,15 @@ class Grid:
 
     def columns(self, at: int, steps: Collection[int] = ()) -> list[int]:
         """Positions of the steps up to `at` that count: those among `steps` (none given = all), and `at`."""
-        return [place for place in range(at + 1) if place == at or not steps or int(self.steps[place]) in steps]
+        return [
+            place
+            for place in range(at + 1)
+            if place == at or not steps or int(self.steps[place]) in steps
+        ]
 
-    def lookup(self, config_ids: npt.ArrayLike, seeds: npt.ArrayLike, steps: npt.ArrayLike) -> Scores:
+    def lookup(
+        self, config_ids: npt.ArrayLike, seeds: npt.ArrayLike, steps: npt.ArrayLike
+    ) -> Scores:
         """Values at triples of equal (or broadcastable) shape; NaN where nothing was recorded.
 
         Raises:
@@ -92,7 +98,9 @@ class Grid:
         try:
             return float(self.values[configs[config_id], seeds[seed], steps[step]])
         except KeyError:
-            return float(self.lookup(config_id, seed, step))  # raises the error that names what is wrong
+            return float(
+                self.lookup(config_id, seed, step)
+            )  # raises the error that names what is wrong
 
     @cached_property
     def _places(self) -> tuple[dict[int, int], ...]:
@@ -103,7 +111,10 @@ class Grid:
         """Positions of the seeds of a role: `tuning`, `test` or `all`."""
         chosen = [index for index, each in enumerate(self.roles) if role in ("all", each)]
         if not chosen:
-            raise InputError(f"no seeds of role {role!r}; this data set has {sorted(set(self.roles))}", key="seeds")
+            raise InputError(
+                f"no seeds of role {role!r}; this data set has {sorted(set(self.roles))}",
+                key="seeds",
+            )
         return np.array(chosen, dtype=np.int64)
 
     def step_position(self, step: int | None) -> int:
@@ -117,7 +128,10 @@ def _positions(axis: Integers, wanted: npt.ArrayLike, name: str) -> Integers:
     if not known.all():
         first = np.atleast_1d(values)[~np.atleast_1d(known)][0]
         nearest = int(axis[np.abs(axis - first).argmin()])
-        raise InputError(f"{first} is not in this data set ({axis[0]}..{axis[-1]}); the nearest is {nearest}", key=name)
+        raise InputError(
+            f"{first} is not in this data set ({axis[0]}..{axis[-1]}); the nearest is {nearest}",
+            key=name,
+        )
     return places
 
 
@@ -148,7 +162,9 @@ def assemble(
     for _, _, seed, role, _ in runs:
         if roles.setdefault(seed, role) != role:
             raise InputError(f"seed {seed} has two roles, {roles[seed]} and {role}", key="seeds")
-    seeds, ids, axis = (np.array(sorted(set(each)), dtype=np.int64) for each in (roles, config_ids, steps))
+    seeds, ids, axis = (
+        np.array(sorted(set(each)), dtype=np.int64) for each in (roles, config_ids, steps)
+    )
     values = np.full((len(ids), len(seeds), len(axis)), np.nan, dtype=evals[2].dtype)
     flat = values.reshape(-1, len(axis))
     numbers = np.array([run[0] for run in runs], dtype=np.int64)
@@ -157,11 +173,16 @@ def assemble(
     )
     order = np.argsort(numbers)
     run_ids, at, measured = evals
-    (run_places, run_known), (step_places, step_known) = _find(numbers[order], run_ids), _find(axis, at)
+    (run_places, run_known), (step_places, step_known) = (
+        _find(numbers[order], run_ids),
+        _find(axis, at),
+    )
     known = run_known & step_known
     targets = cells[order[run_places[known]]] * len(axis) + step_places[known]
     flat.reshape(-1)[targets] = measured[known]
-    unlike = np.flatnonzero((flat.reshape(-1)[targets] != measured[known]) & ~np.isnan(measured[known]))
+    unlike = np.flatnonzero(
+        (flat.reshape(-1)[targets] != measured[known]) & ~np.isnan(measured[known])
+    )
     if len(unlike):
         row, place = divmod(int(targets[unlike[0]]), len(axis))
         config_id, seed = ids[row // len(seeds)], seeds[row % len(seeds)]

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _SAME = ("algorithm", "objective", "step_unit", "space_hash")
 
 
-def merge_landscapes(sources: Sequence[Landscape], root: str | Path, id: str, replace: bool = False) -> Manifest:
+def merge_landscapes(
+    sources: Sequence[Landscape], root: str | Path, id: str, replace: bool = False
+) -> Manifest:
     """Write the runs of several landscapes over one space to the landscape folder `root/id`.
 
     Equal configurations become one row; ids are numbered anew. The description, licence and provenance are the first
@@ -71,7 +73,8 @@ def delete_landscape(folder: str | Path) -> None:
         raise InputError("not a landscape folder; nothing was deleted", file=str(path))
     if path.is_symlink():
         raise InputError(
-            f"is a link to {path.readlink()}: remove the link by hand; nothing was deleted", file=str(path)
+            f"is a link to {path.readlink()}: remove the link by hand; nothing was deleted",
+            file=str(path),
         )
     levels = Manifest.read(path).id.count("/") + 1
     shutil.rmtree(path)
@@ -85,11 +88,16 @@ def _check_mergeable(first: Manifest, other: Manifest) -> None:
     for name in (*_SAME, "environment"):
         mine, theirs = getattr(first, name), getattr(other, name)
         if mine != theirs:
-            raise InputError(f"{other.id} cannot be merged with {first.id}: {mine!r} and {theirs!r}", key=name)
+            raise InputError(
+                f"{other.id} cannot be merged with {first.id}: {mine!r} and {theirs!r}", key=name
+            )
     for role, opposite in (("tuning", "test"), ("test", "tuning")):
         shared = sorted(set(first.seeds.get(role, ())) & set(other.seeds.get(opposite, ())))
         if shared:
-            raise InputError(f"seeds {shared[:5]} are {role} in {first.id} and {opposite} in {other.id}", key="seeds")
+            raise InputError(
+                f"seeds {shared[:5]} are {role} in {first.id} and {opposite} in {other.id}",
+                key="seeds",
+            )
 
 
 def _union(manifests: Sequence[Manifest], role: str) -> list[int]:
@@ -126,7 +134,9 @@ def _renumbered(
 def _concatenated(parts: Sequence[dict[TableName, pd.DataFrame]]) -> Tables:
     import pandas as pd
 
-    frames: dict[str, Any] = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in TABLES}
+    frames: dict[str, Any] = {
+        name: pd.concat([part[name] for part in parts], ignore_index=True) for name in TABLES
+    }
     frames["configs"] = frames["configs"].drop_duplicates("config_id", ignore_index=True)
     return Tables(**frames)
 
@@ -138,5 +148,6 @@ def _refuse_repeats(runs: pd.DataFrame) -> None:
     if len(repeated):
         row = repeated.iloc[0]
         raise InputError(
-            f"{len(repeated)} runs are in two of them, e.g. of seed {row['seed']}: the landscapes overlap", key="seed"
+            f"{len(repeated)} runs are in two of them, e.g. of seed {row['seed']}: the landscapes overlap",
+            key="seed",
         )

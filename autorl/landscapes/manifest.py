@@ -94,12 +94,19 @@ class Manifest:
     def __post_init__(self) -> None:
         check_id(self.id)
         if self.objective.direction not in ("maximize", "minimize"):
-            raise InputError(f"expected maximize or minimize, got {shown(self.objective.direction)}", key="direction")
+            raise InputError(
+                f"expected maximize or minimize, got {shown(self.objective.direction)}",
+                key="direction",
+            )
         if not self.steps or list(self.steps) != sorted(set(self.steps)):
-            raise InputError(f"steps must be ascending and distinct, got {shown(list(self.steps))}", key="steps")
+            raise InputError(
+                f"steps must be ascending and distinct, got {shown(list(self.steps))}", key="steps"
+            )
         roles = set(self.seeds) - {"tuning", "test"}
         if roles:
-            raise InputError(f"seed roles are tuning and test, got {shown(sorted(roles))}", key="seeds")
+            raise InputError(
+                f"seed roles are tuning and test, got {shown(sorted(roles))}", key="seeds"
+            )
         shared = sorted(set(self.seeds.get("tuning", ())) & set(self.seeds.get("test", ())))
         if shared:
             raise InputError(f"seeds {shared[:5]} are in both tuning and test", key="seeds")
@@ -116,7 +123,9 @@ class Manifest:
             InputError: unknown or missing keys, a value of a wrong type, or a schema version newer than this package
                 reads.
         """
-        from autorl.landscapes._manifest_types import check_types  # pydantic, only where a manifest is read
+        from autorl.landscapes._manifest_types import (
+            check_types,
+        )  # pydantic, only where a manifest is read
 
         version = values.get("schema_version", SCHEMA_VERSION)
         if not isinstance(version, int) or version > SCHEMA_VERSION:
@@ -141,7 +150,9 @@ class Manifest:
         """
         Manifest.from_dict(self.to_dict())
         temporary = folder / f"{MANIFEST}.tmp"
-        temporary.write_text(json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.write_text(
+            json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         os.replace(temporary, folder / MANIFEST)
 
     @classmethod
@@ -154,7 +165,9 @@ class Manifest:
         path = folder / MANIFEST
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            json.dumps(values, ensure_ascii=False).encode()  # fails on halves of characters, which nobody can print
+            json.dumps(
+                values, ensure_ascii=False
+            ).encode()  # fails on halves of characters, which nobody can print
         except FileNotFoundError:
             raise InputError(f"not a landscape: no {MANIFEST} in it", file=str(folder)) from None
         except OSError as error:
@@ -176,7 +189,9 @@ class Manifest:
 def check_id(id: str) -> None:
     """Raise `InputError` if a landscape cannot have this id."""
     if len(id) > _LONGEST_ID or not _ID.match(id):
-        raise InputError(f"a landscape id is namespace/algorithm/environment, got {shown(id)}", key="id")
+        raise InputError(
+            f"a landscape id is namespace/algorithm/environment, got {shown(id)}", key="id"
+        )
 
 
 def file_sha256(path: Path) -> str:
@@ -193,7 +208,9 @@ def _check_keys(kind: type[Any], values: Mapping[str, Any], prefix: str = "") ->
             hint = f"; did you mean '{close[0]}'?" if close else ""
             raise InputError(f"unknown key{hint}", key=prefix + shortened(str(name)))
     for name, each in known.items():
-        required = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+        required = (
+            each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+        )
         if required and name not in values:
             raise InputError("missing", key=prefix + name)
 

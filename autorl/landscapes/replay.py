@@ -63,7 +63,9 @@ class RecordedRun:
 
     def ended(self, until: int) -> bool:
         """Whether it ended before a segment to `until` is over: a failed run also when it failed right there."""
-        return self.end is not None and (self.end < until or (self.status.failed and self.end <= until))
+        return self.end is not None and (
+            self.end < until or (self.status.failed and self.end <= until)
+        )
 
     def at(self, step: int) -> dict[str, float]:
         """The metrics at the nearest recorded step <= `step`; empty before the first."""
@@ -74,7 +76,11 @@ class RecordedRun:
         places = np.searchsorted(self.steps, steps, side="right") - 1
         columns = [values[places].tolist() for values in self.values.values()]
         return [
-            {name: value for name, value in zip(self.values, found, strict=True) if value == value and place >= 0}
+            {
+                name: value
+                for name, value in zip(self.values, found, strict=True)
+                if value == value and place >= 0
+            }
             for place, *found in zip(places.tolist(), *columns, strict=True)
         ]
 
@@ -89,7 +95,9 @@ class Replay:
         InputError: no configuration was trained with every tuning seed, or all were trained in phases.
     """
 
-    def __init__(self, landscape: Landscape, lookup: LookUp = "nearest", wrap_seeds: bool = False) -> None:
+    def __init__(
+        self, landscape: Landscape, lookup: LookUp = "nearest", wrap_seeds: bool = False
+    ) -> None:
         if lookup not in LOOK_UPS:
             raise InputError(f"expected {' or '.join(LOOK_UPS)}, got {lookup!r}", key="lookup")
         self.landscape, self.lookup, self.wrap_seeds = landscape, lookup, wrap_seeds
@@ -101,7 +109,9 @@ class Replay:
         whole = self._table.trained[:, self.grid.seed_positions(over)].all(axis=1)
         self._answering = np.flatnonzero(whole)
         if not len(self._answering):
-            raise InputError("no configuration was trained with every tuning seed", file=str(landscape.path))
+            raise InputError(
+                "no configuration was trained with every tuning seed", file=str(landscape.path)
+            )
 
     def run(self, config: Mapping[str, Any], seed: int, role: SeedRole = "tuning") -> RecordedRun:
         """The recorded run that answers for a configuration and a seed.
@@ -189,7 +199,9 @@ class Replay:
         if self.lookup == "exact":
             row = self._hashes.get(self.space.config_hash(config))
             if row is None:
-                raise InputError(f"{dict(config)} is not in {self.landscape.manifest.id}; `lookup: nearest` takes any")
+                raise InputError(
+                    f"{dict(config)} is not in {self.landscape.manifest.id}; `lookup: nearest` takes any"
+                )
             return row
         wanted = self.space.to_unit(config)
         unlike = np.isnan(self._units) != np.isnan(wanted)
@@ -216,7 +228,9 @@ class ReplayObjective:
         space: the landscape's search space. direction: maximize or minimize. horizon: the last recorded step.
     """
 
-    def __init__(self, landscape: Landscape, lookup: LookUp = "nearest", wrap_seeds: bool = False) -> None:
+    def __init__(
+        self, landscape: Landscape, lookup: LookUp = "nearest", wrap_seeds: bool = False
+    ) -> None:
         self.replay = Replay(landscape, lookup, wrap_seeds)
         self.space = landscape.space
         self.direction = landscape.manifest.objective.direction
@@ -225,7 +239,12 @@ class ReplayObjective:
         self.horizon = self._steps[-1]
 
     def __call__(
-        self, config: Mapping[str, Any], *, seed: int = 0, until: int | None = None, role: SeedRole = "tuning"
+        self,
+        config: Mapping[str, Any],
+        *,
+        seed: int = 0,
+        until: int | None = None,
+        role: SeedRole = "tuning",
     ) -> float:
         """The score at the nearest recorded step <= `until` (None = the last).
 
@@ -236,7 +255,9 @@ class ReplayObjective:
         row, place = replay.row(config), replay.seed_place(seed, role)
         at = len(self._steps) - 1 if until is None else bisect_right(self._steps, until) - 1
         if at < 0:
-            raise InputError(f"{self.name} records nothing before step {self._steps[0]}", key="until")
+            raise InputError(
+                f"{self.name} records nothing before step {self._steps[0]}", key="until"
+            )
         value: float = replay.grid.values.item(row, place, at)
         if value != value:
             raise InputError(
@@ -246,7 +267,11 @@ class ReplayObjective:
         return value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reload, (str(self.replay.landscape.path), self.replay.lookup, self.replay.wrap_seeds)
+        return _reload, (
+            str(self.replay.landscape.path),
+            self.replay.lookup,
+            self.replay.wrap_seeds,
+        )
 
 
 def _reload(folder: str, lookup: LookUp, wrap_seeds: bool) -> ReplayObjective:
@@ -294,9 +319,15 @@ def tabulate(landscape: Landscape) -> Table:
     status = np.full(shape, "", dtype="<U16")
     steps, seconds = np.full(shape, np.nan), np.full(shape, np.nan)
     status[rows, places] = runs["status"].astype("<U16")
-    steps[rows, places] = np.ma.filled(np.ma.asarray(runs["environment_steps"], dtype=np.float64), np.nan)
-    seconds[rows, places] = np.ma.filled(np.ma.asarray(runs["wall_seconds"], dtype=np.float64), np.nan)
-    cells = dict(zip(runs["run_id"].tolist(), zip(rows.tolist(), places.tolist(), strict=True), strict=True))
+    steps[rows, places] = np.ma.filled(
+        np.ma.asarray(runs["environment_steps"], dtype=np.float64), np.nan
+    )
+    seconds[rows, places] = np.ma.filled(
+        np.ma.asarray(runs["wall_seconds"], dtype=np.float64), np.nan
+    )
+    cells = dict(
+        zip(runs["run_id"].tolist(), zip(rows.tolist(), places.tolist(), strict=True), strict=True)
+    )
     curves = _curves(landscape, cells)
     known = ~np.isnan(curves[landscape.manifest.objective.metric])
     measured = known.cumsum(axis=2)[:, :, -1] > 0
@@ -323,26 +354,36 @@ def _ends(
     """
     missing = ~known
     first_missing = np.where(missing.any(axis=2), axis[missing.argmax(axis=2)], axis[-1])
-    last_known = np.where(known.any(axis=2), axis[known.shape[2] - 1 - known[:, :, ::-1].argmax(axis=2)], 0)
+    last_known = np.where(
+        known.any(axis=2), axis[known.shape[2] - 1 - known[:, :, ::-1].argmax(axis=2)], 0
+    )
     failed_end = np.fmin(first_missing, steps)
     stopped_end = np.where(np.isnan(steps), last_known, steps)
     return np.maximum(np.where(stopped, stopped_end, failed_end), 0).astype(np.int64)
 
 
-def _curves(landscape: Landscape, cells: Mapping[int, tuple[int, int]]) -> dict[str, npt.NDArray[np.float32]]:
+def _curves(
+    landscape: Landscape, cells: Mapping[int, tuple[int, int]]
+) -> dict[str, npt.NDArray[np.float32]]:
     """Every metric as stored, the objective with its floor; NaN where nothing is."""
     grid, objective = landscape.grid, landscape.manifest.objective
     listed = ", ".join(identifier(name) for name in landscape.metrics)
-    found = landscape.own_query(f"SELECT run_id, step, {listed} FROM evals ORDER BY run_id, step").fetchnumpy()
+    found = landscape.own_query(
+        f"SELECT run_id, step, {listed} FROM evals ORDER BY run_id, step"
+    ).fetchnumpy()
     keep = np.array([run in cells for run in found["run_id"].tolist()], dtype=bool)
     keep &= np.isin(found["step"], grid.steps)
-    pairs = np.array([cells[run] for run in found["run_id"][keep].tolist()], dtype=np.int64).reshape(-1, 2)
+    pairs = np.array(
+        [cells[run] for run in found["run_id"][keep].tolist()], dtype=np.int64
+    ).reshape(-1, 2)
     at = np.searchsorted(grid.steps, found["step"][keep])
     curves = {}
     for name in landscape.metrics:
         values = np.ma.filled(np.ma.asarray(found[name], dtype=np.float32), np.nan)[keep]
         if name == objective.metric and objective.floor is not None:
-            values = np.where(np.isnan(values), values, np.maximum(values, np.float32(objective.floor)))
+            values = np.where(
+                np.isnan(values), values, np.maximum(values, np.float32(objective.floor))
+            )
         curves[name] = np.full(grid.values.shape, np.nan, dtype=np.float32)
         curves[name][pairs[:, 0], pairs[:, 1], at] = values
     return curves

@@ -37,7 +37,9 @@ class Column:
 TABLES: Mapping[TableName, tuple[Column, ...]] = {
     "configs": (
         Column("config_id", "INTEGER", "Number of the configuration in this data set."),
-        Column("config_hash", "VARCHAR", "SHA-256 of the canonical JSON of the active hyperparameters."),
+        Column(
+            "config_hash", "VARCHAR", "SHA-256 of the canonical JSON of the active hyperparameters."
+        ),
         Column("origin", "VARCHAR", "Who proposed it, and how: sobol, default, explore ..."),
     ),
     "runs": (
@@ -52,7 +54,10 @@ TABLES: Mapping[TableName, tuple[Column, ...]] = {
         Column("member", "VARCHAR", "Population member, bracket or optimizer seed.", nullable=True),
         Column("status", "VARCHAR", "done, stopped, or a kind of failure."),
         Column(
-            "environment_steps", "DOUBLE", "Counted environment steps of this run, its parents left out.", nullable=True
+            "environment_steps",
+            "DOUBLE",
+            "Counted environment steps of this run, its parents left out.",
+            nullable=True,
         ),
         Column("wall_seconds", "DOUBLE", "Training time.", nullable=True),
     ),
@@ -93,7 +98,9 @@ class Tables:
         return [str(column) for column in self[name]]
 
 
-def table_columns(name: TableName, frame_columns: Sequence[str], space: Space | None) -> tuple[Column, ...]:
+def table_columns(
+    name: TableName, frame_columns: Sequence[str], space: Space | None
+) -> tuple[Column, ...]:
     """Columns of a table: the fixed ones, then hyperparameters (`configs`) or metrics (`evals`).
 
     Raises:
@@ -106,18 +113,26 @@ def table_columns(name: TableName, frame_columns: Sequence[str], space: Space | 
         raise InputError(f"table '{name}' lacks columns {missing}; it needs {names}")
     more = [each for each in frame_columns if each not in names]
     if name == "evals":
-        return fixed + tuple(Column(each, METRIC_TYPE, f"Metric {each}.", nullable=True) for each in more)
+        return fixed + tuple(
+            Column(each, METRIC_TYPE, f"Metric {each}.", nullable=True) for each in more
+        )
     if name == "configs" and space is not None:
         clash = sorted(set(space.names) & set(names))
         if clash:
-            raise InputError(f"hyperparameters {clash} have the name of a column of 'configs'; rename them")
-        return fixed + tuple(hyperparameter_column(space.hyperparameters[each]) for each in space.names)
+            raise InputError(
+                f"hyperparameters {clash} have the name of a column of 'configs'; rename them"
+            )
+        return fixed + tuple(
+            hyperparameter_column(space.hyperparameters[each]) for each in space.names
+        )
     if more:
         raise InputError(f"table '{name}' has unknown columns {more}; allowed: {names}")
     return fixed
 
 
-_WHOLE_TYPES = frozenset(f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG", "HUGE"))
+_WHOLE_TYPES = frozenset(
+    f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG", "HUGE")
+)
 _WHOLE_TYPES |= {"INTEGER", "UINTEGER"}
 _READABLE: Mapping[str, frozenset[str]] = {
     "INTEGER": _WHOLE_TYPES,
@@ -143,12 +158,19 @@ def check_columns(
     used = [*(TABLES[name] if columns is None else columns)]
     if columns is None and name == "evals":
         fixed = {column.name for column in used}
-        used += [Column(metric, METRIC_TYPE, "", nullable=True) for metric in types if metric not in fixed]
+        used += [
+            Column(metric, METRIC_TYPE, "", nullable=True)
+            for metric in types
+            if metric not in fixed
+        ]
     for column in used:
         stored = types.get(column.name)
         if stored is None:
             raise InputError(f"table '{name}' has no column {shown(column.name)}", file=file)
-        all_null = column.nullable and stored in ("INTEGER", '"NULL"')  # the types of a column without a value
+        all_null = column.nullable and stored in (
+            "INTEGER",
+            '"NULL"',
+        )  # the types of a column without a value
         if stored.partition("(")[0] not in _READABLE[column.type] and not all_null:
             message = f"column {shown(column.name)} of table '{name}' is {shortened(stored)}, expected {column.type}"
             raise InputError(message, file=file)
@@ -167,7 +189,9 @@ def cast_list(columns: Sequence[Column]) -> str:
 
 def hyperparameter_column(item: Hyperparameter) -> Column:
     """The column of a hyperparameter; null where it is inactive."""
-    return Column(item.name, _column_type(item), f"Hyperparameter {item.name} ({item.type}).", nullable=True)
+    return Column(
+        item.name, _column_type(item), f"Hyperparameter {item.name} ({item.type}).", nullable=True
+    )
 
 
 def _column_type(item: Hyperparameter) -> str:
@@ -195,10 +219,14 @@ def decode(item: Hyperparameter, cell: Any) -> Any:
 
 def as_json(item: Hyperparameter) -> bool:
     """Whether the values are written as JSON text: choices of several types, or not scalars."""
-    return _column_type(item) == "VARCHAR" and any(not isinstance(choice, str) for choice in item.choices)
+    return _column_type(item) == "VARCHAR" and any(
+        not isinstance(choice, str) for choice in item.choices
+    )
 
 
-def config_rows(space: Space, configs: Mapping[int, Mapping[str, Any]], origin: str) -> pd.DataFrame:
+def config_rows(
+    space: Space, configs: Mapping[int, Mapping[str, Any]], origin: str
+) -> pd.DataFrame:
     """The `configs` table of configurations by id.
 
     Raises:
@@ -206,7 +234,9 @@ def config_rows(space: Space, configs: Mapping[int, Mapping[str, Any]], origin: 
     """
     import pandas as pd
 
-    rows: dict[str, list[Any]] = {name: [] for name in ("config_id", "config_hash", "origin", *space.names)}
+    rows: dict[str, list[Any]] = {
+        name: [] for name in ("config_id", "config_hash", "origin", *space.names)
+    }
     for config_id, values in configs.items():
         config = space.config(values)
         rows["config_id"].append(config_id)
@@ -217,7 +247,9 @@ def config_rows(space: Space, configs: Mapping[int, Mapping[str, Any]], origin: 
             rows[name].append(encode(item, config[name]) if name in config else None)
     nullable = {"DOUBLE": "Float64", "BIGINT": "Int64", "BOOLEAN": "boolean", "VARCHAR": "str"}
     types = {name: nullable[_column_type(space.hyperparameters[name])] for name in space.names}
-    return pd.DataFrame({name: pd.Series(cells, dtype=types.get(name)) for name, cells in rows.items()})
+    return pd.DataFrame(
+        {name: pd.Series(cells, dtype=types.get(name)) for name, cells in rows.items()}
+    )
 
 
 def config_of_row(space: Space, row: Mapping[Any, Any]) -> Config:
@@ -225,5 +257,9 @@ def config_of_row(space: Space, row: Mapping[Any, Any]) -> Config:
     import pandas as pd
 
     return Config(
-        {name: decode(space.hyperparameters[name], row[name]) for name in space.names if not pd.isna(row[name])}
+        {
+            name: decode(space.hyperparameters[name], row[name])
+            for name in space.names
+            if not pd.isna(row[name])
+        }
     )

@@ -34,7 +34,10 @@ from autorl.types import FrozenMap, InputError, step_unit
 if TYPE_CHECKING:
     import pandas as pd
 
-COST_METRICS = ("wall_seconds", "environment_steps")  # objectives that are columns of `runs`, not of `evals`
+COST_METRICS = (
+    "wall_seconds",
+    "environment_steps",
+)  # objectives that are columns of `runs`, not of `evals`
 ABOUT = ("description", "licence", "citation", "url", "creator", "commit", "hardware")
 _NAMESPACE = "studies"
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:/-]+")
@@ -79,11 +82,15 @@ def read_study(folder: Path) -> StudyData:
         check_database(folder)
         with closing(snapshot(folder / DATABASE)) as connection:
             check_recorded(folder, connection)
-            recorded = recorded_study_file(lambda sql, values: connection.execute(sql, values).fetchall())
+            recorded = recorded_study_file(
+                lambda sql, values: connection.execute(sql, values).fetchall()
+            )
             check_unchanged(recorded, text, path)
             return _read(connection, folder, document)
     except InputError as error:
-        raise InputError(error.message, file=error.file or str(folder), key=error.key, line=error.line) from None
+        raise InputError(
+            error.message, file=error.file or str(folder), key=error.key, line=error.line
+        ) from None
     except (
         sqlite3.Error,
         LookupError,
@@ -129,14 +136,20 @@ def from_study(
         raise InputError("has recorded no run yet", file=str(study))
     section = data.section
     if (id := id or section.get("id")) is None:
-        raise InputError("the study file names none: give one, namespace/algorithm/environment", key="landscape.id")
+        raise InputError(
+            "the study file names none: give one, namespace/algorithm/environment",
+            key="landscape.id",
+        )
     manifest = dataclasses.replace(data.manifest, id=id)
     algorithm, environment = _names(id, str(study), data)
     runs = data.tables.runs.assign(environment=environment)
     if runs["algorithm"].nunique() == 1:
         runs["algorithm"] = algorithm
     if data.pending:
-        notes = (*manifest.notes, f"Written while {data.pending} proposals of the study were pending.")
+        notes = (
+            *manifest.notes,
+            f"Written while {data.pending} proposals of the study were pending.",
+        )
         manifest = dataclasses.replace(manifest, notes=notes)
     description = f"{len(data.tables.configs)} configurations of {algorithm} on {environment}."
     known: dict[str, Any] = {"description": description}
@@ -144,7 +157,12 @@ def from_study(
     limits = section.get("bounds", (None, None)) if bounds is None else bounds
     tables = dataclasses.replace(data.tables, runs=runs)
     manifest = dataclasses.replace(
-        manifest, algorithm=algorithm, environment=environment, return_bounds=tuple(limits), rows=FrozenMap(), **known
+        manifest,
+        algorithm=algorithm,
+        environment=environment,
+        return_bounds=tuple(limits),
+        rows=FrozenMap(),
+        **known,
     )
     return write_landscape(Path(root) / id, tables, manifest, data.space, replace)
 
@@ -156,7 +174,9 @@ def _names(id: str, study: str, data: StudyData) -> tuple[str, str]:
     trained = data.manifest.trainer["environment"]["id"]
     if trained is not None and environment != trained:
         raise InputError(
-            f"the study trained on {found!r}, so the id is namespace/algorithm/{found}", file=study, key=id
+            f"the study trained on {found!r}, so the id is namespace/algorithm/{found}",
+            file=study,
+            key=id,
         )
     return algorithm, environment
 
@@ -164,21 +184,28 @@ def _names(id: str, study: str, data: StudyData) -> tuple[str, str]:
 def _read(connection: sqlite3.Connection, folder: Path, document: Mapping[str, Any]) -> StudyData:
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone() is None:
         raise InputError("holds a study that has recorded nothing yet", file=str(folder))
-    environment = document["environment"]["id"] if document["environment"].get("id") else document["name"]
+    environment = (
+        document["environment"]["id"] if document["environment"].get("id") else document["name"]
+    )
     space, objective = _space(document), document["objective"][0]
     tables = _tables(connection, space, environment, objective["metric"])
     manifest = _manifest(connection, document, environment, folder)
     last = document["fidelity"]["steps"]
     planned = {
-        last * k // document["fidelity"]["evaluations"] for k in range(1, document["fidelity"]["evaluations"] + 1)
+        last * k // document["fidelity"]["evaluations"]
+        for k in range(1, document["fidelity"]["evaluations"] + 1)
     }
     steps = tuple(sorted({*planned, *(int(step) for step in tables.evals["step"].unique())} - {0}))
     rows = FrozenMap({str(name): len(tables[name]) for name in TABLES})
     beyond = _beyond(tables)
     lengths = {"overshoot": max(0, *beyond), "undershoot": -min(0, *beyond)}
     evaluation = FrozenMap(manifest.evaluation, steps=sorted(planned - {0}), **lengths)
-    manifest = dataclasses.replace(manifest, steps=steps, evaluation=evaluation, space_hash=space.hash, rows=rows)
-    (pending,) = connection.execute("SELECT count(*) FROM proposals WHERE status = 'pending'").fetchone()
+    manifest = dataclasses.replace(
+        manifest, steps=steps, evaluation=evaluation, space_hash=space.hash, rows=rows
+    )
+    (pending,) = connection.execute(
+        "SELECT count(*) FROM proposals WHERE status = 'pending'"
+    ).fetchone()
     return StudyData(manifest, space, tables, pending, document.get("landscape") or {})
 
 
@@ -187,7 +214,9 @@ def _beyond(tables: Tables) -> tuple[int, int]:
     run_id = tables.runs["run_id"]
     last = run_id.map(tables.evals.groupby("run_id")["step"].max())
     start = run_id.map(tables.segments.groupby("run_id")["from_step"].min())
-    past = (start + tables.runs["environment_steps"] - last)[tables.runs["status"] == "done"].dropna()
+    past = (start + tables.runs["environment_steps"] - last)[
+        tables.runs["status"] == "done"
+    ].dropna()
     return (int(past.min()), int(past.max())) if len(past) else (0, 0)
 
 
@@ -197,7 +226,11 @@ def _space(document: Mapping[str, Any]) -> Space:
 
     def load(source: Any) -> Space:
         space = load_space(source)
-        used = {name: value for name, value in ours.items() if name in (*space.missing, *space.constants)}
+        used = {
+            name: value
+            for name, value in ours.items()
+            if name in (*space.missing, *space.constants)
+        }
         return space.with_constants(used) if used else space
 
     parts = {name: load(part["space"]) for name, part in document.get("algorithms", {}).items()}
@@ -219,7 +252,9 @@ def _tables(connection: sqlite3.Connection, space: Space, environment: str, metr
     listed = connection.execute(
         "SELECT number, origin, config FROM configs JOIN numbers USING (config_id) ORDER BY number"
     ).fetchall()
-    configs = config_rows(space, {number: json.loads(text) for number, _, text in listed}, origin="")
+    configs = config_rows(
+        space, {number: json.loads(text) for number, _, text in listed}, origin=""
+    )
     configs["origin"] = [origin for _, origin, _ in listed]
     runs = _frame(connection, "runs", "ORDER BY run_id")
     runs["environment"] = runs["environment"].fillna(environment)
@@ -231,8 +266,12 @@ def _frame(connection: sqlite3.Connection, name: TableName, order: str) -> pd.Da
     import pandas as pd
 
     columns = [column.name for column in TABLES[name]]
-    shown = ", ".join("number" if column == "config_id" else f"{name}.{column}" for column in columns)
-    rows = connection.execute(f"SELECT {shown} FROM {name} JOIN numbers USING (config_id) {order}").fetchall()
+    shown = ", ".join(
+        "number" if column == "config_id" else f"{name}.{column}" for column in columns
+    )
+    rows = connection.execute(
+        f"SELECT {shown} FROM {name} JOIN numbers USING (config_id) {order}"
+    ).fetchall()
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -255,7 +294,9 @@ def _evals(connection: sqlite3.Connection, runs: pd.DataFrame, objective: str) -
     return evals
 
 
-def _manifest(connection: sqlite3.Connection, document: Mapping[str, Any], environment: str, folder: Path) -> Manifest:
+def _manifest(
+    connection: sqlite3.Connection, document: Mapping[str, Any], environment: str, folder: Path
+) -> Manifest:
     """The manifest without what depends on the tables: steps, rows and the space's hash."""
     objective, optimizer, seeds = document["objective"][0], document["optimizer"], document["seeds"]
     penalty = document["failures"]["penalty"]
@@ -276,7 +317,9 @@ def _manifest(connection: sqlite3.Connection, document: Mapping[str, Any], envir
         seeds=FrozenMap(tuning=seeds["tuning"], test=[*seeds["test"], *added]),
         licence="",
         objective=Objective(
-            objective["metric"], objective["direction"], penalty=None if penalty == "worst" else float(penalty)
+            objective["metric"],
+            objective["direction"],
+            penalty=None if penalty == "worst" else float(penalty),
         ),
         sampler=FrozenMap(sampler),
         evaluation=FrozenMap(
@@ -284,7 +327,9 @@ def _manifest(connection: sqlite3.Connection, document: Mapping[str, Any], envir
             reduce=objective["reduce"],
             aggregate=document.get("evaluation", {}).get("aggregate", "mean"),
         ),
-        trainer=FrozenMap({**_trainer(shared), "environment": {"id": None, **shared["environment"]}}),
+        trainer=FrozenMap(
+            {**_trainer(shared), "environment": {"id": None, **shared["environment"]}}
+        ),
         sources=(FrozenMap(path=STUDY_FILE, sha256=hashlib.sha256(file.read_bytes()).hexdigest()),),
         created=datetime.fromtimestamp(latest, UTC).date().isoformat() if latest else "",
         **_sessions(recorded_sessions(lambda sql: connection.execute(sql).fetchall())),
@@ -294,7 +339,10 @@ def _manifest(connection: sqlite3.Connection, document: Mapping[str, Any], envir
 def _trainer(document: Mapping[str, Any]) -> dict[str, Any]:
     if document.get("trainer"):
         return dict(document["trainer"])
-    return {"name": "algorithms", **{name: part["trainer"] for name, part in document["algorithms"].items()}}
+    return {
+        "name": "algorithms",
+        **{name: part["trainer"] for name, part in document["algorithms"].items()},
+    }
 
 
 def _trainer_names(document: Mapping[str, Any]) -> list[str]:
@@ -303,7 +351,9 @@ def _trainer_names(document: Mapping[str, Any]) -> list[str]:
 
 
 def _events(connection: sqlite3.Connection, kind: str) -> list[dict[str, Any]]:
-    rows = connection.execute("SELECT body FROM event WHERE kind = ? ORDER BY seq", (kind,)).fetchall()
+    rows = connection.execute(
+        "SELECT body FROM event WHERE kind = ? ORDER BY seq", (kind,)
+    ).fetchall()
     return [json.loads(body) for (body,) in rows]
 
 
@@ -316,10 +366,15 @@ def _sessions(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     commit = source.pop("commit", "")
     own = {"autorl": FrozenMap(version=first["version"], **source)}
     return {
-        "packages": FrozenMap(own | {name: package(name, version) for name, version in versions.items()}),
+        "packages": FrozenMap(
+            own | {name: package(name, version) for name, version in versions.items()}
+        ),
         "commit": commit,
         "hardware": _hardware(first),
-        "notes": tuple(f"Its sessions used {name} {', then '.join(seen)}." for name, seen in changes(sessions).items()),
+        "notes": tuple(
+            f"Its sessions used {name} {', then '.join(seen)}."
+            for name, seen in changes(sessions).items()
+        ),
     }
 
 

@@ -28,7 +28,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes._forest import MIN_ROWS, MIN_TREES, Array, Cost, Noise, Trees, grow, mean_scores, nanmean
+from autorl.landscapes._forest import (
+    MIN_ROWS,
+    MIN_TREES,
+    Array,
+    Cost,
+    Noise,
+    Trees,
+    grow,
+    mean_scores,
+    nanmean,
+)
 from autorl.landscapes.analysis.forest import encode
 from autorl.landscapes.analysis.tables import configurations, spearman
 from autorl.landscapes.replay import RecordedRun, first_seed, tabulate
@@ -101,8 +111,12 @@ class Surrogate:
             raise InputError(f"a forest needs at least {MIN_TREES} trees, got {trees}", key="trees")
         self.landscape, self.space, self.grid = landscape, landscape.space, landscape.grid
         self._table = tabulate(landscape)
-        self._rows = np.flatnonzero(self._table.trained.any(axis=1))  # of the grid: what the forest is fitted to
-        self._names = tuple(name for name in self.space.names if self.space.hyperparameters[name].type != "constant")
+        self._rows = np.flatnonzero(
+            self._table.trained.any(axis=1)
+        )  # of the grid: what the forest is fitted to
+        self._names = tuple(
+            name for name in self.space.names if self.space.hyperparameters[name].type != "constant"
+        )
         self._units = self._encode(configurations(landscape, self.grid.config_ids[self._rows]))
         self._forest, self.quality = self._fit(trees)
         if self.quality.correlation < min_correlation and not force:
@@ -125,7 +139,9 @@ class Surrogate:
         known = self._predict(config)
         donor, place = self._draw(known, seed, role)
         noise, end = self._noise, int(self._table.ends[self._rows[donor], place])
-        values = np.clip(known.curves + noise.deviations[:, donor, place], noise.lowest, noise.highest)
+        values = np.clip(
+            known.curves + noise.deviations[:, donor, place], noise.lowest, noise.highest
+        )
         return RecordedRun(
             config_id=int(self.grid.config_ids[self._rows[donor]]),
             seed=int(self.grid.seeds[place]),
@@ -141,11 +157,16 @@ class Surrogate:
         """The score of a predicted run at the nearest recorded step <= `until`; the penalty once it has failed."""
         place = int(np.searchsorted(self.grid.steps, until, side="right")) - 1
         if place < 0:
-            raise InputError(f"{self.landscape.manifest.id} records nothing at or before step {until}", key="until")
+            raise InputError(
+                f"{self.landscape.manifest.id} records nothing at or before step {until}",
+                key="until",
+            )
         run, step = self.run(config, seed, role), int(self.grid.steps[place])
         if run.status.failed and run.ended(step):
             return self._penalty
-        return run.at(step if run.end is None else min(step, run.end))[self.landscape.manifest.objective.metric]
+        return run.at(step if run.end is None else min(step, run.end))[
+            self.landscape.manifest.objective.metric
+        ]
 
     def weights(self, config: Mapping[str, Any]) -> dict[int, float]:
         """The share of each recorded configuration, by id, in the prediction of a configuration; they sum to 1."""
@@ -165,12 +186,18 @@ class Surrogate:
             )
         targets = mean_scores(self.grid.values[self._rows], self._table.trained[self._rows])
         if not self._names or np.ptp(targets[:, -1]) == 0.0:
-            raise InputError("all configurations score the same: there is nothing to predict", file=self._where)
+            raise InputError(
+                "all configurations score the same: there is nothing to predict", file=self._where
+            )
         model = grow(self._units, targets, trees)
-        predicted = np.asarray(model.oob_prediction_, dtype=np.float64).reshape(targets.shape)[:, -1]
+        predicted = np.asarray(model.oob_prediction_, dtype=np.float64).reshape(targets.shape)[
+            :, -1
+        ]
         wanted = targets[:, -1]
         r2 = 1.0 - float(((wanted - predicted) ** 2).sum() / ((wanted - wanted.mean()) ** 2).sum())
-        return Trees(model, self._units), Quality(r2, float(spearman(wanted, predicted)), len(wanted))
+        return Trees(model, self._units), Quality(
+            r2, float(spearman(wanted, predicted)), len(wanted)
+        )
 
     @property
     def _where(self) -> str:
@@ -189,7 +216,10 @@ class Surrogate:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             found = self._known[key] = _Prediction(
-                self.space.config_hash(whole), weights, self._noise.expected(weights), self._cost.of(unit)
+                self.space.config_hash(whole),
+                weights,
+                self._noise.expected(weights),
+                self._cost.of(unit),
             )
         return found
 
@@ -236,7 +266,12 @@ class SurrogateObjective:
         return self.surrogate.quality
 
     def __call__(
-        self, config: Mapping[str, Any], *, seed: int = 0, until: int | None = None, role: SeedRole = "tuning"
+        self,
+        config: Mapping[str, Any],
+        *,
+        seed: int = 0,
+        until: int | None = None,
+        role: SeedRole = "tuning",
     ) -> float:
         """The predicted score at the nearest recorded step <= `until` (None = the last).
 

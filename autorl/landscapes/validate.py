@@ -52,7 +52,9 @@ RULES: Mapping[str, Rule] = {
         values.adjacent_checkpoints_agree,
     )
 }
-SET_RULES: Mapping[str, SetRule] = {rule.__name__: rule for rule in (sets.distinct_data, sets.one_name_per_task)}
+SET_RULES: Mapping[str, SetRule] = {
+    rule.__name__: rule for rule in (sets.distinct_data, sets.one_name_per_task)
+}
 
 
 def validate(
@@ -84,7 +86,9 @@ def validate(
     return problems
 
 
-def _check(landscape: Landscape, progress: Callable[[str, str], None] | None) -> tuple[list[Problem], bool]:
+def _check(
+    landscape: Landscape, progress: Callable[[str, str], None] | None
+) -> tuple[list[Problem], bool]:
     """Problems of one data set, and whether every rule could read it."""
     import duckdb
 
@@ -95,8 +99,17 @@ def _check(landscape: Landscape, progress: Callable[[str, str], None] | None) ->
         try:
             for message in rule(landscape):
                 problems.append(Problem(name, landscape.manifest.id, message))
-        except (InputError, duckdb.Error, ValueError, TypeError, LookupError, ArithmeticError) as error:
-            problems.append(Problem(name, landscape.manifest.id, f"cannot be checked: {_described(error)}"))
+        except (
+            InputError,
+            duckdb.Error,
+            ValueError,
+            TypeError,
+            LookupError,
+            ArithmeticError,
+        ) as error:
+            problems.append(
+                Problem(name, landscape.manifest.id, f"cannot be checked: {_described(error)}")
+            )
             whole = False
     return problems, whole
 

@@ -38,7 +38,10 @@ def starting_configurations(
     landscape = Landscape(found)
     ids = _queried(landscape, sql) if sql is not None else landscape.top(top)["config_id"].tolist()
     chosen = list(dict.fromkeys(int(config_id) for config_id in ids))[:top]
-    return [(f"configuration {number} of {landscape.manifest.id}", landscape.config(number)) for number in chosen]
+    return [
+        (f"configuration {number} of {landscape.manifest.id}", landscape.config(number))
+        for number in chosen
+    ]
 
 
 def _queried(landscape: Landscape, sql: str) -> list[Any]:
@@ -69,7 +72,9 @@ def fitting(
     return inside, outside
 
 
-def misfit(misfits: Sequence[tuple[str, InputError]], document: Document, *, listed: bool) -> InputError:
+def misfit(
+    misfits: Sequence[tuple[str, InputError]], document: Document, *, listed: bool
+) -> InputError:
     """One line for each misfit; where lines are joined, a semicolon is between them."""
 
     def located(label: str, error: InputError) -> InputError:

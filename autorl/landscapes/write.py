@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
-_SMALL: dict[TableName, str] = {"configs": "config_id", "runs": "run_id", "segments": "segment"}  # table: its key
+_SMALL: dict[TableName, str] = {
+    "configs": "config_id",
+    "runs": "run_id",
+    "segments": "segment",
+}  # table: its key
 _SORTED_BY: dict[TableName, str] = {
     "configs": "config_id",
     "runs": "run_id",
@@ -52,16 +56,27 @@ def write_landscape(
         InputError: `folder` exists or is a link, or a table has wrong columns or numbers too large for them.
     """
     target = Path(folder)
-    if target.is_symlink():  # replacing it would put the folder in the place of the link, and leave what it names
-        raise InputError(f"is a link to {target.readlink()}: remove it, or choose another id", file=str(target))
+    if (
+        target.is_symlink()
+    ):  # replacing it would put the folder in the place of the link, and leave what it names
+        raise InputError(
+            f"is a link to {target.readlink()}: remove it, or choose another id", file=str(target)
+        )
     if target.exists() and not replace:
-        raise InputError("the folder exists: choose another id, or replace it (--replace)", file=str(target))
+        raise InputError(
+            "the folder exists: choose another id, or replace it (--replace)", file=str(target)
+        )
     building = target.with_name(f".{target.name}.building")
     shutil.rmtree(building, ignore_errors=True)
     (building / "evals").mkdir(parents=True)
     (building / "space.yaml").write_text(space.to_yaml(), encoding="utf-8")
     for name in _SMALL:
-        _write_frame(tables[name], table_columns(name, tables.columns(name), space), name, building / f"{name}.parquet")
+        _write_frame(
+            tables[name],
+            table_columns(name, tables.columns(name), space),
+            name,
+            building / f"{name}.parquet",
+        )
     part = _write_part(tables.evals, building, 0)
     finished = _finish(building, dataclasses.replace(manifest, space_hash=space.hash), [part])
     old = target.with_name(f".{target.name}.old")
@@ -84,10 +99,14 @@ def append(folder: str | Path, tables: Tables) -> Manifest:
     space = read_own_space(path)
     connection = _connect()
     for name, key in _SMALL.items():
-        old = connection.execute(f"SELECT {key} FROM read_parquet(?)", [str(path / f"{name}.parquet")]).df()[key]
+        old = connection.execute(
+            f"SELECT {key} FROM read_parquet(?)", [str(path / f"{name}.parquet")]
+        ).df()[key]
         repeated = sorted(set(old) & set(tables[name][key]))
         if repeated:
-            raise InputError(f"{key} {repeated[:5]} of '{name}' exist already in {manifest.id}", file=str(path))
+            raise InputError(
+                f"{key} {repeated[:5]} of '{name}' exist already in {manifest.id}", file=str(path)
+            )
     parts = _parts(manifest)
     part = _write_part(tables.evals, path, _next_number(parts))
     for name in _SMALL:
@@ -138,12 +157,18 @@ def _connect() -> duckdb.DuckDBPyConnection:
 def _write_part(evals: pd.DataFrame, folder: Path, number: int) -> str:
     """Write a part of `evals`; returns its path in the folder."""
     name = f"evals/part-{number:05d}.parquet"
-    _write_frame(evals, table_columns("evals", [str(name) for name in evals], None), "evals", folder / name)
+    _write_frame(
+        evals, table_columns("evals", [str(name) for name in evals], None), "evals", folder / name
+    )
     return name
 
 
 def _write_frame(
-    frame: pd.DataFrame, columns: tuple[Column, ...], name: TableName, target: Path, and_rows_of: Path | None = None
+    frame: pd.DataFrame,
+    columns: tuple[Column, ...],
+    name: TableName,
+    target: Path,
+    and_rows_of: Path | None = None,
 ) -> None:
     """Write the columns of a frame (and the rows of an older file) with their declared types, sorted."""
     import duckdb
@@ -179,7 +204,9 @@ def _finish(folder: Path, manifest: Manifest, evals: list[str]) -> Manifest:
         ).fetchone()
         return int(found[0])
 
-    counts = {name: rows([f"{name}.parquet"]) for name in ("configs", "runs", "segments")} | {"evals": rows(evals)}
+    counts = {name: rows([f"{name}.parquet"]) for name in ("configs", "runs", "segments")} | {
+        "evals": rows(evals)
+    }
     hashes = {name: file_sha256(folder / name) for name in ("space.yaml", *data)}
     finished = dataclasses.replace(manifest, rows=FrozenMap(counts), files=FrozenMap(hashes))
     write_croissant(folder, finished)

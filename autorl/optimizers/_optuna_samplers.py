@@ -28,7 +28,11 @@ BATCHES = 8  # of candidates, until as many are valid as TPE compares
 
 def shared(distributions: Distributions) -> dict[str, BaseDistribution]:
     """The parameters that are sampled together when every trial has all of them, in Optuna's order."""
-    return {name: distributions[name] for name in sorted(distributions) if not distributions[name].single()}
+    return {
+        name: distributions[name]
+        for name in sorted(distributions)
+        if not distributions[name].single()
+    }
 
 
 class FastTPE(TPESampler):
@@ -38,13 +42,17 @@ class FastTPE(TPESampler):
     one is chosen at the price of one fit.
     """
 
-    def __init__(self, *, known: dict[str, BaseDistribution] | None, valid: Valid | None, **options: Any) -> None:
+    def __init__(
+        self, *, known: dict[str, BaseDistribution] | None, valid: Valid | None, **options: Any
+    ) -> None:
         super().__init__(**options)
         self._known = known
         if valid is not None and known is not None:
             self._parzen_estimator_cls = partial(_ValidParzenEstimator, valid=valid)  # type: ignore[assignment]
 
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
         if self._known is None:
             return super().infer_relative_search_space(study, trial)
         return dict(self._known)
@@ -55,7 +63,10 @@ class FastTPE(TPESampler):
         names = search_space.keys()
         told = [trial.__dict__["internal"] for trial in trials]
         columns = [[values[name] for values in told if names <= values.keys()] for name in names]
-        return {name: np.asarray(column, dtype=float) for name, column in zip(names, columns, strict=True)}
+        return {
+            name: np.asarray(column, dtype=float)
+            for name, column in zip(names, columns, strict=True)
+        }
 
 
 class _ValidParzenEstimator(_ParzenEstimator):
@@ -74,13 +85,19 @@ class _ValidParzenEstimator(_ParzenEstimator):
                 break
             more = super().sample(rng, size)
             allowed = self._allowed(more)
-            kept = {name: np.concatenate([values, more[name][allowed]])[:size] for name, values in kept.items()}
+            kept = {
+                name: np.concatenate([values, more[name][allowed]])[:size]
+                for name, values in kept.items()
+            }
         return kept if len(next(iter(kept.values()))) else drawn
 
     def _allowed(self, drawn: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
         space = self._search_space
         rows = zip(*(drawn[name].tolist() for name in space), strict=True)
-        external = ({n: space[n].to_external_repr(value) for n, value in zip(space, row, strict=True)} for row in rows)
+        external = (
+            {n: space[n].to_external_repr(value) for n, value in zip(space, row, strict=True)}
+            for row in rows
+        )
         return np.fromiter((self._valid(parameters) for parameters in external), dtype=bool)
 
 
@@ -91,7 +108,9 @@ class FastGP(GPSampler):
         super().__init__(**options)
         self._known = known
 
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+    def infer_relative_search_space(
+        self, study: Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
         if self._known is None:
             return super().infer_relative_search_space(study, trial)
         return dict(self._known)

@@ -14,7 +14,12 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -72,10 +77,17 @@ class TrialTable(BaseStorage):
         return len(self.trials) - 1
 
     def set_trial_param(
-        self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution
+        self,
+        trial_id: int,
+        param_name: str,
+        param_value_internal: float,
+        distribution: BaseDistribution,
     ) -> None:
         trial = self.trials[trial_id]
-        trial.params = {**trial.params, param_name: distribution.to_external_repr(param_value_internal)}
+        trial.params = {
+            **trial.params,
+            param_name: distribution.to_external_repr(param_value_internal),
+        }
         trial.distributions = {**trial.distributions, param_name: distribution}
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
@@ -91,7 +103,9 @@ class TrialTable(BaseStorage):
         assert not deepcopy, "samplers read without copying"
         return [trial for trial in self.trials if states is None or trial.state in states]
 
-    def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> int:
+    def create_new_study(
+        self, directions: Sequence[StudyDirection], study_name: str | None = None
+    ) -> int:
         return STUDY
 
     def get_study_id_from_name(self, study_name: str) -> int:
@@ -162,7 +176,9 @@ def suggest(trial: optuna.Trial, name: str, distribution: BaseDistribution) -> A
 
 
 def study_on(table: TrialTable) -> optuna.Study:
-    return optuna.create_study(storage=table, study_name="autorl", directions=["maximize"] * len(table._directions))
+    return optuna.create_study(
+        storage=table, study_name="autorl", directions=["maximize"] * len(table._directions)
+    )
 
 
 def told_trial(
@@ -185,5 +201,7 @@ def told_trial(
         system_attrs=dict(attributes),
         constraints={str(index): value for index, value in enumerate(constraints)},
     )
-    trial.__dict__["internal"] = {name: distributions[name].to_internal_repr(value) for name, value in params.items()}
+    trial.__dict__["internal"] = {
+        name: distributions[name].to_internal_repr(value) for name, value in params.items()
+    }
     return trial

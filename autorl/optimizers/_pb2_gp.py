@@ -42,7 +42,9 @@ class Prior:
 def prior(n_numeric: int, n_categories: int) -> Prior:
     """Weights shrink with the number of hyperparameters, so that distances of random points stay of order one."""
     weights = [np.log(0.3), np.log(2.0)]  # time, level
-    weights += [np.log(8.0 / max(1, n_numeric))] * n_numeric + [np.log(1.0 / max(1, n_categories))] * n_categories
+    weights += [np.log(8.0 / max(1, n_numeric))] * n_numeric + [
+        np.log(1.0 / max(1, n_categories))
+    ] * n_categories
     mean = [*weights, 0.0, np.log(0.1)]
     sd = [1.0, 1.0, *[1.5] * n_numeric, *[1.0] * n_categories, 1.0, 1.5]
     return Prior(np.array(mean), np.array(sd))
@@ -58,7 +60,9 @@ def distances(a: Array, b: Array, n_numeric: int) -> Array:
     return apart
 
 
-def fit(points: Array, values: Array, n_numeric: int, start: Sequence[float] | None = None) -> tuple[float, ...]:
+def fit(
+    points: Array, values: Array, n_numeric: int, start: Sequence[float] | None = None
+) -> tuple[float, ...]:
     """The logarithms of weights, signal and noise at the mode of their posterior, to six digits.
 
     Args:
@@ -84,7 +88,9 @@ def fit(points: Array, values: Array, n_numeric: int, start: Sequence[float] | N
     return tuple(float(f"{value:.6g}") for value in found.x)
 
 
-def _negative_log_posterior(logs: Array, apart: Array, values: Array, known: Prior) -> tuple[float, Array]:
+def _negative_log_posterior(
+    logs: Array, apart: Array, values: Array, known: Prior
+) -> tuple[float, Array]:
     """With its gradient."""
     from scipy.linalg import cho_solve, cholesky
 
@@ -97,7 +103,9 @@ def _negative_log_posterior(logs: Array, apart: Array, values: Array, known: Pri
     value = 0.5 * values @ solved + np.log(np.diag(lower)).sum() + 0.5 * away @ away
     inner = cho_solve((lower, True), np.eye(n), check_finite=False) - np.outer(solved, solved)
     slope = (inner * smooth).ravel()
-    gradient = 0.5 * np.concatenate([-weights * (apart @ slope), [slope.sum()], [noise * np.trace(inner)]])
+    gradient = 0.5 * np.concatenate(
+        [-weights * (apart @ slope), [slope.sum()], [noise * np.trace(inner)]]
+    )
     return float(value), gradient + away / known.sd
 
 
@@ -138,7 +146,9 @@ class Posterior:
 
         noise = math.exp(self.logs[-1]) + JITTER
         lower: Array = cholesky(
-            self._smooth(self._seen, self._seen) + noise * np.eye(len(self._seen)), lower=True, check_finite=False
+            self._smooth(self._seen, self._seen) + noise * np.eye(len(self._seen)),
+            lower=True,
+            check_finite=False,
         )
         return lower
 

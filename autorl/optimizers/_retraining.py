@@ -41,9 +41,14 @@ class Retraining:
             before = self._history[proposed[-1]] if proposed else None
             if before is None or may_go_on(before):
                 start, config = parts[len(proposed)]
-                until = parts[len(proposed) + 1][0] if len(proposed) + 1 < len(parts) else self._horizon
+                until = (
+                    parts[len(proposed) + 1][0] if len(proposed) + 1 < len(parts) else self._horizon
+                )
                 origin = f"schedule of proposal {record.id} from step {start}"
-                resume, meta = None if before is None else before.id, FrozenMap({RETRAINS: record.id})
+                resume, meta = (
+                    None if before is None else before.id,
+                    FrozenMap({RETRAINS: record.id}),
+                )
                 member = f"schedule of {record.id}"
                 return Proposal(config, until, resume, member, origin, meta, informed=True)
             if before.result is None:

@@ -39,7 +39,11 @@ def quiet() -> Iterator[None]:
 
 
 def challengers(
-    space: ConfigurationSpace, told: Sequence[tuple[Configuration, float]], seed: int, model: str, most: int
+    space: ConfigurationSpace,
+    told: Sequence[tuple[Configuration, float]],
+    seed: int,
+    model: str,
+    most: int,
 ) -> Iterator[Configuration]:
     """What SMAC would run next, best first, given the cost of each configuration told; a function of the arguments.
 
@@ -49,7 +53,12 @@ def challengers(
     """
     with quiet(), tempfile.TemporaryDirectory(prefix="autorl-smac-") as folder:
         scenario = Scenario(
-            space, name="study", output_directory=Path(folder), deterministic=True, n_trials=UNLIMITED, seed=seed
+            space,
+            name="study",
+            output_directory=Path(folder),
+            deterministic=True,
+            n_trials=UNLIMITED,
+            seed=seed,
         )
         facade = _forest(scenario, most, len(told)) if model == "forest" else _gp(scenario, most)
         for configuration, cost in told:
@@ -127,5 +136,7 @@ class _OrderedLocalSearch(LocalSearch):
 
 def _order(maximizer: LocalAndSortedRandomSearch, scenario: Scenario) -> None:
     maximizer._local_search = _OrderedLocalSearch(
-        scenario.configspace, acquisition_function=maximizer.acquisition_function, seed=scenario.seed
+        scenario.configspace,
+        acquisition_function=maximizer.acquisition_function,
+        seed=scenario.seed,
     )

@@ -18,7 +18,9 @@ PART = 4  # of the budget
 def startup_option(minimum: int = 1) -> Any:
     """The option `startup` of a model."""
     return option(
-        None, "proposals before the model is used; null: 10, at most a quarter of the budget", minimum=minimum
+        None,
+        "proposals before the model is used; null: 10, at most a quarter of the budget",
+        minimum=minimum,
     )
 
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ASHAOptions:
     eta: int = option(2, "a rung lets one in eta runs go on, eta times longer", minimum=2)
-    rungs: int = option(3, "lengths a run is scored at: horizon / eta^(rungs-1), ..., horizon", minimum=1)
+    rungs: int = option(
+        3, "lengths a run is scored at: horizon / eta^(rungs-1), ..., horizon", minimum=1
+    )
 
 
 class ASHA(BaseOptimizer[ASHAOptions]):
@@ -36,9 +38,15 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         super().__init__(problem, options)
         self.steps = self.cuts(problem.horizon, options)
         self._runs = [0 for _ in self.steps]  # with an outcome, failures included
-        self._ranked: list[list[Merit]] = [[] for _ in self.steps]  # those that may go on, better first
-        self._waiting: list[list[Merit]] = [[] for _ in self.steps]  # of these, those not promoted yet
-        self._merits: dict[ProposalId, Merit | None] = {}  # of all with an outcome; None = will not go on
+        self._ranked: list[list[Merit]] = [
+            [] for _ in self.steps
+        ]  # those that may go on, better first
+        self._waiting: list[list[Merit]] = [
+            [] for _ in self.steps
+        ]  # of these, those not promoted yet
+        self._merits: dict[
+            ProposalId, Merit | None
+        ] = {}  # of all with an outcome; None = will not go on
         self._started = 0
 
     @classmethod
@@ -51,7 +59,9 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         ends = ", ".join(f"{step:,}" for step in self.steps)
         lines = [f"rungs end at {ends} steps; one in {eta} goes on from each at once"]
         if math.isfinite(self.problem.budget):
-            new = [step - before for step, before in zip(self.steps, (0, *self.steps), strict=False)]
+            new = [
+                step - before for step, before in zip(self.steps, (0, *self.steps), strict=False)
+            ]
             each = sum(steps / eta**rung for rung, steps in enumerate(new)) / self.problem.horizon
             started = self.problem.budget / each
             lines.append(
@@ -71,7 +81,10 @@ class ASHA(BaseOptimizer[ASHAOptions]):
                 config, until = parent.proposal.config, self.steps[rung + 1]
                 return Proposal(config, until, parent.id, origin=origin, meta=meta, informed=True)
         if self._started < len(self.problem.initial):
-            config, origin = self.problem.initial[self._started], "default" if self._started == 0 else "warm start"
+            config, origin = (
+                self.problem.initial[self._started],
+                "default" if self._started == 0 else "warm start",
+            )
         else:
             config, origin = self.problem.space.sample(rng), "random"
         return Proposal(config, self.steps[0], origin=origin, meta=FrozenMap(rung=0))
@@ -90,7 +103,9 @@ class ASHA(BaseOptimizer[ASHAOptions]):
             if parent is None:
                 self._started += 1
             else:
-                _remove(self._waiting[event.proposal.meta["rung"] - 1], _known(self._merits[parent]))
+                _remove(
+                    self._waiting[event.proposal.meta["rung"] - 1], _known(self._merits[parent])
+                )
             return
         record = self.history[event.proposal]
         rung, old = record.proposal.meta["rung"], self._merits.get(record.id)
@@ -98,7 +113,9 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         self._runs[rung] += record.id not in self._merits
         self._merits[record.id] = new
         for ranks in (self._waiting[rung], self._ranked[rung]):
-            if old is None or _holds(ranks, old):  # not in `_waiting` when promoted before this later score
+            if old is None or _holds(
+                ranks, old
+            ):  # not in `_waiting` when promoted before this later score
                 _replace(ranks, old, new)
 
     def keeps(self) -> Collection[ProposalId]:

@@ -112,13 +112,19 @@ class History:
     def observe(self, event: Event) -> None:
         """Take note of an event."""
         if isinstance(event, Proposed):
-            assert not self._records or event.id > next(reversed(self._records)), f"proposal {event.id} out of order"
+            assert not self._records or event.id > next(reversed(self._records)), (
+                f"proposal {event.id} out of order"
+            )
             self._records[event.id] = Record(event.id, event.proposal)
             self._pending[event.id] = None
         else:
             assert event.proposal in self._records, f"outcome of an unknown proposal: {event}"
-            assert all(math.isfinite(value) for value in event.values), f"a score that is not finite: {event}"
-            assert not any(map(math.isnan, getattr(event, "constraints", ()))), f"a constraint is NaN: {event}"
+            assert all(math.isfinite(value) for value in event.values), (
+                f"a score that is not finite: {event}"
+            )
+            assert not any(map(math.isnan, getattr(event, "constraints", ()))), (
+                f"a constraint is NaN: {event}"
+            )
             self._records[event.proposal] = replace(self._records[event.proposal], result=event)
             self._pending.pop(event.proposal, None)
 
@@ -149,7 +155,10 @@ def option(
     choices: tuple[str, ...] = (),
 ) -> Any:
     """A field of an options dataclass: default, one line of help, what is allowed (its type is the annotation's)."""
-    return field(default=default, metadata={"help": text, "minimum": minimum, "maximum": maximum, "choices": choices})
+    return field(
+        default=default,
+        metadata={"help": text, "minimum": minimum, "maximum": maximum, "choices": choices},
+    )
 
 
 @dataclass(frozen=True)
@@ -191,15 +200,23 @@ class BaseOptimizer(ABC, Generic[O]):
         """The next proposal; no durable effect."""
         answer = self._initial() or self._ask(rng)
         if isinstance(answer, Proposal):
-            assert self.problem.space.is_valid(answer.config), f"{type(self).__name__} proposed {answer.config}"
-            assert 0 < answer.until <= self.problem.horizon, f"{type(self).__name__}: until {answer.until}"
-        assert not isinstance(answer, Wait) or self.history.pending, f"{type(self).__name__} waits for nothing"
+            assert self.problem.space.is_valid(answer.config), (
+                f"{type(self).__name__} proposed {answer.config}"
+            )
+            assert 0 < answer.until <= self.problem.horizon, (
+                f"{type(self).__name__}: until {answer.until}"
+            )
+        assert not isinstance(answer, Wait) or self.history.pending, (
+            f"{type(self).__name__} waits for nothing"
+        )
         return answer
 
     def observe(self, event: Event) -> None:
         """Take note of an event: the only state change."""
         if isinstance(event, Scored):
-            assert len(event.values) == self.problem.n_objectives, f"{len(event.values)} values: {event}"
+            assert len(event.values) == self.problem.n_objectives, (
+                f"{len(event.values)} values: {event}"
+            )
         self.history.observe(event)
         self._observe(event)
 
@@ -225,7 +242,9 @@ class BaseOptimizer(ABC, Generic[O]):
         number = len(self.history)
         if self.partial or number >= len(self.problem.initial):
             return None
-        return self._propose(self.problem.initial[number], "default" if number == 0 else "warm start")
+        return self._propose(
+            self.problem.initial[number], "default" if number == 0 else "warm start"
+        )
 
     def modelled(self, proposed: int, scored: int) -> bool:
         """Whether a model of full-length runs makes proposal number `proposed`, with so many scores known.
@@ -235,10 +254,21 @@ class BaseOptimizer(ABC, Generic[O]):
         return False
 
     def _propose(
-        self, config: Config, origin: str, meta: Mapping[str, Any] | None = None, *, informed: bool = False
+        self,
+        config: Config,
+        origin: str,
+        meta: Mapping[str, Any] | None = None,
+        *,
+        informed: bool = False,
     ) -> Proposal:
         """A full-length run of `config` from scratch."""
-        return Proposal(config, self.problem.horizon, origin=origin, meta=FrozenMap(meta or {}), informed=informed)
+        return Proposal(
+            config,
+            self.problem.horizon,
+            origin=origin,
+            meta=FrozenMap(meta or {}),
+            informed=informed,
+        )
 
     @abstractmethod
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
@@ -257,7 +287,9 @@ def equal_parts(horizon: int, count: int) -> tuple[int, ...]:
 def require(module: str, optimizer: str, extra: str) -> None:
     """Raise `InputError` if a package that an optimizer needs is not installed."""
     if importlib.util.find_spec(module) is None:
-        raise InputError(f"{optimizer} needs {module}: pip install 'autorl[{extra}]'", key="optimizer.name")
+        raise InputError(
+            f"{optimizer} needs {module}: pip install 'autorl[{extra}]'", key="optimizer.name"
+        )
 
 
 def violation(record: Record) -> float:

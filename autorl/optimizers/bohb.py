@@ -37,8 +37,12 @@ class BOHBOptions(HyperbandOptions):
         "runs scored at one length before the model of that length is used; null: 10, at most a quarter of the budget",
         minimum=1,
     )
-    candidates: int = option(24, "samples from the good configurations' density, of which the best is taken", minimum=1)
-    random_fraction: float = option(0.2, "part of the new configurations drawn at random", minimum=0.0, maximum=1.0)
+    candidates: int = option(
+        24, "samples from the good configurations' density, of which the best is taken", minimum=1
+    )
+    random_fraction: float = option(
+        0.2, "part of the new configurations drawn at random", minimum=0.0, maximum=1.0
+    )
 
 
 class BOHB(Hyperband[BOHBOptions]):
@@ -66,7 +70,9 @@ class BOHB(Hyperband[BOHBOptions]):
         return proposal.config, f"{proposal.origin}, of runs to step {step}", proposal.informed
 
     def _observe(self, event: Event) -> None:
-        proposal = event.proposal if isinstance(event, Proposed) else self.history[event.proposal].proposal
+        proposal = (
+            event.proposal if isinstance(event, Proposed) else self.history[event.proposal].proposal
+        )
         model = self._models[proposal.until]
         model.observe(event)
         self._ended[proposal.until] = len(model.history) - len(model.history.pending)

@@ -32,12 +32,21 @@ REDRAWS = 20  # points that break a rule of the space before one is repaired
 @dataclass(frozen=True)
 class CMAESOptions:
     start: str = option("middle", "of the first distribution", choices=("middle", "default"))
-    sigma: float = option(0.25, "initial step size, in units of each hyperparameter's range", minimum=1e-6, maximum=1.0)
+    sigma: float = option(
+        0.25,
+        "initial step size, in units of each hyperparameter's range",
+        minimum=1e-6,
+        maximum=1.0,
+    )
     population_size: int | None = option(
-        None, "points per update; null: 4 + 3 ln(hyperparameters), at most a quarter of the budget", minimum=4
+        None,
+        "points per update; null: 4 + 3 ln(hyperparameters), at most a quarter of the budget",
+        minimum=4,
     )
     seed: int | None = option(
-        0, "of where restarts begin; a study gives its own seed; null: the same places in every study", minimum=0
+        0,
+        "of where restarts begin; a study gives its own seed; null: the same places in every study",
+        minimum=0,
     )
 
 
@@ -51,11 +60,17 @@ class CMAES(BaseOptimizer[CMAESOptions]):
         require("cmaes", "cmaes", "bo")
         super().__init__(problem, options)
         space = problem.space
-        self._searched = [i for i, n in enumerate(space.names) if space.hyperparameters[n].type != "constant"]
-        self._dimension = max(2, len(self._searched))  # the package needs two; a second, idle one does no harm
+        self._searched = [
+            i for i, n in enumerate(space.names) if space.hyperparameters[n].type != "constant"
+        ]
+        self._dimension = max(
+            2, len(self._searched)
+        )  # the package needs two; a second, idle one does no harm
         self._template = np.where(np.isnan(unit := space.to_unit(space.default())), 0.5, unit)
         self._run = 0  # restarts so far
-        self._scored: dict[ProposalId, None] = {}  # points of this run with an outcome, not yet told
+        self._scored: dict[
+            ProposalId, None
+        ] = {}  # points of this run with an outcome, not yet told
         self._told: set[ProposalId] = set()
         start = np.full(self._dimension, 0.5)
         if options.start == "default":
@@ -76,7 +91,9 @@ class CMAES(BaseOptimizer[CMAESOptions]):
         from cmaes import CMA
 
         bounds = np.tile([0.0, 1.0], (self._dimension, 1))
-        return CMA(mean=mean, sigma=self.options.sigma, bounds=bounds, population_size=population_size)
+        return CMA(
+            mean=mean, sigma=self.options.sigma, bounds=bounds, population_size=population_size
+        )
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         space = self.problem.space
@@ -98,7 +115,10 @@ class CMAES(BaseOptimizer[CMAESOptions]):
         return vector
 
     def _observe(self, event: Event) -> None:
-        if isinstance(event, Proposed) or self.history[event.proposal].proposal.meta.get("run") != self._run:
+        if (
+            isinstance(event, Proposed)
+            or self.history[event.proposal].proposal.meta.get("run") != self._run
+        ):
             return  # initial configurations, and points of a run that has converged
         if event.proposal in self._told:
             return  # a later score of a point that the distribution has already followed
@@ -122,13 +142,17 @@ class CMAES(BaseOptimizer[CMAESOptions]):
         """Where the run that begins now has its mean, shape (dimension,)."""
         if self.options.seed is None:  # as earlier versions did
             return seeds.generator(self._run, "algorithm", "cmaes restart").random(self._dimension)
-        return seeds.generator(self.options.seed, "algorithm", "cmaes restart", self._run).random(self._dimension)
+        return seeds.generator(self.options.seed, "algorithm", "cmaes restart", self._run).random(
+            self._dimension
+        )
 
 
 def losses(records: list[Record]) -> list[float]:
     """What to minimize: minus the score; behind those the infeasible by violation, then unscored failures."""
     usable = [record for record in records if record.values and not violation(record)]
-    infeasible = sorted((r for r in records if r.values and violation(r)), key=lambda r: (violation(r), r.id))
+    infeasible = sorted(
+        (r for r in records if r.values and violation(r)), key=lambda r: (violation(r), r.id)
+    )
     unscored = [record for record in records if not record.values]
     loss = {record.id: -record.values[0] for record in usable}
     worst = max(loss.values(), default=0.0)

@@ -49,8 +49,20 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
     "continuous": {"hyperparameters": {"x": UNIT, "y": UNIT, "z": UNIT}},
     "types": {
         "hyperparameters": {
-            "rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 3e-4},
-            "gamma": {"type": "float", "lower": 0.8, "upper": 0.9999, "scale": "flipped_log", "default": 0.99},
+            "rate": {
+                "type": "float",
+                "lower": 1e-5,
+                "upper": 1e-1,
+                "scale": "log",
+                "default": 3e-4,
+            },
+            "gamma": {
+                "type": "float",
+                "lower": 0.8,
+                "upper": 0.9999,
+                "scale": "flipped_log",
+                "default": 0.99,
+            },
             "layers": {"type": "int", "lower": 1, "upper": 4, "default": 2},
             "batch": {"type": "int", "lower": 8, "upper": 1024, "scale": "log", "default": 64},
             "activation": {"type": "categorical", "choices": ["relu", "tanh"]},
@@ -67,7 +79,13 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
             "x": UNIT,
             "a.depth": {"type": "int", "lower": 1, "upper": 9, "default": 3},
             "a.mode": {"type": "categorical", "choices": ["u", "v"]},
-            "a.v.rate": {"type": "float", "lower": 1e-4, "upper": 1.0, "scale": "log", "default": 0.01},
+            "a.v.rate": {
+                "type": "float",
+                "lower": 1e-4,
+                "upper": 1.0,
+                "scale": "log",
+                "default": 0.01,
+            },
             "b.width": UNIT,
         },
         "conditions": {
@@ -141,10 +159,14 @@ def assert_alike(mine: Sequence[float], theirs: Sequence[float], level: float = 
     from scipy.stats import mannwhitneyu
 
     p = mannwhitneyu(mine, theirs, alternative="two-sided").pvalue
-    assert p > level, f"p = {p:.1e}; medians {np.median(mine):.4g} (ours), {np.median(theirs):.4g} (original)"
+    assert p > level, (
+        f"p = {p:.1e}; medians {np.median(mine):.4g} (ours), {np.median(theirs):.4g} (original)"
+    )
 
 
-def _factory(optimizer: str, space: Space, options: Mapping[str, Any], **more: Any) -> Callable[[], BaseOptimizer[Any]]:
+def _factory(
+    optimizer: str, space: Space, options: Mapping[str, Any], **more: Any
+) -> Callable[[], BaseOptimizer[Any]]:
     changeable = frozenset(space.names) if find(optimizer).partial else frozenset()
     arguments = {"horizon": HORIZON, "budget": 40, "changeable": changeable, **more}
     return lambda: make(optimizer, space, **arguments, **options)
@@ -174,7 +196,9 @@ class OptimizerConformance:
                 hyperparameter = space.hyperparameters[key]
                 expected = {"float": float, "int": int}.get(hyperparameter.type)
                 assert expected in (None, type(value)), f"{key}: {value!r}"
-                assert not hyperparameter.choices or repr(value) in map(repr, map(freeze, hyperparameter.choices))
+                assert not hyperparameter.choices or repr(value) in map(
+                    repr, map(freeze, hyperparameter.choices)
+                )
 
     def test_default_then_warm_starts_come_first(self) -> None:
         space = space_of("types")
@@ -198,7 +222,9 @@ class OptimizerConformance:
             asked.observe(event)
         assert asked.ask(seeds.generator(5, "noise")) == plain.ask(seeds.generator(5, "noise"))
 
-    @pytest.mark.parametrize(("name", "lag"), [("types", 1), ("conditional", 4), ("constrained", 4)])
+    @pytest.mark.parametrize(
+        ("name", "lag"), [("types", 1), ("conditional", 4), ("constrained", 4)]
+    )
     def test_killed_at_every_event_equals_uninterrupted(self, name: str, lag: int) -> None:
         space = space_of(name)
         whole = self.run(space, lag=lag, fail=some_fail)
@@ -211,12 +237,16 @@ class OptimizerConformance:
         rng = seeds.generator(0, "noise", "order")
         waiting: list[Proposed] = []
         for number in range(self.proposals):
-            while len(waiting) > 4 or isinstance(answer := optimizer.ask(seeds.generator(0, "ask", number)), Wait):
+            while len(waiting) > 4 or isinstance(
+                answer := optimizer.ask(seeds.generator(0, "ask", number)), Wait
+            ):
                 late = waiting.pop(int(rng.integers(len(waiting))))
                 values = (score(space)(late.id, late.proposal),)
                 for n_seeds in range(1, int(rng.integers(2, 4))):
                     reached = late.proposal.until
-                    scored = Scored(late.id, (values[0] - 0.01 * n_seeds,), n_seeds=n_seeds, reached=reached)
+                    scored = Scored(
+                        late.id, (values[0] - 0.01 * n_seeds,), n_seeds=n_seeds, reached=reached
+                    )
                     events.append(scored)
                     optimizer.observe(scored)
             if isinstance(answer, Done):
@@ -229,7 +259,9 @@ class OptimizerConformance:
             assert fresh.ask(again) == optimizer.ask(seeds.generator(0, "ask", number + 1))
 
     @pytest.mark.parametrize("fail", [some_fail, all_fail])
-    def test_failures_are_survived_and_never_resumed(self, fail: Callable[..., Status | None]) -> None:
+    def test_failures_are_survived_and_never_resumed(
+        self, fail: Callable[..., Status | None]
+    ) -> None:
         space = space_of("types")
         simulation = self.run(space, lag=2, fail=fail)
         failed = {event.proposal for event in simulation.events if isinstance(event, Failed)}
@@ -289,9 +321,17 @@ class OptimizerConformance:
         )
         arguments = json.dumps([self.optimizer, dict(self.options), "conditional", self.proposals])
         here = fingerprint(self.optimizer, self.options, "conditional", self.proposals)
-        environment = {**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": "4711",
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
         done = subprocess.run(
-            [sys.executable, "-c", code, arguments], env=environment, capture_output=True, text=True, check=False
+            [sys.executable, "-c", code, arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip() == here
@@ -312,7 +352,9 @@ class OptimizerConformance:
                 factory()
             return
         whole = simulate(factory, two_scores(space), self.proposals, lag=3, fail=some_fail)
-        killed = simulate(factory, two_scores(space), self.proposals, lag=3, fail=some_fail, kill=True)
+        killed = simulate(
+            factory, two_scores(space), self.proposals, lag=3, fail=some_fail, kill=True
+        )
         assert killed.fingerprint() == whole.fingerprint()
 
     def test_constraint_values_are_understood(self) -> None:
@@ -333,7 +375,9 @@ class OptimizerConformance:
                 events.append(event)
                 optimizer.observe(event)
         fresh = replayed(self.factory(space), events)
-        assert fresh.ask(seeds.generator(0, "ask", 99)) == optimizer.ask(seeds.generator(0, "ask", 99))
+        assert fresh.ask(seeds.generator(0, "ask", 99)) == optimizer.ask(
+            seeds.generator(0, "ask", 99)
+        )
 
     def test_scores_that_are_not_finite_are_refused(self) -> None:
         optimizer = self.factory(space_of("continuous"))()

@@ -54,7 +54,9 @@ class CostAwareOptions:
     startup: int | None = startup_option(minimum=FEWEST)
     startup_counts: str = counts_option()
     candidates: int = option(128, "neighbours of the front, of which one is taken", minimum=1)
-    radius: float = option(0.2, "of a neighbourhood, in units of a hyperparameter's range", minimum=0.01, maximum=1.0)
+    radius: float = option(
+        0.2, "of a neighbourhood, in units of a hyperparameter's range", minimum=0.01, maximum=1.0
+    )
     refit: int = option(8, "scores between two fits of the models' parameters, at first", minimum=1)
 
 
@@ -78,17 +80,23 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
 
     def __init__(self, problem: Problem, options: CostAwareOptions) -> None:
         if problem.n_objectives > 2:
-            raise InputError(f"cost_aware has a score and a cost, got {problem.n_objectives}", key="objective")
+            raise InputError(
+                f"cost_aware has a score and a cost, got {problem.n_objectives}", key="objective"
+            )
         super().__init__(problem, options)
         self.steps = self.cuts(problem.horizon, options)
         self._startup = startup_size(options.startup, problem.budget, FEWEST)
         self._encoding = Encoding(problem.space)
-        self._front: list[ProposalId] = []  # feasible runs that no run of at most their cost beats, in any order
+        self._front: list[
+            ProposalId
+        ] = []  # feasible runs that no run of at most their cost beats, in any order
         self._kept: dict[ProposalId, None] = {}
         self._started: set[Config] = set()
         self._ended: dict[ProposalId, None] = {}
         self._log: list[Scored | Failed] = []  # in the order they came
-        self._fits: dict[int, tuple[int, tuple[float, ...]]] = {}  # cache: objective -> outcomes fitted, parameters
+        self._fits: dict[
+            int, tuple[int, tuple[float, ...]]
+        ] = {}  # cache: objective -> outcomes fitted, parameters
 
     @classmethod
     def cuts(cls, horizon: int, options: CostAwareOptions) -> tuple[int, ...]:
@@ -96,23 +104,35 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
 
     def outline(self) -> tuple[str, ...]:
         """The lengths runs may have."""
-        return (f"runs are trained to {', '.join(f'{step:,}' for step in self.steps)} steps, as the front suggests",)
+        return (
+            f"runs are trained to {', '.join(f'{step:,}' for step in self.steps)} steps, as the front suggests",
+        )
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         space, initial = self.problem.space, self.problem.initial
         started = len(self._started)
         if started < len(initial):
-            return Proposal(initial[started], self.problem.horizon, origin="warm start" if started else "default")
-        over = startup_over(self.options.startup_counts, self._startup, started, len(self._ended), FEWEST)
+            return Proposal(
+                initial[started],
+                self.problem.horizon,
+                origin="warm start" if started else "default",
+            )
+        over = startup_over(
+            self.options.startup_counts, self._startup, started, len(self._ended), FEWEST
+        )
         if not over or not self._front:
-            return Proposal(space.sample(rng), self.steps[started % len(self.steps)], origin="random")
+            return Proposal(
+                space.sample(rng), self.steps[started % len(self.steps)], origin="random"
+            )
         candidates = [*self._neighbours(rng), *self._continuations()]
         if not candidates:
             until = self.steps[int(rng.integers(len(self.steps)))]
             origin = "random: every neighbour was proposed before"
             return Proposal(space.sample(rng), until, origin=origin, informed=True)
         chosen = candidates[int(np.argmax(self._promise(candidates, rng)))]
-        return Proposal(chosen.config, chosen.until, chosen.parent, origin=chosen.origin, informed=True)
+        return Proposal(
+            chosen.config, chosen.until, chosen.parent, origin=chosen.origin, informed=True
+        )
 
     def _neighbours(self, rng: np.random.Generator) -> list[Candidate]:
         """Valid configurations near those of the front, at lengths near theirs, that were not proposed before."""
@@ -127,12 +147,16 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
                 place = int(rng.integers(len(self.steps)))
             until = self.steps[min(max(place, 0), len(self.steps) - 1)]
             if config not in self._started and not space.violated(config):
-                found.append(Candidate(config, until, None, f"neighbour of proposal {front[index].id}"))
+                found.append(
+                    Candidate(config, until, None, f"neighbour of proposal {front[index].id}")
+                )
         return found
 
     def _continuations(self) -> list[Candidate]:
         """Runs of the front that can be trained on, to every greater length."""
-        ended = [self.history[number] for number in self._kept if number not in self.history.pending]
+        ended = [
+            self.history[number] for number in self._kept if number not in self.history.pending
+        ]
         return [
             Candidate(record.proposal.config, until, record.id, f"proposal {record.id}, trained on")
             for record in ended
@@ -149,34 +173,54 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         score = self._model(0).belief
         mean, deviation = score.at(rows)
         known = score.at(self._rows_of(front))[0]
-        cost, paid = self._costs(candidates, rows), np.array([self._cost(record) for record in front])
+        cost, paid = (
+            self._costs(candidates, rows),
+            np.array([self._cost(record) for record in front]),
+        )
         best = np.where(paid <= cost[:, None] + 1e-9, known, -np.inf).max(axis=1)
         z = (mean - np.where(np.isfinite(best), best, known.min())) / deviation
-        improvement = np.log(np.maximum(deviation * (z * ndtr(z) + np.exp(-0.5 * z**2) / SQRT_2PI), 1e-300))
+        improvement = np.log(
+            np.maximum(deviation * (z * ndtr(z) + np.exp(-0.5 * z**2) / SQRT_2PI), 1e-300)
+        )
         low, high = (math.log(self.steps[0] / self.problem.horizon), 0.0)
         if self.problem.n_objectives == 2:
             low, high = float(paid.min()), float(paid.max())
         width = max(high - low, 1e-3) / max(1, len(self.steps) - 1) / 2
         aim = rng.uniform(low - width, high + width)
-        start = [0 if one.parent is None else self.history[one.parent].proposal.until for one in candidates]
-        left = [(one.until - begin) / one.until for one, begin in zip(candidates, start, strict=True)]
+        start = [
+            0 if one.parent is None else self.history[one.parent].proposal.until
+            for one in candidates
+        ]
+        left = [
+            (one.until - begin) / one.until for one, begin in zip(candidates, start, strict=True)
+        ]
         return np.asarray(improvement - 0.5 * ((cost - aim) / width) ** 2 - np.log(left))
 
     def _model(self, objective: int) -> Model:
         """The belief about an objective: parameters fitted now and then, conditioned on all of them."""
         ended = len(self._log)
-        every = self.options.refit << int(math.log2(max(1, ended / 64)))  # rarer with every doubling
+        every = self.options.refit << int(
+            math.log2(max(1, ended / 64))
+        )  # rarer with every doubling
         count = max(ended // every * every, min(ended, self._startup))
         if self._fits.get(objective, (0, ()))[0] != count:
             then = {event.proposal: event for event in self._log[:count]}
-            records = [Record(number, self.history[number].proposal, then[number]) for number in list(then)[-FITTED:]]
+            records = [
+                Record(number, self.history[number].proposal, then[number])
+                for number in list(then)[-FITTED:]
+            ]
             rows, values = self._rows_of(records), _targets(records, objective)[0]
             self._fits[objective] = count, gp.fit(rows, values, self._encoding.n_numeric)
-        recent = [self.history[number] for number in dict.fromkeys([*self._front, *list(self._ended)[-MOST:]])]
+        recent = [
+            self.history[number]
+            for number in dict.fromkeys([*self._front, *list(self._ended)[-MOST:]])
+        ]
         values, centre, unit = _targets(recent, objective)
         pending = self._rows_of([self.history[number] for number in self.history.pending])
         logs = self._fits[objective][1]
-        belief = gp.Posterior(logs, self._rows_of(recent), values, pending, self._encoding.n_numeric)
+        belief = gp.Posterior(
+            logs, self._rows_of(recent), values, pending, self._encoding.n_numeric
+        )
         return Model(belief, centre, unit)
 
     def _costs(self, candidates: Sequence[Candidate], rows: Array) -> Array:
@@ -207,16 +251,25 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         self._ended[event.proposal] = None
         self._log.append(event)
         self._front = self._front_with([*self._ended] if again else [*self._front, event.proposal])
-        still = {*self.history.pending, *(number for number in self._front if may_go_on(self.history[number]))}
+        still = {
+            *self.history.pending,
+            *(number for number in self._front if may_go_on(self.history[number])),
+        }
         self._kept = {number: None for number in self._kept if number in still}
 
     def _front_with(self, numbers: Sequence[ProposalId]) -> list[ProposalId]:
         """Of these runs, those that are feasible and that no other of at most their cost scores as well as."""
         records = [self.history[number] for number in numbers]
-        feasible = [record for record in records if isinstance(record.result, Scored) and not violation(record)]
+        feasible = [
+            record
+            for record in records
+            if isinstance(record.result, Scored) and not violation(record)
+        ]
         front: list[ProposalId] = []
         best = -math.inf
-        for record in sorted(feasible, key=lambda record: (self._cost(record), -record.values[0], record.id)):
+        for record in sorted(
+            feasible, key=lambda record: (self._cost(record), -record.values[0], record.id)
+        ):
             if record.values[0] > best:
                 best = record.values[0]
                 front.append(record.id)
@@ -243,14 +296,18 @@ class Encoding:
         self._space = space
         items = list(space.hyperparameters.values())
         self._defaults = np.array([item.to_unit(item.default) for item in items])
-        self._choices = np.array([item.n_choices if item.type == "categorical" else 0 for item in items])
+        self._choices = np.array(
+            [item.n_choices if item.type == "categorical" else 0 for item in items]
+        )
         varied = np.array([item.numeric or item.n_choices > 1 for item in items])
         self._numeric, self._category = varied & (self._choices == 0), varied & (self._choices > 0)
         self.n_numeric = int(self._numeric.sum())
 
     def rows(self, runs: Sequence[Proposal | Candidate], steps: Sequence[int]) -> Array:
         """Shape (runs, 2 + n); lengths are on the logarithm, from 0 at the first of `steps` to 1 at the last."""
-        units = np.array([self.unit(run.config) for run in runs]).reshape(len(runs), len(self._defaults))
+        units = np.array([self.unit(run.config) for run in runs]).reshape(
+            len(runs), len(self._defaults)
+        )
         span = math.log(steps[-1] / steps[0]) or 1.0
         length = np.log([run.until / steps[0] for run in runs]) / span
         categories = np.floor(units[:, self._category] * self._choices[self._category])
@@ -271,7 +328,9 @@ class Encoding:
 
 def _lengths(horizon: int, count: int, shortest: float) -> tuple[int, ...]:
     ends = np.geomspace(shortest, 1.0, count) if count > 1 else np.ones(1)
-    return tuple(dict.fromkeys(max(1, min(horizon, math.ceil(round(horizon * end, 9)))) for end in ends))
+    return tuple(
+        dict.fromkeys(max(1, min(horizon, math.ceil(round(horizon * end, 9)))) for end in ends)
+    )
 
 
 def _scaled(cost: float) -> float:
@@ -289,13 +348,16 @@ def _targets(records: Sequence[Record], objective: int) -> tuple[Array, float, f
 
     if objective == 0:
         order = [
-            (isinstance(one.result, Failed), violation(one), -one.values[0] if one.values else 0.0) for one in records
+            (isinstance(one.result, Failed), violation(one), -one.values[0] if one.values else 0.0)
+            for one in records
         ]
         position = {key: place for place, key in enumerate(sorted(set(order), reverse=True))}
         places = np.array([position[key] for key in order])
         counts = np.bincount(places)
         middle = np.cumsum(counts) - counts / 2  # of the ranks that equal scores share
         return ndtri(middle[places] / len(places)), 0.0, 1.0
-    known = np.array([_scaled(-one.values[1]) if isinstance(one.result, Scored) else np.nan for one in records])
+    known = np.array(
+        [_scaled(-one.values[1]) if isinstance(one.result, Scored) else np.nan for one in records]
+    )
     centre, unit = float(np.nanmean(known)), float(np.nanstd(known)) or 1.0
     return np.nan_to_num((known - centre) / unit), centre, unit

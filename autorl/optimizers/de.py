@@ -39,10 +39,16 @@ REDRAWS = 8  # of a child that was proposed before
 @dataclass(frozen=True)
 class DEOptions:
     population_size: int | None = option(
-        None, "members; null: 20, or a quarter of the budget where that is less", minimum=PARENTS + 1
+        None,
+        "members; null: 20, or a quarter of the budget where that is less",
+        minimum=PARENTS + 1,
     )
-    scale: float = option(0.5, "of the difference of two members that is added to a third", minimum=0.0, maximum=2.0)
-    crossover: float = option(0.5, "probability that a coordinate comes from the mutant", minimum=0.0, maximum=1.0)
+    scale: float = option(
+        0.5, "of the difference of two members that is added to a third", minimum=0.0, maximum=2.0
+    )
+    crossover: float = option(
+        0.5, "probability that a coordinate comes from the mutant", minimum=0.0, maximum=1.0
+    )
 
 
 class DE(BaseOptimizer[DEOptions]):
@@ -61,7 +67,10 @@ class DE(BaseOptimizer[DEOptions]):
         first = super()._initial()
         if first is None:
             return None
-        meta = {"slot": len(self.history) % self._members.size, "point": point_of(self.problem.space, first.config)}
+        meta = {
+            "slot": len(self.history) % self._members.size,
+            "point": point_of(self.problem.space, first.config),
+        }
         return self._propose(first.config, first.origin, meta)
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait:
@@ -75,7 +84,9 @@ class DE(BaseOptimizer[DEOptions]):
         for attempt in range(1 + REDRAWS):
             if target is not None and breeding and attempt < REDRAWS:
                 mutant = mutate(parents, self.options.scale, rng)
-                drawn = cross(space, point(self.history[target]), mutant, self.options.crossover, rng)
+                drawn = cross(
+                    space, point(self.history[target]), mutant, self.options.crossover, rng
+                )
             else:
                 drawn = rng.random(len(space.names))
             config = space.decode(drawn, rng)
@@ -155,7 +166,10 @@ def point_of(space: Space, config: Config, drawn: Point | None = None) -> list[f
     """
     unit = space.to_unit(config)
     if drawn is None:
-        defaults = [hyperparameter.to_unit(hyperparameter.default) for hyperparameter in space.hyperparameters.values()]
+        defaults = [
+            hyperparameter.to_unit(hyperparameter.default)
+            for hyperparameter in space.hyperparameters.values()
+        ]
         return [float(coordinate) for coordinate in np.where(np.isnan(unit), defaults, unit)]
     before: Mapping[str, Any] = space.from_unit(drawn)
     kept = [name not in config or config[name] == before.get(name) for name in space.names]
@@ -170,10 +184,16 @@ def mutate(parents: Sequence[Point], scale: float, rng: np.random.Generator) -> 
     return np.where((mutant < 0) | (mutant > 1), anew, mutant)
 
 
-def cross(space: Space, target: Point, mutant: Point, probability: float, rng: np.random.Generator) -> Point:
+def cross(
+    space: Space, target: Point, mutant: Point, probability: float, rng: np.random.Generator
+) -> Point:
     """Coordinates of the mutant with `probability`, at least one of those that vary; the others of the target."""
     taken = rng.random(len(target)) < probability
-    varied = [i for i, item in enumerate(space.hyperparameters.values()) if item.numeric or item.n_choices > 1]
+    varied = [
+        i
+        for i, item in enumerate(space.hyperparameters.values())
+        if item.numeric or item.n_choices > 1
+    ]
     if varied:
         taken[varied[int(rng.integers(len(varied)))]] = True
     return np.where(taken, mutant, target)

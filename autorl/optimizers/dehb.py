@@ -24,7 +24,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autorl.optimizers.base import Problem, Record, option
-from autorl.optimizers.de import PARENTS, REDRAWS, Members, Point, cross, mutate, point, point_of, rank
+from autorl.optimizers.de import (
+    PARENTS,
+    REDRAWS,
+    Members,
+    Point,
+    cross,
+    mutate,
+    point,
+    point_of,
+    rank,
+)
 from autorl.optimizers.hyperband import Bracket, Hyperband, HyperbandOptions
 from autorl.types import Config, Event, FrozenMap, Proposal, ProposalId, Proposed
 
@@ -34,8 +44,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DEHBOptions(HyperbandOptions):
-    scale: float = option(0.5, "of the difference of two parents that is added to a third", minimum=0.0, maximum=2.0)
-    crossover: float = option(0.5, "probability that a coordinate comes from the mutant", minimum=0.0, maximum=1.0)
+    scale: float = option(
+        0.5, "of the difference of two parents that is added to a third", minimum=0.0, maximum=2.0
+    )
+    crossover: float = option(
+        0.5, "probability that a coordinate comes from the mutant", minimum=0.0, maximum=1.0
+    )
 
 
 class DEHB(Hyperband[DEHBOptions]):
@@ -71,12 +85,20 @@ class DEHB(Hyperband[DEHBOptions]):
             return replace(promotion, meta=FrozenMap(promotion.meta, slot=slot, point=kept))
         occupant, space = self._members[until].occupant[slot], self.problem.space
         parents = self._parents(bracket)
-        if (rung == 0 and self._started < len(self.problem.initial)) or occupant is None or len(parents) < PARENTS:
+        if (
+            (rung == 0 and self._started < len(self.problem.initial))
+            or occupant is None
+            or len(parents) < PARENTS
+        ):
             config, origin, informed = self._new_configuration(rng)
             place = point_of(space, config)
         else:
             config, drawn = self._child(self.history[occupant], parents, until, rng)
-            origin, place, informed = f"child of proposal {occupant}", point_of(space, config, drawn), True
+            origin, place, informed = (
+                f"child of proposal {occupant}",
+                point_of(space, config, drawn),
+                True,
+            )
         meta = FrozenMap(bracket=bracket.number, rung=rung, slot=slot, point=place)
         return Proposal(config, until, origin=origin, meta=meta, informed=informed)
 
@@ -86,7 +108,9 @@ class DEHB(Hyperband[DEHBOptions]):
         best = sorted(self._members[below].records(), key=rank)[: bracket.sizes[bracket.rung]]
         if len(best) < PARENTS:
             known = {record.id for record in best}
-            everybody = [record for members in self._members.values() for record in members.records()]
+            everybody = [
+                record for members in self._members.values() for record in members.records()
+            ]
             best += [record for record in everybody if record.id not in known]
         return best
 
@@ -123,4 +147,8 @@ class DEHB(Hyperband[DEHBOptions]):
     def keeps(self) -> Collection[ProposalId]:
         """Hyperband's, of the brackets of the first cycle."""
         kept = super().keeps()
-        return [proposal for proposal in kept if self.history[proposal].proposal.meta["bracket"] < len(self.steps)]
+        return [
+            proposal
+            for proposal in kept
+            if self.history[proposal].proposal.meta["bracket"] < len(self.steps)
+        ]

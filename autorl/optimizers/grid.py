@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GridOptions:
-    levels: int | Mapping[str, int] = option(5, "points per numeric hyperparameter, or a mapping from names", minimum=1)
+    levels: int | Mapping[str, int] = option(
+        5, "points per numeric hyperparameter, or a mapping from names", minimum=1
+    )
 
 
 class GridSearch(BaseOptimizer[GridOptions]):
@@ -37,11 +39,17 @@ class GridSearch(BaseOptimizer[GridOptions]):
         self._levels = {name: self._levels_of(name) for name in problem.space.names}
         self._next = 0
         self._walk: Iterator[Config] = iter(())
-        self._ahead: tuple[int, Config | None] | None = None  # a cache: the point at this position, already produced
+        self._ahead: tuple[int, Config | None] | None = (
+            None  # a cache: the point at this position, already produced
+        )
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Done:
         config = self._point(self._next)
-        return Done() if config is None else self._propose(config, f"grid {self._next}", {"position": self._next})
+        return (
+            Done()
+            if config is None
+            else self._propose(config, f"grid {self._next}", {"position": self._next})
+        )
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed) and "position" in event.proposal.meta:
@@ -75,12 +83,18 @@ class GridSearch(BaseOptimizer[GridOptions]):
                 yield from self._branch({**chosen, names[depth]: value}, depth + 1)
 
     def _check(self, levels: Mapping[str, int]) -> None:
-        numeric = [name for name, known in self.problem.space.hyperparameters.items() if known.numeric]
+        numeric = [
+            name for name, known in self.problem.space.hyperparameters.items() if known.numeric
+        ]
         for name, count in levels.items():
             if name not in numeric:
-                raise InputError(f"{name!r} is not one of {', '.join(numeric)}", key="optimizer.levels")
+                raise InputError(
+                    f"{name!r} is not one of {', '.join(numeric)}", key="optimizer.levels"
+                )
             if not isinstance(count, int) or count < 1:
-                raise InputError(f"expected int >= 1, got {count!r}", key=f"optimizer.levels.{name}")
+                raise InputError(
+                    f"expected int >= 1, got {count!r}", key=f"optimizer.levels.{name}"
+                )
 
     def _levels_of(self, name: str) -> tuple[Any, ...]:
         hyperparameter = self.problem.space.hyperparameters[name]

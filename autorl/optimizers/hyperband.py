@@ -23,7 +23,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
-from autorl.types import Config, Event, FrozenMap, InputError, Proposal, ProposalId, Proposed, Scored, Wait
+from autorl.types import (
+    Config,
+    Event,
+    FrozenMap,
+    InputError,
+    Proposal,
+    ProposalId,
+    Proposed,
+    Scored,
+    Wait,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +46,9 @@ EARLY = 0.2  # of the horizon: rankings of shorter runs say little about full on
 @dataclass(frozen=True)
 class HyperbandOptions:
     eta: int = option(2, "a rung lets one in eta runs go on, eta times longer", minimum=2)
-    rungs: int = option(3, "lengths a run is scored at: horizon / eta^(rungs-1), ..., horizon", minimum=1)
+    rungs: int = option(
+        3, "lengths a run is scored at: horizon / eta^(rungs-1), ..., horizon", minimum=1
+    )
     ahead: int = option(1, "brackets begun while an earlier one waits for scores", minimum=0)
 
 
@@ -51,7 +63,9 @@ def rung_steps(horizon: int, eta: int, rungs: int) -> tuple[int, ...]:
     """
     steps = tuple(-(-horizon // eta**k) for k in reversed(range(rungs)))
     if len(set(steps)) < rungs:
-        raise InputError(f"{rungs} rungs with eta {eta} do not fit into {horizon} steps", key="optimizer.rungs")
+        raise InputError(
+            f"{rungs} rungs with eta {eta} do not fit into {horizon} steps", key="optimizer.rungs"
+        )
     return steps
 
 
@@ -61,13 +75,17 @@ def cautions_of(steps: Sequence[int]) -> tuple[str, ...]:
     if share >= EARLY:
         return ()
     advice = "fewer `rungs` or a smaller `eta` make it longer"
-    return (f"the lowest rung ends after {share:.1%} of a run, where rankings say little about full runs: {advice}",)
+    return (
+        f"the lowest rung ends after {share:.1%} of a run, where rankings say little about full runs: {advice}",
+    )
 
 
 def may_go_on(record: Record) -> bool:
     """Scored with all seeds, and not stopped by itself."""
     result = record.result
-    return isinstance(result, Scored) and result.resumable and result.reached >= record.proposal.until
+    return (
+        isinstance(result, Scored) and result.resumable and result.reached >= record.proposal.until
+    )
 
 
 def merit(record: Record) -> Merit:
@@ -131,12 +149,19 @@ class Hyperband(BaseOptimizer[B]):
 
     def outline(self) -> tuple[str, ...]:
         """The brackets of one cycle, and how many the budget pays for."""
-        shapes = list(dict.fromkeys(_shape_text(*self.shape(number)) for number in range(len(self.steps))))
+        shapes = list(
+            dict.fromkeys(_shape_text(*self.shape(number)) for number in range(len(self.steps)))
+        )
         lines = [f"bracket {number}: {text}" for number, text in enumerate(shapes)]
         if math.isfinite(self.problem.budget):
-            cost = sum(_cost(*self.shape(number)) for number in range(len(shapes))) / self.problem.horizon
+            cost = (
+                sum(_cost(*self.shape(number)) for number in range(len(shapes)))
+                / self.problem.horizon
+            )
             brackets = self.problem.budget / cost * len(shapes)
-            lines.append(f"the budget pays for {brackets:.3g} brackets ({cost:.3g} full runs for each {len(shapes)})")
+            lines.append(
+                f"the budget pays for {brackets:.3g} brackets ({cost:.3g} full runs for each {len(shapes)})"
+            )
         return tuple(lines)
 
     def cautions(self) -> tuple[str, ...]:
@@ -166,7 +191,11 @@ class Hyperband(BaseOptimizer[B]):
     def _new_configuration(self, rng: np.random.Generator) -> tuple[Config, str, bool]:
         """A configuration that starts from scratch, its origin, and whether scores had a part in it."""
         if self._started < len(self.problem.initial):
-            return self.problem.initial[self._started], "default" if self._started == 0 else "warm start", False
+            return (
+                self.problem.initial[self._started],
+                "default" if self._started == 0 else "warm start",
+                False,
+            )
         return self._draw(rng)
 
     def _draw(self, rng: np.random.Generator) -> tuple[Config, str, bool]:
@@ -202,7 +231,11 @@ class Hyperband(BaseOptimizer[B]):
     def _close_rung(self, bracket: Bracket) -> None:
         """Once the current rung is all scored, decide who goes on."""
         records = [self.history[proposal] for proposal in bracket.rungs[-1]]
-        if bracket.finished or not bracket.proposed or any(record.result is None for record in records):
+        if (
+            bracket.finished
+            or not bracket.proposed
+            or any(record.result is None for record in records)
+        ):
             return
         size = self._promote(bracket, records)
         bracket.rungs.append([])
@@ -235,10 +268,16 @@ class SuccessiveHalving(Hyperband[HyperbandOptions]):
 
 
 def _shape_text(sizes: list[int], steps: Sequence[int]) -> str:
-    parts = [f"{size} {'run' if size == 1 else 'runs'} to {step:,}" for size, step in zip(sizes, steps, strict=True)]
+    parts = [
+        f"{size} {'run' if size == 1 else 'runs'} to {step:,}"
+        for size, step in zip(sizes, steps, strict=True)
+    ]
     return ", ".join(parts) + " steps"
 
 
 def _cost(sizes: list[int], steps: Sequence[int]) -> int:
     """Steps a bracket trains when everybody continues from a checkpoint."""
-    return sum(size * (step - before) for size, step, before in zip(sizes, steps, (0, *steps[:-1]), strict=True))
+    return sum(
+        size * (step - before)
+        for size, step, before in zip(sizes, steps, (0, *steps[:-1]), strict=True)
+    )

@@ -21,7 +21,17 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from autorl.optimizers.base import BaseOptimizer, Problem, equal_parts, option
-from autorl.types import Done, Event, Failed, FrozenMap, Proposal, ProposalId, Proposed, Scored, Wait
+from autorl.types import (
+    Done,
+    Event,
+    Failed,
+    FrozenMap,
+    Proposal,
+    ProposalId,
+    Proposed,
+    Scored,
+    Wait,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +41,9 @@ if TYPE_CHECKING:
 class MedianStopOptions:
     rungs: int = option(5, "segments a run is cut into", minimum=2)
     grace: int = option(1, "rungs at which nothing is stopped", minimum=0)
-    peers: int = option(4, "other runs to compare with at a rung before one is stopped there", minimum=1)
+    peers: int = option(
+        4, "other runs to compare with at a rung before one is stopped there", minimum=1
+    )
     against: str = option(
         "averages",
         "`averages`: the best score so far against the running averages of ended runs (Vizier); `scores`: the score at "
@@ -94,14 +106,18 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
     Options = MedianStopOptions
     partial = True
 
-    def __init__(self, problem: Problem, options: MedianStopOptions, inner: BaseOptimizer[Any]) -> None:
+    def __init__(
+        self, problem: Problem, options: MedianStopOptions, inner: BaseOptimizer[Any]
+    ) -> None:
         super().__init__(problem, options)
         self.inner = inner
         self.steps = self.cuts(problem.horizon, options)
         self._runs: dict[ProposalId, _Run] = {}  # by root
         self._going: dict[ProposalId, _Run] = {}  # of these, those that have not ended
         self._ready: list[ProposalId] = []  # roots of runs to be continued, ascending
-        self._values = [RungValues() for _ in self.steps]  # by rung: averages of ended runs, or scores of all
+        self._values = [
+            RungValues() for _ in self.steps
+        ]  # by rung: averages of ended runs, or scores of all
 
     @classmethod
     def cuts(cls, horizon: int, options: MedianStopOptions) -> tuple[int, ...]:
@@ -113,8 +129,13 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
             rung = run.rung + 1
             config = self.history[run.root].proposal.config
             meta = FrozenMap(root=run.root, rung=rung)
-            origin, informed = f"continue to rung {rung}", run.compared or self.history[run.last].proposal.informed
-            return Proposal(config, self.steps[rung], run.last, origin=origin, meta=meta, informed=informed)
+            origin, informed = (
+                f"continue to rung {rung}",
+                run.compared or self.history[run.last].proposal.informed,
+            )
+            return Proposal(
+                config, self.steps[rung], run.last, origin=origin, meta=meta, informed=informed
+            )
         answer = self.inner.ask(rng)
         if isinstance(answer, Proposal):
             meta = FrozenMap(rung=0, inner=answer.meta)
@@ -155,10 +176,16 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
 
     def _ends(self, run: _Run, scored: Scored) -> bool:
         """Whether a run that was just scored at its rung goes no further."""
-        if run.rung == len(self.steps) - 1 or not scored.resumable or scored.reached < self.steps[run.rung]:
+        if (
+            run.rung == len(self.steps) - 1
+            or not scored.resumable
+            or scored.reached < self.steps[run.rung]
+        ):
             return True
         values = self._values[run.rung]
-        run.compared = run.rung >= self.options.grace and values.count_without(run.root) >= self.options.peers
+        run.compared = (
+            run.rung >= self.options.grace and values.count_without(run.root) >= self.options.peers
+        )
         if not run.compared:
             return False
         best = max(run.scores.values()) if self.options.against == "averages" else scored.values[0]

@@ -70,4 +70,8 @@ def share_caution(optimizer: str, share: ModelShare, *, learns: bool) -> str | N
 
 def share_dict(share: ModelShare, *, learns: bool) -> dict[str, int | None]:
     """The counts as JSON types; `by_model` is null for an optimizer that has no model."""
-    return {"total": share.new, "by_model": share.modelled if learns else None, "continued": share.continued}
+    return {
+        "total": share.new,
+        "by_model": share.modelled if learns else None,
+        "continued": share.continued,
+    }

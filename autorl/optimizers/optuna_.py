@@ -38,14 +38,18 @@ class OptunaOptimizer(BaseOptimizer[O]):
     learns = True
     redraws: ClassVar[int] = 5  # after drafts that repeat a proposal or break a rule of the space
     relax: ClassVar[float] = math.inf  # integers with more values are continuous for the sampler
-    first_attributes: ClassVar[Mapping[str, Any]] = {}  # of trials that no sampler drafted: the initial configurations
+    first_attributes: ClassVar[
+        Mapping[str, Any]
+    ] = {}  # of trials that no sampler drafted: the initial configurations
 
     def __init__(self, problem: Problem, options: O) -> None:
         super().__init__(problem, options)
         self._numbers: dict[int, int] = {}  # proposal -> trial
         self._proposed: set[Config] = set()
         self._stale: dict[int, None] = {}  # proposals whose trial is not up to date
-        self._worst: tuple[float, ...] = ()  # largest value of each constraint: what a failed run is told to have
+        self._worst: tuple[
+            float, ...
+        ] = ()  # largest value of each constraint: what a failed run is told to have
         self._study: Any = None
         self._table: TrialTable | None = None
 
@@ -102,9 +106,13 @@ class OptunaOptimizer(BaseOptimizer[O]):
                     drawn = bridge.suggest(trial, name, self._distributions[name])
                     config[name] = bridge.decode(hyperparameter, drawn)
             attached = {
-                key: value for key, value in table.trials[-1].system_attrs.items() if "relative_params" not in key
+                key: value
+                for key, value in table.trials[-1].system_attrs.items()
+                if "relative_params" not in key
             }
-            changed = {key: value for key, value in table.study_attributes.items() if key not in before}
+            changed = {
+                key: value for key, value in table.study_attributes.items() if key not in before
+            }
         meta = {"trial": attached, "study": changed}
         return Config(config), {key: value for key, value in meta.items() if value}
 
@@ -119,7 +127,9 @@ class OptunaOptimizer(BaseOptimizer[O]):
         worst = tuple(map(max, constraints, self._worst)) if self._worst else constraints
         if worst and worst != self._worst:
             self._worst = worst
-            self._stale |= {record.id: None for record in self.history if isinstance(record.result, Failed)}
+            self._stale |= {
+                record.id: None for record in self.history if isinstance(record.result, Failed)
+            }
 
     def _synchronized(self) -> TrialTable:
         """The table, with every trial as the history has it: built whole after a resume, touched up otherwise."""
@@ -128,8 +138,12 @@ class OptunaOptimizer(BaseOptimizer[O]):
         if self._table is None:
             self._table = bridge.TrialTable(self.problem.n_objectives)
             self._study = bridge.study_on(self._table)
-            searched = {n: h for n, h in self.problem.space.hyperparameters.items() if h.type != "constant"}
-            self._distributions = {n: bridge.distribution_of(h, self.relax) for n, h in searched.items()}
+            searched = {
+                n: h for n, h in self.problem.space.hyperparameters.items() if h.type != "constant"
+            }
+            self._distributions = {
+                n: bridge.distribution_of(h, self.relax) for n, h in searched.items()
+            }
         for proposal in sorted(self._stale):
             record = self.history[proposal]
             self._table.put(self._numbers[proposal], self._trial(record))
@@ -162,7 +176,9 @@ class OptunaOptimizer(BaseOptimizer[O]):
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as the sampler wrote them: the record holds tuples for lists."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in attributes.items()}
+    return {
+        key: list(value) if isinstance(value, tuple) else value for key, value in attributes.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -190,7 +206,9 @@ class StartedOptimizer(OptunaOptimizer[S]):
 
 @dataclass(frozen=True)
 class TPEOptions(StartupOptions):
-    candidates: int = option(24, "samples from the good configurations' density, of which the best is taken", minimum=1)
+    candidates: int = option(
+        24, "samples from the good configurations' density, of which the best is taken", minimum=1
+    )
 
 
 class TPE(StartedOptimizer[TPEOptions]):
@@ -222,8 +240,13 @@ class TPE(StartedOptimizer[TPEOptions]):
         from autorl.optimizers import _optuna_study as bridge
 
         space = self.problem.space
-        constants = {name: h.default for name, h in space.hyperparameters.items() if h.type == "constant"}
-        chosen = {name: bridge.decode(space.hyperparameters[name], value) for name, value in parameters.items()}
+        constants = {
+            name: h.default for name, h in space.hyperparameters.items() if h.type == "constant"
+        }
+        chosen = {
+            name: bridge.decode(space.hyperparameters[name], value)
+            for name, value in parameters.items()
+        }
         return not space.violated({**constants, **chosen})
 
 
@@ -242,7 +265,9 @@ class GP(StartedOptimizer[GPOptions]):
 
     Options = GPOptions
     relax = 16
-    redraws = 0  # the acquisition has one maximum, found again with every seed, and finding it is dear
+    redraws = (
+        0  # the acquisition has one maximum, found again with every seed, and finding it is dear
+    )
 
     def __init__(self, problem: Problem, options: GPOptions) -> None:
         require("torch", "gp", "bo")
@@ -252,7 +277,10 @@ class GP(StartedOptimizer[GPOptions]):
         from autorl.optimizers import _optuna_samplers as samplers
 
         return samplers.FastGP(
-            known=self._shared(), n_startup_trials=self._trials_needed, warn_independent_sampling=False, seed=seed
+            known=self._shared(),
+            n_startup_trials=self._trials_needed,
+            warn_independent_sampling=False,
+            seed=seed,
         )
 
     def _sampling(self) -> AbstractContextManager[None]:
@@ -264,11 +292,18 @@ class GP(StartedOptimizer[GPOptions]):
 @dataclass(frozen=True)
 class NSGA2Options:
     population_size: int | None = option(
-        None, "members of a generation; null: 50, or a quarter of the budget where that is less", minimum=2
+        None,
+        "members of a generation; null: 50, or a quarter of the budget where that is less",
+        minimum=2,
     )
-    crossover_prob: float = option(0.9, "probability that a child has two parents", minimum=0.0, maximum=1.0)
+    crossover_prob: float = option(
+        0.9, "probability that a child has two parents", minimum=0.0, maximum=1.0
+    )
     swapping_prob: float = option(
-        0.5, "probability that a hyperparameter comes from the other parent", minimum=0.0, maximum=1.0
+        0.5,
+        "probability that a hyperparameter comes from the other parent",
+        minimum=0.0,
+        maximum=1.0,
     )
 
 

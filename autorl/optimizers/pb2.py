@@ -44,7 +44,11 @@ REFINEMENTS = (0.05, 0.015)  # then around the best so far, with these deviation
 BEST, AROUND = 4, 16  # how many of the best, how many around each
 TRIED = 64  # how many of the best candidates are tried under the rules of the space
 FEWEST = 4  # improvements before there is a model
-LEARNING, SHARE, MIXING = 2.0, 0.1, 0.1  # of the weights of choices: rate, part forgotten, part drawn uniformly
+LEARNING, SHARE, MIXING = (
+    2.0,
+    0.1,
+    0.1,
+)  # of the weights of choices: rate, part forgotten, part drawn uniformly
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,19 @@ class PB2(Population[PB2Options]):
 
     def __init__(self, problem: Problem, options: PB2Options) -> None:
         super().__init__(problem, options)
-        own = {name: problem.space.hyperparameters[name] for name in problem.space.names if name in problem.changeable}
+        own = {
+            name: problem.space.hyperparameters[name]
+            for name in problem.space.names
+            if name in problem.changeable
+        }
         self.categories = tuple(name for name, kind in own.items() if kind.type == "categorical")
-        self.numbers = tuple(name for name, kind in own.items() if kind.numeric or kind.type == "ordinal")
+        self.numbers = tuple(
+            name for name, kind in own.items() if kind.numeric or kind.type == "ordinal"
+        )
 
-    def _explore(self, donor: Record, generation: int, rng: np.random.Generator) -> tuple[Config, FrozenMap]:
+    def _explore(
+        self, donor: Record, generation: int, rng: np.random.Generator
+    ) -> tuple[Config, FrozenMap]:
         seen = self._improvements()[-self.options.window :]
         if len(seen) < FEWEST:
             return self._perturbed(donor, rng), FrozenMap()
@@ -96,14 +108,23 @@ class PB2(Population[PB2Options]):
         levels: dict[int, float] = {}
         for generation in range(len(self.steps)):
             known = [record for record in self._known(generation) if may_go_on(record)]
-            gains = {record.id: self._gain(record) for record in known if self._comparable(record, generation)}
+            gains = {
+                record.id: self._gain(record)
+                for record in known
+                if self._comparable(record, generation)
+            }
             middle = float(np.median(list(gains.values()))) if gains else 0.0
             for record in known:
                 if record.id in gains:
                     before = record.proposal.resume_from
                     level = 0.5 if before is None else levels.get(before, 0.5)
                     found.append(
-                        (record.id, Improvement(generation, record.proposal.config, level, gains[record.id] - middle))
+                        (
+                            record.id,
+                            Improvement(
+                                generation, record.proposal.config, level, gains[record.id] - middle
+                            ),
+                        )
                     )
             levels |= _shares({record.id: record.values[0] for record in known})
         return [improvement for _, improvement in sorted(found, key=lambda pair: pair[0])]
@@ -118,7 +139,9 @@ class PB2(Population[PB2Options]):
 
     # -- choices ---------------------------------------------------------------------------------------------------
 
-    def _draw_choices(self, seen: Sequence[Improvement], rng: np.random.Generator) -> dict[str, Any]:
+    def _draw_choices(
+        self, seen: Sequence[Improvement], rng: np.random.Generator
+    ) -> dict[str, Any]:
         drawn = {}
         for name in self.categories:
             choices = self.problem.space.hyperparameters[name].choices
@@ -144,14 +167,20 @@ class PB2(Population[PB2Options]):
 
     # -- numbers ---------------------------------------------------------------------------------------------------
 
-    def _fitted(self, seen: Sequence[Improvement], generation: int) -> tuple[Sequence[float], FrozenMap]:
+    def _fitted(
+        self, seen: Sequence[Improvement], generation: int
+    ) -> tuple[Sequence[float], FrozenMap]:
         """The parameters of the model, and the facts to store: fitted in this `ask`, or taken from an earlier one."""
         stored = [
             (number, self.history[number].proposal.meta)
             for later in self._generations[: generation + 1]
             for number in later.values()
         ]
-        last = max(((number, meta) for number, meta in stored if "model" in meta), key=lambda one: one[0], default=None)
+        last = max(
+            ((number, meta) for number, meta in stored if "model" in meta),
+            key=lambda one: one[0],
+            default=None,
+        )
         if last is not None and generation - last[1]["fitted"] < self.options.refit:
             return last[1]["model"], FrozenMap()
         points, gains = self._data(seen)
@@ -162,7 +191,9 @@ class PB2(Population[PB2Options]):
         points, gains = self._data(seen)
         waiting = [self.history[number].proposal for number in self.history.pending]
         pending = [self._point(one.meta["generation"], 1.0, one.config) for one in waiting]
-        return Posterior(logs, points, gains, np.array(pending).reshape(-1, points.shape[1]), len(self.numbers))
+        return Posterior(
+            logs, points, gains, np.array(pending).reshape(-1, points.shape[1]), len(self.numbers)
+        )
 
     def _data(self, seen: Sequence[Improvement]) -> tuple[Array, Array]:
         """Points, shape (n, m), and standardised gains, shape (n,)."""
@@ -174,8 +205,13 @@ class PB2(Population[PB2Options]):
         """Shape (m,): time, level, numbers in the unit cube (0.5 where inactive), choices (-1 where inactive)."""
         point = [float(generation), level]
         kinds = self.problem.space.hyperparameters
-        point += [kinds[name].to_unit(config[name]) if name in config else 0.5 for name in self.numbers]
-        point += [float(kinds[name].index(config[name])) if name in config else -1.0 for name in self.categories]
+        point += [
+            kinds[name].to_unit(config[name]) if name in config else 0.5 for name in self.numbers
+        ]
+        point += [
+            float(kinds[name].index(config[name])) if name in config else -1.0
+            for name in self.categories
+        ]
         return np.array(point)
 
     def _maximised(
@@ -187,20 +223,34 @@ class PB2(Population[PB2Options]):
         rng: np.random.Generator,
     ) -> Config | None:
         """The valid candidate with the highest upper confidence bound; None if none of the best is one."""
-        space, config, changeable = self.problem.space, donor.proposal.config, self.problem.changeable
+        space, config, changeable = (
+            self.problem.space,
+            donor.proposal.config,
+            self.problem.changeable,
+        )
         base = space.place(config, choices, rng, changeable)
-        base, choices = (config, {}) if base is None else (base, choices)  # where the choices break a rule: the donor's
-        level = _shares({one.id: one.values[0] for one in self._known(generation - 1) if may_go_on(one)})[donor.id]
+        base, choices = (
+            (config, {}) if base is None else (base, choices)
+        )  # where the choices break a rule: the donor's
+        level = _shares(
+            {one.id: one.values[0] for one in self._known(generation - 1) if may_go_on(one)}
+        )[donor.id]
         free = [number for number, name in enumerate(self.numbers) if name in base]
-        for row in self._candidates(posterior, self._point(generation, level, base), free, rng)[:TRIED].tolist():
+        for row in self._candidates(posterior, self._point(generation, level, base), free, rng)[
+            :TRIED
+        ].tolist():
             numbers = {self.numbers[i]: row[CONTEXT + i] for i in free}
-            values = {name: space.hyperparameters[name].from_unit(unit) for name, unit in numbers.items()}
+            values = {
+                name: space.hyperparameters[name].from_unit(unit) for name, unit in numbers.items()
+            }
             placed = space.place(config, {**choices, **values}, rng, changeable)
             if placed is not None and placed != config:
                 return placed
         return None
 
-    def _candidates(self, posterior: Posterior, base: Array, free: Sequence[int], rng: np.random.Generator) -> Array:
+    def _candidates(
+        self, posterior: Posterior, base: Array, free: Sequence[int], rng: np.random.Generator
+    ) -> Array:
         """Shape (q, m): points that differ from `base` in the numbers that are `free`, the most promising first."""
         width = math.sqrt(0.2 + math.log(max(1.0, 0.4 * len(posterior.values))))
         columns = [CONTEXT + number for number in free]
@@ -211,7 +261,10 @@ class PB2(Population[PB2Options]):
         for spread in (*REFINEMENTS, 0.0):
             points[:, columns] = np.clip(points[:, columns], 0.0, 1.0)
             mean, sd = posterior.at(points)
-            found, bounds = np.concatenate([found, points]), np.concatenate([bounds, mean + width * sd])
+            found, bounds = (
+                np.concatenate([found, points]),
+                np.concatenate([bounds, mean + width * sd]),
+            )
             order = np.argsort(-bounds, kind="stable")
             points = np.repeat(found[order[:BEST]], AROUND, axis=0)
             points[:, columns] += spread * rng.standard_normal((len(points), len(free)))
@@ -223,5 +276,8 @@ def _shares(values: Mapping[int, float]) -> dict[int, float]:
     if len(values) < 2:
         return dict.fromkeys(values, 0.5)
     others = np.array(list(values.values()))
-    below = {key: (others < value).sum() + ((others == value).sum() - 1) / 2 for key, value in values.items()}
+    below = {
+        key: (others < value).sum() + ((others == value).sum() - 1) / 2
+        for key, value in values.items()
+    }
     return {key: float(count) / (len(values) - 1) for key, count in below.items()}

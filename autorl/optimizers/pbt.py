@@ -45,7 +45,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from autorl.optimizers._retraining import Retraining
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, equal_parts, option
 from autorl.optimizers.hyperband import may_go_on, merit
-from autorl.types import Config, Done, Event, FrozenMap, InputError, Proposal, ProposalId, Proposed, Scored, Wait
+from autorl.types import (
+    Config,
+    Done,
+    Event,
+    FrozenMap,
+    InputError,
+    Proposal,
+    ProposalId,
+    Proposed,
+    Scored,
+    Wait,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,10 +68,16 @@ POPULATIONS = (8, 64)  # members when the study's budget is unlimited, and at mo
 @dataclass(frozen=True)
 class PBTOptions:
     population: int | None = option(
-        None, "members; null: as many full-length runs as the budget affords beside those of `retrain`", minimum=2
+        None,
+        "members; null: as many full-length runs as the budget affords beside those of `retrain`",
+        minimum=2,
     )
-    generations: int = option(10, "segments of equal length between which members exploit and explore", minimum=2)
-    selection: str = option("truncation", "who is replaced by whom", choices=("truncation", "tournament"))
+    generations: int = option(
+        10, "segments of equal length between which members exploit and explore", minimum=2
+    )
+    selection: str = option(
+        "truncation", "who is replaced by whom", choices=("truncation", "tournament")
+    )
     quantile: float = option(
         0.25,
         "truncation: part of the population that is replaced, and part that is copied",
@@ -68,15 +85,27 @@ class PBTOptions:
         maximum=0.5,
     )
     explore: str = option(
-        "step", "how explore moves numbers: by `step` of their range, or times `factor` as in the paper", choices=MOVES
+        "step",
+        "how explore moves numbers: by `step` of their range, or times `factor` as in the paper",
+        choices=MOVES,
     )
-    step: float = option(0.2, "how far explore moves, in units of a hyperparameter's range", minimum=0.0, maximum=1.0)
+    step: float = option(
+        0.2, "how far explore moves, in units of a hyperparameter's range", minimum=0.0, maximum=1.0
+    )
     factor: float = option(
-        1.2, "explore: factor multiplies by this or by 2 minus this (1.2 or 0.8)", minimum=1.0, maximum=1.99
+        1.2,
+        "explore: factor multiplies by this or by 2 minus this (1.2 or 0.8)",
+        minimum=1.0,
+        maximum=1.99,
     )
-    resample: float = option(0.25, "probability that explore draws a hyperparameter anew", minimum=0.0, maximum=1.0)
+    resample: float = option(
+        0.25, "probability that explore draws a hyperparameter anew", minimum=0.0, maximum=1.0
+    )
     ready: float = option(
-        0.5, "part of the horizon before which only failed members are replaced", minimum=0.0, maximum=1.0
+        0.5,
+        "part of the horizon before which only failed members are replaced",
+        minimum=0.0,
+        maximum=1.0,
     )
     retrain: int | None = option(
         None,
@@ -84,8 +113,12 @@ class PBTOptions:
         "0: members are judged as they are; null: a quarter of the budget; with `population`, what it leaves",
         minimum=0,
     )
-    synchronous: bool = option(True, "decide a generation when all of it is scored, not each member on its own")
-    frequencies: int = option(1, "parts of the population; each evolves more rarely than the one before", minimum=1)
+    synchronous: bool = option(
+        True, "decide a generation when all of it is scored, not each member on its own"
+    )
+    frequencies: int = option(
+        1, "parts of the population; each evolves more rarely than the one before", minimum=1
+    )
     slower: int = option(2, "with frequencies: by which factor more rarely", minimum=2)
 
 
@@ -123,7 +156,9 @@ class Population(BaseOptimizer[O]):
         self.population, self.retrain = _sizes(problem.budget, options)
         _check(problem, options, self.population, type(self).__name__.lower())
         self.steps = self.cuts(problem.horizon, options)
-        self._generations: list[dict[int, ProposalId]] = [{} for _ in self.steps]  # the proposal of each member
+        self._generations: list[dict[int, ProposalId]] = [
+            {} for _ in self.steps
+        ]  # the proposal of each member
         self._reached = [-1] * self.population  # generation of each member's last proposal
         self._retraining = Retraining(self.history, problem.horizon)
 
@@ -133,11 +168,19 @@ class Population(BaseOptimizer[O]):
 
     def outline(self) -> tuple[str, ...]:
         """Who is replaced from when on, and what is trained again, for `--dry-run`."""
-        ready = [step for step in self.steps[:-1] if step >= self.options.ready * self.problem.horizon]
-        copying = f"members copy others from step {ready[0]} on" if ready else "only failed members copy others"
+        ready = [
+            step for step in self.steps[:-1] if step >= self.options.ready * self.problem.horizon
+        ]
+        copying = (
+            f"members copy others from step {ready[0]} on"
+            if ready
+            else "only failed members copy others"
+        )
         lines = [f"{self.population} members in {len(self.steps)} generations; {copying}"]
         if self.retrain:
-            lines.append(f"then at most {self.retrain} schedules of members that copied, from step 0 again")
+            lines.append(
+                f"then at most {self.retrain} schedules of members that copied, from step 0 again"
+            )
             lines.append("if fewer copied, that part of the budget stays unused")
         return tuple(lines)
 
@@ -153,7 +196,9 @@ class Population(BaseOptimizer[O]):
         )
 
     @abstractmethod
-    def _explore(self, donor: Record, generation: int, rng: np.random.Generator) -> tuple[Config, FrozenMap]:
+    def _explore(
+        self, donor: Record, generation: int, rng: np.random.Generator
+    ) -> tuple[Config, FrozenMap]:
         """A valid configuration for a copy of `donor` to train in `generation`; only changeable hyperparameters differ.
 
         With it, what a later `ask` needs to know of the decision (it goes into the proposal's meta).
@@ -161,7 +206,9 @@ class Population(BaseOptimizer[O]):
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
         last = len(self.steps) - 1
-        behind = sorted((reached, member) for member, reached in enumerate(self._reached) if reached < last)
+        behind = sorted(
+            (reached, member) for member, reached in enumerate(self._reached) if reached < last
+        )
         if not behind:
             return self._again()
         for reached, member in behind:
@@ -178,7 +225,9 @@ class Population(BaseOptimizer[O]):
         ends = self._known(len(self.steps) - 1)
         if len(ends) < self.population:
             return Wait()
-        picked = [one for one in ends if one.proposal.provisional and isinstance(one.result, Scored)]
+        picked = [
+            one for one in ends if one.proposal.provisional and isinstance(one.result, Scored)
+        ]
         return self._retraining.ask(sorted(picked, key=merit)[: self.retrain])
 
     def _decidable(self, member: int, generation: int) -> bool:
@@ -194,7 +243,10 @@ class Population(BaseOptimizer[O]):
 
     def _first(self, member: int, rng: np.random.Generator) -> Proposal:
         if member < len(self.problem.initial):
-            config, origin = self.problem.initial[member], "default" if member == 0 else "warm start"
+            config, origin = (
+                self.problem.initial[member],
+                "default" if member == 0 else "warm start",
+            )
         else:
             config, origin = self.problem.space.sample(rng), "random"
         return Proposal(config, self.steps[0], None, str(member), origin, FrozenMap(generation=0))
@@ -205,7 +257,14 @@ class Population(BaseOptimizer[O]):
         own = self.history[self._generations[generation - 1][member]]
         ranked = sorted(filter(may_go_on, known), key=merit)
         if not ranked:
-            return Proposal(self.problem.space.sample(rng), until, None, str(member), "random: nobody survived", meta)
+            return Proposal(
+                self.problem.space.sample(rng),
+                until,
+                None,
+                str(member),
+                "random: nobody survived",
+                meta,
+            )
         copy = self._select(own, known, ranked, generation, rng)
         if copy is None:
             before = own.proposal
@@ -219,7 +278,9 @@ class Population(BaseOptimizer[O]):
             config, why = self._mixed(copy, rng), "migrate from"
         origin = f"{why} member {donor.proposal.member}, {_changes(donor.proposal.config, config)}"
         provisional = self.retrain > 0
-        return Proposal(config, until, donor.id, str(member), origin, meta, provisional, informed=True)
+        return Proposal(
+            config, until, donor.id, str(member), origin, meta, provisional, informed=True
+        )
 
     # -- selection -------------------------------------------------------------------------------------------------
 
@@ -234,7 +295,9 @@ class Population(BaseOptimizer[O]):
         """Whom `own` copies; None: it continues. `ranked`: those of `known` that may go on, best first."""
         part = self._part(own)
         peers = [record for record in ranked if self._part(record) == part]
-        count = math.ceil(self.options.quantile * sum(self._part(record) == part for record in known))
+        count = math.ceil(
+            self.options.quantile * sum(self._part(record) == part for record in known)
+        )
         if own not in ranked:
             donor = self._survivor(peers or ranked, count, rng)
             return Copy(donor, donor)
@@ -245,7 +308,9 @@ class Population(BaseOptimizer[O]):
         better = self._better(own, peers, count, rng)
         return self._migrant(own, peers, ranked, count) if better is None else Copy(better, better)
 
-    def _better(self, own: Record, peers: Sequence[Record], count: int, rng: np.random.Generator) -> Record | None:
+    def _better(
+        self, own: Record, peers: Sequence[Record], count: int, rng: np.random.Generator
+    ) -> Record | None:
         """Whom `own`, which may go on, copies among its peers; None: nobody."""
         if self.options.selection == "truncation":
             behind = own in peers[max(count, len(peers) - count) :]
@@ -262,7 +327,9 @@ class Population(BaseOptimizer[O]):
             return ranked[int(rng.integers(max(1, min(count, len(ranked)))))]
         return ranked[int(rng.integers(len(ranked), size=2).min())]
 
-    def _migrant(self, own: Record, peers: Sequence[Record], ranked: Sequence[Record], count: int) -> Copy | None:
+    def _migrant(
+        self, own: Record, peers: Sequence[Record], ranked: Sequence[Record], count: int
+    ) -> Copy | None:
         """The better agent of another part that takes the place of `own`, if `own` is in the second-lowest bracket."""
         part = self._part(own)
         others = [record for record in ranked if self._part(record) != part]
@@ -271,12 +338,18 @@ class Population(BaseOptimizer[O]):
                 return None
             migrant = others.pop(0)
             if place is own:
-                return Copy(migrant, migrant if self._part(migrant) > part else peers[0], explore=False)
+                return Copy(
+                    migrant, migrant if self._part(migrant) > part else peers[0], explore=False
+                )
         return None
 
     def _mixed(self, copy: Copy, rng: np.random.Generator) -> Config:
         """The donor's configuration with what may change from the source, or as it is where that breaks a rule."""
-        config, source, names = copy.donor.proposal.config, copy.source.proposal.config, self.problem.changeable
+        config, source, names = (
+            copy.donor.proposal.config,
+            copy.source.proposal.config,
+            self.problem.changeable,
+        )
         values = {name: value for name, value in source.items() if name in names}
         return self.problem.space.place(config, values, rng, names) or config
 
@@ -285,7 +358,12 @@ class Population(BaseOptimizer[O]):
         options = self.options
         factor = options.factor if options.explore == "factor" else None
         return self.problem.space.perturb(
-            donor.proposal.config, rng, self.problem.changeable, options.step, options.resample, factor
+            donor.proposal.config,
+            rng,
+            self.problem.changeable,
+            options.step,
+            options.resample,
+            factor,
         )
 
     def _part(self, record: Record) -> int:
@@ -302,14 +380,19 @@ class Population(BaseOptimizer[O]):
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed) and not self._retraining.observe(event):
-            member, generation = int(event.proposal.member or 0), int(event.proposal.meta["generation"])
+            member, generation = (
+                int(event.proposal.member or 0),
+                int(event.proposal.meta["generation"]),
+            )
             self._generations[generation][member] = event.id
             self._reached[member] = generation
 
     def keeps(self) -> Collection[ProposalId]:
         """The generations somebody has still to be decided from, and all after them: any of it may be a donor."""
         oldest = max(0, min(self._reached))
-        kept = [number for generation in self._generations[oldest:-1] for number in generation.values()]
+        kept = [
+            number for generation in self._generations[oldest:-1] for number in generation.values()
+        ]
         return kept + self._retraining.keeps()
 
 
@@ -318,21 +401,30 @@ class PBT(Population[PBTOptions]):
 
     Options = PBTOptions
 
-    def _explore(self, donor: Record, generation: int, rng: np.random.Generator) -> tuple[Config, FrozenMap]:
+    def _explore(
+        self, donor: Record, generation: int, rng: np.random.Generator
+    ) -> tuple[Config, FrozenMap]:
         return self._perturbed(donor, rng), FrozenMap()
 
 
 def _check(problem: Problem, options: PBTOptions, population: int, name: str) -> None:
     if not problem.changeable:
-        raise InputError(f"{name} changes hyperparameters during training: mark some `changeable: true`", key="space")
+        raise InputError(
+            f"{name} changes hyperparameters during training: mark some `changeable: true`",
+            key="space",
+        )
     starts = len(problem.initial)
     if starts > population:
-        message = f"the default and {starts - 1} warm starts do not fit into a population of {population}"
+        message = (
+            f"the default and {starts - 1} warm starts do not fit into a population of {population}"
+        )
         raise InputError(message, key="optimizer.population")
     if options.frequencies == 1:
         return
     if not options.synchronous:
-        raise InputError("several frequencies need `synchronous: true`", key="optimizer.frequencies")
+        raise InputError(
+            "several frequencies need `synchronous: true`", key="optimizer.frequencies"
+        )
     if 2 * options.frequencies > population:
         message = f"expected at most {population // 2} for a population of {population}, got {options.frequencies}"
         raise InputError(message, key="optimizer.frequencies")
@@ -350,7 +442,9 @@ def _sizes(budget: float, options: PBTOptions) -> tuple[int, int]:
         return population, population // 3 if retrain is None else retrain
     affordable = int(budget)
     if population is None:
-        population = max(2, min(most, affordable - (affordable // 4 if retrain is None else retrain)))
+        population = max(
+            2, min(most, affordable - (affordable // 4 if retrain is None else retrain))
+        )
     spare = max(0, affordable - population)
     return population, min(population, spare) if retrain is None else retrain
 

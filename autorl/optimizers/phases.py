@@ -34,8 +34,12 @@ UNLIMITED = 64  # configurations when the study's budget does not say how many
 @dataclass(frozen=True)
 class PhasesOptions:
     phases: int = option(3, "parts of equal length the horizon is cut into", minimum=2)
-    configurations: int | None = option(None, "null: as many full-length runs as the budget affords", minimum=1)
-    seed: int = option(0, "of the scrambling of the Sobol points; a study gives its own seed", minimum=0)
+    configurations: int | None = option(
+        None, "null: as many full-length runs as the budget affords", minimum=1
+    )
+    seed: int = option(
+        0, "of the scrambling of the Sobol points; a study gives its own seed", minimum=0
+    )
 
 
 class Phases(BaseOptimizer[PhasesOptions]):
@@ -48,7 +52,9 @@ class Phases(BaseOptimizer[PhasesOptions]):
 
     def __init__(self, problem: Problem, options: PhasesOptions) -> None:
         fixed = sorted(
-            name for name in problem.space.names if _varies(problem, name) and name not in problem.changeable
+            name
+            for name in problem.space.names
+            if _varies(problem, name) and name not in problem.changeable
         )
         if fixed:
             raise InputError(
@@ -82,12 +88,18 @@ class Phases(BaseOptimizer[PhasesOptions]):
         config = before[0 if full else len(self._phases[phase])].proposal.config
         origin = f"phase {phase + 1} from proposal {best.id}"
         meta = FrozenMap(phase=phase)
-        return Proposal(config, self.ends[phase], best.id, _member(phase), origin, meta, informed=True)
+        return Proposal(
+            config, self.ends[phase], best.id, _member(phase), origin, meta, informed=True
+        )
 
     def _first(self, rng: np.random.Generator) -> Proposal | Done:
         place = len(self._phases[0])
         if place < len(self.problem.initial):
-            config, origin, meta = self.problem.initial[place], "warm start" if place else "default", {}
+            config, origin, meta = (
+                self.problem.initial[place],
+                "warm start" if place else "default",
+                {},
+            )
         else:
             point = self._sobol._ask(rng)
             config, origin, meta = point.config, point.origin, dict(point.meta)

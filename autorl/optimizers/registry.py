@@ -78,13 +78,21 @@ def describe(name: str) -> Description:
     """
     cls = find(name)
     summary = (cls.__doc__ or "").strip().splitlines()
-    options = [OptionHelp(f.name, f.default, _allowed(cls, f), f.metadata["help"]) for f in _fields(cls)]
+    options = [
+        OptionHelp(f.name, f.default, _allowed(cls, f), f.metadata["help"]) for f in _fields(cls)
+    ]
     if not cls.partial:
-        options.append(OptionHelp("stop", None, f"null or {_one_of(STOPPING)}", "stop runs that fall behind, at rungs"))
+        options.append(
+            OptionHelp(
+                "stop", None, f"null or {_one_of(STOPPING)}", "stop runs that fall behind, at rungs"
+            )
+        )
         for rule in STOPPING.values():
             stopping = _load(rule)
             options += [
-                OptionHelp(f.name, f.default, _allowed(stopping, f), f"with stop: {f.metadata['help']}")
+                OptionHelp(
+                    f.name, f.default, _allowed(stopping, f), f"with stop: {f.metadata['help']}"
+                )
                 for f in _fields(stopping)
             ]
     return Description(name, summary[0] if summary else "", cls.multi_objective, tuple(options))
@@ -123,7 +131,10 @@ def make(
         raise InputError(f"a run needs at least one step, got {horizon}", key="fidelity.steps")
     if n_objectives > 1 and not cls.multi_objective:
         able = [other for other in names() if find(other).multi_objective]
-        raise InputError(f"{name} has one objective, got {n_objectives}; use {', '.join(able)}", key="optimizer.name")
+        raise InputError(
+            f"{name} has one objective, got {n_objectives}; use {', '.join(able)}",
+            key="optimizer.name",
+        )
     starts = tuple(dict.fromkeys([space.default(), *map(space.config, initial)]))
     problem = Problem(space, horizon, budget, n_objectives, frozenset(changeable), starts)
     rule = options.pop("stop", None)
@@ -142,7 +153,9 @@ def cuts(name: str, horizon: int, **options: Any) -> tuple[int, ...]:
     if rule is not None and not cls.partial:
         cls = _load(STOPPING[rule])
     own = {field.name for field in _fields(cls)}
-    return cls.cuts(horizon, _parse(cls, {key: value for key, value in options.items() if key in own}, name))
+    return cls.cuts(
+        horizon, _parse(cls, {key: value for key, value in options.items() if key in own}, name)
+    )
 
 
 def find(name: str) -> type[BaseOptimizer[Any]]:
@@ -154,7 +167,8 @@ def find(name: str) -> type[BaseOptimizer[Any]]:
     target = REGISTRY.get(name, name if isinstance(name, str) and ":" in name else None)
     if target is None:
         raise InputError(
-            f"no optimizer {name!r}{_nearest(name, names())}; there are {', '.join(names())}", key="optimizer.name"
+            f"no optimizer {name!r}{_nearest(name, names())}; there are {', '.join(names())}",
+            key="optimizer.name",
         )
     return _load(target)
 
@@ -167,24 +181,38 @@ def _load(target: str) -> type[BaseOptimizer[Any]]:
         message = f"{target} is not available: the module {error.name!r} cannot be imported"
         raise InputError(message, key="optimizer.name") from error
     if not (isinstance(found, type) and issubclass(found, BaseOptimizer)):
-        raise InputError(f"{target} is not a subclass of autorl.optimizers.BaseOptimizer", key="optimizer.name")
+        raise InputError(
+            f"{target} is not a subclass of autorl.optimizers.BaseOptimizer", key="optimizer.name"
+        )
     return found
 
 
 def _with_stopping(
-    cls: type[BaseOptimizer[Any]], problem: Problem, name: str, rule: Any, options: Mapping[str, Any]
+    cls: type[BaseOptimizer[Any]],
+    problem: Problem,
+    name: str,
+    rule: Any,
+    options: Mapping[str, Any],
 ) -> BaseOptimizer[Any]:
     if rule not in STOPPING:
-        raise InputError(f"no stopping rule {rule!r}; there is {_one_of(STOPPING)}", key="optimizer.stop")
+        raise InputError(
+            f"no stopping rule {rule!r}; there is {_one_of(STOPPING)}", key="optimizer.stop"
+        )
     if cls.partial or problem.n_objectives > 1:
-        why = "it cuts runs itself" if cls.partial else "a stopping rule ranks runs by one objective"
+        why = (
+            "it cuts runs itself" if cls.partial else "a stopping rule ranks runs by one objective"
+        )
         raise InputError(f"{name} cannot be used with `stop`: {why}", key="optimizer.stop")
     stopping: Any = _load(STOPPING[rule])
     own = {field.name for field in _fields(stopping)}
     known = tuple(sorted(own | {field.name for field in _fields(cls)}))
     _refuse_unknown(options, known, name)
-    inner = cls(problem, _parse(cls, {key: value for key, value in options.items() if key not in own}, name))
-    optimizer = stopping(problem, _parse(stopping, {key: options[key] for key in options if key in own}, name), inner)
+    inner = cls(
+        problem, _parse(cls, {key: value for key, value in options.items() if key not in own}, name)
+    )
+    optimizer = stopping(
+        problem, _parse(stopping, {key: options[key] for key in options if key in own}, name), inner
+    )
     assert isinstance(optimizer, BaseOptimizer)
     return optimizer
 
@@ -195,15 +223,23 @@ def _parse(cls: type[BaseOptimizer[Any]], options: Mapping[str, Any], name: str)
     _refuse_unknown(options, (*fields, *(() if cls.partial else ("stop",))), name)
     for key, value in options.items():
         if not _fits(cls, fields[key], value):
-            raise InputError(f"expected {_allowed(cls, fields[key])}, got {value!r}", key=f"optimizer.{key}")
+            raise InputError(
+                f"expected {_allowed(cls, fields[key])}, got {value!r}", key=f"optimizer.{key}"
+            )
     return cls.Options(**options)
 
 
 def _refuse_unknown(options: Iterable[str], known: Sequence[str], name: str) -> None:
     for key in options:
         if key not in known:
-            allowed = f"the options of {name} are {', '.join(known)}" if known else f"{name} has no options"
-            raise InputError(f"unknown option{_nearest(key, known)}; {allowed}", key=f"optimizer.{key}")
+            allowed = (
+                f"the options of {name} are {', '.join(known)}"
+                if known
+                else f"{name} has no options"
+            )
+            raise InputError(
+                f"unknown option{_nearest(key, known)}; {allowed}", key=f"optimizer.{key}"
+            )
 
 
 def _nearest(word: object, known: Iterable[str]) -> str:
@@ -233,7 +269,11 @@ def _fits(cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any], value: A
     if isinstance(value, int | float) and not isinstance(value, bool):
         minimum, maximum = field.metadata["minimum"], field.metadata["maximum"]
         inside = (minimum is None or value >= minimum) and (maximum is None or value <= maximum)
-        return inside and math.isfinite(value) and (float in types or (int in types and isinstance(value, int)))
+        return (
+            inside
+            and math.isfinite(value)
+            and (float in types or (int in types and isinstance(value, int)))
+        )
     return isinstance(value, types) and value in (field.metadata["choices"] or (value,))
 
 
@@ -244,5 +284,11 @@ def _allowed(cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any]) -> st
     words: dict[type, str] = {NoneType: "null", Mapping: "mapping"}
     text = " or ".join(words.get(kind, kind.__name__) for kind in _types(cls, field))
     minimum, maximum = field.metadata["minimum"], field.metadata["maximum"]
-    bounds = f" in [{minimum}, {maximum}]" if maximum is not None else f" >= {minimum}" if minimum is not None else ""
+    bounds = (
+        f" in [{minimum}, {maximum}]"
+        if maximum is not None
+        else f" >= {minimum}"
+        if minimum is not None
+        else ""
+    )
     return text + bounds

@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 class RisingBanditsOptions:
     inner: str = option("tpe", "the optimizer of each arm")
     inner_options: Mapping[str, Any] | None = option(None, "its options")
-    split: str | None = option(None, "the categorical hyperparameter whose choices are the arms; null: algorithm")
+    split: str | None = option(
+        None, "the categorical hyperparameter whose choices are the arms; null: algorithm"
+    )
     window: float = option(7.0, "full runs of an arm its slope is taken over", minimum=1.0)
 
 
@@ -89,7 +91,9 @@ class Arm:
             return best, math.inf
         return best, best + max(0.0, best - score) / window * left
 
-    def observe_outcome(self, event: Scored | Failed, record: Record, cost: float, window: float) -> None:
+    def observe_outcome(
+        self, event: Scored | Failed, record: Record, cost: float, window: float
+    ) -> None:
         """Take note of an outcome of one of its proposals that cost so many full-run equivalents."""
         self.optimizer.observe(event)
         if record.id not in self.told:
@@ -124,8 +128,13 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         if len(self._arms) == 1:
             return self._arms[0].optimizer.outline()
         names = ", ".join(arm.name for arm in self._arms)
-        lines = [f"arms: {names}, each with {self.options.inner} and at first an equal part of the budget"]
-        return (*lines, *(f"{arm.name}: {line}" for arm in self._arms for line in arm.optimizer.outline()))
+        lines = [
+            f"arms: {names}, each with {self.options.inner} and at first an equal part of the budget"
+        ]
+        return (
+            *lines,
+            *(f"{arm.name}: {line}" for arm in self._arms for line in arm.optimizer.outline()),
+        )
 
     def cautions(self) -> tuple[str, ...]:
         """Those of the arms' optimizers."""
@@ -133,14 +142,18 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
         playing = self._playing()
-        resting = [arm for arm in self._arms if arm not in playing]  # asked when those that play have nothing left
+        resting = [
+            arm for arm in self._arms if arm not in playing
+        ]  # asked when those that play have nothing left
         for arms in (self._next_initial(), _least_spent(playing), _least_spent(resting)):
             answers = []
             for arm in arms:
                 answers.append(arm.optimizer.ask(rng))
                 if isinstance(answers[-1], Proposal):
                     proposal = self._whole(arm, answers[-1])
-                    chosen = self._placed >= len(self.problem.initial) and (self._steered or bool(resting))
+                    chosen = self._placed >= len(self.problem.initial) and (
+                        self._steered or bool(resting)
+                    )
                     return replace(proposal, informed=proposal.informed or chosen)
             if any(isinstance(answer, Wait) for answer in answers):
                 return Wait()
@@ -154,7 +167,9 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
     def _playing(self) -> list[Arm]:
         """The arms whose upper bound is not below another's lower bound."""
         spent = sum(arm.spent for arm in self._arms)
-        left = max(0.0, self.problem.budget - spent) if math.isfinite(self.problem.budget) else spent
+        left = (
+            max(0.0, self.problem.budget - spent) if math.isfinite(self.problem.budget) else spent
+        )
         bounds = [arm.bounds(self.options.window, left) for arm in self._arms]
         reached = max(low for low, _ in bounds)
         return [arm for arm, (_, high) in zip(self._arms, bounds, strict=True) if high >= reached]
@@ -177,15 +192,21 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         self._steered |= len(self._playing()) < len(self._arms)
         arm = self._arm_of[event.id] = next(arm for arm in self._arms if arm.has(proposal.config))
         arm.spent += self._cost(event.id)
-        own = Config({name: value for name, value in proposal.config.items() if name not in arm.fixed})
+        own = Config(
+            {name: value for name, value in proposal.config.items() if name not in arm.fixed}
+        )
         arm.optimizer.observe(Proposed(event.id, replace(proposal, config=own)))
         fresh = proposal.resume_from is None
-        self._placed += fresh and proposal.config in self.problem.initial[self._placed : self._placed + 1]
+        self._placed += (
+            fresh and proposal.config in self.problem.initial[self._placed : self._placed + 1]
+        )
 
     def _cost(self, number: ProposalId) -> float:
         """Full-run equivalents that a proposal trains."""
         proposal = self.history[number].proposal
-        start = 0 if proposal.resume_from is None else self.history[proposal.resume_from].proposal.until
+        start = (
+            0 if proposal.resume_from is None else self.history[proposal.resume_from].proposal.until
+        )
         return (proposal.until - start) / self.problem.horizon
 
     def keeps(self) -> Collection[ProposalId]:
@@ -201,7 +222,10 @@ def _arms(problem: Problem, options: RisingBanditsOptions) -> Iterator[Arm]:
     """The arms in the order of their choices, each with the initial configurations that are its own."""
     inner_options = options.inner_options or {}
     if "stop" in inner_options:
-        raise InputError("a stopping rule cannot be combined with rising_bandits", key="optimizer.inner_options.stop")
+        raise InputError(
+            "a stopping rule cannot be combined with rising_bandits",
+            key="optimizer.inner_options.stop",
+        )
     name = splitting(problem.space, options.split)
     choices = [None] if name is None else list(problem.space.hyperparameters[name].choices)
     for choice in choices:
@@ -216,7 +240,9 @@ def _arms(problem: Problem, options: RisingBanditsOptions) -> Iterator[Arm]:
             **inner_options,
         )
         mine = [config for config in problem.initial if name is None or config[name] == choice]
-        own = [Config({key: value for key, value in config.items() if key != name}) for config in mine]
+        own = [
+            Config({key: value for key, value in config.items() if key != name}) for config in mine
+        ]
         initial = tuple(dict.fromkeys([*own, space.default()]))
         kind = type(optimizer)
         yield Arm(kind(replace(optimizer.problem, initial=initial), optimizer.options), fixed)

@@ -58,7 +58,9 @@ class Schedule(BaseOptimizer[ScheduleOptions]):
             return Wait()
         if not may_go_on(before):
             return Done()
-        return Proposal(config, until, before.id, before.proposal.member, f"from step {start}", meta)
+        return Proposal(
+            config, until, before.id, before.proposal.member, f"from step {start}", meta
+        )
 
     def keeps(self) -> Collection[ProposalId]:
         """The last one, until its continuation is proposed."""
@@ -83,9 +85,13 @@ def _read(problem: Problem, schedule: Mapping[str, Any]) -> list[tuple[int, Conf
         parts.append((int(text), problem.space.config(values)))
     parts.sort(key=lambda part: part[0])
     if parts[0][0] != 0:
-        raise InputError(f"the first configuration starts at step 0, got {parts[0][0]}", key="optimizer.schedule")
+        raise InputError(
+            f"the first configuration starts at step 0, got {parts[0][0]}", key="optimizer.schedule"
+        )
     for (_, one), (step, other) in itertools.pairwise(parts):
         for name in sorted({*one, *other} - problem.changeable):
             if one.get(name) != other.get(name):
-                raise InputError(f"{name} cannot change during training", key=f"optimizer.schedule.{step}")
+                raise InputError(
+                    f"{name} cannot change during training", key=f"optimizer.schedule.{step}"
+                )
     return parts

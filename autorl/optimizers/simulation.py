@@ -139,7 +139,9 @@ class _Driver:
             return Failed(number, kind, self._worst.get(proposal.until, ()), "simulated")
         drawn = self.objective(number, proposal)
         values = tuple(map(float, drawn)) if isinstance(drawn, Sequence) else (float(drawn),)
-        self._worst[proposal.until] = tuple(map(min, values, self._worst.get(proposal.until, values)))
+        self._worst[proposal.until] = tuple(
+            map(min, values, self._worst.get(proposal.until, values))
+        )
         return Scored(number, values, spread=(0.0,) * len(values), reached=proposal.until)
 
     def _live(self) -> Optimizer:
@@ -167,7 +169,14 @@ class MovingOptimum:
     """
 
     def __init__(
-        self, space: Space, horizon: int, *, drift: float = 0.7, width: float = 0.2, noise: float = 0.0, seed: int = 0
+        self,
+        space: Space,
+        horizon: int,
+        *,
+        drift: float = 0.7,
+        width: float = 0.2,
+        noise: float = 0.0,
+        seed: int = 0,
     ) -> None:
         self.space, self.horizon = space, horizon
         self.drift, self.width, self.noise, self.seed = drift, width, noise, seed
@@ -177,7 +186,9 @@ class MovingOptimum:
     def __call__(self, number: ProposalId, proposal: Proposal) -> float:
         before = proposal.resume_from
         start, skill = (0, 0.0) if before is None else (self._until[before], self.skill[before])
-        self.skill[number] = skill + self.gained(self.space.to_unit(proposal.config), start, proposal.until)
+        self.skill[number] = skill + self.gained(
+            self.space.to_unit(proposal.config), start, proposal.until
+        )
         self._until[number] = proposal.until
         error = self.noise * float(seeds.generator(self.seed, "noise", number).standard_normal())
         return self.skill[number] + error
@@ -212,13 +223,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, Proposal):
-        return {name: _plain(getattr(value, name)) for name in (f.name for f in dataclasses.fields(value))}
+        return {
+            name: _plain(getattr(value, name))
+            for name in (f.name for f in dataclasses.fields(value))
+        }
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def from_json(fields: Mapping[str, Any]) -> Event:
     """The inverse of `to_json`."""
-    parts: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
+    parts: dict[str, Any] = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()
+    }
     kind = parts.pop("event")
     if kind == "Proposed":
         inner = dict(parts["proposal"])

@@ -38,10 +38,14 @@ class SMACOptions:
         minimum=1,
     )
     model: str = option(
-        "forest", "surrogate; a Gaussian process takes seconds beyond 150 runs", choices=("forest", "gp")
+        "forest",
+        "surrogate; a Gaussian process takes seconds beyond 150 runs",
+        choices=("forest", "gp"),
     )
     refit: int | None = option(
-        None, "proposals from one fit of the model; null: a tenth of the results it knows, 1 to 8", minimum=1
+        None,
+        "proposals from one fit of the model; null: a tenth of the results it knows, 1 to 8",
+        minimum=1,
     )
     seed: int = option(0, "of the design; a study gives its own seed", minimum=0)
 
@@ -85,10 +89,14 @@ class SMAC(BaseOptimizer[SMACOptions]):
         return proposed >= self.startup and scored > 0
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
-        if not self.modelled(len(self.history), sum(bool(record.values) for record in self.history)):
+        if not self.modelled(
+            len(self.history), sum(bool(record.values) for record in self.history)
+        ):
             return self._from_design(rng)
         if self._fit is not None and self._place < self._serves(self._fit):
-            for place, config in enumerate(self._candidates(self._fit)[self._place :], start=self._place + 1):
+            for place, config in enumerate(
+                self._candidates(self._fit)[self._place :], start=self._place + 1
+            ):
                 if config not in self._proposed:
                     return self._propose(config, "smac", {"place": place}, informed=True)
         fit = _Fit(len(self.history), int(rng.integers(2**31)), tuple(self.history))
@@ -158,7 +166,9 @@ def costs(records: tuple[Record, ...]) -> list[tuple[Record, float]]:
     feasible = [-record.values[0] for record in scored if not violation(record)]
     worst = max(feasible, default=0.0)
     span = worst - min(feasible, default=0.0) or 1.0
-    most = max((violation(record) for record in scored if math.isfinite(violation(record))), default=0.0)
+    most = max(
+        (violation(record) for record in scored if math.isfinite(violation(record))), default=0.0
+    )
 
     def cost(record: Record) -> float:
         broken = violation(record)
@@ -183,5 +193,8 @@ def _same(one: _Fit, other: _Fit) -> bool:
     return (
         (one.first, one.seed) == (other.first, other.seed)
         and len(one.records) == len(other.records)
-        and all(mine is theirs or mine == theirs for mine, theirs in zip(one.records, other.records, strict=True))
+        and all(
+            mine is theirs or mine == theirs
+            for mine, theirs in zip(one.records, other.records, strict=True)
+        )
     )

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SKIPS = (
-    100_000  # indices tried for one proposal; a valid region smaller than 1e-5 of the space is not worth searching so
-)
+SKIPS = 100_000  # indices tried for one proposal; a valid region smaller than 1e-5 of the space is not worth searching so
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,9 @@ class SobolSearch(BaseOptimizer[SobolOptions]):
     def __init__(self, problem: Problem, options: SobolOptions) -> None:
         super().__init__(problem, options)
         self._next = 0
-        self._engine: Any = None  # scipy's generator, a cache: standing before the index `_engine.num_generated`
+        self._engine: Any = (
+            None  # scipy's generator, a cache: standing before the index `_engine.num_generated`
+        )
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         space = self.problem.space
@@ -46,7 +46,9 @@ class SobolSearch(BaseOptimizer[SobolOptions]):
             config = space.from_unit(self.point(index))
             if space.is_valid(config):
                 return self._propose(config, f"sobol {index}", {"index": index})
-        raise InputError(f"no valid configuration among {SKIPS} Sobol points: use `random`", key="optimizer.name")
+        raise InputError(
+            f"no valid configuration among {SKIPS} Sobol points: use `random`", key="optimizer.name"
+        )
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed) and "index" in event.proposal.meta:
@@ -57,7 +59,9 @@ class SobolSearch(BaseOptimizer[SobolOptions]):
         if self._engine is None or self._engine.num_generated > index:
             from scipy.stats import qmc
 
-            self._engine = qmc.Sobol(len(self.problem.space.names), scramble=True, rng=self.options.seed)
+            self._engine = qmc.Sobol(
+                len(self.problem.space.names), scramble=True, rng=self.options.seed
+            )
         if self._engine.num_generated < index:
             self._engine.fast_forward(index - self._engine.num_generated)
         drawn: NDArray[np.float64] = self._engine.random(1)[0]

@@ -41,7 +41,12 @@ def adam(
 ) -> None:
     """Adam's update number `step` (from 1) with the gradient scaled by `scale`; both moments in place [Kingma2015]."""
     real = parameters.dtype.type
-    beta_1, rest_1, beta_2, rest_2 = real(BETA_1), real(1.0 - BETA_1), real(BETA_2), real(1.0 - BETA_2)
+    beta_1, rest_1, beta_2, rest_2 = (
+        real(BETA_1),
+        real(1.0 - BETA_1),
+        real(BETA_2),
+        real(1.0 - BETA_2),
+    )
     factor, eps = real(scale), real(epsilon)
     size = real(rate / (1.0 - BETA_1**step))
     root = real(1.0 / math.sqrt(1.0 - BETA_2**step))
@@ -53,7 +58,9 @@ def adam(
 
 
 @kernel
-def rmsprop(parameters: Array, gradient: Array, square: Array, rate: float, epsilon: float, scale: float) -> None:
+def rmsprop(
+    parameters: Array, gradient: Array, square: Array, rate: float, epsilon: float, scale: float
+) -> None:
     """One RMSprop update with the gradient scaled by `scale`; the mean square in place [Tieleman2012]."""
     real = parameters.dtype.type
     keep, rest, factor, eps, size = (

@@ -102,7 +102,9 @@ class Agent(NamedTuple):
 
 def network_sizes(environment: Environment, hp: Any) -> tuple[int, ...]:
     """Layer sizes of the Q-network: one output per action."""
-    return hidden_sizes(environment.observation_size, int(hp.net_width), int(hp.net_depth), environment.n_actions)
+    return hidden_sizes(
+        environment.observation_size, int(hp.net_width), int(hp.net_depth), environment.n_actions
+    )
 
 
 def create(environment: Environment, hp: Any, key: int, dtype: Any) -> State:
@@ -122,7 +124,10 @@ def create(environment: Environment, hp: Any, key: int, dtype: Any) -> State:
 def make_agent(state: State, environment: Environment, hp: Any) -> Agent:
     """Networks over the state's parameters, and scratch memory."""
     parameters, target = state["member"].parameters, state["target"].parameters
-    sizes, word = network_sizes(environment, hp), HYPERPARAMETERS["activation"].decode(hp.activation)
+    sizes, word = (
+        network_sizes(environment, hp),
+        HYPERPARAMETERS["activation"].decode(hp.activation),
+    )
     n, dtype = int(hp.batch_size), parameters.dtype
     rows = max(n, int(hp.n_envs))
     return Agent(
@@ -160,8 +165,12 @@ def train(
                 polyak(agent.target.parameters, agent.online.parameters, hp.tau)
         if member.counts[STEPS] > hp.learning_starts:
             progress = member.counts[STEPS] / hp.horizon
-            learning_rate = scheduled(hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress)
-            beta = scheduled(hp.priority_beta, hp.priority_beta_end, hp.priority_beta_shape, progress)
+            learning_rate = scheduled(
+                hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress
+            )
+            beta = scheduled(
+                hp.priority_beta, hp.priority_beta_end, hp.priority_beta_shape, progress
+            )
             for _ in range(hp.gradient_steps if hp.gradient_steps >= 0 else hp.train_freq * n_envs):
                 sample_batch(member, agent, hp, beta)
                 loss_gradient(agent, hp, world.n_actions)

@@ -28,15 +28,23 @@ _Q = (1.0, 4.67777771e-01, 2.61644271e-02, 3.41174930e-04, 8.53058484e-07)
 _P32, _Q32, _LIMIT32 = tuple(map(np.float32, _P)), tuple(map(np.float32, _Q)), np.float32(_LIMIT)
 
 _PER_LOG_2 = 1.0 / math.log(2.0)
-_LOG_2_HIGH, _LOG_2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # their sum is log 2; the first has 33 bits
+_LOG_2_HIGH, _LOG_2_LOW = (
+    0.6931471803691238,
+    1.9082149292705877e-10,
+)  # their sum is log 2; the first has 33 bits
 _E = tuple(
     1.0 / math.factorial(k) for k in range(14)
 )  # 14 terms on |x| <= log(2) / 2: below one unit in the last place
-_L = tuple(2.0 / (2 * k + 1) for k in range(11))  # log((1 + s) / (1 - s)) / s in powers of s^2, |s| <= 0.172
+_L = tuple(
+    2.0 / (2 * k + 1) for k in range(11)
+)  # log((1 + s) / (1 - s)) / s in powers of s^2, |s| <= 0.172
 _LOWEST, _HIGHEST = -708.0, 709.79
 _BIAS, _SHIFT, _FRACTION = 1023, 52, 2**52 - 1
 _ROOT_2 = math.sqrt(2.0)
-_EXACT: Any = {**INNER, "fastmath": {"contract"}}  # reassociation would add the two parts of log 2 up again
+_EXACT: Any = {
+    **INNER,
+    "fastmath": {"contract"},
+}  # reassociation would add the two parts of log 2 up again
 
 
 def _bit_cast(source: Any, target: Any, kind: Any) -> Any:
@@ -88,8 +96,12 @@ def _exp(x: Any) -> Callable[[Any], Any]:
         n = np.rint(x * _PER_LOG_2)
         r = (x - n * _LOG_2_HIGH) - n * _LOG_2_LOW
         high = ((((_E[13] * r + _E[12]) * r + _E[11]) * r + _E[10]) * r + _E[9]) * r + _E[8]
-        low = ((((((high * r + _E[7]) * r + _E[6]) * r + _E[5]) * r + _E[4]) * r + _E[3]) * r + _E[2]) * r
-        power = np.int64(n) if n == n else 0  # the conversion of NaN is undefined; `low` carries it on
+        low = (
+            (((((high * r + _E[7]) * r + _E[6]) * r + _E[5]) * r + _E[4]) * r + _E[3]) * r + _E[2]
+        ) * r
+        power = (
+            np.int64(n) if n == n else 0
+        )  # the conversion of NaN is undefined; `low` carries it on
         return ((low + 1.0) * r + 1.0) * _from_bits((power + _BIAS) << _SHIFT)
 
     return reduced

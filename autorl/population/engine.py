@@ -79,7 +79,9 @@ def train_to(bound: Bound, algorithm: Algorithm, state: State, hp: Any, until: i
         bound.advance(-(-missing // algorithm.stride(hp)))
 
 
-def evaluation(bound: Bound, state: State, environment: Environment, keys: Sequence[int]) -> dict[str, float]:
+def evaluation(
+    bound: Bound, state: State, environment: Environment, keys: Sequence[int]
+) -> dict[str, float]:
     """Metrics of one greedy episode per key, and the recent training return where an episode has ended.
 
     Returns:
@@ -87,7 +89,13 @@ def evaluation(bound: Bound, state: State, environment: Environment, keys: Seque
     """
     episodes = make_episodes(keys, environment, bound.policy.parameters.dtype)
     policy = with_rows(bound.policy, len(keys))
-    evaluate(policy, bound.head, episodes, limits(environment), *environment.functions(policy.hidden.dtype))
+    evaluate(
+        policy,
+        bound.head,
+        episodes,
+        limits(environment),
+        *environment.functions(policy.hidden.dtype),
+    )
     metrics = {
         "eval_return": float(episodes.returns.mean()),
         "eval_return_std": float(episodes.returns.std()),
@@ -105,22 +113,36 @@ def limits(environment: Environment) -> tuple[int, int, Array]:
 
 def to_arrays(state: State) -> dict[str, Array]:
     """A state as flat names and arrays, for an archive."""
-    parts = {part: trimmed(values) if isinstance(values, Replay) else values for part, values in state.items()}
-    return {f"{part}.{name}": array for part, values in parts.items() for name, array in values._asdict().items()}
+    parts = {
+        part: trimmed(values) if isinstance(values, Replay) else values
+        for part, values in state.items()
+    }
+    return {
+        f"{part}.{name}": array
+        for part, values in parts.items()
+        for name, array in values._asdict().items()
+    }
 
 
 def from_arrays(algorithm: Algorithm, arrays: Mapping[str, Array]) -> State:
     """The inverse of `to_arrays`; every array is a copy of its own."""
     state: State = {
-        part: kind(**{name: np.array(arrays[f"{part}.{name}"], order="C") for name in kind.__annotations__})
+        part: kind(
+            **{name: np.array(arrays[f"{part}.{name}"], order="C") for name in kind.__annotations__}
+        )
         for part, kind in algorithm.parts.items()
     }
-    return {part: restored(values) if isinstance(values, Replay) else values for part, values in state.items()}
+    return {
+        part: restored(values) if isinstance(values, Replay) else values
+        for part, values in state.items()
+    }
 
 
 def fork(state: State, key: int) -> State:
     """A copy of the state that lives on with streams of its own, re-derived from `key`."""
-    copied = {part: type(values)(*(array.copy() for array in values)) for part, values in state.items()}
+    copied = {
+        part: type(values)(*(array.copy() for array in values)) for part, values in state.items()
+    }
     member: Member = copied["member"]
     member.key[0] = key
     member.counters[:] = 0

@@ -22,7 +22,9 @@ from autorl.space.schedules import remaining_schedule
 from autorl.types import InputError
 
 
-def to_sb3(algorithm: engine.Algorithm, state: engine.State, environment: Environment, hp: Any) -> Any:
+def to_sb3(
+    algorithm: engine.Algorithm, state: engine.State, environment: Environment, hp: Any
+) -> Any:
     """The member as a `stable_baselines3` PPO, DQN or SAC model on the CPU.
 
     It has the member's number of environments: `set_env` takes a vectorised one of as many.
@@ -33,12 +35,16 @@ def to_sb3(algorithm: engine.Algorithm, state: engine.State, environment: Enviro
     try:
         import stable_baselines3
     except ImportError as error:
-        raise InputError('exporting a model needs Stable-Baselines3: pip install "autorl[sb3]"') from error
+        raise InputError(
+            'exporting a model needs Stable-Baselines3: pip install "autorl[sb3]"'
+        ) from error
     kind = getattr(stable_baselines3, algorithm.name.upper())
     arguments = sb3_arguments(algorithm.settings, hp, engine.steps(state))
     venv = _environments(environment, arguments.n_envs)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="You have specified a mini-batch size of")  # allowed, tuned
+        warnings.filterwarnings(
+            "ignore", message="You have specified a mini-batch size of"
+        )  # allowed, tuned
         warnings.filterwarnings("ignore", message="The number of environments used is greater")
         try:
             model = kind("MlpPolicy", venv, device="cpu", **constructor_arguments(arguments))
@@ -61,21 +67,29 @@ def constructor_arguments(arguments: SB3Arguments) -> dict[str, Any]:
         "optimizer_kwargs": dict(options),
     }
     values = {
-        name: remaining_schedule(value.start, value.end, value.shape) if isinstance(value, Schedule) else value
+        name: remaining_schedule(value.start, value.end, value.shape)
+        if isinstance(value, Schedule)
+        else value
         for name, value in arguments.constructor.items()
     }
     return {**values, "policy_kwargs": policy_kwargs}
 
 
-def fill(model: Any, algorithm: engine.Algorithm, state: engine.State, environment: Environment, hp: Any) -> None:
+def fill(
+    model: Any, algorithm: engine.Algorithm, state: engine.State, environment: Environment, hp: Any
+) -> None:
     """Put the member's parameters and the state of its optimizers into a model built with its hyperparameters."""
     put = {"ppo": _fill_ppo, "dqn": _fill_dqn, "sac": _fill_sac}[algorithm.name]
     optimizers = _optimizers(model)
-    names = ("square_avg",) if getattr(hp, "optimizer", None) == RMSPROP else ("exp_avg", "exp_avg_sq")
+    names = (
+        ("square_avg",) if getattr(hp, "optimizer", None) == RMSPROP else ("exp_avg", "exp_avg_sq")
+    )
     moments = {}
     for name, values in zip(names, state["member"].moments[-len(names) :], strict=True):
         # The moments lie in memory as the parameters do: the model's own parameters sort them.
-        put(model, {**state, "member": state["member"]._replace(parameters=values)}, environment, hp)
+        put(
+            model, {**state, "member": state["member"]._replace(parameters=values)}, environment, hp
+        )
         moments[name] = {id(item): item.detach().clone() for item in _trained(optimizers)}
     put(model, state, environment, hp)
     updates = int(state["member"].counts[UPDATES])
@@ -89,13 +103,22 @@ def fill(model: Any, algorithm: engine.Algorithm, state: engine.State, environme
 def _optimizers(model: Any) -> list[Any]:
     """Every torch optimizer of the model."""
     owners = (model, *(getattr(model, part, None) for part in ("policy", "actor", "critic")))
-    found = [getattr(owner, name, None) for owner in owners for name in ("optimizer", "ent_coef_optimizer")]
+    found = [
+        getattr(owner, name, None)
+        for owner in owners
+        for name in ("optimizer", "ent_coef_optimizer")
+    ]
     return [optimizer for optimizer in found if optimizer is not None]
 
 
 def _trained(optimizers: list[Any]) -> list[Any]:
     """The parameters of all `optimizers`."""
-    return [item for optimizer in optimizers for group in optimizer.param_groups for item in group["params"]]
+    return [
+        item
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for item in group["params"]
+    ]
 
 
 def _set_moments(optimizers: list[Any], moments: dict[str, dict[int, Any]], updates: int) -> None:
@@ -109,7 +132,9 @@ def _set_moments(optimizers: list[Any], moments: dict[str, dict[int, Any]], upda
                 optimizer.state[item] = {"step": torch.tensor(float(updates)), **own}
 
 
-def _restore_counters(model: Any, algorithm: engine.Algorithm, state: engine.State, n_envs: int) -> None:
+def _restore_counters(
+    model: Any, algorithm: engine.Algorithm, state: engine.State, n_envs: int
+) -> None:
     """Put the counters of steps and updates into the model."""
     model.num_timesteps = engine.steps(state)
     if algorithm.name != "ppo":  # PPO counts epochs, for its log alone
@@ -129,7 +154,9 @@ def _fill_ppo(model: Any, state: engine.State, environment: Environment, hp: Any
 def _fill_dqn(model: Any, state: engine.State, environment: Environment, hp: Any) -> None:
     agent = dqn.make_agent(state, environment, hp)
     _copy(agent.online, _linear(model.q_net.q_net))
-    _copy(agent.target if hp.use_target_network else agent.online, _linear(model.q_net_target.q_net))
+    _copy(
+        agent.target if hp.use_target_network else agent.online, _linear(model.q_net_target.q_net)
+    )
     model.exploration_rate = dqn.exploration_rate(hp, engine.steps(state) / float(hp.horizon))
 
 
@@ -188,7 +215,9 @@ def _environment(environment: Environment) -> Any:
     class StandIn(gymnasium.Env[Any, Any]):
         """Spaces only: it cannot be stepped."""
 
-        observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (environment.observation_size,), np.float32)
+        observation_space = gymnasium.spaces.Box(
+            -np.inf, np.inf, (environment.observation_size,), np.float32
+        )
         action_space = (
             gymnasium.spaces.Discrete(environment.n_actions)
             if environment.n_actions

@@ -76,7 +76,11 @@ class _Tile:
     def emit(self, arguments: Any) -> None:
         c, c_row, start, start_row, a, a_row, a_column, b, b_row, depth = arguments
         build = self.builder
-        entry, loop, leave = build.block, build.append_basic_block("depth"), build.append_basic_block("done")
+        entry, loop, leave = (
+            build.block,
+            build.append_basic_block("depth"),
+            build.append_basic_block("done"),
+        )
         initial = self._row_vectors(start, start_row)
         some = build.icmp_signed(">", depth, self._constant(0))
         build.cbranch(some, loop, leave)
@@ -94,10 +98,15 @@ class _Tile:
         build.position_at_end(leave)
         self._store(c, c_row, initial, entry, updated, loop)
 
-    def _accumulate(self, sums: list[Any], a: Any, a_row: Any, a_offset: Any, b: Any, b_offset: Any) -> list[Any]:
+    def _accumulate(
+        self, sums: list[Any], a: Any, a_row: Any, a_offset: Any, b: Any, b_offset: Any
+    ) -> list[Any]:
         build = self.builder
         strips = [
-            build.load(self._address(b, build.add(b_offset, self._constant(q * self.lanes)), self.vector), align=4)
+            build.load(
+                self._address(b, build.add(b_offset, self._constant(q * self.lanes)), self.vector),
+                align=4,
+            )
             for q in range(self.vectors)
         ]
         updated = []
@@ -108,7 +117,9 @@ class _Tile:
                 updated.append(build.call(self.fma, [element, strip, sums[row * self.vectors + q]]))
         return updated
 
-    def _store(self, c: Any, c_row: Any, initial: list[Any], entry: Any, updated: list[Any], loop: Any) -> None:
+    def _store(
+        self, c: Any, c_row: Any, initial: list[Any], entry: Any, updated: list[Any], loop: Any
+    ) -> None:
         results = []
         for before, after in zip(initial, updated, strict=True):
             result = self.builder.phi(self.vector)
@@ -119,13 +130,19 @@ class _Tile:
             self.builder.store(result, address, align=4)
 
     def _row_vectors(self, base: Any, row_stride: Any) -> list[Any]:
-        return [self.builder.load(address, align=4) for address in self._row_addresses(base, row_stride)]
+        return [
+            self.builder.load(address, align=4) for address in self._row_addresses(base, row_stride)
+        ]
 
     def _row_addresses(self, base: Any, row_stride: Any) -> list[Any]:
         build = self.builder
         return [
             self._address(
-                base, build.add(build.mul(row_stride, self._constant(row)), self._constant(q * self.lanes)), self.vector
+                base,
+                build.add(
+                    build.mul(row_stride, self._constant(row)), self._constant(q * self.lanes)
+                ),
+                self.vector,
             )
             for row in range(self.rows)
             for q in range(self.vectors)
@@ -140,7 +157,9 @@ class _Tile:
         build, undefined = self.builder, ir.Constant(self.vector, ir.Undefined)
         first = build.insert_element(undefined, element, ir.Constant(ir.IntType(32), 0))
         return build.shuffle_vector(
-            first, undefined, ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
+            first,
+            undefined,
+            ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes),
         )
 
     def _constant(self, value: int) -> Any:
@@ -163,7 +182,9 @@ def make_panel(vectors: int, lanes: int, tall_rows: int = TILE_ROWS) -> Callable
             row += tall_rows
         while row < rows:
             at, first = c + 4 * row * c_row, start + 4 * row * start_row
-            single(at, c_row, first, start_row, a + 4 * row * a_row, a_row, a_column, b, b_row, depth)
+            single(
+                at, c_row, first, start_row, a + 4 * row * a_row, a_row, a_column, b, b_row, depth
+            )
             row += 1
 
     compiled: Callable[..., None] = panel
@@ -182,13 +203,19 @@ def _product(c, c_row, s, s_row, a, a_row, a_column, b, b_row, rows, columns, de
     """Start + a @ b on addresses and strides, panel by panel."""
     j = 0
     while j + WIDE <= columns:
-        _wide_panel(c + 4 * j, c_row, s + 4 * j, s_row, a, a_row, a_column, b + 4 * j, b_row, rows, depth)
+        _wide_panel(
+            c + 4 * j, c_row, s + 4 * j, s_row, a, a_row, a_column, b + 4 * j, b_row, rows, depth
+        )
         j += WIDE
     while j + _MIDDLE <= columns:
-        _middle_panel(c + 4 * j, c_row, s + 4 * j, s_row, a, a_row, a_column, b + 4 * j, b_row, rows, depth)
+        _middle_panel(
+            c + 4 * j, c_row, s + 4 * j, s_row, a, a_row, a_column, b + 4 * j, b_row, rows, depth
+        )
         j += _MIDDLE
     while j < columns:
-        _narrow_panel(c + 4 * j, c_row, s + 4 * j, s_row, a, a_row, a_column, b + 4 * j, b_row, rows, depth)
+        _narrow_panel(
+            c + 4 * j, c_row, s + 4 * j, s_row, a, a_row, a_column, b + 4 * j, b_row, rows, depth
+        )
         j += PAD
 
 
@@ -209,7 +236,9 @@ def link() -> Any:
 
 
 @kernel
-def gemm_loops(out: Array, a: Array, b: Array, start: Array, rows: int, columns: int, depth: int) -> None:
+def gemm_loops(
+    out: Array, a: Array, b: Array, start: Array, rows: int, columns: int, depth: int
+) -> None:
     """`gemm` by plain loops, for any element type."""
     for i in range(rows):
         for j in range(columns):

@@ -59,7 +59,9 @@ class Setting:
             return self.special[1]
         if self.codes is not None:
             if value not in self.codes:
-                raise InputError(f"expected one of {', '.join(self.codes)}, got {value!r}", key=name)
+                raise InputError(
+                    f"expected one of {', '.join(self.codes)}, got {value!r}", key=name
+                )
             return self.codes[value]
         if isinstance(self.default, bool):
             if not isinstance(value, bool | np.bool_):
@@ -68,7 +70,9 @@ class Setting:
         if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
             raise InputError(f"expected a number, got {value!r}", key=name)
         if not self.lower <= value <= self.upper:
-            raise InputError(f"expected a value in [{self.lower}, {self.upper}], got {value}", key=name)
+            raise InputError(
+                f"expected a value in [{self.lower}, {self.upper}], got {value}", key=name
+            )
         if self.whole and value != int(value):
             raise InputError(f"expected a whole number, got {value}", key=name)
         return int(value) if self.whole else float(value)
@@ -111,18 +115,25 @@ def record(settings: Settings, config: Mapping[str, Any], horizon: int) -> Any:
         if setting.scheduled:
             shape = config.get(f"{name}.shape", "constant")
             if shape not in SHAPES:
-                raise InputError(f"expected one of {', '.join(SHAPES)}, got {shape!r}", key=f"{name}.shape")
+                raise InputError(
+                    f"expected one of {', '.join(SHAPES)}, got {shape!r}", key=f"{name}.shape"
+                )
             if shape != "constant" and f"{name}.end" not in config:
                 raise InputError(f"the shape {shape} needs a final value", key=f"{name}.end")
             values[f"{name}_shape"] = SHAPES[shape]
-            values[f"{name}_end"] = setting.encode(f"{name}.end", config.get(f"{name}.end", values[name].item()))
+            values[f"{name}_end"] = setting.encode(
+                f"{name}.end", config.get(f"{name}.end", values[name].item())
+            )
     return values.view(np.recarray)[0]
 
 
 def check_names(settings: Settings, names: Collection[str]) -> None:
     """Raise `InputError` for the first name that is no hyperparameter of the algorithm."""
     scheduled = {
-        f"{name}.{part}" for name, setting in settings.items() if setting.scheduled for part in ("shape", "end")
+        f"{name}.{part}"
+        for name, setting in settings.items()
+        if setting.scheduled
+        for part in ("shape", "end")
     }
     allowed = [*settings, *scheduled]
     for name in names:
@@ -132,7 +143,9 @@ def check_names(settings: Settings, names: Collection[str]) -> None:
             raise InputError(f"unknown hyperparameter{hint}", key=name)
 
 
-def read_back(settings: Settings, values: Any, config: Mapping[str, Any], step: int) -> dict[str, Any]:
+def read_back(
+    settings: Settings, values: Any, config: Mapping[str, Any], step: int
+) -> dict[str, Any]:
     """What the record really holds for each hyperparameter of `config`, schedules at `step`."""
     progress = step / values["horizon"]
     applied = {}

@@ -60,7 +60,9 @@ class Kernel:
         self._function = function
         self._dispatcher = numba.njit(**INNER)(function)
         self._dispatcher.compile = _lightly(self._dispatcher.compile)
-        self._numba_type_ = kind_of(self._dispatcher)  # what numba reads when one kernel names another
+        self._numba_type_ = kind_of(
+            self._dispatcher
+        )  # what numba reads when one kernel names another
 
     def __call__(self, *arguments: Any) -> Any:
         return self._function(*arguments)
@@ -109,7 +111,9 @@ class Program:
         signature = tuple(_kind(argument) for argument in arguments)
         if signature not in self._compiled:
             self._compile(signature, arguments)
-        return self._dispatcher(*(a.dispatcher if isinstance(a, Function) else a for a in arguments))
+        return self._dispatcher(
+            *(a.dispatcher if isinstance(a, Function) else a for a in arguments)
+        )
 
     def _compile(self, signature: tuple[Any, ...], arguments: tuple[Any, ...]) -> None:
         with self._lock, _one_process():

@@ -88,7 +88,9 @@ def hidden_sizes(inputs: int, width: int, depth: int, outputs: int) -> tuple[int
     return (inputs, *(width for _ in range(depth)), outputs)
 
 
-def network(parameters: Array, gradient: Array, sizes: Sequence[int], activation: str, rows: int) -> Network:
+def network(
+    parameters: Array, gradient: Array, sizes: Sequence[int], activation: str, rows: int
+) -> Network:
     """A network over the flat slices `parameters` and `gradient`, with scratch memory for `rows` rows."""
     assert len(sizes) > 2, "a network has at least one hidden layer"
     layers, dtype = layer_table(sizes), parameters.dtype
@@ -123,7 +125,9 @@ def with_rows(net: Network, rows: int) -> Network:
 # ---------------------------------------------------------------------------------------------------- initialisation
 
 
-def orthogonal(parameters: Array, sizes: Sequence[int], gains: Sequence[float], seed: Array) -> None:
+def orthogonal(
+    parameters: Array, sizes: Sequence[int], gains: Sequence[float], seed: Array
+) -> None:
     """Fill `parameters` with orthogonal weights [Saxe2014] scaled by `gains` (one per layer) and zero biases."""
     parameters[:] = 0.0
     layers = layer_table(sizes)
@@ -142,7 +146,9 @@ def uniform_fan_in(parameters: Array, sizes: Sequence[int], seed: Array) -> None
     for index in range(len(layers)):
         weights, biases = layer_views(parameters, layers, index)
         counters = np.arange(weights.size + biases.size, dtype=np.uint64)
-        draws = (2.0 * rng.uniform_array(_substream(seed, index), counters) - 1.0) / math.sqrt(len(weights))
+        draws = (2.0 * rng.uniform_array(_substream(seed, index), counters) - 1.0) / math.sqrt(
+            len(weights)
+        )
         weights[:] = draws[: weights.size].reshape(weights.shape)
         biases[:] = draws[weights.size :]
 
@@ -226,15 +232,31 @@ def backward(net: Network, inputs: Array, rows: int) -> None:
     head = net.gradient[weights:biases].reshape(fan_out, fan_in)
     gemm_add(head, net.slopes.T, net.hidden[last - 1], fan_out, fan_in, rows)
     width = net.layers[last, WIDTH]
-    gemm_add(net.gradient[biases : biases + width].reshape(1, width), net.ones, net.slopes, 1, width, rows)
+    gemm_add(
+        net.gradient[biases : biases + width].reshape(1, width),
+        net.ones,
+        net.slopes,
+        1,
+        width,
+        rows,
+    )
     backward_head(net, rows)
     position = len(net.transposed)
     for index in range(last - 1, -1, -1):
         fan_in, width, weights, biases = _layer(net.layers, index)
         before = inputs if index == 0 else net.hidden[index - 1]
         delta = net.delta[index]
-        gemm_add(net.gradient[weights:biases].reshape(fan_in, width), before.T, delta, fan_in, width, rows)
-        gemm_add(net.gradient[biases : biases + width].reshape(1, width), net.ones, delta, 1, width, rows)
+        gemm_add(
+            net.gradient[weights:biases].reshape(fan_in, width),
+            before.T,
+            delta,
+            fan_in,
+            width,
+            rows,
+        )
+        gemm_add(
+            net.gradient[biases : biases + width].reshape(1, width), net.ones, delta, 1, width, rows
+        )
         columns = _padded(fan_in)
         position -= width * columns
         if index > 0:
@@ -303,7 +325,12 @@ def pick(out: Array, values: Array, rows: Array) -> None:
 
 @kernel
 def _layer(layers: Array, index: int) -> tuple[int, int, int, int]:
-    return layers[index, FAN_IN], layers[index, WIDTH], layers[index, WEIGHTS], layers[index, BIASES]
+    return (
+        layers[index, FAN_IN],
+        layers[index, WIDTH],
+        layers[index, WEIGHTS],
+        layers[index, BIASES],
+    )
 
 
 @kernel

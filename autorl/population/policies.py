@@ -47,7 +47,9 @@ def make_policy(log_std: Array, log_std_gradient: Array, n_actions: int) -> Poli
     """Scratch memory around the deviations; `n_actions` is 0 for a Gaussian policy."""
     chances, log_chances = np.zeros((2, n_actions, CHUNK))
     log_probs, entropies = np.zeros((2, CHUNK))
-    return Policy(log_std, log_std_gradient, chances, log_chances, log_probs, entropies, np.zeros((2, CHUNK)))
+    return Policy(
+        log_std, log_std_gradient, chances, log_chances, log_probs, entropies, np.zeros((2, CHUNK))
+    )
 
 
 @kernel
@@ -79,7 +81,9 @@ def softmax(policy: Policy, outputs: Array) -> None:
 
 
 @kernel
-def sample(member: Member, policy: Policy, outputs: Array, actions: Array, log_probs: Array) -> None:
+def sample(
+    member: Member, policy: Policy, outputs: Array, actions: Array, log_probs: Array
+) -> None:
     """Draw an action for each row of `actions` from the policy with these outputs; `log_probs` are theirs.
 
     `outputs` must have whole chunks of rows.
@@ -154,7 +158,12 @@ def log_probs_and_entropies(policy: Policy, outputs: Array, actions: Array) -> N
 
 @kernel
 def policy_gradient(
-    policy: Policy, outputs: Array, actions: Array, by_log_prob: Array, by_entropy: float, slopes: Array
+    policy: Policy,
+    outputs: Array,
+    actions: Array,
+    by_log_prob: Array,
+    by_entropy: float,
+    slopes: Array,
 ) -> None:
     """Gradient of sum_r by_log_prob[r] * log_prob[r] + by_entropy * entropy[r], after `log_probs_and_entropies`.
 

@@ -53,7 +53,13 @@ from autorl.population.networks import (
     pick,
     prepare_backward,
 )
-from autorl.population.policies import Policy, log_probs_and_entropies, make_policy, policy_gradient, sample
+from autorl.population.policies import (
+    Policy,
+    log_probs_and_entropies,
+    make_policy,
+    policy_gradient,
+    sample,
+)
 
 HYPERPARAMETERS = {
     "learning_rate": Setting(3e-4, lower=0.0, scheduled=True),
@@ -69,7 +75,9 @@ HYPERPARAMETERS = {
     "ent_coef": Setting(0.0, scheduled=True),
     "vf_coef": Setting(0.5),
     "max_grad_norm": Setting(0.5, lower=0.0),
-    "target_kl": Setting("none", lower=0.0, special=("none", math.inf)),  # a number stops the epochs early
+    "target_kl": Setting(
+        "none", lower=0.0, special=("none", math.inf)
+    ),  # a number stops the epochs early
     "optimizer": Setting("adam", codes=OPTIMIZERS, change=None),
     "optimizer_eps": Setting(1e-5, lower=0.0),
     "net_width": Setting(64, lower=1, change=None),
@@ -136,7 +144,10 @@ def make_agent(parameters: Array, environment: Environment, hp: Any) -> Agent:
     actor, critic = network_sizes(environment, hp)
     split, end = parameter_count(actor), parameter_count(actor) + parameter_count(critic)
     gradient = np.zeros_like(parameters)
-    rows, word = -(-int(hp.n_envs) // CHUNK) * CHUNK, HYPERPARAMETERS["activation"].decode(hp.activation)
+    rows, word = (
+        -(-int(hp.n_envs) // CHUNK) * CHUNK,
+        HYPERPARAMETERS["activation"].decode(hp.activation),
+    )
     return Agent(
         actor=network(parameters[:split], gradient[:split], actor, word, rows),
         critic=network(parameters[split:end], gradient[split:end], critic, word, rows),
@@ -155,7 +166,9 @@ def make_rollout(environment: Environment, hp: Any, dtype: Any) -> Rollout:
     n = int(hp.n_steps) * int(hp.n_envs)
     observations = np.zeros((n, environment.observation_size), dtype)
     actions = np.zeros((n, environment.action_size))
-    return Rollout._make([observations, actions, *(np.zeros(n) for _ in range(6)), np.zeros(n, np.int64)])
+    return Rollout._make(
+        [observations, actions, *(np.zeros(n) for _ in range(6)), np.zeros(n, np.int64)]
+    )
 
 
 @program
@@ -176,12 +189,16 @@ def train(
     for _ in range(iterations):
         collect_rollout(member, agent, hp, world)
         progress = member.counts[STEPS] / hp.horizon
-        learning_rate = scheduled(hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress)
+        learning_rate = scheduled(
+            hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress
+        )
         clip_range = scheduled(hp.clip_range, hp.clip_range_end, hp.clip_range_shape, progress)
         ent_coef = scheduled(hp.ent_coef, hp.ent_coef_end, hp.ent_coef_shape, progress)
         stop = False
         for _ in range(hp.n_epochs):
-            rng.permute(order, rng.bits(rng.stream(member.key[0], rng.SHUFFLE), draw(member, rng.SHUFFLE)))
+            rng.permute(
+                order, rng.bits(rng.stream(member.key[0], rng.SHUFFLE), draw(member, rng.SHUFFLE))
+            )
             for first in range(0, len(order), hp.batch_size):
                 batch = order[first : first + hp.batch_size]
                 divergence = loss_gradient(agent, hp, batch, (clip_range, ent_coef))
@@ -204,7 +221,13 @@ def collect_rollout(member: Member, agent: Agent, hp: Any, world: World) -> None
         forward(agent.actor, observations, n_envs)
         forward(agent.critic, observations, n_envs)
         actions = rollout.actions[t * n_envs : (t + 1) * n_envs]
-        sample(member, agent.policy, agent.actor.outputs, actions, rollout.log_probs[t * n_envs : (t + 1) * n_envs])
+        sample(
+            member,
+            agent.policy,
+            agent.actor.outputs,
+            actions,
+            rollout.log_probs[t * n_envs : (t + 1) * n_envs],
+        )
         for e in range(n_envs):
             rollout.values[t * n_envs + e] = agent.critic.outputs[e, 0]
         for e in range(n_envs):
@@ -290,7 +313,10 @@ def advantage_moments(hp: Any, rollout: Rollout, batch: Array) -> tuple[float, f
 
 @kernel
 def policy_loss(
-    agent: Agent, chunk: Array, moments: tuple[float, float], coefficients: tuple[float, float, float]
+    agent: Agent,
+    chunk: Array,
+    moments: tuple[float, float],
+    coefficients: tuple[float, float, float],
 ) -> float:
     """Gradient of the clipped surrogate and the entropy bonus of the rows `chunk` into the actor's slopes.
 
@@ -335,9 +361,22 @@ def descend(member: Member, agent: Agent, hp: Any, learning_rate: float) -> None
     """One optimizer step along the gradient, its norm clipped over all parameters."""
     member.counts[UPDATES] += 1
     scale = clip_scale(agent.gradient, hp.max_grad_norm)
-    parameters, gradient, (first, second) = member.parameters, agent.gradient, (member.moments[0], member.moments[1])
+    parameters, gradient, (first, second) = (
+        member.parameters,
+        agent.gradient,
+        (member.moments[0], member.moments[1]),
+    )
     if hp.optimizer == ADAM:
-        adam(parameters, gradient, first, second, member.counts[UPDATES], learning_rate, hp.optimizer_eps, scale)
+        adam(
+            parameters,
+            gradient,
+            first,
+            second,
+            member.counts[UPDATES],
+            learning_rate,
+            hp.optimizer_eps,
+            scale,
+        )
     else:
         rmsprop(parameters, gradient, second, learning_rate, hp.optimizer_eps, scale)
 

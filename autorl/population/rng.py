@@ -121,6 +121,8 @@ def permute_array(n: int, seed: Array) -> Array:
     """`permute` as a new array, drawn all at once and then swapped in order."""
     order = np.arange(n)
     places = np.arange(1, n, dtype=np.uint64)
-    for i, j in zip(range(n - 1, 0, -1), integer_array(seed, places, places + _ONE)[::-1], strict=True):
+    for i, j in zip(
+        range(n - 1, 0, -1), integer_array(seed, places, places + _ONE)[::-1], strict=True
+    ):
         order[i], order[j] = order[j], order[i]
     return order

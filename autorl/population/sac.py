@@ -24,7 +24,17 @@ from autorl.population.environments.base import Environment
 from autorl.population.evaluation import SQUASHED
 from autorl.population.hyperparameters import Setting, scheduled
 from autorl.population.kernels import Array, kernel, program
-from autorl.population.members import STEPS, UPDATES, Member, World, advance, begin, draw, new_member, restart
+from autorl.population.members import (
+    STEPS,
+    UPDATES,
+    Member,
+    World,
+    advance,
+    begin,
+    draw,
+    new_member,
+    restart,
+)
 from autorl.population.networks import (
     ACTIVATIONS,
     Network,
@@ -52,7 +62,9 @@ HYPERPARAMETERS = {
     "gradient_steps": Setting(1, lower=-1),
     "target_update_interval": Setting(1, lower=1),  # in gradient steps
     "ent_coef": Setting("auto", lower=0.0, special=("auto", -1.0), change=None),
-    "target_entropy": Setting("auto", special=("auto", math.inf)),  # auto: minus the number of action dimensions
+    "target_entropy": Setting(
+        "auto", special=("auto", math.inf)
+    ),  # auto: minus the number of action dimensions
     "reward_scale": Setting(1.0),
     "n_envs": Setting(1, lower=1, change=None),
     "optimizer_eps": Setting(1e-8, lower=0.0),
@@ -108,7 +120,9 @@ def network_sizes(environment: Environment, hp: Any) -> tuple[tuple[int, ...], t
     """Layer sizes of the actor and of a critic."""
     inputs, actions = environment.observation_size, environment.action_size
     width, depth = int(hp.net_width), int(hp.net_depth)
-    return hidden_sizes(inputs, width, depth, 2 * actions), hidden_sizes(inputs + actions, width, depth, 1)
+    return hidden_sizes(inputs, width, depth, 2 * actions), hidden_sizes(
+        inputs + actions, width, depth, 1
+    )
 
 
 def create(environment: Environment, hp: Any, key: int, dtype: Any) -> State:
@@ -133,9 +147,21 @@ def create(environment: Environment, hp: Any, key: int, dtype: Any) -> State:
 def make_agent(state: State, environment: Environment, hp: Any) -> Agent:
     """Networks over the state's parameters, and scratch memory."""
     parameters, target = state["member"].parameters, state["target"].parameters
-    (actor, critic), word = network_sizes(environment, hp), HYPERPARAMETERS["activation"].decode(hp.activation)
-    a, c, n, dtype = parameter_count(actor), parameter_count(critic), int(hp.batch_size), parameters.dtype
-    rows, inputs, actions = max(n, int(hp.n_envs)), environment.observation_size, environment.action_size
+    (actor, critic), word = (
+        network_sizes(environment, hp),
+        HYPERPARAMETERS["activation"].decode(hp.activation),
+    )
+    a, c, n, dtype = (
+        parameter_count(actor),
+        parameter_count(critic),
+        int(hp.batch_size),
+        parameters.dtype,
+    )
+    rows, inputs, actions = (
+        max(n, int(hp.n_envs)),
+        environment.observation_size,
+        environment.action_size,
+    )
     gradient = np.zeros_like(parameters)
     first = network(parameters[a : a + c], gradient[a : a + c], critic, word, rows)
     second = network(parameters[a + c : -1], gradient[a + c : -1], critic, word, rows)
@@ -179,8 +205,12 @@ def train(
             step_environments(member, agent, hp, world)
         if member.counts[STEPS] > hp.learning_starts:
             progress = member.counts[STEPS] / hp.horizon
-            rate = scheduled(hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress)
-            updates = hp.gradient_steps if hp.gradient_steps >= 0 else hp.train_freq * len(member.states)
+            rate = scheduled(
+                hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress
+            )
+            updates = (
+                hp.gradient_steps if hp.gradient_steps >= 0 else hp.train_freq * len(member.states)
+            )
             for update in range(updates):
                 update_networks(member, agent, hp, rate)
                 if update % hp.target_update_interval == 0:
@@ -199,7 +229,13 @@ def step_environments(member: Member, agent: Agent, hp: Any, world: World) -> No
     for e in range(n_envs):
         row = replay.rows[memory.claim(replay)]
         world.observe(member.states[e], row[:inputs])
-        squashed_sample(agent.actor.outputs[e], seed, member.counters[rng.ACTION], agent.noise[e], agent.actions[e])
+        squashed_sample(
+            agent.actor.outputs[e],
+            seed,
+            member.counters[rng.ACTION],
+            agent.noise[e],
+            agent.actions[e],
+        )
         for i in range(len(agent.action)):
             counter = draw(member, rng.ACTION)
             if member.counts[STEPS] < hp.learning_starts:
@@ -235,7 +271,9 @@ def squashed_sample(outputs: Array, seed: int, counter: int, noise: Array, actio
 def update_networks(member: Member, agent: Agent, hp: Any, rate: float) -> None:
     """One gradient step of temperature, critics and actor on a fresh minibatch, in Stable-Baselines3's order."""
     update, n = draw(member, rng.UPDATE), len(agent.batch)
-    memory.sample_uniform(agent.replay, rng.bits(rng.stream(member.key[0], rng.REPLAY), update), agent.batch)
+    memory.sample_uniform(
+        agent.replay, rng.bits(rng.stream(member.key[0], rng.REPLAY), update), agent.batch
+    )
     seed = rng.bits(rng.stream(member.key[0], rng.UPDATE), update)
     member.counts[UPDATES] += 1
     alpha = math.exp(agent.log_alpha[0]) if hp.ent_coef < 0.0 else float(hp.ent_coef)
@@ -245,7 +283,9 @@ def update_networks(member: Member, agent: Agent, hp: Any, rate: float) -> None:
     for r in range(n):
         draws = r * len(agent.action)
         outputs = agent.actor.outputs[r]
-        agent.log_probs[r] = squashed_sample(outputs, rng.stream(seed, 0), draws, agent.noise[r], agent.actions[r])
+        agent.log_probs[r] = squashed_sample(
+            outputs, rng.stream(seed, 0), draws, agent.noise[r], agent.actions[r]
+        )
     actor_end, critics_end = len(agent.actor.parameters), len(member.parameters) - 1
     if hp.ent_coef < 0.0:
         temperature_gradient(agent, hp)
@@ -284,13 +324,18 @@ def critic_targets(agent: Agent, hp: Any, alpha: float, seed: int) -> None:
     forward(agent.actor, agent.observations, n)
     for r in range(n):
         draws = r * len(agent.action)
-        agent.log_probs[r] = squashed_sample(agent.actor.outputs[r], seed, draws, agent.noise[r], agent.actions[r])
+        agent.log_probs[r] = squashed_sample(
+            agent.actor.outputs[r], seed, draws, agent.noise[r], agent.actions[r]
+        )
     pair(agent)
     forward(agent.target_1, agent.pairs, n)
     forward(agent.target_2, agent.pairs, n)
     for r in range(n):
         row = agent.replay.rows[agent.batch[r]]
-        following = min(agent.target_1.outputs[r, 0], agent.target_2.outputs[r, 0]) - alpha * agent.log_probs[r]
+        following = (
+            min(agent.target_1.outputs[r, 0], agent.target_2.outputs[r, 0])
+            - alpha * agent.log_probs[r]
+        )
         agent.targets[r] = row[-2] + hp.gamma * (1.0 - row[-1]) * following
 
 
@@ -340,11 +385,15 @@ def actor_gradient(agent: Agent, alpha: float) -> None:
         for i in range(size):
             action, log_std = agent.actions[r, i], float(outputs[size + i])
             slack = 1.0 - action * action
-            by_action = agent.action_slopes[0, r, inputs + i] + agent.action_slopes[1, r, inputs + i]
+            by_action = (
+                agent.action_slopes[0, r, inputs + i] + agent.action_slopes[1, r, inputs + i]
+            )
             slope = alpha * 2.0 * action * slack / (slack + SQUASH_EPS) + slack * by_action
             slopes[i] = slope / n
             free = LOG_STD_LOW <= log_std <= LOG_STD_HIGH
-            slopes[size + i] = (math.exp(log_std) * agent.noise[r, i] * slope - alpha) / n if free else 0.0
+            slopes[size + i] = (
+                (math.exp(log_std) * agent.noise[r, i] * slope - alpha) / n if free else 0.0
+            )
     backward(agent.actor, agent.observations, n)
 
 

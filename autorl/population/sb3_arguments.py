@@ -12,7 +12,10 @@ from typing import Any
 from autorl.population.descent import RMSPROP_ALPHA
 from autorl.population.hyperparameters import CONSTANT, SHAPES, Settings, scheduled
 
-_SCHEDULED = ("learning_rate", "clip_range")  # Stable-Baselines3 takes these as functions of the progress remaining
+_SCHEDULED = (
+    "learning_rate",
+    "clip_range",
+)  # Stable-Baselines3 takes these as functions of the progress remaining
 _OF_POLICY = ("net_width", "net_depth", "activation", "optimizer", "optimizer_eps")
 _OF_PRIORITIES = ("priority_alpha", "priority_beta", "priority_eps")
 _WORDS = ("none",)  # the engine's word for Python's None
@@ -62,8 +65,14 @@ def sb3_arguments(settings: Settings, hp: Any, step: int = 0) -> SB3Arguments:
         if name in _SCHEDULED:
             values[name] = Schedule(float(hp[name]), end, shape)
         else:
-            values[name] = float(scheduled(float(hp[name]), end, int(hp[f"{name}_shape"]), step / float(hp["horizon"])))
-            notes.append(f"{name} went from {value!r} to {end!r} ({shape}), Stable-Baselines3 keeps it constant")
+            values[name] = float(
+                scheduled(
+                    float(hp[name]), end, int(hp[f"{name}_shape"]), step / float(hp["horizon"])
+                )
+            )
+            notes.append(
+                f"{name} went from {value!r} to {end!r} ({shape}), Stable-Baselines3 keeps it constant"
+            )
     return _split(values, notes)
 
 

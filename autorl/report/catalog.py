@@ -14,9 +14,14 @@ def optimizers_text(described: Sequence[Description], missing: Mapping[str, str]
     """Each optimizer with its options: name, default, what is allowed, what it does."""
     blocks = []
     for one in described:
-        lines = [f"{one.name}: {one.summary}" + (" (several objectives)" if one.multi_objective else "")]
+        lines = [
+            f"{one.name}: {one.summary}" + (" (several objectives)" if one.multi_objective else "")
+        ]
         if one.options:
-            rows = [(option.name, json.dumps(option.default), option.allowed, option.help) for option in one.options]
+            rows = [
+                (option.name, json.dumps(option.default), option.allowed, option.help)
+                for option in one.options
+            ]
             lines.append(columns(("option", "default", "allowed", ""), rows))
         blocks.append("\n".join(lines))
     blocks += [f"{name}: not installed: {reason}" for name, reason in missing.items()]
@@ -30,7 +35,12 @@ def optimizer_dict(described: Description) -> dict[str, Any]:
         "summary": described.summary,
         "multi_objective": described.multi_objective,
         "options": [
-            {"name": option.name, "default": option.default, "allowed": option.allowed, "help": option.help}
+            {
+                "name": option.name,
+                "default": option.default,
+                "allowed": option.allowed,
+                "help": option.help,
+            }
             for option in described.options
         ],
     }

@@ -34,7 +34,11 @@ def checklist(view: StudyView) -> list[Item]:
             if test
             else "the study has no test seeds",
         ),
-        Item("Are the tuning and test seeds listed?", "yes", f"tuning {tuning}; test {test or 'none'}"),
+        Item(
+            "Are the tuning and test seeds listed?",
+            "yes",
+            f"tuning {tuning}; test {test or 'none'}",
+        ),
         _tested(view),
         Item(
             "Are the tuning package and method named, with code and tuning process?",
@@ -87,21 +91,31 @@ def _tested(view: StudyView) -> Item:
 
 
 def _cost(view: StudyView) -> Item:
-    budget = {name: value for name, value in view.spec.budget.model_dump().items() if value is not None}
+    budget = {
+        name: value for name, value in view.spec.budget.model_dump().items() if value is not None
+    }
     rows = view.store.query(
         "SELECT seed_role, SUM(environment_steps), SUM(wall_seconds) FROM runs GROUP BY seed_role ORDER BY 1 DESC"
     )
-    spent = "; ".join(f"{role}: {steps:,.0f} steps, {seconds:,.0f} s of training" for role, steps, seconds in rows)
+    spent = "; ".join(
+        f"{role}: {steps:,.0f} steps, {seconds:,.0f} s of training" for role, steps, seconds in rows
+    )
     given = ", ".join(f"{name} {value:g}" for name, value in budget.items())
     return Item(
-        "Is the tuning budget given, in a stated cost metric?", "yes", f"budget: {given}; {spent or 'nothing trained'}"
+        "Is the tuning budget given, in a stated cost metric?",
+        "yes",
+        f"budget: {given}; {spent or 'nothing trained'}",
     )
 
 
 def _hardware(view: StudyView, sessions: list[FrozenMap]) -> Item:
     question = "If the budget is time: is the hardware the same for all methods?"
     if view.spec.indeterminate is None:
-        return Item(question, "yes", "the budget is counted in steps: hardware changes no number of this study")
+        return Item(
+            question,
+            "yes",
+            "the budget is counted in steps: hardware changes no number of this study",
+        )
     return Item(
         question,
         "author",

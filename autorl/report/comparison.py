@@ -58,7 +58,10 @@ class Comparison:
 
 
 def compare_results(
-    results: Mapping[str, Mapping[int, Result]], charged: Mapping[str, Mapping[int, int]], seed: int, repeats: int
+    results: Mapping[str, Mapping[int, Result]],
+    charged: Mapping[str, Mapping[int, int]],
+    seed: int,
+    repeats: int,
 ) -> Comparison:
     """Compare results by optimizer and study seed.
 
@@ -72,8 +75,17 @@ def compare_results(
     sign = -1.0 if some is not None and some.direction == "minimize" else 1.0
     tests = {name: _tests(by_seed) for name, by_seed in results.items()}
     ranks = _ranks(tests, sign, repeats)
-    rows = [_row(name, results[name], values, ranks.get(name), charged[name], seed) for name, values in tests.items()]
-    rows.sort(key=lambda row: (row.rank is None, row.rank, -sign * (row.test if row.test is not None else -np.inf)))
+    rows = [
+        _row(name, results[name], values, ranks.get(name), charged[name], seed)
+        for name, values in tests.items()
+    ]
+    rows.sort(
+        key=lambda row: (
+            row.rank is None,
+            row.rank,
+            -sign * (row.test if row.test is not None else -np.inf),
+        )
+    )
     caveats = (*_unequal_budgets(rows), *_caveats(tests, repeats, results))
     return Comparison(some.objective if some is not None else "", tuple(rows), repeats, caveats)
 
@@ -104,7 +116,9 @@ def comparison_text(comparison: Comparison) -> str:
         "test (IQM) of each study",
     )
     lines = [one_line(comparison.objective), "", columns(header, rows), ""]
-    return "\n".join([*lines, *(one_line(f"  caution: {text}") for text in comparison.caveats)]).rstrip()
+    return "\n".join(
+        [*lines, *(one_line(f"  caution: {text}") for text in comparison.caveats)]
+    ).rstrip()
 
 
 def comparison_dict(comparison: Comparison) -> dict[str, Any]:
@@ -117,9 +131,13 @@ def comparison_dict(comparison: Comparison) -> dict[str, Any]:
                 "optimizer": row.optimizer,
                 "average_rank": row.rank,
                 "test": row.test,
-                "interval": None if row.interval is None else {"low": row.interval.low, "high": row.interval.high},
+                "interval": None
+                if row.interval is None
+                else {"low": row.interval.low, "high": row.interval.high},
                 "tuning": row.tuning,
-                "new_configurations": None if row.share is None else share_dict(row.share, learns=row.learns),
+                "new_configurations": None
+                if row.share is None
+                else share_dict(row.share, learns=row.learns),
                 "charged_steps": row.steps,
                 "tests": {str(seed): value for seed, value in row.tests.items()},
             }
@@ -137,7 +155,9 @@ def _ranks(tests: Mapping[str, Mapping[int, float]], sign: float, repeats: int) 
     """Average rank of each optimizer, over study seeds; empty unless every study has a test score."""
     if len(tests) < 2 or any(len(values) < repeats for values in tests.values()):
         return {}
-    table = np.array([[sign * value for _, value in sorted(values.items())] for values in tests.values()]).T
+    table = np.array(
+        [[sign * value for _, value in sorted(values.items())] for values in tests.values()]
+    ).T
     return dict(zip(tests, map(float, average_ranks(table)), strict=True))
 
 
@@ -185,16 +205,24 @@ def _unequal_budgets(rows: Sequence[Row]) -> list[str]:
     less = {name: charged for name, charged in steps.items() if charged < (1.0 - EQUAL) * most}
     if not less:
         return []
-    shares = ", ".join(f"{name} {charged:,.0f} ({charged / most:.0%})" for name, charged in less.items())
-    return [f"unequal budgets: of {most:,.0f} tuning steps, {shares} only; scores and ranks are not of equal cost"]
+    shares = ", ".join(
+        f"{name} {charged:,.0f} ({charged / most:.0%})" for name, charged in less.items()
+    )
+    return [
+        f"unequal budgets: of {most:,.0f} tuning steps, {shares} only; scores and ranks are not of equal cost"
+    ]
 
 
 def _caveats(
-    tests: Mapping[str, Mapping[int, float]], repeats: int, results: Mapping[str, Mapping[int, Result]]
+    tests: Mapping[str, Mapping[int, float]],
+    repeats: int,
+    results: Mapping[str, Mapping[int, Result]],
 ) -> tuple[str, ...]:
     found = []
     if repeats < FEW_REPEATS:
-        found.append(f"{repeats} studies for each optimizer: fewer than {FEW_REPEATS} say little about which is better")
+        found.append(
+            f"{repeats} studies for each optimizer: fewer than {FEW_REPEATS} say little about which is better"
+        )
     for name, by_seed in results.items():
         share = _share(by_seed)
         learns = any(result.learns for result in by_seed.values())
@@ -204,7 +232,9 @@ def _caveats(
         if len(results[name]) < repeats:
             found.append(f"{name}: {repeats - len(results[name])} studies ended without a result")
         elif problems := [result for result in results[name].values() if result.problem]:
-            found.append(f"{name}: in {len(problems)} studies every test run of the incumbent failed: no test score")
+            found.append(
+                f"{name}: in {len(problems)} studies every test run of the incumbent failed: no test score"
+            )
         elif len(values) < repeats:
             found.append(f"{name}: no test seeds, so there is nothing to compare")
         found += _failed_tests(name, results[name].values())
@@ -219,5 +249,9 @@ def _failed_tests(name: str, results: Iterable[Result]) -> list[str]:
         return []
     runs = sum(test.runs for test in tests)
     stated = next((test.failed_value for test in tests if test.failed_value is not None), None)
-    how = "the scores are of the others, which flatters them" if stated is None else f"each counts as {number(stated)}"
+    how = (
+        "the scores are of the others, which flatters them"
+        if stated is None
+        else f"each counts as {number(stated)}"
+    )
     return [f"{name}: {failed} of {runs} test runs failed: {how}"]

@@ -67,9 +67,7 @@ class Candidate:
             test += f" ({seeds_text(self.entry.test)})" if self.entry.failures else ""
         first = self.configuration
         of = f", configuration {first}" if first not in (None, self.proposal) else ""
-        return (
-            f"proposal {self.proposal} ({self.label}{of}): {test}; tuning {number(self.tuning)} on {self.n_seeds} seeds"
-        )
+        return f"proposal {self.proposal} ({self.label}{of}): {test}; tuning {number(self.tuning)} on {self.n_seeds} seeds"
 
 
 def candidates(view: StudyView, top: int) -> list[Candidate]:
@@ -132,7 +130,14 @@ def render(found: Sequence[Candidate], style: str) -> str:
             if len(found) > 1 or after:
                 lines.append(f"# {candidate.title}{after}")
             lines.append(
-                arguments(candidate.trainer, config, candidate.horizon, style, candidate.end, candidate.environment)
+                arguments(
+                    candidate.trainer,
+                    config,
+                    candidate.horizon,
+                    style,
+                    candidate.end,
+                    candidate.environment,
+                )
             )
     return "\n".join(lines)
 
@@ -153,13 +158,18 @@ def arguments(
     if trainer.name.startswith(("sb3/", "population/")) and style == "kwargs":
         from autorl.report.sb3_arguments import constructor_arguments
 
-        return constructor_arguments(trainer.name, config, horizon, environment, (end or horizon) / horizon)
+        return constructor_arguments(
+            trainer.name, config, horizon, environment, (end or horizon) / horizon
+        )
     write, comment = (flags if style == "cli" else keyword_arguments), ""
     if trainer.name.startswith("trl/") and trainer.name != "trl/ppo":
         from autorl.trainers.trl.arguments import trl_arguments
 
         found = trl_arguments(trainer, config, horizon, end)
-        config, comment = masked(found.values), "  # " + "; ".join(found.notes) if found.notes else ""
+        config, comment = (
+            masked(found.values),
+            "  # " + "; ".join(found.notes) if found.notes else "",
+        )
     return write(config) + one_line(comment)
 
 
@@ -187,7 +197,9 @@ def _flag_value(value: Any) -> str:
 def _full(view: StudyView, config: Config) -> Config:
     """The hyperparameters the trainer trains with: its own values under the configuration's."""
     names = view.spec.search_space.names
-    trainer, own = view.spec.trainer_for(Config({name: config[name] for name in names if name in config}))
+    trainer, own = view.spec.trainer_for(
+        Config({name: config[name] for name in names if name in config})
+    )
     if trainer.name.startswith("trl/"):
         from autorl.trainers.trl.arguments import all_values
 
@@ -203,7 +215,11 @@ def _full(view: StudyView, config: Config) -> Config:
 def _document(candidate: Candidate) -> dict[str, Any]:
     document: dict[str, Any] = {
         "proposal": candidate.proposal,
-        **({} if candidate.configuration is None else {"configuration_number": candidate.configuration}),
+        **(
+            {}
+            if candidate.configuration is None
+            else {"configuration_number": candidate.configuration}
+        ),
         "label": candidate.label,
         "test": None,
         "tuning": {"value": _score(candidate.tuning), "n_seeds": candidate.n_seeds},
@@ -217,12 +233,21 @@ def _document(candidate: Candidate) -> dict[str, Any]:
         document["failed_test_runs"] = len(candidate.entry.failures)
     test = None if candidate.entry is None else candidate.entry.test
     if test is not None:
-        document["test"] = {"iqm": _score(test.iqm), "value": _score(test.value), "n_seeds": len(test.seeds)}
+        document["test"] = {
+            "iqm": _score(test.iqm),
+            "value": _score(test.value),
+            "n_seeds": len(test.seeds),
+        }
         if test.iqm_interval is not None:
-            bounds = {"iqm_low": _score(test.iqm_interval.low), "iqm_high": _score(test.iqm_interval.high)}
+            bounds = {
+                "iqm_low": _score(test.iqm_interval.low),
+                "iqm_high": _score(test.iqm_interval.high),
+            }
             document["test"] |= bounds
     if len(candidate.parts) > 1:
-        document["schedule"] = [{"from_step": step, "configuration": plain(one)} for step, one in candidate.parts]
+        document["schedule"] = [
+            {"from_step": step, "configuration": plain(one)} for step, one in candidate.parts
+        ]
     return document
 
 
@@ -234,7 +259,15 @@ def _score(value: float) -> float:
 def _table(found: Sequence[Candidate]) -> str:
     names = list(dict.fromkeys(name for candidate in found for name in candidate.schedule[-1][1]))
     failing = any(candidate.entry is not None and candidate.entry.failures for candidate in found)
-    header = ["proposal", "test (IQM)", "95 % interval", *(["test runs"] if failing else []), "tuning", "seeds", *names]
+    header = [
+        "proposal",
+        "test (IQM)",
+        "95 % interval",
+        *(["test runs"] if failing else []),
+        "tuning",
+        "seeds",
+        *names,
+    ]
     rows = []
     for candidate in found:
         config, test = candidate.schedule[-1][1], candidate.entry.test if candidate.entry else None
@@ -242,7 +275,9 @@ def _table(found: Sequence[Candidate]) -> str:
         values = [_short(config[name]) if name in config else "" for name in names]
         if failing:
             scores.append("-" if candidate.entry is None else _runs_text(candidate.entry))
-        rows.append([candidate.proposal, *scores, number(candidate.tuning), candidate.n_seeds, *values])
+        rows.append(
+            [candidate.proposal, *scores, number(candidate.tuning), candidate.n_seeds, *values]
+        )
     return columns(header, rows, indent="")
 
 

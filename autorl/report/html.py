@@ -66,13 +66,20 @@ def report_html(view: StudyView) -> str:
 
 
 def _result_sections(view: StudyView, result: Result) -> list[str]:
-    return [_configurations(candidates(view, 1)), _seeds(view, result), _front(result), _curve(view, result)]
+    return [
+        _configurations(candidates(view, 1)),
+        _seeds(view, result),
+        _front(result),
+        _curve(view, result),
+    ]
 
 
 def _headline(view: StudyView, result: Result | None) -> str:
     spec = view.spec
     names = ", ".join(trainer.name for trainer in spec.trainers.values())
-    about = f"{names} on {spec.environment.id or 'its own task'}, {spec.optimizer.name}, {state(view)}"
+    about = (
+        f"{names} on {spec.environment.id or 'its own task'}, {spec.optimizer.name}, {state(view)}"
+    )
     parts = [f"<h1>{escape(spec.name)}</h1><p class=note>{escape(about)}</p>"]
     if result is None:
         return parts[0] + "<p class=headline>No proposal has been scored yet.</p>"
@@ -128,7 +135,9 @@ def _seeds(view: StudyView, result: Result) -> str:
         header, rows = candidate_table(result)
         header += [f"seed {seed}" for seed in spec.plan.test]
         seeds = [[_seed_cell(entry, seed) for seed in spec.plan.test] for entry in result.entries]
-        parts.append(_table(header, [[*row, *values] for row, values in zip(rows, seeds, strict=True)]))
+        parts.append(
+            _table(header, [[*row, *values] for row, values in zip(rows, seeds, strict=True)])
+        )
     return "".join(parts)
 
 
@@ -158,8 +167,12 @@ def _curve(view: StudyView, result: Result) -> str:
     if result.test is not None:
         span = result.test.interval
         low, high = (span.low, span.high) if span is not None else (None, None)
-        bands.append(Band(f"test score of the incumbent ({result.aggregate})", result.test.value, low, high))
-    chart = step_chart(points, bands, "tuning steps charged, all seeds", "tuning score of the incumbent")
+        bands.append(
+            Band(f"test score of the incumbent ({result.aggregate})", result.test.value, low, high)
+        )
+    chart = step_chart(
+        points, bands, "tuning steps charged, all seeds", "tuning score of the incumbent"
+    )
     return f"<h2>Incumbent over the budget</h2>{chart}<p class=note>Tuning scores; the dashed line is the result.</p>"
 
 
@@ -176,9 +189,24 @@ def _proposals(view: StudyView) -> str:
         shown = [_short(values[name]) if name in values else "" for name in names]
         cells.append([proposal, first, origin, status, tuning, n_seeds or "", until, *shown])
     share = study_share(view.store.query)
-    counted = "" if share is None else f"<p>{share_text(share, learns=optimizer_learns(view.spec))}</p>"
-    header = ["proposal", "configuration", "origin", "status", "tuning score", "seeds", "until step", *names]
-    more = f"<p class=note>{len(rows) - _MOST_ROWS} more are in study.sqlite.</p>" if len(rows) > _MOST_ROWS else ""
+    counted = (
+        "" if share is None else f"<p>{share_text(share, learns=optimizer_learns(view.spec))}</p>"
+    )
+    header = [
+        "proposal",
+        "configuration",
+        "origin",
+        "status",
+        "tuning score",
+        "seeds",
+        "until step",
+        *names,
+    ]
+    more = (
+        f"<p class=note>{len(rows) - _MOST_ROWS} more are in study.sqlite.</p>"
+        if len(rows) > _MOST_ROWS
+        else ""
+    )
     note = "<p class=note>A configuration has the number of the proposal that introduced it.</p>"
     return f"<h2>Proposals</h2>{counted}{note}{_table(header, cells)}{more}"
 
@@ -188,7 +216,13 @@ def _failures(view: StudyView) -> str:
     if not failures:
         return "<h2>Failures</h2><p>None.</p>"
     rows = [
-        (failure.proposal, failure.seed, failure.kind, without_folders(failure.message), f"logs/{failure.segment}.log")
+        (
+            failure.proposal,
+            failure.seed,
+            failure.kind,
+            without_folders(failure.message),
+            f"logs/{failure.segment}.log",
+        )
         for failure in failures
     ]
     return "<h2>Failures</h2>" + _table(("proposal", "seed", "kind", "message", "log"), rows)
@@ -198,7 +232,9 @@ def _checklist(view: StudyView) -> str:
     words = {"yes": "yes", "no": "no", "author": "for you to say"}
     rows = [(item.question, words[item.answer], item.evidence) for item in checklist(view)]
     source = "Checklist of Eimer, Lindauer and Raileanu (ICML 2023), filled in from the record."
-    return f"<h2>Checklist</h2><p class=note>{source}</p>" + _table(("question", "answer", "evidence"), rows)
+    return f"<h2>Checklist</h2><p class=note>{source}</p>" + _table(
+        ("question", "answer", "evidence"), rows
+    )
 
 
 def _study_file(view: StudyView) -> str:
@@ -207,8 +243,12 @@ def _study_file(view: StudyView) -> str:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    head = "<tr>" + "".join(f"<th>{escape(name)}</th>" for name in header) + "</tr>" if header else ""
-    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    head = (
+        "<tr>" + "".join(f"<th>{escape(name)}</th>" for name in header) + "</tr>" if header else ""
+    )
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
+    )
     return f"<div class=wide><table>{head}{body}</table></div>"
 
 

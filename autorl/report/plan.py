@@ -25,8 +25,12 @@ from autorl.study.lengths import Reach
 from autorl.study.setup import check, make_optimizer, trainer_loader
 from autorl.trainers._shared import KnowsData
 
-_MODELS = frozenset({"tpe", "gp", "cmaes", "nsga2", "smac"})  # propose full-length runs, at a cost; counts are random's
-_BLIND = frozenset({"random", "sobol", "grid"})  # scores do not change which configurations these propose
+_MODELS = frozenset(
+    {"tpe", "gp", "cmaes", "nsga2", "smac"}
+)  # propose full-length runs, at a cost; counts are random's
+_BLIND = frozenset(
+    {"random", "sobol", "grid"}
+)  # scores do not change which configurations these propose
 _STOP_OPTIONS = frozenset({"grace", "peers", "against"})
 _STAND_IN = "autorl.optimizers.stand_in:StandIn"
 MOST_SEGMENTS = 20_000
@@ -113,13 +117,21 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     share = model_share(study.driver.lineage.proposals.values())
     learns = find(spec.optimizer.name).learns
     caution = None if open_ended else share_caution(spec.optimizer.name, share, learns=learns)
-    test = _test_phase(spec, len(rungs) or 1, ends.of_candidates(study.driver.lineage, at_most=exact and blind))
+    test = _test_phase(
+        spec, len(rungs) or 1, ends.of_candidates(study.driver.lineage, at_most=exact and blind)
+    )
     workers = spec.executor.workers or os.cpu_count() or 1
     if spec.adds_baseline and not exact:  # how far the search trains it depends on scores
         seeds = len(spec.policy().full)
         points, steps = len(spec.evaluation_steps), spec.fidelity.steps
         end = ends.of(spec.search_space.default(), steps)
-        baseline = Phase(1, seeds * (len(rungs) or 1), seeds * steps, seeds * max(points, len(rungs)), seeds * end)
+        baseline = Phase(
+            1,
+            seeds * (len(rungs) or 1),
+            seeds * steps,
+            seeds * max(points, len(rungs)),
+            seeds * end,
+        )
     models = _models_phase(spec, search)
     steps = sum(phase.trained for phase in (search, test, baseline, models))
     return Plan(
@@ -153,7 +165,12 @@ def _data_notes(spec: Spec, load: Load) -> list[str]:
     """What trainers have to say of the user's data, each once."""
     loaded = [load(trainer) for trainer in spec.trainers.values()]
     environment = spec.environment.resolve()
-    notes = [note for each in loaded if isinstance(each, KnowsData) for note in each.data_notes(environment)]
+    notes = [
+        note
+        for each in loaded
+        if isinstance(each, KnowsData)
+        for note in each.data_notes(environment)
+    ]
     return list(dict.fromkeys(notes))
 
 
@@ -173,10 +190,17 @@ def estimate_time(spec: Spec, steps: int, workers: int, folder: Path | None) -> 
         return None
     wanted = {trainer.name for trainer in spec.trainers.values()}
     for sibling in sorted(folder.parent.iterdir(), reverse=True):
-        speeds = _speeds(sibling / DATABASE, spec.environment.id) if (sibling / DATABASE).is_file() else {}
+        speeds = (
+            _speeds(sibling / DATABASE, spec.environment.id)
+            if (sibling / DATABASE).is_file()
+            else {}
+        )
         if wanted <= set(speeds):
             slowest = min(speeds[name] for name in wanted)
-            return Estimate(steps / (slowest * workers), f"{sibling}: {slowest:,.0f} steps per second and worker")
+            return Estimate(
+                steps / (slowest * workers),
+                f"{sibling}: {slowest:,.0f} steps per second and worker",
+            )
     return None
 
 
@@ -203,7 +227,9 @@ def _light(spec: Spec, open_ended: bool) -> Spec:
         stopping = {name: value for name, value in section.options.items() if name in _STOP_OPTIONS}
         own = {name: value for name, value in section.options.items() if name not in _STOP_OPTIONS}
         options = {"stands_for": section.name, "settings": own, **stopping}
-        changes["optimizer"] = OptimizerSection(name=_STAND_IN, stop=section.stop, rungs=section.rungs, **options)
+        changes["optimizer"] = OptimizerSection(
+            name=_STAND_IN, stop=section.stop, rungs=section.rungs, **options
+        )
     if open_ended:
         changes["budget"] = spec.budget.model_copy(update={"hours": None, "configurations": 1})
     return spec.model_copy(update=changes)
@@ -220,7 +246,9 @@ def _test_phase(spec: Spec, cuts: int, trained: int) -> Phase:
     count, seeds = candidates(spec), len(spec.plan.test)
     runs = count * seeds
     evaluations = max(len(spec.evaluation_steps), cuts)
-    return Phase(count, runs * cuts, runs * spec.fidelity.steps, runs * evaluations, trained * seeds)
+    return Phase(
+        count, runs * cuts, runs * spec.fidelity.steps, runs * evaluations, trained * seeds
+    )
 
 
 def _models_phase(spec: Spec, search: Phase) -> Phase:
@@ -241,4 +269,6 @@ def _kept(spec: Spec, test: Phase, search: Phase) -> int:
     if keep == "lineage":
         return search.segments + test.segments
     top = max(1, spec.test.top if keep == "top" else 1)
-    return test.segments + (top * len(spec.plan.tuning) if keep == "top" or not spec.plan.test else 0)
+    return test.segments + (
+        top * len(spec.plan.tuning) if keep == "top" or not spec.plan.test else 0
+    )

@@ -39,7 +39,11 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
     points = f"evaluated {len(spec.evaluation_steps)} times, {spec.fidelity.episodes} episodes each"
     rows = [
         ("proposals", "as many as the hours allow" if plan.open_ended else count),
-        *([] if plan.open_ended else [("", share_text(plan.share, learns=plan.learns, about=about))]),
+        *(
+            []
+            if plan.open_ended
+            else [("", share_text(plan.share, learns=plan.learns, about=about))]
+        ),
         ("steps of a run", f"{spec.fidelity.steps}, {points}"),
     ]
     if plan.rungs:
@@ -78,7 +82,9 @@ def _beyond_rows(plan: Plan) -> list[tuple[str, str]]:
         text = f"at most {plan.baseline.steps:,} {steps} beyond the budget, where the search leaves it shorter"
         rows.append(("baseline", f"the default configuration as far as the incumbent, {text}"))
     if plan.models.segments:
-        text = f"at most {plan.models.segments} runs, {plan.models.steps:,} {steps}, beyond the budget"
+        text = (
+            f"at most {plan.models.segments} runs, {plan.models.steps:,} {steps}, beyond the budget"
+        )
         rows.append(("kept models", f"trained once more, to the step their score is of: {text}"))
     return rows
 
@@ -136,7 +142,9 @@ def _optimizer_text(spec: Spec) -> str:
     section = spec.optimizer
     options = section.options | ({"rungs": section.rungs} if section.rungs is not None else {})
     stop = [f"stop: {section.stop}"] if section.stop else []
-    return ", ".join([section.name, *stop, *(f"{name}: {value}" for name, value in options.items())])
+    return ", ".join(
+        [section.name, *stop, *(f"{name}: {value}" for name, value in options.items())]
+    )
 
 
 def _seeds_text(spec: Spec) -> str:
@@ -173,7 +181,9 @@ def _time_text(plan: Plan) -> str:
         return "unknown: no study beside the folder has trained this trainer on this environment"
     minutes = plan.time.seconds / 60
     text = f"{minutes:.0f} minutes" if minutes >= 2 else f"{max(1.0, plan.time.seconds):.0f} s"
-    return f"about {text} on {plan.workers} workers ({plan.time.source}; other configurations differ)"
+    return (
+        f"about {text} on {plan.workers} workers ({plan.time.source}; other configurations differ)"
+    )
 
 
 def _notes(plan: Plan) -> list[str]:

@@ -89,7 +89,9 @@ class Replayed:
     def _take(self, recorded: Recorded) -> None:
         if recorded.kind in ("collected", "regained"):
             return
-        if recorded.kind == "outcome":  # checkpoints may vanish under a reader: it never looks at them
+        if (
+            recorded.kind == "outcome"
+        ):  # checkpoints may vanish under a reader: it never looks at them
             recorded = replace(recorded, body=FrozenMap({**recorded.body, "checkpoint": None}))
         self.driver.replay(recorded)
         self.tests.replay(recorded.kind, recorded.body)
@@ -176,7 +178,11 @@ class StudyView:
 
     def counts(self) -> dict[str, int]:
         """Proposals by status: `pending`, `scored`, or the kind of failure."""
-        return dict(self.store.query("SELECT status, COUNT(*) FROM proposals GROUP BY status ORDER BY status"))
+        return dict(
+            self.store.query(
+                "SELECT status, COUNT(*) FROM proposals GROUP BY status ORDER BY status"
+            )
+        )
 
     def failures(self) -> list[Failure]:
         """Every failed segment, the latest last."""

@@ -20,7 +20,11 @@ _SHAPES = {"linear": "{done}", "cosine": "0.5 * (1 - math.cos(math.pi * {done}))
 
 
 def constructor_arguments(
-    trainer: str, config: Mapping[str, Any], horizon: int, environment: Mapping[str, Any], share: float = 1.0
+    trainer: str,
+    config: Mapping[str, Any],
+    horizon: int,
+    environment: Mapping[str, Any],
+    share: float = 1.0,
 ) -> str:
     """`learning_rate=0.0003, policy_kwargs=dict(net_arch=[64, 64])`; what is no argument follows as a comment.
 
@@ -37,13 +41,19 @@ def constructor_arguments(
     """
     algorithm = trainer.partition("/")[2]
     of_engine = trainer.startswith("population/")
-    parts, n_envs, notes = (_of_engine if of_engine else _of_sb3)(algorithm, config, horizon, environment, share)
+    parts, n_envs, notes = (_of_engine if of_engine else _of_sb3)(
+        algorithm, config, horizon, environment, share
+    )
     comments = [*_environment(n_envs, environment), *notes]
     return ", ".join(parts) + (f"  # {'; '.join(comments)}" if comments else "")
 
 
 def _of_engine(
-    algorithm: str, config: Mapping[str, Any], horizon: int, environment: Mapping[str, Any], share: float
+    algorithm: str,
+    config: Mapping[str, Any],
+    horizon: int,
+    environment: Mapping[str, Any],
+    share: float,
 ) -> tuple[list[str], int, list[str]]:
     """Arguments, environments side by side, and notes, of an algorithm of the population engine."""
     settings = find_algorithm(algorithm).settings
@@ -57,17 +67,27 @@ def _of_engine(
         f"optimizer_class=torch.optim.{kind}",
         f"optimizer_kwargs=dict({', '.join(f'{name}={value!r}' for name, value in options.items())})",
     ]
-    return [*parts, f"policy_kwargs=dict({', '.join(policy)})"], arguments.n_envs, list(arguments.notes)
+    return (
+        [*parts, f"policy_kwargs=dict({', '.join(policy)})"],
+        arguments.n_envs,
+        list(arguments.notes),
+    )
 
 
 def _of_sb3(
-    algorithm: str, config: Mapping[str, Any], horizon: int, environment: Mapping[str, Any], share: float
+    algorithm: str,
+    config: Mapping[str, Any],
+    horizon: int,
+    environment: Mapping[str, Any],
+    share: float,
 ) -> tuple[list[str], int, list[str]]:
     """The same of a trainer whose names and defaults are those of Stable-Baselines3."""
     try:
         load(TrainerSpec(f"sb3/{algorithm}"))
     except InputError as error:
-        raise InputError(f"the names of its constructor are unknown: {error.message}", key="--format kwargs") from None
+        raise InputError(
+            f"the names of its constructor are unknown: {error.message}", key="--format kwargs"
+        ) from None
     from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_names
     from autorl.trainers.sb3.settings import activation, layers
 
@@ -108,7 +128,10 @@ def _environment(n_envs: int, environment: Mapping[str, Any]) -> list[str]:
 def _value(name: str, config: Mapping[str, Any], share: float) -> str:
     """The value, or for a schedule a function of the progress remaining."""
     start, shape = config[name], config.get(f"{name}.shape", "constant")
-    return _code(plain(start) if shape == "constant" else Schedule(start, config[f"{name}.end"], shape), share)
+    return _code(
+        plain(start) if shape == "constant" else Schedule(start, config[f"{name}.end"], shape),
+        share,
+    )
 
 
 def _code(value: Any, share: float) -> str:

@@ -16,11 +16,22 @@ def schedule_text(result: Result, best: float) -> str:
     `best` is the highest tuning score of any agent of the incumbent's length, also of those that copied others.
     """
     seeds = f"tuning, {result.tuning_seeds} seeds"
-    rows = [["population's best", number(best), "", f"{seeds}; optimistic, it is the highest of all"]]
+    rows = [
+        ["population's best", number(best), "", f"{seeds}; optimistic, it is the highest of all"]
+    ]
     if best != result.tuning:
-        rows.append(["schedule, chosen", number(result.tuning), "", f"{seeds}; optimistic, it was chosen by this"])
+        rows.append(
+            [
+                "schedule, chosen",
+                number(result.tuning),
+                "",
+                f"{seeds}; optimistic, it was chosen by this",
+            ]
+        )
     if result.test is None:
-        rows.append(["schedule, retrained", "-", "", result.problem or "the study has no test seeds"])
+        rows.append(
+            ["schedule, retrained", "-", "", result.problem or "the study has no test seeds"]
+        )
     else:
         span, seeds = interval_text(result.test.interval), seeds_text(result.test)
         rows.append(["schedule, retrained", number(result.test.value), span, seeds])
@@ -45,6 +56,10 @@ def _lines(schedule: Sequence[tuple[int, Config]]) -> list[str]:
 
 
 def _changes(before: Mapping[str, object], config: Mapping[str, object]) -> str:
-    changed = [f"{name} {plain(value)!r}" for name, value in config.items() if before.get(name, ...) != value]
+    changed = [
+        f"{name} {plain(value)!r}"
+        for name, value in config.items()
+        if before.get(name, ...) != value
+    ]
     gone = [f"{name} gone" for name in before if name not in config]
     return ", ".join([*changed, *gone])

@@ -36,7 +36,9 @@ class Tally:
     """Answers segments with random scores, at the steps where they would really end, and counts them."""
 
     def __init__(self, spec: Spec, driver: Driver, reach: Reach) -> None:
-        self._metrics = [one.metric for one in spec.objective] + [one.metric for one in spec.constraints]
+        self._metrics = [one.metric for one in spec.objective] + [
+            one.metric for one in spec.constraints
+        ]
         self._rng = np.random.default_rng(spec.seed)
         self._driver = driver
         self._reach = reach
@@ -88,7 +90,9 @@ class Tally:
     def phase(self) -> Phase:
         nominal = sum(self._driver.charge_of(proposal_of(segment.id)) for segment in self.segments)
         evaluations = sum(len(segment.evaluate_at) for segment in self.segments)
-        return Phase(len(self._driver.lineage), len(self.segments), nominal, evaluations, self._trained)
+        return Phase(
+            len(self._driver.lineage), len(self.segments), nominal, evaluations, self._trained
+        )
 
 
 class Ends:
@@ -113,13 +117,25 @@ class Ends:
         ends = [self.of(proposal.config, horizon) for proposal in lineage.proposals.values()]
         if count == 0 or not ends:
             return 0
-        chosen = sorted(ends[1:], reverse=True)[: count - 1] if at_most else [round(sum(ends) / len(ends))]
+        chosen = (
+            sorted(ends[1:], reverse=True)[: count - 1]
+            if at_most
+            else [round(sum(ends) / len(ends))]
+        )
         chosen += [max(chosen, default=ends[0])] * (count - 1 - len(chosen))
         return self.of(self._default, horizon) + sum(chosen)
 
     def equal(self) -> bool:
         """Whether every configuration ends at the same step, as far as many random ones and the default show."""
-        return len({self.of(config, self._spec.fidelity.steps) for config in (self._default, *self._probes)}) == 1
+        return (
+            len(
+                {
+                    self.of(config, self._spec.fidelity.steps)
+                    for config in (self._default, *self._probes)
+                }
+            )
+            == 1
+        )
 
     @cached_property
     def _probes(self) -> list[Config]:
@@ -135,7 +151,9 @@ class Ends:
         remedy = "the constraint `n_steps * n_envs <= evaluation_interval` (or `train_freq * ...`) rules them out"
         cautions = []
         if untrained:
-            cautions.append(f"{untrained} cannot be trained: a rollout is longer than a run, {steps:,} steps; {remedy}")
+            cautions.append(
+                f"{untrained} cannot be trained: a rollout is longer than a run, {steps:,} steps; {remedy}"
+            )
         if late:
             cautions.append(
                 f"{late} cannot be cut at every evaluation and rung: a rollout is longer than the "
@@ -151,7 +169,10 @@ class Ends:
         ]
         if not any(too_long):
             return ""
-        return "the default and " * too_long[0] + f"{sum(too_long[1:])} of {len(self._probes)} random configurations"
+        return (
+            "the default and " * too_long[0]
+            + f"{sum(too_long[1:])} of {len(self._probes)} random configurations"
+        )
 
 
 def candidates(spec: Spec) -> int:

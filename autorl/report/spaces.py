@@ -29,11 +29,17 @@ def space_text(space: Space, samples: Sequence[Config] = ()) -> str:
     rules = [clause.describe() for clause in space.forbidden]
     rules += [constraint.describe() for constraint in space.constraints]
     if space.constants:
-        rules.append("constants: " + ", ".join(f"{name} = {value:g}" for name, value in space.constants.items()))
+        rules.append(
+            "constants: "
+            + ", ".join(f"{name} = {value:g}" for name, value in space.constants.items())
+        )
     if rules:
         blocks.append("\n".join(map(one_line, rules)))
     if samples:
-        cells = [[_value(config[name]) if name in config else "" for name in space.names] for config in samples]
+        cells = [
+            [_value(config[name]) if name in config else "" for name in space.names]
+            for config in samples
+        ]
         blocks.append(columns(space.names, cells, indent=""))
     return "\n\n".join(blocks)
 

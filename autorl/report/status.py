@@ -42,7 +42,9 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
         "state": state(view),
         "driver": view.holder(),
         "proposals": view.counts(),
-        "new_configurations": None if share is None else share_dict(share, learns=optimizer_learns(view.spec)),
+        "new_configurations": None
+        if share is None
+        else share_dict(share, learns=optimizer_learns(view.spec)),
         "budget_used": min(1.0, spent.budget_used(view.spec)),
         "tuning_steps": spent.charged_steps,
         "trained_tuning_steps": _trained(view),
@@ -51,14 +53,21 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
         "gap": found.get("gap"),
         "incumbent": None
         if best is None
-        else {"proposal": best, "tuning": view.tuning_score(best), "n_seeds": standing.n_seeds(best)},
+        else {
+            "proposal": best,
+            "tuning": view.tuning_score(best),
+            "n_seeds": standing.n_seeds(best),
+        },
         "model": "" if result is None else str(result.steps),
         "beyond_budget_steps": 0 if result is None else result.beyond,
         "unscored": _unscored(view),
         "test_runs": dict(zip(("done", "planned"), standing.test_progress, strict=True)),
         "last_event": None
         if view.last is None
-        else {"kind": view.last.kind, "seconds_ago": max(0.0, (now or time.time()) - view.last.time)},
+        else {
+            "kind": view.last.kind,
+            "seconds_ago": max(0.0, (now or time.time()) - view.last.time),
+        },
         "failures": [vars(failure) for failure in failures],
         "lost_workers": view.lost(),
         "warnings": _warnings(view, result),
@@ -69,11 +78,16 @@ def status_text(view: StudyView, now: float | None = None) -> str:
     """The same as a screen of text."""
     result = None if view.standing.best is None else view.result()
     facts = _facts(view, result, now)
-    counts = ", ".join(f"{count} {kind}" for kind, count in facts["proposals"].items()) or "none yet"
+    counts = (
+        ", ".join(f"{count} {kind}" for kind, count in facts["proposals"].items()) or "none yet"
+    )
     if (share := study_share(view.store.query)) is not None and share.new:
         counts += f"; {share_text(share, learns=optimizer_learns(view.spec))}"
     rows = [
-        ("study", f"{facts['name']}: {', '.join(facts['trainers'])} on {facts['environment'] or 'its own task'}"),
+        (
+            "study",
+            f"{facts['name']}: {', '.join(facts['trainers'])} on {facts['environment'] or 'its own task'}",
+        ),
         ("state", _state_text(view, facts["state"])),
         *_test_rows(result),
         ("incumbent", _incumbent_text(facts["incumbent"])),
@@ -85,11 +99,18 @@ def status_text(view: StudyView, now: float | None = None) -> str:
         ("test runs", "{done} of {planned}".format(**facts["test_runs"])),
     ]
     if facts["last_event"] is not None:
-        rows.append(("last event", f"{facts['last_event']['kind']}, {_ago(facts['last_event']['seconds_ago'])} ago"))
+        rows.append(
+            (
+                "last event",
+                f"{facts['last_event']['kind']}, {_ago(facts['last_event']['seconds_ago'])} ago",
+            )
+        )
     rows += _failure_rows(view.failures(), facts["lost_workers"])
     rows += [("warning", text) for text in facts["warnings"]]
     width = max(len(name) for name, _ in rows)
-    return "\n".join(printable(f"{name.ljust(width)}  {text}", keep_lines=False) for name, text in rows)
+    return "\n".join(
+        printable(f"{name.ljust(width)}  {text}", keep_lines=False) for name, text in rows
+    )
 
 
 def state(view: StudyView) -> str:
@@ -110,24 +131,35 @@ def _warnings(view: StudyView, result: Result | None) -> list[str]:
         found.append(changed)
     if view.finished and not used_up(view.spec, view.standing.spent):
         found.append(UNSPENT)
-    return list(dict.fromkeys([*found, *view.notes()]))  # what is noted of data is a caveat of the result too
+    return list(
+        dict.fromkeys([*found, *view.notes()])
+    )  # what is noted of data is a caveat of the result too
 
 
 def used_up(spec: Spec, spent: Spent) -> bool:
     """Whether the rest of the budget pays for nothing more: less than one full run on the first seeds."""
     if spec.budget.configurations is not None or spec.budget.hours is not None:
         return spent.budget_used(spec) >= 1
-    return spent.budget_steps(spec) - spent.charged_steps < spec.fidelity.steps * len(spec.policy().first)
+    return spent.budget_steps(spec) - spent.charged_steps < spec.fidelity.steps * len(
+        spec.policy().first
+    )
 
 
 def _trained(view: StudyView) -> int:
     """Steps trained on tuning seeds so far."""
-    ((steps,),) = view.store.query("SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'")
+    ((steps,),) = view.store.query(
+        "SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'"
+    )
     return int(steps or 0)
 
 
 def _unscored(view: StudyView) -> list[int]:
-    return [row[0] for row in view.store.query("SELECT proposal FROM proposals WHERE status = 'pending' ORDER BY 1")]
+    return [
+        row[0]
+        for row in view.store.query(
+            "SELECT proposal FROM proposals WHERE status = 'pending' ORDER BY 1"
+        )
+    ]
 
 
 def _state_text(view: StudyView, name: str) -> str:
@@ -142,11 +174,18 @@ def _test_rows(result: Result | None) -> list[tuple[str, str]]:
     """The number to report and the gap to the tuning score; nothing before there is one."""
     test = None if result is None else result.test
     if result is None or test is None:
-        return [("test score", f"none: {result.problem}")] if result is not None and result.problem else []
+        return (
+            [("test score", f"none: {result.problem}")]
+            if result is not None and result.problem
+            else []
+        )
     interval = f", 95 % {interval_text(test.iqm_interval)}" if test.iqm_interval else ""
     return [
         ("test score", f"{number(test.iqm)} (IQM){interval}, {seeds_text(test)}"),
-        ("gap", f"{number(result.gap)}: tuning minus test score ({result.aggregate}), larger = more over-tuned"),
+        (
+            "gap",
+            f"{number(result.gap)}: tuning minus test score ({result.aggregate}), larger = more over-tuned",
+        ),
     ]
 
 
@@ -171,7 +210,10 @@ def _incumbent_text(incumbent: dict[str, Any] | None) -> str:
 def _failure_rows(failures: list[Failure], lost: int) -> list[tuple[str, str]]:
     rows = [("failures", f"{len(failures)} segments" if failures else "none")]
     rows += [
-        ("", f"proposal {one.proposal}, seed {one.seed}: {one.kind}: {one.message}" + _log_hint(one))
+        (
+            "",
+            f"proposal {one.proposal}, seed {one.seed}: {one.kind}: {one.message}" + _log_hint(one),
+        )
         for one in failures[-_LATEST:]
     ]
     if lost:

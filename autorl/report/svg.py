@@ -23,7 +23,9 @@ class Band:
     high: float | None = None
 
 
-def step_chart(points: Sequence[tuple[float, float]], bands: Sequence[Band], x_label: str, y_label: str) -> str:
+def step_chart(
+    points: Sequence[tuple[float, float]], bands: Sequence[Band], x_label: str, y_label: str
+) -> str:
     """A staircase through points (x ascending, y holds until the next x), and horizontal bands.
 
     Raises:
@@ -36,7 +38,9 @@ def step_chart(points: Sequence[tuple[float, float]], bands: Sequence[Band], x_l
     frame = _Frame((0.0, points[-1][0]), _padded(min(heights), max(heights)))
     parts = [*_grid(frame), *(part for band in bands for part in _band(frame, band))]
     parts.append(f'<path class="line" d="{_staircase(frame, points)}"/>')
-    parts.append(f'<text x="{WIDTH / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>')
+    parts.append(
+        f'<text x="{WIDTH / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>'
+    )
     parts.append(
         f'<text transform="translate(14 {HEIGHT / 2:.0f}) rotate(-90)" text-anchor="middle">{escape(y_label)}</text>'
     )
@@ -87,11 +91,17 @@ def _grid(frame: _Frame) -> list[str]:
     parts = []
     for value in ticks(*frame.y_range):
         y = frame.y(value)
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>')
+        parts.append(
+            f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        )
+        parts.append(
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>'
+        )
     for value in ticks(*frame.x_range):
         x = frame.x(value)
-        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - _BOTTOM + 18}" text-anchor="middle">{number(value)}</text>')
+        parts.append(
+            f'<text x="{x:.1f}" y="{HEIGHT - _BOTTOM + 18}" text-anchor="middle">{number(value)}</text>'
+        )
     return parts
 
 

@@ -44,7 +44,11 @@ def result_dict(result: Result) -> dict[str, Any]:
         "test_runs": _test_runs(result),
         "problem": result.problem or None,
         "gap": _finite(result.gap),
-        "default": {"proposal": default.proposal, "until": default.until, **(_estimate_dict(default.test) or _NO_SCORE)}
+        "default": {
+            "proposal": default.proposal,
+            "until": default.until,
+            **(_estimate_dict(default.test) or _NO_SCORE),
+        }
         if default
         else None,
         "difference_to_default": _interval_dict(result.difference),
@@ -69,11 +73,17 @@ def result_dict(result: Result) -> dict[str, Any]:
         "beyond_budget_steps": result.beyond,
         "beside": {name: _finite(value) for name, value in result.beside.items()},
         "front": [
-            {"proposal": point.proposal, "tuning": _all_finite(point.tuning), "test": _all_finite(point.test)}
+            {
+                "proposal": point.proposal,
+                "tuning": _all_finite(point.tuning),
+                "test": _all_finite(point.test),
+            }
             for point in result.front
         ],
         "proposals": dict(result.counts),
-        "new_configurations": None if result.share is None else share_dict(result.share, learns=result.learns),
+        "new_configurations": None
+        if result.share is None
+        else share_dict(result.share, learns=result.learns),
         "caveats": [*result.caveats, *against_default(result)],
         "folder": str(result.folder) if result.folder else None,
     }
@@ -112,7 +122,10 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[object]], indent: str
     """A plain table: columns as wide as their widest cell, two spaces apart."""
     table = [[one_line(str(cell)) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[index]) for row in table) for index in range(len(header))]
-    padded = (("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))) for row in table)
+    padded = (
+        ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+        for row in table
+    )
     return "\n".join((indent + line).rstrip() for line in padded)
 
 
@@ -124,7 +137,9 @@ def _scores(result: Result) -> str:
         lines.append(("test score (IQM)", *_iqm_cells(result.test)))
         if result.aggregate != "iqm":
             note = f"{_AGGREGATE}{method_note(result.aggregate, result.test)}"
-            lines.append((f"test score ({result.aggregate})", *_estimate_cells(result.test)[:2], note))
+            lines.append(
+                (f"test score ({result.aggregate})", *_estimate_cells(result.test)[:2], note)
+            )
     seeds = f"{result.tuning_seeds} tuning seeds; optimistic, it was chosen by this score"
     lines.append((f"tuning score ({result.aggregate})", number(result.tuning), "", seeds))
     if result.gap is not None:
@@ -138,7 +153,9 @@ def _scores(result: Result) -> str:
         lines.append(("default", "-", "", _same_or_untried(result)))
     widths = [max(len(line[index]) for line in lines) for index in range(3)]
     return "\n".join(
-        one_line(f"  {name.ljust(widths[0])}  {value.rjust(widths[1])}  {span.ljust(widths[2])}  {note}".rstrip())
+        one_line(
+            f"  {name.ljust(widths[0])}  {value.rjust(widths[1])}  {span.ljust(widths[2])}  {note}".rstrip()
+        )
         for name, value, span, note in lines
     )
 
@@ -173,7 +190,9 @@ def method_note(aggregate: str, estimate: Estimate) -> str:
 
 
 def _same_or_untried(result: Result) -> str:
-    return "the incumbent is the default configuration, or the default was never tried at full length"
+    return (
+        "the incumbent is the default configuration, or the default was never tried at full length"
+    )
 
 
 def seeds_text(estimate: Estimate) -> str:
@@ -192,7 +211,9 @@ def failed_text(failures: Mapping[int, str]) -> str:
 
 
 def _default_cells(entry: Entry) -> tuple[str, str, str]:
-    return ("none", "", failed_text(entry.failures)) if entry.test is None else _iqm_cells(entry.test)
+    return (
+        ("none", "", failed_text(entry.failures)) if entry.test is None else _iqm_cells(entry.test)
+    )
 
 
 def _estimate_cells(estimate: Estimate) -> tuple[str, str, str]:
@@ -208,7 +229,15 @@ def _iqm_cells(estimate: Estimate) -> tuple[str, str, str]:
 def candidate_table(result: Result) -> tuple[list[str], list[list[str]]]:
     """Header and rows of what was tested: IQM and interval, then the statistic of the tuning score and that score."""
     by = result.aggregate
-    header = ["candidate", "proposal", "test (IQM)", "95 % interval", f"test ({by})", f"tuning ({by})", "test seeds"]
+    header = [
+        "candidate",
+        "proposal",
+        "test (IQM)",
+        "95 % interval",
+        f"test ({by})",
+        f"tuning ({by})",
+        "test seeds",
+    ]
     rows = []
     for entry in result.entries:
         test, tuning, failed = entry.test, number(entry.tuning), str(len(entry.failures) or "")
@@ -230,10 +259,17 @@ def _candidates(result: Result) -> str:
 def front_table(result: Result) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the front: every objective on tuning seeds and, where it was tested, on test seeds."""
     labels = list(result.front[0].tuning)
-    header = ["proposal", *(f"tuning {label}" for label in labels), *(f"test {label}" for label in labels)]
+    header = [
+        "proposal",
+        *(f"tuning {label}" for label in labels),
+        *(f"test {label}" for label in labels),
+    ]
     rows = []
     for point in result.front:
-        values = [*point.tuning.values(), *(point.test[label] if point.test else None for label in labels)]
+        values = [
+            *point.tuning.values(),
+            *(point.test[label] if point.test else None for label in labels),
+        ]
         rows.append([str(point.proposal), *map(number, values)])
     return header, rows
 
@@ -244,7 +280,9 @@ def _front(result: Result) -> str:
     header, rows = front_table(result)
     kept = rows if len(rows) <= _MOST_POINTS else rows[:_MOST_POINTS]
     more = f"\n  and {len(rows) - len(kept)} more: --json has all" if len(kept) < len(rows) else ""
-    return f"  not dominated by any other on tuning seeds: {len(rows)}\n{columns(header, kept)}{more}"
+    return (
+        f"  not dominated by any other on tuning seeds: {len(rows)}\n{columns(header, kept)}{more}"
+    )
 
 
 def _configuration(result: Result) -> str:
@@ -292,7 +330,9 @@ def against_default(result: Result) -> list[str]:
     if high < 0:
         return ["on held-out seeds the default configuration is better than the incumbent"]
     if low <= 0:
-        return ["the interval of the difference to the default configuration contains 0: no improvement is shown"]
+        return [
+            "the interval of the difference to the default configuration contains 0: no improvement is shown"
+        ]
     return []
 
 

@@ -64,7 +64,14 @@ def best_of_n(proxy: npt.ArrayLike, gold: npt.ArrayLike, n: int) -> float:
 
 
 def curve(
-    policy: Any, tokenizer: Any, built: Built, prompts: Sequence[str], seed: int, *, proxy: Signal, most: int = 256
+    policy: Any,
+    tokenizer: Any,
+    built: Built,
+    prompts: Sequence[str],
+    seed: int,
+    *,
+    proxy: Signal,
+    most: int = 256,
 ) -> BestOfN:
     """Best of 1, 2, 4, ... `most` completions of `policy` for each prompt by `proxy`; gold is the signal reported."""
     repeated = [prompt for prompt in prompts for _ in range(most)]

@@ -13,9 +13,7 @@ from autorl.rlhf.records import Row
 from autorl.types import InputError
 
 COLUMNS = ("prompt", "chosen", "rejected", "ranking", "completion", "label", "text")
-_MEANINGS = (
-    "prompt · prompt, chosen, rejected · prompt, ranking · prompt, completion · prompt, completion, label · text"
-)
+_MEANINGS = "prompt · prompt, chosen, rejected · prompt, ranking · prompt, completion · prompt, completion, label · text"
 
 
 @dataclass(frozen=True)
@@ -63,11 +61,14 @@ class Reader:
         InputError: a name that is none of ours.
     """
 
-    def __init__(self, columns: Mapping[str, str], render: Callable[[Sequence[Any]], str], source: str) -> None:
+    def __init__(
+        self, columns: Mapping[str, str], render: Callable[[Sequence[Any]], str], source: str
+    ) -> None:
         for name in columns:
             if name not in COLUMNS:
                 raise InputError(
-                    f"unknown column {name!r}; allowed: {', '.join(COLUMNS)}", key="environment.kwargs.columns"
+                    f"unknown column {name!r}; allowed: {', '.join(COLUMNS)}",
+                    key="environment.kwargs.columns",
                 )
         self.names = {name: columns.get(name, name) for name in COLUMNS}
         self.given, self.render, self.source = columns, render, source
@@ -81,7 +82,9 @@ class Reader:
         have = {name for name in COLUMNS if self.names[name] in rows[0]}
         for name in self.given:
             if name not in have:
-                raise self._wrong(1, f"no column {self.names[name]!r}; there are {', '.join(rows[0])}")
+                raise self._wrong(
+                    1, f"no column {self.names[name]!r}; there are {', '.join(rows[0])}"
+                )
         return [self._example(number, row, have) for number, row in enumerate(rows, start=1)]
 
     def _example(self, number: int, row: Row, have: set[str]) -> Example:
@@ -106,7 +109,9 @@ class Reader:
         """Two conversations that differ in their last message: the prompt is what they share."""
         chosen, rejected = (self._value(number, row, name) for name in ("chosen", "rejected"))
         if not (_is_messages(chosen) and _is_messages(rejected)) or len(chosen) < 2:
-            raise self._wrong(number, "chosen and rejected are texts, so a column `prompt` is needed")
+            raise self._wrong(
+                number, "chosen and rejected are texts, so a column `prompt` is needed"
+            )
         if list(chosen[:-1]) != list(rejected[:-1]):
             raise self._wrong(number, "chosen and rejected differ before their last message")
         pair = (str(chosen[-1]["content"]), str(rejected[-1]["content"]))
@@ -115,22 +120,32 @@ class Reader:
     def _ranked(self, number: int, row: Row) -> tuple[tuple[str, str], ...]:
         """Every two of a list of completions, the best of which comes first."""
         found = self._value(number, row, "ranking")
-        if not isinstance(found, list | tuple) or len(found) < 2 or not all(isinstance(text, str) for text in found):
-            raise self._wrong(number, f"expected in {self.names['ranking']!r} at least two texts, the best first")
+        if (
+            not isinstance(found, list | tuple)
+            or len(found) < 2
+            or not all(isinstance(text, str) for text in found)
+        ):
+            raise self._wrong(
+                number, f"expected in {self.names['ranking']!r} at least two texts, the best first"
+            )
         return tuple(combinations(found, 2))
 
     def _label(self, number: int, row: Row) -> bool:
         value = self._value(number, row, "label")
         known = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
         if str(value).lower() not in known:
-            raise self._wrong(number, f"expected true or false in {self.names['label']!r}, got {value!r}")
+            raise self._wrong(
+                number, f"expected true or false in {self.names['label']!r}, got {value!r}"
+            )
         return known[str(value).lower()]
 
     def _prompt(self, number: int, value: Any) -> str:
         if _is_messages(value):
             return self.render(value)
         if not isinstance(value, str) or not value:
-            raise self._wrong(number, f"expected a text or messages in {self.names['prompt']!r}, got {value!r}")
+            raise self._wrong(
+                number, f"expected a text or messages in {self.names['prompt']!r}, got {value!r}"
+            )
         return value
 
     def _text(self, number: int, row: Row, name: str) -> str:
@@ -139,7 +154,9 @@ class Reader:
         if _is_messages(value) and len(value) == 1:
             value = value[0]["content"]
         if not isinstance(value, str):
-            raise self._wrong(number, f"expected a text or one message in {self.names[name]!r}, got {value!r:.80}")
+            raise self._wrong(
+                number, f"expected a text or one message in {self.names[name]!r}, got {value!r:.80}"
+            )
         return value
 
     def _value(self, number: int, row: Row, name: str) -> Any:
@@ -149,7 +166,9 @@ class Reader:
         return value
 
     def _wrong(self, number: int, message: str) -> InputError:
-        return InputError(f"row {number}: {message}", file=self.source, key="environment.kwargs.data")
+        return InputError(
+            f"row {number}: {message}", file=self.source, key="environment.kwargs.data"
+        )
 
 
 def _is_messages(value: Any) -> bool:
@@ -170,10 +189,19 @@ def chat_renderer(load_tokenizer: Callable[[], Any]) -> Callable[[Sequence[Any]]
             loaded.append(load_tokenizer())
         tokenizer = loaded[0]
         if not tokenizer.chat_template:
-            raise InputError("the data has messages and the model no chat template", key="environment.kwargs.model")
-        text = str(tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True))
+            raise InputError(
+                "the data has messages and the model no chat template",
+                key="environment.kwargs.model",
+            )
+        text = str(
+            tokenizer.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=True
+            )
+        )
         first = tokenizer.bos_token
-        adds_it = tokenizer("")["input_ids"][:1] == [tokenizer.bos_token_id]  # and would put a second one before it
+        adds_it = tokenizer("")["input_ids"][:1] == [
+            tokenizer.bos_token_id
+        ]  # and would put a second one before it
         return text.removeprefix(first) if first and adds_it else text
 
     return render

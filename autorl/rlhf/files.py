@@ -65,7 +65,9 @@ class Files:
     name = "files"
     options: Mapping[str, Any] = MappingProxyType(
         {
-            **dict.fromkeys(("model", "data", "prompts", "subset", "training", "selection", "report")),
+            **dict.fromkeys(
+                ("model", "data", "prompts", "subset", "training", "selection", "report")
+            ),
             "columns": MappingProxyType({}),
             "held_out": _SHARE,
             "max_completion": 64,
@@ -75,7 +77,9 @@ class Files:
     ensemble: Sequence[str] = ()
     probed: Sequence[str] = ()
 
-    def __init__(self, signals: Sequence[str] = (), training: str = "", selection: str = "", report: str = "") -> None:
+    def __init__(
+        self, signals: Sequence[str] = (), training: str = "", selection: str = "", report: str = ""
+    ) -> None:
         self.signals = tuple(signals)
         self.training, self.selection, self.report = training, selection, report
 
@@ -87,7 +91,10 @@ class Files:
         """
         for name in ("training", "selection", "report"):
             if not isinstance(options.get(name), str):
-                raise InputError("not given: the task files has none of its own, name a signal", key=f"{_KEY}.{name}")
+                raise InputError(
+                    "not given: the task files has none of its own, name a signal",
+                    key=f"{_KEY}.{name}",
+                )
         signals = options.get("signals", {})
         names = tuple(signals) if isinstance(signals, Mapping) else ()
         return Files(names, options["training"], options["selection"], options["report"])
@@ -96,7 +103,12 @@ class Files:
         """Do everything but train: files are read, reward models loaded, and each signal is called once."""
         built = self._assemble(0, resolve_options(self.options, options, self.name))
         _try_signals(built)
-        have = {"prompts": True, "pairs": built.pairs, "labelled": built.labelled, "completions": built.completions}
+        have = {
+            "prompts": True,
+            "pairs": built.pairs,
+            "labelled": built.labelled,
+            "completions": built.completions,
+        }
         return [kind for kind, rows in have.items() if rows]
 
     def notes(self, options: Mapping[str, Any]) -> Sequence[str]:
@@ -121,7 +133,9 @@ class Files:
             prompts=data.prompts,
             held_out=data.held_out,
             max_completion=chosen["max_completion"],
-            signals={name: _signal(name, source, data) for name, source in chosen["signals"].items()},
+            signals={
+                name: _signal(name, source, data) for name, source in chosen["signals"].items()
+            },
             training=self.training,
             selection=self.selection,
             report=self.report,
@@ -133,20 +147,30 @@ class Files:
             held_out_completions=_completions(data.tuning)[:_MOST],
             test_completions=_completions(data.test)[:_MOST],
             notes=data.notes,
-            bounds={"win_rate": (0.0, 1.0), "distinct": (0.0, 1.0), "length": (0.0, float(chosen["max_completion"]))},
+            bounds={
+                "win_rate": (0.0, 1.0),
+                "distinct": (0.0, 1.0),
+                "length": (0.0, float(chosen["max_completion"])),
+            },
         )
 
     def _check_names(self, signals: Mapping[str, Any]) -> None:
         for name in signals:
             if name in (*METRICS, DATA):
                 raise InputError(
-                    f"{name!r} is a metric of every task: call the signal otherwise", key=f"{_KEY}.signals"
+                    f"{name!r} is a metric of every task: call the signal otherwise",
+                    key=f"{_KEY}.signals",
                 )
-        known = {"training": (*signals, DATA), "selection": (*signals, *METRICS), "report": (*signals, *METRICS)}
+        known = {
+            "training": (*signals, DATA),
+            "selection": (*signals, *METRICS),
+            "report": (*signals, *METRICS),
+        }
         for name, allowed in known.items():
             if getattr(self, name) not in allowed:
                 raise InputError(
-                    f"unknown metric {getattr(self, name)!r}; allowed: {', '.join(allowed)}", key=f"{_KEY}.{name}"
+                    f"unknown metric {getattr(self, name)!r}; allowed: {', '.join(allowed)}",
+                    key=f"{_KEY}.{name}",
                 )
         if not {self.selection, self.report} & set(signals):
             for name in ("selection", "report"):
@@ -169,10 +193,16 @@ def pinned(kwargs: Mapping[str, Any], folder: str) -> dict[str, Any]:
         there = str(Path(folder).resolve() / value)
         return there if exists(there) else value
 
-    found = {name: absolute(kwargs[name], _is_there) for name in ("model", *_DATA_SETS) if name in kwargs}
+    found = {
+        name: absolute(kwargs[name], _is_there) for name in ("model", *_DATA_SETS) if name in kwargs
+    }
     signals = kwargs.get("signals")
-    if isinstance(signals, Mapping):  # `rewards:gold` is a function, also where there is a folder `rewards`
-        found["signals"] = {name: absolute(source, os.path.exists) for name, source in signals.items()}
+    if isinstance(
+        signals, Mapping
+    ):  # `rewards:gold` is a function, also where there is a folder `rewards`
+        found["signals"] = {
+            name: absolute(source, os.path.exists) for name, source in signals.items()
+        }
     return {**kwargs, **found}
 
 
@@ -195,7 +225,9 @@ class _Data:
         self._chosen, self._render = chosen, chat_renderer(partial(load_tokenizer, reference))
         rng = np.random.default_rng(digest(instance, "held-out prompts"))
         every = self._read("data", chosen["columns"])
-        apart = self._read("held_out", chosen["columns"]) if isinstance(chosen["held_out"], str) else []
+        apart = (
+            self._read("held_out", chosen["columns"]) if isinstance(chosen["held_out"], str) else []
+        )
         given = self._read("prompts", {}) if chosen["prompts"] is not None else []
         held = self._held_out(every, apart, given, rng)
         self.train = [example for example in every if example.key not in held.halves]
@@ -204,18 +236,26 @@ class _Data:
             if example.key in rows:
                 rows[example.key].append(example)
         self.tuning, self.test = (
-            [example for key, of in held.halves.items() if of == half for example in rows[key]] for half in (0, 1)
+            [example for key, of in held.halves.items() if of == half for example in rows[key]]
+            for half in (0, 1)
         )
         asked = given or [*self.train, *self.tuning, *self.test]
         if not all(example.prompt for example in asked):
-            raise InputError("a text has no prompt to sample from: name a data set of prompts", key=f"{_KEY}.prompts")
+            raise InputError(
+                "a text has no prompt to sample from: name a data set of prompts",
+                key=f"{_KEY}.prompts",
+            )
         as_written: dict[str, str] = {}
         for example in (*apart, *every, *given):
             as_written.setdefault(example.key, example.told_by)
         self.held_out = tuple(as_written[key] for key in held.prompts)
-        self.prompts = tuple(dict.fromkeys(example.prompt for example in asked if example.key not in held.halves))
+        self.prompts = tuple(
+            dict.fromkeys(example.prompt for example in asked if example.key not in held.halves)
+        )
         if not self.prompts or not self.train:
-            raise InputError("nothing is left to train on: all of the data is held out too", key=f"{_KEY}.data")
+            raise InputError(
+                "nothing is left to train on: all of the data is held out too", key=f"{_KEY}.data"
+            )
         self.rows = self._columns([*every, *given], apart)
         self.notes = (*_left_out([*every, *given], apart), *_equal_pairs(every))
 
@@ -225,7 +265,11 @@ class _Data:
         return Reader(columns, self._render, source).examples(rows)
 
     def _held_out(
-        self, every: Sequence[Example], apart: Sequence[Example], given: Sequence[Example], rng: np.random.Generator
+        self,
+        every: Sequence[Example],
+        apart: Sequence[Example],
+        given: Sequence[Example],
+        rng: np.random.Generator,
     ) -> HeldOut:
         """What is held out; of texts without a prompt nothing can be sampled, then a share of `prompts` is too."""
         asked = [example.key for example in given]
@@ -239,7 +283,9 @@ class _Data:
         more = draw(rest, rest, _SHARE, rng)
         return HeldOut({**held.halves, **more.halves}, more.prompts)
 
-    def _columns(self, rows: Sequence[Example], apart: Sequence[Example]) -> list[tuple[str, Mapping[str, Any]]]:
+    def _columns(
+        self, rows: Sequence[Example], apart: Sequence[Example]
+    ) -> list[tuple[str, Mapping[str, Any]]]:
         """Each prompt that completions are sampled for with its columns: of the held-out set where that has it."""
         there, sampled = {example.key for example in apart}, {*self.prompts, *self.held_out}
         counting = [*(example for example in rows if example.key not in there), *apart]
@@ -255,20 +301,30 @@ def _left_out(rows: Sequence[Example], apart: Sequence[Example]) -> tuple[str, .
         return ()
     near = sum(example.told_by not in exact for example in left_out)
     text = f"{OF_DATA}{len(left_out)} of {len(rows)} rows have a held-out prompt and are left out of training"
-    return (f"{text}; {near} of them differ from it by blanks, letter case or Unicode form alone" if near else text,)
+    return (
+        f"{text}; {near} of them differ from it by blanks, letter case or Unicode form alone"
+        if near
+        else text,
+    )
 
 
 def _equal_pairs(examples: Sequence[Example]) -> tuple[str, ...]:
     """How many pairs prefer an answer to itself; empty where none does."""
     equal = sum(example.equal_pairs for example in examples)
     pairs = sum(len(example.pairs) for example in examples)
-    text = f"{OF_DATA}{equal} of {pairs} pairs have two equal answers, of which nothing can be learnt"
+    text = (
+        f"{OF_DATA}{equal} of {pairs} pairs have two equal answers, of which nothing can be learnt"
+    )
     return (text,) if equal else ()
 
 
 def _try_signals(built: Built) -> None:
     """Call every signal on two held-out prompts, with answers of the data where it has any."""
-    answers = [text for _, text in built.completions] or [better for _, better, _ in built.pairs] or built.prompts
+    answers = (
+        [text for _, text in built.completions]
+        or [better for _, better, _ in built.pairs]
+        or built.prompts
+    )
     prompts = list(built.held_out[:2])
     for signal in built.signals.values():
         signal(prompts, [answers[number % len(answers)] for number in range(len(prompts))])
@@ -282,7 +338,9 @@ def _signal(name: str, source: str, data: _Data) -> Signal:
 
 
 def _pairs(examples: Sequence[Example]) -> tuple[Pair, ...]:
-    return tuple((example.prompt, better, worse) for example in examples for better, worse in example.pairs)
+    return tuple(
+        (example.prompt, better, worse) for example in examples for better, worse in example.pairs
+    )
 
 
 def _completions(examples: Sequence[Example]) -> tuple[tuple[str, str], ...]:
@@ -292,25 +350,36 @@ def _completions(examples: Sequence[Example]) -> tuple[tuple[str, str], ...]:
 
 
 def _labelled(examples: Sequence[Example]) -> tuple[tuple[str, str, bool], ...]:
-    return tuple((one.prompt, str(one.completion), one.label) for one in examples if one.label is not None)
+    return tuple(
+        (one.prompt, str(one.completion), one.label) for one in examples if one.label is not None
+    )
 
 
 def _check(chosen: Mapping[str, Any]) -> None:
     for name in ("model", "data"):
         if not isinstance(chosen[name], str):
             raise InputError(
-                f"expected a folder, a file or a name on a hub, got {chosen[name]!r}", key=f"{_KEY}.{name}"
+                f"expected a folder, a file or a name on a hub, got {chosen[name]!r}",
+                key=f"{_KEY}.{name}",
             )
     for name in ("columns", "signals"):
         values = chosen[name]
-        if not isinstance(values, Mapping) or not all(isinstance(value, str) for value in values.values()):
-            raise InputError(f"expected a mapping of names to texts, got {values!r}", key=f"{_KEY}.{name}")
+        if not isinstance(values, Mapping) or not all(
+            isinstance(value, str) for value in values.values()
+        ):
+            raise InputError(
+                f"expected a mapping of names to texts, got {values!r}", key=f"{_KEY}.{name}"
+            )
     for name in ("prompts", "subset"):
         if chosen[name] is not None and not isinstance(chosen[name], str):
             raise InputError(f"expected a text, got {chosen[name]!r}", key=f"{_KEY}.{name}")
     held = chosen["held_out"]
     if not isinstance(held, str) and not (isinstance(held, float) and 0 < held < 1):
-        raise InputError(f"expected a share in 0..1 or a data set, got {held!r}", key=f"{_KEY}.held_out")
+        raise InputError(
+            f"expected a share in 0..1 or a data set, got {held!r}", key=f"{_KEY}.held_out"
+        )
     most = chosen["max_completion"]
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-        raise InputError(f"expected a whole number above 0, got {most!r}", key=f"{_KEY}.max_completion")
+        raise InputError(
+            f"expected a whole number above 0, got {most!r}", key=f"{_KEY}.max_completion"
+        )

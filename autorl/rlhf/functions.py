@@ -11,7 +11,11 @@ from typing import Any
 from autorl.rlhf.task import Signal
 from autorl.types import InputError
 
-_OF_THE_MACHINE = (MemoryError, OSError, FloatingPointError)  # failures of a run with a kind of their own
+_OF_THE_MACHINE = (
+    MemoryError,
+    OSError,
+    FloatingPointError,
+)  # failures of a run with a kind of their own
 
 
 def import_function(name: str, key: str) -> Callable[..., Any]:
@@ -24,7 +28,9 @@ def import_function(name: str, key: str) -> Callable[..., Any]:
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"cannot import {name!r}: expected `module:function` ({error})", key=key) from error
+        raise InputError(
+            f"cannot import {name!r}: expected `module:function` ({error})", key=key
+        ) from error
     if not callable(found):
         raise InputError(f"{name!r} is not a function", key=key)
     function: Callable[..., Any] = found
@@ -44,8 +50,14 @@ def named(function: Callable[..., Any], source: str, key: str) -> Callable[..., 
         except (InputError, *_OF_THE_MACHINE):
             raise
         except Exception as error:
-            hint = " (prompts and completions are texts, not messages)" if isinstance(error, TypeError) else ""
-            raise InputError(f"{source} failed: {type(error).__name__}: {error}{hint}", key=key) from error
+            hint = (
+                " (prompts and completions are texts, not messages)"
+                if isinstance(error, TypeError)
+                else ""
+            )
+            raise InputError(
+                f"{source} failed: {type(error).__name__}: {error}{hint}", key=key
+            ) from error
 
     return call
 
@@ -57,7 +69,10 @@ def numbers(function: Callable[..., Any], source: str, key: str) -> Signal:
     def signal(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
         values = call(prompts, completions)
         if len(values) != len(completions):
-            raise InputError(f"{source} returned {len(values)} numbers for {len(completions)} completions", key=key)
+            raise InputError(
+                f"{source} returned {len(values)} numbers for {len(completions)} completions",
+                key=key,
+            )
         return [_number(value, source, key) for value in values]
 
     return signal

@@ -36,7 +36,9 @@ def comparable(text: str) -> str:
     return re.sub(r"(?<!\w) | (?!\w)", "", words) or text
 
 
-def draw(data: Sequence[str], asked: Sequence[str], share: float, rng: np.random.Generator) -> HeldOut:
+def draw(
+    data: Sequence[str], asked: Sequence[str], share: float, rng: np.random.Generator
+) -> HeldOut:
     """Hold out `share` of the prompts of both, the same ones wherever they occur.
 
     Prompts that only the data, both, or only the prompts to sample from have are drawn one after the other, so that of
@@ -61,9 +63,13 @@ def draw(data: Sequence[str], asked: Sequence[str], share: float, rng: np.random
     shared = round(share * len(parts[1]))
     counts = (_count(len(learnt), share) - shared, shared, _count(len(sampled), share) - shared)
     held = [
-        part[index] for part, count in zip(parts, counts, strict=True) for index in rng.permutation(len(part))[:count]
+        part[index]
+        for part, count in zip(parts, counts, strict=True)
+        for index in rng.permutation(len(part))[:count]
     ]
-    return HeldOut({key: (place - counts[0]) % 2 for place, key in enumerate(held)}, tuple(held[counts[0] :]))
+    return HeldOut(
+        {key: (place - counts[0]) % 2 for place, key in enumerate(held)}, tuple(held[counts[0] :])
+    )
 
 
 def whole(given: Sequence[str], rng: np.random.Generator) -> HeldOut:

@@ -44,7 +44,9 @@ class Source:
     @classmethod
     def of(cls, instance: int) -> Source:
         """The source of a task instance. Good letters are rare in it, repeats rarer."""
-        rng = np.random.default_rng(7 + instance)  # instance 0: the source the documented figures were measured on
+        rng = np.random.default_rng(
+            7 + instance
+        )  # instance 0: the source the documented figures were measured on
         size = len(LETTERS)
         table = rng.dirichlet(np.full(size, 0.35), size=size) + 0.004
         table[:, [LETTERS.index(letter) for letter in GOOD]] *= 0.6
@@ -82,7 +84,9 @@ def golds(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
 
 def counts(completions: Sequence[str]) -> np.ndarray:
     """How often each letter occurs, (n, 24): all the linear proxy sees."""
-    return np.array([[text.split().count(letter) for letter in LETTERS] for text in completions], dtype=float)
+    return np.array(
+        [[text.split().count(letter) for letter in LETTERS] for text in completions], dtype=float
+    )
 
 
 @dataclass(frozen=True)
@@ -97,36 +101,59 @@ class LinearReward:
     @classmethod
     def fit(cls, pairs: Sequence[Pair], ridge: float = 1.0, iterations: int = 25) -> LinearReward:
         """The Bradley-Terry model of (prompt, chosen, rejected) triples, by Newton's method with an L2 penalty."""
-        differences = counts([chosen for _, chosen, _ in pairs]) - counts([rejected for _, _, rejected in pairs])
+        differences = counts([chosen for _, chosen, _ in pairs]) - counts(
+            [rejected for _, _, rejected in pairs]
+        )
         weights = np.zeros(differences.shape[1])
         for _ in range(iterations):
             wrong = 1.0 / (1.0 + np.exp(differences @ weights))
             gradient = differences.T @ wrong - ridge * weights
-            curvature = (differences * (wrong * (1.0 - wrong))[:, None]).T @ differences + ridge * np.eye(len(weights))
+            curvature = (
+                differences * (wrong * (1.0 - wrong))[:, None]
+            ).T @ differences + ridge * np.eye(len(weights))
             weights = weights + np.linalg.solve(curvature, gradient)
         return cls(weights)
 
     def accuracy(self, pairs: Sequence[Pair]) -> float:
         """Share of pairs ranked as labelled."""
-        differences = counts([chosen for _, chosen, _ in pairs]) - counts([rejected for _, _, rejected in pairs])
+        differences = counts([chosen for _, chosen, _ in pairs]) - counts(
+            [rejected for _, _, rejected in pairs]
+        )
         return float((differences @ self.weights > 0).mean())
 
 
 def reference(instance: int, folder: Path, steps: int = 200) -> Path:
     """Folder of the reference policy and its tokenizer, trained once on the instance's source (some 10 s)."""
-    content = {"what": "letters-reference", "version": _VERSION, "instance": instance, "steps": steps}
-    return cached(folder, "letters-reference", content, lambda target: _train_reference(instance, target, steps))
+    content = {
+        "what": "letters-reference",
+        "version": _VERSION,
+        "instance": instance,
+        "steps": steps,
+    }
+    return cached(
+        folder,
+        "letters-reference",
+        content,
+        lambda target: _train_reference(instance, target, steps),
+    )
 
 
 def split_prompts(instance: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Every prompt of two letters in random order: those for training and those held out."""
-    every = [text((first, second)) for first in range(len(LETTERS)) for second in range(len(LETTERS))]
+    every = [
+        text((first, second)) for first in range(len(LETTERS)) for second in range(len(LETTERS))
+    ]
     order = [every[index] for index in _generator(instance, "prompts").permutation(len(every))]
     return tuple(order[_HELD_OUT:]), tuple(order[:_HELD_OUT])
 
 
 def comparisons(
-    policy: Path, instance: int, prompts: Sequence[str], n: int, flips: float = 0.0, purpose: str = "pairs"
+    policy: Path,
+    instance: int,
+    prompts: Sequence[str],
+    n: int,
+    flips: float = 0.0,
+    purpose: str = "pairs",
 ) -> tuple[Pair, ...]:
     """At most n pairs of completions by `policy`, ranked by gold and a share `flips` of them the wrong way; no ties."""
     rng = _generator(instance, purpose)
@@ -135,7 +162,9 @@ def comparisons(
     model, tokenizer = load(policy)
     texts = sample(model, tokenizer, both, COMPLETION, digest(instance, purpose) % 2**31).texts
     pairs: list[Pair] = []
-    for prompt, one, other, chance in zip(prompts, texts[::2], texts[1::2], rng.random(n), strict=True):
+    for prompt, one, other, chance in zip(
+        prompts, texts[::2], texts[1::2], rng.random(n), strict=True
+    ):
         if gold(one) == gold(other):
             continue
         better, worse = (one, other) if gold(one) > gold(other) else (other, one)
@@ -169,7 +198,9 @@ class GoldProxy(Fixed):
 
     def with_options(self, options: Mapping[str, Any]) -> GoldProxy:
         models = options.get("models", 1)
-        known = isinstance(models, int) and 1 < models <= _MODELS  # `check` says what is wrong with another
+        known = (
+            isinstance(models, int) and 1 < models <= _MODELS
+        )  # `check` says what is wrong with another
         return type(self)(models) if known else self
 
     def check_values(self, chosen: Mapping[str, Any]) -> None:
@@ -179,9 +210,13 @@ class GoldProxy(Fixed):
         chosen = resolve_options(self.options, options, self.name)
         _check(chosen)
         policy = reference(instance, folder)
-        models = chosen.pop("models", 1)  # fitted anew from the stored pairs: what is cached does not depend on it
+        models = chosen.pop(
+            "models", 1
+        )  # fitted anew from the stored pairs: what is cached does not depend on it
         content = {"what": self.name, "version": _VERSION, "instance": instance, "options": chosen}
-        data = cached(folder, self.name, content, lambda target: _write(target, policy, instance, chosen))
+        data = cached(
+            folder, self.name, content, lambda target: _write(target, policy, instance, chosen)
+        )
         stored = json.loads((data / "task.json").read_text(encoding="utf-8"))
         pairs = tuple((a, b, c) for a, b, c in stored["pairs"])
         held_out = [(a, b, c) for a, b, c in stored["held_out_pairs"]]
@@ -202,7 +237,12 @@ class GoldProxy(Fixed):
             selection=self.selection,
             report=self.report,
             ensemble=tuple(proxies),
-            bounds={"gold": (-4.0, 1.0), "win_rate": (0.0, 1.0), "distinct": (0.0, 1.0), "length": (0.0, COMPLETION)},
+            bounds={
+                "gold": (-4.0, 1.0),
+                "win_rate": (0.0, 1.0),
+                "distinct": (0.0, 1.0),
+                "length": (0.0, COMPLETION),
+            },
         )
 
 
@@ -279,11 +319,15 @@ def fit_policy(
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     schedule: Any = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
     if cycle:
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=steps, pct_start=0.1)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, max_lr=lr, total_steps=steps, pct_start=0.1
+        )
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
         picked = torch.randint(len(rows), (batch,), generator=generator)
-        loss = model(input_ids=tokens[picked], attention_mask=attention[picked], labels=labels[picked]).loss
+        loss = model(
+            input_ids=tokens[picked], attention_mask=attention[picked], labels=labels[picked]
+        ).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -318,12 +362,19 @@ def _write(target: Path, policy: Path, instance: int, options: Mapping[str, Any]
 def _check(options: Mapping[str, Any]) -> None:
     pairs, flips = options["pairs"], options["flips"]
     if isinstance(pairs, bool) or not isinstance(pairs, int) or pairs < 16:
-        raise InputError(f"expected a whole number of at least 16, got {pairs!r}", key="environment.kwargs.pairs")
+        raise InputError(
+            f"expected a whole number of at least 16, got {pairs!r}", key="environment.kwargs.pairs"
+        )
     models = options.get("models", 1)
     if isinstance(models, bool) or not isinstance(models, int) or not 1 <= models <= _MODELS:
-        raise InputError(f"expected a whole number in 1..{_MODELS}, got {models!r}", key="environment.kwargs.models")
+        raise InputError(
+            f"expected a whole number in 1..{_MODELS}, got {models!r}",
+            key="environment.kwargs.models",
+        )
     if isinstance(flips, bool) or not isinstance(flips, int | float) or not 0 <= flips < 0.5:
-        raise InputError(f"expected a share in 0..0.5, got {flips!r}", key="environment.kwargs.flips")
+        raise InputError(
+            f"expected a share in 0..0.5, got {flips!r}", key="environment.kwargs.flips"
+        )
 
 
 def bootstrapped(pairs: Sequence[Pair], instance: int, models: int) -> dict[str, LinearReward]:

@@ -23,7 +23,9 @@ JUDGED = ("win_rate", "best_of_16")  # metrics that are by another one; see `jud
 REFERENCE = "reference_"  # prefix of what the reference policy scores on the same prompts
 
 
-def evaluation_prompts(held_out: Sequence[str], seed: int, role: SeedRole, step: int, n: int) -> list[str]:
+def evaluation_prompts(
+    held_out: Sequence[str], seed: int, role: SeedRole, step: int, n: int
+) -> list[str]:
     """`n` held-out prompts for an evaluation: a function of (seed, role, step).
 
     Tuning seeds see the prompts at even places and test seeds those at odd ones, so a result is on prompts that no
@@ -35,7 +37,15 @@ def evaluation_prompts(held_out: Sequence[str], seed: int, role: SeedRole, step:
 
 
 def measure(
-    policy: Any, reference: Any, tokenizer: Any, built: Built, *, seed: int, role: SeedRole, step: int, n: int
+    policy: Any,
+    reference: Any,
+    tokenizer: Any,
+    built: Built,
+    *,
+    seed: int,
+    role: SeedRole,
+    step: int,
+    n: int,
 ) -> dict[str, float]:
     """Metrics of a policy by name, from one completion of each of `n` held-out prompts at temperature 1.
 
@@ -56,7 +66,9 @@ def measure(
     if by is not None:
         reference_values = built.signals[by](prompts, baseline.texts)
         metrics[REFERENCE + by] = _mean(reference_values)
-        metrics["win_rate"] = _mean([_won(a, b) for a, b in zip(values[by], reference_values, strict=True)])
+        metrics["win_rate"] = _mean(
+            [_won(a, b) for a, b in zip(values[by], reference_values, strict=True)]
+        )
     metrics["kl"] = sequence_kl(policy, reference, drawn)
     metrics |= {"length": _mean(drawn.lengths), "distinct": _mean(drawn.distinct)}
     metrics["truncated"] = 1.0 - _mean(drawn.ended)
@@ -67,7 +79,9 @@ def measure(
 
 def pair_likelihoods(model: Any, tokenizer: Any, pairs: Sequence[Pair]) -> list[float]:
     """Log-probabilities in nats of the chosen and the rejected completion of every pair, one after the other."""
-    return log_likelihoods(model, tokenizer, [(prompt, text) for prompt, *both in pairs for text in both])
+    return log_likelihoods(
+        model, tokenizer, [(prompt, text) for prompt, *both in pairs for text in both]
+    )
 
 
 def pair_measures(policy: Sequence[float], reference: Sequence[float]) -> dict[str, float]:
@@ -97,9 +111,13 @@ def reward_measures(
         `pair_accuracy`, `pair_margin` (in the model's own unit), `pair_ties`, and `best_of_16`: the mean report signal
         of the completion it scores highest among 16 by the reference policy, where the task has a signal to judge by.
     """
-    pairs = built.held_out_pairs if role == "tuning" or built.test_pairs is None else built.test_pairs
+    pairs = (
+        built.held_out_pairs if role == "tuning" or built.test_pairs is None else built.test_pairs
+    )
     scores = rewards(model, tokenizer, [(prompt, text) for prompt, *both in pairs for text in both])
-    margins = [chosen - rejected for chosen, rejected in zip(scores[::2], scores[1::2], strict=True)]
+    margins = [
+        chosen - rejected for chosen, rejected in zip(scores[::2], scores[1::2], strict=True)
+    ]
     by = judge(built)
     ranking = _ranking(margins)
     if by is None:
@@ -108,24 +126,33 @@ def reward_measures(
     drawn = sample(reference, tokenizer, prompts, built.max_completion, seed)
     scored = rewards(model, tokenizer, list(zip(prompts, drawn.texts, strict=True)))
     truth = built.signals[by](prompts, drawn.texts)
-    best = [max(range(first, first + 16), key=scored.__getitem__) for first in range(0, len(prompts), 16)]
+    best = [
+        max(range(first, first + 16), key=scored.__getitem__)
+        for first in range(0, len(prompts), 16)
+    ]
     return ranking | {"best_of_16": _mean([truth[index] for index in best])}
 
 
-def log_likelihoods(model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256) -> list[float]:
+def log_likelihoods(
+    model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256
+) -> list[float]:
     """The log-probability of each completion given its prompt in nats, end of sequence included."""
     found: list[float] = []
     ends = ends_of_sequence(model, tokenizer)
     with evaluating(model):
         for first in range(0, len(texts), chunk):
-            tokens, attention, mask = _encode(tokenizer, texts[first : first + chunk], model.device, ends)
+            tokens, attention, mask = _encode(
+                tokenizer, texts[first : first + chunk], model.device, ends
+            )
             logits = model(input_ids=tokens, attention_mask=attention).logits[:, :-1].float()
             steps = logits.log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
             found += (steps * mask[:, 1:]).sum(1).tolist()
     return found
 
 
-def rewards(model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256) -> list[float]:
+def rewards(
+    model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256
+) -> list[float]:
     """Scores of a sequence classifier with one label, read at the last token of each (prompt, completion)."""
     found: list[float] = []
     with evaluating(model):
@@ -142,7 +169,10 @@ def joined(prompt: str, completion: str) -> str:
 
 
 def _encode(
-    tokenizer: Any, texts: Sequence[tuple[str, str]], device: Any = "cpu", ends: Collection[int] = ()
+    tokenizer: Any,
+    texts: Sequence[tuple[str, str]],
+    device: Any = "cpu",
+    ends: Collection[int] = (),
 ) -> tuple[Any, Any, Any]:
     """Tokens (padded right), attention mask, and the mask of the completions with their end of sequence.
 
@@ -152,15 +182,21 @@ def _encode(
 
     rows = []
     begin = tokenizer("")["input_ids"][:1]
-    begin = begin if begin == [tokenizer.bos_token_id] else []  # as where completions are sampled, or trained on
+    begin = (
+        begin if begin == [tokenizer.bos_token_id] else []
+    )  # as where completions are sampled, or trained on
     prompts = tokenizer([prompt for prompt, _ in texts], add_special_tokens=False)["input_ids"]
-    completions = tokenizer([joined(*text) for text in texts], add_special_tokens=False)["input_ids"]
+    completions = tokenizer([joined(*text) for text in texts], add_special_tokens=False)[
+        "input_ids"
+    ]
     for prompt, completion in zip(prompts, completions, strict=True):
         has_end = completion and completion[-1] in (tokenizer.eos_token_id, *ends)
         end = [] if has_end else [tokenizer.eos_token_id]
         rows.append((len(begin) + len(prompt), [*begin, *prompt, *completion, *end]))
     longest = max(len(row) for _, row in rows)
-    tokens = torch.tensor([[*row, *[tokenizer.pad_token_id] * (longest - len(row))] for _, row in rows])
+    tokens = torch.tensor(
+        [[*row, *[tokenizer.pad_token_id] * (longest - len(row))] for _, row in rows]
+    )
     places = torch.arange(longest)
     attention = (places < torch.tensor([[len(row)] for _, row in rows])).long()
     mask = attention * (places >= torch.tensor([[start] for start, _ in rows]))

@@ -9,7 +9,13 @@ from typing import Any
 from autorl.types import InputError
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the hub's library is imported
-_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")  # of a model on a hub, weights in one format
+_FILES = (
+    "*.json",
+    "*.safetensors",
+    "*.model",
+    "*.txt",
+    "*.jinja",
+)  # of a model on a hub, weights in one format
 
 
 def offline() -> bool:
@@ -26,7 +32,9 @@ def model_folder(source: str, key: str) -> Path:
     folder = Path(source).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise InputError(f"{source} is not the folder of a model: it has no config.json", key=key)
+            raise InputError(
+                f"{source} is not the folder of a model: it has no config.json", key=key
+            )
         return folder.resolve()
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError
@@ -49,7 +57,9 @@ def missing(what: str, source: str, key: str) -> InputError:
             "HF_HUB_OFFLINE=0 is set",
             key=key,
         )
-    return InputError(f"{source!r} is no {what}, and the hub did not give anything of that name", key=key)
+    return InputError(
+        f"{source!r} is no {what}, and the hub did not give anything of that name", key=key
+    )
 
 
 def load_policy(folder: Path) -> Any:
@@ -82,7 +92,9 @@ def load_tokenizer(folder: Path) -> Any:
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
-        raise InputError(f"{folder} has no tokenizer that can be read: {str(error).splitlines()[0]}") from error
+        raise InputError(
+            f"{folder} has no tokenizer that can be read: {str(error).splitlines()[0]}"
+        ) from error
     if tokenizer.eos_token_id is None:
         raise InputError(f"the tokenizer in {folder} has no end of sequence")
     if tokenizer.pad_token_id is None:

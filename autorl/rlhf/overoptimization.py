@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from autorl.landscapes import Landscape
 
 Form: TypeAlias = Literal["best_of_n", "rl"]
-SATURATED = 0.05  # a mean gold this close to its lower bound, as a share of its range, is at the bound
+SATURATED = (
+    0.05  # a mean gold this close to its lower bound, as a share of its range, is at the bound
+)
 _LARGEST_EXPONENT = 300.0  # e^300 is farther than any policy
 _MEASURED = ("kl", "proxy", "gold", "reference_gold")
 
@@ -87,9 +89,13 @@ def fit(kl: npt.ArrayLike, gold: npt.ArrayLike, form: Form = "rl", *, origin: fl
     distances, rewards = as_vector(kl, "kl"), as_vector(gold, "gold")
     same_shape(distances, rewards, "kl and gold")
     if len(np.unique(distances)) < 3:
-        raise ValueError(f"two coefficients need at least 3 different KL divergences, got {len(np.unique(distances))}")
+        raise ValueError(
+            f"two coefficients need at least 3 different KL divergences, got {len(np.unique(distances))}"
+        )
     rise, fall = _columns(form, distances)
-    coefficients, *_ = np.linalg.lstsq(np.stack([rise, -fall], axis=1), rewards - origin, rcond=None)
+    coefficients, *_ = np.linalg.lstsq(
+        np.stack([rise, -fall], axis=1), rewards - origin, rcond=None
+    )
     alpha, beta = float(coefficients[0]), float(coefficients[1])
     residual = rewards - origin - (alpha * rise - beta * fall)
     total = float(np.sum((rewards - rewards.mean()) ** 2))
@@ -122,7 +128,10 @@ def policies(landscape: Landscape, seeds: str = "test") -> pd.DataFrame:
     """
     missing = [name for name in _MEASURED if name not in landscape.metrics]
     if missing:
-        raise InputError(f"has no metric {missing[0]!r}: no landscape of RLHF with a proxy", file=str(landscape.path))
+        raise InputError(
+            f"has no metric {missing[0]!r}: no landscape of RLHF with a proxy",
+            file=str(landscape.path),
+        )
     wanted = len(landscape.manifest.seeds.get(seeds, ()))
     if not wanted:
         raise InputError(f"has no {seeds!r} seeds", file=str(landscape.path))
@@ -162,7 +171,11 @@ def fit_landscape(landscape: Landscape, form: Form = "rl", saturated: float = SA
         ValueError: as `fit`.
     """
     points = frontier(landscape)
-    low, high = landscape.manifest.return_bounds if landscape.manifest.objective.metric == "gold" else (None, None)
+    low, high = (
+        landscape.manifest.return_bounds
+        if landscape.manifest.objective.metric == "gold"
+        else (None, None)
+    )
     if low is not None and high is not None:
         points = points[points["gold"] > low + saturated * (high - low)]
     return fit(points["kl"], points["gold"], form, origin=float(points["reference_gold"].mean()))

@@ -80,21 +80,42 @@ class Settings:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        choices = {"kl_estimator": terms.ESTIMATORS, "missing_eos": terms.MISSING_EOS, "value_init": _VALUE_INITS}
+        choices = {
+            "kl_estimator": terms.ESTIMATORS,
+            "missing_eos": terms.MISSING_EOS,
+            "value_init": _VALUE_INITS,
+        }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                raise InputError(f"expected one of {', '.join(allowed)}, got {getattr(self, name)!r}", key=name)
-        for name in ("batch_size", "num_ppo_epochs", "num_mini_batches", "learning_rate", "temperature", "cliprange"):
+                raise InputError(
+                    f"expected one of {', '.join(allowed)}, got {getattr(self, name)!r}", key=name
+                )
+        for name in (
+            "batch_size",
+            "num_ppo_epochs",
+            "num_mini_batches",
+            "learning_rate",
+            "temperature",
+            "cliprange",
+        ):
             if not getattr(self, name) > 0:
-                raise InputError(f"expected a number above 0, got {getattr(self, name)!r}", key=name)
+                raise InputError(
+                    f"expected a number above 0, got {getattr(self, name)!r}", key=name
+                )
         for name in ("kl_coef", "vf_coef", "missing_eos_penalty", "weight_decay"):
             if not getattr(self, name) >= 0:
-                raise InputError(f"expected a number of at least 0, got {getattr(self, name)!r}", key=name)
+                raise InputError(
+                    f"expected a number of at least 0, got {getattr(self, name)!r}", key=name
+                )
         for name in ("gamma", "lam"):
             if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"expected a number in 0..1, got {getattr(self, name)!r}", key=name)
+                raise InputError(
+                    f"expected a number in 0..1, got {getattr(self, name)!r}", key=name
+                )
         if self.batch_size % self.num_mini_batches:
-            raise InputError(f"{self.batch_size} cannot be divided by num_mini_batches", key="batch_size")
+            raise InputError(
+                f"{self.batch_size} cannot be divided by num_mini_batches", key="batch_size"
+            )
 
     @property
     def cycle(self) -> int:
@@ -104,7 +125,12 @@ class Settings:
 
 _VALUE_INITS = ("normal", "zero")
 DEFAULTS: Mapping[str, Any] = asdict(Settings())
-FIXED = ("batch_size", "num_ppo_epochs", "num_mini_batches", "value_init")  # these decide where cycles begin
+FIXED = (
+    "batch_size",
+    "num_ppo_epochs",
+    "num_mini_batches",
+    "value_init",
+)  # these decide where cycles begin
 CHANGES: Mapping[str, str] = {name: "apply" for name in DEFAULTS if name not in FIXED}
 
 
@@ -117,7 +143,9 @@ def settings_at(config: Mapping[str, Any], step: int, horizon: int) -> Settings:
     values = resolve_schedules(config, min(step, horizon), horizon)
     for name in values:
         if name not in DEFAULTS:
-            raise InputError(f"trl/ppo has no hyperparameter {name!r}; allowed: {', '.join(DEFAULTS)}", key=name)
+            raise InputError(
+                f"trl/ppo has no hyperparameter {name!r}; allowed: {', '.join(DEFAULTS)}", key=name
+            )
     return Settings(**{**DEFAULTS, **values})
 
 
@@ -185,7 +213,11 @@ class PPO:
         self.policy = policy
         self.reference = reference.requires_grad_(False)
         now = settings_at(self.config, 0, horizon)
-        head = _value_head(int(policy.config.hidden_size), now.value_init, integer_seed(seed, "training", "value head"))
+        head = _value_head(
+            int(policy.config.hidden_size),
+            now.value_init,
+            integer_seed(seed, "training", "value head"),
+        )
         self.value = torch.nn.ModuleDict({"body": body.base_model, "head": head}).eval()
         groups = [{"params": list(policy.parameters())}, {"params": list(self.value.parameters())}]
         self.optimizer = torch.optim.AdamW(groups, lr=now.learning_rate)
@@ -240,8 +272,12 @@ class PPO:
     def _apply(self) -> Settings:
         """Set what the optimizer holds to the hyperparameters at this step."""
         now = settings_at(self.config, self.step, self.horizon)
-        value_rate = now.learning_rate if now.value_learning_rate is None else now.value_learning_rate
-        for group, rate in zip(self.optimizer.param_groups, (now.learning_rate, value_rate), strict=True):
+        value_rate = (
+            now.learning_rate if now.value_learning_rate is None else now.value_learning_rate
+        )
+        for group, rate in zip(
+            self.optimizer.param_groups, (now.learning_rate, value_rate), strict=True
+        ):
             group.update(lr=rate, eps=now.adam_epsilon, weight_decay=now.weight_decay)
         return now
 
@@ -254,10 +290,14 @@ class PPO:
         for _ in range(now.num_ppo_epochs):
             order = torch.from_numpy(rng.permutation(now.batch_size))
             for rows in order.chunk(now.num_mini_batches):
-                at_rollout = replace(self._apply(), temperature=now.temperature)  # ratios are to what was sampled
+                at_rollout = replace(
+                    self._apply(), temperature=now.temperature
+                )  # ratios are to what was sampled
                 losses.append(self._update(rollout.part(rows), at_rollout))
                 self.step += 1
-        for name, values in zip(("policy_loss", "value_loss", "clip_fraction"), np.mean(losses, axis=0), strict=True):
+        for name, values in zip(
+            ("policy_loss", "value_loss", "clip_fraction"), np.mean(losses, axis=0), strict=True
+        ):
             self.logs[name] = float(values)
         self._apply()
 
@@ -265,11 +305,15 @@ class PPO:
         """Sample, score and weigh the completions of one cycle."""
         prompts = self._prompts(number, now.batch_size)
         seed = integer_seed(self.seed, "training", "completions", self.fork, number)
-        samples = sample(self.policy, self.tokenizer, prompts, self.built.max_completion, seed, now.temperature)
+        samples = sample(
+            self.policy, self.tokenizer, prompts, self.built.max_completion, seed, now.temperature
+        )
         tokens, attention, mask = _merged(samples, self.tokenizer.pad_token_id)
         with torch.no_grad():
             log_old = self._log_probabilities(self.policy, tokens, attention, mask, now.temperature)
-            log_reference = self._log_probabilities(self.reference, tokens, attention, mask, now.temperature)
+            log_reference = self._log_probabilities(
+                self.reference, tokens, attention, mask, now.temperature
+            )
             values = self._values(tokens, attention, mask)
         ended = torch.tensor(samples.ended)
         raw = torch.tensor(self.reward(prompts, samples.texts), dtype=torch.float32)
@@ -278,7 +322,9 @@ class PPO:
         rewards = terms.token_rewards(scores, kl, mask, now.kl_coef)
         if now.whiten_rewards:
             rewards = terms.whiten(rewards, mask, shift_mean=False)
-        advantages, returns = terms.advantages_and_returns(rewards, values, mask, now.gamma, now.lam)
+        advantages, returns = terms.advantages_and_returns(
+            rewards, values, mask, now.gamma, now.lam
+        )
         if now.whiten_advantages:
             advantages = terms.whiten(advantages, mask)
         self.logs = {
@@ -292,8 +338,12 @@ class PPO:
 
     def _update(self, part: Rollout, now: Settings) -> tuple[float, float, float]:
         """One optimizer step; policy loss, value loss, share of clipped tokens."""
-        log_new = self._log_probabilities(self.policy, part.tokens, part.attention, part.mask, now.temperature)
-        surrogate, clipped = terms.policy_loss(log_new, part.log_old, part.advantages, part.mask, now.cliprange)
+        log_new = self._log_probabilities(
+            self.policy, part.tokens, part.attention, part.mask, now.temperature
+        )
+        surrogate, clipped = terms.policy_loss(
+            log_new, part.log_old, part.advantages, part.mask, now.cliprange
+        )
         values = self._values(part.tokens, part.attention, part.mask)
         error = terms.value_loss(values, part.values, part.returns, part.mask, now.cliprange_value)
         loss: Any = surrogate + now.vf_coef * error
@@ -315,7 +365,9 @@ class PPO:
         for position in range(number * count, (number + 1) * count):
             lap, place = divmod(position, len(every))
             if lap not in orders:
-                orders[lap] = generator(self.seed, "training", "prompts", self.fork, lap).permutation(len(every))
+                orders[lap] = generator(
+                    self.seed, "training", "prompts", self.fork, lap
+                ).permutation(len(every))
             picked.append(every[orders[lap][place]])
         return picked
 
@@ -324,14 +376,19 @@ class PPO:
     ) -> Tensor:
         """Log-probabilities of the completion tokens at a temperature, (b, t); 0 where the mask is."""
         width = mask.shape[1]
-        logits = model(**_inputs(model, tokens, attention)).logits[:, -width - 1 : -1].float() / temperature
+        logits = (
+            model(**_inputs(model, tokens, attention)).logits[:, -width - 1 : -1].float()
+            / temperature
+        )
         picked = logits.log_softmax(-1).gather(-1, tokens[:, -width:, None]).squeeze(-1)
         return torch.mul(picked, mask)
 
     def _values(self, tokens: Tensor, attention: Tensor, mask: Tensor) -> Tensor:
         """Predicted return before each completion token, (b, t); 0 where the mask is."""
         body, head = self.value["body"], self.value["head"]
-        hidden = body(**_inputs(body, tokens, attention)).last_hidden_state[:, -mask.shape[1] - 1 : -1]
+        hidden = body(**_inputs(body, tokens, attention)).last_hidden_state[
+            :, -mask.shape[1] - 1 : -1
+        ]
         values: Tensor = head(hidden).squeeze(-1).float() * mask
         return values
 
@@ -358,13 +415,19 @@ def _value_head(width: int, kind: str, seed: int) -> torch.nn.Linear:
 
 def _merged(samples: Samples, pad: int) -> tuple[Tensor, Tensor, Tensor]:
     """The chunks of a sample as one batch: tokens and attention (b, w), completion mask (b, t)."""
-    starts = [int(mask[0].argmax()) for _, _, mask in samples.batches]  # the first token of a completion always counts
+    starts = [
+        int(mask[0].argmax()) for _, _, mask in samples.batches
+    ]  # the first token of a completion always counts
     front = max(starts)
-    back = max(mask.shape[1] - start for (_, _, mask), start in zip(samples.batches, starts, strict=True))
+    back = max(
+        mask.shape[1] - start for (_, _, mask), start in zip(samples.batches, starts, strict=True)
+    )
 
     def whole(pick: int, value: int) -> Tensor:
         padded: Sequence[Tensor] = [
-            torch.nn.functional.pad(batch[pick], (front - start, back - (batch[pick].shape[1] - start)), value=value)
+            torch.nn.functional.pad(
+                batch[pick], (front - start, back - (batch[pick].shape[1] - start)), value=value
+            )
             for batch, start in zip(samples.batches, starts, strict=True)
         ]
         return torch.cat(list(padded))

@@ -72,10 +72,14 @@ def policy_loss(
     """Clipped surrogate loss, and the share of tokens at which the clipped side is the larger."""
     ratio = torch.exp((log_new - log_old) * mask)
     plain, clipped = -advantages * ratio, -advantages * ratio.clamp(1 - clip_range, 1 + clip_range)
-    return masked_mean(torch.maximum(plain, clipped), mask), masked_mean((clipped > plain).float(), mask)
+    return masked_mean(torch.maximum(plain, clipped), mask), masked_mean(
+        (clipped > plain).float(), mask
+    )
 
 
-def value_loss(new: Tensor, old: Tensor, returns: Tensor, mask: Tensor, clip_range: float | None) -> Tensor:
+def value_loss(
+    new: Tensor, old: Tensor, returns: Tensor, mask: Tensor, clip_range: float | None
+) -> Tensor:
     """Half the squared error, and with `clip_range` the larger of it and that of the prediction kept near the old."""
     error = (new - returns).square()
     if clip_range is not None:

@@ -52,7 +52,9 @@ def _from_file(path: Path, key: str) -> Iterable[Row]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8: {error.reason} at byte {error.start}", key=key) from error
+        raise InputError(
+            f"{path} is not UTF-8: {error.reason} at byte {error.start}", key=key
+        ) from error
     if ending == ".csv":
         return list(csv.DictReader(text.splitlines(keepends=True)))
     return _json_lines(text, path, key) if ending == ".jsonl" else _json(text, path, key)
@@ -67,7 +69,9 @@ def _json_lines(text: str, path: Path, key: str) -> Iterator[Row]:
 def _json(text: str, path: Path, key: str) -> Iterator[Row]:
     found = _parsed(text, path, key, 1)
     if not isinstance(found, list):
-        raise InputError(f"{path}: expected a list of mappings; one mapping a line is a .jsonl file", key=key)
+        raise InputError(
+            f"{path}: expected a list of mappings; one mapping a line is a .jsonl file", key=key
+        )
     for number, row in enumerate(found, start=1):
         yield _mapping(row, path, key, number)
 
@@ -95,7 +99,9 @@ def _parquet(path: Path, key: str) -> list[Row]:
         try:
             found = connection.execute("SELECT * FROM read_parquet(?)", [str(path)])
         except duckdb.Error as error:
-            raise InputError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}", key=key) from error
+            raise InputError(
+                f"{path} is not a Parquet file: {str(error).splitlines()[0]}", key=key
+            ) from error
         names = [column[0] for column in found.description or ()]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
@@ -108,7 +114,9 @@ def _from_datasets(source: str, key: str, subset: str | None) -> list[Row]:
     if offline():  # of a process that imported these libraries before this package, too
         datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
     path = local(source)
-    name, _, split = source.partition(":") if path is None else (str(path), "", source[len(str(path)) + 1 :])
+    name, _, split = (
+        source.partition(":") if path is None else (str(path), "", source[len(str(path)) + 1 :])
+    )
     try:
         if path is not None:
             found: Any = datasets.load_from_disk(str(path))
@@ -116,7 +124,9 @@ def _from_datasets(source: str, key: str, subset: str | None) -> list[Row]:
             found = datasets.load_dataset(name, subset, split=split or "train")
     except FileNotFoundError as error:
         if path is not None:
-            raise InputError(f"{path} is no folder that `save_to_disk` of datasets wrote", key=key) from error
+            raise InputError(
+                f"{path} is no folder that `save_to_disk` of datasets wrote", key=key
+            ) from error
         raise missing("data file or folder", source, key) from error
     except OSError as error:
         raise missing("data file or folder", source, key) from error
@@ -124,6 +134,8 @@ def _from_datasets(source: str, key: str, subset: str | None) -> list[Row]:
         raise InputError(f"cannot read {source}: {str(error).splitlines()[0]}", key=key) from error
     if isinstance(found, dict):
         if (split or "train") not in found:
-            raise InputError(f"{source} has no split {split or 'train'!r}; it has {', '.join(found)}", key=key)
+            raise InputError(
+                f"{source} has no split {split or 'train'!r}; it has {', '.join(found)}", key=key
+            )
         found = found[split or "train"]
     return [dict(row) for row in found]

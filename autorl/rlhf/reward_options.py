@@ -48,7 +48,9 @@ def is_option(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def check(names: Collection[str], signals: Collection[str], ensemble: Collection[str] | None = None) -> None:
+def check(
+    names: Collection[str], signals: Collection[str], ensemble: Collection[str] | None = None
+) -> None:
     """Raise `InputError` for an option of the reward that does not exist, or needs another that is not given.
 
     Args:
@@ -62,7 +64,8 @@ def check(names: Collection[str], signals: Collection[str], ensemble: Collection
         if kind in ("at_most", "at_least"):
             if signal not in signals and signal != "length":
                 raise InputError(
-                    f"no signal {signal!r}; there are {', '.join((*signals, 'length'))}", key=PREFIX + option
+                    f"no signal {signal!r}; there are {', '.join((*signals, 'length'))}",
+                    key=PREFIX + option,
                 )
         elif option == "process_delta":
             raise InputError(
@@ -83,8 +86,13 @@ def check(names: Collection[str], signals: Collection[str], ensemble: Collection
             "(letters-goldproxy: models: 4)",
             key=f"{PREFIX}rule",
         )
-    if any(option.startswith("lagrange_") for option in given) and not any(_is_limit(option) for option in given):
-        raise InputError("means nothing without a constraint such as reward.length.at_most", key="reward.lagrange_rate")
+    if any(option.startswith("lagrange_") for option in given) and not any(
+        _is_limit(option) for option in given
+    ):
+        raise InputError(
+            "means nothing without a constraint such as reward.length.at_most",
+            key="reward.lagrange_rate",
+        )
 
 
 def without(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,14 +100,21 @@ def without(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if not is_option(name)}
 
 
-def trained_on(options: Mapping[str, Any], training: str, ensemble: Collection[str] = ()) -> frozenset[str]:
+def trained_on(
+    options: Mapping[str, Any], training: str, ensemble: Collection[str] = ()
+) -> frozenset[str]:
     """Names of the signals a run with these options is trained on: a study must not select by one of them."""
     limits = (name.removeprefix(PREFIX) for name in options if is_option(name) and _is_limit(name))
-    return frozenset({*_names(options, training, ensemble), *(name.rpartition(".")[0] for name in limits)})
+    return frozenset(
+        {*_names(options, training, ensemble), *(name.rpartition(".")[0] for name in limits)}
+    )
 
 
 def maybe_trained_on(
-    options: Mapping[str, Any], choices: Mapping[str, Collection[Any]], training: str, ensemble: Collection[str] = ()
+    options: Mapping[str, Any],
+    choices: Mapping[str, Collection[Any]],
+    training: str,
+    ensemble: Collection[str] = (),
 ) -> frozenset[str]:
     """As `trained_on`, of any run of a study: what it may be made to train on by a configuration of its space.
 
@@ -110,7 +125,9 @@ def maybe_trained_on(
         ensemble: signals of the task.
     """
     found = trained_on({**dict.fromkeys(set(choices) - {_SIGNALS}), **options}, training, ensemble)
-    listed = (trained_on({_SIGNALS: names}, training, ensemble) for names in choices.get(_SIGNALS, ()))
+    listed = (
+        trained_on({_SIGNALS: names}, training, ensemble) for names in choices.get(_SIGNALS, ())
+    )
     return found.union(*listed)
 
 
@@ -135,25 +152,39 @@ def assemble(built: Built, options: Mapping[str, Any]) -> Signal:
         InputError: see `check`; or a value is out of range, or a function cannot be imported.
     """
     check(options, built.signals)
-    chosen = {name.removeprefix(PREFIX): value for name, value in options.items() if is_option(name)}
+    chosen = {
+        name.removeprefix(PREFIX): value for name, value in options.items() if is_option(name)
+    }
     parts = [_signal(built, name) for name in _names(options, built.training, built.ensemble)]
-    reward = ensemble(parts, chosen.get("rule", "mean"), chosen.get("weight", 0.5)) if len(parts) != 1 else parts[0]
+    reward = (
+        ensemble(parts, chosen.get("rule", "mean"), chosen.get("weight", 0.5))
+        if len(parts) != 1
+        else parts[0]
+    )
     if "process" in chosen:
         reward = with_process(
             reward,
-            named(import_function(chosen["process"], "reward.process"), chosen["process"], "reward.process"),
+            named(
+                import_function(chosen["process"], "reward.process"),
+                chosen["process"],
+                "reward.process",
+            ),
             chosen.get("process_weight", 1.0),
             threshold=chosen.get("process_clip"),
         )
     if "length_limit" in chosen:
         limit = chosen["length_limit"]
         buffer = chosen.get("length_buffer", max(1, limit // 4))
-        reward = with_length(reward, limit, buffer, chosen.get("length_weight", 1.0), _counter(built))
+        reward = with_length(
+            reward, limit, buffer, chosen.get("length_weight", 1.0), _counter(built)
+        )
     limits = [_constraint(option, chosen[option]) for option in sorted(chosen) if _is_limit(option)]
     return reward if not limits else _constrained(built, reward, limits, chosen)
 
 
-def _constrained(built: Built, reward: Signal, limits: list[Constraint], chosen: Mapping[str, Any]) -> Constrained:
+def _constrained(
+    built: Built, reward: Signal, limits: list[Constraint], chosen: Mapping[str, Any]
+) -> Constrained:
     own = {"length": _lengths(built)} if any(limit.signal == "length" for limit in limits) else {}
     signals = {**own, **built.signals, "reward of this run": reward}
     return Constrained(

@@ -47,11 +47,18 @@ def combine(values: npt.ArrayLike, rule: Rule = "mean", weight: float = 0.5) -> 
     """
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or not len(table):
-        raise InputError(f"expected one row of rewards per model, got an array of shape {table.shape}", key="reward")
+        raise InputError(
+            f"expected one row of rewards per model, got an array of shape {table.shape}",
+            key="reward",
+        )
     if rule not in get_args(Rule):
-        raise InputError(f"unknown rule {rule!r}; allowed: {', '.join(get_args(Rule))}", key="reward.rule")
+        raise InputError(
+            f"unknown rule {rule!r}; allowed: {', '.join(get_args(Rule))}", key="reward.rule"
+        )
     if weight < 0:
-        raise InputError(f"the weight of the variance cannot be negative, got {weight}", key="reward.weight")
+        raise InputError(
+            f"the weight of the variance cannot be negative, got {weight}", key="reward.weight"
+        )
     if rule == "wco":
         return np.asarray(table.min(axis=0))
     mean = np.asarray(table.mean(axis=0))
@@ -60,10 +67,15 @@ def combine(values: npt.ArrayLike, rule: Rule = "mean", weight: float = 0.5) -> 
 
 def ensemble(signals: Sequence[Signal], rule: Rule = "mean", weight: float = 0.5) -> Signal:
     """`signals` as one signal; see `combine`."""
-    combine(np.zeros((len(signals), 1)), rule, weight)  # a wrong rule is an error now, not in the first training step
+    combine(
+        np.zeros((len(signals), 1)), rule, weight
+    )  # a wrong rule is an error now, not in the first training step
 
     def signal(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        return [float(value) for value in combine([one(prompts, completions) for one in signals], rule, weight)]
+        return [
+            float(value)
+            for value in combine([one(prompts, completions) for one in signals], rule, weight)
+        ]
 
     return signal
 
@@ -88,13 +100,17 @@ def delta(steps: Sequence[float]) -> list[float]:
     return [*refined, *steps[-2:-1], 0.0]
 
 
-def refine(steps: Sequence[float], threshold: float | None = None, difference: bool = False) -> list[float]:
+def refine(
+    steps: Sequence[float], threshold: float | None = None, difference: bool = False
+) -> list[float]:
     """Clip (where a threshold is given), then Delta (where `difference`), in the order of [Gao2024]."""
     clipped = list(steps) if threshold is None else clip(steps, threshold)
     return delta(clipped) if difference else clipped
 
 
-def with_process(outcome: Signal, process: StepSignal, weight: float, *, threshold: float | None = None) -> Signal:
+def with_process(
+    outcome: Signal, process: StepSignal, weight: float, *, threshold: float | None = None
+) -> Signal:
     """The outcome + weight * sum of the process rewards, after Clip where a threshold is given.
 
     One number per completion, so there is no Delta: its sum is the reward of the first step, whatever the others are.
@@ -114,7 +130,9 @@ def soft_overlong(length: int, longest: int, buffer: int) -> float:
         InputError: unless 0 < buffer <= longest.
     """
     if not 0 < buffer <= longest:
-        raise InputError(f"expected 0 < buffer <= longest, got {buffer} and {longest}", key="reward.buffer")
+        raise InputError(
+            f"expected 0 < buffer <= longest, got {buffer} and {longest}", key="reward.buffer"
+        )
     return float(min(0.0, max(-1.0, (longest - buffer - length) / buffer)))
 
 
@@ -124,14 +142,20 @@ def words(completion: str) -> int:
 
 
 def with_length(
-    signal: Signal, longest: int, buffer: int, weight: float = 1.0, length: Callable[[str], int] = words
+    signal: Signal,
+    longest: int,
+    buffer: int,
+    weight: float = 1.0,
+    length: Callable[[str], int] = words,
 ) -> Signal:
     """The signal + weight * soft overlong penalty; `longest` and `buffer` are in the unit of `length`."""
     soft_overlong(0, longest, buffer)
 
     def penalised(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
         penalties = [soft_overlong(length(text), longest, buffer) for text in completions]
-        return [a + weight * b for a, b in zip(signal(prompts, completions), penalties, strict=True)]
+        return [
+            a + weight * b for a, b in zip(signal(prompts, completions), penalties, strict=True)
+        ]
 
     return penalised
 
@@ -146,7 +170,9 @@ class Constraint:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise InputError(f"unknown kind {self.kind!r}; allowed: at_most, at_least", key="reward.constraints")
+            raise InputError(
+                f"unknown kind {self.kind!r}; allowed: at_most, at_least", key="reward.constraints"
+            )
 
     @property
     def sign(self) -> float:
@@ -188,16 +214,24 @@ class Constrained:
     ) -> None:
         for name in (objective, *(constraint.signal for constraint in constraints)):
             if name not in signals:
-                raise InputError(f"no signal {name!r}; there are {', '.join(sorted(signals))}", key="reward")
+                raise InputError(
+                    f"no signal {name!r}; there are {', '.join(sorted(signals))}", key="reward"
+                )
         names = [_name(constraint) for constraint in constraints]
         if len(set(names)) < len(names):
-            raise InputError(f"a constraint is given twice: {', '.join(names)}", key="reward.constraints")
+            raise InputError(
+                f"a constraint is given twice: {', '.join(names)}", key="reward.constraints"
+            )
         if learning_rate < 0 or not 0 <= initial <= ceiling:
             raise InputError(
                 f"expected learning_rate >= 0 and 0 <= initial <= ceiling, got {learning_rate}, {initial}, {ceiling}",
                 key="reward",
             )
-        self.signals, self.objective, self.constraints = dict(signals), objective, tuple(constraints)
+        self.signals, self.objective, self.constraints = (
+            dict(signals),
+            objective,
+            tuple(constraints),
+        )
         self.learning_rate, self.ceiling, self.rescale = learning_rate, ceiling, rescale
         self.multipliers = [initial] * len(constraints)
 
@@ -210,13 +244,19 @@ class Constrained:
         values = self._values(prompts, completions)
         rewards = self._rewards(values)
         for i, constraint in enumerate(self.constraints):
-            violation = constraint.sign * (constraint.threshold - float(np.mean(values[constraint.signal])))
-            self.multipliers[i] = min(self.ceiling, max(0.0, self.multipliers[i] + self.learning_rate * violation))
+            violation = constraint.sign * (
+                constraint.threshold - float(np.mean(values[constraint.signal]))
+            )
+            self.multipliers[i] = min(
+                self.ceiling, max(0.0, self.multipliers[i] + self.learning_rate * violation)
+            )
         return rewards
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold, as JSON: the multiplier of each constraint."""
-        return {"multipliers": dict(zip(map(_name, self.constraints), self.multipliers, strict=True))}
+        return {
+            "multipliers": dict(zip(map(_name, self.constraints), self.multipliers, strict=True))
+        }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue with the multipliers of `state`; they must be those of the same constraints, thresholds apart."""
@@ -231,12 +271,17 @@ class Constrained:
 
     def _values(self, prompts: Sequence[str], completions: Sequence[str]) -> dict[str, Array]:
         used = {self.objective, *(constraint.signal for constraint in self.constraints)}
-        return {name: np.asarray(self.signals[name](prompts, completions), dtype=np.float64) for name in sorted(used)}
+        return {
+            name: np.asarray(self.signals[name](prompts, completions), dtype=np.float64)
+            for name in sorted(used)
+        }
 
     def _rewards(self, values: Mapping[str, Array]) -> list[float]:
         total = values[self.objective]
         for multiplier, constraint in zip(self.multipliers, self.constraints, strict=True):
-            total = total + multiplier * constraint.sign * (values[constraint.signal] - constraint.threshold)
+            total = total + multiplier * constraint.sign * (
+                values[constraint.signal] - constraint.threshold
+            )
         scale = 1.0 + math.fsum(self.multipliers) if self.rescale else 1.0
         return [float(value) / scale for value in total]
 

@@ -40,12 +40,19 @@ def ends_of_sequence(model: Any, tokenizer: Any) -> tuple[int, ...]:
     names.
     """
     configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    others = [] if configured is None else [configured] if isinstance(configured, int) else configured
+    others = (
+        [] if configured is None else [configured] if isinstance(configured, int) else configured
+    )
     return tuple(dict.fromkeys([int(tokenizer.eos_token_id), *map(int, others)]))
 
 
 def sample(
-    model: Any, tokenizer: Any, prompts: Sequence[str], most: int, seed: int, temperature: float = 1.0
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    most: int,
+    seed: int,
+    temperature: float = 1.0,
 ) -> Samples:
     """One completion of at most `most` tokens for each prompt: a function of the weights, the prompts and `seed`.
 
@@ -63,7 +70,9 @@ def sample(
     with torch.random.fork_rng(devices=[]), evaluating(model):
         torch.manual_seed(seed)
         for first in range(0, len(prompts), _CHUNK):
-            tokens, attention, mask = _complete(model, tokenizer, prompts[first : first + _CHUNK], most, temperature)
+            tokens, attention, mask = _complete(
+                model, tokenizer, prompts[first : first + _CHUNK], most, temperature
+            )
             batches.append((tokens, attention, mask))
             for row, counted in zip(tokens, mask.bool(), strict=True):
                 completion = row[counted].tolist()
@@ -90,7 +99,9 @@ def sequence_kl(policy: Any, reference: Any, samples: Samples) -> float:
         for tokens, attention, mask in samples.batches:
             ours = _log_probabilities(policy, tokens, attention)
             theirs = _log_probabilities(reference, tokens, attention)
-            steps = torch.nn.functional.kl_div(theirs, ours, log_target=True, reduction="none").sum(-1)
+            steps = torch.nn.functional.kl_div(theirs, ours, log_target=True, reduction="none").sum(
+                -1
+            )
             total += float((steps * mask[:, 1:]).sum(dtype=torch.float64))
             count += len(tokens)
     return total / count
@@ -112,17 +123,24 @@ def evaluating(*models: Any) -> Iterator[None]:
             model.train(mode)
 
 
-def _complete(model: Any, tokenizer: Any, prompts: Sequence[str], most: int, temperature: float) -> Any:
+def _complete(
+    model: Any, tokenizer: Any, prompts: Sequence[str], most: int, temperature: float
+) -> Any:
     """Tokens, attention mask and completion mask of one chunk."""
     import torch
     from transformers import GenerationConfig
 
     side, tokenizer.padding_side = tokenizer.padding_side, "left"
-    encoded = tokenizer(list(prompts), return_tensors="pt", padding=True, return_token_type_ids=False).to(model.device)
+    encoded = tokenizer(
+        list(prompts), return_tensors="pt", padding=True, return_token_type_ids=False
+    ).to(model.device)
     tokenizer.padding_side = side
     make: Any = GenerationConfig
     ends = ends_of_sequence(model, tokenizer)
-    own, model.generation_config = model.generation_config, make()  # `generate` takes from it whatever is not set below
+    own, model.generation_config = (
+        model.generation_config,
+        make(),
+    )  # `generate` takes from it whatever is not set below
     drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     settings = make(
         **(drawn if temperature > 0 else {"do_sample": False}),

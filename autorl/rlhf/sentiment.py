@@ -65,12 +65,18 @@ def snippets(archive: Path) -> tuple[list[Snippet], list[str]]:
         InputError: the archive is not there, or is not the one this task is defined on.
     """
     texts, ratings = _read(_content(archive))
-    split = {number: _WORD.findall(text.lower()) for number, text in texts.items() if number in ratings}
+    split = {
+        number: _WORD.findall(text.lower()) for number, text in texts.items() if number in ratings
+    }
     counts = Counter(word for words in split.values() for word in words)
-    known = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:VOCABULARY]]
+    known = [
+        word
+        for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:VOCABULARY]
+    ]
     allowed = set(known)
     found = [
-        Snippet(tuple(word for word in words if word in allowed), ratings[number]) for number, words in split.items()
+        Snippet(tuple(word for word in words if word in allowed), ratings[number])
+        for number, words in split.items()
     ]
     return [snippet for snippet in found if len(snippet.words) > PROMPT], known
 
@@ -85,13 +91,18 @@ class WordReward:
         return [sum(self.weights.get(word, 0.0) for word in text.split()) for text in completions]
 
     @classmethod
-    def fit(cls, pairs: Sequence[tuple[Sequence[str], Sequence[str]]], ridge: float = 1.0) -> WordReward:
+    def fit(
+        cls, pairs: Sequence[tuple[Sequence[str], Sequence[str]]], ridge: float = 1.0
+    ) -> WordReward:
         """The Bradley-Terry model of (better, worse) texts with an L2 penalty."""
         from scipy.optimize import minimize
         from scipy.sparse import csr_array
 
         number = {
-            word: index for index, word in enumerate(sorted({word for pair in pairs for t in pair for word in t}))
+            word: index
+            for index, word in enumerate(
+                sorted({word for pair in pairs for t in pair for word in t})
+            )
         }
         entries = [
             (row, number[word], sign)
@@ -100,7 +111,9 @@ class WordReward:
             for word in text
         ]
         rows, columns, signs = zip(*entries, strict=True)
-        table = csr_array((signs, (rows, columns)), shape=(len(pairs), len(number)))  # sums what falls together
+        table = csr_array(
+            (signs, (rows, columns)), shape=(len(pairs), len(number))
+        )  # sums what falls together
 
         def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
             margins = table @ weights
@@ -135,7 +148,10 @@ class TinySentiment(Fixed):
     def check_values(self, chosen: Mapping[str, Any]) -> None:
         for name, value in chosen.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"expected a whole number above 0, got {value!r}", key=f"environment.kwargs.{name}")
+                raise InputError(
+                    f"expected a whole number above 0, got {value!r}",
+                    key=f"environment.kwargs.{name}",
+                )
 
     def check(self, options: Mapping[str, Any]) -> Sequence[str]:
         """What the task has to train on: prompts.
@@ -156,8 +172,16 @@ class TinySentiment(Fixed):
         self.check_values(chosen)
         _check_gold()
         archive = _archive(folder)
-        content = {"what": self.name, "version": _VERSION, "instance": instance, "options": chosen, "data": _SHA256}
-        data = cached(folder, self.name, content, lambda target: _write(target, archive, instance, chosen))
+        content = {
+            "what": self.name,
+            "version": _VERSION,
+            "instance": instance,
+            "options": chosen,
+            "data": _SHA256,
+        }
+        data = cached(
+            folder, self.name, content, lambda target: _write(target, archive, instance, chosen)
+        )
         stored = json.loads((data / "task.json").read_text(encoding="utf-8"))
         return Built(
             name=self.name,
@@ -170,7 +194,12 @@ class TinySentiment(Fixed):
             training=self.training,
             selection=self.selection,
             report=self.report,
-            bounds={"gold": (-1.0, 1.0), "win_rate": (0.0, 1.0), "distinct": (0.0, 1.0), "length": (0.0, COMPLETION)},
+            bounds={
+                "gold": (-1.0, 1.0),
+                "win_rate": (0.0, 1.0),
+                "distinct": (0.0, 1.0),
+                "length": (0.0, COMPLETION),
+            },
         )
 
 
@@ -180,7 +209,9 @@ SENTIMENT = TinySentiment()
 def _check_gold() -> None:
     if importlib.util.find_spec("vaderSentiment") is None:
         needed = f'pip install "autorl[sentiment]" and set AUTORL_RATINGS to {ARCHIVE}'
-        raise InputError(f"the gold of tiny-sentiment is the package vaderSentiment: {needed}", key="environment")
+        raise InputError(
+            f"the gold of tiny-sentiment is the package vaderSentiment: {needed}", key="environment"
+        )
 
 
 def _archive(folder: Path) -> Path:
@@ -198,18 +229,28 @@ def _content(archive: Path) -> bytes:
         )
     content = archive.read_bytes()
     if hashlib.sha256(content).hexdigest() != _SHA256:
-        raise InputError(f"{archive} is not {ARCHIVE} as published: its SHA-256 differs", key="environment")
+        raise InputError(
+            f"{archive} is not {ARCHIVE} as published: its SHA-256 differs", key="environment"
+        )
     return content
 
 
 def _read(content: bytes) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:
     """Texts and ratings by number, from the archive in the archive."""
-    with tarfile.open(fileobj=io.BytesIO(content)) as outer, tarfile.open(fileobj=_member(outer, _INNER)) as inner:
+    with (
+        tarfile.open(fileobj=io.BytesIO(content)) as outer,
+        tarfile.open(fileobj=_member(outer, _INNER)) as inner,
+    ):
         texts, ratings = (
-            [line.lstrip("\ufeff").split("\t") for line in _text(inner, f"{_SNIPPETS}{name}.txt").splitlines()]
+            [
+                line.lstrip("\ufeff").split("\t")
+                for line in _text(inner, f"{_SNIPPETS}{name}.txt").splitlines()
+            ]
             for name in ("GroundTruth", "anonDataRatings")
         )
-    return {row[0]: row[2] for row in texts}, {row[0]: tuple(ast.literal_eval(row[3])) for row in ratings}
+    return {row[0]: row[2] for row in texts}, {
+        row[0]: tuple(ast.literal_eval(row[3])) for row in ratings
+    }
 
 
 def _text(archive: tarfile.TarFile, name: str) -> str:
@@ -252,7 +293,9 @@ def _tokens(words: Sequence[str], number: Mapping[str, int]) -> list[int]:
     return [*(number[word] for word in words), 2][:longest]
 
 
-def _comparisons(rated: Sequence[Snippet], instance: int, n: int) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+def _comparisons(
+    rated: Sequence[Snippet], instance: int, n: int
+) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Pairs of random texts, the one that one rater of it likes better than one rater of the other does first."""
     rng = np.random.default_rng(digest(instance, "sentiment pairs"))
     found = []

@@ -11,7 +11,11 @@ from autorl.rlhf.functions import import_function, numbers
 from autorl.rlhf.task import Signal
 from autorl.types import InputError
 
-_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_KINDS = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.KEYWORD_ONLY,
+)
 
 
 def is_function(source: str) -> bool:
@@ -42,7 +46,9 @@ def function_signal(source: str, rows: Iterable[tuple[str, Mapping[str, Any]]], 
     takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
     if "completions" not in names:
         if len(names) != 2:
-            raise InputError(f"{source} must take prompts and completions, not ({', '.join(names)})", key=key)
+            raise InputError(
+                f"{source} must take prompts and completions, not ({', '.join(names)})", key=key
+            )
         return numbers(function, source, key)
     further = {
         one.name: one.default is one.empty
@@ -55,7 +61,9 @@ def function_signal(source: str, rows: Iterable[tuple[str, Mapping[str, Any]]], 
             raise InputError(f"{source} takes {name!r}, and the data has no such column", key=key)
 
     def score(prompts: Sequence[str], completions: Sequence[str]) -> Any:
-        given: dict[str, Any] = {name: [table[prompt] for prompt in prompts] for name, table in columns.items()}
+        given: dict[str, Any] = {
+            name: [table[prompt] for prompt in prompts] for name, table in columns.items()
+        }
         if takes_all or "prompts" in names:
             given["prompts"] = list(prompts)
         return function(completions=list(completions), **given)
@@ -92,7 +100,11 @@ class RewardModel:
 
 
 def _columns(
-    rows: Iterable[tuple[str, Mapping[str, Any]]], source: str, key: str, named: Collection[str], takes_all: bool
+    rows: Iterable[tuple[str, Mapping[str, Any]]],
+    source: str,
+    key: str,
+    named: Collection[str],
+    takes_all: bool,
 ) -> dict[str, dict[str, Any]]:
     """Columns as prompt -> value: those named, or all, that have one value for each prompt."""
     found: dict[str, dict[str, Any]] = {}
@@ -108,13 +120,15 @@ def _columns(
                 left_out.add(name)
                 if name in named:
                     raise InputError(
-                        f"{source} takes {name!r}, which has two values for the prompt {prompt!r}", key=key
+                        f"{source} takes {name!r}, which has two values for the prompt {prompt!r}",
+                        key=key,
                     )
     for name, table in found.items():
         if prompts - set(table):
             left_out.add(name)
             if name in named:
                 raise InputError(
-                    f"{source} takes {name!r}, which has no value for the prompt {min(prompts - set(table))!r}", key=key
+                    f"{source} takes {name!r}, which has no value for the prompt {min(prompts - set(table))!r}",
+                    key=key,
                 )
     return {name: table for name, table in found.items() if name not in left_out}

@@ -35,7 +35,10 @@ def answer(prompt: str) -> list[str]:
 
 def exact(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
     """1.0 where the completion is the sorted digits and nothing else, 0.0 elsewhere: the verifier."""
-    return [float(text.split() == answer(prompt)) for prompt, text in zip(prompts, completions, strict=True)]
+    return [
+        float(text.split() == answer(prompt))
+        for prompt, text in zip(prompts, completions, strict=True)
+    ]
 
 
 def position(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
@@ -54,7 +57,12 @@ def steps(prompts: Sequence[str], completions: Sequence[str]) -> list[list[float
     for prompt, text in zip(prompts, completions, strict=True):
         wanted = answer(prompt)
         given = text.split()
-        found.append([float(place < len(wanted) and word == wanted[place]) for place, word in enumerate(given)])
+        found.append(
+            [
+                float(place < len(wanted) and word == wanted[place])
+                for place, word in enumerate(given)
+            ]
+        )
     return found
 
 
@@ -66,7 +74,9 @@ class Reward:
 
     def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
         steps = position(prompts, completions)
-        return [a + self.process * b for a, b in zip(exact(prompts, completions), steps, strict=True)]
+        return [
+            a + self.process * b for a, b in zip(exact(prompts, completions), steps, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -75,13 +85,18 @@ class Probe:
 
     longest: int
 
-    def __call__(self, policy: Any, tokenizer: Any, prompts: Sequence[str], seed: int) -> dict[str, float]:
+    def __call__(
+        self, policy: Any, tokenizer: Any, prompts: Sequence[str], seed: int
+    ) -> dict[str, float]:
         asked = list(prompts[:_PROBED])
         likeliest = sample(policy, tokenizer, asked, self.longest, seed, temperature=0.0)
         repeated = [prompt for prompt in asked for _ in range(_TRIES)]
         tried = exact(repeated, sample(policy, tokenizer, repeated, self.longest, seed).texts)
         solved = np.array(tried).reshape(len(asked), _TRIES).max(axis=1)
-        return {"greedy": float(np.mean(exact(asked, likeliest.texts))), "pass_at_8": float(solved.mean())}
+        return {
+            "greedy": float(np.mean(exact(asked, likeliest.texts))),
+            "pass_at_8": float(solved.mean()),
+        }
 
 
 class SortVerifiable(Fixed):
@@ -110,9 +125,18 @@ class SortVerifiable(Fixed):
         digits = chosen["digits"]
         parts = {name: chosen[name] for name in ("digits", "sft_steps")}
         content = {"what": self.name, "version": _VERSION, "instance": instance, "options": parts}
-        data = cached(folder, self.name, content, lambda target: _write(target, instance, digits, chosen["sft_steps"]))
+        data = cached(
+            folder,
+            self.name,
+            content,
+            lambda target: _write(target, instance, digits, chosen["sft_steps"]),
+        )
         stored = json.loads((data / "task.json").read_text(encoding="utf-8"))
-        signals: dict[str, Signal] = {"reward": Reward(chosen["process"]), "exact": exact, "position": position}
+        signals: dict[str, Signal] = {
+            "reward": Reward(chosen["process"]),
+            "exact": exact,
+            "position": position,
+        }
         shares = ("exact", "position", "greedy", "pass_at_8", "win_rate", "distinct")
         return Built(
             name=self.name,
@@ -155,20 +179,31 @@ def _write(target: Path, instance: int, digits: int, steps: int) -> None:
     held = len(every) * _HELD_OUT // (_PROMPTS + _HELD_OUT)
     prompts, held_out = every[held:], every[:held]
     number = {word: index for index, word in enumerate(WORDS, start=len(SPECIAL))}
-    rows = [[*(number[word] for word in (*prompt.split(), *answer(prompt))), 2] for prompt in prompts]
+    rows = [
+        [*(number[word] for word in (*prompt.split(), *answer(prompt))), 2] for prompt in prompts
+    ]
     policy = new_policy(digest(instance, "sorting initialisation") % 2**31, len(WORDS))
     seed = digest(instance, "sorting batches") % 2**31
     fit_policy(policy, rows, steps, seed, lr=2e-3, given=digits + 1, cycle=False)
     policy.save_pretrained(target)
     write_tokenizer(target, WORDS)
-    (target / "task.json").write_text(json.dumps({"prompts": prompts, "held_out": held_out}), encoding="utf-8")
+    (target / "task.json").write_text(
+        json.dumps({"prompts": prompts, "held_out": held_out}), encoding="utf-8"
+    )
 
 
 def _check(options: Mapping[str, Any]) -> None:
     digits, process, steps = options["digits"], options["process"], options["sft_steps"]
     if isinstance(digits, bool) or not isinstance(digits, int) or not 2 <= digits <= 20:
-        raise InputError(f"expected a whole number in 2..20, got {digits!r}", key="environment.kwargs.digits")
+        raise InputError(
+            f"expected a whole number in 2..20, got {digits!r}", key="environment.kwargs.digits"
+        )
     if isinstance(process, bool) or not isinstance(process, int | float) or process < 0:
-        raise InputError(f"expected a number of at least 0, got {process!r}", key="environment.kwargs.process")
+        raise InputError(
+            f"expected a number of at least 0, got {process!r}", key="environment.kwargs.process"
+        )
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise InputError(f"expected a whole number of at least 1, got {steps!r}", key="environment.kwargs.sft_steps")
+        raise InputError(
+            f"expected a whole number of at least 1, got {steps!r}",
+            key="environment.kwargs.sft_steps",
+        )

@@ -193,13 +193,17 @@ def task(name: str, kwargs: Mapping[str, Any] | None = None) -> Task:
         InputError: there is none; the message names those there are.
     """
     if name not in _TASKS:
-        raise InputError(f"unknown RLHF task {name!r}; there are {', '.join(_TASKS)}", key="environment")
+        raise InputError(
+            f"unknown RLHF task {name!r}; there are {', '.join(_TASKS)}", key="environment"
+        )
     module, _, attribute = _TASKS[name].partition(":")
     found: Task = getattr(importlib.import_module(module), attribute)
     return found.with_options(kwargs or {})
 
 
-def resolve_options(known: Mapping[str, Any], given: Mapping[str, Any], name: str) -> dict[str, Any]:
+def resolve_options(
+    known: Mapping[str, Any], given: Mapping[str, Any], name: str
+) -> dict[str, Any]:
     """The task's options with those given on top.
 
     Raises:
@@ -228,7 +232,9 @@ def build(name: str, kwargs: Mapping[str, Any], folder: Path | None = None) -> B
     options = FrozenMap({key: value for key, value in kwargs.items() if key not in _SHARED_OPTIONS})
     instance = kwargs.get("instance", 0)
     if isinstance(instance, bool) or not isinstance(instance, int) or instance < 0:
-        raise InputError(f"expected a whole number, got {instance!r}", key="environment.kwargs.instance")
+        raise InputError(
+            f"expected a whole number, got {instance!r}", key="environment.kwargs.instance"
+        )
     return _built(name, instance, tuple(sorted(options.items())), folder or cache_folder())
 
 
@@ -238,7 +244,9 @@ def cache_folder() -> Path:
     return Path(os.environ.get("AUTORL_CACHE") or user / "autorl") / "rlhf"
 
 
-def cached(folder: Path, name: str, content: Mapping[str, Any], make: Callable[[Path], None]) -> Path:
+def cached(
+    folder: Path, name: str, content: Mapping[str, Any], make: Callable[[Path], None]
+) -> Path:
     """The folder `make` fills, made once for each `content`: everything its result depends on, in JSON types.
 
     Written aside and renamed, under a lock: workers that start together build it once, and it exists whole or not at

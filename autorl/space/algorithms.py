@@ -34,7 +34,8 @@ def compile_algorithms(spaces: Mapping[str, Space]) -> Space:
     for algorithm, space in spaces.items():
         if "." in algorithm:
             raise InputError(
-                f"the name of an algorithm has no dot, got {shown(algorithm)}", key=f"algorithms.{algorithm}"
+                f"the name of an algorithm has no dot, got {shown(algorithm)}",
+                key=f"algorithms.{algorithm}",
             )
         _add(definition, algorithm, space)
     return Space.from_dict(definition)
@@ -47,13 +48,17 @@ def _add(definition: dict[str, Any], algorithm: str, space: Space) -> None:
         definition["hyperparameters"][prefixed[name]] = entry
         text = own.get("conditions", {}).get(name)
         chosen = f"{ALGORITHM} == '{algorithm}'"
-        definition["conditions"][prefixed[name]] = chosen if text is None else rename(text, prefixed)
+        definition["conditions"][prefixed[name]] = (
+            chosen if text is None else rename(text, prefixed)
+        )
     for clause in own.get("forbidden", []):
         definition["forbidden"].append({prefixed[name]: values for name, values in clause.items()})
     definition["constraints"] += [rename(text, prefixed) for text in own.get("constraints", [])]
     for name, value in own.get("constants", {}).items():
         if definition["constants"].setdefault(name, value) != value:
-            raise InputError(f"the algorithms give {shown(name)} different values", key=f"algorithms.{algorithm}")
+            raise InputError(
+                f"the algorithms give {shown(name)} different values", key=f"algorithms.{algorithm}"
+            )
 
 
 def split_algorithm(config: Mapping[str, Any]) -> tuple[str, Config]:
@@ -66,4 +71,6 @@ def split_algorithm(config: Mapping[str, Any]) -> tuple[str, Config]:
     if not isinstance(algorithm, str):
         raise InputError("expected the name of an algorithm", key=ALGORITHM)
     prefix = f"{algorithm}."
-    return algorithm, Config({name[len(prefix) :]: value for name, value in config.items() if name.startswith(prefix)})
+    return algorithm, Config(
+        {name[len(prefix) :]: value for name, value in config.items() if name.startswith(prefix)}
+    )

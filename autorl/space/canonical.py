@@ -53,7 +53,13 @@ def canonical_json(value: Any) -> str:
         InputError: `value` holds NaN, an infinity, or something JSON cannot say.
     """
     try:
-        return json.dumps(jsonable(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return json.dumps(
+            jsonable(value),
+            sort_keys=True,
+            separators=(",", ":"),
+            ensure_ascii=False,
+            allow_nan=False,
+        )
     except (TypeError, ValueError) as error:
         raise InputError(f"not a JSON value: {shown(value)} ({error})") from None
 

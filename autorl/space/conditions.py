@@ -30,7 +30,14 @@ _OPERATORS: Mapping[type[ast.cmpop], Operator] = {
     ast.GtE: ">=",
     ast.In: "in",
 }
-_FLIPPED: Mapping[str, Operator] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_FLIPPED: Mapping[str, Operator] = {
+    "==": "==",
+    "!=": "!=",
+    "<": ">",
+    "<=": ">=",
+    ">": "<",
+    ">=": "<=",
+}
 _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -107,10 +114,14 @@ def read_condition(text: Any, hyperparameters: Mapping[str, Hyperparameter]) -> 
     return _condition(syntax, syntax.tree, hyperparameters)
 
 
-def _condition(syntax: Syntax, node: ast.AST, hyperparameters: Mapping[str, Hyperparameter]) -> Condition:
+def _condition(
+    syntax: Syntax, node: ast.AST, hyperparameters: Mapping[str, Hyperparameter]
+) -> Condition:
     if isinstance(node, ast.BoolOp):
         kind: Literal["and", "or"] = "and" if isinstance(node.op, ast.And) else "or"
-        return Junction(kind, tuple(_condition(syntax, part, hyperparameters) for part in node.values))
+        return Junction(
+            kind, tuple(_condition(syntax, part, hyperparameters) for part in node.values)
+        )
     if not isinstance(node, ast.Compare):
         allowed = "a condition compares a parent with a value, such as `optimizer in [adam, sgd]`; join with and, or"
         raise InputError(f"{allowed}; got {shown(syntax.text)}")
@@ -123,19 +134,31 @@ def _condition(syntax: Syntax, node: ast.AST, hyperparameters: Mapping[str, Hype
 
 
 def _comparison(
-    syntax: Syntax, triple: tuple[ast.AST, ast.cmpop, ast.AST], hyperparameters: Mapping[str, Hyperparameter]
+    syntax: Syntax,
+    triple: tuple[ast.AST, ast.cmpop, ast.AST],
+    hyperparameters: Mapping[str, Hyperparameter],
 ) -> Comparison:
     left, compare, right = triple
     sign = _OPERATORS.get(type(compare))
     if sign is None:
-        raise InputError(f"only ==, !=, <, <=, >, >= and in can be used in a condition, got {shown(syntax.text)}")
-    if syntax.word(left) not in hyperparameters and syntax.word(right) in hyperparameters and sign != "in":
+        raise InputError(
+            f"only ==, !=, <, <=, >, >= and in can be used in a condition, got {shown(syntax.text)}"
+        )
+    if (
+        syntax.word(left) not in hyperparameters
+        and syntax.word(right) in hyperparameters
+        and sign != "in"
+    ):
         left, right, sign = right, left, _FLIPPED[sign]
     word = syntax.word(left)
     if word is None:
-        raise InputError(f"expected the name of a hyperparameter on one side of {sign} in {shown(syntax.text)}")
+        raise InputError(
+            f"expected the name of a hyperparameter on one side of {sign} in {shown(syntax.text)}"
+        )
     if word not in hyperparameters:
-        raise InputError(f"unknown name {shown(word)} in {shown(syntax.text)}{nearest(word, hyperparameters)}")
+        raise InputError(
+            f"unknown name {shown(word)} in {shown(syntax.text)}{nearest(word, hyperparameters)}"
+        )
     parent = hyperparameters[word]
     value = literal(syntax, right, hyperparameters)
     if sign == "in" and not (isinstance(value, tuple) and value):
@@ -147,8 +170,15 @@ def _comparison(
 def _checked(parent: Hyperparameter, sign: Operator, value: Any, syntax: Syntax) -> Any:
     ordered = sign in _ORDER
     if ordered and parent.type in ("categorical", "constant"):
-        raise InputError(f"{parent.name!r} has no order: only ==, != and in can be used in {shown(syntax.text)}")
-    if ordered and parent.numeric and isinstance(value, int | float) and not isinstance(value, bool):
+        raise InputError(
+            f"{parent.name!r} has no order: only ==, != and in can be used in {shown(syntax.text)}"
+        )
+    if (
+        ordered
+        and parent.numeric
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+    ):
         return value
     problem = parent.problem(value)
     if problem:
@@ -167,7 +197,9 @@ def order(names: list[str], conditions: Mapping[str, Condition]) -> tuple[str, .
     def place(name: str, path: tuple[str, ...]) -> None:
         if name in path:
             circle = " -> ".join([*path[path.index(name) :], name])
-            raise InputError(f"conditions depend on each other in a circle: {circle}", key=f"conditions.{name}")
+            raise InputError(
+                f"conditions depend on each other in a circle: {circle}", key=f"conditions.{name}"
+            )
         if name in placed:
             return
         if name in conditions:
@@ -194,10 +226,19 @@ def _can_be_active(name: str, names: tuple[str, ...], conditions: Mapping[str, C
     """Exhaustive over the values of all ancestors, of which only those that some comparison tells apart are tried."""
     above = ancestors(name, conditions)
     chain = [item for item in names if item in above]
-    tests = [test for item in (*chain, name) if item in conditions for test in comparisons(conditions[item])]
-    cases = [_representatives([test for test in tests if test.parent.name == item]) for item in chain]
+    tests = [
+        test
+        for item in (*chain, name)
+        if item in conditions
+        for test in comparisons(conditions[item])
+    ]
+    cases = [
+        _representatives([test for test in tests if test.parent.name == item]) for item in chain
+    ]
     if math.prod(map(len, cases)) > _MAX_CASES:
-        raise InputError("the condition hangs on too many others to be checked", key=f"conditions.{name}")
+        raise InputError(
+            "the condition hangs on too many others to be checked", key=f"conditions.{name}"
+        )
     for values in itertools.product(*cases):
         config: dict[str, Any] = {}
         for item, value in zip(chain, values, strict=True):

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.space.canonical import canonical_json, plain
 from autorl.space.conditions import Comparison, Condition
-from autorl.space.configspace_rules import FLIPPED, export_constraint, read_condition_text, read_forbidden_clause
+from autorl.space.configspace_rules import (
+    FLIPPED,
+    export_constraint,
+    read_condition_text,
+    read_forbidden_clause,
+)
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.space.space import Space
 from autorl.types import Config, InputError, freeze
@@ -37,8 +42,15 @@ def export_space(space: Space) -> ConfigSpace.ConfigurationSpace:
         mapped = _export_condition(exported, exported_name(space.hyperparameters[name]), condition)
         assert mapped is not None, f"{name} can never be active, which the space refuses"
         exported.add(mapped)
-    clauses = [[_export_forbidden(exported, part) for part in clause.parts] for clause in space.forbidden]
-    exported.add([parts[0] if len(parts) == 1 else ConfigSpace.ForbiddenAndConjunction(*parts) for parts in clauses])
+    clauses = [
+        [_export_forbidden(exported, part) for part in clause.parts] for clause in space.forbidden
+    ]
+    exported.add(
+        [
+            parts[0] if len(parts) == 1 else ConfigSpace.ForbiddenAndConjunction(*parts)
+            for parts in clauses
+        ]
+    )
     for constraint in space.constraints:
         relation = export_constraint(space, constraint, exported)
         if relation is not None:
@@ -50,7 +62,9 @@ def unexpressed(space: Space) -> tuple[str, ...]:
     """The constraints of `space` that its ConfigSpace does not hold: reject what breaks them."""
     exported = export_space(space)
     return tuple(
-        constraint.text for constraint in space.constraints if export_constraint(space, constraint, exported) is None
+        constraint.text
+        for constraint in space.constraints
+        if export_constraint(space, constraint, exported) is None
     )
 
 
@@ -98,7 +112,9 @@ def imported_value(item: Hyperparameter, value: Any) -> Any:
 
 def _native(item: Hyperparameter) -> bool:
     """Whether ConfigSpace keeps the choices as they are: one plain type, which NumPy does not change."""
-    return len({type(choice) for choice in item.choices}) == 1 and isinstance(item.choices[0], _NATIVE)
+    return len({type(choice) for choice in item.choices}) == 1 and isinstance(
+        item.choices[0], _NATIVE
+    )
 
 
 def _export_hyperparameter(item: Hyperparameter) -> Any:
@@ -114,8 +130,12 @@ def _export_hyperparameter(item: Hyperparameter) -> Any:
     if not item.numeric:
         choices = [exported_value(item, choice) for choice in item.choices]
         if item.type == "ordinal":
-            return ConfigSpace.OrdinalHyperparameter(name, choices, default_value=default, meta=meta)
-        return ConfigSpace.CategoricalHyperparameter(name, choices, default_value=default, meta=meta)
+            return ConfigSpace.OrdinalHyperparameter(
+                name, choices, default_value=default, meta=meta
+            )
+        return ConfigSpace.CategoricalHyperparameter(
+            name, choices, default_value=default, meta=meta
+        )
     lower, upper = item.bounds
     if item.type == "int":
         return ConfigSpace.UniformIntegerHyperparameter(
@@ -129,7 +149,9 @@ def _export_hyperparameter(item: Hyperparameter) -> Any:
     )
 
 
-def _export_condition(exported: ConfigSpace.ConfigurationSpace, child: str, condition: Condition) -> Any | None:
+def _export_condition(
+    exported: ConfigSpace.ConfigurationSpace, child: str, condition: Condition
+) -> Any | None:
     """The condition in ConfigSpace's terms; None if it never holds, as a part of an `or` may."""
     import ConfigSpace
 
@@ -143,7 +165,9 @@ def _export_condition(exported: ConfigSpace.ConfigurationSpace, child: str, cond
     parent = condition.parent
     pair = exported[child], exported[exported_name(parent)]
     if condition.operator == "in":
-        return ConfigSpace.InCondition(*pair, [exported_value(parent, value) for value in condition.values])
+        return ConfigSpace.InCondition(
+            *pair, [exported_value(parent, value) for value in condition.values]
+        )
     if condition.operator == "==":
         return ConfigSpace.EqualsCondition(*pair, exported_value(parent, condition.values[0]))
     if condition.operator == "!=":
@@ -151,7 +175,9 @@ def _export_condition(exported: ConfigSpace.ConfigurationSpace, child: str, cond
     return _export_order(pair, parent, condition.operator, condition.values[0])
 
 
-def _export_unequal(pair: tuple[Any, Any], parent: Hyperparameter, condition: Comparison) -> Any | None:
+def _export_unequal(
+    pair: tuple[Any, Any], parent: Hyperparameter, condition: Comparison
+) -> Any | None:
     """`parent != value`. Not by NotEqualsCondition, which ConfigSpace 1.2 lets hold for an inactive parent."""
     import ConfigSpace
 
@@ -163,12 +189,19 @@ def _export_unequal(pair: tuple[Any, Any], parent: Hyperparameter, condition: Co
     return ConfigSpace.InCondition(*pair, others) if others else None
 
 
-def _export_order(pair: tuple[Any, Any], parent: Hyperparameter, sign: str, value: Any) -> Any | None:
+def _export_order(
+    pair: tuple[Any, Any], parent: Hyperparameter, sign: str, value: Any
+) -> Any | None:
     """`parent sign value` for one of < <= > >=. ConfigSpace compares strictly, and only with values of the domain."""
     import ConfigSpace
 
     if parent.type == "int":
-        whole = {"<": math.ceil(value) - 1, "<=": math.floor(value), ">": math.floor(value) + 1, ">=": math.ceil(value)}
+        whole = {
+            "<": math.ceil(value) - 1,
+            "<=": math.floor(value),
+            ">": math.floor(value) + 1,
+            ">=": math.ceil(value),
+        }
         sign, value = ("<", whole[sign] + 1) if sign in ("<", "<=") else (">", whole[sign] - 1)
     if parent.numeric and not parent.accepts(value):
         always = (value > parent.bounds[1]) is (sign[0] == "<")
@@ -178,7 +211,9 @@ def _export_order(pair: tuple[Any, Any], parent: Hyperparameter, sign: str, valu
     limit = exported_value(parent, value)
     if len(sign) == 1:
         return strict(*pair, limit)
-    return ConfigSpace.OrConjunction(strict(*pair, limit), ConfigSpace.EqualsCondition(*pair, limit))
+    return ConfigSpace.OrConjunction(
+        strict(*pair, limit), ConfigSpace.EqualsCondition(*pair, limit)
+    )
 
 
 def _always(pair: tuple[Any, Any]) -> Any:
@@ -208,7 +243,8 @@ def import_space(source: ConfigSpace.ConfigurationSpace) -> Space:
     """
     items = {name: _import_hyperparameter(item) for name, item in source.items()}
     conditions = {
-        items[condition.child.name].name: read_condition_text(condition, items) for condition in source.conditions
+        items[condition.child.name].name: read_condition_text(condition, items)
+        for condition in source.conditions
     }
     forbidden: list[Mapping[str, Any]] = []
     constraints: list[str] = []
@@ -218,7 +254,9 @@ def import_space(source: ConfigSpace.ConfigurationSpace) -> Space:
             constraints.append(found)
         else:
             forbidden.append(found)
-    return Space(items.values(), conditions=conditions, forbidden=forbidden, constraints=constraints)
+    return Space(
+        items.values(), conditions=conditions, forbidden=forbidden, constraints=constraints
+    )
 
 
 def _import_hyperparameter(item: Any) -> Hyperparameter:
@@ -232,23 +270,43 @@ def _import_hyperparameter(item: Any) -> Hyperparameter:
     if isinstance(item, ConfigSpace.UniformFloatHyperparameter) and "range" in meta:
         lower, upper, default, scale = meta["range"]  # as they were: ConfigSpace rounds them
         name = item.name.removesuffix(ONE_MINUS)
-        return Hyperparameter.real(name, lower, upper, scale=scale, default=default, changeable=changeable)
-    if isinstance(item, ConfigSpace.UniformFloatHyperparameter | ConfigSpace.UniformIntegerHyperparameter):
+        return Hyperparameter.real(
+            name, lower, upper, scale=scale, default=default, changeable=changeable
+        )
+    if isinstance(
+        item, ConfigSpace.UniformFloatHyperparameter | ConfigSpace.UniformIntegerHyperparameter
+    ):
         build = (
-            Hyperparameter.real if isinstance(item, ConfigSpace.UniformFloatHyperparameter) else Hyperparameter.integer
+            Hyperparameter.real
+            if isinstance(item, ConfigSpace.UniformFloatHyperparameter)
+            else Hyperparameter.integer
         )
         bounds = plain(item.lower), plain(item.upper)
-        return build(item.name, *bounds, scale="log" if item.log else "linear", default=default, changeable=changeable)
+        return build(
+            item.name,
+            *bounds,
+            scale="log" if item.log else "linear",
+            default=default,
+            changeable=changeable,
+        )
     if isinstance(item, ConfigSpace.OrdinalHyperparameter):
         choices = [_read_json(meta, plain(choice)) for choice in item.sequence]
-        return Hyperparameter.ordinal(item.name, choices, default=_read_json(meta, default), changeable=changeable)
+        return Hyperparameter.ordinal(
+            item.name, choices, default=_read_json(meta, default), changeable=changeable
+        )
     if isinstance(item, ConfigSpace.CategoricalHyperparameter):
         if item.weights is not None and len(set(item.weights)) > 1:
-            raise InputError("weighted choices are not supported", key=f"hyperparameters.{item.name}")
+            raise InputError(
+                "weighted choices are not supported", key=f"hyperparameters.{item.name}"
+            )
         choices = [_read_json(meta, plain(choice)) for choice in item.choices]
-        return Hyperparameter.categorical(item.name, choices, default=_read_json(meta, default), changeable=changeable)
+        return Hyperparameter.categorical(
+            item.name, choices, default=_read_json(meta, default), changeable=changeable
+        )
     kind = type(item).__name__
-    raise InputError(f"{kind} is not supported: give uniform bounds", key=f"hyperparameters.{item.name}")
+    raise InputError(
+        f"{kind} is not supported: give uniform bounds", key=f"hyperparameters.{item.name}"
+    )
 
 
 def _read_json(meta: Mapping[str, Any], value: Any) -> Any:

@@ -27,11 +27,19 @@ _SIGNS: Mapping[type[ast.cmpop], str] = {
 }
 _NEGATED = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 FLIPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_FORBIDDEN = {"==": "Equals", "<": "LessThan", "<=": "LessThanEquals", ">": "GreaterThan", ">=": "GreaterThanEquals"}
+_FORBIDDEN = {
+    "==": "Equals",
+    "<": "LessThan",
+    "<=": "LessThanEquals",
+    ">": "GreaterThan",
+    ">=": "GreaterThanEquals",
+}
 _SIGN_OF = {name: sign for sign, name in _FORBIDDEN.items()}
 
 
-def export_constraint(space: Space, constraint: Constraint, exported: ConfigSpace.ConfigurationSpace) -> Any | None:
+def export_constraint(
+    space: Space, constraint: Constraint, exported: ConfigSpace.ConfigurationSpace
+) -> Any | None:
     """The forbidden clause that says the same as a constraint, or None if ConfigSpace has none.
 
     It has one for `a <= b`, for `a <= 3` (any of != < <= > >=) and for `not (... and ...)` of such and of ==.
@@ -43,7 +51,9 @@ def export_constraint(space: Space, constraint: Constraint, exported: ConfigSpac
     if not (isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)):
         return _forbid(space, exported, syntax, tree, negate=True)
     inner = tree.operand
-    parts = inner.values if isinstance(inner, ast.BoolOp) and isinstance(inner.op, ast.And) else [inner]
+    parts = (
+        inner.values if isinstance(inner, ast.BoolOp) and isinstance(inner.op, ast.And) else [inner]
+    )
     found = [_forbid(space, exported, syntax, part, negate=False) for part in parts]
     forbidden = [part for part in found if part is not None]
     if len(forbidden) < len(found):
@@ -52,7 +62,12 @@ def export_constraint(space: Space, constraint: Constraint, exported: ConfigSpac
 
 
 def _forbid(
-    space: Space, exported: ConfigSpace.ConfigurationSpace, syntax: Syntax, node: ast.AST, *, negate: bool
+    space: Space,
+    exported: ConfigSpace.ConfigurationSpace,
+    syntax: Syntax,
+    node: ast.AST,
+    *,
+    negate: bool,
 ) -> Any | None:
     import ConfigSpace
 
@@ -70,7 +85,9 @@ def _forbid(
     if other is not None:
         if other.scale == "flipped_log":
             return None
-        return getattr(ConfigSpace, f"Forbidden{name}Relation")(exported[one.name], exported[other.name])
+        return getattr(ConfigSpace, f"Forbidden{name}Relation")(
+            exported[one.name], exported[other.name]
+        )
     if not isinstance(node.comparators[0], ast.Constant) and right is None:
         return None
     value = literal(syntax, node.comparators[0], space.hyperparameters)
@@ -111,12 +128,21 @@ def read_condition_text(condition: Any, items: Mapping[str, Hyperparameter]) -> 
     return f"{parent.name} {sign} {spelled(_value(parent, condition.value))}"
 
 
-def read_forbidden_clause(clause: Any, items: Mapping[str, Hyperparameter]) -> Mapping[str, Any] | str:
+def read_forbidden_clause(
+    clause: Any, items: Mapping[str, Hyperparameter]
+) -> Mapping[str, Any] | str:
     """A forbidden clause as a combination of values where it is one, otherwise as the text of a constraint."""
     import ConfigSpace
 
-    parts: list[Any] = list(clause.components) if isinstance(clause, ConfigSpace.ForbiddenAndConjunction) else [clause]
-    listed = all(isinstance(part, ConfigSpace.ForbiddenEqualsClause | ConfigSpace.ForbiddenInClause) for part in parts)
+    parts: list[Any] = (
+        list(clause.components)
+        if isinstance(clause, ConfigSpace.ForbiddenAndConjunction)
+        else [clause]
+    )
+    listed = all(
+        isinstance(part, ConfigSpace.ForbiddenEqualsClause | ConfigSpace.ForbiddenInClause)
+        for part in parts
+    )
     if listed and len({part.hyperparameter.name for part in parts}) == len(parts):
         return {items[part.hyperparameter.name].name: _listed(part, items) for part in parts}
     if len(parts) == 1 and not isinstance(clause, ConfigSpace.ForbiddenOrConjunction):
@@ -152,7 +178,9 @@ def _triple(clause: Any, items: Mapping[str, Hyperparameter]) -> tuple[str, str,
     kind = type(clause).__name__.removeprefix("Forbidden")
     if isinstance(clause, ConfigSpace.forbidden.ForbiddenRelation):
         names = [items[side.name] for side in (clause.left, clause.right)]
-        left, right = (f"(1 - {item.name})" if item.scale == "flipped_log" else item.name for item in names)
+        left, right = (
+            f"(1 - {item.name})" if item.scale == "flipped_log" else item.name for item in names
+        )
         return left, _SIGN_OF[kind.removesuffix("Relation")], right
     item = items[clause.hyperparameter.name]
     sign = _SIGN_OF[kind.removesuffix("Clause")]

@@ -117,11 +117,18 @@ class Compiler:
         syntax = parse(text, self.hyperparameters)
         term = self._term(syntax, syntax.tree)
         if term.kind != "truth":
-            raise InputError(f"a constraint is a comparison such as `x <= 2 * y`, got {shown(text)}")
+            raise InputError(
+                f"a constraint is a comparison such as `x <= 2 * y`, got {shown(text)}"
+            )
         names = frozenset(word for word in syntax.words if word in self.hyperparameters)
         if not names:
             raise InputError(f"the constraint {shown(text)} names no hyperparameter")
-        others = frozenset(word for word in syntax.words if word in self.constants or word in self.deferred) - names
+        others = (
+            frozenset(
+                word for word in syntax.words if word in self.constants or word in self.deferred
+            )
+            - names
+        )
         return Constraint(syntax.text, names, others, others - set(self.constants), term.evaluate)
 
     def _term(self, syntax: Syntax, node: ast.AST) -> Term:
@@ -137,13 +144,19 @@ class Compiler:
             return self._arithmetic(syntax, node, _ARITHMETIC[type(node.op)])
         if isinstance(node, ast.Compare):
             return self._comparison(syntax, node)
-        if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and math.isfinite(node.value):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, int | float)
+            and math.isfinite(node.value)
+        ):
             number = node.value
             return Term("number", lambda values: number)
         word = syntax.word(node)
         if word is not None:
             return self._name(syntax, word)
-        raise InputError(f"{shown(ast.unparse(node))} is not allowed in the constraint {shown(syntax.text)}")
+        raise InputError(
+            f"{shown(ast.unparse(node))} is not allowed in the constraint {shown(syntax.text)}"
+        )
 
     def _name(self, syntax: Syntax, word: str) -> Term:
         hyperparameter = self.hyperparameters.get(word)
@@ -158,17 +171,23 @@ class Compiler:
             return Term("number", lambda values: number)
         if word in self.deferred:
             return Term("number", operator.itemgetter(word))
-        raise InputError(f"unknown name {shown(word)} in {shown(syntax.text)}{nearest(word, self._known)}")
+        raise InputError(
+            f"unknown name {shown(word)} in {shown(syntax.text)}{nearest(word, self._known)}"
+        )
 
     @property
     def _known(self) -> list[str]:
         return [*self.hyperparameters, *self.constants, *self.deferred]
 
-    def _of_kind(self, kind: Literal["number", "truth"], syntax: Syntax, node: ast.AST) -> Callable[[Values], Any]:
+    def _of_kind(
+        self, kind: Literal["number", "truth"], syntax: Syntax, node: ast.AST
+    ) -> Callable[[Values], Any]:
         term = self._term(syntax, node)
         if term.kind != kind:
             wanted = "a comparison" if kind == "truth" else "a number"
-            raise InputError(f"expected {wanted} on each side of an operator in {shown(syntax.text)}")
+            raise InputError(
+                f"expected {wanted} on each side of an operator in {shown(syntax.text)}"
+            )
         return term.evaluate
 
     def _all_or_any(self, syntax: Syntax, node: ast.BoolOp) -> Term:
@@ -177,7 +196,9 @@ class Compiler:
             return Term("truth", lambda values: all(part(values) for part in parts))
         return Term("truth", lambda values: any(part(values) for part in parts))
 
-    def _arithmetic(self, syntax: Syntax, node: ast.BinOp, function: Callable[[Any, Any], Any]) -> Term:
+    def _arithmetic(
+        self, syntax: Syntax, node: ast.BinOp, function: Callable[[Any, Any], Any]
+    ) -> Term:
         left, right = (self._of_kind("number", syntax, side) for side in (node.left, node.right))
         return Term("number", lambda values: function(left(values), right(values)))
 
@@ -189,7 +210,9 @@ class Compiler:
         ]
         return Term("truth", lambda values: all(part(values) for part in parts))
 
-    def _pair(self, syntax: Syntax, left: ast.AST, compare: ast.cmpop, right: ast.AST) -> Callable[[Values], bool]:
+    def _pair(
+        self, syntax: Syntax, left: ast.AST, compare: ast.cmpop, right: ast.AST
+    ) -> Callable[[Values], bool]:
         chosen, other = self._choice(syntax, left), self._choice(syntax, right)
         if isinstance(compare, ast.In | ast.NotIn):
             return self._membership(syntax, left, right, negate=isinstance(compare, ast.NotIn))
@@ -213,30 +236,42 @@ class Compiler:
         try:
             return chosen.index(value)
         except InputError as error:
-            raise InputError(f"{error.message} of {chosen.name!r}, in {shown(syntax.text)}") from None
+            raise InputError(
+                f"{error.message} of {chosen.name!r}, in {shown(syntax.text)}"
+            ) from None
 
-    def _membership(self, syntax: Syntax, left: ast.AST, right: ast.AST, negate: bool) -> Callable[[Values], bool]:
+    def _membership(
+        self, syntax: Syntax, left: ast.AST, right: ast.AST, negate: bool
+    ) -> Callable[[Values], bool]:
         if not isinstance(right, ast.List | ast.Tuple):
             raise InputError(f"`in` needs a list such as [1, 2] in {shown(syntax.text)}")
         chosen = self._choice(syntax, left)
         if chosen is None:
             number = self._of_kind("number", syntax, left)
             allowed = [self._of_kind("number", syntax, item) for item in right.elts]
-            return lambda values: (number(values) in [item(values) for item in allowed]) is not negate
+            return lambda values: (
+                (number(values) in [item(values) for item in allowed]) is not negate
+            )
         picked = frozenset(
-            self._position(syntax, chosen, literal(syntax, item, self.hyperparameters)) for item in right.elts
+            self._position(syntax, chosen, literal(syntax, item, self.hyperparameters))
+            for item in right.elts
         )
         return lambda values: (chosen.index(values[chosen.name]) in picked) is not negate
 
 
-def _choice_test(chosen: Hyperparameter, compare: ast.cmpop, position: int, syntax: Syntax) -> Callable[[Values], bool]:
+def _choice_test(
+    chosen: Hyperparameter, compare: ast.cmpop, position: int, syntax: Syntax
+) -> Callable[[Values], bool]:
     if chosen.type != "ordinal" and not isinstance(compare, ast.Eq | ast.NotEq):
-        raise InputError(f"{chosen.name!r} has no order: in {shown(syntax.text)} only ==, != and in can be used")
+        raise InputError(
+            f"{chosen.name!r} has no order: in {shown(syntax.text)} only ==, != and in can be used"
+        )
     function, name = _ORDER[type(compare)], chosen.name
     return lambda values: function(chosen.index(values[name]), position)
 
 
 def _is_number(hyperparameter: Hyperparameter) -> bool:
     return hyperparameter.numeric or all(
-        isinstance(choice, int | float) and not isinstance(choice, bool) for choice in hyperparameter.choices
+        isinstance(choice, int | float) and not isinstance(choice, bool)
+        for choice in hyperparameter.choices
     )

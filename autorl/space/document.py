@@ -42,7 +42,9 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, Hashable):
                 raise InputError("a key cannot be a list or a mapping", line=line)
             if key in seen:
-                raise InputError(f"the key {shown(key)} is given twice, first in line {seen[key]}", line=line)
+                raise InputError(
+                    f"the key {shown(key)} is given twice, first in line {seen[key]}", line=line
+                )
             seen[key] = line
         return super().construct_mapping(node, deep)
 
@@ -95,7 +97,9 @@ class Document:
 
     def error(self, message: str, key: str | None = None) -> InputError:
         """An `InputError` that says where."""
-        return InputError(message, file=self.file, key=shortened(key, _KEY) if key else None, line=self.line(key))
+        return InputError(
+            message, file=self.file, key=shortened(key, _KEY) if key else None, line=self.line(key)
+        )
 
     def located(self, error: InputError, prefix: str = "") -> InputError:
         """`error` with the file and line of its key; `prefix` is where the checked part stands in this document."""
@@ -147,16 +151,22 @@ def parse_document(text: str, file: str | None = None) -> Document:
         mark = error.problem_mark or error.context_mark
         line = None if mark is None else mark.line + 1
         raise InputError(
-            f"not valid YAML: {shortened(str(error.problem or error.context))}", file=file, line=line
+            f"not valid YAML: {shortened(str(error.problem or error.context))}",
+            file=file,
+            line=line,
         ) from None
     except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"not valid YAML: {shortened(str(error).splitlines()[0])}", file=file) from None
+        raise InputError(
+            f"not valid YAML: {shortened(str(error).splitlines()[0])}", file=file
+        ) from None
     except RecursionError:
         raise InputError("nested too deeply", file=file) from None
     return Document(data, lines, file)
 
 
-def _collect_lines(node: yaml.Node, path: str, lines: dict[str, int], above: set[int], done: set[int]) -> None:
+def _collect_lines(
+    node: yaml.Node, path: str, lines: dict[str, int], above: set[int], done: set[int]
+) -> None:
     """Note the line of every key and item under `node`; what an alias repeats is not walked again."""
     if id(node) in above:
         raise InputError("an anchor may not contain itself", line=node.start_mark.line + 1)

@@ -67,7 +67,9 @@ def parse(text: Any, names: Collection[str]) -> Syntax:
 
 def rename(text: str, names: Mapping[str, str]) -> str:
     """`text` with every name in `names` replaced by its new name; quoted words are left alone."""
-    return _tokens(names).sub(lambda match: names.get(match[0], match[0]) if match["name"] else match[0], text)
+    return _tokens(names).sub(
+        lambda match: names.get(match[0], match[0]) if match["name"] else match[0], text
+    )
 
 
 def _tokens(names: Collection[str]) -> re.Pattern[str]:
@@ -94,7 +96,9 @@ def literal(syntax: Syntax, node: ast.AST, known: Collection[str]) -> Any:
     word = syntax.word(node)
     if word is not None:
         if word in known:
-            raise InputError(f"expected a value in {shown(syntax.text)}, got the hyperparameter {shown(word)}")
+            raise InputError(
+                f"expected a value in {shown(syntax.text)}, got the hyperparameter {shown(word)}"
+            )
         return _WORDS.get(word, word)
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
         return node.value

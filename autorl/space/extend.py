@@ -36,12 +36,17 @@ def extended(definition: Mapping[str, Any], read_base: Callable[[Any], Any]) -> 
         for key in _LISTS:
             if not isinstance(part.get(key) or [], list | tuple):
                 raise InputError(f"expected a list, got {shown(part[key])}", key=key)
-    entries, conditions = dict(base.get("hyperparameters") or {}), dict(base.get("conditions") or {})
+    entries, conditions = (
+        dict(base.get("hyperparameters") or {}),
+        dict(base.get("conditions") or {}),
+    )
     for name, entry in (definition.get("hyperparameters") or {}).items():
         if name not in entries and (entry is None or not _is_new(entry)):
             close = get_close_matches(str(name), entries, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else "; a new one needs a type"
-            raise InputError(f"{definition[EXTENDS]} has none of this name{hint}", key=f"hyperparameters.{name}")
+            raise InputError(
+                f"{definition[EXTENDS]} has none of this name{hint}", key=f"hyperparameters.{name}"
+            )
         if entry is None:
             del entries[name]
             conditions.pop(name, None)
@@ -55,7 +60,11 @@ def extended(definition: Mapping[str, Any], read_base: Callable[[Any], Any]) -> 
         "hyperparameters": entries,
         "conditions": {**conditions, **(definition.get("conditions") or {})},
         "constants": {
-            **{name: number for name, number in (base.get("constants") or {}).items() if name not in entries},
+            **{
+                name: number
+                for name, number in (base.get("constants") or {}).items()
+                if name not in entries
+            },
             **(definition.get("constants") or {}),
         },
         **{key: [*(base.get(key) or []), *(definition.get(key) or [])] for key in _LISTS},
@@ -70,7 +79,9 @@ def _possible(clause: Any, entries: Mapping[str, Any]) -> Any:
     for name, values in clause.items():
         several = isinstance(values, list | tuple)
         left = [
-            value for value in (values if several else [values]) if _within(value, entries.get(name, {"choices": []}))
+            value
+            for value in (values if several else [values])
+            if _within(value, entries.get(name, {"choices": []}))
         ]
         if not left:
             return None
@@ -80,11 +91,18 @@ def _possible(clause: Any, entries: Mapping[str, Any]) -> Any:
 
 def _is_new(entry: Any) -> bool:
     """Whether an entry says all that a hyperparameter needs, or is wrong in a way that is told when it is read."""
-    return not isinstance(entry, Mapping) or any(key in entry for key in ("type", "choices", "value"))
+    return not isinstance(entry, Mapping) or any(
+        key in entry for key in ("type", "choices", "value")
+    )
 
 
 def _merged(base: Any, entry: Any) -> Any:
-    if not isinstance(base, Mapping) or not isinstance(entry, Mapping) or "type" in entry or "value" in entry:
+    if (
+        not isinstance(base, Mapping)
+        or not isinstance(entry, Mapping)
+        or "type" in entry
+        or "value" in entry
+    ):
         return entry
     merged = {**base, **entry}
     if "default" in base and "default" not in entry and not _within(base["default"], merged):
@@ -97,5 +115,8 @@ def _within(value: Any, entry: Mapping[str, Any]) -> bool:
         return value in entry.get("choices", (entry.get("value"),))
     try:
         return bool(entry["lower"] <= value <= entry["upper"])
-    except (KeyError, TypeError):  # whatever is wrong with the bounds is said when the hyperparameter is read
+    except (
+        KeyError,
+        TypeError,
+    ):  # whatever is wrong with the bounds is said when the hyperparameter is read
         return True

@@ -31,7 +31,10 @@ class Forbidden:
 
     def to_dict(self) -> dict[str, Any]:
         """The entry in a search-space file: one value as itself, several as a list."""
-        return {part.parent.name: part.values[0] if len(part.values) == 1 else list(part.values) for part in self.parts}
+        return {
+            part.parent.name: part.values[0] if len(part.values) == 1 else list(part.values)
+            for part in self.parts
+        }
 
     def describe(self) -> str:
         return f"forbidden combination {canonical_json(self.to_dict())}"
@@ -44,11 +47,15 @@ def read_forbidden(clause: Any, hyperparameters: Mapping[str, Hyperparameter]) -
         InputError: not a mapping, an unknown name, a value outside the domain.
     """
     if not isinstance(clause, Mapping) or not clause:
-        raise InputError(f"expected a mapping such as {{batch_size: 128, n_epochs: [19, 20]}}, got {shown(clause)}")
+        raise InputError(
+            f"expected a mapping such as {{batch_size: 128, n_epochs: [19, 20]}}, got {shown(clause)}"
+        )
     parts: list[Comparison] = []
     for name, values in clause.items():
         if name not in hyperparameters:
-            raise InputError(f"unknown hyperparameter {shown(name)}{nearest(str(name), hyperparameters)}")
+            raise InputError(
+                f"unknown hyperparameter {shown(name)}{nearest(str(name), hyperparameters)}"
+            )
         parent = hyperparameters[name]
         several = isinstance(values, list | tuple) and not parent.accepts(values)
         listed = list(values) if several else [values]

@@ -127,9 +127,18 @@ class Hyperparameter:
 
     @classmethod
     def _numeric(
-        cls, name: str, kind: Kind, bounds: tuple[Any, Any], scale: Scale, default: Any, changeable: bool
+        cls,
+        name: str,
+        kind: Kind,
+        bounds: tuple[Any, Any],
+        scale: Scale,
+        default: Any,
+        changeable: bool,
     ) -> Hyperparameter:
-        lower, upper = (_number(name, key, kind, value) for key, value in zip(("lower", "upper"), bounds, strict=True))
+        lower, upper = (
+            _number(name, key, kind, value)
+            for key, value in zip(("lower", "upper"), bounds, strict=True)
+        )
         domain = cls(name, kind, lower, upper, (), scale, lower, changeable)
         picked = domain.from_unit(0.5) if default is UNSET else domain.canonical(default)
         return replace(domain, default=picked)
@@ -262,24 +271,38 @@ class Hyperparameter:
         try:
             canonical_json(self.choices)
         except InputError as error:
-            raise self._wrong("value" if self.type == "constant" else "choices", error.message) from None
+            raise self._wrong(
+                "value" if self.type == "constant" else "choices", error.message
+            ) from None
 
     def _check_bounds(self) -> None:
         lower, upper = self.bounds
         if self.scale not in SCALES:
-            raise self._wrong("scale", f"expected one of {', '.join(SCALES)}, got {shown(self.scale)}")
+            raise self._wrong(
+                "scale", f"expected one of {', '.join(SCALES)}, got {shown(self.scale)}"
+            )
         if not lower < upper:
-            raise self._wrong("upper", f"upper must be greater than lower, got lower {lower} and upper {upper}")
+            raise self._wrong(
+                "upper", f"upper must be greater than lower, got lower {lower} and upper {upper}"
+            )
         if self.type == "int" and max(abs(lower), abs(upper)) > _LARGEST_INT:
-            raise self._wrong("upper", f"integers beyond 2**53 are not supported, got {lower}..{upper}")
+            raise self._wrong(
+                "upper", f"integers beyond 2**53 are not supported, got {lower}..{upper}"
+            )
         if self.type == "int" and self.scale == "flipped_log":
-            raise self._wrong("scale", "flipped_log is for float hyperparameters; int takes linear or log")
+            raise self._wrong(
+                "scale", "flipped_log is for float hyperparameters; int takes linear or log"
+            )
         if self.scale == "log" and lower <= 0:
             raise self._wrong("lower", f"the log scale needs lower > 0, got {lower}")
         if self.scale == "flipped_log" and upper >= 1:
-            raise self._wrong("upper", f"the flipped_log scale (log of 1 - x) needs upper < 1, got {upper}")
+            raise self._wrong(
+                "upper", f"the flipped_log scale (log of 1 - x) needs upper < 1, got {upper}"
+            )
         if not math.isfinite(self._scaled[1]) or self._scaled[1] <= 0:
-            raise self._wrong("upper", f"the range [{lower}, {upper}] is too narrow or too wide for 64-bit floats")
+            raise self._wrong(
+                "upper", f"the range [{lower}, {upper}] is too narrow or too wide for 64-bit floats"
+            )
 
     def _wrong(self, field: str, message: str) -> InputError:
         return InputError(message, key=f"hyperparameters.{self.name}.{field}")
@@ -288,10 +311,15 @@ class Hyperparameter:
 def check_name(name: Any) -> None:
     """Raise `InputError` unless `name` can name a hyperparameter."""
     if not isinstance(name, str):
-        raise InputError(f"the name of a hyperparameter is a string, got {shown(name)}", key=f"hyperparameters.{name}")
+        raise InputError(
+            f"the name of a hyperparameter is a string, got {shown(name)}",
+            key=f"hyperparameters.{name}",
+        )
     if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
         allowed = "letters, digits and _ - / . are allowed, beginning with a letter or _"
-        raise InputError(f"{shown(name)} cannot name a hyperparameter: {allowed}", key=f"hyperparameters.{name}")
+        raise InputError(
+            f"{shown(name)} cannot name a hyperparameter: {allowed}", key=f"hyperparameters.{name}"
+        )
 
 
 def _number(name: str, field: str, kind: Kind, value: Any) -> float:
@@ -301,7 +329,10 @@ def _number(name: str, field: str, kind: Kind, value: Any) -> float:
         value = int(value)  # 1e5 is how people write a hundred thousand
     allowed = int if kind == "int" else (int, float)
     if isinstance(value, bool) or not isinstance(value, allowed):
-        raise InputError(f"expected {'an integer' if kind == 'int' else 'a number'}, got {spelled(value)}", key=key)
+        raise InputError(
+            f"expected {'an integer' if kind == 'int' else 'a number'}, got {spelled(value)}",
+            key=key,
+        )
     if not math.isfinite(value):
         raise InputError(f"expected a finite number, got {value}", key=key)
     return value if kind == "int" else float(value)

@@ -41,7 +41,9 @@ class Factor:
         return hyperparameter.to_unit(min(upper, max(lower, moved)))
 
 
-def repair(space: Space, config: Mapping[str, Any], rng: np.random.Generator, keep: Collection[str] = ()) -> Config:
+def repair(
+    space: Space, config: Mapping[str, Any], rng: np.random.Generator, keep: Collection[str] = ()
+) -> Config:
     """A valid configuration near `config`.
 
     Values outside their domain go to the nearest one inside, inactive hyperparameters are dropped, active ones that are
@@ -55,7 +57,9 @@ def repair(space: Space, config: Mapping[str, Any], rng: np.random.Generator, ke
     if found is not None:
         return found
     anchors = [space.default()]
-    anchors += [found for _ in range(ANCHORS) if (found := space.try_sample(rng, ANCHOR_TRIES)) is not None]
+    anchors += [
+        found for _ in range(ANCHORS) if (found := space.try_sample(rng, ANCHOR_TRIES)) is not None
+    ]
     restored = [_restore(space, wanted, anchor, keep, rng) for anchor in anchors]
     return min(restored, key=lambda result: _cost(space, wanted, result, keep))
 
@@ -64,7 +68,9 @@ def complete(space: Space, config: Mapping[str, Any], rng: np.random.Generator) 
     """A value in its domain for every hyperparameter, inactive ones included: given, else drawn. Always n draws."""
     units = rng.random(len(space.names))
     return {
-        name: _inside(hyperparameter, config[name], unit) if name in config else hyperparameter.from_unit(unit)
+        name: _inside(hyperparameter, config[name], unit)
+        if name in config
+        else hyperparameter.from_unit(unit)
         for (name, hyperparameter), unit in zip(space.hyperparameters.items(), units, strict=True)
     }
 
@@ -100,15 +106,22 @@ def perturb(
     move of its parents that would do that is not made. Children among `names` that become active are drawn.
     """
     start = space.config(config) if space.is_valid(config) else repair(space, config, rng)
-    movable = [name for name in space.names if name in names and name in start and _can_move(space, name)]
+    movable = [
+        name for name in space.names if name in names and name in start and _can_move(space, name)
+    ]
     if not movable:
         return start
     length = step if factor is None else Factor(factor)
     for _ in range(ATTEMPTS):
-        moved = {name: _neighbour(space.hyperparameters[name], start[name], rng, length, resample) for name in movable}
+        moved = {
+            name: _neighbour(space.hyperparameters[name], start[name], rng, length, resample)
+            for name in movable
+        }
         if all(moved[name] == start[name] for name in movable):
             forced = movable[int(rng.integers(len(movable)))]
-            moved[forced] = _neighbour(space.hyperparameters[forced], start[forced], rng, length, 1.0)
+            moved[forced] = _neighbour(
+                space.hyperparameters[forced], start[forced], rng, length, 1.0
+            )
         result = _moved(space, start, moved, complete(space, start, rng), names)
         if result != start and not space.violated(result):
             return result
@@ -116,7 +129,11 @@ def perturb(
 
 
 def place(
-    space: Space, config: Config, values: Mapping[str, Any], rng: np.random.Generator, names: Collection[str]
+    space: Space,
+    config: Config,
+    values: Mapping[str, Any],
+    rng: np.random.Generator,
+    names: Collection[str],
 ) -> Config | None:
     """The valid `config` with `values` for some of `names`, by the rules of `perturb`; None if that breaks a rule.
 
@@ -127,7 +144,11 @@ def place(
 
 
 def _moved(
-    space: Space, start: Config, moved: Mapping[str, Any], drawn: Mapping[str, Any], names: Collection[str]
+    space: Space,
+    start: Config,
+    moved: Mapping[str, Any],
+    drawn: Mapping[str, Any],
+    names: Collection[str],
 ) -> Config:
     """`start` with the values of `moved`, `drawn` for what becomes active; what changes others than `names` is undone.
 
@@ -143,7 +164,11 @@ def _moved(
 
 
 def _move_one(
-    space: Space, start: Config, movable: list[str], names: Collection[str], rng: np.random.Generator
+    space: Space,
+    start: Config,
+    movable: list[str],
+    names: Collection[str],
+    rng: np.random.Generator,
 ) -> Config:
     """The nearest valid move of one hyperparameter, in random order of hyperparameters; `start` if there is none."""
     for position in rng.permutation(len(movable)):
@@ -157,27 +182,39 @@ def _move_one(
 
 
 def _neighbour(
-    hyperparameter: Hyperparameter, value: Any, rng: np.random.Generator, length: float | Factor, resample: float
+    hyperparameter: Hyperparameter,
+    value: Any,
+    rng: np.random.Generator,
+    length: float | Factor,
+    resample: float,
 ) -> Any:
     anew, unit, up = rng.random() < resample, rng.random(), rng.random() < 0.5
     if hyperparameter.numeric:
         here = hyperparameter.to_unit(value)
         ends = [
-            length.applied(hyperparameter, value, up=up) if isinstance(length, Factor) else here + sign * length
+            length.applied(hyperparameter, value, up=up)
+            if isinstance(length, Factor)
+            else here + sign * length
             for up, sign in ((True, 1), (False, -1))
         ]
-        return _numeric_neighbour(hyperparameter, value, unit if anew else None, ends if up else ends[::-1])
+        return _numeric_neighbour(
+            hyperparameter, value, unit if anew else None, ends if up else ends[::-1]
+        )
     position, n = hyperparameter.index(value), hyperparameter.n_choices
     if anew:
         other = min(n - 2, int(unit * (n - 1)))
         return hyperparameter.choices[other + (other >= position)]
     if hyperparameter.type == "ordinal":
         shift = 1 if up else -1
-        return hyperparameter.choices[position + shift if 0 <= position + shift < n else position - shift]
+        return hyperparameter.choices[
+            position + shift if 0 <= position + shift < n else position - shift
+        ]
     return value
 
 
-def _numeric_neighbour(hyperparameter: Hyperparameter, value: Any, anew: float | None, ends: list[float]) -> Any:
+def _numeric_neighbour(
+    hyperparameter: Hyperparameter, value: Any, anew: float | None, ends: list[float]
+) -> Any:
     """The value at `anew` in the unit interval, else at one of two `ends`; integers always move."""
     moved = hyperparameter.from_unit(ends[0] if anew is None else anew)
     if moved == value:
@@ -198,7 +235,9 @@ def _inside(hyperparameter: Hyperparameter, value: Any, unit: float) -> Any:
     if hyperparameter.accepts(value):
         return float(value) if hyperparameter.type == "float" else value
     number = isinstance(value, int | float) and not isinstance(value, bool) and value == value
-    if not number or not (hyperparameter.numeric or all(_real(choice) for choice in hyperparameter.choices)):
+    if not number or not (
+        hyperparameter.numeric or all(_real(choice) for choice in hyperparameter.choices)
+    ):
         return hyperparameter.from_unit(unit)
     if not hyperparameter.numeric:
         return min(hyperparameter.choices, key=lambda choice: abs(choice - value))
@@ -235,8 +274,13 @@ def _descend(space: Space, wanted: dict[str, Any], keep: Collection[str]) -> Con
         broken = space.violated(current)
         if not broken:
             return current
-        involved = _with_ancestors(space, [name for name in space.names if any(name in rule.names for rule in broken)])
-        groups = ([name for name in involved if name not in keep], [name for name in involved if name in keep])
+        involved = _with_ancestors(
+            space, [name for name in space.names if any(name in rule.names for rule in broken)]
+        )
+        groups = (
+            [name for name in involved if name not in keep],
+            [name for name in involved if name in keep],
+        )
         moves = (_single_move(space, values, group, len(broken)) for group in groups)
         moved = next((move for move in moves if move is not None), None)
         if moved is None:
@@ -244,7 +288,9 @@ def _descend(space: Space, wanted: dict[str, Any], keep: Collection[str]) -> Con
         values = moved
 
 
-def _single_move(space: Space, values: dict[str, Any], names: list[str], n_broken: int) -> dict[str, Any] | None:
+def _single_move(
+    space: Space, values: dict[str, Any], names: list[str], n_broken: int
+) -> dict[str, Any] | None:
     """`values` after the move of one of `names` leaving fewest rules broken, the smallest such; None: none helps."""
     best: tuple[int, float, dict[str, Any]] | None = None
     for name in names:
@@ -286,7 +332,11 @@ def _bisect(space: Space, good: dict[str, Any], name: str, target: Any) -> dict[
 
 
 def _restore(
-    space: Space, wanted: dict[str, Any], anchor: Config, keep: Collection[str], rng: np.random.Generator
+    space: Space,
+    wanted: dict[str, Any],
+    anchor: Config,
+    keep: Collection[str],
+    rng: np.random.Generator,
 ) -> Config:
     """The valid `anchor` with each hyperparameter in turn (`keep` first) set to its wanted value where possible."""
     values = {**wanted, **anchor}
@@ -297,7 +347,9 @@ def _restore(
         if not space.violated(activate(space, attempt)):
             values = attempt
     for name in names:
-        values = _bisect(space, values, name, wanted[name]) if values[name] != wanted[name] else values
+        values = (
+            _bisect(space, values, name, wanted[name]) if values[name] != wanted[name] else values
+        )
     return activate(space, values)
 
 
@@ -306,9 +358,13 @@ def _with_ancestors(space: Space, names: list[str]) -> list[str]:
     return [name for name in space.names if name in found]
 
 
-def _cost(space: Space, wanted: Mapping[str, Any], result: Config, keep: Collection[str]) -> tuple[int, int, float]:
+def _cost(
+    space: Space, wanted: Mapping[str, Any], result: Config, keep: Collection[str]
+) -> tuple[int, int, float]:
     moved = [name for name in result if result[name] != wanted[name]]
-    distance = sum(_distance(space.hyperparameters[name], wanted[name], result[name]) for name in moved)
+    distance = sum(
+        _distance(space.hyperparameters[name], wanted[name], result[name]) for name in moved
+    )
     return sum(name in keep for name in moved), len(moved), distance
 
 

@@ -29,7 +29,9 @@ def splitting(space: Space, name: str | None = None) -> str | None:
     ]
     if name is not None and name not in able:
         what = "an unconditional categorical hyperparameter that no constraint names"
-        raise InputError(f"expected {what} ({', '.join(able) or 'there is none'}), got {shown(name)}")
+        raise InputError(
+            f"expected {what} ({', '.join(able) or 'there is none'}), got {shown(name)}"
+        )
     if name is not None or ALGORITHM in able:
         return name or ALGORITHM
     depended = frozenset[str]().union(*map(parents, space.conditions.values()))
@@ -64,7 +66,10 @@ def restrict(space: Space, name: str, value: Any) -> Space:
             kept[key]["default"] = default
     clauses = []
     for clause in space.forbidden:
-        if all(part.test(value) if part.parent.name == name else part.parent.name in kept for part in clause.parts):
+        if all(
+            part.test(value) if part.parent.name == name else part.parent.name in kept
+            for part in clause.parts
+        ):
             clauses.append({key: values for key, values in clause.to_dict().items() if key != name})
     return Space.from_dict(
         {
@@ -86,7 +91,9 @@ def _default(space: Space, name: str, value: Any) -> Config:
     return config
 
 
-def _decided(condition: Condition, known: Mapping[str, Any], kept: Collection[str]) -> Condition | bool:
+def _decided(
+    condition: Condition, known: Mapping[str, Any], kept: Collection[str]
+) -> Condition | bool:
     """A condition where some values are known, and what is not in `kept` is inactive."""
     if isinstance(condition, Comparison):
         parent = condition.parent.name

@@ -21,7 +21,9 @@ SHAPES: Mapping[str, Callable[[float], float]] = {
 }
 
 
-def expand(hyperparameter: Hyperparameter, shapes: Sequence[Any]) -> tuple[list[Hyperparameter], dict[str, str]]:
+def expand(
+    hyperparameter: Hyperparameter, shapes: Sequence[Any]
+) -> tuple[list[Hyperparameter], dict[str, str]]:
     """`x` with `x.shape` and `x.end`, and the condition of `x.end`. The default shape is the first one listed.
 
     `x.end` has the lower bound of x as its default, the usual end of a decay, and is changeable if x is. A single shape
@@ -33,16 +35,24 @@ def expand(hyperparameter: Hyperparameter, shapes: Sequence[Any]) -> tuple[list[
     name, key = hyperparameter.name, f"hyperparameters.{hyperparameter.name}.schedule"
     if hyperparameter.type != "float":
         raise InputError(
-            f"only float hyperparameters can have a schedule, {shown(name)} is {hyperparameter.type}", key=key
+            f"only float hyperparameters can have a schedule, {shown(name)} is {hyperparameter.type}",
+            key=key,
         )
     unknown = [shape for shape in shapes if shape not in SHAPES]
     if unknown or not shapes or len(set(shapes)) < len(shapes):
-        raise InputError(f"expected distinct shapes among {', '.join(SHAPES)}, got {list(shapes)}", key=key)
+        raise InputError(
+            f"expected distinct shapes among {', '.join(SHAPES)}, got {list(shapes)}", key=key
+        )
     if list(shapes) == ["constant"]:
         return [hyperparameter], {}
     lower, upper = hyperparameter.bounds
     end = Hyperparameter.real(
-        f"{name}.end", lower, upper, scale=hyperparameter.scale, default=lower, changeable=hyperparameter.changeable
+        f"{name}.end",
+        lower,
+        upper,
+        scale=hyperparameter.scale,
+        default=lower,
+        changeable=hyperparameter.changeable,
     )
     if len(shapes) == 1:
         return [hyperparameter, Hyperparameter.constant(f"{name}.shape", shapes[0]), end], {}
@@ -59,7 +69,9 @@ def schedule_function(config: Mapping[str, Any], name: str) -> Callable[[float],
     start = config[name]
     shape = config.get(f"{name}.shape", "constant")
     if shape not in SHAPES:
-        raise InputError(f"expected one of {', '.join(SHAPES)}, got {shown(shape)}", key=f"{name}.shape")
+        raise InputError(
+            f"expected one of {', '.join(SHAPES)}, got {shown(shape)}", key=f"{name}.shape"
+        )
     if shape == "constant":
         return lambda progress: float(start)
     if f"{name}.end" not in config:
@@ -86,7 +98,9 @@ def remaining_schedule(start: float, end: float, shape: str) -> Callable[[float]
     if shape != "cosine":
         raise InputError(f"expected linear or cosine, got {shape!r}", key="shape")
 
-    def cosine(remaining: float) -> float:  # a function in a function: cloudpickle saves it by value
+    def cosine(
+        remaining: float,
+    ) -> float:  # a function in a function: cloudpickle saves it by value
         done = 0.5 * (1.0 - math.cos(math.pi * (1.0 - remaining)))
         return (1.0 - done) * start + done * end
 

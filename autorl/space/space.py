@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from ConfigSpace import ConfigurationSpace
 
 Rule = Forbidden | Constraint
-DEFERRED = ("n_envs", "horizon", "evaluation_interval")  # what a study knows and a search space may refer to
+DEFERRED = (
+    "n_envs",
+    "horizon",
+    "evaluation_interval",
+)  # what a study knows and a search space may refer to
 MAX_TRIES = 10_000  # of rejection sampling
 
 
@@ -62,17 +66,23 @@ class Space:
         self.hyperparameters: Mapping[str, Hyperparameter] = MappingProxyType(
             {name: given[name] for name in self.names}
         )
-        self.constants: Mapping[str, float] = MappingProxyType(_read_constants(constants or {}, given))
+        self.constants: Mapping[str, float] = MappingProxyType(
+            _read_constants(constants or {}, given)
+        )
         self.forbidden: tuple[Forbidden, ...] = tuple(
-            _keyed(f"forbidden[{i}]", read_forbidden, clause, given) for i, clause in enumerate(forbidden)
+            _keyed(f"forbidden[{i}]", read_forbidden, clause, given)
+            for i, clause in enumerate(forbidden)
         )
         compiler = Compiler(given, self.constants, DEFERRED)
         self.constraints: tuple[Constraint, ...] = tuple(
-            _keyed(f"constraints[{i}]", compiler.compile, text) for i, text in enumerate(constraints)
+            _keyed(f"constraints[{i}]", compiler.compile, text)
+            for i, text in enumerate(constraints)
         )
         self._rules: tuple[Rule, ...] = (*self.forbidden, *self.constraints)
         self._missing = sorted(frozenset[str]().union(*(rule.missing for rule in self.constraints)))
-        self.changeable: frozenset[str] = frozenset(name for name in given if given[name].changeable)
+        self.changeable: frozenset[str] = frozenset(
+            name for name in given if given[name].changeable
+        )
         if not self._missing:
             self._check_default()
 
@@ -94,7 +104,9 @@ class Space:
         found = self.try_sample(rng, MAX_TRIES)
         if found is None:
             rules = ", ".join(rule.describe() for rule in self._rules)
-            raise InputError(f"the space looks empty: none of {MAX_TRIES} random configurations is valid under {rules}")
+            raise InputError(
+                f"the space looks empty: none of {MAX_TRIES} random configurations is valid under {rules}"
+            )
         return found
 
     def try_sample(self, rng: np.random.Generator, tries: int) -> Config | None:
@@ -124,8 +136,12 @@ class Space:
             InputError: an unknown or inactive hyperparameter, a value outside its domain, a broken rule.
         """
         self._require_known(values)
-        merged = {name: hyperparameter.default for name, hyperparameter in self.hyperparameters.items()}
-        merged |= {name: self.hyperparameters[name].canonical(value) for name, value in values.items()}
+        merged = {
+            name: hyperparameter.default for name, hyperparameter in self.hyperparameters.items()
+        }
+        merged |= {
+            name: self.hyperparameters[name].canonical(value) for name, value in values.items()
+        }
         config = self._active_part(merged)
         inactive = [name for name in values if name not in config]
         if inactive:
@@ -181,15 +197,21 @@ class Space:
         for (name, hyperparameter), unit in zip(self.hyperparameters.items(), units, strict=True):
             condition = self._conditions.get(name)
             if condition is None or condition.holds(values):
-                values[name] = hyperparameter.default if unit != unit else hyperparameter.from_unit(unit)
+                values[name] = (
+                    hyperparameter.default if unit != unit else hyperparameter.from_unit(unit)
+                )
         return Config(values)
 
-    def decode(self, vector: Sequence[float] | NDArray[np.float64], rng: np.random.Generator) -> Config:
+    def decode(
+        self, vector: Sequence[float] | NDArray[np.float64], rng: np.random.Generator
+    ) -> Config:
         """The valid configuration nearest to `from_unit(vector)`."""
         config = self.from_unit(vector)
         return moves.repair(self, config, rng) if self.violated(config) else config
 
-    def repair(self, config: Mapping[str, Any], rng: np.random.Generator, keep: Collection[str] = ()) -> Config:
+    def repair(
+        self, config: Mapping[str, Any], rng: np.random.Generator, keep: Collection[str] = ()
+    ) -> Config:
         """A valid configuration near `config`; see `moves.repair`."""
         self._require_known(config)
         self._require_constants()
@@ -209,10 +231,16 @@ class Space:
         self._require_known(dict.fromkeys(names))
         self._require_known(config)
         self._require_constants()
-        return moves.perturb(self, config, rng, frozenset(names), step=step, resample=resample, factor=factor)
+        return moves.perturb(
+            self, config, rng, frozenset(names), step=step, resample=resample, factor=factor
+        )
 
     def place(
-        self, config: Config, values: Mapping[str, Any], rng: np.random.Generator, names: Collection[str]
+        self,
+        config: Config,
+        values: Mapping[str, Any],
+        rng: np.random.Generator,
+        names: Collection[str],
     ) -> Config | None:
         """The valid `config` with `values` for some of `names`; None if that breaks a rule; see `moves.place`."""
         return moves.place(self, config, values, rng, frozenset(names))
@@ -262,18 +290,24 @@ class Space:
 
     def config_hash(self, config: Mapping[str, Any]) -> str:
         """SHA-256 of a configuration; 1 and 1.0 are the same value of a float."""
-        return sha256({name: self.hyperparameters[name].canonical(value) for name, value in config.items()})
+        return sha256(
+            {name: self.hyperparameters[name].canonical(value) for name, value in config.items()}
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The definition in JSON types, as in a search-space file, schedules expanded."""
         definition: dict[str, Any] = {
-            "hyperparameters": {name: jsonable(item.to_dict()) for name, item in self.hyperparameters.items()},
+            "hyperparameters": {
+                name: jsonable(item.to_dict()) for name, item in self.hyperparameters.items()
+            },
             "conditions": dict(self._condition_texts),
             "forbidden": [jsonable(clause.to_dict()) for clause in self.forbidden],
             "constraints": [constraint.text for constraint in self.constraints],
             "constants": dict(self.constants),
         }
-        return {key: value for key, value in definition.items() if value or key == "hyperparameters"}
+        return {
+            key: value for key, value in definition.items() if value or key == "hyperparameters"
+        }
 
     @classmethod
     def from_dict(cls, definition: Mapping[str, Any]) -> Space:
@@ -343,7 +377,11 @@ class Space:
             if name in config and name not in active:
                 return name, self._inactive(name)
         broken = self.violated(config)
-        return (", ".join(sorted(broken[0].names)), f"breaks the {broken[0].describe()}") if broken else None
+        return (
+            (", ".join(sorted(broken[0].names)), f"breaks the {broken[0].describe()}")
+            if broken
+            else None
+        )
 
     def _inactive(self, name: str) -> str:
         return f"{shown(name)} is inactive here: it needs {self._condition_texts[name]}"
@@ -351,7 +389,9 @@ class Space:
     def _require_known(self, names: Mapping[str, Any]) -> None:
         for name in names:
             if name not in self.hyperparameters:
-                raise InputError(f"unknown hyperparameter{nearest(str(name), self.names)}", key=str(name))
+                raise InputError(
+                    f"unknown hyperparameter{nearest(str(name), self.names)}", key=str(name)
+                )
 
     def _require_constants(self) -> None:
         if self._missing:
@@ -367,16 +407,18 @@ class Space:
         broken = self.violated(config)
         if not broken:
             return
-        values = canonical_json({name: config[name] for name in self.names if name in broken[0].names})
+        values = canonical_json(
+            {name: config[name] for name in self.names if name in broken[0].names}
+        )
         if self.try_sample(np.random.default_rng(0), MAX_TRIES) is None:
             message = f"no configuration satisfies the {broken[0].describe()}: the space is empty"
         else:
-            message = (
-                f"the default configuration breaks it ({broken[0].describe()}, defaults {values}): change a default"
-            )
+            message = f"the default configuration breaks it ({broken[0].describe()}, defaults {values}): change a default"
         index = self._rules.index(broken[0])
         n_forbidden = len(self.forbidden)
-        key = f"forbidden[{index}]" if index < n_forbidden else f"constraints[{index - n_forbidden}]"
+        key = (
+            f"forbidden[{index}]" if index < n_forbidden else f"constraints[{index - n_forbidden}]"
+        )
         raise InputError(message, key=key)
 
 
@@ -391,17 +433,23 @@ def _by_name(hyperparameters: Iterable[Hyperparameter]) -> dict[str, Hyperparame
     return given
 
 
-def _read_conditions(texts: Mapping[str, str], given: Mapping[str, Hyperparameter]) -> dict[str, Condition]:
+def _read_conditions(
+    texts: Mapping[str, str], given: Mapping[str, Hyperparameter]
+) -> dict[str, Condition]:
     conditions: dict[str, Condition] = {}
     for child, text in texts.items():
         key = f"conditions.{child}"
         if child not in given:
-            raise InputError(f"unknown hyperparameter {shown(child)}{nearest(str(child), given)}", key=key)
+            raise InputError(
+                f"unknown hyperparameter {shown(child)}{nearest(str(child), given)}", key=key
+            )
         conditions[child] = _keyed(key, read_condition, text, given)
     return conditions
 
 
-def _read_constants(constants: Mapping[str, Any], given: Mapping[str, Hyperparameter]) -> dict[str, float]:
+def _read_constants(
+    constants: Mapping[str, Any], given: Mapping[str, Hyperparameter]
+) -> dict[str, float]:
     for name, value in constants.items():
         key = f"constants.{name}"
         _keyed(key, check_name, name)

@@ -56,7 +56,9 @@ def load_space(
             return read_space(_whole(document.data, file.parent, (file.resolve(),)), constants)
         except InputError as error:
             raise document.located(error) from None
-    raise InputError(f"expected the name or file of a search space or a mapping, got {shown(source)}")
+    raise InputError(
+        f"expected the name or file of a search space or a mapping, got {shown(source)}"
+    )
 
 
 def _whole(definition: Any, folder: str | Path | None, above: tuple[Path, ...] = ()) -> Any:
@@ -66,7 +68,9 @@ def _whole(definition: Any, folder: str | Path | None, above: tuple[Path, ...] =
 
     def read_base(name: Any) -> Any:
         if not isinstance(name, str):
-            raise InputError(f"expected the name or file of a search space, got {shown(name)}", key=EXTENDS)
+            raise InputError(
+                f"expected the name or file of a search space, got {shown(name)}", key=EXTENDS
+            )
         try:
             file = find_space(name, folder)
         except InputError as error:
@@ -97,22 +101,35 @@ def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
     """The file of a space: a path, or a name under `search_spaces/` (working folder first, then the package)."""
     base = Path(folder) if folder is not None else Path()
     package = Path(__file__).resolve().parents[1]
-    shipped = [Path("search_spaces"), package / "_shipped" / "search_spaces", package.parent / "search_spaces"]
+    shipped = [
+        Path("search_spaces"),
+        package / "_shipped" / "search_spaces",
+        package.parent / "search_spaces",
+    ]
     name = Path(source)
     if name.suffix in (".yaml", ".yml", ".json"):
         candidates = [base / name, *(root / name for root in shipped)]
     else:
-        candidates = [root / f"{source}.yaml" for root in shipped] + [base / f"{source}.yaml", base / name]
+        candidates = [root / f"{source}.yaml" for root in shipped] + [
+            base / f"{source}.yaml",
+            base / name,
+        ]
     for candidate in candidates:
         if candidate.is_file():
             return candidate
     found = sorted(
-        {path.relative_to(root).with_suffix("").as_posix() for root in shipped for path in root.glob("**/*.yaml")}
+        {
+            path.relative_to(root).with_suffix("").as_posix()
+            for root in shipped
+            for path in root.glob("**/*.yaml")
+        }
     )
     close = get_close_matches(str(source), found, n=3)
     known = f"; shipped: {', '.join(found)}" if found else ""
     hint = f"; did you mean {' or '.join(close)}?" if close else known
-    raise InputError(f"no search space of this name and no such file{hint}", file=shortened(str(source), 200))
+    raise InputError(
+        f"no search space of this name and no such file{hint}", file=shortened(str(source), 200)
+    )
 
 
 def read_space(definition: Any, constants: Mapping[str, float] | None = None) -> Space:
@@ -122,7 +139,9 @@ def read_space(definition: Any, constants: Mapping[str, float] | None = None) ->
         InputError: `key` is the path inside the definition.
     """
     if definition is None:
-        raise InputError("the search space is empty: expected `hyperparameters:` and at least one of them")
+        raise InputError(
+            "the search space is empty: expected `hyperparameters:` and at least one of them"
+        )
     _require_mapping(definition, None)
     for key in definition:
         if key not in _TOP:
@@ -165,15 +184,22 @@ def read_hyperparameter(name: Any, entry: Any) -> tuple[list[Hyperparameter], di
     _require_mapping(entry, path)
     kind = entry.get("type") or _inferred(entry, path)
     if kind not in KINDS:
-        raise InputError(f"expected one of {', '.join(KINDS)}, got {shown(kind)}", key=f"{path}.type")
+        raise InputError(
+            f"expected one of {', '.join(KINDS)}, got {shown(kind)}", key=f"{path}.type"
+        )
     for key in entry:
         if key not in _KEYS[kind]:
-            raise InputError(f"a hyperparameter of type {kind}: {unknown_key(key, _KEYS[kind])}", key=f"{path}.{key}")
+            raise InputError(
+                f"a hyperparameter of type {kind}: {unknown_key(key, _KEYS[kind])}",
+                key=f"{path}.{key}",
+            )
     if kind == "constant":
         return [Hyperparameter.constant(name, _required(entry, "value", path))], {}
     options = {key: entry[key] for key in ("default", "changeable") if key in entry}
     if not isinstance(options.get("changeable", False), bool):
-        raise InputError(f"expected true or false, got {shown(options['changeable'])}", key=f"{path}.changeable")
+        raise InputError(
+            f"expected true or false, got {shown(options['changeable'])}", key=f"{path}.changeable"
+        )
     if kind in ("categorical", "ordinal"):
         choices = _required(entry, "choices", path)
         if not isinstance(choices, list | tuple):
@@ -191,14 +217,18 @@ def read_hyperparameter(name: Any, entry: Any) -> tuple[list[Hyperparameter], di
 
 def write_space(space: Space) -> str:
     """The YAML of a space; `read_space` of it is the same space."""
-    text: str = yaml.dump(space.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    text: str = yaml.dump(
+        space.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110
+    )
     return text
 
 
 class _Dumper(Dumper):
     """Innermost mappings and lists on one line."""
 
-    def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
+    def represent_mapping(
+        self, tag: str, mapping: Any, flow_style: bool | None = None
+    ) -> yaml.MappingNode:
         long = "type" not in mapping and any(len(str(value)) > 20 for value in mapping.values())
         block = long or any(isinstance(value, Mapping) for value in mapping.values())
         return super().represent_mapping(tag, mapping, flow_style=not block)
@@ -223,7 +253,9 @@ def _optional(definition: Mapping[str, Any], key: str, kind: type) -> Any:
     if value is None:
         return {} if kind is Mapping else []
     if not isinstance(value, (list, tuple) if kind is list else kind):
-        raise InputError(f"expected a {'list' if kind is list else 'mapping'}, got {shown(value)}", key=key)
+        raise InputError(
+            f"expected a {'list' if kind is list else 'mapping'}, got {shown(value)}", key=key
+        )
     return value
 
 
@@ -235,10 +267,20 @@ def _require_mapping(value: Any, key: str | None) -> None:
 def _require_a_space(content: Any) -> None:
     """Raise `InputError` for the content of a file that is no space; it may be any file, so nothing of it is shown."""
     if content is None:
-        raise InputError("the search space is empty: expected `hyperparameters:` and at least one of them")
+        raise InputError(
+            "the search space is empty: expected `hyperparameters:` and at least one of them"
+        )
     if not isinstance(content, Mapping):
-        kind = "a list" if isinstance(content, list) else "text" if isinstance(content, str) else "a single value"
-        raise InputError(f"not a search space: expected a mapping with `hyperparameters:`, this is {kind}")
+        kind = (
+            "a list"
+            if isinstance(content, list)
+            else "text"
+            if isinstance(content, str)
+            else "a single value"
+        )
+        raise InputError(
+            f"not a search space: expected a mapping with `hyperparameters:`, this is {kind}"
+        )
     if not _looks_complete(content):
         raise InputError(f"not a search space: it has none of the keys {', '.join(_TOP)}")
 

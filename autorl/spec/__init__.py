@@ -1,6 +1,12 @@
 """The study file: its sections, and how it is read, checked and frozen."""
 
-from autorl.spec.sections import MOST_RUNS, EnvironmentSection, OptimizerSection, SeedsSection, TrainerSection
+from autorl.spec.sections import (
+    MOST_RUNS,
+    EnvironmentSection,
+    OptimizerSection,
+    SeedsSection,
+    TrainerSection,
+)
 from autorl.spec.study_file import UNLIMITED, Spec, load_spec, parse_override, thaw
 
 __all__ = [

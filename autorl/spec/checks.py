@@ -47,10 +47,10 @@ def check_evaluations(spec: Spec, data: Mapping[str, Any]) -> None:
     for number, objective in enumerate(spec.objective):
         wanted = parse_reduction(objective.reduce).window
         if wanted is not None and wanted > have:
-            place = f"objective[{number}]" if isinstance(data.get("objective"), list) else "objective"
-            message = (
-                f"{objective.reduce} of a run with {have} evaluations (fidelity.evaluations): expected at most {have}"
+            place = (
+                f"objective[{number}]" if isinstance(data.get("objective"), list) else "objective"
             )
+            message = f"{objective.reduce} of a run with {have} evaluations (fidelity.evaluations): expected at most {have}"
             raise InputError(message, key=f"{place}.reduce")
     optimizer = data.get("optimizer")
     rungs = optimizer.get("rungs") if isinstance(optimizer, Mapping) else None
@@ -72,7 +72,9 @@ def check_n_envs(spec: Spec, data: Mapping[str, Any]) -> None:
             continue
         own = trainer.kwargs.get("n_envs")
         section = f"algorithms.{algorithm}." if algorithm else ""
-        if own is not None:  # against the space, an option of the trainer is judged as all of them are
+        if (
+            own is not None
+        ):  # against the space, an option of the trainer is judged as all of them are
             if own != spec.environment.n_envs:
                 place = "there, or in the space of each algorithm" if algorithm else "there"
                 message = f"is {spec.environment.n_envs} in environment.n_envs: say it {place}, in one place"
@@ -84,7 +86,9 @@ def check_n_envs(spec: Spec, data: Mapping[str, Any]) -> None:
             continue
         place = f"{section}space.hyperparameters.n_envs"
         if searched.type != "constant":
-            message = f"is searched by the space as well, as {place}: take it out here, or fix it there"
+            message = (
+                f"is searched by the space as well, as {place}: take it out here, or fix it there"
+            )
             raise InputError(message, key="environment.n_envs")
         if searched.choices[0] != explicit:
             message = f"is fixed to {searched.choices[0]!r} by the space as well, as {place}: say it in one place"
@@ -111,7 +115,9 @@ def with_constants_of_study(space: Space, constants: Mapping[str, float]) -> Spa
         if rule is None or "evaluation_interval" not in rule.constants:
             raise
         defaults = {name: space.hyperparameters[name].default for name in sorted(rule.names)}
-        numbers = {name: constants.get(name, space.constants.get(name)) for name in sorted(rule.constants)}
+        numbers = {
+            name: constants.get(name, space.constants.get(name)) for name in sorted(rule.constants)
+        }
         values = ", ".join(f"{name} {value:,}" for name, value in {**defaults, **numbers}.items())
         raise InputError(
             f"the default configuration breaks the constraint {rule.text!r} ({values}): its rollout is longer than the "
@@ -124,9 +130,13 @@ def check_racing(spec: Spec) -> None:
     """Raise `InputError` for a race from more seeds than it may end with, or to more than there are."""
     section, have = spec.evaluation, len(spec.plan.tuning)
     if section.max is not None and section.max < section.min:
-        raise InputError(f"{section.max} is below evaluation.min, {section.min}", key="evaluation.max")
+        raise InputError(
+            f"{section.max} is below evaluation.min, {section.min}", key="evaluation.max"
+        )
     if section.seeds == "racing" and max(section.max or 1, section.min) > have:
-        raise InputError(f"racing up to more seeds than the {have} in seeds.tuning", key="evaluation")
+        raise InputError(
+            f"racing up to more seeds than the {have} in seeds.tuning", key="evaluation"
+        )
 
 
 def check_budget(spec: Spec) -> None:
@@ -135,7 +145,11 @@ def check_budget(spec: Spec) -> None:
     if budget.runs is not None:
         key, given, have = "budget.runs", f"{budget.runs:g}", round(budget.runs * steps, 6)
     elif budget.environment_steps is not None:
-        key, given, have = "budget.environment_steps", str(budget.environment_steps), float(budget.environment_steps)
+        key, given, have = (
+            "budget.environment_steps",
+            str(budget.environment_steps),
+            float(budget.environment_steps),
+        )
     else:
         return
     if have >= steps * seeds:  # no proposal costs more; what follows may need another package
@@ -144,8 +158,13 @@ def check_budget(spec: Spec) -> None:
     if have < first * seeds:
         in_runs, whole = budget.runs is not None, first == steps
         length = (f" of {steps} steps" * (not in_runs)) if whole else f" to step {first} of {steps}"
-        cost = _counted(first * seeds / steps, "run") if in_runs else _counted(first * seeds, "step")
-        raise InputError(f"{given} is less than one proposal ({_counted(seeds, 'seed')}{length} = {cost})", key=key)
+        cost = (
+            _counted(first * seeds / steps, "run") if in_runs else _counted(first * seeds, "step")
+        )
+        raise InputError(
+            f"{given} is less than one proposal ({_counted(seeds, 'seed')}{length} = {cost})",
+            key=key,
+        )
 
 
 def _counted(count: float, noun: str) -> str:

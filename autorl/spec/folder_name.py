@@ -18,7 +18,9 @@ def check_folder_name(name: str, key: str = "name") -> None:
     if not name.strip():
         raise InputError("expected a name: it is the study's folder below studies/", key=key)
     if printable(name, keep_lines=False) != name:
-        raise InputError(f"expected one folder name without control characters, got {shown(name)}", key=key)
+        raise InputError(
+            f"expected one folder name without control characters, got {shown(name)}", key=key
+        )
     if "/" in name or "\\" in name or name in (".", ".."):
         raise InputError(f"expected one folder name, no path, got {shown(name)}", key=key)
     length = len(os.fsencode(name))

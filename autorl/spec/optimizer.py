@@ -37,8 +37,12 @@ def optimizer_of(spec: Spec, changeable: Collection[str]) -> Optimizer:
     """The study's optimizer before it has observed anything; `changeable`: what a continued run may change."""
     space, section = spec.search_space, spec.optimizer
     options = _options(spec)
-    if "seed" in {field.name for field in dataclasses.fields(optimizers.find(section.name).Options)}:
-        options.setdefault("seed", spec.seed)  # a scrambled sequence is a function of the study's seed
+    if "seed" in {
+        field.name for field in dataclasses.fields(optimizers.find(section.name).Options)
+    }:
+        options.setdefault(
+            "seed", spec.seed
+        )  # a scrambled sequence is a function of the study's seed
     return optimizers.make(
         section.name,
         space,
@@ -68,7 +72,9 @@ def default_parallelism(spec: Spec) -> int:
     return MOST_IN_FLIGHT if math.isinf(runs) else min(MOST_IN_FLIGHT, max(1, int(runs / LAGS)))
 
 
-def stored_options(name: str, stop: str | None, given: Mapping[str, Any], seed: int) -> dict[str, Any]:
+def stored_options(
+    name: str, stop: str | None, given: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
     """The options of a study's optimizer with every default written out, but for those of a user's own optimizer.
 
     `seed`: of the study, which is that of an optimizer that has one.
@@ -76,7 +82,9 @@ def stored_options(name: str, stop: str | None, given: Mapping[str, Any], seed: 
     if name not in REGISTRY:
         return dict(given)
     targets = [name] if stop is None else [name, STOPPING[stop]]
-    fields = [field for target in targets for field in dataclasses.fields(optimizers.find(target).Options)]
+    fields = [
+        field for target in targets for field in dataclasses.fields(optimizers.find(target).Options)
+    ]
     defaults = {field.name: seed if field.name == "seed" else field.default for field in fields}
     return defaults | dict(given)
 

@@ -55,7 +55,9 @@ Steps = Annotated[int, BeforeValidator(_integral), Field(ge=1, le=_MOST_STEPS)]
 Whole = Annotated[int, BeforeValidator(_integral), Field(ge=0, le=_MOST_THINGS)]
 StudySeed = Annotated[int, BeforeValidator(_integral), Field(ge=0, lt=2**63)]
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
-Positive = Annotated[float, BeforeValidator(_number), Field(gt=0, le=MOST_RUNS, allow_inf_nan=False)]
+Positive = Annotated[
+    float, BeforeValidator(_number), Field(gt=0, le=MOST_RUNS, allow_inf_nan=False)
+]
 
 
 class Section(BaseModel):
@@ -99,9 +101,13 @@ class EnvironmentSection(Section):
         return {"id": value} if isinstance(value, str) else value
 
     def resolve(self) -> EnvironmentSpec:
-        normalize = FrozenMap(self.normalize) if isinstance(self.normalize, dict) else self.normalize
+        normalize = (
+            FrozenMap(self.normalize) if isinstance(self.normalize, dict) else self.normalize
+        )
         wrappers = FrozenMap(wrappers=self.wrappers)["wrappers"]
-        return EnvironmentSpec(self.id, FrozenMap(self.kwargs), wrappers, self.n_envs, normalize, self.vec_env)
+        return EnvironmentSpec(
+            self.id, FrozenMap(self.kwargs), wrappers, self.n_envs, normalize, self.vec_env
+        )
 
 
 class AlgorithmSection(Section):
@@ -111,7 +117,14 @@ class AlgorithmSection(Section):
     """Its search space; names are prefixed with the algorithm's."""
 
 
-_SMALLER_IS_BETTER = ("kl", "tokens", "truncated", "reward_zero_std", "wall_seconds", "environment_steps")
+_SMALLER_IS_BETTER = (
+    "kl",
+    "tokens",
+    "truncated",
+    "reward_zero_std",
+    "wall_seconds",
+    "environment_steps",
+)
 
 
 class ObjectiveSection(Section):
@@ -124,7 +137,9 @@ class ObjectiveSection(Section):
     @model_validator(mode="after")
     def _has_a_direction(self) -> Self:
         if self.metric in _SMALLER_IS_BETTER and "direction" not in self.model_fields_set:
-            raise ValueError(f"less of {self.metric} is better: say `direction: minimize` (or `maximize`)")
+            raise ValueError(
+                f"less of {self.metric} is better: say `direction: minimize` (or `maximize`)"
+            )
         return self
 
     @field_validator("reduce")
@@ -181,7 +196,9 @@ class BudgetSection(Section):
 
     runs: Positive | None = None
     """Full-run equivalents: tuning steps / fidelity.steps, over all seeds and rungs, charged when proposed."""
-    configurations: Annotated[int, BeforeValidator(_integral), Field(ge=1, le=MOST_RUNS)] | None = None
+    configurations: Annotated[int, BeforeValidator(_integral), Field(ge=1, le=MOST_RUNS)] | None = (
+        None
+    )
     """Proposals that start from scratch."""
     environment_steps: Steps | None = None
     """Tuning steps, charged when proposed."""
@@ -319,7 +336,9 @@ class LandscapeSection(Section):
 
     @field_validator("bounds")
     @classmethod
-    def _ordered(cls, value: tuple[float | None, float | None]) -> tuple[float | None, float | None]:
+    def _ordered(
+        cls, value: tuple[float | None, float | None]
+    ) -> tuple[float | None, float | None]:
         if value[0] is not None and value[1] is not None and value[0] >= value[1]:
             raise ValueError(f"should be [low, high], got {list(value)}")
         return value

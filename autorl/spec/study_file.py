@@ -118,7 +118,9 @@ class Spec(Section):
     path: str | None = None
     """Folder modules are imported from; default the study file's."""
     _document: Document | None = PrivateAttr(None)
-    _own_parallelism: bool = PrivateAttr(True)  # False where it is the default for the study's budget
+    _own_parallelism: bool = PrivateAttr(
+        True
+    )  # False where it is the default for the study's budget
 
     @field_validator("objective", mode="before")
     @classmethod
@@ -168,7 +170,11 @@ class Spec(Section):
         space = load_space(source, self._folder)
         ours = {"n_envs": self.environment.n_envs, "horizon": self.fidelity.steps}
         ours["evaluation_interval"] = self.evaluation_interval
-        used = {name: value for name, value in ours.items() if name in (*space.missing, *space.constants)}
+        used = {
+            name: value
+            for name, value in ours.items()
+            if name in (*space.missing, *space.constants)
+        }
         return with_constants_of_study(space, used) if used else space
 
     @cached_property
@@ -187,14 +193,18 @@ class Spec(Section):
     def trainers(self) -> dict[str, TrainerSpec]:
         """Every trainer the study may use, by algorithm ("" when there is one)."""
         if self.algorithms is not None:
-            return {name: self._trainer(section.trainer) for name, section in self.algorithms.items()}
+            return {
+                name: self._trainer(section.trainer) for name, section in self.algorithms.items()
+            }
         assert self.trainer is not None
         return {"": self._trainer(self.trainer)}
 
     @property
     def steps(self) -> str:
         """What its trainers count, as text: `environment steps`, `optimizer steps`, or `steps` of the user's own."""
-        return (step_unit(trainer.name for trainer in self.trainers.values()) or "steps").replace("_", " ")
+        return (step_unit(trainer.name for trainer in self.trainers.values()) or "steps").replace(
+            "_", " "
+        )
 
     def _trainer(self, section: TrainerSection) -> TrainerSpec:
         """Scripts and functions are looked for beside the study file unless it says where."""
@@ -210,7 +220,10 @@ class Spec(Section):
         return self.trainers[algorithm], own
 
     def objectives(self) -> tuple[Objective, ...]:
-        return tuple(Objective(section.metric, section.reduce, section.direction) for section in self.objective)
+        return tuple(
+            Objective(section.metric, section.reduce, section.direction)
+            for section in self.objective
+        )
 
     @property
     def stated_penalty(self) -> float | None:
@@ -218,7 +231,9 @@ class Spec(Section):
         return None if isinstance(self.failures.penalty, str) else self.failures.penalty
 
     def judge(self) -> Judge:
-        constraints = [Constraint(section.metric, section.max, section.min) for section in self.constraints]
+        constraints = [
+            Constraint(section.metric, section.max, section.min) for section in self.constraints
+        ]
         return Judge(self.objectives(), constraints, self.evaluation.aggregate, self.stated_penalty)
 
     @property
@@ -260,8 +275,14 @@ class Spec(Section):
             ("a budget in hours", self.budget.hours is not None),
             ("limits.segment_seconds", self.limits.segment_seconds is not None),
             ("limits.memory_gb", self.limits.memory_gb is not None),
-            ("an objective in wall-clock seconds", any(o.metric == "wall_seconds" for o in self.objective)),
-            ("a constraint in wall-clock seconds", any(c.metric == "wall_seconds" for c in self.constraints)),
+            (
+                "an objective in wall-clock seconds",
+                any(o.metric == "wall_seconds" for o in self.objective),
+            ),
+            (
+                "a constraint in wall-clock seconds",
+                any(c.metric == "wall_seconds" for c in self.constraints),
+            ),
         ]
         found = [text for text, holds in reasons if holds]
         return ", ".join(found) if found else None
@@ -279,7 +300,11 @@ class Spec(Section):
 
     def located(self, error: InputError) -> InputError:
         """`error` with the file and line of its key, when the study was read from a file."""
-        return error if self._document is None or error.file is not None else self._document.located(error)
+        return (
+            error
+            if self._document is None or error.file is not None
+            else self._document.located(error)
+        )
 
     def freeze(self) -> str:
         """The study file as stored: self-contained YAML with every default written out."""
@@ -292,7 +317,10 @@ class Spec(Section):
         optimizer = self.optimizer
         given = optimizer.options | ({} if optimizer.rungs is None else {"rungs": optimizer.rungs})
         named = {"name": optimizer.name, "stop": optimizer.stop, "rungs": optimizer.rungs}
-        data["optimizer"] = {**named, **stored_options(optimizer.name, optimizer.stop, given, self.seed)}
+        data["optimizer"] = {
+            **named,
+            **stored_options(optimizer.name, optimizer.stop, given, self.seed),
+        }
         kept = {key: value for key, value in data.items() if value is not None}
         return str(yaml.dump(kept, Dumper=Dumper, sort_keys=False))
 
@@ -308,7 +336,9 @@ class Spec(Section):
         return stored.freeze() in (mine.freeze(), mine.model_copy(update=before).freeze())
 
 
-def load_spec(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Spec:
+def load_spec(
+    source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None
+) -> Spec:
     """Read a study file, or take a mapping; `overrides` are values by dotted key, as given to `--set`.
 
     Raises:
@@ -358,7 +388,10 @@ def thaw(text: str, file: str) -> Spec:
 def _earlier(spec: Spec) -> dict[str, Any]:
     """The optimizer's section, with what an earlier version left to its defaults at what they were worth then."""
     section = spec.optimizer
-    return earlier_options(section.name, spec.search_space, section.model_dump(exclude_none=True)) | section.options
+    return (
+        earlier_options(section.name, spec.search_space, section.model_dump(exclude_none=True))
+        | section.options
+    )
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -398,7 +431,9 @@ def _override(data: dict[str, Any], key: str, value: Any) -> None:
             place[name] = {"extends": place[name]}
         place = place.setdefault(name, {})
         if not isinstance(place, dict):
-            raise InputError(f"{'.'.join(parents[: depth + 1])} is not a mapping", file="--set", key=key)
+            raise InputError(
+                f"{'.'.join(parents[: depth + 1])} is not a mapping", file="--set", key=key
+            )
     place[last] = value
 
 
@@ -411,7 +446,9 @@ def _fill_defaults(data: dict[str, Any]) -> None:
     name = _name_of(data.get("trainer"))
     algorithms = data.get("algorithms")
     sections = algorithms.values() if isinstance(algorithms, Mapping) else ()
-    names = [_name_of(each.get("trainer")) for each in sections if isinstance(each, Mapping)] or [name]
+    names = [_name_of(each.get("trainer")) for each in sections if isinstance(each, Mapping)] or [
+        name
+    ]
     if all(each.startswith("trl/") for each in names) and "objective" not in data:
         environment = data.get("environment")
         task = environment.get("id") if isinstance(environment, Mapping) else environment
@@ -419,7 +456,10 @@ def _fill_defaults(data: dict[str, Any]) -> None:
             kwargs = environment.get("kwargs") if isinstance(environment, Mapping) else None
             found = find_task(task, kwargs if isinstance(kwargs, Mapping) else None)
             of_policies = set(names) == {"trl/reward"} and found.selection in found.signals
-            data["objective"] = {"metric": "best_of_16" if of_policies else found.selection, "reduce": "best"}
+            data["objective"] = {
+                "metric": "best_of_16" if of_policies else found.selection,
+                "reduce": "best",
+            }
     if name.startswith("python:"):
         data.setdefault("fidelity", {"steps": 1, "evaluations": 1, "episodes": 1})
         objective = data.setdefault("objective", {})
@@ -431,7 +471,11 @@ def _share_n_envs(data: dict[str, Any]) -> None:
     """A number of environments among the trainer's options, for the constraints of the space to see as well."""
     trainer = data.get("trainer")
     kwargs = trainer.get("kwargs") if isinstance(trainer, Mapping) else None
-    if not _name_of(trainer).startswith(TAKES_N_ENVS) or not isinstance(kwargs, Mapping) or "n_envs" not in kwargs:
+    if (
+        not _name_of(trainer).startswith(TAKES_N_ENVS)
+        or not isinstance(kwargs, Mapping)
+        or "n_envs" not in kwargs
+    ):
         return
     environment = data.get("environment")
     if isinstance(environment, str):
@@ -491,7 +535,9 @@ def _with_starts(spec: Spec, document: Document) -> Spec:
         chosen = [(f"warm_start[{number}]", config) for number, config in enumerate(section)]
     else:
         try:
-            chosen += starting_configurations(section.source, section.top, section.sql, folder=spec.path)
+            chosen += starting_configurations(
+                section.source, section.top, section.sql, folder=spec.path
+            )
         except InputError as error:
             key = "warm_start.sql" if error.key == "sql" else "warm_start"
             where = f"{error.file}: " if error.file else ""
@@ -534,7 +580,9 @@ def _first_problem(error: ValidationError, document: Document) -> InputError:
 
 def _is_key(part: str | int) -> bool:
     """False for what pydantic adds to a location: the branch of a union it tried, such as `list[any]` or `int`."""
-    return isinstance(part, int) or (re.fullmatch(r"[\w.-]+", part) is not None and part not in _TYPES)
+    return isinstance(part, int) or (
+        re.fullmatch(r"[\w.-]+", part) is not None and part not in _TYPES
+    )
 
 
 _TYPES = frozenset({"int", "float", "str", "bool", "constrained-int", "constrained-float"})

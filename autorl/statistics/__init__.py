@@ -45,7 +45,15 @@ from autorl.statistics.comparison import (
 from autorl.statistics.coverage import FEW_RUNS, FEW_RUNS_OF_MEAN, measured_coverage
 from autorl.statistics.normalise import min_max, rank_normalise, reference_score
 from autorl.statistics.overtuning import Overtuning, overtuning_trace, regret
-from autorl.statistics.reductions import Reduction, auc, best, last, mean_last, parse_reduction, reduction_names
+from autorl.statistics.reductions import (
+    Reduction,
+    auc,
+    best,
+    last,
+    mean_last,
+    parse_reduction,
+    reduction_names,
+)
 from autorl.statistics.sequential import SequentialResult, sequential_test
 
 __all__ = [

@@ -15,7 +15,9 @@ def finite(values: npt.ArrayLike, name: str) -> Array:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of numbers of equal row length: {error}") from error
+        raise ValueError(
+            f"{name} must be an array of numbers of equal row length: {error}"
+        ) from error
     if array.size == 0:
         raise ValueError(f"{name} must not be empty, got shape {array.shape}")
     bad = int(np.count_nonzero(~np.isfinite(array)))
@@ -49,7 +51,9 @@ def as_table(values: npt.ArrayLike, name: str, columns: int = 1) -> Array:
     """`values` as a two-dimensional array with at least `columns` columns."""
     array = finite(values, name)
     if array.ndim != 2 or array.shape[1] < columns:
-        raise ValueError(f"{name} must be two-dimensional with at least {columns} columns, got shape {array.shape}")
+        raise ValueError(
+            f"{name} must be two-dimensional with at least {columns} columns, got shape {array.shape}"
+        )
     return array
 
 

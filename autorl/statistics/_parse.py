@@ -11,7 +11,9 @@ from autorl.types import InputError
 _FORM = re.compile(r"\s*([a-z_]+)\s*(?:\(\s*([^()]*?)\s*\))?\s*\Z")
 
 
-def name_and_number(text: str, plain: Sequence[str], with_number: Sequence[str], key: str) -> tuple[str, float | None]:
+def name_and_number(
+    text: str, plain: Sequence[str], with_number: Sequence[str], key: str
+) -> tuple[str, float | None]:
     """The name in `text` and its number, None for the names in `plain`.
 
     Raises:
@@ -32,4 +34,6 @@ def name_and_number(text: str, plain: Sequence[str], with_number: Sequence[str],
     try:
         return name, float(argument or "")
     except ValueError as error:
-        raise InputError(f"'{name}' needs one number, e.g. '{name}(0.2)', got {text!r}", key=key) from error
+        raise InputError(
+            f"'{name}' needs one number, e.g. '{name}(0.2)', got {text!r}", key=key
+        ) from error

@@ -121,7 +121,9 @@ def cvar(alpha: float) -> Aggregate:
 
 def optimality_gap(target: float = 1.0) -> Aggregate:
     """The mean shortfall from `target`, as an aggregate: `optimality_gap(1.0)(normalised_scores)`. Lower is better."""
-    return Aggregate(f"optimality_gap({float(target)})", partial(_optimality_gap, target=float(target)))
+    return Aggregate(
+        f"optimality_gap({float(target)})", partial(_optimality_gap, target=float(target))
+    )
 
 
 _PLAIN = {each.name: each for each in (mean, median, iqm)}

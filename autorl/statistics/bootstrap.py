@@ -153,7 +153,9 @@ def two_sample_interval(
     in_range(level, "level", 0.0, 1.0)
     a, b = _resampleable(first, "first"), _resampleable(second, "second")
     if a.shape[1] != b.shape[1]:
-        raise ValueError(f"first and second must have the same tasks, got {a.shape[1]} and {b.shape[1]} columns")
+        raise ValueError(
+            f"first and second must have the same tasks, got {a.shape[1]} and {b.shape[1]} columns"
+        )
     if paired:
         same_shape(a, b, "paired samples")
     parts = []
@@ -196,7 +198,9 @@ def _draw(table: Array, size: int, rng: np.random.Generator) -> Array:
 def _bca_tails(scores: Array, aggregate: Aggregate, draws: Array, tails: Array) -> Array:
     """Tail probabilities corrected for bias z0 and acceleration a: Phi(z0 + (z0 + z) / (1 - a (z0 + z)))."""
     if scores.shape[1] != 1:
-        raise ValueError(f"method 'bca' is defined here for one task, got {scores.shape[1]}; use 'percentile'")
+        raise ValueError(
+            f"method 'bca' is defined here for one task, got {scores.shape[1]}; use 'percentile'"
+        )
     from scipy.special import ndtr, ndtri
 
     runs = len(scores)

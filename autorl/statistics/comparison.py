@@ -15,7 +15,15 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from autorl.statistics._check import Array, as_scores, as_table, as_vector, finite, in_range, same_shape
+from autorl.statistics._check import (
+    Array,
+    as_scores,
+    as_table,
+    as_vector,
+    finite,
+    in_range,
+    same_shape,
+)
 from autorl.statistics.bootstrap import Interval, two_sample_interval
 
 _EXACT_UP_TO = 200  # pairs for which the signed-rank distribution is computed exactly
@@ -40,12 +48,19 @@ def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     """
     a, b = as_scores(x, "x"), as_scores(y, "y")
     if a.shape[1] != b.shape[1]:
-        raise ValueError(f"x and y must have the same tasks, got {a.shape[1]} and {b.shape[1]} columns")
+        raise ValueError(
+            f"x and y must have the same tasks, got {a.shape[1]} and {b.shape[1]} columns"
+        )
     return float(_improvement(a, b))
 
 
 def improvement_interval(
-    x: npt.ArrayLike, y: npt.ArrayLike, *, rng: np.random.Generator, level: float = 0.95, resamples: int = 2000
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    rng: np.random.Generator,
+    level: float = 0.95,
+    resamples: int = 2000,
 ) -> Interval:
     """Stratified bootstrap percentile interval of the probability of improvement, X and Y resampled on their own."""
     return two_sample_interval(x, y, _improvement, rng=rng, level=level, resamples=resamples)
@@ -85,7 +100,9 @@ def profile_band(
     profiles = np.empty((resamples, len(at)))
     columns = np.arange(table.shape[1])
     for row in profiles:
-        row[:] = performance_profile(table[rng.integers(0, len(table), size=table.shape), columns], at)
+        row[:] = performance_profile(
+            table[rng.integers(0, len(table), size=table.shape), columns], at
+        )
     low, high = np.quantile(profiles, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high
 
@@ -103,9 +120,13 @@ def ranks(values: npt.ArrayLike, ties: Literal["average", "min"] = "average") ->
         raise ValueError(f"ties must be 'average' or 'min', got {ties!r}")
     order = np.argsort(-table, axis=-1, kind="stable")
     ordered = np.take_along_axis(table, order, axis=-1)
-    changes = np.concatenate([np.ones_like(ordered[..., :1], dtype=bool), np.diff(ordered, axis=-1) != 0], axis=-1)
+    changes = np.concatenate(
+        [np.ones_like(ordered[..., :1], dtype=bool), np.diff(ordered, axis=-1) != 0], axis=-1
+    )
     places = np.broadcast_to(np.arange(table.shape[-1]), table.shape)
-    first = np.maximum.accumulate(np.where(changes, places, 0), axis=-1)  # of the values equal to this one
+    first = np.maximum.accumulate(
+        np.where(changes, places, 0), axis=-1
+    )  # of the values equal to this one
     ends = np.concatenate([changes[..., 1:], np.ones_like(changes[..., :1])], axis=-1)
     backwards = np.where(ends, places, table.shape[-1])[..., ::-1]
     last = np.minimum.accumulate(backwards, axis=-1)[..., ::-1]
@@ -159,11 +180,17 @@ def wilcoxon(first: npt.ArrayLike, second: npt.ArrayLike) -> TestResult:
     difference = a - b
     size = np.abs(difference)
     rank = len(size) + 1 - ranks(size)
-    doubled = np.rint(2 * rank[difference != 0]).astype(np.int64)  # midranks are multiples of one half
+    doubled = np.rint(2 * rank[difference != 0]).astype(
+        np.int64
+    )  # midranks are multiples of one half
     positive = int(np.rint(2 * rank[difference > 0].sum()))
     total = int(doubled.sum())
     statistic = min(positive, total - positive)
-    p_value = _sign_flip_p(doubled, statistic) if len(doubled) <= _EXACT_UP_TO else _normal_p(doubled, statistic)
+    p_value = (
+        _sign_flip_p(doubled, statistic)
+        if len(doubled) <= _EXACT_UP_TO
+        else _normal_p(doubled, statistic)
+    )
     return TestResult(statistic / 2, p_value)
 
 
@@ -176,13 +203,17 @@ def _sign_flip_p(weights: npt.NDArray[np.int64], statistic: int) -> float:
         shifted = np.zeros_like(probability)
         shifted[weight:] = probability[: total + 1 - weight]
         probability = 0.5 * (probability + shifted)
-    return float(min(1.0, probability[: statistic + 1].sum() + probability[total - statistic :].sum()))
+    return float(
+        min(1.0, probability[: statistic + 1].sum() + probability[total - statistic :].sum())
+    )
 
 
 def _normal_p(weights: npt.NDArray[np.int64], statistic: int) -> float:
     from scipy.special import ndtr
 
-    deviation = (statistic - weights.sum() / 2) / (np.sqrt(float((weights.astype(float) ** 2).sum())) / 2)
+    deviation = (statistic - weights.sum() / 2) / (
+        np.sqrt(float((weights.astype(float) ** 2).sum())) / 2
+    )
     return float(min(1.0, 2 * ndtr(deviation)))
 
 
@@ -202,7 +233,9 @@ def pairwise_wilcoxon(scores: npt.ArrayLike) -> Array:
     """Holm-adjusted Wilcoxon p-values of all pairs of k methods, scores (N cases, k): symmetric (k, k), diagonal 1."""
     table = as_table(scores, "scores", columns=2)
     rows, columns = np.triu_indices(table.shape[1], k=1)
-    adjusted = holm([wilcoxon(table[:, i], table[:, j]).p_value for i, j in zip(rows, columns, strict=True)])
+    adjusted = holm(
+        [wilcoxon(table[:, i], table[:, j]).p_value for i, j in zip(rows, columns, strict=True)]
+    )
     matrix = np.ones((table.shape[1], table.shape[1]))
     matrix[rows, columns] = matrix[columns, rows] = adjusted
     return matrix
@@ -215,7 +248,9 @@ def critical_difference(methods: int, cases: int, alpha: float = 0.05) -> float:
     methods differ if their average ranks differ by at least this much.
     """
     if methods < 2 or cases < 1:
-        raise ValueError(f"methods must be at least 2 and cases at least 1, got {methods} and {cases}")
+        raise ValueError(
+            f"methods must be at least 2 and cases at least 1, got {methods} and {cases}"
+        )
     in_range(alpha, "alpha", 0.0, 1.0)
     from scipy.stats import studentized_range
 

@@ -34,7 +34,9 @@ from autorl.statistics._check import Array, as_vector, in_range
 Pair: TypeAlias = tuple[str, str]
 Verdict: TypeAlias = Literal["larger", "smaller", "equal", "open"]
 _ROUNDING = 1e-9  # permutations that give the observed statistic again must not fall below it by the order of summation
-_LEAST_VARIANCE = 1e-6  # of an agent's runs, as a share of that of all runs: constant scores have none
+_LEAST_VARIANCE = (
+    1e-6  # of an agent's runs, as a share of that of all runs: constant scores have none
+)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,9 @@ def sequential_test(
     blocks = _blocks(runs, block, interims)
     in_range(alpha, "alpha", 0.0, 1.0)
     if permutations * alpha < interims:
-        raise ValueError(f"permutations must be at least interims / alpha = {interims / alpha:.0f}, got {permutations}")
+        raise ValueError(
+            f"permutations must be at least interims / alpha = {interims / alpha:.0f}, got {permutations}"
+        )
     pairs = list(combinations(blocks, 2))
     verdicts: dict[Pair, Verdict] = dict.fromkeys(pairs, "open")
     permuted = _Permuted(blocks, permutations, rng)
@@ -103,7 +107,9 @@ def sequential_test(
         undecided = [pair for pair in pairs if verdicts[pair] == "open"]
         waiting = {agent for pair in undecided for agent in pair if len(blocks[agent]) <= interim}
         if waiting or not undecided:
-            return SequentialResult(verdicts, tuple(a for a in blocks if a in waiting), block, tuple(thresholds))
+            return SequentialResult(
+                verdicts, tuple(a for a in blocks if a in waiting), block, tuple(thresholds)
+            )
         level = alpha * (interim + 1) / interims
         thresholds.append(_decide(verdicts, undecided, permuted, thresholds, level))
     final = {pair: "equal" if verdict == "open" else verdict for pair, verdict in verdicts.items()}
@@ -114,7 +120,9 @@ def _blocks(runs: Mapping[str, npt.ArrayLike], block: int, interims: int) -> dic
     if len(runs) < 2:
         raise ValueError(f"at least 2 agents are needed, got {len(runs)}")
     if block < 2 or interims < 1:
-        raise ValueError(f"block must be at least 2 and interims at least 1, got {block} and {interims}")
+        raise ValueError(
+            f"block must be at least 2 and interims at least 1, got {block} and {interims}"
+        )
     blocks = {}
     for agent, scores in runs.items():
         values = as_vector(scores, f"runs[{agent!r}]")
@@ -129,7 +137,9 @@ def _blocks(runs: Mapping[str, npt.ArrayLike], block: int, interims: int) -> dic
 class _Group:
     """Agents whose runs are permuted among each other, block by block; row 0 of every array is as observed."""
 
-    def __init__(self, scores: Mapping[str, Array], permutations: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self, scores: Mapping[str, Array], permutations: int, rng: np.random.Generator
+    ) -> None:
         self._scores = scores  # (blocks, n) by agent, centred
         self._shape = (permutations, len(scores))
         self._rng = rng
@@ -153,18 +163,24 @@ class _Group:
         count = runs.shape[2] * (block + 1)
         means = self._sums / count
         variances = (self._squares - count * means**2) / (count - 1)
-        pooled = self._squares[0].sum() / (count * len(self._scores)) - means[0].mean() ** 2  # of all runs: one number
+        pooled = (
+            self._squares[0].sum() / (count * len(self._scores)) - means[0].mean() ** 2
+        )  # of all runs: one number
         errors = np.maximum(variances, _LEAST_VARIANCE * max(pooled, 0.0)) / count
         first, second = np.triu_indices(len(self._scores), 1)  # in the order of `combinations`
         differences = np.abs(means[:, first] - means[:, second])
         error = np.sqrt(errors[:, first] + errors[:, second])
-        self._interims.append(np.divide(differences, error, out=np.zeros_like(error), where=error > 0))
+        self._interims.append(
+            np.divide(differences, error, out=np.zeros_like(error), where=error > 0)
+        )
 
 
 class _Permuted:
     """Statistics under permutation, of the groups that open pairs make."""
 
-    def __init__(self, blocks: Mapping[str, Array], permutations: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self, blocks: Mapping[str, Array], permutations: int, rng: np.random.Generator
+    ) -> None:
         first = np.concatenate([scores[:1].ravel() for scores in blocks.values()])
         centre = first.mean()  # of the first block: the same however many runs follow
         scale = float(np.abs(first - centre).max()) or 1.0
@@ -207,7 +223,11 @@ def _connected(pairs: Sequence[Pair]) -> list[set[str]]:
 
 
 def _decide(
-    verdicts: dict[Pair, Verdict], undecided: list[Pair], permuted: _Permuted, earlier: list[float], level: float
+    verdicts: dict[Pair, Verdict],
+    undecided: list[Pair],
+    permuted: _Permuted,
+    earlier: list[float],
+    level: float,
 ) -> float:
     """Decide pairs at the present interim until none passes; returns the last threshold."""
     interim, left = len(earlier), list(undecided)

@@ -67,7 +67,12 @@ def check_chain(connection: sqlite3.Connection) -> Chain:
                 first_hashed = seq
             head = Head(seq, computed)
     except (sqlite3.DatabaseError, TypeError) as error:
-        return Chain(head, first_hashed, head.seq + 1, f"event {head.seq + 1} cannot be read ({one_line(error)})")
+        return Chain(
+            head,
+            first_hashed,
+            head.seq + 1,
+            f"event {head.seq + 1} cannot be read ({one_line(error)})",
+        )
     return Chain(head, first_hashed)
 
 
@@ -96,9 +101,14 @@ def check_log(connection: sqlite3.Connection, folder: Path, path: Path) -> Chain
     chain = check_chain(connection)
     if chain.break_at is None and pages is None:
         return chain
-    problem = f"{chain.problem}, {whole_events(chain.head.seq)}" if chain.problem else f"SQLite says: {pages}"
+    problem = (
+        f"{chain.problem}, {whole_events(chain.head.seq)}"
+        if chain.problem
+        else f"SQLite says: {pages}"
+    )
     raise InputError(
-        f"is damaged ({problem}): nothing was changed; `autorl verify {folder}` says what can be saved", file=str(path)
+        f"is damaged ({problem}): nothing was changed; `autorl verify {folder}` says what can be saved",
+        file=str(path),
     )
 
 

@@ -173,7 +173,9 @@ def set_aside(folder: Path) -> str:
         return "there is no such folder"
     place = folder.parent / DAMAGED
     numbered = (place / f"{folder.name}-{number}" for number in itertools.count(2))
-    target = next(path for path in itertools.chain([place / folder.name], numbered) if not path.exists())
+    target = next(
+        path for path in itertools.chain([place / folder.name], numbered) if not path.exists()
+    )
     try:
         place.mkdir(exist_ok=True)
         folder.rename(target)

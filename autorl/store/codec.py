@@ -41,7 +41,9 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if hasattr(value, "item"):  # a NumPy scalar that slipped through a trainer's metrics
         return value.item()
-    raise TypeError(f"{type(value).__name__} {value!r} cannot be stored: use numbers, strings, lists and mappings")
+    raise TypeError(
+        f"{type(value).__name__} {value!r} cannot be stored: use numbers, strings, lists and mappings"
+    )
 
 
 def proposed_body(event: Proposed) -> dict[str, Any]:
@@ -87,12 +89,26 @@ def scored_body(event: Scored) -> dict[str, Any]:
 
 
 def read_scored(body: Mapping[str, Any]) -> Scored:
-    names = ("proposal", "values", "spread", "n_seeds", "reached", "constraints", "resumable", "mean")
+    names = (
+        "proposal",
+        "values",
+        "spread",
+        "n_seeds",
+        "reached",
+        "constraints",
+        "resumable",
+        "mean",
+    )
     return Scored(**{name: body[name] for name in names})
 
 
 def failed_body(event: Failed) -> dict[str, Any]:
-    return {"proposal": event.proposal, "kind": event.kind.value, "values": event.values, "message": event.message}
+    return {
+        "proposal": event.proposal,
+        "kind": event.kind.value,
+        "values": event.values,
+        "message": event.message,
+    }
 
 
 def read_failed(body: Mapping[str, Any]) -> Failed:

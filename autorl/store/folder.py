@@ -32,7 +32,9 @@ def holds_study(folder: Path) -> bool:
         return False
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot be a study's folder ({reason})", file=shown(str(folder))) from None
+        raise InputError(
+            f"cannot be a study's folder ({reason})", file=shown(str(folder))
+        ) from None
     return True
 
 
@@ -67,10 +69,14 @@ def check_recorded(folder: Path, connection: sqlite3.Connection) -> None:
 def check_free(folder: Path) -> None:
     """Raise `InputError` when a new study cannot begin in `folder`, which exists."""
     if (folder / STUDY_FILE).exists():
-        raise InputError("already holds a study: use `autorl resume` to go on with it", file=str(folder))
+        raise InputError(
+            "already holds a study: use `autorl resume` to go on with it", file=str(folder)
+        )
     strangers = sorted(entry.name for entry in folder.iterdir() if not _may_lie_there(entry))
     if strangers:
-        raise InputError(f"is not empty ({strangers[0]}): a study needs a folder of its own", file=str(folder))
+        raise InputError(
+            f"is not empty ({strangers[0]}): a study needs a folder of its own", file=str(folder)
+        )
 
 
 def remove_unstarted(folder: Path) -> None:
@@ -97,9 +103,14 @@ def lost_record(folder: Path, problem: str) -> InputError:
 def _events_of_a_study(path: Path) -> int:
     try:
         with closing(sqlite3.connect(path, timeout=30)) as connection:
-            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone() is None:
+            if (
+                connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone()
+                is None
+            ):
                 return 0
-            (count,) = connection.execute("SELECT COUNT(*) FROM event WHERE kind != 'study_file'").fetchone()
+            (count,) = connection.execute(
+                "SELECT COUNT(*) FROM event WHERE kind != 'study_file'"
+            ).fetchone()
             return int(count)
     except sqlite3.Error as error:
         raise InputError(f"cannot be used ({error})", file=str(path)) from error

@@ -30,7 +30,8 @@ class FolderLock:
             holder = _holder(self._path)
             self._file.close()
             raise InputError(
-                f"another driver works on this study ({holder}): wait for it or stop it first", file=str(folder)
+                f"another driver works on this study ({holder}): wait for it or stop it first",
+                file=str(folder),
             ) from error
         self._directory: int | None = os.open(folder, os.O_RDONLY)
         try:

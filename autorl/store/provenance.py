@@ -41,9 +41,20 @@ def checkout_commit() -> str:
     root = Path(autorl.__file__).parents[1]
     if not (root / ".git").exists():  # an installation, perhaps inside somebody else's repository
         return ""
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    command = [
+        "git",
+        "-C",
+        str(root),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=40",
+        "--exclude=*",
+    ]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=30
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):  # no git here, or a repository it will not read
         return ""
 
@@ -56,7 +67,10 @@ def engine_hash() -> str:
     import autorl
 
     root = Path(autorl.__file__).parent
-    engine = [*(root / "population").glob("*.py"), *(root / "population" / "environments").glob("*.py")]
+    engine = [
+        *(root / "population").glob("*.py"),
+        *(root / "population" / "environments").glob("*.py"),
+    ]
     return code_hash([*engine, root / "seeds.py"], root)
 
 
@@ -68,8 +82,12 @@ def rlhf_hash() -> str:
     import autorl
 
     root = Path(autorl.__file__).parent
-    tasks = [path for path in (root / "rlhf").glob("*.py") if path.name != "overoptimization.py"]  # reads results only
-    trainers = [path for path in (root / "trainers" / "trl").glob("*.py") if path.name not in _WRITES_ONLY]
+    tasks = [
+        path for path in (root / "rlhf").glob("*.py") if path.name != "overoptimization.py"
+    ]  # reads results only
+    trainers = [
+        path for path in (root / "trainers" / "trl").glob("*.py") if path.name not in _WRITES_ONLY
+    ]
     trainers.append(root / "trainers" / "_streams.py")
     return code_hash([*tasks, *trainers, root / "seeds.py"], root)
 
@@ -80,9 +98,14 @@ def code_hash(files: Iterable[Path], root: Path) -> str:
     for path in sorted(files):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            if (
+                isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+                and ast.get_docstring(node) is not None
+            ):
                 node.body = node.body[1:] or [ast.Pass()]
-        total.update(path.relative_to(root).as_posix().encode() + b"\0" + ast.unparse(tree).encode())
+        total.update(
+            path.relative_to(root).as_posix().encode() + b"\0" + ast.unparse(tree).encode()
+        )
     return total.hexdigest()
 
 

@@ -84,7 +84,9 @@ def _counts_from_1(source: sqlite3.Connection) -> bool:
 
 def table_differences(stored: sqlite3.Connection, derived: sqlite3.Connection) -> list[str]:
     """One line for each stored table that is not what follows from the events, with the first row that differs."""
-    tables = derived.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'event' ORDER BY name")
+    tables = derived.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'event' ORDER BY name"
+    )
     lines = []
     for (table,) in tables.fetchall():
         try:
@@ -96,7 +98,9 @@ def table_differences(stored: sqlite3.Connection, derived: sqlite3.Connection) -
     return lines
 
 
-def _first_difference(stored: sqlite3.Connection, derived: sqlite3.Connection, table: str) -> str | None:
+def _first_difference(
+    stored: sqlite3.Connection, derived: sqlite3.Connection, table: str
+) -> str | None:
     columns = derived.execute(f"PRAGMA table_info({table})").fetchall()
     names = ", ".join(name for _, name, *_ in columns)
     keys = sorted((place, number) for number, (*_, place) in enumerate(columns) if place > 0)
@@ -121,7 +125,9 @@ def saved_checkpoints(connection: sqlite3.Connection, until: int) -> dict[str, S
             for segment in body["segments"]:
                 saved.pop(segment, None)
         elif body["checkpoint"] is not None:
-            saved[body["segment"]] = SavedCheckpoint(body["checkpoint"], body.get("checkpoint_files", {}))
+            saved[body["segment"]] = SavedCheckpoint(
+                body["checkpoint"], body.get("checkpoint_files", {})
+            )
     return saved
 
 
@@ -130,7 +136,9 @@ def trained_segments(connection: sqlite3.Connection, until: int) -> set[str]:
     return {body["segment"] for _, body in _bodies(connection, ("outcome",), until)}
 
 
-def _bodies(connection: sqlite3.Connection, kinds: tuple[str, ...], until: int) -> Iterator[tuple[str, Any]]:
+def _bodies(
+    connection: sqlite3.Connection, kinds: tuple[str, ...], until: int
+) -> Iterator[tuple[str, Any]]:
     marks = ", ".join("?" for _ in kinds)
     query = f"SELECT kind, body FROM event WHERE kind IN ({marks}) AND seq <= ? ORDER BY seq"
     for kind, body in connection.execute(query, (*kinds, until)):

@@ -57,7 +57,9 @@ Body = Mapping[str, Any]
 
 
 def create(connection: sqlite3.Connection) -> None:
-    connection.executescript("BEGIN IMMEDIATE;" + TABLES + f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+    connection.executescript(
+        "BEGIN IMMEDIATE;" + TABLES + f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+    )
 
 
 def bring_up_to_date(connection: sqlite3.Connection) -> None:
@@ -82,7 +84,10 @@ def bring_up_to_date(connection: sqlite3.Connection) -> None:
 
 def holds_events(connection: sqlite3.Connection) -> bool:
     """Whether a database is a study's: one that was killed before its tables were made is empty."""
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone() is not None
+    return (
+        connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone()
+        is not None
+    )
 
 
 def apply(connection: sqlite3.Connection, seq: int, kind: str, body: Body) -> None:
@@ -176,7 +181,9 @@ def _longest_so_far(connection: sqlite3.Connection, segment: str) -> dict[str, A
     return loads(text)
 
 
-def _into_run(connection: sqlite3.Connection, body: Body, config_id: int, counted: Mapping[str, float]) -> None:
+def _into_run(
+    connection: sqlite3.Connection, body: Body, config_id: int, counted: Mapping[str, float]
+) -> None:
     """Add a segment to its run; `counted` is the cost of a shorter one in its place, which it supersedes."""
     run, cost = body["run"], body["cost"]
     connection.execute(
@@ -241,12 +248,16 @@ def _tested(connection: sqlite3.Connection, body: Body) -> None:
 
 def _collected(connection: sqlite3.Connection, body: Body) -> None:
     connection.executemany(
-        "UPDATE segments SET checkpoint = NULL WHERE segment = ?", [(segment,) for segment in body["segments"]]
+        "UPDATE segments SET checkpoint = NULL WHERE segment = ?",
+        [(segment,) for segment in body["segments"]],
     )
 
 
 def _regained(connection: sqlite3.Connection, body: Body) -> None:
-    connection.execute("UPDATE segments SET checkpoint = ? WHERE segment = ?", (body["checkpoint"], body["segment"]))
+    connection.execute(
+        "UPDATE segments SET checkpoint = ? WHERE segment = ?",
+        (body["checkpoint"], body["segment"]),
+    )
 
 
 _CHANGES: dict[str, Callable[[sqlite3.Connection, Body], None]] = {

@@ -24,7 +24,10 @@ def changes(sessions: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]
     """
     facts = [_facts(session) for session in sessions]
     names = dict.fromkeys(name for known in facts for name in known)
-    values = {name: tuple(value for value, _ in groupby(f[name] for f in facts if name in f)) for name in names}
+    values = {
+        name: tuple(value for value, _ in groupby(f[name] for f in facts if name in f))
+        for name in names
+    }
     differing = {name: texts for name, texts in values.items() if len(texts) > 1}
     if "autorl" in differing:  # another version is other code
         differing.pop(_OWN_CODE, None)
@@ -37,7 +40,9 @@ def changes_text(sessions: Sequence[Mapping[str, Any]]) -> str | None:
     if not differing:
         return None
     more = len(differing) - _MOST_CHANGES
-    named = differing[:_MOST_CHANGES] + ([f"{more} more (study.sqlite has all)"] if more > 0 else [])
+    named = differing[:_MOST_CHANGES] + (
+        [f"{more} more (study.sqlite has all)"] if more > 0 else []
+    )
     return f"sessions computed with other code, so one session may give another table: {'; '.join(named)}"
 
 
@@ -58,7 +63,11 @@ def _facts(session: Mapping[str, Any]) -> dict[str, str]:
     facts |= {"Python": session.get("python"), "the CPU": session.get("cpu")}
     facts |= dict(session.get("packages", {}))
     facts |= {name: digest[:_DIGITS] for name, digest in session.get("files", {}).items()}
-    return {shortened(name, LONGEST): shortened(str(value), LONGEST) for name, value in facts.items() if value}
+    return {
+        shortened(name, LONGEST): shortened(str(value), LONGEST)
+        for name, value in facts.items()
+        if value
+    }
 
 
 def _code(source: Mapping[str, str]) -> str | None:

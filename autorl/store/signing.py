@@ -54,7 +54,9 @@ def _key(*, make: bool) -> bytes | None:
             _make(path)
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            private = not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO) and status.st_uid == os.geteuid()
+            private = (
+                not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO) and status.st_uid == os.geteuid()
+            )
             key = file.read()
     except OSError:
         return None

@@ -27,9 +27,12 @@ def snapshot(path: Path) -> sqlite3.Connection:
     (version,) = copy.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA_VERSION:
         raise InputError(
-            f"was written by a newer autorl (schema {version}; this one reads up to {SCHEMA_VERSION})", file=str(path)
+            f"was written by a newer autorl (schema {version}; this one reads up to {SCHEMA_VERSION})",
+            file=str(path),
         )
-    if version < SCHEMA_VERSION and holds_events(copy):  # its own tables are left as they are: only the copy has all
+    if version < SCHEMA_VERSION and holds_events(
+        copy
+    ):  # its own tables are left as they are: only the copy has all
         try:
             bring_up_to_date(copy)
         except ValueError as error:

@@ -44,7 +44,10 @@ def apply(connection: sqlite3.Connection, seq: int, kind: str, body: Body) -> No
 
 def present(connection: sqlite3.Connection) -> bool:
     """Whether a database has these tables."""
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'standing'").fetchone() is not None
+    return (
+        connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'standing'").fetchone()
+        is not None
+    )
 
 
 def fill(connection: sqlite3.Connection) -> None:
@@ -56,7 +59,9 @@ def fill(connection: sqlite3.Connection) -> None:
     for statement in TABLES.split(";")[:-1]:
         connection.execute(statement)
     kinds = ", ".join(f"'{kind}'" for kind in _CHANGES)
-    rows = connection.execute(f"SELECT seq, kind, body FROM event WHERE kind IN ({kinds}) ORDER BY seq")
+    rows = connection.execute(
+        f"SELECT seq, kind, body FROM event WHERE kind IN ({kinds}) ORDER BY seq"
+    )
     for seq, kind, text in rows.fetchall():
         apply(connection, seq, kind, loads(text))
 
@@ -73,12 +78,16 @@ def _proposed(connection: sqlite3.Connection, seq: int, body: Body) -> None:
 
 def _outcome(connection: sqlite3.Connection, seq: int, body: Body) -> None:
     connection.execute("INSERT OR REPLACE INTO places VALUES (?, ?)", (body["segment"], seq))
-    connection.executemany("INSERT OR IGNORE INTO noted VALUES (?)", [(note,) for note in body["notes"]])
+    connection.executemany(
+        "INSERT OR IGNORE INTO noted VALUES (?)", [(note,) for note in body["notes"]]
+    )
 
 
 def _regained(connection: sqlite3.Connection, _: int, body: Body) -> None:
     """A segment trained again for its checkpoint: its outcome is the first one, what was noted of it is new."""
-    connection.executemany("INSERT OR IGNORE INTO noted VALUES (?)", [(note,) for note in body["notes"]])
+    connection.executemany(
+        "INSERT OR IGNORE INTO noted VALUES (?)", [(note,) for note in body["notes"]]
+    )
 
 
 def _scored(connection: sqlite3.Connection, seq: int, body: Body) -> None:
@@ -106,13 +115,18 @@ def _settled(connection: sqlite3.Connection, _: int, body: Body) -> None:
     connection.execute("UPDATE standing SET seeds = ? WHERE proposal = ?", (dumps(seeds), proposal))
     if "beyond" in body:
         connection.execute(
-            "UPDATE standing SET beyond = coalesce(beyond, 0) + ? WHERE proposal = ?", (body["beyond"], proposal)
+            "UPDATE standing SET beyond = coalesce(beyond, 0) + ? WHERE proposal = ?",
+            (body["beyond"], proposal),
         )
         return
-    (before,) = connection.execute("SELECT charged FROM standing WHERE proposal = ?", (proposal,)).fetchone()
+    (before,) = connection.execute(
+        "SELECT charged FROM standing WHERE proposal = ?", (proposal,)
+    ).fetchone()
     if before is not None:
         seeds = list(dict.fromkeys([*loads(f'{{"seeds":{before}}}')["seeds"], *seeds]))
-    connection.execute("UPDATE standing SET charged = ? WHERE proposal = ?", (dumps(seeds), proposal))
+    connection.execute(
+        "UPDATE standing SET charged = ? WHERE proposal = ?", (dumps(seeds), proposal)
+    )
 
 
 _CHANGES: dict[str, Callable[[sqlite3.Connection, int, Body], None]] = {

@@ -26,7 +26,14 @@ from typing import Any
 from autorl.store import schema, study_file
 from autorl.store.chain import Head, check_log, event_hash, one_line
 from autorl.store.codec import dumps, loads
-from autorl.store.folder import DATABASE, STUDY_FILE, check_database, check_free, check_recorded, remove_unstarted
+from autorl.store.folder import (
+    DATABASE,
+    STUDY_FILE,
+    check_database,
+    check_free,
+    check_recorded,
+    remove_unstarted,
+)
 from autorl.store.lock import FolderLock
 from autorl.store.rebuild import check_tables
 from autorl.types import FrozenMap, InputError, StudyError
@@ -57,7 +64,11 @@ class Store:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, folder: Path | None, lock: FolderLock | None, head: Head | None = None
+        self,
+        connection: sqlite3.Connection,
+        folder: Path | None,
+        lock: FolderLock | None,
+        head: Head | None = None,
     ) -> None:
         # Workers have working folders of their own, and a Python function may change the driver's.
         self.folder = None if folder is None else folder.resolve()
@@ -65,7 +76,9 @@ class Store:
         self._connection = connection
         self._head = head or Head()
         self._unrecorded_file: str | None = None  # of a log that an earlier version began
-        self._file = None if folder is None or lock is None else _OpenFile((folder / DATABASE).absolute())
+        self._file = (
+            None if folder is None or lock is None else _OpenFile((folder / DATABASE).absolute())
+        )
         self._thread = threading.get_ident()
         self._lock = lock
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -100,8 +113,13 @@ class Store:
                 undo.pop_all()
         except OSError as error:
             raise InputError(f"cannot be written ({error.strerror})", file=str(folder)) from error
-        except (sqlite3.Error, StudyError) as error:  # a full disk: what there is holds no study and is begun anew
-            raise InputError("cannot be written (the disk is full, or not writable)", file=str(folder)) from error
+        except (
+            sqlite3.Error,
+            StudyError,
+        ) as error:  # a full disk: what there is holds no study and is begun anew
+            raise InputError(
+                "cannot be written (the disk is full, or not writable)", file=str(folder)
+            ) from error
         return store
 
     @classmethod
@@ -161,13 +179,18 @@ class Store:
         """
         self.check_thread()
         text = dumps(body)
-        head, when = self._head, float(time.time())  # the column holds floats, and the hash is of what it holds
+        head, when = (
+            self._head,
+            float(time.time()),
+        )  # the column holds floats, and the hash is of what it holds
         seq = head.seq + 1
         link = event_hash(head.hash, seq, kind.encode(), text.encode(), when)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             self._check_alone()
-            self._connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?)", (seq, kind, text, when, link))
+            self._connection.execute(
+                "INSERT INTO event VALUES (?, ?, ?, ?, ?)", (seq, kind, text, when, link)
+            )
             schema.apply(self._connection, seq, kind, body)
             self._connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
@@ -210,11 +233,16 @@ class Store:
     def _events_between(self, begin: int, end: int) -> list[Recorded]:
         try:
             rows = self.query(
-                "SELECT seq, kind, body, time FROM event WHERE seq > ? AND seq <= ? ORDER BY seq", (begin, end)
+                "SELECT seq, kind, body, time FROM event WHERE seq > ? AND seq <= ? ORDER BY seq",
+                (begin, end),
             )
-            return [Recorded(seq, kind, FrozenMap(loads(body)), when) for seq, kind, body, when in rows]
+            return [
+                Recorded(seq, kind, FrozenMap(loads(body)), when) for seq, kind, body, when in rows
+            ]
         except (sqlite3.DatabaseError, ValueError) as error:
-            raise InputError(f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)) from error
+            raise InputError(
+                f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)
+            ) from error
 
     def query(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Read-only SQL over the event log and the derived tables."""
@@ -233,14 +261,21 @@ class Store:
     def relative(self, path: str) -> str:
         """`path` as it is stored: relative to the folder if inside, so that a study can be moved."""
         if self.folder is not None:
-            for full in (Path(path), Path(path).absolute()):  # a caller of `Tuner.tell` may give a relative one
+            for full in (
+                Path(path),
+                Path(path).absolute(),
+            ):  # a caller of `Tuner.tell` may give a relative one
                 if full.is_relative_to(self.folder):
                     return full.relative_to(self.folder).as_posix()
         return path
 
     def locate(self, stored: str) -> str:
         """The inverse of `relative`."""
-        return stored if self.folder is None or Path(stored).is_absolute() else str(self.folder / stored)
+        return (
+            stored
+            if self.folder is None or Path(stored).is_absolute()
+            else str(self.folder / stored)
+        )
 
     def owns(self, path: Path) -> bool:
         """Whether `path` is one of the study's checkpoints (others belong to the caller).

@@ -17,7 +17,11 @@ from autorl.store.codec import loads
 from autorl.types import InputError
 
 KIND = "study_file"  # of the event; the first of a study
-MAY_CHANGE = ("path", "executor", "limits.disk_gb")  # where it runs, by what, and for how much room: no part of a table
+MAY_CHANGE = (
+    "path",
+    "executor",
+    "limits.disk_gb",
+)  # where it runs, by what, and for how much room: no part of a table
 _MOST_KEYS = 3  # named in a message
 _VALUE = 40  # characters of a value in a message
 _MISSING = object()
@@ -28,7 +32,11 @@ Query = Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]
 def study_file_body(text: str, space_hash: str | None) -> dict[str, Any]:
     """The event that fixes a study file: its text, the SHA-256 of it, and the hash of its search space."""
     kept = recordable(text)
-    return {"text": kept, "sha256": hashlib.sha256(kept.encode("utf-8")).hexdigest(), "space": space_hash}
+    return {
+        "text": kept,
+        "sha256": hashlib.sha256(kept.encode("utf-8")).hexdigest(),
+        "space": space_hash,
+    }
 
 
 def recordable(text: str) -> str:

@@ -18,7 +18,13 @@ from autorl.masking import MASK
 from autorl.store.chain import check_chain, check_log, one_line
 from autorl.store.checkpoints import sync_tree
 from autorl.store.folder import DATABASE, STUDY_FILE, check_database, check_recorded
-from autorl.store.rebuild import SavedCheckpoint, check_tables, rebuilt, saved_checkpoints, trained_segments
+from autorl.store.rebuild import (
+    SavedCheckpoint,
+    check_tables,
+    rebuilt,
+    saved_checkpoints,
+    trained_segments,
+)
 from autorl.store.snapshot import snapshot
 from autorl.store.study_file import check_unchanged, recorded_study_file
 from autorl.study.recorded import SEGMENT_NAME
@@ -62,12 +68,18 @@ def backup(folder: Path, target: Path, until: int | None = None) -> Backup:
         sync_tree(scratch)
         scratch.rename(target)
     except OSError as error:
-        raise InputError(f"cannot be written ({error.strerror or one_line(error)})", file=str(target)) from error
+        raise InputError(
+            f"cannot be written ({error.strerror or one_line(error)})", file=str(target)
+        ) from error
     except sqlite3.Error as error:
-        raise InputError(f"cannot be copied ({one_line(error)})", file=str(folder / DATABASE)) from error
+        raise InputError(
+            f"cannot be copied ({one_line(error)})", file=str(folder / DATABASE)
+        ) from error
     finally:
         if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)  # it is not there any more once it was renamed
+            shutil.rmtree(
+                scratch, ignore_errors=True
+            )  # it is not there any more once it was renamed
     return made
 
 
@@ -87,7 +99,10 @@ def _write(folder: Path, scratch: Path, until: int | None) -> Backup:
             _write_study_file(folder, scratch, log, made)
             made.events, made.checkpoints = last, len(copied)
             made.logs = _copy_logs(folder, scratch, trained_segments(log, last))
-            made.notes += [f"checkpoint {segment} is left out: {problem}" for segment, problem in problems.items()]
+            made.notes += [
+                f"checkpoint {segment} is left out: {problem}"
+                for segment, problem in problems.items()
+            ]
             return made
 
 
@@ -99,7 +114,8 @@ def _log(folder: Path, until: int | None) -> sqlite3.Connection:
         if until is not None:
             if not 1 <= until <= chain.head.seq:
                 raise InputError(
-                    f"expected 1 to {chain.head.seq}, the events that are whole, got {until}", key="--until"
+                    f"expected 1 to {chain.head.seq}, the events that are whole, got {until}",
+                    key="--until",
                 )
             return rebuilt(connection, until)
         check_log(connection, folder, folder / DATABASE)
@@ -191,9 +207,15 @@ def _write_study_file(folder: Path, scratch: Path, log: sqlite3.Connection, made
         check_unchanged(recorded, text, file)
     except (OSError, UnicodeDecodeError, InputError):
         if recorded is None:
-            raise InputError(f"{STUDY_FILE} cannot be read, and the log holds none", file=str(folder)) from None
+            raise InputError(
+                f"{STUDY_FILE} cannot be read, and the log holds none", file=str(folder)
+            ) from None
         text = recorded["text"]
         if MASK in text:
-            made.notes.append(f"the log holds no secrets: put them in the copy's {STUDY_FILE} where it says {MASK}")
-        made.notes.append(f"{STUDY_FILE} was changed or is missing: the copy has the one the study began with")
+            made.notes.append(
+                f"the log holds no secrets: put them in the copy's {STUDY_FILE} where it says {MASK}"
+            )
+        made.notes.append(
+            f"{STUDY_FILE} was changed or is missing: the copy has the one the study began with"
+        )
     (scratch / STUDY_FILE).write_text(text, encoding="utf-8")

@@ -31,7 +31,9 @@ def beside(query: Query, spec: Spec, proposal: int) -> dict[str, float]:
     if spec.environment.id not in tasks():
         return {}
     about = task(spec.environment.id, spec.environment.kwargs)
-    wanted = dict.fromkeys((about.report, REFERENCE + about.report, about.selection, about.training, *_ALWAYS))
+    wanted = dict.fromkeys(
+        (about.report, REFERENCE + about.report, about.selection, about.training, *_ALWAYS)
+    )
     own = {objective.metric for objective in spec.objective}
     found = {name: mean_of_tests(query, proposal, name) for name in wanted if name not in own}
     return {name: value for name, value in found.items() if value is not None}
@@ -44,12 +46,12 @@ def proxy_caveat(spec: Spec, metrics: Mapping[str, float]) -> str | None:
     about = task(spec.environment.id, spec.environment.kwargs)
     trained = {about.training, *about.ensemble, *maybe_trained_on(spec, about)}
     trained |= same_sources(spec.environment.kwargs.get("signals"), trained)
-    chosen = next((objective.metric for objective in spec.objective if objective.metric in trained), None)
+    chosen = next(
+        (objective.metric for objective in spec.objective if objective.metric in trained), None
+    )
     if chosen is None:
         return None
-    text = (
-        f"selected by {chosen!r}, {'the signal it was' if chosen == about.training else 'which it can be'} trained on"
-    )
+    text = f"selected by {chosen!r}, {'the signal it was' if chosen == about.training else 'which it can be'} trained on"
     if chosen == about.report:
         return text
     gold, reference = metrics.get(about.report), metrics.get(REFERENCE + about.report)
@@ -67,7 +69,9 @@ def maybe_trained_on(spec: Spec, about: Task) -> frozenset[str]:
     found: frozenset[str] = frozenset()
     for algorithm, trainer in spec.trainers.items():
         choices = choices_of(spec, f"{algorithm}." if algorithm else "")
-        found |= reward_options.maybe_trained_on(trainer.kwargs, choices, about.training, about.ensemble)
+        found |= reward_options.maybe_trained_on(
+            trainer.kwargs, choices, about.training, about.ensemble
+        )
     return found
 
 

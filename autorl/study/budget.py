@@ -29,7 +29,9 @@ class Spent:
         if budget.environment_steps is not None:
             return float(budget.environment_steps)
         if budget.runs is not None:
-            return round((budget.runs + self.extra_runs) * spec.fidelity.steps, 6)  # 2.3 runs of 100 are 230
+            return round(
+                (budget.runs + self.extra_runs) * spec.fidelity.steps, 6
+            )  # 2.3 runs of 100 are 230
         return float("inf")
 
     def budget_used(self, spec: Spec) -> float:

@@ -28,7 +28,9 @@ class Chosen:
 
 def chosen(query: Query, proposal: int) -> Chosen:
     """What was written down of a proposal last; nothing of one that was no candidate."""
-    for (text,) in query("SELECT body FROM event WHERE kind IN ('frozen', 'models') ORDER BY seq DESC"):
+    for (text,) in query(
+        "SELECT body FROM event WHERE kind IN ('frozen', 'models') ORDER BY seq DESC"
+    ):
         for _, number, *steps in json.loads(text)["candidates"]:
             if number == proposal:
                 return Chosen(*steps)

@@ -41,7 +41,12 @@ from autorl.types import (
 
 BASELINE = "default, as far as the incumbent"
 _FIRST_FAILURES = 3  # so many before any success mean that the study itself is wrong
-_HOPELESS = (Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.LOST)  # a run that diverged is a configuration
+_HOPELESS = (
+    Status.CRASH,
+    Status.TIMEOUT,
+    Status.OUT_OF_MEMORY,
+    Status.LOST,
+)  # a run that diverged is a configuration
 
 
 @dataclass
@@ -75,7 +80,9 @@ class Driver:
         elapsed: hours the study has used so far, for `budget.hours`.
     """
 
-    def __init__(self, spec: Spec, store: Store, optimizer: Optimizer, elapsed: Callable[[], float]) -> None:
+    def __init__(
+        self, spec: Spec, store: Store, optimizer: Optimizer, elapsed: Callable[[], float]
+    ) -> None:
         self.spec = spec
         self.judge = spec.judge()
         self.policy = spec.policy()
@@ -86,12 +93,16 @@ class Driver:
         self.exhausted = False  # the optimizer has said that it has nothing more to propose
         self.extra_runs = 0.0
         self.charged_steps = 0
-        self.anew: set[ProposalId] = set()  # continue a run that left no checkpoint: trained and charged from step 0
+        self.anew: set[ProposalId] = (
+            set()
+        )  # continue a run that left no checkpoint: trained and charged from step 0
         self.last_failure = ""
         self._store = store
         self._optimizer = optimizer
         self._default = spec.search_space.default()
-        self._of_default: list[ProposalId] = []  # looked through at every poll: not all proposals are
+        self._of_default: list[
+            ProposalId
+        ] = []  # looked through at every poll: not all proposals are
         self._elapsed = elapsed
         self._worst = Worst()
         self._queue: deque[Item] = deque()
@@ -114,7 +125,9 @@ class Driver:
             case "failed":
                 self._note_settled(codec.read_failed(body), list(body["seeds"]), "beyond" in body)
             case "budget":
-                if is_extension(body["runs"]):  # earlier versions recorded NaN, which no budget comes back from
+                if is_extension(
+                    body["runs"]
+                ):  # earlier versions recorded NaN, which no budget comes back from
                     self.extra_runs += body["runs"]
             case "gave_up":
                 self._failures = 0
@@ -170,7 +183,10 @@ class Driver:
 
     def raw(self, values: Sequence[float]) -> tuple[float, ...]:
         """Internal values in each metric's own direction."""
-        return tuple(objective.sign * value for objective, value in zip(self.judge.objectives, values, strict=False))
+        return tuple(
+            objective.sign * value
+            for objective, value in zip(self.judge.objectives, values, strict=False)
+        )
 
     def best_score(self, until: int) -> float:
         """The best tuning score of any proposal that ends at `until`, provisional ones too, in the metric's direction.
@@ -178,10 +194,14 @@ class Driver:
         Raises:
             ValueError: none was scored.
         """
-        scored = (number for number in self.ranking.ordered() if self.lineage[number].until == until)
+        scored = (
+            number for number in self.ranking.ordered() if self.lineage[number].until == until
+        )
         return self.raw(max(self.ranking[number].values for number in scored))[0]
 
-    def collect(self, models: Collection[SegmentId] = (), *, over: bool = False, at_once: bool = False) -> None:
+    def collect(
+        self, models: Collection[SegmentId] = (), *, over: bool = False, at_once: bool = False
+    ) -> None:
         """Delete the checkpoints nobody can need any more; `over` when the test phase has ended too.
 
         What the optimizer may still resume outlives the search, because the budget can be extended. `models`: segments
@@ -210,8 +230,12 @@ class Driver:
         if isinstance(self.policy, Racing):
             racing = {item.proposal for item in self._queue}
             best = self.ranking.best()
-            racing.update(self.ranking.ordered() if self.judge.constraints else [] if best is None else [best])
-            heads.update(self.work.head(proposal, seed) for proposal in racing for seed in self.policy.full)
+            racing.update(
+                self.ranking.ordered() if self.judge.constraints else [] if best is None else [best]
+            )
+            heads.update(
+                self.work.head(proposal, seed) for proposal in racing for seed in self.policy.full
+            )
         return heads
 
     # -- the default configuration ---------------------------------------------------------------------------------
@@ -229,7 +253,9 @@ class Driver:
             if isinstance(answer, Done):
                 name = self.spec.optimizer.name
                 return f"would train nothing: {name} has nothing more to propose; a larger plan needs a new study"
-            if self._out_of_budget() or (isinstance(answer, Proposal) and not self._affordable(answer)):
+            if self._out_of_budget() or (
+                isinstance(answer, Proposal) and not self._affordable(answer)
+            ):
                 left = max(0.0, (self.budget_steps - self.charged_steps) / self.spec.fidelity.steps)
                 return f"would train nothing: the next proposal costs more than the {left:g} full runs left; add more"
             return ""
@@ -246,7 +272,9 @@ class Driver:
             return False
         number, until = next(iter(self.longest_of_default()), None), self.lineage[best].until
         if number is None or self.lineage[number].until < until:
-            number = self._propose(self._baseline(number, best))  # one that failed ends there, and costs nothing
+            number = self._propose(
+                self._baseline(number, best)
+            )  # one that failed ends there, and costs nothing
         elif self.settled(number) and set(self._seeds_of[best]) <= set(self._seeds_of[number]):
             return False
         seeds = list(dict.fromkeys([*self._seeds_of.get(number, ()), *self._seeds_of[best]]))
@@ -257,14 +285,20 @@ class Driver:
         """The default configuration to the incumbent's length: from where the search left it, or from scratch."""
         until, provisional = self.lineage[best].until, self.lineage[best].provisional
         member = None if longest is None else self.lineage[longest].member
-        return Proposal(self._default, until, longest, member, BASELINE, provisional=provisional, baseline=True)
+        return Proposal(
+            self._default, until, longest, member, BASELINE, provisional=provisional, baseline=True
+        )
 
     def longest_of_default(self) -> list[ProposalId]:
         """The proposals of the default configuration, unchanged from scratch, the one trained the furthest first.
 
         Those no score or failure is known of are left out, but for the baseline.
         """
-        same = [number for number in self._of_default if self.lineage[number].baseline or self.settled(number)]
+        same = [
+            number
+            for number in self._of_default
+            if self.lineage[number].baseline or self.settled(number)
+        ]
         unchanged = [number for number in same if self.lineage.unchanged(number)]
         return sorted(unchanged, key=lambda number: (-self.lineage[number].until, number))
 
@@ -275,7 +309,9 @@ class Driver:
         if self._failures >= _FIRST_FAILURES:
             self._store.append("gave_up", {"message": self.last_failure})
             self._failures = 0
-            raise StudyError(f"the first {_FIRST_FAILURES} proposals failed, the last with: {self.last_failure}")
+            raise StudyError(
+                f"the first {_FIRST_FAILURES} proposals failed, the last with: {self.last_failure}"
+            )
         item = self._next_item()
         if item is not None:
             if not self._complete(item):
@@ -346,16 +382,22 @@ class Driver:
         if best is not None and isinstance(self.policy, Racing):
             reference = tuple(self.work.value(best, seed) for seed in self._seeds_of[best])
         first = list(self.policy.first)
-        self._queue.append(Item(event.id, self._asked - 1 + self.spec.parallelism, first, reference))
+        self._queue.append(
+            Item(event.id, self._asked - 1 + self.spec.parallelism, first, reference)
+        )
         self._charge([event.id], first)
 
     def _settle(self, item: Item) -> None:
         """Every seed of the item is in: turn them into one durable event."""
         values = [self.work.value(item.proposal, seed) for seed in item.seeds]
-        event = self.judge.score(item.proposal, self.lineage[item.proposal].until, values, self._worst)
+        event = self.judge.score(
+            item.proposal, self.lineage[item.proposal].until, values, self._worst
+        )
         more: dict[str, object] = {"seeds": item.seeds, "score": self.raw(event.values)}
         if item.baseline:
-            more["beyond"] = sum(self.charge_of(link) for link, _ in self._uncharged(item.proposal, item.seeds))
+            more["beyond"] = sum(
+                self.charge_of(link) for link, _ in self._uncharged(item.proposal, item.seeds)
+            )
         if isinstance(event, Scored):
             self._store.append("scored", codec.scored_body(event) | more)
         else:
@@ -387,7 +429,9 @@ class Driver:
         self._beyond.update(self._uncharged(event.proposal, seeds))
         self.ranking.observe(event)
 
-    def _uncharged(self, proposal: ProposalId, seeds: Sequence[int]) -> list[tuple[ProposalId, int]]:
+    def _uncharged(
+        self, proposal: ProposalId, seeds: Sequence[int]
+    ) -> list[tuple[ProposalId, int]]:
         """The (link, seed) of a chain that neither the budget nor an earlier baseline has paid for."""
         links = [(link, seed) for link in self.lineage.chain(proposal) for seed in seeds]
         return [pair for pair in links if pair not in self._charged and pair not in self._beyond]
@@ -397,7 +441,9 @@ class Driver:
         while all(self.work.known(item.proposal, seed) for seed in item.seeds):
             if item.upgrade:
                 return True
-            more = self.policy.more([self.work.value(item.proposal, seed) for seed in item.seeds], item.reference)
+            more = self.policy.more(
+                [self.work.value(item.proposal, seed) for seed in item.seeds], item.reference
+            )
             if not more:
                 return True
             item.seeds.extend(more)
@@ -415,15 +461,22 @@ class Driver:
     def _race_again(self, proposal: ProposalId) -> None:
         """Racing: a proposal asked for when the incumbent had fewer seeds races the incumbent of today."""
         best = self.ranking.best()
-        if not isinstance(self.policy, Racing) or best in (None, proposal) or proposal not in self.ranking:
+        if (
+            not isinstance(self.policy, Racing)
+            or best in (None, proposal)
+            or proposal not in self.ranking
+        ):
             return
         assert best is not None
         mine, theirs = (
-            [self.work.value(number, seed) for seed in self._seeds_of[number]] for number in (proposal, best)
+            [self.work.value(number, seed) for seed in self._seeds_of[number]]
+            for number in (proposal, best)
         )
         if more := self.policy.more(mine, theirs):
             due = self._asked + self.spec.parallelism
-            self._queue.append(Item(proposal, due, [*self._seeds_of[proposal], *more], tuple(theirs)))
+            self._queue.append(
+                Item(proposal, due, [*self._seeds_of[proposal], *more], tuple(theirs))
+            )
 
     # -- budget ----------------------------------------------------------------------------------------------------
 
@@ -444,7 +497,9 @@ class Driver:
 
     def charge_of(self, proposal: ProposalId) -> int:
         """Steps the budget is charged for one seed of a proposal: what it trains, in nominal steps."""
-        return self.lineage[proposal].until if proposal in self.anew else self.lineage.length(proposal)
+        return (
+            self.lineage[proposal].until if proposal in self.anew else self.lineage.length(proposal)
+        )
 
     def _starts_anew(self, proposal: Proposal) -> bool:
         """Whether the run a proposal continues left no checkpoint: a recorded fact once its outcome was observed."""
@@ -452,7 +507,10 @@ class Driver:
         if parent is None or not self.settled(parent):
             return False
         outcomes = [self.work.outcome(parent, seed) for seed in self.policy.first]
-        return any(one is not None and one.status is Status.DONE and one.checkpoint is None for one in outcomes)
+        return any(
+            one is not None and one.status is Status.DONE and one.checkpoint is None
+            for one in outcomes
+        )
 
     def _charge(self, proposals: Sequence[ProposalId], seeds: Sequence[int]) -> None:
         """Charge (proposal, seed), once each."""
@@ -465,7 +523,9 @@ class Driver:
     def _affordable(self, proposal: Proposal) -> bool:
         configurations = self.spec.budget.configurations
         if configurations is not None:
-            return proposal.resume_from is not None or self._begun < configurations + self.extra_runs
+            return (
+                proposal.resume_from is not None or self._begun < configurations + self.extra_runs
+            )
         parent = None if self._starts_anew(proposal) else proposal.resume_from
         begin = 0 if parent is None else self.lineage[parent].until
         cost = (proposal.until - begin) * len(self.policy.first)

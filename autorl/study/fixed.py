@@ -27,11 +27,15 @@ def check_fixed_values(fixed: Sequence[FixedValue], space: Space, algorithm: str
             hyperparameter = space.hyperparameters.get(name)
             conditional = value.fills_in and name in space.conditions
             if hyperparameter is not None and not conditional:
-                _check_against_space(value, hyperparameter, f"{section}space.hyperparameters.{name}", section)
+                _check_against_space(
+                    value, hyperparameter, f"{section}space.hyperparameters.{name}", section
+                )
     _check_among_themselves(fixed, section)
 
 
-def _check_against_space(value: FixedValue, hyperparameter: Hyperparameter, place: str, section: str) -> None:
+def _check_against_space(
+    value: FixedValue, hyperparameter: Hyperparameter, place: str, section: str
+) -> None:
     key = f"{section}trainer.kwargs.{value.place}"
     if hyperparameter.type != "constant":
         message = f"is searched by the space as well, as {place}: take it out here, or fix it there (`{{value: ...}}`)"

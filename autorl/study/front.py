@@ -39,7 +39,10 @@ def spread(front: Sequence[ProposalId], k: int) -> list[ProposalId]:
 
 
 def read_front(
-    query: Callable[..., list[tuple[Any, ...]]], spec: Spec, front: Sequence[ProposalId], tested: Sequence[ProposalId]
+    query: Callable[..., list[tuple[Any, ...]]],
+    spec: Spec,
+    front: Sequence[ProposalId],
+    tested: Sequence[ProposalId],
 ) -> tuple[Point, ...]:
     """The points of a front from a study's tables, best by the first objective first."""
     objectives = spec.objectives()
@@ -47,15 +50,21 @@ def read_front(
     points = []
     for proposal in front:
         ((scores,),) = query("SELECT score FROM proposals WHERE proposal = ?", (proposal,))
-        tuning = dict(zip([objective.label for objective in objectives], json.loads(scores), strict=True))
+        tuning = dict(
+            zip([objective.label for objective in objectives], json.loads(scores), strict=True)
+        )
         test = {}
         for index, objective in enumerate(objectives if proposal in tested else ()):
             values = _test_values(query, spec, index, proposal)
             if values:  # aggregates may look at the worse end
-                test[objective.label] = objective.sign * float(aggregate(objective.sign * np.array(values)))
+                test[objective.label] = objective.sign * float(
+                    aggregate(objective.sign * np.array(values))
+                )
         points.append(Point(proposal, tuning, test or None))
     first = objectives[0]
-    return tuple(sorted(points, key=lambda point: (-first.sign * point.tuning[first.label], point.proposal)))
+    return tuple(
+        sorted(points, key=lambda point: (-first.sign * point.tuning[first.label], point.proposal))
+    )
 
 
 def _test_values(
@@ -63,7 +72,8 @@ def _test_values(
 ) -> list[float]:
     """Values of test runs by one objective: failed ones count where the study file states their value."""
     rows = query(
-        "SELECT value, status FROM tests WHERE objective = ? AND proposal = ? ORDER BY seed", (objective, proposal)
+        "SELECT value, status FROM tests WHERE objective = ? AND proposal = ? ORDER BY seed",
+        (objective, proposal),
     )
     good = [value for value, status in rows if not Status(status).failed]
     stated = spec.stated_penalty

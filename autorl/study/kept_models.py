@@ -36,7 +36,11 @@ class KeptModels:
     @property
     def progress(self) -> tuple[int, int]:
         """Runs trained so far, and all of them."""
-        runs = [(one.proposal, seed, one.end) for one in self.candidates for seed in self._seeds(one.proposal)]
+        runs = [
+            (one.proposal, seed, one.end)
+            for one in self.candidates
+            for seed in self._seeds(one.proposal)
+        ]
         return sum(self._driver.work.known(*run) for run in runs), len(runs)
 
     def advance(self) -> list[Segment]:
@@ -64,8 +68,12 @@ class KeptModels:
         driver = self._driver
         step = driver.chosen_step(proposal)
         end = driver.end_at(proposal, step)
-        saved = any(driver.work.head(proposal, seed) in driver.work.saved for seed in self._seeds(proposal))
-        copied = not driver.lineage.unchanged(proposal) and len(driver.lineage.path(proposal, end)) > 1
+        saved = any(
+            driver.work.head(proposal, seed) in driver.work.saved for seed in self._seeds(proposal)
+        )
+        copied = (
+            not driver.lineage.unchanged(proposal) and len(driver.lineage.path(proposal, end)) > 1
+        )
         if end is None or not saved or (copied and self._spec.keep.checkpoints != "lineage"):
             return None
         return Candidate("kept", proposal, step, end)

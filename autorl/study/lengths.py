@@ -26,7 +26,9 @@ class Reach:
         self._trainers: dict[TrainerSpec, Trainer] = {}
         self._known: dict[tuple[TrainerSpec, EnvironmentSpec, Config, int], int] = {}
 
-    def __call__(self, spec: TrainerSpec, environment: EnvironmentSpec, config: Config, step: int) -> int:
+    def __call__(
+        self, spec: TrainerSpec, environment: EnvironmentSpec, config: Config, step: int
+    ) -> int:
         """The step at which a run of `config` ends that is to end at `step`.
 
         Raises:
@@ -35,8 +37,14 @@ class Reach:
         key = (spec, environment, config, step)
         if key not in self._known:
             align: Callable[..., int] = self.trainer(spec).align
-            more = {"environment": environment} if "environment" in inspect.signature(align).parameters else {}
-            self._known[key] = align(config, step, **more)  # with n_envs of the environment where rollouts have it
+            more = (
+                {"environment": environment}
+                if "environment" in inspect.signature(align).parameters
+                else {}
+            )
+            self._known[key] = align(
+                config, step, **more
+            )  # with n_envs of the environment where rollouts have it
         return self._known[key]
 
     def trainer(self, spec: TrainerSpec) -> Trainer:
@@ -54,10 +62,14 @@ def length_caveats(query: Query, spec: Spec, incumbent: int, tested: Sequence[in
         "SELECT proposal, until, MAX(to_step) FROM segments JOIN proposals USING (proposal) "
         "WHERE segments.status = 'done' GROUP BY proposal"
     )
-    ends: dict[int, tuple[int, int]] = {proposal: (until, trained) for proposal, until, trained in rows}
+    ends: dict[int, tuple[int, int]] = {
+        proposal: (until, trained) for proposal, until, trained in rows
+    }
     off = {proposal: abs(trained - until) for proposal, (until, trained) in ends.items()}
     interval = spec.fidelity.steps / spec.fidelity.evaluations
-    if incumbent not in ends or all(off.get(proposal, 0) <= interval for proposal in (incumbent, *tested)):
+    if incumbent not in ends or all(
+        off.get(proposal, 0) <= interval for proposal in (incumbent, *tested)
+    ):
         return []
     most = max(off, key=lambda proposal: (off[proposal], proposal == incumbent, -proposal))
     (nominal, trained), (short, long) = ends[incumbent], ends[most]

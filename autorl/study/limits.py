@@ -27,7 +27,9 @@ def limit_caveats(query: Query, spec: Spec, proposal: int) -> list[str]:
     ((stored,),) = query("SELECT constraints FROM proposals WHERE proposal = ?", (proposal,))
     rules = spec.judge().constraints
     found = []
-    broken = [rule.label for rule, far in zip(rules, json.loads(stored or "[]"), strict=False) if far > 0]
+    broken = [
+        rule.label for rule, far in zip(rules, json.loads(stored or "[]"), strict=False) if far > 0
+    ]
     if broken:
         found.append(
             f"no proposal keeps within the constraints: on tuning seeds the incumbent breaks {', '.join(broken)}"

@@ -57,7 +57,9 @@ class Lineage:
         if before.config == proposal.config and before.member == proposal.member:
             self._runs[event.id] = self._runs[proposal.resume_from]
         else:
-            self._runs[event.id] = RunOf(event.id, self._runs[proposal.resume_from].root, before.until)
+            self._runs[event.id] = RunOf(
+                event.id, self._runs[proposal.resume_from].root, before.until
+            )
 
     def __len__(self) -> int:
         return len(self._proposals)
@@ -76,7 +78,9 @@ class Lineage:
             chain.append(before)
         return chain[::-1]
 
-    def path(self, proposal: ProposalId, end: int | None = None) -> list[tuple[ProposalId, int | None]]:
+    def path(
+        self, proposal: ProposalId, end: int | None = None
+    ) -> list[tuple[ProposalId, int | None]]:
         """The links of the chain up to step `end`, each with the step it is cut at; None: it is whole."""
         if end is None:
             return [(link, None) for link in self.chain(proposal)]

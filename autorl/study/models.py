@@ -62,8 +62,14 @@ def kept_checkpoints(query: Query, folder: Path, proposal: int) -> dict[int, Che
     found: dict[int, Checkpoint] = {}
     scored: set[int] = set()
     for seed, segment, path in rows:
-        of_score = end is not None and segment == segment_id(link, seed, end if end < until(query, link) else None)
-        if (folder / path).is_dir() and seed not in scored and (of_score or proposal_of(segment) == proposal):
+        of_score = end is not None and segment == segment_id(
+            link, seed, end if end < until(query, link) else None
+        )
+        if (
+            (folder / path).is_dir()
+            and seed not in scored
+            and (of_score or proposal_of(segment) == proposal)
+        ):
             found[seed] = Checkpoint(segment, str(folder / path))
             scored.update({seed} if of_score else ())
     return found
@@ -80,10 +86,14 @@ def check_whole(query: Query, checkpoint: Checkpoint) -> None:
         (f'"segment":{codec.dumps(checkpoint.segment)}',),
     )
     bodies = [codec.loads(text) for (text,) in rows]
-    files = [body.get("checkpoint_files", {}) for body in bodies if body["segment"] == checkpoint.segment]
+    files = [
+        body.get("checkpoint_files", {}) for body in bodies if body["segment"] == checkpoint.segment
+    ]
     found = damage(Path(checkpoint.path), files[-1] if files else {})
     if found is not None:
-        raise InputError(f"is damaged ({found}): choose the model of another seed", file=checkpoint.path)
+        raise InputError(
+            f"is damaged ({found}): choose the model of another seed", file=checkpoint.path
+        )
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,9 @@ class Steps:
 
     def __str__(self) -> str:
         if self.model is None:
-            return "" if self.score is None else f"the score is of step {self.score} of {self.horizon}"
+            return (
+                "" if self.score is None else f"the score is of step {self.score} of {self.horizon}"
+            )
         if self.model == self.score:
             return f"model and score are of step {self.model} of {self.horizon}"
         score = "" if self.score is None else f", the score of step {self.score}"
@@ -148,18 +160,26 @@ def load_model(folder: Path, proposal: int, config: Config, seed: int | None) ->
         StudyError: no model of the proposal was kept.
     """
     spec = thaw((folder / "study.yaml").read_text(encoding="utf-8"), str(folder / "study.yaml"))
-    with closing(sqlite3.connect(f"file:{folder / 'study.sqlite'}?mode=ro", uri=True)) as connection:
+    with closing(
+        sqlite3.connect(f"file:{folder / 'study.sqlite'}?mode=ro", uri=True)
+    ) as connection:
 
         def query(sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
             return connection.execute(sql, parameters).fetchall()
 
         kept = kept_checkpoints(query, folder, proposal)
         if not kept:
-            raise StudyError(f"{folder}: no model of proposal {proposal} was kept (keep.checkpoints)")
-        chosen = best_seed(query, spec.objectives()[0].sign, proposal, kept) if seed is None else seed
+            raise StudyError(
+                f"{folder}: no model of proposal {proposal} was kept (keep.checkpoints)"
+            )
+        chosen = (
+            best_seed(query, spec.objectives()[0].sign, proposal, kept) if seed is None else seed
+        )
         if chosen not in kept:
             have = ", ".join(map(str, sorted(kept)))
-            raise InputError(f"no model with seed {chosen} was kept; there is seed {have}", key="seed")
+            raise InputError(
+                f"no model with seed {chosen} was kept; there is seed {have}", key="seed"
+            )
         check_whole(query, kept[chosen])
     return _read(spec, config, kept[chosen])
 
@@ -188,7 +208,9 @@ def _read(spec: Spec, config: Config, checkpoint: Checkpoint) -> Any:
 
 def _normaliser(file: Path) -> Any:
     """The `VecNormalize` of a study without its environments, as `get_vec_normalize_env` gives it."""
-    normaliser = pickle.loads(file.read_bytes())  # written a moment ago, from arrays, by the trainer here
+    normaliser = pickle.loads(
+        file.read_bytes()
+    )  # written a moment ago, from arrays, by the trainer here
     normaliser.training = False
     normaliser.norm_reward = False
     return normaliser

@@ -45,8 +45,12 @@ def check_covers_folder(store: Store, folder: Path) -> None:
 def unknown_segments(folder: Path, proposals: int) -> list[str]:
     """Checkpoints and logs in `folder` of proposals from number `proposals` on, the latest first."""
     entries = [entry for name in ("checkpoints", "logs") for entry in _entries(folder / name)]
-    numbered = [(int(match[1]), entry) for entry in entries if (match := SEGMENT_NAME.fullmatch(entry.name))]
-    unknown = sorted(((number, entry) for number, entry in numbered if number >= proposals), reverse=True)
+    numbered = [
+        (int(match[1]), entry) for entry in entries if (match := SEGMENT_NAME.fullmatch(entry.name))
+    ]
+    unknown = sorted(
+        ((number, entry) for number, entry in numbered if number >= proposals), reverse=True
+    )
     return [entry.relative_to(folder).as_posix() for _, entry in unknown]
 
 

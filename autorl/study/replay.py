@@ -65,7 +65,10 @@ def same(one: Curve, other: Curve) -> bool:
 
 
 def _bits(curve: Curve) -> tuple[object, ...]:
-    metrics = tuple(tuple((name, float(metrics[name]).hex()) for name in sorted(metrics)) for metrics in curve.metrics)
+    metrics = tuple(
+        tuple((name, float(metrics[name]).hex()) for name in sorted(metrics))
+        for metrics in curve.metrics
+    )
     return curve.steps, metrics, curve.status
 
 
@@ -73,7 +76,10 @@ def schedule_study(spec: Spec, schedule: Sequence[tuple[int, Config]]) -> str:
     """A study file, as YAML, that trains a schedule on the tuning and test seeds of `spec`: one chain, no search."""
     document = yaml.safe_load(spec.freeze())
     document["name"] = f"{spec.name}-schedule"
-    document["optimizer"] = {"name": "schedule", "schedule": {step: _plain(config) for step, config in schedule}}
+    document["optimizer"] = {
+        "name": "schedule",
+        "schedule": {step: _plain(config) for step, config in schedule},
+    }
     document["budget"] = {"runs": len(spec.plan.tuning)}
     for key in ("warm_start", "landscape", "path"):
         document.pop(key, None)

@@ -16,7 +16,12 @@ import numpy as np
 from autorl import seeds as streams
 from autorl.optimizers.model_share import ModelShare, share_caution
 from autorl.statistics.aggregates import parse_aggregate
-from autorl.statistics.bootstrap import Interval, bootstrap_interval, difference_interval, student_interval
+from autorl.statistics.bootstrap import (
+    Interval,
+    bootstrap_interval,
+    difference_interval,
+    student_interval,
+)
 from autorl.statistics.coverage import FEW_RUNS, FEW_RUNS_OF_MEAN, measured_coverage
 from autorl.store.sessions import changes_text, recorded_sessions
 from autorl.study.beside import beside, proxy_caveat
@@ -159,7 +164,12 @@ class Result:
     @property
     def improvement(self) -> float | None:
         """By how much the incumbent's interquartile mean exceeds the default's, on the seeds of `difference`."""
-        if self.difference is None or self.test is None or self.default is None or self.default.test is None:
+        if (
+            self.difference is None
+            or self.test is None
+            or self.default is None
+            or self.default.test is None
+        ):
             return None
         ours, theirs = _paired(self.test, self.default.test)
         return parse_aggregate("iqm")(ours) - parse_aggregate("iqm")(theirs)
@@ -169,7 +179,11 @@ class Result:
         """By how much the tuning score was better than the test score, both by `aggregate` (larger: over-tuned)."""
         if self.test is None:
             return None
-        return self.tuning - self.test.value if self.direction == "maximize" else self.test.value - self.tuning
+        return (
+            self.tuning - self.test.value
+            if self.direction == "maximize"
+            else self.test.value - self.tuning
+        )
 
     def load_model(self, seed: int | None = None) -> Any:
         """The incumbent as trained: an agent as a Stable-Baselines3 model, a language model as one of transformers.
@@ -190,7 +204,9 @@ class Result:
         return read_model(self.folder, self.incumbent.proposal, self.incumbent.config, seed)
 
 
-def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[int], incumbent: Incumbent) -> Result:
+def read_result(
+    query: Query, spec: Spec, folder: Path | None, front: Sequence[int], incumbent: Incumbent
+) -> Result:
     """The result, from a study's tables.
 
     `query` runs SQL over them; `incumbent` is the one frozen before the test phase, or the best so far.
@@ -199,18 +215,30 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
         StudyError: nothing was scored.
     """
     objective = spec.objectives()[0]
-    rows = query("SELECT proposal, label, seed, value, status FROM tests WHERE objective = 0 ORDER BY proposal, seed")
+    rows = query(
+        "SELECT proposal, label, seed, value, status FROM tests WHERE objective = 0 ORDER BY proposal, seed"
+    )
     labels: dict[int, str] = {proposal: label for proposal, label, *_ in rows if label != "earlier"}
     if labels.get(incumbent.proposal) != "incumbent":
         labels = {}  # the search was opened again and has another incumbent, which is not tested yet
     entries = []
     for proposal, label in sorted(labels.items(), key=lambda item: (_order(item[1]), item[0])):
-        values = {seed: (value, status) for number, _, seed, value, status in rows if number == proposal}
+        values = {
+            seed: (value, status) for number, _, seed, value, status in rows if number == proposal
+        }
         failures = {seed: status for seed, (_, status) in values.items() if Status(status).failed}
         good = {seed: value for seed, (value, _) in values.items() if seed not in failures}
         schedule, (tuning, until) = read_schedule(query, proposal), _tuning(query, proposal)
         entries.append(
-            Entry(label, proposal, schedule, tuning, _estimate(spec, proposal, good, failures), until, failures)
+            Entry(
+                label,
+                proposal,
+                schedule,
+                tuning,
+                _estimate(spec, proposal, good, failures),
+                until,
+                failures,
+            )
         )
     by_label = {entry.label: entry for entry in entries}
     difference = _difference(spec, by_label.get("incumbent"), by_label.get("default"))
@@ -219,7 +247,9 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
     caution = None
     if share is not None and search_ended(query):
         caution = share_caution(spec.optimizer.name, share, learns=learns)
-    counts: dict[str, int] = dict(query("SELECT status, COUNT(*) FROM proposals GROUP BY status ORDER BY status"))
+    counts: dict[str, int] = dict(
+        query("SELECT status, COUNT(*) FROM proposals GROUP BY status ORDER BY status")
+    )
     return Result(
         objective=_objectives_text(spec),
         aggregate=spec.evaluation.aggregate,
@@ -240,7 +270,10 @@ def read_result(query: Query, spec: Spec, folder: Path | None, front: Sequence[i
             *_session_caveats(query),
             *length_caveats(query, spec, incumbent.proposal, [entry.proposal for entry in entries]),
         ),
-        tuning_seeds=query("SELECT n_seeds FROM proposals WHERE proposal = ?", (incumbent.proposal,))[0][0] or 0,
+        tuning_seeds=query(
+            "SELECT n_seeds FROM proposals WHERE proposal = ?", (incumbent.proposal,)
+        )[0][0]
+        or 0,
         share=share,
         learns=learns,
         beside=metrics,
@@ -263,12 +296,21 @@ def _beyond(query: Query) -> int:
 def _anew_caveats(query: Query) -> list[str]:
     """That promotions were trained from step 0, and whether the budget was charged for all of it."""
     again = "SELECT proposal FROM segments JOIN runs USING (run_id) WHERE seed_role = 'tuning' AND notes LIKE ?"
-    rows = query(f"SELECT COUNT(*), SUM(anew) FROM standing WHERE proposal IN ({again})", (f"%{FROM_START}%",))
+    rows = query(
+        f"SELECT COUNT(*), SUM(anew) FROM standing WHERE proposal IN ({again})",
+        (f"%{FROM_START}%",),
+    )
     count, charged = rows[0]
     if not count:
         return []
-    told = "the budget was charged for that" if charged == count else f"the budget was charged for {charged} of them"
-    return [f"{count} proposals continue runs that left no checkpoint: they were trained from step 0 again, {told}"]
+    told = (
+        "the budget was charged for that"
+        if charged == count
+        else f"the budget was charged for {charged} of them"
+    )
+    return [
+        f"{count} proposals continue runs that left no checkpoint: they were trained from step 0 again, {told}"
+    ]
 
 
 def _session_caveats(query: Query) -> list[str]:
@@ -309,7 +351,9 @@ def _tuning(query: Query, proposal: int) -> tuple[float, int]:
     return (float(values[0]) if values else float("nan")), until
 
 
-def _estimate(spec: Spec, proposal: int, good: Mapping[int, float], failures: Mapping[int, str]) -> Estimate | None:
+def _estimate(
+    spec: Spec, proposal: int, good: Mapping[int, float], failures: Mapping[int, str]
+) -> Estimate | None:
     """The score of the test runs that succeeded, and of those that failed where the study file says their value.
 
     None if none succeeded. What an earlier version stored for a failed run, a penalty from tuning scores, is not read.
@@ -321,10 +365,14 @@ def _estimate(spec: Spec, proposal: int, good: Mapping[int, float], failures: Ma
     seeds = dict(sorted(counted.items()))
     value, interval = _aggregated(spec, proposal, spec.evaluation.aggregate, list(seeds.values()))
     middle, middle_interval = _aggregated(spec, proposal, "iqm", list(seeds.values()))
-    return Estimate(value, interval, middle, middle_interval, seeds, len(failures), stated if failures else None)
+    return Estimate(
+        value, interval, middle, middle_interval, seeds, len(failures), stated if failures else None
+    )
 
 
-def _aggregated(spec: Spec, proposal: int, aggregate: str, values: Sequence[float]) -> tuple[float, Interval | None]:
+def _aggregated(
+    spec: Spec, proposal: int, aggregate: str, values: Sequence[float]
+) -> tuple[float, Interval | None]:
     """An aggregate of test scores in the metric's own direction, and its interval if there is more than one score."""
     sign = spec.objectives()[0].sign  # aggregates such as cvar look at the worse end
     scores = sign * np.array(values)
@@ -372,7 +420,9 @@ def _caveats(spec: Spec, entries: Sequence[Entry], metrics: Mapping[str, float])
     for entry in entries:
         if entry.label == "default" and entry.until != entries[0].until:
             reached = f"to step {entry.until} of {entries[0].until} only"
-            found.append(f"the search trained the default configuration {reached}: its test score is no baseline")
+            found.append(
+                f"the search trained the default configuration {reached}: its test score is no baseline"
+            )
     found += _failed_tests(entries, spec.objectives()[0].sign)
     if spec.indeterminate:
         found.append(f"another run of this file may give another table: {spec.indeterminate}")
@@ -410,15 +460,21 @@ def _short_intervals(aggregate: str, seeds: int) -> list[str]:
         return ["one test seed: no interval, so nothing is known about the noise"]
     found = []
     if seeds < FEW_RUNS:
-        found.append(f"fewer than {FEW_RUNS} test seeds: the interval of the IQM covers {_percent('iqm', seeds)}")
+        found.append(
+            f"fewer than {FEW_RUNS} test seeds: the interval of the IQM covers {_percent('iqm', seeds)}"
+        )
     if aggregate == "mean" and seeds < FEW_RUNS_OF_MEAN:
         covers = f"the interval of the mean covers {_percent('mean', seeds)}"
         found.append(f"fewer than {FEW_RUNS_OF_MEAN} test seeds: {covers}")
     if aggregate not in ("iqm", "mean"):
-        found.append(f"the interval of {aggregate} covers {_percent(aggregate, seeds)}: rely on that of the IQM")
+        found.append(
+            f"the interval of {aggregate} covers {_percent(aggregate, seeds)}: rely on that of the IQM"
+        )
     return found
 
 
 def _percent(aggregate: str, seeds: int) -> str:
     coverage = measured_coverage(aggregate, seeds)
-    return "an unknown share" if coverage is None else f"about {coverage:.0%} on recorded seed noise"
+    return (
+        "an unknown share" if coverage is None else f"about {coverage:.0%} on recorded seed noise"
+    )

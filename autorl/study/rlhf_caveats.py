@@ -29,9 +29,13 @@ def rlhf_caveats(query: Query, spec: Spec, proposal: int) -> list[str]:
     found = [note for note in noted(query) if note.startswith(OF_DATA)]
     equal = _last(query, proposal, "reward_zero_std")
     if equal == 1.0:
-        found.append("every completion got the same reward as the others of its group: nothing could be learnt")
+        found.append(
+            "every completion got the same reward as the others of its group: nothing could be learnt"
+        )
     elif equal is not None and equal >= _MANY_EQUAL:
-        found.append(f"in {_percent(equal)} of the groups of completions all got the same reward: they taught nothing")
+        found.append(
+            f"in {_percent(equal)} of the groups of completions all got the same reward: they taught nothing"
+        )
     if _last(query, proposal, "kl") == 0.0:
         found.append("KL to the reference policy is 0 after training: the policy has not moved")
     options = task(spec.environment.id, spec.environment.kwargs).options
@@ -41,7 +45,9 @@ def rlhf_caveats(query: Query, spec: Spec, proposal: int) -> list[str]:
         found.append(f"{_percent(cut)} of completions were cut at max_completion ({most} tokens)")
     ties = _last(query, proposal, "pair_ties")
     if ties:
-        found.append(f"{_percent(ties)} of the held-out pairs are ties, each of which counts half in pair_accuracy")
+        found.append(
+            f"{_percent(ties)} of the held-out pairs are ties, each of which counts half in pair_accuracy"
+        )
     return found
 
 

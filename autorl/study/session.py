@@ -24,7 +24,16 @@ _PACKAGES = (
     *("torch", "gymnasium", "stable-baselines3", "mujoco", "ale-py", "box2d", "box2d-py"),
 )
 _PACKAGES_RLHF = (
-    *("trl", "transformers", "accelerate", "datasets", "tokenizers", "peft", "safetensors", "vaderSentiment"),
+    *(
+        "trl",
+        "transformers",
+        "accelerate",
+        "datasets",
+        "tokenizers",
+        "peft",
+        "safetensors",
+        "vaderSentiment",
+    ),
 )
 
 
@@ -33,11 +42,25 @@ def session(spec: Spec) -> dict[str, object]:
     from autorl import __version__
 
     trainers = {trainer.name.partition("/")[0] for trainer in spec.trainers.values()}
-    installed = {name: installed_version(name) for name in (*_PACKAGES, *(_PACKAGES_RLHF if "trl" in trainers else ()))}
+    installed = {
+        name: installed_version(name)
+        for name in (*_PACKAGES, *(_PACKAGES_RLHF if "trl" in trainers else ()))
+    }
     versions = {name: version for name, version in installed.items() if version is not None}
-    machine = {"platform": platform.platform(), "machine": platform.machine(), "cores": os.cpu_count()}
-    source = own_source(engine="population" in trainers) | ({"rlhf": rlhf_hash()} if "trl" in trainers else {})
-    code = {"version": __version__, "source": source, "python": platform.python_version(), "packages": versions}
+    machine = {
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+    }
+    source = own_source(engine="population" in trainers) | (
+        {"rlhf": rlhf_hash()} if "trl" in trainers else {}
+    )
+    code = {
+        "version": __version__,
+        "source": source,
+        "python": platform.python_version(),
+        "packages": versions,
+    }
     return {**code, "files": user_files(spec), "cpu": cpu(), **machine}
 
 
@@ -72,7 +95,9 @@ def user_files(spec: Spec) -> dict[str, str]:
 def _named_files(spec: Spec) -> Iterator[tuple[Path, str]]:
     modules = [_module_of(spec.environment.id or "")]
     for wrapper in spec.environment.wrappers:
-        modules += [_module_of(name) for name in ([wrapper] if isinstance(wrapper, str) else wrapper)]
+        modules += [
+            _module_of(name) for name in ([wrapper] if isinstance(wrapper, str) else wrapper)
+        ]
     for trainer in spec.trainers.values():
         folders = [Path(folder) for folder in search_folders(trainer.kwargs) or (spec.path or ".",)]
         if trainer.name == "command":
@@ -121,5 +146,7 @@ def cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
         lines = []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
+    )
     return f"{get_host_cpu_name()} ({model or platform.processor() or 'model unknown'})"

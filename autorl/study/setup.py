@@ -26,7 +26,9 @@ from autorl.trainers._shared import (
 )
 from autorl.types import Config, Executor, InputError, Optimizer
 
-_LOOKED_AT = 64  # random configurations, so that of up to ten choices none is missed but once in a thousand
+_LOOKED_AT = (
+    64  # random configurations, so that of up to ten choices none is missed but once in a thousand
+)
 
 
 def trainer_loader(spec: Spec) -> Load:
@@ -81,7 +83,9 @@ def _check_configurations(spec: Spec, load: Load) -> None:
         return
     space, rng = spec.search_space, np.random.default_rng(0)
     drawn = [space.default(), *(space.try_sample(rng, _LOOKED_AT) for _ in range(_LOOKED_AT))]
-    different = {_without_floats(config): config for config in reversed(drawn) if config is not None}
+    different = {
+        _without_floats(config): config for config in reversed(drawn) if config is not None
+    }
     for config in reversed(different.values()):
         trainer, own = spec.trainer_for(config)
         judge = loaded[trainer]
@@ -103,7 +107,11 @@ def _check_metrics(spec: Spec, known: Collection[str]) -> None:
 def choices_of(spec: Spec, prefix: str) -> dict[str, tuple[Any, ...]]:
     """The hyperparameters of one trainer and the values each can take; none for a number."""
     found = spec.search_space.hyperparameters
-    return {name.removeprefix(prefix): item.choices for name, item in found.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): item.choices
+        for name, item in found.items()
+        if name.startswith(prefix)
+    }
 
 
 def make_optimizer(spec: Spec, load: Load) -> Optimizer:
@@ -130,18 +138,26 @@ def executor_name(spec: Spec) -> str:
     names = [trainer.name for trainer in spec.trainers.values()]
     if all(name.startswith("population/") for name in names) and spec.executor.name != "in_process":
         return "threads"
-    looked_up = all(name in REPLAYING for name in names) and executor_limits(spec) == executors.Limits()
-    return spec.executor.name or ("in_process" if looked_up and not spec.executor.devices else "processes")
+    looked_up = (
+        all(name in REPLAYING for name in names) and executor_limits(spec) == executors.Limits()
+    )
+    return spec.executor.name or (
+        "in_process" if looked_up and not spec.executor.devices else "processes"
+    )
 
 
 def executor_limits(spec: Spec) -> executors.Limits:
     memory = spec.limits.memory_gb
-    return executors.Limits(spec.limits.segment_seconds, None if memory is None else int(memory * 2**30))
+    return executors.Limits(
+        spec.limits.segment_seconds, None if memory is None else int(memory * 2**30)
+    )
 
 
 def make_executor(spec: Spec, load: Load) -> Executor:
     """The executor the study file names; by default threads for `population/*` and processes for everything else."""
-    preload = sorted({module for trainer in spec.trainers.values() for module in load(trainer).preload})
+    preload = sorted(
+        {module for trainer in spec.trainers.values() for module in load(trainer).preload}
+    )
     return executors.make(
         executor_name(spec),
         load,

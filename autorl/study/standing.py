@@ -85,7 +85,9 @@ class Standing:
         """
         best = self.candidates[0].proposal if self.candidates else self.best
         if best is None:
-            raise StudyError(f"{self._store.folder}: no proposal was scored yet: there is no incumbent")
+            raise StudyError(
+                f"{self._store.folder}: no proposal was scored yet: there is no incumbent"
+            )
         lineage = self.lineage([best])
         return Incumbent(lineage.schedule(best), lineage[best].until, best)
 
@@ -148,7 +150,9 @@ class Standing:
     def candidates(self) -> tuple[Candidate, ...]:
         """The candidates that are tested, the incumbent first; none while the search is open."""
         frozen = Frozen()
-        events = self._query("SELECT kind, body FROM event WHERE kind IN ('frozen', 'tested', 'budget') ORDER BY seq")
+        events = self._query(
+            "SELECT kind, body FROM event WHERE kind IN ('frozen', 'tested', 'budget') ORDER BY seq"
+        )
         for kind, text in events:
             frozen.replay(kind, FrozenMap(codec.loads(text)))
         return frozen.candidates
@@ -156,7 +160,9 @@ class Standing:
     @cached_property
     def test_progress(self) -> tuple[int, int]:
         """(Candidate, seed) trained so far, and all of them."""
-        runs = [(one.proposal, seed, one.end) for one in self.candidates for seed in self.spec.plan.test]
+        runs = [
+            (one.proposal, seed, one.end) for one in self.candidates for seed in self.spec.plan.test
+        ]
         for proposal, seed, end in runs:
             self._take_outcomes(proposal, seed, end)
         return sum(self._work.known(*run) for run in runs), len(runs)
@@ -192,9 +198,15 @@ class Standing:
         """Let `_work` know the outcomes of one chain that were recorded."""
         for link, cut in self.lineage([proposal]).path(proposal, end):
             name = segment_id(link, seed, cut)
-            if self._work.outcome_of(name) is None and self._query("SELECT 1 FROM places WHERE subject = ?", (name,)):
-                self._work.replay("outcome", FrozenMap({**self._event_of(name), "checkpoint": None}))
+            if self._work.outcome_of(name) is None and self._query(
+                "SELECT 1 FROM places WHERE subject = ?", (name,)
+            ):
+                self._work.replay(
+                    "outcome", FrozenMap({**self._event_of(name), "checkpoint": None})
+                )
 
     def _event_of(self, subject: str) -> FrozenMap:
-        ((text,),) = self._query("SELECT body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,))
+        ((text,),) = self._query(
+            "SELECT body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,)
+        )
         return FrozenMap(codec.loads(text))

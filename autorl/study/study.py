@@ -103,7 +103,9 @@ class Study:
             self.driver.replay(recorded)
             self.tests.replay(recorded.kind, recorded.body)
             self.models.replay(recorded.kind, recorded.body)
-        self.driver.ended = bool(self.tests.candidates or self.models.candidates)  # once they are named, it is over
+        self.driver.ended = bool(
+            self.tests.candidates or self.models.candidates
+        )  # once they are named, it is over
         self.driver.work.sweep()
 
     @classmethod
@@ -151,9 +153,13 @@ class Study:
                 would be trained with so many. Nothing is recorded then.
         """
         if not is_extension(runs):
-            raise InputError(f"expected more runs, a number up to {MOST_RUNS:,}, got {runs:g}", key="--runs")
+            raise InputError(
+                f"expected more runs, a number up to {MOST_RUNS:,}, got {runs:g}", key="--runs"
+            )
         if self.spec.budget.runs is None and self.spec.budget.configurations is None:
-            raise InputError("only a budget in runs or configurations can be extended", key="--runs")
+            raise InputError(
+                "only a budget in runs or configurations can be extended", key="--runs"
+            )
         if idle := self.driver.idle_with(runs):
             raise InputError(f"+{runs:g} {idle}", key="--runs")
         self.store.append("budget", {"runs": runs})
@@ -170,11 +176,19 @@ class Study:
         """
         have = self.spec.plan.test
         if count <= len(have):
-            raise InputError(f"the study has {len(have)} test seeds already: ask for more", key="--seeds")
+            raise InputError(
+                f"the study has {len(have)} test seeds already: ask for more", key="--seeds"
+            )
         if count > MOST_SEEDS:
-            raise InputError(f"expected at most {MOST_SEEDS} test seeds, got {count}", key="--seeds")
+            raise InputError(
+                f"expected at most {MOST_SEEDS} test seeds, got {count}", key="--seeds"
+            )
         taken = {*have, *self.spec.plan.tuning}
-        fresh = (seed for seed in itertools.count(max((*have, FIRST_TEST_SEED - 1)) + 1) if seed not in taken)
+        fresh = (
+            seed
+            for seed in itertools.count(max((*have, FIRST_TEST_SEED - 1)) + 1)
+            if seed not in taken
+        )
         more = list(itertools.islice(fresh, count - len(have)))
         self.store.append("test_seeds", {"seeds": more})
         self._fold()
@@ -231,7 +245,9 @@ class Study:
             while True:
                 segments = self.advance()
                 self._check_disk(segments)
-                pool.submit([dataclasses.replace(segment, trust=self.trust) for segment in segments])
+                pool.submit(
+                    [dataclasses.replace(segment, trust=self.trust) for segment in segments]
+                )
                 if not self.driver.work.in_flight:
                     break
                 for message in pool.poll(_POLL_SECONDS):
@@ -253,7 +269,11 @@ class Study:
         tested = [(one, self.spec.plan.test) for one in self.tests.candidates[:1]]
         kept = [(one, self.driver.tuning_seeds(one.proposal)) for one in self.models.candidates]
         work = self.driver.work
-        return {work.model(one.proposal, seed, one.end) for one, seeds in [*tested, *kept] for seed in seeds}
+        return {
+            work.model(one.proposal, seed, one.end)
+            for one, seeds in [*tested, *kept]
+            for seed in seeds
+        }
 
     @property
     def over(self) -> bool:
@@ -304,7 +324,9 @@ class Study:
         if limit is None:
             return
         most, work = limit * 2**30, self.driver.work
-        grows = any(segment.save for segment in segments) or bool(segments and work.bytes_logged > most)
+        grows = any(segment.save for segment in segments) or bool(
+            segments and work.bytes_logged > most
+        )
         if not grows or work.bytes_saved + work.bytes_logged <= most:
             return
         self.driver.collect(self._models(), at_once=True)
@@ -323,7 +345,9 @@ def with_more_test_seeds(spec: Spec, store: Store) -> Spec:
     if not added:
         return spec
     seeds = SeedsSection(tuning=list(spec.plan.tuning), test=[*spec.plan.test, *added])
-    return spec.model_copy(update={"seeds": seeds, "plan": seeds.resolve()})  # a copy would keep the plan it has cached
+    return spec.model_copy(
+        update={"seeds": seeds, "plan": seeds.resolve()}
+    )  # a copy would keep the plan it has cached
 
 
 def hours_used(store: Store) -> float:

@@ -104,7 +104,11 @@ class TestPhase(Frozen):
     @property
     def progress(self) -> tuple[int, int]:
         """(Candidate, seed) trained so far, and all of them."""
-        runs = [(one.proposal, seed, one.end) for one in self.candidates for seed in self._spec.plan.test]
+        runs = [
+            (one.proposal, seed, one.end)
+            for one in self.candidates
+            for seed in self._spec.plan.test
+        ]
         return sum(self._driver.work.known(*run) for run in runs), len(runs)
 
     def _candidates(self) -> tuple[Candidate, ...]:
@@ -120,13 +124,19 @@ class TestPhase(Frozen):
         step = self._driver.chosen_step(proposal)
         before = self.latest.get(proposal)
         whole = before is not None and before.end is None and bool(self.tested_on(before))
-        return Candidate(label, proposal, step, None if whole else self._driver.end_at(proposal, step))
+        return Candidate(
+            label, proposal, step, None if whole else self._driver.end_at(proposal, step)
+        )
 
     def _choose(self) -> list[tuple[str, ProposalId]]:
         ranking, lineage = self._driver.ranking, self._driver.lineage
         best = ranking.best()
         if best is None:
-            why = f"; the last failed with: {self._driver.last_failure}" if self._driver.last_failure else ""
+            why = (
+                f"; the last failed with: {self._driver.last_failure}"
+                if self._driver.last_failure
+                else ""
+            )
             raise StudyError(f"no proposal was scored: there is no incumbent{why}")
         chosen = [("incumbent", best)]
         default = self._longest_of_default()
@@ -143,7 +153,10 @@ class TestPhase(Frozen):
         """What is tested beside the incumbent: the next by rank, or of a front both ends and what lies between."""
         ranking, top = self._driver.ranking, self._spec.test.top
         if len(self._spec.objective) > 1:
-            front = sorted(ranking.front(), key=lambda number: (number != best, -ranking[number].values[0], number))
+            front = sorted(
+                ranking.front(),
+                key=lambda number: (number != best, -ranking[number].values[0], number),
+            )
             found = [number for number in spread(front, top) if number != best]
             return [(f"front {place}", number) for place, number in enumerate(found, start=2)]
         found = [number for number in ranking.ordered() if number != best][: max(top - 1, 0)]
@@ -151,7 +164,14 @@ class TestPhase(Frozen):
 
     def _longest_of_default(self) -> ProposalId | None:
         """The default configuration trained the furthest without a change; None when it was never trained."""
-        return next((number for number in self._driver.longest_of_default() if self._driver.settled(number)), None)
+        return next(
+            (
+                number
+                for number in self._driver.longest_of_default()
+                if self._driver.settled(number)
+            ),
+            None,
+        )
 
     def _settle(self) -> None:
         """Record the candidates whose test runs are all in."""
@@ -161,7 +181,10 @@ class TestPhase(Frozen):
             seeds = [seed for seed in self._spec.plan.test if seed not in done]
             if seeds and all(work.known(candidate.proposal, seed, candidate.end) for seed in seeds):
                 rows = [row for seed in seeds for row in self._rows(candidate, seed)]
-                self._store.append("tested", {"proposal": candidate.proposal, "label": candidate.label, "rows": rows})
+                self._store.append(
+                    "tested",
+                    {"proposal": candidate.proposal, "label": candidate.label, "rows": rows},
+                )
                 done.update(seeds)
 
     def _rows(self, candidate: Candidate, seed: int) -> list[list[object]]:
@@ -172,10 +195,16 @@ class TestPhase(Frozen):
         work, judge = self._driver.work, self._driver.judge
         found = work.value(candidate.proposal, seed, candidate.end)
         if not found.status.failed:
-            found = judge.at_step(seed, work.curve(candidate.proposal, seed, candidate.end), candidate.step)
+            found = judge.at_step(
+                seed, work.curve(candidate.proposal, seed, candidate.end), candidate.step
+            )
         if found.status.failed:
-            return [[index, seed, None, found.status.value] for index in range(len(judge.objectives))]
+            return [
+                [index, seed, None, found.status.value] for index in range(len(judge.objectives))
+            ]
         return [
             [index, seed, objective.sign * value, found.status.value]
-            for index, (objective, value) in enumerate(zip(judge.objectives, found.values, strict=True))
+            for index, (objective, value) in enumerate(
+                zip(judge.objectives, found.values, strict=True)
+            )
         ]

@@ -60,9 +60,13 @@ def verify(folder: Path) -> Verdict:
         InputError: there is no such folder, or it holds neither a study file nor a database.
     """
     if not (folder / STUDY_FILE).exists() and not (folder / DATABASE).exists():
-        raise InputError(f"holds no study ({STUDY_FILE} and {DATABASE} are missing)", file=str(folder))
+        raise InputError(
+            f"holds no study ({STUDY_FILE} and {DATABASE} are missing)", file=str(folder)
+        )
     verdict = Verdict()
-    listed = _entries(folder)  # before the log is read: nothing is trained before its proposal is recorded
+    listed = _entries(
+        folder
+    )  # before the log is read: nothing is trained before its proposal is recorded
     try:
         check_database(folder)
         with closing(snapshot(folder / DATABASE)) as connection:
@@ -73,11 +77,15 @@ def verify(folder: Path) -> Verdict:
     except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
         verdict.problems.append(f"{DATABASE} cannot be read ({one_line(error)})")
     if not verdict.whole and not verdict.advice:
-        verdict.advice = f"nothing can be read from the log; what lies in {folder} was left as it is"
+        verdict.advice = (
+            f"nothing can be read from the log; what lies in {folder} was left as it is"
+        )
     return verdict
 
 
-def _verify_log(folder: Path, connection: sqlite3.Connection, listed: list[Path], verdict: Verdict) -> None:
+def _verify_log(
+    folder: Path, connection: sqlite3.Connection, listed: list[Path], verdict: Verdict
+) -> None:
     chain = check_chain(connection)
     verdict.events, verdict.first_hashed = chain.head.seq, chain.first_hashed
     if (pages := check_pages(connection)) is not None:
@@ -109,12 +117,16 @@ def _verify_study_file(folder: Path, connection: sqlite3.Connection, verdict: Ve
         check_unchanged(recorded, text, file)
         check_space(thaw(text, str(file)), query, folder)
     except InputError as error:
-        verdict.problems.append(f"{STUDY_FILE}: {': '.join(part for part in (error.key, error.message) if part)}")
+        verdict.problems.append(
+            f"{STUDY_FILE}: {': '.join(part for part in (error.key, error.message) if part)}"
+        )
     except (OSError, ValueError, sqlite3.Error) as error:
         verdict.problems.append(f"{STUDY_FILE} cannot be compared with the log ({one_line(error)})")
     else:
         if recorded is None:
-            verdict.notes.append(f"the log, of an earlier version, does not hold {STUDY_FILE}: it is not compared")
+            verdict.notes.append(
+                f"the log, of an earlier version, does not hold {STUDY_FILE}: it is not compared"
+            )
         elif recorded["text"] != recordable(text):
             verdict.notes.append(f"{STUDY_FILE} was edited, but no key that the table depends on")
 
@@ -138,13 +150,17 @@ def _verify_tables(connection: sqlite3.Connection, chain: Chain, verdict: Verdic
 def _verify_checkpoints(folder: Path, saved: dict[str, SavedCheckpoint], verdict: Verdict) -> None:
     damaged = damaged_checkpoints(folder, saved)
     if damaged:
-        with closing(snapshot(folder / DATABASE)) as connection:  # a study that runs has collected some meanwhile
+        with closing(
+            snapshot(folder / DATABASE)
+        ) as connection:  # a study that runs has collected some meanwhile
             still = saved_checkpoints(connection, check_chain(connection).head.seq)
         damaged = {segment: problem for segment, problem in damaged.items() if segment in still}
     verdict.problems += [f"checkpoint {segment}: {problem}" for segment, problem in damaged.items()]
     unhashed = sum(not one.files for one in saved.values())
     if unhashed:
-        verdict.notes.append(f"of {unhashed} checkpoints the log holds no hashes: their files are not compared")
+        verdict.notes.append(
+            f"of {unhashed} checkpoints the log holds no hashes: their files are not compared"
+        )
 
 
 def damaged_checkpoints(folder: Path, saved: dict[str, SavedCheckpoint]) -> dict[str, str]:
@@ -171,10 +187,16 @@ def checkpoint_damage(folder: Path, checkpoint: SavedCheckpoint) -> str | None:
 
 
 def _verify_names(
-    folder: Path, connection: sqlite3.Connection, listed: list[Path], saved: Iterable[str], verdict: Verdict
+    folder: Path,
+    connection: sqlite3.Connection,
+    listed: list[Path],
+    saved: Iterable[str],
+    verdict: Verdict,
 ) -> None:
     """What lies in the folder and no event names: more than the log knows is damage, leftovers are a note."""
-    ((proposals,),) = connection.execute("SELECT COUNT(*) FROM event WHERE kind = 'proposed'").fetchall()
+    ((proposals,),) = connection.execute(
+        "SELECT COUNT(*) FROM event WHERE kind = 'proposed'"
+    ).fetchall()
     trained, named = trained_segments(connection, verdict.events), set(saved)
     unknown, leftover = [], []
     for entry in listed:
@@ -206,5 +228,7 @@ def _some(names: list[str]) -> str:
 def _entries(folder: Path) -> list[Path]:
     """What lies in a study's folder, beside the files that every study has and what is being written."""
     outer = [entry for entry in folder.iterdir() if entry.name not in (*_OURS, *_INNER)]
-    inner = [entry for name in _INNER if (folder / name).is_dir() for entry in (folder / name).iterdir()]
+    inner = [
+        entry for name in _INNER if (folder / name).is_dir() for entry in (folder / name).iterdir()
+    ]
     return [entry for entry in (*outer, *inner) if not entry.name.startswith((".tmp", ".old-"))]

@@ -63,10 +63,14 @@ class Work:
         self._outcomes: dict[SegmentId, Outcome] = {}
         self._attempts: dict[SegmentId, int] = {}
         self._ready: list[Segment] = []
-        self._damaged: dict[SegmentId, str] = {}  # what is wrong with checkpoints, as the workers saw it
+        self._damaged: dict[
+            SegmentId, str
+        ] = {}  # what is wrong with checkpoints, as the workers saw it
         self._unmoved: set[SegmentId] = set()
         self._aside_bytes = 0
-        self._regained: set[SegmentId] = set()  # checkpoints that the next link of a chain trained again continues
+        self._regained: set[SegmentId] = (
+            set()
+        )  # checkpoints that the next link of a chain trained again continues
 
     # -- in: outcomes ----------------------------------------------------------------------------------------------
 
@@ -79,7 +83,9 @@ class Work:
         if outcome.damage and segment.parent is not None:
             self._note_damage(segment.parent.segment, outcome.damage)
         self._set_aside_damaged()
-        if outcome.damage:  # its chain is requested again, as where the checkpoint is gone; no attempt is counted
+        if (
+            outcome.damage
+        ):  # its chain is requested again, as where the checkpoint is gone; no attempt is counted
             return False
         if outcome.status is Status.LOST:
             tries = self._attempts.get(outcome.segment, 0) + 1
@@ -94,7 +100,9 @@ class Work:
             self._regain(segment, outcome)
             return True
         if segment.parent is None and self._lineage.start(proposal_of(segment.id)):
-            outcome = dataclasses.replace(outcome, notes=(*outcome.notes, self._why_from_start(segment)))
+            outcome = dataclasses.replace(
+                outcome, notes=(*outcome.notes, self._why_from_start(segment))
+            )
         outcome = self._judged(segment, outcome)
         self._store.append("outcome", self._body(segment, outcome))
         self._take(outcome)
@@ -106,7 +114,9 @@ class Work:
             outcome = codec.read_outcome(body)
             if outcome.checkpoint is not None:
                 path = self._store.locate(outcome.checkpoint.path)
-                outcome = dataclasses.replace(outcome, checkpoint=dataclasses.replace(outcome.checkpoint, path=path))
+                outcome = dataclasses.replace(
+                    outcome, checkpoint=dataclasses.replace(outcome.checkpoint, path=path)
+                )
             self._take(outcome)
         elif kind == "regained":
             path = self._store.locate(body["checkpoint"])
@@ -154,14 +164,22 @@ class Work:
             self._regained.add(segment.id)
             self._take_checkpoint(saved)
             return
-        raise StudyError(f"segment {segment.id}, trained again for its checkpoint, {why}; what was recorded is kept")
+        raise StudyError(
+            f"segment {segment.id}, trained again for its checkpoint, {why}; what was recorded is kept"
+        )
 
     def _judged(self, segment: Segment, outcome: Outcome) -> Outcome:
         """An outcome whose metrics cannot be scored is a failure, and says why."""
         nominal = 0 if segment.parent is None else self._lineage.start(proposal_of(segment.id))
-        latest = max(segment.until, outcome.reached)  # a run may end before or after its nominal step
+        latest = max(
+            segment.until, outcome.reached
+        )  # a run may end before or after its nominal step
         if problem := step_problem(min(segment.start, nominal), latest, outcome.reports):
-            failed = (outcome.status, outcome.message) if outcome.status.failed else (Status.CRASH, problem)
+            failed = (
+                (outcome.status, outcome.message)
+                if outcome.status.failed
+                else (Status.CRASH, problem)
+            )
             return dataclasses.replace(outcome, status=failed[0], message=failed[1], reports=())
         if outcome.status.failed:
             return outcome
@@ -170,7 +188,9 @@ class Work:
             value = self._judge.value(segment.seed, curve)
         except (KeyError, ValueError) as error:
             reported = sorted({name for report in outcome.reports for name in report.metrics})
-            message = f"the study needs metric {error}; the trainer reported {listed(reported) or 'none'}"
+            message = (
+                f"the study needs metric {error}; the trainer reported {listed(reported) or 'none'}"
+            )
             return dataclasses.replace(outcome, status=Status.CRASH, message=message)
         if value.status.failed:
             return dataclasses.replace(outcome, status=value.status, message=value.message)
@@ -178,7 +198,9 @@ class Work:
 
     # -- out: segments ---------------------------------------------------------------------------------------------
 
-    def request(self, proposal: ProposalId, seed: int, role: SeedRole, end: int | None = None) -> None:
+    def request(
+        self, proposal: ProposalId, seed: int, role: SeedRole, end: int | None = None
+    ) -> None:
         """Hand out the next segment of the chain that leads to (proposal, seed), unless it is out or nothing is left.
 
         With `end` the chain is trained to that step only, its horizon unchanged. A segment whose parent saved nothing
@@ -227,7 +249,10 @@ class Work:
 
     def _changed(self, proposal: ProposalId, seed: int) -> bool:
         """Whether the chain to (proposal, seed) is more than one run, so that it cannot be trained in one piece."""
-        return len(self._lineage.schedule(proposal)) > 1 or self._lineage.fork(proposal, seed) is not None
+        return (
+            len(self._lineage.schedule(proposal)) > 1
+            or self._lineage.fork(proposal, seed) is not None
+        )
 
     def drain(self) -> list[Segment]:
         """The segments handed out since the last call."""
@@ -240,7 +265,14 @@ class Work:
         self._ready.append(segment)
 
     def _segment(
-        self, proposal: ProposalId, seed: int, role: SeedRole, parent: Outcome | None, cut: int | None, *, last: bool
+        self,
+        proposal: ProposalId,
+        seed: int,
+        role: SeedRole,
+        parent: Outcome | None,
+        cut: int | None,
+        *,
+        last: bool,
     ) -> Segment:
         trainer, config = self._spec.trainer_for(self._lineage[proposal].config)
         begin = self._lineage.start(proposal)
@@ -248,8 +280,13 @@ class Work:
         name = segment_id(proposal, seed, cut)
         if parent is not None and not self._available(parent.segment):
             if self._changed(proposal, seed):
-                raise StudyError(f"segment {name} continues {parent.segment}, which has no checkpoint (any more)")
-            parent, begin = None, 0  # one configuration all along: training it again from the start gives the same
+                raise StudyError(
+                    f"segment {name} continues {parent.segment}, which has no checkpoint (any more)"
+                )
+            parent, begin = (
+                None,
+                0,
+            )  # one configuration all along: training it again from the start gives the same
         folder = self._store.folder
         save = self._wants_checkpoint(proposal, role) or not last
         return Segment(
@@ -263,7 +300,10 @@ class Work:
             start=parent.reached if parent else 0,
             until=until,
             horizon=self._spec.fidelity.steps,
-            evaluate_at=(*(step for step in self._spec.evaluation_steps if begin < step < until), until),
+            evaluate_at=(
+                *(step for step in self._spec.evaluation_steps if begin < step < until),
+                until,
+            ),
             episodes=self._spec.fidelity.episodes,
             fork=self._lineage.fork(proposal, seed),
             save=save,
@@ -279,7 +319,11 @@ class Work:
             return keep != "none"
         wanted = self._lineage[proposal]
         resumable = wanted.until < self._spec.fidelity.steps or wanted.member is not None
-        return resumable or keep in ("top", "lineage") or (keep == "incumbent" and not self._spec.plan.test)
+        return (
+            resumable
+            or keep in ("top", "lineage")
+            or (keep == "incumbent" and not self._spec.plan.test)
+        )
 
     # -- what the outcomes say -------------------------------------------------------------------------------------
 
@@ -310,7 +354,9 @@ class Work:
         """How a segment ended; None as long as it has not."""
         return self._outcomes.get(segment)
 
-    def _chain_outcomes(self, proposal: ProposalId, seed: int, end: int | None = None) -> list[Outcome]:
+    def _chain_outcomes(
+        self, proposal: ProposalId, seed: int, end: int | None = None
+    ) -> list[Outcome]:
         found: list[Outcome] = []
         for link, cut in self._lineage.path(proposal, end):
             found.append(self._outcomes[segment_id(link, seed, cut)])
@@ -348,16 +394,22 @@ class Work:
         names = [segment_id(link, seed) for link in reversed(self._lineage.chain(proposal))]
         return next((name for name in names if name in self._outcomes), None)
 
-    def collect(self, wanted: Collection[ProposalId], heads: Collection[SegmentId | None], *, tests: bool) -> None:
+    def collect(
+        self, wanted: Collection[ProposalId], heads: Collection[SegmentId | None], *, tests: bool
+    ) -> None:
         """Delete the checkpoints whose proposal is not wanted and no run goes on from; of test runs, if `tests`."""
         self.fresh = 0
-        parents = {segment.parent.segment for segment in self.in_flight.values() if segment.parent} | {*heads}
+        parents = {
+            segment.parent.segment for segment in self.in_flight.values() if segment.parent
+        } | {*heads}
         parents |= self._regained
         spared = () if tests else set(self._spec.plan.test)
         gone = [
             name
             for name in self.saved
-            if name not in parents and proposal_of(name) not in wanted and seed_of(name) not in spared
+            if name not in parents
+            and proposal_of(name) not in wanted
+            and seed_of(name) not in spared
         ]
         if not gone:
             return
@@ -395,7 +447,11 @@ class Work:
         self.bytes_logged += self._log_size(segment) - self._log_sizes.pop(segment.id, 0)
 
     def _log_size(self, segment: Segment) -> int:
-        if self._spec.limits.disk_gb is None or segment.log is None or not os.path.exists(segment.log):
+        if (
+            self._spec.limits.disk_gb is None
+            or segment.log is None
+            or not os.path.exists(segment.log)
+        ):
             return 0
         return os.path.getsize(segment.log)
 
@@ -404,7 +460,9 @@ class Work:
         saved = self.saved.get(segment)
         if segment in self._damaged:
             return False
-        return saved is not None and (Path(saved.path).exists() or not self._store.owns(Path(saved.path)))
+        return saved is not None and (
+            Path(saved.path).exists() or not self._store.owns(Path(saved.path))
+        )
 
     def _note_damage(self, segment: SegmentId, damage: str) -> None:
         """Count the checkpoint of a segment as gone from now on.
@@ -428,7 +486,9 @@ class Work:
             path = Path(self.saved[name].path)
             where = set_aside(path) if self._store.owns(path) else f"left in {path}"
             self._aside_bytes = folder_size(self._store.checkpoints / DAMAGED)
-            say(f"checkpoint {name} is damaged ({self._damaged[name]}): not continued from; {where}")
+            say(
+                f"checkpoint {name} is damaged ({self._damaged[name]}): not continued from; {where}"
+            )
 
     def _why_from_start(self, segment: Segment) -> str:
         """The note of a segment that was to continue a run and was trained from step 0."""
@@ -461,7 +521,9 @@ class Work:
             "role": role,
             "algorithm": segment.trainer.name,
             "environment": segment.environment.id,
-            "parent_run": None if parent_root is None else self._lineage.run_id(parent_root, role, seed),
+            "parent_run": None
+            if parent_root is None
+            else self._lineage.run_id(parent_root, role, seed),
             "start_step": run.start_step,
             "member": self._lineage[proposal].member,
             "parent": segment.parent.segment if segment.parent else None,
@@ -473,7 +535,11 @@ class Work:
 def _agree(first: Outcome, again: Outcome) -> bool:
     """Whether two trainings of a segment ended at one step with equal metrics, at the steps both evaluated."""
     known = {report.step: dict(report.metrics) for report in first.reports}
-    same = [known[report.step] == dict(report.metrics) for report in again.reports if report.step in known]
+    same = [
+        known[report.step] == dict(report.metrics)
+        for report in again.reports
+        if report.step in known
+    ]
     return first.reached == again.reached and all(same)
 
 

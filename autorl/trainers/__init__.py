@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["REPLAYING", "load", "names"]
 
 FUNCTION_PREFIX = "python:"
-REPLAYING = ("tabular", "surrogate")  # answer from a landscape, their option of this name, in microseconds
+REPLAYING = (
+    "tabular",
+    "surrogate",
+)  # answer from a landscape, their option of this name, in microseconds
 
 
 @dataclass(frozen=True)
@@ -57,22 +60,32 @@ _TRAINERS: dict[str, _Entry] = {
     "population/sac": _population("SAC compiled, for continuous actions"),
     "trl/rloo": _trl("TRL's REINFORCE leave-one-out on an RLHF task"),
     "trl/grpo": _trl("TRL's GRPO and its variants (DAPO, Dr. GRPO, GSPO, CISPO) on an RLHF task"),
-    "trl/ppo": _trl("PPO on a language model with its details as hyperparameters, the package's own"),
+    "trl/ppo": _trl(
+        "PPO on a language model with its details as hyperparameters, the package's own"
+    ),
     "trl/dpo": _trl("TRL's DPO and its loss families on preference pairs"),
     "trl/kto": _trl("TRL's KTO on single labelled completions"),
     "trl/sft": _trl("TRL's supervised fine-tuning on the chosen completions"),
     "trl/reward": _trl("TRL's reward model on preference pairs"),
-    "trl/*": _trl("any other trainer of the installed TRL, looked up by name: trl/cpo, trl/orpo, trl/online_dpo"),
-    "command": _Entry("autorl.trainers.command:make", "any script: flags or a config file in, metrics out"),
+    "trl/*": _trl(
+        "any other trainer of the installed TRL, looked up by name: trl/cpo, trl/orpo, trl/online_dpo"
+    ),
+    "command": _Entry(
+        "autorl.trainers.command:make", "any script: flags or a config file in, metrics out"
+    ),
     "python": _Entry("autorl.trainers.function:make", "a Python function: python:module:function"),
-    "tabular": _Entry("autorl.trainers.tabular:make", "replays a landscape: recorded runs instead of training"),
+    "tabular": _Entry(
+        "autorl.trainers.tabular:make", "replays a landscape: recorded runs instead of training"
+    ),
     "surrogate": _Entry(
         "autorl.trainers.surrogate:make",
         "replays a landscape: predicted runs with seed noise",
         extra="bo",
         needs=("sklearn",),
     ),
-    "synthetic": _Entry("autorl.trainers.synthetic:make", "analytic learning curves with a known optimum, for tests"),
+    "synthetic": _Entry(
+        "autorl.trainers.synthetic:make", "analytic learning curves with a known optimum, for tests"
+    ),
 }
 
 
@@ -96,12 +109,14 @@ def load(spec: TrainerSpec) -> Trainer:
         from autorl.trainers._shared import nearest
 
         raise InputError(
-            f"unknown trainer {spec.name!r}{nearest(spec.name, names())}; `autorl trainers` lists all", key="trainer"
+            f"unknown trainer {spec.name!r}{nearest(spec.name, names())}; `autorl trainers` lists all",
+            key="trainer",
         )
     missing = [module for module in entry.needs if importlib.util.find_spec(module) is None]
     if missing:
         raise InputError(
-            f'trainer {spec.name!r} needs {", ".join(missing)}: pip install "autorl[{entry.extra}]"', key="trainer"
+            f'trainer {spec.name!r} needs {", ".join(missing)}: pip install "autorl[{entry.extra}]"',
+            key="trainer",
         )
     module, _, factory = entry.target.partition(":")
     make: Callable[[TrainerSpec], Trainer] = getattr(importlib.import_module(module), factory)

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from autorl.landscapes.replay import RecordedRun
 from autorl.store.checkpoints import writing
-from autorl.trainers._shared import Change, Clock, check_continuation, check_names, check_start, plain
+from autorl.trainers._shared import (
+    Change,
+    Clock,
+    check_continuation,
+    check_names,
+    check_start,
+    plain,
+)
 from autorl.types import (
     Checkpoint,
     Config,
@@ -74,9 +81,14 @@ class ReplayTrainer(ABC):
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """Raise `InputError` if there is no such landscape, a name is not in its space, or its task is another."""
         manifest = self.runs.landscape.manifest
-        check_names(hyperparameters, self.runs.space.names, f"hyperparameter of {manifest.id}", "space")
+        check_names(
+            hyperparameters, self.runs.space.names, f"hyperparameter of {manifest.id}", "space"
+        )
         if environment.id not in (None, manifest.environment):
-            raise InputError(f"{manifest.id} is of {manifest.environment}, not {environment.id}", key="environment.id")
+            raise InputError(
+                f"{manifest.id} is of {manifest.environment}, not {environment.id}",
+                key="environment.id",
+            )
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
         return self.runs.landscape.metrics
@@ -127,7 +139,8 @@ def required_landscape(spec: TrainerSpec) -> str:
     """The option `landscape`, which has no default."""
     if "landscape" not in spec.kwargs:
         raise InputError(
-            "is missing: an id or a folder; `autorl landscape list` names them", key="trainer.kwargs.landscape"
+            "is missing: an id or a folder; `autorl landscape list` names them",
+            key="trainer.kwargs.landscape",
         )
     return str(spec.kwargs["landscape"])
 
@@ -145,16 +158,24 @@ def _check_parent(segment: Segment) -> None:
         return
     state = json.loads((Path(segment.parent.path) / _STATE).read_text(encoding="utf-8"))
     if state["step"] != segment.start:
-        raise InputError(f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at {segment.start}")
+        raise InputError(
+            f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at {segment.start}"
+        )
     check_continuation(state["config"], segment.config, {})
 
 
 def _reports(segment: Segment, run: RecordedRun, reached: int, *, failed: bool) -> list[Report]:
     """The run's evaluations at the segment's points; one that failed was not evaluated at the step it failed at."""
     first = int(run.steps[0])
-    points = [point for point in segment.evaluate_at if (max(point, first) < reached + (not failed))]
+    points = [
+        point for point in segment.evaluate_at if (max(point, first) < reached + (not failed))
+    ]
     found = run.through([max(point, first) for point in points])
-    return [Report(segment.id, point, metrics) for point, metrics in zip(points, found, strict=True) if metrics]
+    return [
+        Report(segment.id, point, metrics)
+        for point, metrics in zip(points, found, strict=True)
+        if metrics
+    ]
 
 
 def _save(segment: Segment, step: int) -> Checkpoint:

@@ -73,7 +73,10 @@ class KnowsObjectives(Protocol):
     """A trainer some of whose metrics are no measure of success."""
 
     def check_objective(
-        self, environment: EnvironmentSpec, metrics: Sequence[str], choices: Mapping[str, Collection[Any]]
+        self,
+        environment: EnvironmentSpec,
+        metrics: Sequence[str],
+        choices: Mapping[str, Collection[Any]],
     ) -> None:
         """Raise `InputError` if a study should not select by one of these metrics. Called before a study.
 
@@ -194,10 +197,14 @@ def base_name(name: str) -> str:
     return name
 
 
-def check_continuation(parent: Mapping[str, Any], config: Config, changes: Mapping[str, Change]) -> None:
+def check_continuation(
+    parent: Mapping[str, Any], config: Config, changes: Mapping[str, Change]
+) -> None:
     """Raise `InputError` if `config` differs from its parent's in a hyperparameter that cannot change in training."""
     for name in sorted({*parent, *config}):
-        same = FrozenMap(x=parent.get(name)) == FrozenMap(x=config.get(name)) and (name in parent) == (name in config)
+        same = FrozenMap(x=parent.get(name)) == FrozenMap(x=config.get(name)) and (
+            name in parent
+        ) == (name in config)
         if not same and base_name(name) not in changes:
             raise InputError(
                 f"cannot change during training (from {parent.get(name)!r} to {config.get(name)!r}); it is fixed "
@@ -213,7 +220,9 @@ def check_start(segment: Segment, resumable: bool = True) -> None:
             f"trainer {segment.trainer.name!r} cannot continue from a checkpoint as configured; train from step 0"
         )
     if segment.parent is None and segment.start:
-        raise InputError(f"segment {segment.id!r} starts at step {segment.start} without a checkpoint")
+        raise InputError(
+            f"segment {segment.id!r} starts at step {segment.start} without a checkpoint"
+        )
 
 
 def check_rollout(factors: Mapping[str, int], segment: Segment) -> None:
@@ -239,12 +248,17 @@ class Clock:
         self._began = time.perf_counter()
 
     def cost(self, environment_steps: int) -> dict[str, float]:
-        return {"environment_steps": environment_steps, "wall_seconds": time.perf_counter() - self._began}
+        return {
+            "environment_steps": environment_steps,
+            "wall_seconds": time.perf_counter() - self._began,
+        }
 
 
 def not_finite(report: Report) -> str:
     """Names and values of the metrics of `report` that are NaN or infinite; empty if all are finite."""
-    return listed([f"{name} = {value}" for name, value in report.metrics.items() if not math.isfinite(value)])
+    return listed(
+        [f"{name} = {value}" for name, value in report.metrics.items() if not math.isfinite(value)]
+    )
 
 
 @contextmanager

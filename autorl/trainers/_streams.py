@@ -55,7 +55,9 @@ def space_state(space: Any) -> list[Any]:
 
 def set_space_state(space: Any, states: Any) -> None:
     parts = list(simple_spaces(space))
-    if isinstance(states, dict):  # earlier versions saved one state, of no use for a space made of others
+    if isinstance(
+        states, dict
+    ):  # earlier versions saved one state, of no use for a space made of others
         states = [states] if parts == [space] else []
     for part, state in zip(parts, states, strict=False):
         part.np_random.bit_generator.state = state

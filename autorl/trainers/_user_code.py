@@ -35,7 +35,11 @@ def metric_value(name: Any, value: Any) -> float:
     Raises:
         TypeError: it is none. Text and truth values are none either: `float` would take both.
     """
-    several = "; for several metrics return a dict of them by name" if isinstance(value, list | tuple) else ""
+    several = (
+        "; for several metrics return a dict of them by name"
+        if isinstance(value, list | tuple)
+        else ""
+    )
     message = f"metric {name!r} is not a number: {shown(value)}{several}"
     if isinstance(value, bool | np.bool_ | str | bytes):
         raise TypeError(message)
@@ -51,7 +55,9 @@ def step_number(step: Any) -> int:
     Raises:
         TypeError: it is none.
     """
-    whole = isinstance(step, int | np.integer) or (isinstance(step, float | np.floating) and float(step).is_integer())
+    whole = isinstance(step, int | np.integer) or (
+        isinstance(step, float | np.floating) and float(step).is_integer()
+    )
     if isinstance(step, bool) or not whole:
         raise TypeError(f"expected a whole number of steps in a report, got {shown(step)}")
     return int(step)
@@ -82,7 +88,9 @@ class Told:
         """
         if not self.diverged:
             last = [*self.reports[-1:], point]
-            self._problem = self._problem or step_problem(self._segment.start, self._segment.until, last)
+            self._problem = self._problem or step_problem(
+                self._segment.start, self._segment.until, last
+            )
         if self._problem:
             raise ValueError(self._problem)
         self.diverged = self.diverged or not_finite(point)

@@ -21,7 +21,9 @@ def checked(options: Mapping[str, Any]) -> FrozenMap:
     """
     given = options.get(VARIABLES, FrozenMap())
     if not isinstance(given, Mapping):
-        raise InputError("expected names with values, or without to take them from the environment", key=_KEY)
+        raise InputError(
+            "expected names with values, or without to take them from the environment", key=_KEY
+        )
     resolved(given)
     return FrozenMap(given)
 
@@ -36,10 +38,13 @@ def _text(name: str, value: Any) -> str:
         raise InputError("expected the name of an environment variable before each colon", key=_KEY)
     if value is None:
         if name not in os.environ:
-            raise InputError("has no value here and is not set in the environment", key=f"{_KEY}.{name}")
+            raise InputError(
+                "has no value here and is not set in the environment", key=f"{_KEY}.{name}"
+            )
         return os.environ[name]
     if not isinstance(value, str | int | float) or "\0" in str(value):
         raise InputError(
-            "expected one text or number, or no value to take it from the environment", key=f"{_KEY}.{name}"
+            "expected one text or number, or no value to take it from the environment",
+            key=f"{_KEY}.{name}",
         )
     return str(value)

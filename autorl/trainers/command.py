@@ -63,11 +63,31 @@ from autorl.types import (
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.\-/]*)\}")
 _FLAG = re.compile(r"(?:--([A-Za-z][\w.\-/]*)|\+{0,2}([A-Za-z_][\w.\-/]*)=)")
-_OWN = ("python", "config_file", "seed", "until", "start", "horizon", "checkpoint", "save_to", "output", "environment")
+_OWN = (
+    "python",
+    "config_file",
+    "seed",
+    "until",
+    "start",
+    "horizon",
+    "checkpoint",
+    "save_to",
+    "output",
+    "environment",
+)
 _LONGEST_LINE = 2**20  # characters of a line of output
 _STYLES = ("kebab", "snake", "equals", "hydra")
 _OPTIONS = (
-    *("command", "arguments", "style", "booleans", "config_file", "seed_flag", "steps_flag", "checkpoint_flag"),
+    *(
+        "command",
+        "arguments",
+        "style",
+        "booleans",
+        "config_file",
+        "seed_flag",
+        "steps_flag",
+        "checkpoint_flag",
+    ),
     *("save_flag", "metrics", "reduce_last", "environment_variables", "path", "changes"),
 )
 
@@ -128,16 +148,24 @@ class CommandTrainer:
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """Every placeholder must be known, and every hyperparameter must reach the command."""
         used = self._placeholders()
-        check_names(sorted(used), {*_OWN, *hyperparameters}, "placeholder", "trainer.kwargs.command")
+        check_names(
+            sorted(used), {*_OWN, *hyperparameters}, "placeholder", "trainer.kwargs.command"
+        )
         for name in sorted(set(hyperparameters) & set(_OWN)):
-            raise InputError(f"{{{name}}} has a meaning of its own in a command; rename the hyperparameter", key=name)
+            raise InputError(
+                f"{{{name}}} has a meaning of its own in a command; rename the hyperparameter",
+                key=name,
+            )
         lost = sorted(set(hyperparameters) - used)
         if lost and self.config_file is None and self.arguments == "none":
             raise InputError(
-                f"{lost[0]!r} never reaches the command: name it, or set arguments: flags", key="trainer.kwargs"
+                f"{lost[0]!r} never reaches the command: name it, or set arguments: flags",
+                key="trainer.kwargs",
             )
         if "environment" in used and environment.id is None:
-            raise InputError("the command names {environment}, the study has none", key="environment.id")
+            raise InputError(
+                "the command names {environment}, the study has none", key="environment.id"
+            )
 
     def fixed_values(self) -> tuple[FixedValue, ...]:
         """Flags that the command, or an option, has already: a second one would be passed beside them."""
@@ -147,7 +175,9 @@ class CommandTrainer:
         found = [("command", name) for token in self.command for name in _flag_names(token)]
         for place in ("seed_flag", "steps_flag", "checkpoint_flag", "save_flag"):
             found += [(place, name) for name in _flag_names(getattr(self, place) or "")]
-        return tuple(FixedValue(place, (name,), fills_in=False) for place, name in found if name not in used)
+        return tuple(
+            FixedValue(place, (name,), fills_in=False) for place, name in found if name not in used
+        )
 
     def align(self, config: Config, step: int) -> int:
         return step
@@ -200,7 +230,8 @@ class CommandTrainer:
         }
         filled = {**config, **values}
         tokens = [
-            _filled(token, filled) if _PLACEHOLDER.search(token) else self._located(token) for token in self.command
+            _filled(token, filled) if _PLACEHOLDER.search(token) else self._located(token)
+            for token in self.command
         ]
         if self.arguments == "flags" and file is None:
             for name in sorted(set(config) - self._placeholders()):
@@ -221,18 +252,27 @@ class CommandTrainer:
             return [flag if value else f"--no-{flag[2:]}"]
         if self.style == "equals":
             return [f"{flag}={_text(value)}"]
-        return [flag, *([_text(item) for item in value] if isinstance(value, tuple) else [_text(value)])]
+        return [
+            flag,
+            *([_text(item) for item in value] if isinstance(value, tuple) else [_text(value)]),
+        ]
 
     def _located(self, token: str) -> str:
         """A file of the user's as an absolute path, since the command runs in its own folder."""
         for folder in self.folders or (".",):
             path = Path(folder) / token
             if token and not token.startswith("-") and path.is_file():
-                return str(path.absolute())  # not resolved: the link of a virtual environment is what makes it one
+                return str(
+                    path.absolute()
+                )  # not resolved: the link of a virtual environment is what makes it one
         return token
 
     def _run(
-        self, segment: Segment, arguments: list[str], output: Path, take: Callable[[dict[str, Any]], None]
+        self,
+        segment: Segment,
+        arguments: list[str],
+        output: Path,
+        take: Callable[[dict[str, Any]], None],
     ) -> None:
         """Run the command to its end; its output goes to the log, and to `take` where it is read for metrics."""
         modules = os.pathsep.join(str(Path(folder).resolve()) for folder in self.folders or (".",))
@@ -246,7 +286,9 @@ class CommandTrainer:
         try:
             command = start(arguments, output, variables)
         except FileNotFoundError as error:
-            raise InputError(f"no program {arguments[0]!r} to run", key="trainer.kwargs.command") from error
+            raise InputError(
+                f"no program {arguments[0]!r} to run", key="trainer.kwargs.command"
+            ) from error
         process, last = command.process, deque[str](maxlen=1)
         assert process.stdout is not None
         assert process.stderr is not None
@@ -280,13 +322,16 @@ def make(spec: TrainerSpec) -> CommandTrainer:
     check_names(options, _OPTIONS, "option of command", "trainer.kwargs")
     command = options.get("command")
     if not command or not isinstance(command, str | tuple):
-        raise InputError("expected a command line or a list of its words", key="trainer.kwargs.command")
+        raise InputError(
+            "expected a command line or a list of its words", key="trainer.kwargs.command"
+        )
     allowed = {"arguments": ("flags", "none"), "style": _STYLES, "booleans": ("value", "flag")}
     for name, choices in {**allowed, "config_file": ("yaml", "json")}.items():
         if name in options and options[name] not in choices:
             hint = nearest(str(options[name]), choices)
             raise InputError(
-                f"got {options[name]!r}{hint}; allowed: {', '.join(choices)}", key=f"trainer.kwargs.{name}"
+                f"got {options[name]!r}{hint}; allowed: {', '.join(choices)}",
+                key=f"trainer.kwargs.{name}",
             )
     trainer = CommandTrainer(
         command=_words(command),
@@ -306,20 +351,26 @@ def _words(command: str | tuple[Any, ...]) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(command))
     except ValueError as error:
-        raise InputError(f"cannot be split into words ({error})", key="trainer.kwargs.command") from None
+        raise InputError(
+            f"cannot be split into words ({error})", key="trainer.kwargs.command"
+        ) from None
 
 
 def _mapping(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = options.get(name, FrozenMap())
     if not isinstance(value, Mapping):
-        raise InputError(f"expected a mapping of keys, got {shown(value)}", key=f"trainer.kwargs.{name}")
+        raise InputError(
+            f"expected a mapping of keys, got {shown(value)}", key=f"trainer.kwargs.{name}"
+        )
     return value
 
 
 def _reduce_last(options: Mapping[str, Any]) -> int:
     value = options.get("reduce_last", 1)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"expected a whole number, got {shown(value)}", key="trainer.kwargs.reduce_last")
+        raise InputError(
+            f"expected a whole number, got {shown(value)}", key="trainer.kwargs.reduce_last"
+        )
     return value
 
 
@@ -339,7 +390,10 @@ def _check_reach(trainer: CommandTrainer) -> None:
                 key="trainer.kwargs",
             )
     if (trainer.config_file is None) != ("config_file" not in used):
-        raise InputError("config_file: yaml (or json) and {config_file} go together", key="trainer.kwargs.config_file")
+        raise InputError(
+            "config_file: yaml (or json) and {config_file} go together",
+            key="trainer.kwargs.config_file",
+        )
 
 
 def _filled(token: str, values: Mapping[str, Any]) -> str:

@@ -94,7 +94,9 @@ class Runner:
             self._runs[name] = self.train(self.segment(name, **changes))
         return self._runs[name]
 
-    def train(self, segment: Segment, report: Callable[[Report], None] = lambda report: None) -> Outcome:
+    def train(
+        self, segment: Segment, report: Callable[[Report], None] = lambda report: None
+    ) -> Outcome:
         return self.trainer.train(segment, report)
 
     def first_half(self) -> Outcome:
@@ -104,8 +106,14 @@ class Runner:
     def second_half(self, name: str = "second-half", **changes: Any) -> Outcome:
         """Continue the first half to the horizon."""
         first = self.first_half()
-        assert first.checkpoint is not None, "a resumable trainer returned no checkpoint for save=True"
-        rest = {"parent": first.checkpoint, "start": first.reached, "evaluate_at": (self.case.horizon,)}
+        assert first.checkpoint is not None, (
+            "a resumable trainer returned no checkpoint for save=True"
+        )
+        rest = {
+            "parent": first.checkpoint,
+            "start": first.reached,
+            "evaluate_at": (self.case.horizon,),
+        }
         return self.run(name, **(rest | changes))
 
 
@@ -116,11 +124,16 @@ def metrics(outcome: Outcome) -> list[tuple[int, dict[str, float]]]:
 def fingerprint(folder: str | Path) -> dict[str, str]:
     """Hash of every file below a folder."""
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 def _changed(case: Case) -> dict[str, Any]:
-    return {name: value for name, value in case.configs[1].items() if case.configs[0].get(name) != value}
+    return {
+        name: value for name, value in case.configs[1].items() if case.configs[0].get(name) != value
+    }
 
 
 class TrainerConformance:
@@ -133,16 +146,23 @@ class TrainerConformance:
     def runner(cls, tmp_path_factory: pytest.TempPathFactory) -> Runner:
         return Runner(cls.case, tmp_path_factory.mktemp("conformance"))
 
-    def test_the_trainer_loads_by_reference_and_names_real_modules_to_preload(self, runner: Runner) -> None:
+    def test_the_trainer_loads_by_reference_and_names_real_modules_to_preload(
+        self, runner: Runner
+    ) -> None:
         assert load(pickle.loads(pickle.dumps(self.case.trainer))) is runner.trainer
-        assert all(importlib.util.find_spec(module) is not None for module in runner.trainer.preload)
+        assert all(
+            importlib.util.find_spec(module) is not None for module in runner.trainer.preload
+        )
 
     def test_check_accepts_the_case(self, runner: Runner) -> None:
         for config in self.case.configs:
             runner.trainer.check(self.case.environment, frozenset(config))
 
     def test_align_is_the_nearest_cut_on_its_side(self, runner: Runner) -> None:
-        config, steps = self.case.configs[0], range(0, self.case.horizon + 1, max(1, self.case.horizon // 16))
+        config, steps = (
+            self.case.configs[0],
+            range(0, self.case.horizon + 1, max(1, self.case.horizon // 16)),
+        )
         aligned = [runner.trainer.align(config, step) for step in steps]
         beyond = [reached - step for step, reached in zip(steps, aligned, strict=True)]
         assert min(beyond) >= 0 if self.case.passes else max(beyond) <= 0
@@ -157,7 +177,9 @@ class TrainerConformance:
         assert tuple(report.step for report in outcome.reports) == segment.evaluate_at
         assert [report.step for report in heard] == [report.step for report in outcome.reports]
         assert all(report.segment == segment.id and report.metrics for report in outcome.reports)
-        assert all(math.isfinite(value) for report in outcome.reports for value in report.metrics.values())
+        assert all(
+            math.isfinite(value) for report in outcome.reports for value in report.metrics.values()
+        )
         if isinstance(runner.trainer, KnowsMetrics):
             known = set(runner.trainer.reported_metrics(self.case.environment))
             assert all(known.issuperset(report.metrics) for report in outcome.reports)
@@ -171,12 +193,18 @@ class TrainerConformance:
             first, second = runner.first_half(), runner.second_half()
             assert second.cost["environment_steps"] == second.reached - first.reached
 
-    def test_the_same_segment_gives_the_same_outcome_whatever_ran_between(self, runner: Runner) -> None:
+    def test_the_same_segment_gives_the_same_outcome_whatever_ran_between(
+        self, runner: Runner
+    ) -> None:
         whole = runner.run("whole")
         runner.run("other-seed", seed=4, save=False)
         again = runner.train(runner.segment("again", save=False))
         assert metrics(again) == metrics(whole)
-        assert (again.status, again.reached, again.applied) == (whole.status, whole.reached, whole.applied)
+        assert (again.status, again.reached, again.applied) == (
+            whole.status,
+            whole.reached,
+            whole.applied,
+        )
 
     def test_another_seed_gives_another_outcome(self, runner: Runner) -> None:
         if not self.case.stochastic:
@@ -184,12 +212,16 @@ class TrainerConformance:
         assert metrics(runner.run("other-seed", seed=4, save=False)) != metrics(runner.run("whole"))
 
     def test_where_a_run_is_cut_changes_nothing(self, runner: Runner) -> None:
-        assert metrics(runner.run("whole"))[: len(runner.first_half().reports)] == metrics(runner.first_half())
+        assert metrics(runner.run("whole"))[: len(runner.first_half().reports)] == metrics(
+            runner.first_half()
+        )
 
     def test_n_plus_n_steps_equal_2n(self, runner: Runner) -> None:
         if not self.case.resumable:
             pytest.skip("the case says it does not continue from checkpoints")
-        assert metrics(runner.first_half()) + metrics(runner.second_half()) == metrics(runner.run("whole"))
+        assert metrics(runner.first_half()) + metrics(runner.second_half()) == metrics(
+            runner.run("whole")
+        )
         assert runner.second_half().reached == runner.run("whole").reached
 
     def test_when_it_is_evaluated_changes_nothing(self, runner: Runner) -> None:
@@ -231,7 +263,9 @@ class TrainerConformance:
         assert before
         assert fingerprint(saved.path) == before
 
-    def test_an_interrupted_save_leaves_nothing(self, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupted_save_leaves_nothing(
+        self, runner: Runner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         if not self.case.resumable:
             pytest.skip("no checkpoints")
 
@@ -257,6 +291,10 @@ class TrainerConformance:
         if self.case.resumable:
             pytest.skip("it can")
         parent, half = Checkpoint("x", str(runner.folder)), self.case.horizon // 2
-        changes: Mapping[str, Any] = {"parent": parent, "start": half, "evaluate_at": (self.case.horizon,)}
+        changes: Mapping[str, Any] = {
+            "parent": parent,
+            "start": half,
+            "evaluate_at": (self.case.horizon,),
+        }
         with pytest.raises(InputError, match="cannot continue"):
             runner.train(runner.segment("continued", **changes))

@@ -55,7 +55,16 @@ from autorl.trainers._shared import (
     search_folders,
 )
 from autorl.trainers._user_code import Told, metric_value, refuse_pruning, step_number
-from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, TrainerSpec
+from autorl.types import (
+    Checkpoint,
+    Config,
+    EnvironmentSpec,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    TrainerSpec,
+)
 
 _KEYWORDS = (
     *("seed", "until", "start", "horizon", "checkpoint", "folder", "save_to", "report"),
@@ -89,7 +98,9 @@ class FunctionTrainer:
         self.metric = str(options.get("metric", "eval_return"))
         self.folders = search_folders(options)
         self.accepted = _accepted(function)
-        self.resumable = "checkpoint" in self.accepted and bool(self.accepted & {"folder", "save_to"})
+        self.resumable = "checkpoint" in self.accepted and bool(
+            self.accepted & {"folder", "save_to"}
+        )
         self._changes: tuple[str, ...] | None = options.get("changes")
 
     @property
@@ -132,7 +143,9 @@ class FunctionTrainer:
             pass
         return told.outcome(saved)
 
-    def _final(self, segment: Segment, value: Any, reports: list[Report], tell: Callable[[int, Any], None]) -> None:
+    def _final(
+        self, segment: Segment, value: Any, reports: list[Report], tell: Callable[[int, Any], None]
+    ) -> None:
         """Record what the function returned; metrics it had reported at `until` already are completed, not repeated."""
         if not reports or reports[-1].step < segment.until:
             tell(segment.until, value)
@@ -144,9 +157,14 @@ class FunctionTrainer:
 
     def _report(self, segment: Segment, step: int, value: Any) -> Report:
         if isinstance(value, Mapping):
-            metrics = {encodable(str(name)): metric_value(name, item) for name, item in value.items()}
+            metrics = {
+                encodable(str(name)): metric_value(name, item) for name, item in value.items()
+            }
         else:
-            metrics = {"value": metric_value("value", value), self.metric: metric_value("value", value)}
+            metrics = {
+                "value": metric_value("value", value),
+                self.metric: metric_value("value", value),
+            }
         return Report(segment.id, step_number(step), metrics)
 
     @contextmanager
@@ -157,7 +175,9 @@ class FunctionTrainer:
         with writing(segment) as folder:
             yield folder
 
-    def _arguments(self, segment: Segment, folder: Path | None, report: Callable[..., None]) -> dict[str, Any]:
+    def _arguments(
+        self, segment: Segment, folder: Path | None, report: Callable[..., None]
+    ) -> dict[str, Any]:
         environment = segment.environment
         offered = {
             "seed": segment.seed,
@@ -172,7 +192,11 @@ class FunctionTrainer:
             "episodes": segment.episodes,
             "role": segment.role,
             "fork": segment.fork,
-            "environment": {"id": environment.id, "kwargs": plain(environment.kwargs), "n_envs": environment.n_envs},
+            "environment": {
+                "id": environment.id,
+                "kwargs": plain(environment.kwargs),
+                "n_envs": environment.n_envs,
+            },
         }
         return {name: value for name, value in offered.items() if name in self.accepted}
 
@@ -193,9 +217,15 @@ def _import(name: str, folders: tuple[str, ...]) -> Any:
     if not module_name or not attribute:
         raise InputError(f"expected python:module:function, got {name!r}", key="trainer")
     with module_path(*folders):
-        module = _import_file(module_name, folders) if module_name.endswith(".py") else _import_module(module_name)
+        module = (
+            _import_file(module_name, folders)
+            if module_name.endswith(".py")
+            else _import_module(module_name)
+        )
     if not hasattr(module, attribute):
-        raise InputError(f"{module_name!r} has no {attribute!r}{nearest(attribute, vars(module))}", key="trainer")
+        raise InputError(
+            f"{module_name!r} has no {attribute!r}{nearest(attribute, vars(module))}", key="trainer"
+        )
     return getattr(module, attribute)
 
 
@@ -206,7 +236,8 @@ def _import_module(name: str) -> Any:
         if error.name is not None and not (name == error.name or name.startswith(error.name + ".")):
             raise  # a library the module itself needs
         raise InputError(
-            f"no module {name!r} in the working folder or the option `path` (a file: python:file.py:f)", key="trainer"
+            f"no module {name!r} in the working folder or the option `path` (a file: python:file.py:f)",
+            key="trainer",
         ) from error
 
 
@@ -214,7 +245,9 @@ def _import_file(name: str, folders: tuple[str, ...]) -> Any:
     candidates = [Path(folder) / name for folder in folders or (".",)]
     path = next((candidate.resolve() for candidate in candidates if candidate.is_file()), None)
     if path is None:
-        raise InputError(f"no file {name!r} in {', '.join(folders) or 'the working folder'}", key="trainer")
+        raise InputError(
+            f"no file {name!r} in {', '.join(folders) or 'the working folder'}", key="trainer"
+        )
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -228,7 +261,10 @@ def _accepted(function: Callable[..., Any]) -> frozenset[str]:
     """The keyword arguments to pass, of those the protocol offers."""
     parameters = inspect.signature(function).parameters
     if not parameters:
-        raise InputError("the function takes no configuration; expected f(config, *, seed, until, ...)", key="trainer")
+        raise InputError(
+            "the function takes no configuration; expected f(config, *, seed, until, ...)",
+            key="trainer",
+        )
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return frozenset(_KEYWORDS)
     rest = list(parameters.values())[1:]

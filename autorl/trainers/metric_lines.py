@@ -15,7 +15,14 @@ import re
 from typing import Any
 
 _NON_FINITE = {"nan": math.nan, "NaN": math.nan, "inf": math.inf, "Infinity": math.inf}
-_SCALARS = ("float64", "float32", "float16", "int64", "int32", "tensor")  # np.float64(0.5), as NumPy 2 prints it
+_SCALARS = (
+    "float64",
+    "float32",
+    "float16",
+    "int64",
+    "int32",
+    "tensor",
+)  # np.float64(0.5), as NumPy 2 prints it
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RAY = re.compile(r"^\([\w.:-]+(?: pid=\d+)?(?:, ip=[\d.]+)?\)\s*")
 _RANK = re.compile(r"^\[(?:rank|default)(\d+)\]:\s?")
@@ -74,10 +81,16 @@ class _Constants(ast.NodeTransformer):
     """`nan`, `inf` and wrapped scalars, as Python prints them, to constants that `literal_eval` takes."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.copy_location(ast.Constant(_NON_FINITE[node.id]), node) if node.id in _NON_FINITE else node
+        return (
+            ast.copy_location(ast.Constant(_NON_FINITE[node.id]), node)
+            if node.id in _NON_FINITE
+            else node
+        )
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = (
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        )
         if name in _SCALARS and len(node.args) == 1:
             inner: ast.expr = self.visit(node.args[0])
             return inner

@@ -50,7 +50,12 @@ class MetricSource:
     @classmethod
     def parse(cls, options: Mapping[str, Any], reduce_last: int) -> MetricSource:
         """From the study file. Raises `InputError` for an unknown key or source, or a missing path."""
-        check_names(options, ("from", "path", "step", "step_scale", "rank", "map"), "key", "trainer.kwargs.metrics")
+        check_names(
+            options,
+            ("from", "path", "step", "step_scale", "rank", "map"),
+            "key",
+            "trainer.kwargs.metrics",
+        )
         source = options.get("from", "stdout")
         if source not in SOURCES:
             raise InputError(
@@ -58,17 +63,29 @@ class MetricSource:
                 key="trainer.kwargs.metrics.from",
             )
         if source in ("jsonlines", "csv") and "path" not in options:
-            raise InputError(f"metrics from {source} need the path of the file", key="trainer.kwargs.metrics.path")
+            raise InputError(
+                f"metrics from {source} need the path of the file",
+                key="trainer.kwargs.metrics.path",
+            )
         if Path(options.get("path") or "").is_absolute():
             raise InputError(
                 f"expected a path relative to the segment's own folder, got {options['path']!r}",
                 key="trainer.kwargs.metrics.path",
             )
         if reduce_last < 1:
-            raise InputError(f"expected a count of at least 1, got {reduce_last}", key="trainer.kwargs.reduce_last")
+            raise InputError(
+                f"expected a count of at least 1, got {reduce_last}",
+                key="trainer.kwargs.reduce_last",
+            )
         scale = options.get("step_scale", 1.0)
-        if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < math.inf:
-            raise InputError(f"expected a number above 0, got {scale!r}", key="trainer.kwargs.metrics.step_scale")
+        if (
+            isinstance(scale, bool)
+            or not isinstance(scale, int | float)
+            or not 0 < scale < math.inf
+        ):
+            raise InputError(
+                f"expected a number above 0, got {scale!r}", key="trainer.kwargs.metrics.step_scale"
+            )
         return cls(
             source=source,
             path=options.get("path"),
@@ -89,7 +106,12 @@ class MetricSource:
             raise FileNotFoundError(f"the command wrote no {self.path or _NAMES[self.source]}")
         if self.source == "trainer_state":  # each holds everything since the start
             paths = [max(paths, key=lambda path: int(json.loads(path.read_text())["global_step"]))]
-        readers = {"jsonlines": _json_lines, "csv": _csv_rows, "tensorboard": _events, "trainer_state": _history}
+        readers = {
+            "jsonlines": _json_lines,
+            "csv": _csv_rows,
+            "tensorboard": _events,
+            "trainer_state": _history,
+        }
         found = [record for path in paths for record in readers[self.source](path, self.step)]
         return sorted(found, key=lambda record: float(_number(record.get(self.step), until)))
 
@@ -142,10 +164,14 @@ class Collector:
         for name, key in self.source.map.items() or {"any metric": ""}.items():
             if not self.history or (self.source.map and name not in self.history):
                 logged = f"; it logged {listed(sorted(self.seen))}" if self.seen else ""
-                raise RuntimeError(f"the command never logged {key or name}{nearest(key, self.seen)}{logged}")
+                raise RuntimeError(
+                    f"the command never logged {key or name}{nearest(key, self.seen)}{logged}"
+                )
         points = list(self.pending)
         self.pending.clear()
-        reduced = [(point, self._reduced(math.inf if point >= self.until else point)) for point in points]
+        reduced = [
+            (point, self._reduced(math.inf if point >= self.until else point)) for point in points
+        ]
         return [(point, metrics) for point, metrics in reduced if metrics]
 
     def _check_unit(self) -> None:
@@ -180,7 +206,9 @@ class Collector:
             found = {name: _look_up(record, key) for name, key in self.source.map.items()}
         else:
             found = {
-                str(name): value for name, value in record.items() if name not in (self.source.step, self.source.rank)
+                str(name): value
+                for name, value in record.items()
+                if name not in (self.source.step, self.source.rank)
             }
         numbers = {name: number(value) for name, value in found.items()}
         return {name: value for name, value in numbers.items() if value is not None}
@@ -205,7 +233,9 @@ def _history(path: Path, step: str) -> Iterator[dict[str, Any]]:
 
 def _csv_rows(path: Path, step: str) -> Iterator[dict[str, Any]]:
     with path.open(newline="") as file:
-        lines = (line for line in file if not line.startswith("#"))  # SB3's monitor files begin with a comment
+        lines = (
+            line for line in file if not line.startswith("#")
+        )  # SB3's monitor files begin with a comment
         for row in csv.DictReader(lines):
             yield {name: _number(text, None) for name, text in row.items() if name is not None}
 

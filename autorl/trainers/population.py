@@ -31,7 +31,17 @@ from autorl.trainers._shared import (
     check_start,
     zip_target,
 )
-from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
+from autorl.types import (
+    Checkpoint,
+    Config,
+    EnvironmentSpec,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 
 _ARCHIVE = "state.npz"
 _NEW_EPISODES = "n_envs changed: new episodes at step {step}"
@@ -53,8 +63,15 @@ class PopulationTrainer:
     def changes(self) -> Mapping[str, Literal["apply", "rebuild"]]:
         """How a continued run may change each hyperparameter, the parts of its schedule included."""
         settings = self.algorithm.settings
-        changes = {name: setting.change for name, setting in settings.items() if setting.change is not None}
-        parts = [f"{name}{part}" for name in changes if settings[name].scheduled for part in (".shape", ".end")]
+        changes = {
+            name: setting.change for name, setting in settings.items() if setting.change is not None
+        }
+        parts = [
+            f"{name}{part}"
+            for name in changes
+            if settings[name].scheduled
+            for part in (".shape", ".end")
+        ]
         return {**changes, **dict.fromkeys(parts, "apply")}
 
     @property
@@ -121,7 +138,9 @@ class PopulationTrainer:
             message=f"parameters are not finite at step {reached}" if diverged else "",
         )
 
-    def export_model(self, checkpoint: Checkpoint, file: str | Path, *, replace: bool = False) -> ExportedModel:
+    def export_model(
+        self, checkpoint: Checkpoint, file: str | Path, *, replace: bool = False
+    ) -> ExportedModel:
         """Save the agent of a checkpoint as a Stable-Baselines3 model that acts and trains the same.
 
         Raises:
@@ -144,7 +163,8 @@ class PopulationTrainer:
             hyperparameters=f"all hyperparameters of the run, defaults of population/{self.name} included",
             notes=(
                 f"`set_env` takes a vectorised environment of n_envs={arguments.n_envs}, as the run had",
-                "`learn` goes on with the run's optimizer moments" + " and an empty replay memory" * with_memory,
+                "`learn` goes on with the run's optimizer moments"
+                + " and an empty replay memory" * with_memory,
                 *arguments.notes,
                 ZIP_IS_A_PROGRAM,
             ),
@@ -158,7 +178,12 @@ class PopulationTrainer:
         return record(self.algorithm.settings, self._values(config, environment), horizon)
 
     def _environment(self, spec: EnvironmentSpec) -> Environment:
-        for name, plain in (("kwargs", {}), ("wrappers", ()), ("normalize", False), ("vec_env", "dummy")):
+        for name, plain in (
+            ("kwargs", {}),
+            ("wrappers", ()),
+            ("normalize", False),
+            ("vec_env", "dummy"),
+        ):
             if getattr(spec, name) != plain:
                 raise InputError(
                     f"population/{self.name} runs native environments as they are; use sb3/{self.name} for {name}",
@@ -168,11 +193,14 @@ class PopulationTrainer:
         if not (self.algorithm.discrete if environment.n_actions else self.algorithm.continuous):
             kind = "discrete" if environment.n_actions else "continuous"
             raise InputError(
-                f"population/{self.name} has no {kind} actions, {environment.id} needs them", key="trainer"
+                f"population/{self.name} has no {kind} actions, {environment.id} needs them",
+                key="trainer",
             )
         return environment
 
-    def _state(self, segment: Segment, environment: Environment, hp: Any) -> tuple[engine.State, tuple[str, ...]]:
+    def _state(
+        self, segment: Segment, environment: Environment, hp: Any
+    ) -> tuple[engine.State, tuple[str, ...]]:
         """A new member, or the parent's: continued, or forked with streams of its own."""
         keys = () if segment.fork is None else (segment.fork,)
         key = digest(segment.seed, "training", *keys) % 2**64
@@ -182,7 +210,8 @@ class PopulationTrainer:
         values = self._values(segment.config, segment.environment)
         if parent["environment"] != environment.id:
             raise InputError(
-                f"the checkpoint is of {parent['environment']}, not of {environment.id}", key="environment"
+                f"the checkpoint is of {parent['environment']}, not of {environment.id}",
+                key="environment",
             )
         check_continuation(parent["values"], Config(values), self.changes)
         if engine.steps(state) != segment.start:
@@ -200,7 +229,9 @@ class PopulationTrainer:
         wanted = resolve_schedules(segment.config, segment.start, segment.horizon)
         for name, value in wanted.items():
             if not _same(found[name], value):
-                raise RuntimeError(f"hyperparameter {name} is {found[name]} in the engine, not {value}")
+                raise RuntimeError(
+                    f"hyperparameter {name} is {found[name]} in the engine, not {value}"
+                )
         return found
 
     def _save(self, segment: Segment, state: engine.State) -> Checkpoint:
@@ -216,7 +247,9 @@ class PopulationTrainer:
         return Checkpoint(segment.id, segment.folder)
 
 
-def _load(algorithm: engine.Algorithm, checkpoint: Checkpoint) -> tuple[engine.State, dict[str, Any]]:
+def _load(
+    algorithm: engine.Algorithm, checkpoint: Checkpoint
+) -> tuple[engine.State, dict[str, Any]]:
     """The state and the description in a checkpoint."""
     path = Path(checkpoint.path) / _ARCHIVE
     if not path.is_file():
@@ -225,7 +258,9 @@ def _load(algorithm: engine.Algorithm, checkpoint: Checkpoint) -> tuple[engine.S
         arrays = {name: archive[name] for name in archive.files}
     meta = json.loads(arrays.pop("meta").tobytes().decode())
     if meta["algorithm"] != algorithm.name:
-        raise InputError(f"{checkpoint.path} is a checkpoint of population/{meta['algorithm']}, not {algorithm.name}")
+        raise InputError(
+            f"{checkpoint.path} is a checkpoint of population/{meta['algorithm']}, not {algorithm.name}"
+        )
     return engine.from_arrays(algorithm, arrays), meta
 
 

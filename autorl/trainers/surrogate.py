@@ -54,7 +54,9 @@ class SurrogateTrainer(ReplayTrainer):
 
     def notes(self, segment: Segment, run: RecordedRun) -> list[str]:
         forced = " (forced)" if self.runs.quality.correlation < self.min_correlation else ""
-        return [f"predicted by a surrogate of {self.runs.landscape.manifest.id}: {self.runs.quality}{forced}"]
+        return [
+            f"predicted by a surrogate of {self.runs.landscape.manifest.id}: {self.runs.quality}{forced}"
+        ]
 
     def message(self, run: RecordedRun) -> str:
         return f"predicted {run.status}, as configuration {run.config_id} with seed {run.seed} was recorded"
@@ -62,11 +64,23 @@ class SurrogateTrainer(ReplayTrainer):
 
 def make(spec: TrainerSpec) -> SurrogateTrainer:
     """Build the trainer from its options."""
-    check_names(spec.kwargs, {item.name for item in fields(SurrogateTrainer)}, "option of surrogate", "trainer.kwargs")
+    check_names(
+        spec.kwargs,
+        {item.name for item in fields(SurrogateTrainer)},
+        "option of surrogate",
+        "trainer.kwargs",
+    )
     landscape = required_landscape(spec)
-    bar, trees = spec.kwargs.get("min_correlation", MIN_CORRELATION), spec.kwargs.get("trees", TREES)
+    bar, trees = (
+        spec.kwargs.get("min_correlation", MIN_CORRELATION),
+        spec.kwargs.get("trees", TREES),
+    )
     if isinstance(bar, bool) or not isinstance(bar, int | float) or not -1 <= bar <= 1:
-        raise InputError(f"expected a number in -1..1, got {bar!r}", key="trainer.kwargs.min_correlation")
+        raise InputError(
+            f"expected a number in -1..1, got {bar!r}", key="trainer.kwargs.min_correlation"
+        )
     if isinstance(trees, bool) or not isinstance(trees, int) or trees < MIN_TREES:
-        raise InputError(f"expected a whole number >= {MIN_TREES}, got {trees!r}", key="trainer.kwargs.trees")
+        raise InputError(
+            f"expected a whole number >= {MIN_TREES}, got {trees!r}", key="trainer.kwargs.trees"
+        )
     return SurrogateTrainer(landscape, float(bar), flag(spec, "force"), trees)

@@ -25,7 +25,15 @@ import numpy as np
 
 from autorl.seeds import digest, generator
 from autorl.store.checkpoints import writing
-from autorl.trainers._shared import AnyChange, Change, Clock, check_names, check_rollout, check_start, plain
+from autorl.trainers._shared import (
+    AnyChange,
+    Change,
+    Clock,
+    check_names,
+    check_rollout,
+    check_start,
+    plain,
+)
 from autorl.types import (
     Checkpoint,
     Config,
@@ -39,7 +47,9 @@ from autorl.types import (
     TrainerSpec,
 )
 
-_UNIT = 2**32  # quality is summed in integers of this size: exact in any order, so cuts change nothing
+_UNIT = (
+    2**32
+)  # quality is summed in integers of this size: exact in any order, so cuts change nothing
 _STATE = "state.json"
 
 
@@ -97,7 +107,9 @@ class Synthetic:
             message = f"synthetic trains in no environment, got {environment.id!r}: leave it out"
             raise InputError(message, key="environment.id")
         if isinstance(self.optimum, Mapping):
-            check_names(self.optimum, set(hyperparameters), "hyperparameter", "trainer.kwargs.optimum")
+            check_names(
+                self.optimum, set(hyperparameters), "hyperparameter", "trainer.kwargs.optimum"
+            )
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
         return ("eval_return", "eval_return_std", "eval_length")
@@ -109,7 +121,11 @@ class Synthetic:
         """The best value of each hyperparameter (at the start of the run, if the optimum moves); `names` if it is one
         number for all.
         """
-        return dict(self.optimum) if isinstance(self.optimum, Mapping) else dict.fromkeys(names, self.optimum)
+        return (
+            dict(self.optimum)
+            if isinstance(self.optimum, Mapping)
+            else dict.fromkeys(names, self.optimum)
+        )
 
     def score(self, config: Mapping[str, Any], seed: int, step: int, horizon: int) -> float:
         """The score at `step` of a run that had `config` from the start: what training reports, in closed form."""
@@ -146,25 +162,38 @@ class Synthetic:
             reached=step,
             reports=tuple(reports),
             cost=clock.cost(step - segment.start),
-            checkpoint=self._save(segment, step, skill) if segment.save and not status.failed else None,
+            checkpoint=self._save(segment, step, skill)
+            if segment.save and not status.failed
+            else None,
             applied=dict(segment.config),
             message="score is not finite" if status is Status.DIVERGED else "",
         )
 
     def _report(self, segment: Segment, point: int, skill: int, step: int) -> Report:
         score = self._score(segment.config, segment.seed, step, segment.horizon, skill)
-        return Report(segment.id, point, {"eval_return": score, "eval_return_std": self.noise, "eval_length": 1.0})
+        return Report(
+            segment.id,
+            point,
+            {"eval_return": score, "eval_return_std": self.noise, "eval_length": 1.0},
+        )
 
     def _restore(self, segment: Segment) -> int:
         if segment.parent is None:
             return 0
         state = json.loads((Path(segment.parent.path) / _STATE).read_text())
         if state["step"] != segment.start:
-            raise InputError(f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at {segment.start}")
+            raise InputError(
+                f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at {segment.start}"
+            )
         return int(state["skill"])
 
     def _save(self, segment: Segment, step: int, skill: int) -> Checkpoint:
-        state = {"step": step, "skill": skill, "seed": segment.seed, "config": plain(segment.config)}
+        state = {
+            "step": step,
+            "skill": skill,
+            "seed": segment.seed,
+            "config": plain(segment.config),
+        }
         with writing(segment) as folder:
             (folder / _STATE).write_text(json.dumps(state, sort_keys=True))
         return Checkpoint(segment.id, segment.folder)
@@ -173,7 +202,10 @@ class Synthetic:
         """Sum of `quality * 2^32`, rounded step by step, over steps start+1..until."""
         steps = until - start
         progress = (
-            np.arange(start + 1, start + 1 + (steps if self.drift else min(steps, 1)), dtype=np.float64) / horizon
+            np.arange(
+                start + 1, start + 1 + (steps if self.drift else min(steps, 1)), dtype=np.float64
+            )
+            / horizon
         )
         distance, total = np.zeros_like(progress), 0.0
         for name, best in self._targets(config).items():
@@ -193,7 +225,9 @@ class Synthetic:
             if isinstance(value, int | float) and value is not True and value is not False
         ]
         if isinstance(self.optimum, Mapping):
-            return {name: float(self.optimum[name]) for name in sorted(numeric) if name in self.optimum}
+            return {
+                name: float(self.optimum[name]) for name in sorted(numeric) if name in self.optimum
+            }
         return {name: float(self.optimum) for name in sorted(numeric)}
 
     def _to_unit(self, name: str, value: float) -> float:
@@ -202,7 +236,9 @@ class Synthetic:
             return (math.log(value) - math.log(lower)) / (math.log(upper) - math.log(lower))
         return (value - lower) / (upper - lower)
 
-    def _score(self, config: Mapping[str, Any], seed: int, step: int, horizon: int, skill: int) -> float:
+    def _score(
+        self, config: Mapping[str, Any], seed: int, step: int, horizon: int, skill: int
+    ) -> float:
         saturation = math.expm1(-self.rate * step / horizon) / math.expm1(-self.rate)
         noise = self.noise * generator(seed, "noise").standard_normal()
         mixed = self.interaction * generator(seed, "noise", _config_key(config)).standard_normal()
@@ -210,7 +246,9 @@ class Synthetic:
 
     def _failure(self, segment: Segment) -> tuple[str, int] | None:
         """Kind and step of the failure that falls into this segment, if one does."""
-        step = -(-math.ceil(self.fails_at * segment.horizon) // self.rollout) * self.rollout  # its rollout's end
+        step = (
+            -(-math.ceil(self.fails_at * segment.horizon) // self.rollout) * self.rollout
+        )  # its rollout's end
         if not segment.start < step <= self.align(segment.config, segment.until):
             return None
         for kind in ("crash", "nan", "hang", "memory", "stop"):
@@ -222,11 +260,18 @@ class Synthetic:
 
 def make(spec: TrainerSpec) -> Synthetic:
     """Build the trainer from its options."""
-    check_names(spec.kwargs, {item.name for item in fields(Synthetic)}, "option of synthetic", "trainer.kwargs")
+    check_names(
+        spec.kwargs,
+        {item.name for item in fields(Synthetic)},
+        "option of synthetic",
+        "trainer.kwargs",
+    )
     for name, value in spec.kwargs.items():
         fits, allowed = _ALLOWED[name]
         if not fits(value):
-            raise InputError(f"expected {allowed}, got {plain(value)!r}", key=f"trainer.kwargs.{name}")
+            raise InputError(
+                f"expected {allowed}, got {plain(value)!r}", key=f"trainer.kwargs.{name}"
+            )
     return Synthetic(**spec.kwargs)
 
 
@@ -243,7 +288,12 @@ def _numbers(value: Any) -> bool:
 
 
 def _interval(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_number, value)) and value[0] < value[1]
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(map(_number, value))
+        and value[0] < value[1]
+    )
 
 
 def _rule(value: Any) -> bool:
@@ -257,9 +307,15 @@ def _rule(value: Any) -> bool:
 
 _Allowed: TypeAlias = tuple[Callable[[Any], bool], str]
 _AMOUNT: _Allowed = (_positive, "a number of at least 0")
-_RULE: _Allowed = (_rule, "a fraction, or a mapping with above, below (limits by hyperparameter), fraction, seeds")
+_RULE: _Allowed = (
+    _rule,
+    "a fraction, or a mapping with above, below (limits by hyperparameter), fraction, seeds",
+)
 _ALLOWED: Mapping[str, _Allowed] = {
-    "optimum": (lambda value: _number(value) or _numbers(value), "a number, or one for each hyperparameter named"),
+    "optimum": (
+        lambda value: _number(value) or _numbers(value),
+        "a number, or one for each hyperparameter named",
+    ),
     "weights": (
         lambda value: _numbers(value) and all(weight >= 0 for weight in value.values()),
         "a number of at least 0 for each hyperparameter named",
@@ -269,14 +325,19 @@ _ALLOWED: Mapping[str, _Allowed] = {
         "[lower, upper] for each hyperparameter named",
     ),
     "log": (
-        lambda value: isinstance(value, list | tuple) and all(isinstance(name, str) for name in value),
+        lambda value: (
+            isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+        ),
         "a list of hyperparameters",
     ),
     "drift": (_number, "a number"),
     "height": (_number, "a number"),
     "rate": (lambda value: _positive(value) and value > 0, "a number above 0"),
     **dict.fromkeys(("noise", "interaction", "seconds", "fails_at"), _AMOUNT),
-    "rollout": (lambda value: isinstance(value, int) and value is not True and value >= 1, "a whole number above 0"),
+    "rollout": (
+        lambda value: isinstance(value, int) and value is not True and value >= 1,
+        "a whole number above 0",
+    ),
     **dict.fromkeys(("crash", "nan", "hang", "memory", "stop"), _RULE),
     "lost_once": (lambda value: value is None or isinstance(value, str), "the path of a file"),
 }
@@ -289,10 +350,17 @@ def _config_key(config: Mapping[str, Any]) -> str:
 def _applies(rule: float | Mapping[str, Any], kind: str, segment: Segment) -> bool:
     if not isinstance(rule, Mapping):
         rule = {"fraction": rule}
-    check_names(rule, ("above", "below", "fraction", "seeds"), f"condition of {kind}", f"trainer.kwargs.{kind}")
+    check_names(
+        rule,
+        ("above", "below", "fraction", "seeds"),
+        f"condition of {kind}",
+        f"trainer.kwargs.{kind}",
+    )
     config = segment.config
     hit = [name in config and config[name] > limit for name, limit in rule.get("above", {}).items()]
-    hit += [name in config and config[name] < limit for name, limit in rule.get("below", {}).items()]
+    hit += [
+        name in config and config[name] < limit for name, limit in rule.get("below", {}).items()
+    ]
     if "fraction" in rule:
         hit.append(digest(0, "noise", kind, _config_key(config)) / 2**128 < rule["fraction"])
     if "seeds" in rule:

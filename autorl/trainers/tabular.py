@@ -56,13 +56,19 @@ class Tabular(ReplayTrainer):
     def notes(self, segment: Segment, run: RecordedRun) -> list[str]:
         if run.repeats is None:
             return []
-        return [f"{segment.role} seed {segment.seed} replays what seed {run.repeats} does: too few are recorded"]
+        return [
+            f"{segment.role} seed {segment.seed} replays what seed {run.repeats} does: too few are recorded"
+        ]
 
 
 def make(spec: TrainerSpec) -> Tabular:
     """Build the trainer from its options."""
-    check_names(spec.kwargs, {item.name for item in fields(Tabular)}, "option of tabular", "trainer.kwargs")
+    check_names(
+        spec.kwargs, {item.name for item in fields(Tabular)}, "option of tabular", "trainer.kwargs"
+    )
     landscape, lookup = required_landscape(spec), str(spec.kwargs.get("lookup", Tabular.lookup))
     if lookup not in LOOK_UPS:
-        raise InputError(f"expected {' or '.join(LOOK_UPS)}, got {lookup!r}", key="trainer.kwargs.lookup")
+        raise InputError(
+            f"expected {' or '.join(LOOK_UPS)}, got {lookup!r}", key="trainer.kwargs.lookup"
+        )
     return Tabular(landscape, lookup, flag(spec, "wrap_seeds"))

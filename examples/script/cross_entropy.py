@@ -16,8 +16,15 @@ def parse_args():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--total-timesteps", type=int, default=10_000)
     parser.add_argument("--population", type=int, default=16, help="policies drawn per generation")
-    parser.add_argument("--elite", type=float, default=0.25, help="share of them the next generation is fitted to")
-    parser.add_argument("--noise", type=float, default=0.1, help="added to the standard deviation, keeps it exploring")
+    parser.add_argument(
+        "--elite", type=float, default=0.25, help="share of them the next generation is fitted to"
+    )
+    parser.add_argument(
+        "--noise",
+        type=float,
+        default=0.1,
+        help="added to the standard deviation, keeps it exploring",
+    )
     return parser.parse_args()
 
 
@@ -50,7 +57,10 @@ def main():
         mean, deviation = best.mean(axis=0), best.std(axis=0) + args.noise
         evaluation = np.mean([episode(env, mean, int(rng.integers(2**31)))[0] for _ in range(5)])
         print(
-            json.dumps({"global_step": min(global_step, args.total_timesteps), "eval_return": evaluation}), flush=True
+            json.dumps(
+                {"global_step": min(global_step, args.total_timesteps), "eval_return": evaluation}
+            ),
+            flush=True,
         )
 
 

@@ -24,12 +24,76 @@ from hostile_manifests import COPY, hostile_texts, places, replaced
 KINDS = ("study", "space", "manifest", "csv", "query", "command")
 HUGE = 10**400
 WRONG = (
-    *(None, True, False, -1, 0, 3, 2.5, 1e30, 10**19, HUGE, 1e300, float("nan"), float("inf"), float("-inf")),
-    *("", " ", "x", "x" * 5000, "(" * 5000, "9" * 5000, "nan", "1e999", "0.5", "\u0000", "a\u001b]0;t\u0007\u202e"),
-    *("../../../etc/passwd", "/etc/passwd", "~/x", ".", "..", "echo 'x", "$(id)", "`id`", "{x", "{", "%s %n", "=1+1"),
-    *("__import__('os').system('id')", "lambda: 1", "9**9**9**9", "python:os:system", "python:nowhere:f", "\U0001f600"),
-    *([], {}, [[]], [1, "a"], [None], [-1], [[[[1]]]], {"x": 1}, {"": 1}, {"name": "tpe", "x": [1]}, {"type": "float"}),
-    *({"extends": "/etc/passwd"}, {"value": HUGE}, {"choices": list(range(2000))}, list(range(300))),
+    *(
+        None,
+        True,
+        False,
+        -1,
+        0,
+        3,
+        2.5,
+        1e30,
+        10**19,
+        HUGE,
+        1e300,
+        float("nan"),
+        float("inf"),
+        float("-inf"),
+    ),
+    *(
+        "",
+        " ",
+        "x",
+        "x" * 5000,
+        "(" * 5000,
+        "9" * 5000,
+        "nan",
+        "1e999",
+        "0.5",
+        "\u0000",
+        "a\u001b]0;t\u0007\u202e",
+    ),
+    *(
+        "../../../etc/passwd",
+        "/etc/passwd",
+        "~/x",
+        ".",
+        "..",
+        "echo 'x",
+        "$(id)",
+        "`id`",
+        "{x",
+        "{",
+        "%s %n",
+        "=1+1",
+    ),
+    *(
+        "__import__('os').system('id')",
+        "lambda: 1",
+        "9**9**9**9",
+        "python:os:system",
+        "python:nowhere:f",
+        "\U0001f600",
+    ),
+    *(
+        [],
+        {},
+        [[]],
+        [1, "a"],
+        [None],
+        [-1],
+        [[[[1]]]],
+        {"x": 1},
+        {"": 1},
+        {"name": "tpe", "x": [1]},
+        {"type": "float"},
+    ),
+    *(
+        {"extends": "/etc/passwd"},
+        {"value": HUGE},
+        {"choices": list(range(2000))},
+        list(range(300)),
+    ),
 )
 STUDY: dict[str, Any] = {
     "name": "small",
@@ -63,12 +127,38 @@ STUDY: dict[str, Any] = {
     "keep": {"checkpoints": "none"},
 }
 TRAINERS: tuple[dict[str, Any], ...] = (
-    {"name": "command", "kwargs": {"command": "echo {seed} {until}", "style": "kebab", "metrics": {"from": "stdout"}}},
+    {
+        "name": "command",
+        "kwargs": {
+            "command": "echo {seed} {until}",
+            "style": "kebab",
+            "metrics": {"from": "stdout"},
+        },
+    },
     {"name": "python:f.py:f", "kwargs": {"metric": "eval_return", "path": "."}},
 )
 TEXTS = (
-    *("", "[]", "- 1", "{", "{{{", "a: b: c", "\t\tx", "%YAML 9", "&a [*a]", "!!python/object/apply:os.system [id]"),
-    *("x: &x [*x, *x]", "trainer: synthetic\ntrainer: command", "\u0000", "'" * 999, "[" * 3000, "? [1]\n: 2", "<<: 3"),
+    *(
+        "",
+        "[]",
+        "- 1",
+        "{",
+        "{{{",
+        "a: b: c",
+        "\t\tx",
+        "%YAML 9",
+        "&a [*a]",
+        "!!python/object/apply:os.system [id]",
+    ),
+    *(
+        "x: &x [*x, *x]",
+        "trainer: synthetic\ntrainer: command",
+        "\u0000",
+        "'" * 999,
+        "[" * 3000,
+        "? [1]\n: 2",
+        "<<: 3",
+    ),
 )
 CSV = "config,seed,step,eval_return,x\n" + "".join(
     f"{number},{seed},{step},{number + seed + step / 100},{0.1 * number}\n"
@@ -91,7 +181,21 @@ CELLS = (
         "-1",
         "2.5",
     ),
-    *("9" * 5000, "True", "NULL", "\u202e", "2026-01-01", "[1]", "{}", "a,b", "\r", "../../x", "\ufeff", "1;2", "0x10"),
+    *(
+        "9" * 5000,
+        "True",
+        "NULL",
+        "\u202e",
+        "2026-01-01",
+        "[1]",
+        "{}",
+        "a,b",
+        "\r",
+        "../../x",
+        "\ufeff",
+        "1;2",
+        "0x10",
+    ),
 )
 QUERIES = (
     *(
@@ -106,8 +210,21 @@ QUERIES = (
         "x" * 9000,
         "SELECT " + "(" * 300,
     ),
-    *(COPY, f"EXPLAIN ANALYZE {COPY}", f"EXPLAIN {COPY}", f"SELECT 1; {COPY}", f"WITH a AS (SELECT 1) {COPY}"),
-    *("ATTACH 'x.db'", "INSTALL httpfs", "LOAD httpfs", "SET memory_limit='1TB'", "PRAGMA database_list", "VACUUM"),
+    *(
+        COPY,
+        f"EXPLAIN ANALYZE {COPY}",
+        f"EXPLAIN {COPY}",
+        f"SELECT 1; {COPY}",
+        f"WITH a AS (SELECT 1) {COPY}",
+    ),
+    *(
+        "ATTACH 'x.db'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET memory_limit='1TB'",
+        "PRAGMA database_list",
+        "VACUUM",
+    ),
     *(
         "CREATE TABLE t AS SELECT 1",
         "DROP VIEW evals",
@@ -159,7 +276,17 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("tune", "{file}", "--out", "{out}", "--workers", "{wrong}", "--dry-run"),
     ("tune", "{wrong}", "--out", "{out}", "--dry-run"),
     ("compare", "{file}", "--optimizers", "{wrong}", "--out", "{out}", "-q"),
-    ("compare", "{file}", "--optimizers", "random,sobol", "--repeats", "{wrong}", "--out", "{out}", "-q"),
+    (
+        "compare",
+        "{file}",
+        "--optimizers",
+        "random,sobol",
+        "--repeats",
+        "{wrong}",
+        "--out",
+        "{out}",
+        "-q",
+    ),
     ("status", "{wrong}"),
     ("report", "{wrong}"),
     ("space", "{wrong}"),
@@ -245,11 +372,16 @@ def bad_inputs(seed: int, count: int) -> list[BadInput]:
     for kind in KINDS:
         rng = random.Random(f"{seed} {kind}")
         made = (
-            _manifests(rng.randrange(2**31), each) if kind == "manifest" else (makers[kind](rng) for _ in range(each))
+            _manifests(rng.randrange(2**31), each)
+            if kind == "manifest"
+            else (makers[kind](rng) for _ in range(each))
         )
         rows.append(list(made))
     mixed = [row for rows_of_all in zip(*rows, strict=True) for row in rows_of_all][:count]
-    return [BadInput(row.kind, number, row.arguments, row.files, row.about) for number, row in enumerate(mixed)]
+    return [
+        BadInput(row.kind, number, row.arguments, row.files, row.about)
+        for number, row in enumerate(mixed)
+    ]
 
 
 def _study(rng: random.Random) -> BadInput:
@@ -258,7 +390,13 @@ def _study(rng: random.Random) -> BadInput:
         good["trainer"] = copy.deepcopy(rng.choice(TRAINERS))
     text, about = _spoiled(good, rng)
     command = ("tune", "bad.yaml", "--out", "{out}", "--dry-run" if rng.random() < 0.7 else "-q")
-    return BadInput("study", 0, command, {"bad.yaml": text, "f.py": "def f(config, *, seed): return 0.0\n"}, about)
+    return BadInput(
+        "study",
+        0,
+        command,
+        {"bad.yaml": text, "f.py": "def f(config, *, seed): return 0.0\n"},
+        about,
+    )
 
 
 def _space(rng: random.Random) -> BadInput:
@@ -296,7 +434,13 @@ def _manifests(seed: int, count: int) -> Iterator[BadInput]:
         (("info",), ("best",), ("top",), ("query", "SELECT count(*) FROM scores"), ("validate",))
     )
     for text, (name, *rest) in zip(hostile_texts(good, seed, count), commands, strict=False):
-        yield BadInput("manifest", 0, ("landscape", name, "copy", *rest), {"copy/manifest.json": text}, text[:80])
+        yield BadInput(
+            "manifest",
+            0,
+            ("landscape", name, "copy", *rest),
+            {"copy/manifest.json": text},
+            text[:80],
+        )
 
 
 def _csv(rng: random.Random) -> BadInput:
@@ -315,8 +459,23 @@ def _csv(rng: random.Random) -> BadInput:
     maps = ("config=config_id", "seed=seed", "step=step", "eval_return=metric", "x=hyperparameter")
     options = [word for entry in maps[: rng.choice((5, 5, 5, 3))] for word in ("--map", entry)]
     if rng.random() < 0.3:
-        options += ["--map", rng.choice(("x=nowhere", "nope=seed", "x", "=seed", "seed=step", "/etc/passwd", "f.yaml"))]
-    command = ("landscape", "import", "bad.csv", "--id", "me/dqn/toy", "--out", "{out}", "--metric", "eval_return")
+        options += [
+            "--map",
+            rng.choice(
+                ("x=nowhere", "nope=seed", "x", "=seed", "seed=step", "/etc/passwd", "f.yaml")
+            ),
+        ]
+    command = (
+        "landscape",
+        "import",
+        "bad.csv",
+        "--id",
+        "me/dqn/toy",
+        "--out",
+        "{out}",
+        "--metric",
+        "eval_return",
+    )
     return BadInput("csv", 0, (*command, *options), {"bad.csv": text}, ", ".join(about))
 
 

@@ -32,7 +32,9 @@ def good(tmp_path_factory):
     (folder / "good.yaml").write_text(yaml.safe_dump(STUDY, sort_keys=False))
     (folder / "space.yaml").write_text(yaml.safe_dump(STUDY["space"], sort_keys=False))
     write_landscape(folder / "landscape", tables(), manifest(), SPACE)
-    made = CliRunner().invoke(app, ["tune", str(folder / "good.yaml"), "--out", str(folder / "study"), "-q"])
+    made = CliRunner().invoke(
+        app, ["tune", str(folder / "good.yaml"), "--out", str(folder / "study"), "-q"]
+    )
     assert made.exit_code == 0, made.output
     return folder
 
@@ -51,7 +53,9 @@ def problems(case, good, place, monkeypatch):
     if any(name.startswith("copy/") for name in case.files):
         shutil.copytree(good / "landscape", cwd / "copy")
     for name, text in case.files.items():
-        (cwd / name).write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+        (cwd / name).write_bytes(
+            text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+        )
     own = {"study": place / "study", "landscape": good / "landscape", "file": good / "good.yaml"}
     own |= {"space": good / "space.yaml", "out": out}
     if any("{study}" in word for word in case.arguments):
@@ -77,7 +81,9 @@ def problems(case, good, place, monkeypatch):
     after = contents(place), contents(good)
     for first, second in zip(before, after, strict=True):
         changed = sorted(name for name in {*first, *second} if first.get(name) != second.get(name))
-        outside = [name for name in changed if not name.startswith(allowed) and not Path(name).is_dir()]
+        outside = [
+            name for name in changed if not name.startswith(allowed) and not Path(name).is_dir()
+        ]
         found += [f"wrote {name}" for name in outside]
     if result.exit_code == 2 and out.exists() and case.kind in ("study", "command"):
         found.append("a folder was made of an input that is refused")
@@ -114,7 +120,11 @@ def accepted(case):
 
 def test_a_path_that_no_file_can_have_is_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for arguments in (("tune", "(" * 5000), ("status", "x" * 5000), ("landscape", "info", "x" * 5000)):
+    for arguments in (
+        ("tune", "(" * 5000),
+        ("status", "x" * 5000),
+        ("landscape", "info", "x" * 5000),
+    ):
         result = CliRunner().invoke(app, list(arguments))
         assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
         assert len(result.stderr) <= LONGEST + 1

@@ -26,7 +26,10 @@ from autorl.types import Config
 
 
 def proposals(*made):
-    return [SimpleNamespace(config=config, informed=informed, baseline=False) for config, informed in made]
+    return [
+        SimpleNamespace(config=config, informed=informed, baseline=False)
+        for config, informed in made
+    ]
 
 
 def test_every_optimizer_that_learns_is_named_without_its_model():
@@ -51,7 +54,11 @@ def test_a_promotion_is_no_new_configuration():
     [
         ("tpe", Share(0, 16), "tpe (0 of 16 by the model: random search)"),
         ("bohb", Share(3, 26), "bohb (3 of 26 by the model: mostly hyperband)"),
-        ("smac refit=8", Share(2.5, 8), "smac refit=8 (2.5 of 8 by the model: mostly a Sobol design)"),
+        (
+            "smac refit=8",
+            Share(2.5, 8),
+            "smac refit=8 (2.5 of 8 by the model: mostly a Sobol design)",
+        ),
         ("tpe", Share(8, 16), "tpe"),
         ("random", Share(0, 16), "random"),
         ("hyperband", Share(0, 26), "hyperband"),
@@ -63,7 +70,11 @@ def test_a_row_names_what_ran(method, found, name):
 
 
 def test_what_never_left_its_start_up_is_not_ranked():
-    scores = {"random": np.array([1.0, 2.0]), "tpe": np.array([9.0, 9.0]), "gp": np.array([3.0, 1.0])}
+    scores = {
+        "random": np.array([1.0, 2.0]),
+        "tpe": np.array([9.0, 9.0]),
+        "gp": np.array([3.0, 1.0]),
+    }
     found = {"random": Share(0, 16), "tpe": Share(0, 16), "gp": Share(1, 16)}
     assert [ranked(method, found[method]) for method in scores] == [True, False, True]
     ranks = optimizers_report.mean_ranks(scores, found)
@@ -73,7 +84,12 @@ def test_what_never_left_its_start_up_is_not_ranked():
 
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
-    [(-1.0, 2.0, "not told apart"), (0.0, 2.0, "not told apart"), (0.1, 2.0, "above"), (-2.0, -0.1, "**below**")],
+    [
+        (-1.0, 2.0, "not told apart"),
+        (0.0, 2.0, "not told apart"),
+        (0.1, 2.0, "above"),
+        (-2.0, -0.1, "**below**"),
+    ],
 )
 def test_an_interval_that_holds_0_tells_nothing_apart(low, high, verdict):
     assert Summary((low + high) / 2, low, high).verdict == verdict
@@ -82,8 +98,12 @@ def test_an_interval_that_holds_0_tells_nothing_apart(low, high, verdict):
 def test_comparisons_with_a_baseline_are_corrected_for_their_number():
     baseline = np.arange(10.0)
     better = baseline + np.arange(1.0, 11.0)
-    assert comparisons.corrected({"random": baseline, "a": better}, "random") == {"a": pytest.approx(2 / 2**10)}
-    several = comparisons.corrected({"random": baseline, "a": better, "b": better, "same": baseline}, "random")
+    assert comparisons.corrected({"random": baseline, "a": better}, "random") == {
+        "a": pytest.approx(2 / 2**10)
+    }
+    several = comparisons.corrected(
+        {"random": baseline, "a": better, "b": better, "same": baseline}, "random"
+    )
     assert several == {"a": pytest.approx(6 / 2**10), "b": pytest.approx(6 / 2**10), "same": 1.0}
 
 
@@ -106,7 +126,9 @@ def test_the_code_version_ignores_what_only_prints_and_sees_what_measures(monkey
     for name, text in {"measuring": "A = 1\n", "other": "A = 1\n"}.items():
         (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.setattr(cells, "HERE", tmp_path)
-    monkeypatch.setattr("autorl.__file__", str(tmp_path / "package" / "__init__.py"))  # parsing ours takes 4 seconds
+    monkeypatch.setattr(
+        "autorl.__file__", str(tmp_path / "package" / "__init__.py")
+    )  # parsing ours takes 4 seconds
 
     def version(*names):
         cells.code_version.cache_clear()
@@ -125,7 +147,9 @@ def test_the_code_version_ignores_what_only_prints_and_sees_what_measures(monkey
 def test_the_estimate_takes_times_of_any_version(tmp_path):
     path = tmp_path / "raw.json"
     Raw(path, "old").keep(Cell("live", "task", "tpe", 0), {"seconds": 120.0})
-    wanted = [Cell("live", "task", method, 0) for method in ("tpe", "gp")] + [Cell("tables", "task", "tpe", 0)]
+    wanted = [Cell("live", "task", method, 0) for method in ("tpe", "gp")] + [
+        Cell("tables", "task", "tpe", 0)
+    ]
     text = Raw(path, "new").estimate(wanted)
     assert text.startswith("3 cells to run: about 4 CPU-minutes (live 4.0, tables 0.0)")
     assert text.endswith("of 1 of them nothing is recorded and nothing is counted")
@@ -153,7 +177,10 @@ def test_the_live_report_labels_and_leaves_unranked_what_was_random_search():
     text = optimizers_report.report(raw, wanted, ["live"], ray=False)
     rows = [line for line in text.splitlines() if line.startswith("| tpe")]
     assert len(rows) == 3, "two tasks and all of them"
-    assert all(line.startswith("| tpe (0 of 16 by the model: random search) | 4 | 0 of 16 |") for line in rows)
+    assert all(
+        line.startswith("| tpe (0 of 16 by the model: random search) | 4 | 0 of 16 |")
+        for line in rows
+    )
     assert [line.split(" | ")[-2].strip() for line in rows[:2]] == ["-", "-"]
     assert rows[2].endswith("| - |")
     assert "| bohb (3 of 16 by the model: mostly hyperband) |" in text
@@ -170,7 +197,10 @@ def test_each_judge_has_a_table_of_its_own():
                 wanted.append(Cell("tables", task, method, repeat))
                 quality = 0.8 if judge == "forest" else None
                 counted = {"informed": 22 * (method == "tpe"), "new": 32}
-                raw.keep(wanted[-1], {"judged": rng.random(), "judge": judge, "correlation": quality} | counted)
+                raw.keep(
+                    wanted[-1],
+                    {"judged": rng.random(), "judge": judge, "correlation": quality} | counted,
+                )
     text = optimizers_report.report(raw, wanted, ["tables"], ray=False)
     nearest, _, forest = text.partition("### Judged by a random forest")
     assert "### Judged by the nearest recorded configuration" in nearest
@@ -197,7 +227,12 @@ def replayed(tasks=6):
     results = []
     for number in range(tasks):
         engines = {
-            name: {"judged": rng.random(5).tolist(), "informed": informed, "new": new, "seconds": 60.0}
+            name: {
+                "judged": rng.random(5).tolist(),
+                "informed": informed,
+                "new": new,
+                "seconds": 60.0,
+            }
             for name, (informed, new) in counts.items()
         }
         published = {title: rng.random(5).tolist() for title in arlbench_replay.PUBLISHED.values()}
@@ -231,8 +266,13 @@ def test_arlbench_is_compared_like_for_like_first():
 def test_arlbench_estimates_from_other_versions_and_takes_up_its_own():
     table = replayed(2)
     records = {result["task"]: result["engines"] for result in table.results}
-    text = arlbench_replay.estimate({"old": records, "new": {}}, {}, list(records), ["random", "smac", "gp"])
-    assert text == "6 engines on a task to run: about 4 CPU-minutes, without gp, of which nothing is recorded"
+    text = arlbench_replay.estimate(
+        {"old": records, "new": {}}, {}, list(records), ["random", "smac", "gp"]
+    )
+    assert (
+        text
+        == "6 engines on a task to run: about 4 CPU-minutes, without gp, of which nothing is recorded"
+    )
     text = arlbench_replay.estimate({"new": records}, records, list(records), ["random", "smac"])
     assert text == "0 engines on a task to run: about 0 CPU-minutes"
 
@@ -240,7 +280,9 @@ def test_arlbench_estimates_from_other_versions_and_takes_up_its_own():
 # -- RLHF --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("informed", "name"), [(0, "tpe (0 of 8 by the model: random search)"), (6, "tpe")])
+@pytest.mark.parametrize(
+    ("informed", "name"), [(0, "tpe (0 of 8 by the model: random search)"), (6, "tpe")]
+)
 def test_rlhf_says_what_tuned_and_what_its_intervals_cover(informed, name):
     given = rlhf.options(["--parts", "methods", "pbt", "--repeats", "2"])
     rng, raw = np.random.default_rng(0), Raw(None, "code")

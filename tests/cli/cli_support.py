@@ -20,7 +20,10 @@ SPACE = {
 }
 STUDY = {
     "name": "small",
-    "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7, "rate": 0.2}, "noise": 0.1, "interaction": 0.05}},
+    "trainer": {
+        "name": "synthetic",
+        "kwargs": {"optimum": {"x": 0.7, "rate": 0.2}, "noise": 0.1, "interaction": 0.05},
+    },
     "space": SPACE,
     "fidelity": {"steps": 100, "evaluations": 5},
     "budget": {"runs": 16},
@@ -67,4 +70,8 @@ def query(folder: Path, sql: str, *parameters):
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

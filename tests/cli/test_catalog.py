@@ -60,7 +60,15 @@ def test_an_unknown_optimizer_is_bad_input():
 
 def test_the_doctor_finds_this_installation_sound(tmp_path):
     checks = {check["name"]: check for check in as_json("doctor", "--out", tmp_path)}
-    assert {"python", "autorl", "core", "cores", "cuda", "write permission", "child processes"} <= set(checks)
+    assert {
+        "python",
+        "autorl",
+        "core",
+        "cores",
+        "cuda",
+        "write permission",
+        "child processes",
+    } <= set(checks)
     assert checks["core"]["verdict"] == "ok"
     assert "optuna" in checks["core"]["detail"]
     assert checks["child processes"]["verdict"] == "ok"
@@ -68,7 +76,10 @@ def test_the_doctor_finds_this_installation_sound(tmp_path):
 
 def test_the_doctor_fails_where_nothing_can_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    checks = {check["name"]: check for check in as_json("doctor", "--out", tmp_path / "file" / "studies", code=1)}
+    checks = {
+        check["name"]: check
+        for check in as_json("doctor", "--out", tmp_path / "file" / "studies", code=1)
+    }
     assert checks["write permission"]["verdict"] == "broken"
 
 

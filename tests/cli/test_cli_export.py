@@ -5,8 +5,25 @@ import pytest
 from cli_support import autorl, query
 
 SB3 = pytest.importorskip("stable_baselines3")
-COMMON = ("--env", "CartPole-v1", "--runs", 1, "--quiet", "--set", "seeds.tuning=1", "--set", "seeds.test=[101]")
-SHORT = ("--set", "fidelity.episodes=2", "--set", "fidelity.evaluations=1", "--set", "executor.name=in_process")
+COMMON = (
+    "--env",
+    "CartPole-v1",
+    "--runs",
+    1,
+    "--quiet",
+    "--set",
+    "seeds.tuning=1",
+    "--set",
+    "seeds.test=[101]",
+)
+SHORT = (
+    "--set",
+    "fidelity.episodes=2",
+    "--set",
+    "fidelity.evaluations=1",
+    "--set",
+    "executor.name=in_process",
+)
 
 
 @pytest.mark.parametrize("space", ["sb3/ppo-small", "population/ppo-small"])
@@ -17,21 +34,47 @@ def test_the_exported_model_balances_as_well_as_the_record_says(tmp_path, space)
     from stable_baselines3.common.evaluation import evaluate_policy
 
     torch.set_num_threads(1)  # training runs in this process; more threads only wait for each other
-    autorl("tune", space, *COMMON, *SHORT, "--steps", 2048, "--out", tmp_path / "s", "--set", "test.top=0")
+    autorl(
+        "tune",
+        space,
+        *COMMON,
+        *SHORT,
+        "--steps",
+        2048,
+        "--out",
+        tmp_path / "s",
+        "--set",
+        "test.top=0",
+    )
     printed = autorl("export", tmp_path / "s", "--model", tmp_path / "m.zip", "--seed", 101).stdout
     assert "test seed 101" in printed
     assert "such a file is a program" in printed
     model = SB3.PPO.load(tmp_path / "m.zip", device="cpu")
     action, _ = model.predict(np.zeros(4, np.float32), deterministic=True)
     assert action in (0, 1)
-    mean, spread = evaluate_policy(model, gymnasium.make("CartPole-v1"), n_eval_episodes=20, warn=False)
-    ((score,),) = query(tmp_path / "s", "SELECT value FROM tests WHERE label = 'incumbent' AND seed = 101")
+    mean, spread = evaluate_policy(
+        model, gymnasium.make("CartPole-v1"), n_eval_episodes=20, warn=False
+    )
+    ((score,),) = query(
+        tmp_path / "s", "SELECT value FROM tests WHERE label = 'incumbent' AND seed = 101"
+    )
     assert abs(mean - score) <= 3 * spread + 25  # 2 recorded episodes against 20: 0.74 spreads
 
 
 def test_export_says_what_it_wrote_and_overwrites_nothing(tmp_path):
     """Of a study that normalises: both files, by name, and that both have to be loaded."""
-    space = ("tune", "sb3/ppo-small", *COMMON, *SHORT, "--steps", 2048, "--out", tmp_path / "s", "--set", "test.top=0")
+    space = (
+        "tune",
+        "sb3/ppo-small",
+        *COMMON,
+        *SHORT,
+        "--steps",
+        2048,
+        "--out",
+        tmp_path / "s",
+        "--set",
+        "test.top=0",
+    )
     autorl(*space, "--set", "environment.normalize=true")
     target, beside = tmp_path / "m.zip", tmp_path / "m.vecnormalize.pkl"
     text = autorl("export", tmp_path / "s", "--model", target).stdout
@@ -70,8 +113,14 @@ def test_a_loaded_model_of_a_study_that_normalises_has_its_statistics(tmp_path):
 def test_the_screen_says_how_to_export_only_when_a_model_was_kept(tmp_path):
     space = ("tune", "population/ppo-small", *COMMON, *SHORT, "--steps", 1024)
     assert "autorl export" in autorl(*space, "--out", tmp_path / "kept").stdout
-    assert "autorl export" not in autorl(*space, "--out", tmp_path / "none", "--set", "keep.checkpoints=none").stdout
-    assert "was kept" in autorl("export", tmp_path / "none", "--model", tmp_path / "m.zip", code=1).stderr
+    assert (
+        "autorl export"
+        not in autorl(*space, "--out", tmp_path / "none", "--set", "keep.checkpoints=none").stdout
+    )
+    assert (
+        "was kept"
+        in autorl("export", tmp_path / "none", "--model", tmp_path / "m.zip", code=1).stderr
+    )
 
 
 def test_a_damaged_model_is_neither_exported_nor_loaded(tmp_path):
@@ -94,7 +143,9 @@ def test_a_damaged_model_is_neither_exported_nor_loaded(tmp_path):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 16
     file.write_bytes(content)
-    refused = autorl("export", tmp_path / "s", "--model", tmp_path / "m.zip", "--seed", 101, code=2).stderr
+    refused = autorl(
+        "export", tmp_path / "s", "--model", tmp_path / "m.zip", "--seed", 101, code=2
+    ).stderr
     text = f"{checkpoint}: is damaged ({file.name} differs from what was saved): choose the model of another seed"
     assert refused == f"autorl: {text}\n"
     assert not (tmp_path / "m.zip").exists()

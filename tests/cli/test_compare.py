@@ -14,12 +14,25 @@ SMALL = {"budget": {"runs": 8}, "seeds": {"tuning": 2, "test": 3}, "test": {"top
 
 def test_the_table_is_made_of_the_test_scores_of_the_studies(tmp_path):
     file = study_file(tmp_path, **SMALL)
-    found = as_json("compare", file, "--optimizers", "random,sobol", "--repeats", 2, "--out", tmp_path / "c", "--quiet")
+    found = as_json(
+        "compare",
+        file,
+        "--optimizers",
+        "random,sobol",
+        "--repeats",
+        2,
+        "--out",
+        tmp_path / "c",
+        "--quiet",
+    )
     rows = {row["optimizer"]: row for row in found["optimizers"]}
     means = {}
     for name in ("random", "sobol"):
         for seed in (0, 1):
-            values = query(tmp_path / "c" / name / f"seed-{seed}", "SELECT value FROM tests WHERE label = 'incumbent'")
+            values = query(
+                tmp_path / "c" / name / f"seed-{seed}",
+                "SELECT value FROM tests WHERE label = 'incumbent'",
+            )
             means[name, seed] = iqm([value for (value,) in values])
             assert rows[name]["tests"][str(seed)] == pytest.approx(means[name, seed])
         assert rows[name]["test"] == pytest.approx((means[name, 0] + means[name, 1]) / 2)
@@ -32,7 +45,17 @@ def test_the_table_is_made_of_the_test_scores_of_the_studies(tmp_path):
 
 def test_it_goes_on_where_it_stopped_and_reads_what_is_finished(tmp_path):
     file = study_file(tmp_path, **SMALL)
-    command = ("compare", file, "--optimizers", "random,sobol", "--repeats", 1, "--out", tmp_path / "c", "--quiet")
+    command = (
+        "compare",
+        file,
+        "--optimizers",
+        "random,sobol",
+        "--repeats",
+        1,
+        "--out",
+        tmp_path / "c",
+        "--quiet",
+    )
     found = as_json(*command)
     kept = (tmp_path / "c" / "random" / "seed-0" / "study.sqlite").read_bytes()
     shutil.rmtree(tmp_path / "c" / "sobol")
@@ -45,9 +68,23 @@ def test_it_goes_on_where_it_stopped_and_reads_what_is_finished(tmp_path):
 
 def test_an_optimizer_of_the_file_keeps_its_options(tmp_path):
     file = study_file(tmp_path, **SMALL, optimizer={"name": "random", "stop": "median", "rungs": 2})
-    autorl("compare", file, "--optimizers", "random,sobol", "--repeats", 1, "--out", tmp_path / "c", "--quiet")
-    assert query(tmp_path / "c" / "random" / "seed-0", "SELECT MIN(until) FROM proposals") == [(50,)]
-    assert query(tmp_path / "c" / "sobol" / "seed-0", "SELECT MIN(until) FROM proposals") == [(100,)]
+    autorl(
+        "compare",
+        file,
+        "--optimizers",
+        "random,sobol",
+        "--repeats",
+        1,
+        "--out",
+        tmp_path / "c",
+        "--quiet",
+    )
+    assert query(tmp_path / "c" / "random" / "seed-0", "SELECT MIN(until) FROM proposals") == [
+        (50,)
+    ]
+    assert query(tmp_path / "c" / "sobol" / "seed-0", "SELECT MIN(until) FROM proposals") == [
+        (100,)
+    ]
 
 
 def test_a_changed_study_file_is_refused(tmp_path):
@@ -60,14 +97,28 @@ def test_a_changed_study_file_is_refused(tmp_path):
 def test_wrong_optimizers_are_found_before_anything_is_trained(tmp_path):
     file = study_file(tmp_path, **SMALL)
     assert "at least two" in autorl("compare", file, "--optimizers", "random", code=2).stderr
-    error = autorl("compare", file, "--optimizers", "random,tppe", "--out", tmp_path / "c", code=2).stderr
+    error = autorl(
+        "compare", file, "--optimizers", "random,tppe", "--out", tmp_path / "c", code=2
+    ).stderr
     assert "'tpe'" in error
     assert not (tmp_path / "c").exists()
 
 
 def test_a_study_without_a_result_is_named_and_the_rest_goes_on(tmp_path):
-    file = study_file(tmp_path, **SMALL, trainer={"name": "synthetic", "kwargs": {"crash": {"below": {"x": 0.5}}}})
-    command = ("compare", file, "--optimizers", "grid,random", "--repeats", 1, "--out", tmp_path / "c", "--quiet")
+    file = study_file(
+        tmp_path, **SMALL, trainer={"name": "synthetic", "kwargs": {"crash": {"below": {"x": 0.5}}}}
+    )
+    command = (
+        "compare",
+        file,
+        "--optimizers",
+        "grid,random",
+        "--repeats",
+        1,
+        "--out",
+        tmp_path / "c",
+        "--quiet",
+    )
     outcome = autorl(*command, "--json", "--set", "trainer.kwargs.crash=1.0", code=1)
     found = json.loads(outcome.stdout)
     assert [row["test"] for row in found["optimizers"]] == [None, None]

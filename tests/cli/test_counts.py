@@ -13,7 +13,12 @@ from autorl.tuner import Tuner
 from autorl.types import InputError
 
 SPACE = {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}
-MINIMAL = {"trainer": "synthetic", "space": SPACE, "fidelity": {"steps": 100}, "budget": {"runs": 16}}
+MINIMAL = {
+    "trainer": "synthetic",
+    "space": SPACE,
+    "fidelity": {"steps": 100},
+    "budget": {"runs": 16},
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +46,13 @@ def test_an_extension_that_trains_nothing_is_refused_and_not_recorded(folder):
 def test_a_study_that_recorded_nan_can_be_extended_again(tmp_path):
     folder = finished_study(tmp_path)
     with sqlite3.connect(folder / "study.sqlite") as connection:
-        connection.execute("INSERT INTO event (kind, body, time) VALUES ('budget', '{\"runs\":NaN}', 0.0)")
+        connection.execute(
+            "INSERT INTO event (kind, body, time) VALUES ('budget', '{\"runs\":NaN}', 0.0)"
+        )
         connection.execute("INSERT INTO event (kind, body, time) VALUES ('finished', '{}', 0.0)")
-        connection.execute("UPDATE event SET hash = NULL")  # the versions that recorded it wrote no hashes
+        connection.execute(
+            "UPDATE event SET hash = NULL"
+        )  # the versions that recorded it wrote no hashes
     autorl("resume", folder, "--runs", "+2", "--quiet")
     assert query(folder, "SELECT COUNT(*) FROM proposals") == [(9,)]
 
@@ -89,7 +98,13 @@ def test_a_count_that_nobody_means_is_refused(key, value):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("fidelity.steps", "100"), ("fidelity.steps", True), ("budget.runs", "16"), ("seeds.tuning", "3"), ("seed", "0")],
+    [
+        ("fidelity.steps", "100"),
+        ("fidelity.steps", True),
+        ("budget.runs", "16"),
+        ("seeds.tuning", "3"),
+        ("seed", "0"),
+    ],
 )
 def test_text_and_truth_values_are_no_counts(key, value):
     with pytest.raises(InputError, match=key):
@@ -100,7 +115,12 @@ def test_an_objective_that_is_listed_twice_is_refused():
     twice = [{"metric": "eval_return"}, {"metric": "eval_return", "direction": "minimize"}]
     with pytest.raises(InputError, match="lists last eval_return twice"):
         load_spec({**MINIMAL, "objective": twice})
-    load_spec({**MINIMAL, "objective": [{"metric": "eval_return"}, {"metric": "eval_return", "reduce": "best"}]})
+    load_spec(
+        {
+            **MINIMAL,
+            "objective": [{"metric": "eval_return"}, {"metric": "eval_return", "reduce": "best"}],
+        }
+    )
 
 
 @pytest.mark.parametrize("value", [1e30, 10**19])
@@ -121,10 +141,16 @@ def test_test_seeds_have_a_bound(folder):
 
 def test_the_most_seeds_of_both_roles_have_runs_of_their_own():
     spec = load_spec(
-        {**MINIMAL, "seeds": {"tuning": 5000, "test": list(range(5000, 10_000))}, "budget": {"runs": 5000}}
+        {
+            **MINIMAL,
+            "seeds": {"tuning": 5000, "test": list(range(5000, 10_000))},
+            "budget": {"runs": 5000},
+        }
     )
     lineage = Lineage(spec.plan)
-    ends = itertools.product((0, 1), (("tuning", 0), ("tuning", 4999), ("test", 5000), ("test", 9999)))
+    ends = itertools.product(
+        (0, 1), (("tuning", 0), ("tuning", 4999), ("test", 5000), ("test", 9999))
+    )
     numbers = [lineage.run_id(root, role, seed) for root, (role, seed) in ends]
     assert len(set(numbers)) == 8
 
@@ -133,8 +159,14 @@ def test_the_most_seeds_of_both_roles_have_runs_of_their_own():
     ("options", "said"),
     [
         ({"command": "echo 'x"}, "command: cannot be split into words (No closing quotation)"),
-        ({"command": "echo {seed} {until}", "metrics": 5}, "metrics: expected a mapping of keys, got 5"),
-        ({"command": "echo {seed} {until}", "reduce_last": "x"}, "reduce_last: expected a whole number, got 'x'"),
+        (
+            {"command": "echo {seed} {until}", "metrics": 5},
+            "metrics: expected a mapping of keys, got 5",
+        ),
+        (
+            {"command": "echo {seed} {until}", "reduce_last": "x"},
+            "reduce_last: expected a whole number, got 'x'",
+        ),
         (
             {"command": "echo {seed} {until}", "environment_variables": []},
             "environment_variables: expected names with values",

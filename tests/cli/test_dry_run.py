@@ -37,8 +37,13 @@ def test_the_counts_are_those_of_the_study(tmp_path, changes):
     )
     segments, steps = counted(tmp_path / "s", "tuning")
     beyond = sum(each for _, each in more)
-    assert (plan["search"]["segments"], plan["search"]["steps"]) == (segments - len(more), steps - beyond)
-    assert (plan["search"]["proposals"] + bool(more),) == query(tmp_path / "s", "SELECT COUNT(*) FROM proposals")[0]
+    assert (plan["search"]["segments"], plan["search"]["steps"]) == (
+        segments - len(more),
+        steps - beyond,
+    )
+    assert (plan["search"]["proposals"] + bool(more),) == query(
+        tmp_path / "s", "SELECT COUNT(*) FROM proposals"
+    )[0]
     assert len(more) <= plan["baseline"]["segments"]
     assert beyond <= plan["baseline"]["steps"]
     segments, steps = counted(tmp_path / "s", "test")
@@ -77,12 +82,26 @@ def test_nothing_is_written(tmp_path, monkeypatch):
 
 def test_time_is_taken_from_a_study_beside_it_that_trained_the_same_thing(tmp_path, monkeypatch):
     slow = {"name": "synthetic", "kwargs": {"seconds": 0.02}}
-    folder = finished_study(tmp_path, "first", trainer=slow, budget={"runs": 4}, seeds={"tuning": 1, "test": 1})
-    ((steps, seconds),) = query(folder, "SELECT SUM(environment_steps), SUM(wall_seconds) FROM runs")
-    plan = as_json("tune", study_file(tmp_path, trainer=slow), "--out", tmp_path / "next", "--dry-run", "--workers", 2)
+    folder = finished_study(
+        tmp_path, "first", trainer=slow, budget={"runs": 4}, seeds={"tuning": 1, "test": 1}
+    )
+    ((steps, seconds),) = query(
+        folder, "SELECT SUM(environment_steps), SUM(wall_seconds) FROM runs"
+    )
+    plan = as_json(
+        "tune",
+        study_file(tmp_path, trainer=slow),
+        "--out",
+        tmp_path / "next",
+        "--dry-run",
+        "--workers",
+        2,
+    )
     assert plan["seconds"] == pytest.approx(plan["environment_steps"] * seconds / steps / 2)
     assert str(folder) in plan["seconds_from"]
-    monkeypatch.setattr("autorl.trainers.synthetic.Synthetic.check", lambda *_: None)  # it has no environment
+    monkeypatch.setattr(
+        "autorl.trainers.synthetic.Synthetic.check", lambda *_: None
+    )  # it has no environment
     other = study_file(tmp_path, environment="Other-v0")
     assert as_json("tune", other, "--out", tmp_path / "next", "--dry-run")["seconds"] is None
 
@@ -92,7 +111,10 @@ def test_a_budget_in_hours_is_not_guessed_at(tmp_path):
     assert plan["open_ended"] is True
     assert plan["environment_steps"] is None
     assert plan["seconds"] is None
-    assert "as many as the hours allow" in autorl("tune", study_file(tmp_path, budget={"hours": 1}), "--dry-run").stdout
+    assert (
+        "as many as the hours allow"
+        in autorl("tune", study_file(tmp_path, budget={"hours": 1}), "--dry-run").stdout
+    )
 
 
 def test_a_wrong_study_is_found_by_a_dry_run(tmp_path):

@@ -4,7 +4,10 @@ import pytest
 from cli_support import as_json, autorl, query, study_file
 
 PPO = {
-    "trainer": {"name": "population/ppo", "kwargs": {"net_width": 8, "net_depth": 1, "n_epochs": 1}},
+    "trainer": {
+        "name": "population/ppo",
+        "kwargs": {"net_width": 8, "net_depth": 1, "n_epochs": 1},
+    },
     "environment": {"id": "CartPole-v1", "n_envs": 2},
     "space": {
         "hyperparameters": {
@@ -19,7 +22,10 @@ PPO = {
 
 
 def rollouts_of(length, **kwargs):
-    return {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7, "rate": 0.2}, "rollout": length, **kwargs}}
+    return {
+        "name": "synthetic",
+        "kwargs": {"optimum": {"x": 0.7, "rate": 0.2}, "rollout": length, **kwargs},
+    }
 
 
 def trained(folder, role):
@@ -58,12 +64,16 @@ def test_segments_of_a_cut_run_start_where_the_one_before_really_ended(tmp_path)
     )
     plan = as_json("tune", file, "--dry-run")
     autorl("tune", file, "--out", tmp_path / "s", "--quiet")
-    assert 0 < plan["search"]["trained"] == trained(tmp_path / "s", "tuning") < plan["search"]["steps"]
+    assert (
+        0 < plan["search"]["trained"] == trained(tmp_path / "s", "tuning") < plan["search"]["steps"]
+    )
     assert plan["trained_exact"] is False
 
 
 def test_a_run_that_cannot_be_continued_is_counted_from_its_start(tmp_path):
-    (tmp_path / "mine.py").write_text("def train(config, *, seed, until):\n    return config['x']\n")
+    (tmp_path / "mine.py").write_text(
+        "def train(config, *, seed, until):\n    return config['x']\n"
+    )
     file = study_file(
         tmp_path,
         trainer="python:mine:train",
@@ -73,7 +83,12 @@ def test_a_run_that_cannot_be_continued_is_counted_from_its_start(tmp_path):
     )
     plan = as_json("tune", file, "--dry-run")
     autorl("tune", file, "--out", tmp_path / "s", "--quiet")
-    assert plan["search"]["trained"] == trained(tmp_path / "s", "tuning") == plan["search"]["steps"] <= 3000
+    assert (
+        plan["search"]["trained"]
+        == trained(tmp_path / "s", "tuning")
+        == plan["search"]["steps"]
+        <= 3000
+    )
     (caution,) = plan["cautions"]
     assert caution.startswith(
         "the trainer leaves no checkpoints: a run that goes on from a rung is trained from step 0"
@@ -86,7 +101,10 @@ def test_nominal_and_trained_steps_are_told_apart_where_they_differ(tmp_path):
     assert plan["trained_steps"] == (16 + 18) * 64
     text = autorl("tune", study_file(tmp_path, trainer=rollouts_of(64)), "--dry-run").stdout
     assert "nominal, as the budget counts: at most 3,400: 1,600 search + at most 1,800 test" in text
-    assert "at most 2,176: 1,024 search + at most 1,152 test; runs end only where a rollout does" in text
+    assert (
+        "at most 2,176: 1,024 search + at most 1,152 test; runs end only where a rollout does"
+        in text
+    )
     plain = autorl("tune", study_file(tmp_path), "--dry-run").stdout
     assert "at most 3,400: 1,600 search + at most 1,800 test" in plain
     assert "nominal" not in plain
@@ -97,24 +115,41 @@ def test_what_depends_on_configurations_or_scores_is_no_bound(tmp_path):
     file = study_file(tmp_path, **PPO | {"optimizer": "tpe"})
     plan = as_json("tune", file, "--dry-run")
     assert (plan["exact"], plan["trained_exact"]) == (True, False)
-    (line,) = [line for line in autorl("tune", file, "--dry-run").stdout.splitlines() if "really trained" in line]
+    (line,) = [
+        line
+        for line in autorl("tune", file, "--dry-run").stdout.splitlines()
+        if "really trained" in line
+    ]
     assert "at most" not in line
     assert f"about {plan['trained_steps']:,}" in line
     rungs = study_file(tmp_path, optimizer={"name": "tpe", "stop": "median", "rungs": 4})
-    (line,) = [line for line in autorl("tune", rungs, "--dry-run").stdout.splitlines() if " search + " in line]
+    (line,) = [
+        line
+        for line in autorl("tune", rungs, "--dry-run").stdout.splitlines()
+        if " search + " in line
+    ]
     assert "at most" not in line
 
 
 def test_rollouts_longer_than_a_run_or_an_interval_are_a_caution(tmp_path):
     long = study_file(tmp_path, trainer=rollouts_of(101))
     (caution,) = as_json("tune", long, "--dry-run")["cautions"]
-    assert caution.startswith("the default and 256 of 256 random configurations cannot be trained: a rollout is longer")
+    assert caution.startswith(
+        "the default and 256 of 256 random configurations cannot be trained: a rollout is longer"
+    )
     assert "longer than a run, 100 steps" in caution
     assert f"caution: {caution}" in autorl("tune", long, "--dry-run").stdout
-    (caution,) = as_json("tune", study_file(tmp_path, trainer=rollouts_of(21)), "--dry-run")["cautions"]
-    assert caution.startswith("the default and 256 of 256 random configurations cannot be cut at every evaluation")
+    (caution,) = as_json("tune", study_file(tmp_path, trainer=rollouts_of(21)), "--dry-run")[
+        "cautions"
+    ]
+    assert caution.startswith(
+        "the default and 256 of 256 random configurations cannot be cut at every evaluation"
+    )
     assert "longer than the 20 steps between two of them" in caution
-    assert as_json("tune", study_file(tmp_path, trainer=rollouts_of(20)), "--dry-run")["cautions"] == []
+    assert (
+        as_json("tune", study_file(tmp_path, trainer=rollouts_of(20)), "--dry-run")["cautions"]
+        == []
+    )
 
 
 def test_only_the_configurations_that_are_too_long_are_counted(tmp_path):
@@ -125,7 +160,10 @@ def test_only_the_configurations_that_are_too_long_are_counted(tmp_path):
     assert 256 * 0.5 < int(count) < 256 * 0.85
     assert "cannot be trained" in caution
     ruled = {**PPO["space"], "constraints": ["n_steps * n_envs <= evaluation_interval"]}
-    assert as_json("tune", study_file(tmp_path, **PPO | {"space": ruled}), "--dry-run")["cautions"] == []
+    assert (
+        as_json("tune", study_file(tmp_path, **PPO | {"space": ruled}), "--dry-run")["cautions"]
+        == []
+    )
 
 
 def test_the_environment_counts_in_a_rollout(tmp_path):
@@ -139,10 +177,19 @@ def test_a_configuration_that_its_trainer_refuses_is_a_caution(tmp_path):
     pytest.importorskip("stable_baselines3", reason="the trainer of this test")
     space = {
         "hyperparameters": {
-            "train_freq": {"type": "categorical", "choices": [[1, "episode"], [4, "step"]], "default": [4, "step"]}
+            "train_freq": {
+                "type": "categorical",
+                "choices": [[1, "episode"], [4, "step"]],
+                "default": [4, "step"],
+            }
         }
     }
-    changes = {"trainer": "sb3/dqn", "environment": {"id": "CartPole-v1"}, "space": space, "seeds": {"tuning": 1}}
+    changes = {
+        "trainer": "sb3/dqn",
+        "environment": {"id": "CartPole-v1"},
+        "space": space,
+        "seeds": {"tuning": 1},
+    }
     plan = as_json("tune", study_file(tmp_path, **changes), "--dry-run")
     (caution,) = plan["cautions"]
     assert "would fail" in caution

@@ -37,7 +37,9 @@ def untested(tmp_path_factory):
 
 def scores(text):
     """The numbers of the tuning scores: all are above 100."""
-    return [word for word in text.replace("[", " ").replace(",", " ").split() if word.startswith("100.")]
+    return [
+        word for word in text.replace("[", " ").replace(",", " ").split() if word.startswith("100.")
+    ]
 
 
 def test_tune_ends_without_a_test_score_and_says_so(untested):
@@ -101,7 +103,12 @@ def test_python_has_no_test_score_either(tmp_path):
         return config["x"]
 
     result = tune(f, STUDY["space"], runs=8, seeds={"tuning": 2, "test": 5}, optimizer="random")
-    assert (result.test, result.gap, result.difference, result.improvement) == (None, None, None, None)
+    assert (result.test, result.gap, result.difference, result.improvement) == (
+        None,
+        None,
+        None,
+        None,
+    )
     assert result.problem == PROBLEM
     assert PROBLEM.removeprefix("no usable result: ").partition(" (")[0] in result.caveats[0]
 
@@ -150,15 +157,33 @@ def test_the_difference_to_the_default_is_of_seeds_on_which_neither_failed(tmp_p
     folder = failing(tmp_path, [101])
     found = as_json("resume", folder, "--quiet")
     assert found["difference_to_default"] is not None
-    line = next(one for one in autorl("resume", folder, "--quiet").stdout.splitlines() if "difference" in one)
+    line = next(
+        one
+        for one in autorl("resume", folder, "--quiet").stdout.splitlines()
+        if "difference" in one
+    )
     assert line.endswith("where neither failed")
 
 
 def test_compare_does_not_rank_studies_without_a_test_score(tmp_path):
     kwargs = {"optimum": {"x": 0.7}, "crash": {"seeds": [100, 101, 102]}}
-    file = study_file(tmp_path, trainer={"name": "synthetic", "kwargs": kwargs}, seeds={"tuning": 2, "test": 3})
-    command = ("compare", file, "--optimizers", "random,sobol", "--repeats", 2, "--out", tmp_path / "all", "--quiet")
+    file = study_file(
+        tmp_path, trainer={"name": "synthetic", "kwargs": kwargs}, seeds={"tuning": 2, "test": 3}
+    )
+    command = (
+        "compare",
+        file,
+        "--optimizers",
+        "random,sobol",
+        "--repeats",
+        2,
+        "--out",
+        tmp_path / "all",
+        "--quiet",
+    )
     outcome = autorl(*command, "--json", code=1)
     found = json.loads(outcome.stdout)
-    assert [(row["test"], row["average_rank"], row["tests"]) for row in found["optimizers"]] == [(None, None, {})] * 2
+    assert [(row["test"], row["average_rank"], row["tests"]) for row in found["optimizers"]] == [
+        (None, None, {})
+    ] * 2
     assert outcome.stderr.count("all 3 test runs of the incumbent failed") == 4

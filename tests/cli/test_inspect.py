@@ -17,13 +17,20 @@ def folder(tmp_path_factory):
 def failing(tmp_path_factory):
     """A study where every configuration with x > 0.6 crashes, and one seed of those with x < 0.3 is NaN."""
     kwargs = {"crash": {"above": {"x": 0.6}}, "nan": {"below": {"x": 0.3}, "seeds": [1]}}
-    return finished_study(tmp_path_factory.mktemp("failing"), trainer={"name": "synthetic", "kwargs": kwargs})
+    return finished_study(
+        tmp_path_factory.mktemp("failing"), trainer={"name": "synthetic", "kwargs": kwargs}
+    )
 
 
 def ranked(folder):
     """(score, proposal, configuration) by tuning score, the best first."""
-    rows = query(folder, "SELECT score, proposal, config FROM proposals JOIN configs USING (config_id)")
-    return sorted(((json.loads(s)[0], p, json.loads(c)) for s, p, c in rows), key=lambda row: (-row[0], row[1]))
+    rows = query(
+        folder, "SELECT score, proposal, config FROM proposals JOIN configs USING (config_id)"
+    )
+    return sorted(
+        ((json.loads(s)[0], p, json.loads(c)) for s, p, c in rows),
+        key=lambda row: (-row[0], row[1]),
+    )
 
 
 def test_status_of_a_finished_study(folder):
@@ -31,7 +38,11 @@ def test_status_of_a_finished_study(folder):
     score, proposal, _ = ranked(folder)[0]
     assert found["incumbent"] == {"proposal": proposal, "tuning": score, "n_seeds": 2}
     assert (found["state"], found["driver"], found["budget_used"]) == ("finished", None, 1.0)
-    assert (found["proposals"], found["unscored"], found["tuning_steps"]) == ({"scored": 8}, [], 1600)
+    assert (found["proposals"], found["unscored"], found["tuning_steps"]) == (
+        {"scored": 8},
+        [],
+        1600,
+    )
     assert found["test_runs"] == {"done": 18, "planned": 18}
     assert found["last_event"]["kind"] == "finished"
 
@@ -45,9 +56,13 @@ def test_status_shows_the_test_score_before_the_tuning_score(folder):
     names = [line.split("  ")[0] for line in lines]
     assert names.index("test score") < names.index("gap") < names.index("incumbent")
     test, span = found["test"], found["test"]["iqm_interval"]
-    expected = f"{test['iqm']:.6g} (IQM), 95 % [{span['low']:.6g}, {span['high']:.6g}], 6 held-out seeds"
+    expected = (
+        f"{test['iqm']:.6g} (IQM), 95 % [{span['low']:.6g}, {span['high']:.6g}], 6 held-out seeds"
+    )
     assert lines[names.index("test score")].split(maxsplit=2)[2] == expected
-    assert lines[names.index("gap")].split()[1] == f"{result['tuning']['value'] - test['value']:.6g}:"
+    assert (
+        lines[names.index("gap")].split()[1] == f"{result['tuning']['value'] - test['value']:.6g}:"
+    )
 
 
 def test_status_of_a_study_that_is_not_tested_has_no_test_score(tmp_path):
@@ -71,7 +86,9 @@ def test_status_tells_steps_that_were_trained_from_those_that_were_charged(folde
     assert found["trained_tuning_steps"] == found["tuning_steps"] == 1600
     assert "100% (1,600 tuning steps)" in autorl("status", folder).stdout
     long = finished_study(tmp_path, trainer={"name": "synthetic", "kwargs": {"rollout": 60}})
-    ((trained,),) = query(long, "SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'")
+    ((trained,),) = query(
+        long, "SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'"
+    )
     found, text = as_json("status", long), autorl("status", long).stdout
     assert (found["tuning_steps"], found["trained_tuning_steps"]) == (1600, trained)
     assert f"100% (1,600 nominal tuning steps, {trained:,.0f} trained)" in text
@@ -82,7 +99,9 @@ def test_status_tells_steps_that_were_trained_from_those_that_were_charged(folde
 
 def test_status_lists_failures_with_their_messages(failing):
     found = as_json("status", failing)
-    rows = query(failing, "SELECT segment, message FROM segments WHERE status NOT IN ('done', 'stopped')")
+    rows = query(
+        failing, "SELECT segment, message FROM segments WHERE status NOT IN ('done', 'stopped')"
+    )
     assert {(one["segment"], one["message"]) for one in found["failures"]} == set(rows)
     assert {one["kind"] for one in found["failures"]} == {"crash", "diverged"}
     text = autorl("status", failing).stdout
@@ -93,7 +112,11 @@ def test_status_lists_failures_with_their_messages(failing):
 
 def test_looking_writes_nothing(folder):
     before = contents(folder)
-    for command in (("status", folder), ("best", folder, "--top", 3), ("best", folder, "--format", "table")):
+    for command in (
+        ("status", folder),
+        ("best", folder, "--top", 3),
+        ("best", folder, "--format", "table"),
+    ):
         autorl(*command)
     assert contents(folder) == before
 
@@ -126,7 +149,10 @@ def test_the_table_has_a_line_for_each(folder):
 
 
 def test_an_unknown_format_is_bad_input(folder):
-    assert "yaml, json, kwargs, cli, table" in autorl("best", folder, "--format", "toml", code=2).stderr
+    assert (
+        "yaml, json, kwargs, cli, table"
+        in autorl("best", folder, "--format", "toml", code=2).stderr
+    )
 
 
 def test_a_schedule_is_given_change_by_change(tmp_path):
@@ -139,7 +165,9 @@ def test_a_schedule_is_given_change_by_change(tmp_path):
     assert found["schedule"] == result["incumbent"]["schedule"]
     assert found["schedule"][0]["from_step"] == 0
     assert found["configuration"] == found["schedule"][-1]["configuration"]
-    assert autorl("best", folder, "--format", "kwargs").stdout.count("from step") == len(found["schedule"])
+    assert autorl("best", folder, "--format", "kwargs").stdout.count("from step") == len(
+        found["schedule"]
+    )
 
 
 def test_before_anything_is_scored_there_is_a_status_but_no_best(tmp_path):
@@ -188,7 +216,9 @@ def test_a_study_without_its_database_is_one_line(tmp_path, command, size):
 def test_an_edited_study_file_is_one_line(tmp_path, command):
     folder = finished_study(tmp_path)
     file = folder / "study.yaml"
-    file.write_text(file.read_text(encoding="utf-8").replace("noise: 0.1", "noise: 0.3"), encoding="utf-8")
+    file.write_text(
+        file.read_text(encoding="utf-8").replace("noise: 0.1", "noise: 0.3"), encoding="utf-8"
+    )
     error = autorl(command, folder, code=2).stderr
     assert "study.yaml:" in error
     assert "trainer.kwargs.noise (was 0.1, is 0.3)" in error
@@ -208,7 +238,9 @@ def test_the_report_is_one_file_with_the_numbers_of_the_result(folder, tmp_path)
     assert written == str(tmp_path / "deep" / "r.html")
     for number in (result["test"]["value"], result["tuning"]["value"], result["gap"]):
         assert f"{number:.6g}" in text
-    assert text.index(f"{result['test']['value']:.6g}") < text.index(f"{result['tuning']['value']:.6g}")
+    assert text.index(f"{result['test']['value']:.6g}") < text.index(
+        f"{result['tuning']['value']:.6g}"
+    )
     for part in ("http://", "https://", "<script", "src=", "@import"):
         assert part not in text
 
@@ -235,6 +267,10 @@ def test_export_writes_the_checkpoint_of_a_test_seed(tmp_path, monkeypatch):
     assert "no model" in autorl("export", folder, "--model", target, "--seed", 0, code=2).stderr
     assert "0 to 7" in autorl("export", folder, "--model", target, "--proposal", 99, code=2).stderr
     ((untested,),) = query(
-        folder, "SELECT MIN(proposal) FROM proposals WHERE proposal NOT IN (SELECT proposal FROM tests)"
+        folder,
+        "SELECT MIN(proposal) FROM proposals WHERE proposal NOT IN (SELECT proposal FROM tests)",
     )
-    assert "was kept" in autorl("export", folder, "--model", target, "--proposal", untested, code=1).stderr
+    assert (
+        "was kept"
+        in autorl("export", folder, "--model", target, "--proposal", untested, code=1).stderr
+    )

@@ -43,7 +43,11 @@ def source(request, study, root):
 
 def test_list_and_info(root, source):
     (row,) = as_json("landscape", "list", "local", "--root", root)
-    assert (row["landscape"], row["configurations"], row["runs"]) == (ID, 8, len(query_runs(root / ID)))
+    assert (row["landscape"], row["configurations"], row["runs"]) == (
+        ID,
+        8,
+        len(query_runs(root / ID)),
+    )
     assert ID in autorl("landscape", "list", "local", "--root", root).stdout
     found = as_json("landscape", "info", source)
     assert found["rows"]["configs"] == 8
@@ -53,7 +57,9 @@ def test_list_and_info(root, source):
 
 def test_without_a_command_it_says_what_there_is():
     shown = autorl("landscape").stdout
-    assert [name for name in ("list", "best", "import", "build") if f"\n  {name} " not in shown] == []
+    assert [
+        name for name in ("list", "best", "import", "build") if f"\n  {name} " not in shown
+    ] == []
 
 
 def query_runs(folder):
@@ -68,14 +74,24 @@ def test_query_best_top_and_curve_agree_with_the_database(study, source):
     )
     best = as_json("landscape", "best", source, "--by", "mean")
     assert (best["config_id"], best["value"]) == (means[0][0], pytest.approx(means[0][1]))
-    assert f"configuration {means[0][0]}, chosen by mean" in autorl("landscape", "best", source, "--by", "mean").stdout
+    assert (
+        f"configuration {means[0][0]}, chosen by mean"
+        in autorl("landscape", "best", source, "--by", "mean").stdout
+    )
     top = as_json("landscape", "top", source, "--by", "mean", "-n", 3)
     assert [row["config_id"] for row in top] == [number for number, _ in means[:3]]
     assert any(row["only_b"] is None for row in as_json("landscape", "top", source, "-n", 8))
     curve = as_json("landscape", "curve", source, means[0][0])
     assert len(curve) == 5 * len({row["seed"] for row in curve})
-    rows = as_json("landscape", "query", source, "SELECT count(*) AS n, max(step) AS last FROM evals")
-    assert rows == [{"n": query(study, "SELECT count(*) FROM evals WHERE metric = 'eval_return'")[0][0], "last": 100}]
+    rows = as_json(
+        "landscape", "query", source, "SELECT count(*) AS n, max(step) AS last FROM evals"
+    )
+    assert rows == [
+        {
+            "n": query(study, "SELECT count(*) FROM evals WHERE metric = 'eval_return'")[0][0],
+            "last": 100,
+        }
+    ]
     limited = autorl("landscape", "query", source, "SELECT step FROM evals", "--limit", 2)
     assert limited.stdout.split() == ["step", "20", "40"]
     assert "more rows" in limited.stderr
@@ -97,7 +113,14 @@ def test_validate_exits_with_1_if_a_rule_is_broken(root, tmp_path):
 def test_import_recognises_arlbench(tmp_path):
     header = "run_id,budget,performance,seed," + ",".join(
         f"hp_config.{name}"
-        for name in ("learning_rate", "ent_coef", "minibatch_size", "gae_lambda", "clip_eps", "vf_clip_eps")
+        for name in (
+            "learning_rate",
+            "ent_coef",
+            "minibatch_size",
+            "gae_lambda",
+            "clip_eps",
+            "vf_clip_eps",
+        )
     )
     header += ",hp_config.normalize_advantage,hp_config.vf_coef,hp_config.max_grad_norm\n"
     rows = [
@@ -109,12 +132,33 @@ def test_import_recognises_arlbench(tmp_path):
     with gzip.open(tmp_path / "cc_cartpole_ppo.csv.gz", "wt") as file:
         file.write(header + "".join(rows))
     out = tmp_path / "out"
-    (row,) = as_json("landscape", "import", tmp_path / "cc_cartpole_ppo.csv.gz", "--out", out, "--tuning-seeds", 2)
-    assert (row["landscape"], row["configurations"], row["runs"]) == ("arlbench/ppo/CartPole-v1", 3, 12)
+    (row,) = as_json(
+        "landscape",
+        "import",
+        tmp_path / "cc_cartpole_ppo.csv.gz",
+        "--out",
+        out,
+        "--tuning-seeds",
+        2,
+    )
+    assert (row["landscape"], row["configurations"], row["runs"]) == (
+        "arlbench/ppo/CartPole-v1",
+        3,
+        12,
+    )
     best = as_json("landscape", "best", out / row["landscape"], "--by", "mean")
     assert (best["config_id"], best["tuning"], best["test"]) == (2, 220.5, 222.5)
     autorl("landscape", "import", tmp_path / "cc_cartpole_ppo.csv.gz", "--out", out, code=2)
-    autorl("landscape", "import", tmp_path / "cc_cartpole_ppo.csv.gz", "--out", out, "--tuning-seeds", 2, "--replace")
+    autorl(
+        "landscape",
+        "import",
+        tmp_path / "cc_cartpole_ppo.csv.gz",
+        "--out",
+        out,
+        "--tuning-seeds",
+        2,
+        "--replace",
+    )
     assert "no such file" in autorl("landscape", "import", tmp_path / "nothing", code=2).stderr
 
 
@@ -132,7 +176,9 @@ def test_export_merge_and_delete(root, study, tmp_path):
     assert as_json("landscape", "export", root / ID, tmp_path / "study.db")["trials"] == 8
     autorl("landscape", "export", study, tmp_path / "flat.csv", code=2)
     out = tmp_path / "out"
-    overlap = autorl("landscape", "merge", root / ID, study, "--id", "x/synthetic/bowl", "--out", out, code=2)
+    overlap = autorl(
+        "landscape", "merge", root / ID, study, "--id", "x/synthetic/bowl", "--out", out, code=2
+    )
     assert "cannot be merged" in overlap.stderr
     from_study(study, out, ID)
     assert "add --yes" in autorl("landscape", "delete", out / ID, "--json", code=2).stderr
@@ -148,10 +194,14 @@ def test_build_trains_every_configuration_on_every_seed_and_goes_on(tmp_path):
     plan = as_json("landscape", "build", file, *options, "--dry-run")
     assert json.dumps(plan)
     assert not folder.exists()
-    (row,) = as_json("landscape", "build", file, *options, "--about", "licence=CC0", "--bounds", "-2", "2")
+    (row,) = as_json(
+        "landscape", "build", file, *options, "--about", "licence=CC0", "--bounds", "-2", "2"
+    )
     assert (row["configurations"], row["runs"], row["evaluations"]) == (6, 24, 120)
     built = Landscape(out / ID)
-    assert built.sql("SELECT DISTINCT n FROM (SELECT count(*) AS n FROM runs GROUP BY config_id)").fetchall() == [(4,)]
+    assert built.sql(
+        "SELECT DISTINCT n FROM (SELECT count(*) AS n FROM runs GROUP BY config_id)"
+    ).fetchall() == [(4,)]
     assert built.manifest.sampler["name"] == "sobol"
     assert built.manifest.licence == "CC0"
     autorl("landscape", "validate", out / ID)
@@ -173,7 +223,18 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_rows(tmp_path):
         study.record(study.load(segment.trainer).train(segment, lambda report: None))
     study.close()
     for name in ("cut", "whole"):
-        autorl("landscape", "build", file, "--id", f"{name}/a/b", "--out", out, "--study", tmp_path / name, "--quiet")
+        autorl(
+            "landscape",
+            "build",
+            file,
+            "--id",
+            f"{name}/a/b",
+            "--out",
+            out,
+            "--study",
+            tmp_path / name,
+            "--quiet",
+        )
     tables = [
         Landscape(out / f"{name}/a/b").sql(
             "SELECT config_hash, seed, step, eval_return FROM evals JOIN runs USING (run_id) JOIN configs "
@@ -194,7 +255,10 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_rows(tmp_path):
     ],
 )
 def test_a_build_file_that_would_leave_holes_is_refused(tmp_path, changes, message):
-    assert message in autorl("landscape", "build", build_file(tmp_path, **changes), "--id", ID, code=2).stderr
+    assert (
+        message
+        in autorl("landscape", "build", build_file(tmp_path, **changes), "--id", ID, code=2).stderr
+    )
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,10 @@ def test_importance_of_pairs_and_around_a_configuration(one):
     assert sum(row["with"] is None for row in pairs) == 5
     local = as_json("landscape", "importance", one, "--method", "local")
     assert local["configuration"] == final_means(one).idxmax()
-    assert as_json("landscape", "importance", one, "--method", "local", "--config", 3)["configuration"] == 3
+    assert (
+        as_json("landscape", "importance", one, "--method", "local", "--config", 3)["configuration"]
+        == 3
+    )
     gains = as_json("landscape", "importance", one, "--method", "tunability")
     assert gains["configuration"] == "the defaults"
     best = gains["rows"][0]
@@ -86,7 +89,10 @@ def test_a_forest_that_explains_nothing_says_so(tmp_path):
     found = as_json("landscape", "importance", tmp_path / "noise")
     assert found["out_of_bag"] < 0.5
     assert "mostly noise" in found["notes"][0]
-    assert "note: the forest explains little" in autorl("landscape", "importance", tmp_path / "noise").stdout
+    assert (
+        "note: the forest explains little"
+        in autorl("landscape", "importance", tmp_path / "noise").stdout
+    )
 
 
 def by_hand(table, subset):
@@ -97,7 +103,9 @@ def by_hand(table, subset):
     correlations = []
     for train, test in k_fold(len(columns)):
         weights, _ = nnls(columns[train][:, subset], columns.mean(axis=1)[train])
-        correlations.append(spearmanr(columns[test][:, subset] @ weights, columns.mean(axis=1)[test]).statistic)
+        correlations.append(
+            spearmanr(columns[test][:, subset] @ weights, columns.mean(axis=1)[test]).statistic
+        )
     return 1 - np.mean(correlations)
 
 
@@ -112,7 +120,9 @@ def test_subset_is_the_exhaustive_answer(root):
         tuple(found["environments"][column] for column in pair): by_hand(table, list(pair))
         for pair in combinations(range(3), 2)
     }
-    assert {tuple(row["environments"]): pytest.approx(row["error"]) for row in found["rows"]} == errors
+    assert {
+        tuple(row["environments"]): pytest.approx(row["error"]) for row in found["rows"]
+    } == errors
     assert tuple(found["best"]) == min(errors, key=errors.get)
     assert [row["place"] for row in found["rows"]] == [1, 2, 3]
 
@@ -122,10 +132,18 @@ def test_subset_first_clip_and_sizes(root):
     (few,) = as_json("landscape", "subset", *folders, "--size", 1, "--first", 20)
     assert few["configurations"] == 19  # one of the first twenty lacks a score
     (plain,) = as_json("landscape", "subset", *folders, "--size", 1, "--tolerance", 10)
-    (clipped,) = as_json("landscape", "subset", *folders, "--size", 1, "--clip", "A-v0=30", "--tolerance", 10)
-    by_name = [{row["environments"][0]: row["error"] for row in each["rows"]} for each in (plain, clipped)]
+    (clipped,) = as_json(
+        "landscape", "subset", *folders, "--size", 1, "--clip", "A-v0=30", "--tolerance", 10
+    )
+    by_name = [
+        {row["environments"][0]: row["error"] for row in each["rows"]} for each in (plain, clipped)
+    ]
     means = [final_means(folder) for folder in folders]
-    runs = Landscape(folders[0]).sql("SELECT config_id, greatest(value, 30) AS value FROM scores WHERE step = 300").df()
+    runs = (
+        Landscape(folders[0])
+        .sql("SELECT config_id, greatest(value, 30) AS value FROM scores WHERE step = 300")
+        .df()
+    )
     means[0] = runs.groupby("config_id")["value"].mean()[means[0].index]
     shared = sorted(set.intersection(*(set(each.index) for each in means)))
     table = np.stack([each[shared].to_numpy() for each in means], axis=1)
@@ -145,7 +163,9 @@ def test_subsets_are_found_algorithm_by_algorithm(root, tmp_path):
     shutil.copytree(root / "sample", tmp_path / "sample")
     shutil.copytree(root / "sample/dqn/A-v0", tmp_path / "sample/ppo/A-v0")
     manifest = tmp_path / "sample/ppo/A-v0/manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"algorithm": "ppo", "id": "sample/ppo/A-v0"}))
+    manifest.write_text(
+        json.dumps(json.loads(manifest.read_text()) | {"algorithm": "ppo", "id": "sample/ppo/A-v0"})
+    )
     shown = autorl("landscape", "subset", tmp_path, "--size", 1, "--json")
     assert [each["algorithm"] for each in json.loads(shown.stdout)] == ["dqn"]
     assert "ppo is left out: " in shown.stderr
@@ -186,9 +206,13 @@ def test_curves_are_chosen_on_tuning_seeds_and_shown_on_test_seeds(one):
     chosen = final_means(one, "tuning").sort_values(ascending=False).index[:5].tolist()
     assert [row["config_id"] for row in found["rows"] if row["step"] == 300] == chosen
     shown = final_means(one, "test")
-    assert [row["mean"] for row in found["rows"] if row["step"] == 300] == pytest.approx(shown[chosen].tolist())
+    assert [row["mean"] for row in found["rows"] if row["step"] == 300] == pytest.approx(
+        shown[chosen].tolist()
+    )
     assert all(row["low"] <= row["mean"] <= row["high"] for row in found["rows"])
-    assert "optimistic" in as_json("landscape", "analyse", one, "curves", "--seeds", "all")["notes"][0]
+    assert (
+        "optimistic" in as_json("landscape", "analyse", one, "curves", "--seeds", "all")["notes"][0]
+    )
 
 
 def test_transfer_is_chosen_on_tuning_seeds_and_scored_on_test_seeds(root):
@@ -196,14 +220,19 @@ def test_transfer_is_chosen_on_tuning_seeds_and_scored_on_test_seeds(root):
     assert (found["chosen_on"], found["seeds"]) == ("tuning", "test")
     folders = {name: root / f"sample/dqn/{name}" for name in ("A-v0", "B-v0", "C-v0")}
     tuning, test = (
-        {name: final_means(folder, role) for name, folder in folders.items()} for role in ("tuning", "test")
+        {name: final_means(folder, role) for name, folder in folders.items()}
+        for role in ("tuning", "test")
     )
-    shared = sorted(set.intersection(*(set(each.index) for means in (tuning, test) for each in means.values())))
+    shared = sorted(
+        set.intersection(*(set(each.index) for means in (tuning, test) for each in means.values()))
+    )
     for row in found["rows"]:
         best = tuning[row["best_in"]][shared].idxmax()
         there = test[row["used_in"]][shared]
         assert row["config_id"] == best
-        assert row["regret"] == pytest.approx((there.max() - there[best]) / (there.max() - there.min()), abs=1e-6)
+        assert row["regret"] == pytest.approx(
+            (there.max() - there[best]) / (there.max() - there.min()), abs=1e-6
+        )
     shown = autorl("landscape", "analyse", root, "transfer").stdout
     assert "mean regret elsewhere" in shown
     assert "worst_in" in shown
@@ -218,15 +247,24 @@ def test_several_landscapes_at_once(root):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("importance", "{one}", "--method", "shap"), "expected fanova, local or tunability, got 'shap'"),
-        (("importance", "{one}", "--method", "local", "--interactions"), "only fanova knows interactions"),
+        (
+            ("importance", "{one}", "--method", "shap"),
+            "expected fanova, local or tunability, got 'shap'",
+        ),
+        (
+            ("importance", "{one}", "--method", "local", "--interactions"),
+            "only fanova knows interactions",
+        ),
         (("importance", "{one}", "--config", "3"), "looks at the whole space"),
         (("importance", "{one}", "--seeds", "both"), "tuning, test or all"),
         (("importance", "{one}", "--step", "7"), "the nearest is 100"),
         (("subset", "{one}", "--size", "1"), "at least two landscapes"),
         (("subset", "{root}", "--size", "3"), "1 to 2"),
         (("subset", "{root}", "--clip", "A-v0"), "expected ENVIRONMENT=NUMBER, got 'A-v0'"),
-        (("subset", "{root}", "--clip", "Z-v0=1"), "--clip: no landscape of environment 'Z-v0'; there are A-v0"),
+        (
+            ("subset", "{root}", "--clip", "Z-v0=1"),
+            "--clip: no landscape of environment 'Z-v0'; there are A-v0",
+        ),
         (("analyse", "{one}", "noize"), "did you mean 'noise'"),
         (("analyse", "{one}", "dependence"), "takes 1 hyperparameters, got 0"),
         (("analyse", "{one}", "values", "-p", "wdith"), "did you mean 'width'"),
@@ -263,7 +301,9 @@ def test_a_study_that_tested_few_configurations_is_analysed_on_its_tuning_seeds(
     assert (tested["chosen_on"], tested["seeds"]) == ("tuning", "test")
     assert "have no score for every seed (test) and are left out" in tested["notes"][-1]
     everything = as_json("landscape", "analyse", study, "noise", "--seeds", "all")
-    assert everything["rows"][0]["configurations"] == len({row["config_id"] for row in tested["rows"]})
+    assert everything["rows"][0]["configurations"] == len(
+        {row["config_id"] for row in tested["rows"]}
+    )
     pytest.importorskip("sklearn")
     assert as_json("landscape", "importance", study)["configurations"] == 20
 
@@ -272,9 +312,13 @@ def test_plot_writes_what_it_is_asked_for(one, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="the extra plots is not installed")
     pytest.importorskip("plotly", reason="the extra plots is not installed")
     monkeypatch.chdir(tmp_path)
-    assert autorl("landscape", "plot", one, "values", "-p", "width").stdout.split() == ["dqn-A-v0-values-width.png"]
+    assert autorl("landscape", "plot", one, "values", "-p", "width").stdout.split() == [
+        "dqn-A-v0-values-width.png"
+    ]
     assert Path("dqn-A-v0-values-width.png").read_bytes().startswith(b"\x89PNG")
-    found = as_json("landscape", "plot", one, "budget", "--out", tmp_path / "b.svg", "--seeds", "test")
+    found = as_json(
+        "landscape", "plot", one, "budget", "--out", tmp_path / "b.svg", "--seeds", "test"
+    )
     assert (found["kind"], found["file"]) == ("budget", str(tmp_path / "b.svg"))
     assert "test seeds" in (tmp_path / "b.svg").read_text()
     autorl("landscape", "plot", one, "curves", "--out", tmp_path / "c.html")
@@ -296,7 +340,11 @@ def test_plot_of_many_landscapes(root, tmp_path, kind):
         ("importance", [], ["Importance of hyperparameters", "learning_rate × width"]),
         ("importance", ["--method", "tunability"], ["gain over the defaults"]),
         ("dependence", ["-p", "learning_rate"], ["learning_rate (log scale)"]),
-        ("surface", ["-p", "learning_rate", "-p", "width"], ["learning_rate (log scale)", "predicted eval_return"]),
+        (
+            "surface",
+            ["-p", "learning_rate", "-p", "width"],
+            ["learning_rate (log scale)", "predicted eval_return"],
+        ),
         ("interaction", ["-p", "learning_rate", "-p", "width"], ["How strongly"]),
         ("over-time", [], ["environment steps"]),
     ],
@@ -332,7 +380,9 @@ def test_wrong_plots_exit_with_2(one, root, arguments, message):
 )
 def test_a_missing_extra_is_one_clear_line(one, tmp_path, monkeypatch, suffix, module, name):
     monkeypatch.setitem(sys.modules, module, None)
-    message = autorl("landscape", "plot", one, "noise", "--out", tmp_path / f"a.{suffix}", code=2).stderr
+    message = autorl(
+        "landscape", "plot", one, "noise", "--out", tmp_path / f"a.{suffix}", code=2
+    ).stderr
     assert message.strip() == f"autorl: this figure needs {name}: pip install 'autorl[plots]'"
     assert not list(tmp_path.iterdir())
 
@@ -341,11 +391,23 @@ def test_a_missing_extra_is_one_clear_line(one, tmp_path, monkeypatch, suffix, m
 @pytest.mark.skipif(not DATA.is_dir(), reason="ARLBench's raw files are not beside the checkout")
 def test_the_published_subset_of_arlbench_comes_out_of_the_command(tmp_path):
     autorl("landscape", "import", DATA, "--out", tmp_path)
-    (found,) = as_json("landscape", "subset", tmp_path / "arlbench/dqn", "--size", 4, "--first", 128)
+    (found,) = as_json(
+        "landscape", "subset", tmp_path / "arlbench/dqn", "--size", 4, "--first", 128
+    )
     assert (len(found["environments"]), found["candidates"]) == (13, 715)
     published = ["Acrobot-v1", "BattleZone-v5", "MiniGrid-DoorKey-5x5", "MiniGrid-FourRooms"]
     assert published in [row["environments"] for row in found["rows"]]
     assert found["best"] == published
-    both = as_json("landscape", "subset", tmp_path, "--size", 4, "--first", 128, "--clip", "LunarLander-v2=-200")
+    both = as_json(
+        "landscape",
+        "subset",
+        tmp_path,
+        "--size",
+        4,
+        "--first",
+        128,
+        "--clip",
+        "LunarLander-v2=-200",
+    )
     assert {each["algorithm"]: len(each["landscapes"]) for each in both} == {"dqn": 13, "ppo": 6}
     assert next(each for each in both if each["algorithm"] == "dqn")["best"] == published

@@ -20,15 +20,23 @@ def test_the_counts_agree_everywhere(tmp_path):
     assert text in autorl("status", folder).stdout
     autorl("report", folder)
     assert text in (folder / "report.html").read_text()
-    informed = query(folder, "SELECT SUM(json_extract(body, '$.informed')) FROM event WHERE kind = 'proposed'")
+    informed = query(
+        folder, "SELECT SUM(json_extract(body, '$.informed')) FROM event WHERE kind = 'proposed'"
+    )
     assert informed == [(6,)]
 
 
 @pytest.mark.parametrize("name", ["tpe", "gp", "cmaes", "nsga2", "smac"])
 def test_the_dry_run_counts_what_the_model_would_make_without_asking_it(tmp_path, name):
-    if name in ("gp", "smac") and importlib.util.find_spec({"gp": "torch", "smac": "smac"}[name]) is None:
+    if (
+        name in ("gp", "smac")
+        and importlib.util.find_spec({"gp": "torch", "smac": "smac"}[name]) is None
+    ):
         pytest.skip("not installed")
-    file, folder = study_file(tmp_path, optimizer=name, parallelism=2, budget={"runs": 24}), tmp_path / "s"
+    file, folder = (
+        study_file(tmp_path, optimizer=name, parallelism=2, budget={"runs": 24}),
+        tmp_path / "s",
+    )
     planned = as_json("tune", file, "--dry-run")["new_configurations"]
     result = as_json("tune", file, "--out", folder, "--quiet")
     assert planned == result["new_configurations"]
@@ -57,7 +65,8 @@ def test_promotions_are_counted_apart(tmp_path):
     result = as_json("tune", file, "--out", tmp_path / "s", "--quiet")
     counts = result["new_configurations"]
     ((new, continued),) = query(
-        tmp_path / "s", "SELECT COUNT(*) FILTER (WHERE resume_from IS NULL), COUNT(resume_from) FROM proposals"
+        tmp_path / "s",
+        "SELECT COUNT(*) FILTER (WHERE resume_from IS NULL), COUNT(resume_from) FROM proposals",
     )
     assert (counts["total"], counts["continued"]) == (new, continued)
     assert 0 < counts["by_model"] < new
@@ -65,7 +74,17 @@ def test_promotions_are_counted_apart(tmp_path):
 
 def test_compare_says_it_for_each_optimizer(tmp_path):
     file = study_file(tmp_path, **LATE, seeds={"tuning": 2, "test": 3})
-    command = ("compare", file, "--optimizers", "random,tpe", "--repeats", 2, "--out", tmp_path / "c", "--quiet")
+    command = (
+        "compare",
+        file,
+        "--optimizers",
+        "random,tpe",
+        "--repeats",
+        2,
+        "--out",
+        tmp_path / "c",
+        "--quiet",
+    )
     found = as_json(*command)
     rows = {row["optimizer"]: row["new_configurations"] for row in found["optimizers"]}
     assert rows["tpe"] == {"total": 16, "by_model": 0, "continued": 0}
@@ -78,5 +97,7 @@ def test_a_study_of_an_earlier_version_is_not_called_random_search(tmp_path):
     from autorl.store import codec
     from autorl.study.shares import study_share
 
-    body = codec.dumps({"id": 0, "config": {"x": 1.0}, "until": 1, "resume_from": None, "member": None, "meta": {}})
+    body = codec.dumps(
+        {"id": 0, "config": {"x": 1.0}, "until": 1, "resume_from": None, "member": None, "meta": {}}
+    )
     assert study_share(lambda sql: [(body,)]) is None

@@ -34,7 +34,10 @@ def test_every_command_names_the_same_proposal_and_score(study, tmp_path):
     assert (choice["config_id"], choice["value"]) == (number, pytest.approx(score, rel=1e-10))
     assert choice["test"] == pytest.approx(best["test"]["value"], rel=1e-10)
     text = autorl("landscape", "best", study).stdout
-    assert f"configuration {number}, chosen by mean over tuning seeds of auc eval_return (the study's own)" in text
+    assert (
+        f"configuration {number}, chosen by mean over tuning seeds of auc eval_return (the study's own)"
+        in text
+    )
     assert f"tuning seeds  {score:.6g}" in text
     first = as_json("landscape", "top", study, "-n", 1)[0]
     assert (first["config_id"], first["tuning_mean"]) == (number, pytest.approx(score, rel=1e-10))
@@ -45,7 +48,9 @@ def test_every_command_names_the_same_proposal_and_score(study, tmp_path):
 
 def test_plots_draw_the_same_proposals(study, tmp_path):
     tested = {number for (number,) in query(study, "SELECT proposal FROM tests")}
-    labels = [mark.label for mark in chart_of(analysis.analyse(load_landscape(study), "curves")).marks]
+    labels = [
+        mark.label for mark in chart_of(analysis.analyse(load_landscape(study), "curves")).marks
+    ]
     drawn = [int(re.sub(r"\D", "", label)) for label in labels if label.startswith("configuration")]
     ranked = [row["config_id"] for row in as_json("landscape", "top", study, "-n", 16)]
     assert drawn == [number for number in ranked if number in tested]
@@ -65,7 +70,10 @@ def test_options_override_the_study_s_own_ranking(study):
     plotted = as_json("landscape", "analyse", study, "curves", "--reduce", "last")
     assert plotted["chosen_by"].startswith("mean over tuning seeds of last eval_return")
     assert "reduce" in autorl("landscape", "best", study, "--reduce", "lasst", code=2).stderr
-    assert "ranks no configurations" in autorl("landscape", "analyse", study, "noise", "--by", "iqm", code=2).stderr
+    assert (
+        "ranks no configurations"
+        in autorl("landscape", "analyse", study, "noise", "--by", "iqm", code=2).stderr
+    )
 
 
 def test_the_readme_s_query_is_the_best_of_the_landscape(tmp_path):
@@ -84,7 +92,9 @@ def test_the_readme_s_query_is_the_best_of_the_landscape(tmp_path):
 def test_a_configuration_that_goes_on_keeps_the_number_it_was_introduced_with(tmp_path):
     optimizer = {"name": "successive_halving", "eta": 2, "rungs": 2}
     folder = finished_study(tmp_path, optimizer=optimizer, budget={"runs": 20})
-    pairs = query(folder, "SELECT proposal, config_id, resume_from FROM proposals ORDER BY proposal")
+    pairs = query(
+        folder, "SELECT proposal, config_id, resume_from FROM proposals ORDER BY proposal"
+    )
     assert any(resume is not None for _, _, resume in pairs)
     introduced: dict[int, int] = {}
     for proposal, config_id, _ in pairs:
@@ -93,16 +103,23 @@ def test_a_configuration_that_goes_on_keeps_the_number_it_was_introduced_with(tm
     shown = load_landscape(folder).sql("SELECT config_id FROM configs ORDER BY 1").fetchall()
     assert [number for (number,) in shown] == sorted(introduced)
     (best,) = yaml.safe_load(autorl("best", folder).stdout)
-    ((configuration,),) = query(folder, f"SELECT config_id FROM proposals WHERE proposal = {best['proposal']}")
+    ((configuration,),) = query(
+        folder, f"SELECT config_id FROM proposals WHERE proposal = {best['proposal']}"
+    )
     assert best["configuration_number"] == configuration
     assert as_json("landscape", "best", folder)["config_id"] == configuration
 
 
 def test_reduce_best_reads_test_seeds_where_the_tuning_seeds_chose(tmp_path):
-    folder = finished_study(tmp_path, **{**DEMO, "objective": {"metric": "eval_return", "reduce": "best"}})
+    folder = finished_study(
+        tmp_path, **{**DEMO, "objective": {"metric": "eval_return", "reduce": "best"}}
+    )
     (best,) = yaml.safe_load(autorl("best", folder).stdout)
     choice = as_json("landscape", "best", folder)
-    assert (choice["config_id"], choice["value"]) == (best["proposal"], pytest.approx(best["tuning"]["value"]))
+    assert (choice["config_id"], choice["value"]) == (
+        best["proposal"],
+        pytest.approx(best["tuning"]["value"]),
+    )
     assert choice["test"] == pytest.approx(best["test"]["value"])
 
 
@@ -111,12 +128,18 @@ def test_a_failed_run_scores_the_penalty_whatever_it_had_reached(tmp_path):
     kwargs = {**TRAINER, "crash": {"above": {"x": 0.5}}, "fails_at": 0.9}
     objective = {"metric": "eval_return", "reduce": "best"}
     folder = finished_study(
-        tmp_path, **{**DEMO, "objective": objective, "trainer": {"name": "synthetic", "kwargs": kwargs}}
+        tmp_path,
+        **{**DEMO, "objective": objective, "trainer": {"name": "synthetic", "kwargs": kwargs}},
     )
     (best,) = yaml.safe_load(autorl("best", folder).stdout)
     choice = as_json("landscape", "best", folder)
-    assert (choice["config_id"], choice["value"]) == (best["proposal"], pytest.approx(best["tuning"]["value"]))
-    crashed = {number for (number,) in query(folder, "SELECT config_id FROM runs WHERE status = 'crash'")}
+    assert (choice["config_id"], choice["value"]) == (
+        best["proposal"],
+        pytest.approx(best["tuning"]["value"]),
+    )
+    crashed = {
+        number for (number,) in query(folder, "SELECT config_id FROM runs WHERE status = 'crash'")
+    }
     assert crashed, "otherwise nothing is tested here"
 
 
@@ -125,9 +148,19 @@ def test_what_is_written_out_keeps_the_study_s_ranking(study, tmp_path):
 
     from_study(study, tmp_path, "me/synthetic/one")
     manifest = json.loads((tmp_path / "me/synthetic/one/manifest.json").read_text())
-    assert (manifest["evaluation"]["reduce"], manifest["evaluation"]["aggregate"]) == ("auc", "mean")
-    own, written = as_json("landscape", "best", study), as_json("landscape", "best", tmp_path / "me/synthetic/one")
-    assert (written["config_id"], written["by"], written["reduce"]) == (own["config_id"], "mean", "auc")
+    assert (manifest["evaluation"]["reduce"], manifest["evaluation"]["aggregate"]) == (
+        "auc",
+        "mean",
+    )
+    own, written = (
+        as_json("landscape", "best", study),
+        as_json("landscape", "best", tmp_path / "me/synthetic/one"),
+    )
+    assert (written["config_id"], written["by"], written["reduce"]) == (
+        own["config_id"],
+        "mean",
+        "auc",
+    )
     assert written["value"] == pytest.approx(own["value"], rel=1e-6)
     assert "(as recorded)" in autorl("landscape", "best", tmp_path / "me/synthetic/one").stdout
     manifest["evaluation"] = {}

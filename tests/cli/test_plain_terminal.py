@@ -36,18 +36,30 @@ def study(tmp_path_factory):
         "environment": {"id": f"Cart{CLEAR}Pole"},
         "space": {
             "x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.2},
-            "kind": {"type": "categorical", "choices": [f"a\n  test score (IQM)  999{CLEAR}", "=1+1", "＝1+1"]},
+            "kind": {
+                "type": "categorical",
+                "choices": [f"a\n  test score (IQM)  999{CLEAR}", "=1+1", "＝1+1"],
+            },
         },
-        "objective": [{"metric": "eval_return"}, {"metric": "b\x1b[31mad", "direction": "minimize"}],
+        "objective": [
+            {"metric": "eval_return"},
+            {"metric": "b\x1b[31mad", "direction": "minimize"},
+        ],
         "fidelity": {"steps": 1, "evaluations": 1},
         "budget": {"runs": 8},
         "seeds": {"tuning": 1, "test": 2},
         "optimizer": "random",
         "executor": {"name": "in_process"},
-        "landscape": {"id": "me/f/bowl", "description": f"=cmd|' /C calc'!A0{CLEAR}", "licence": HOSTILE},
+        "landscape": {
+            "id": "me/f/bowl",
+            "description": f"=cmd|' /C calc'!A0{CLEAR}",
+            "licence": HOSTILE,
+        },
     }
     (folder / "study.yaml").write_text(yaml.safe_dump(content))
-    done = CliRunner().invoke(app, ["tune", str(folder / "study.yaml"), "--out", str(folder / "out"), "-q"])
+    done = CliRunner().invoke(
+        app, ["tune", str(folder / "study.yaml"), "--out", str(folder / "out"), "-q"]
+    )
     assert done.exit_code == 0, done.output
     return folder / "out", done.output
 
@@ -57,22 +69,35 @@ def shown(*arguments):
 
 
 def control_characters(text):
-    return sorted({character for character in text if not character.isprintable() and character not in "\n\t"})
+    return sorted(
+        {character for character in text if not character.isprintable() and character not in "\n\t"}
+    )
 
 
 def forged(text):
     """Lines that the study's own text made up."""
-    return [line for line in text.splitlines() if line.startswith(("state        forged", "  test score (IQM)  999"))]
+    return [
+        line
+        for line in text.splitlines()
+        if line.startswith(("state        forged", "  test score (IQM)  999"))
+    ]
 
 
 def test_a_result_and_a_status_obey_no_text_of_the_study(study):
     folder, result = study
-    for text in (result, shown("status", folder), shown("best", folder, "--format", "table"), shown("resume", folder)):
+    for text in (
+        result,
+        shown("status", folder),
+        shown("best", folder, "--format", "table"),
+        shown("resume", folder),
+    ):
         assert not control_characters(text), text
         assert not forged(text), text
     status = shown("status", folder)
     assert "\\x1b[2J" in status
-    assert [line for line in status.splitlines() if line.startswith("state")] == ["state        finished"]
+    assert [line for line in status.splitlines() if line.startswith("state")] == [
+        "state        finished"
+    ]
 
 
 @pytest.mark.parametrize("style", ["yaml", "json", "kwargs", "cli", "table"])

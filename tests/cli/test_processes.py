@@ -26,7 +26,18 @@ def train(config, *, seed, evaluate_at, report):
     for step in evaluate_at:
         report(step, config["x"] - (config["x"] - 0.7) ** 2 + 0.01 * seed * step)
 """
-HEAVY = ("torch", "optuna", "gymnasium", "pandas", "scipy", "ConfigSpace", "duckdb", "numba", "pydantic", "numpy")
+HEAVY = (
+    "torch",
+    "optuna",
+    "gymnasium",
+    "pandas",
+    "scipy",
+    "ConfigSpace",
+    "duckdb",
+    "numba",
+    "pydantic",
+    "numpy",
+)
 
 
 def start(*arguments):
@@ -99,7 +110,9 @@ def test_status_while_a_driver_runs_then_interrupt_then_resume(tmp_path):
 @pytest.mark.parametrize("executor", ["in_process", "processes"])
 def test_a_killed_study_has_a_status_and_ends_with_the_same_scores(tmp_path, executor):
     file = gated(tmp_path, executor={"name": executor, "workers": 2}, budget={"runs": 12})
-    autorl("tune", file, "--out", tmp_path / "whole", "--quiet", "--set", "executor.name=in_process")
+    autorl(
+        "tune", file, "--out", tmp_path / "whole", "--quiet", "--set", "executor.name=in_process"
+    )
     hold(tmp_path, after=4)
     process = start("tune", file, "--out", tmp_path / "s", "--quiet")
     wait_for_segments(tmp_path / "s", 4)

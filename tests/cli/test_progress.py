@@ -20,7 +20,10 @@ def reporter(stream, times, in_flight=(), hours=None):
 
     1000 tuning steps are charged; segments (start, until) are `in_flight`.
     """
-    segments = {str(key): SimpleNamespace(start=start, until=until) for key, (start, until) in enumerate(in_flight)}
+    segments = {
+        str(key): SimpleNamespace(start=start, until=until)
+        for key, (start, until) in enumerate(in_flight)
+    }
     study = SimpleNamespace(
         tests=SimpleNamespace(progress=(4, 10)),
         spec=SimpleNamespace(budget=SimpleNamespace(hours=hours)),
@@ -64,12 +67,18 @@ def test_the_share_of_the_search_is_what_was_trained_of_the_budget(in_flight, ho
 
 def test_a_study_whose_budget_is_charged_but_not_trained_is_not_at_100_percent(tmp_path):
     """All 4 proposals are asked for at once; the shares that are shown follow the segments that came back."""
-    spec = load_spec(yaml.safe_load(study_file(tmp_path, budget={"runs": 8}, parallelism=8).read_text()))
+    spec = load_spec(
+        yaml.safe_load(study_file(tmp_path, budget={"runs": 8}, parallelism=8).read_text())
+    )
     study, stream = Study.in_memory(spec), io.StringIO()
     with Reporter(study, stream, line_seconds=0.0) as show:
         study.run(show)
     study.close()
-    shares = [line.split(" · ")[0].split()[1] for line in stream.getvalue().splitlines() if line.startswith("search")]
+    shares = [
+        line.split(" · ")[0].split()[1]
+        for line in stream.getvalue().splitlines()
+        if line.startswith("search")
+    ]
     assert shares == sorted(shares, key=lambda text: int(text[:-1]))
     assert shares[:2] == ["12%", "25%"]
     assert "88%" in shares

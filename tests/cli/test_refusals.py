@@ -28,14 +28,19 @@ def test_a_budget_below_one_proposal_is_refused_before_a_folder_is_made(tmp_path
 
 def test_an_option_of_synthetic_that_is_no_number_is_refused_by_its_key(tmp_path, capsys):
     refused("tune", study_file(tmp_path, trainer={"name": "synthetic", "kwargs": {"noise": "x"}}))
-    assert "small.yaml:5: trainer.kwargs.noise: expected a number of at least 0, got 'x'" in capsys.readouterr().err
+    assert (
+        "small.yaml:5: trainer.kwargs.noise: expected a number of at least 0, got 'x'"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("command", ["status", "best", "report"])
 def test_a_study_file_where_a_folder_is_expected_is_said_to_be_a_file(tmp_path, command):
     file = study_file(tmp_path)
     said = autorl(command, file, code=2).stderr
-    assert f"{file}: is a file: expected a study's folder, as `autorl tune` makes it" in " ".join(said.split())
+    assert f"{file}: is a file: expected a study's folder, as `autorl tune` makes it" in " ".join(
+        said.split()
+    )
 
 
 @pytest.mark.parametrize(("name", "meant"), [("sb3/pppo", "sb3/ppo"), ("trl/rlooo", "trl/rloo")])

@@ -70,7 +70,9 @@ TRAINERS = {"command": COMMAND, "function": "trainer: {name: 'python:function:f'
 @pytest.mark.parametrize("out", [None, "out", "deep/out"])
 @pytest.mark.parametrize("optimizer", [FULL, CUT], ids=["full", "cut"])
 @pytest.mark.parametrize("trainer", TRAINERS)
-def test_a_trainer_that_works_elsewhere_saves_and_continues_in_the_study(here, trainer, optimizer, out):
+def test_a_trainer_that_works_elsewhere_saves_and_continues_in_the_study(
+    here, trainer, optimizer, out
+):
     (here / "study.yaml").write_text(TRAINERS[trainer] + REST + optimizer)
     autorl("tune", "study.yaml", "--quiet", *(() if out is None else ("--out", out)))
     folder = here / (out or "studies/relative")

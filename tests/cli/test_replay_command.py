@@ -26,7 +26,9 @@ def test_the_schedule_stands_beside_the_populations_best(folder):
     assert [line.split(":")[0].strip() for line in text.splitlines()[1 : 1 + len(schedule)]] == [
         f"from step {part['from_step']}" for part in schedule
     ]
-    best, retrained = (next(line for line in text.splitlines() if name in line) for name in ("best", "retrained"))
+    best, retrained = (
+        next(line for line in text.splitlines() if name in line) for name in ("best", "retrained")
+    )
     assert f"{found['tuning']['value']:.6g}" in best
     assert f"{found['test']['value']:.6g}" in retrained
     assert "6 held-out seeds" in retrained
@@ -43,8 +45,12 @@ def test_own_seeds_are_reproduced_to_the_bit_and_a_changed_record_is_noticed(fol
     with sqlite3.connect(folder / "study.sqlite") as connection:
         best = as_json("test", folder, "--quiet")["incumbent"]["proposal"]
         rows = connection.execute("SELECT seq, body FROM event WHERE kind = 'outcome'").fetchall()
-        seq, body = next((seq, body) for seq, body in rows if f'"segment":"{best}.1"' in body.replace(" ", ""))
-        connection.execute("UPDATE event SET hash = NULL")  # as in an earlier version: hashes would notice it first
+        seq, body = next(
+            (seq, body) for seq, body in rows if f'"segment":"{best}.1"' in body.replace(" ", "")
+        )
+        connection.execute(
+            "UPDATE event SET hash = NULL"
+        )  # as in an earlier version: hashes would notice it first
         connection.execute("UPDATE event SET body = ? WHERE seq = ?", (_nudged(body), seq))
         connection.commit()
         try:
@@ -61,7 +67,11 @@ def _nudged(body):
     import math
 
     event = json.loads(body)
-    metrics = event["reports"][-1][1] if isinstance(event["reports"][-1], list) else event["reports"][-1]["metrics"]
+    metrics = (
+        event["reports"][-1][1]
+        if isinstance(event["reports"][-1], list)
+        else event["reports"][-1]["metrics"]
+    )
     metrics["eval_return"] = math.nextafter(metrics["eval_return"], 9.0)
     return json.dumps(event)
 
@@ -80,7 +90,9 @@ def test_the_exported_schedule_is_a_study_file_that_trains_it(folder, tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_one_line(folder, tmp_path):
-    error = autorl("replay", folder, "--schedule", tmp_path / "no" / "file.yaml", "--quiet", code=2).stderr
+    error = autorl(
+        "replay", folder, "--schedule", tmp_path / "no" / "file.yaml", "--quiet", code=2
+    ).stderr
     assert "cannot be written" in error
     assert len(error.strip().splitlines()) == 1
 

@@ -11,7 +11,9 @@ from cli_support import as_json, autorl, contents, finished_study, query, study_
 def test_scores(folder):
     return {
         seed: value
-        for seed, value in query(folder, "SELECT seed, value FROM tests WHERE label = 'incumbent' AND objective = 0")
+        for seed, value in query(
+            folder, "SELECT seed, value FROM tests WHERE label = 'incumbent' AND objective = 0"
+        )
     }
 
 
@@ -24,9 +26,15 @@ def test_the_result_is_the_mean_of_the_test_rows_of_the_database(tmp_path):
     assert sorted(scores) == [100, 101, 102, 103, 104, 105]
     assert found["test"]["value"] == pytest.approx(np.mean(list(scores.values())))
     assert {int(seed): value for seed, value in found["test"]["seeds"].items()} == scores
-    assert found["test"]["interval"]["low"] < found["test"]["value"] < found["test"]["interval"]["high"]
+    assert (
+        found["test"]["interval"]["low"]
+        < found["test"]["value"]
+        < found["test"]["interval"]["high"]
+    )
     ((tuning, n_seeds),) = query(
-        tmp_path / "s", "SELECT score, n_seeds FROM proposals WHERE proposal = ?", found["incumbent"]["proposal"]
+        tmp_path / "s",
+        "SELECT score, n_seeds FROM proposals WHERE proposal = ?",
+        found["incumbent"]["proposal"],
     )
     assert found["tuning"] == {"value": json.loads(tuning)[0], "n_seeds": n_seeds}
     assert found["gap"] == pytest.approx(found["tuning"]["value"] - found["test"]["value"])
@@ -40,7 +48,15 @@ def test_the_screen_shows_the_held_out_score_before_the_tuning_score(tmp_path):
     text = autorl("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet").stdout
     value = f"{np.mean(list(test_scores(tmp_path / 's').values())):.6g}"
     assert text.index(value) < text.index("tuning score")
-    for part in ("95 %", "6 held-out seeds", "2 tuning seeds", "gap", "default", "difference", "8 scored"):
+    for part in (
+        "95 %",
+        "6 held-out seeds",
+        "2 tuning seeds",
+        "gap",
+        "default",
+        "difference",
+        "8 scored",
+    ):
         assert part in text
     assert f"autorl best {tmp_path / 's'}" in text
     assert "autorl export" not in text  # the synthetic trainer has no models
@@ -48,12 +64,26 @@ def test_the_screen_shows_the_held_out_score_before_the_tuning_score(tmp_path):
 
 def test_options_and_settings_reach_the_study_file(tmp_path):
     autorl(
-        *("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet", "--runs", 8, "--steps", 50, "--seed", 3),
+        *(
+            "tune",
+            study_file(tmp_path),
+            "--out",
+            tmp_path / "s",
+            "--quiet",
+            "--runs",
+            8,
+            "--steps",
+            50,
+            "--seed",
+            3,
+        ),
         *("--optimizer", "sobol", "--workers", 1),
         *("--set", "seeds.test=2", "--set", "fidelity.evaluations=2"),
     )
     frozen = yaml.safe_load((tmp_path / "s" / "study.yaml").read_text())
-    assert frozen["budget"] == {"runs": 8.0} | {key: None for key in frozen["budget"] if key != "runs"}
+    assert frozen["budget"] == {"runs": 8.0} | {
+        key: None for key in frozen["budget"] if key != "runs"
+    }
     assert frozen["fidelity"]["steps"] == 50
     assert frozen["fidelity"]["evaluations"] == 2
     assert (frozen["seed"], frozen["optimizer"]["name"]) == (3, "sobol")
@@ -62,7 +92,9 @@ def test_options_and_settings_reach_the_study_file(tmp_path):
 
 
 def test_an_environment_for_a_trainer_that_has_none_is_refused(tmp_path):
-    said = autorl("tune", study_file(tmp_path), "--env", "Toy-v0", "--out", tmp_path / "s", code=2).stderr
+    said = autorl(
+        "tune", study_file(tmp_path), "--env", "Toy-v0", "--out", tmp_path / "s", code=2
+    ).stderr
     assert "environment.id: synthetic trains in no environment, got 'Toy-v0'" in said
     assert not (tmp_path / "s").exists()
 
@@ -105,12 +137,17 @@ def test_a_population_that_is_done_says_that_more_budget_adds_nothing(tmp_path):
     text = autorl("tune", file, "--out", tmp_path / "s").stderr
     assert "unused" not in text
     again = autorl("resume", tmp_path / "s", "--runs", "+20", code=2).stderr
-    assert "+20 would train nothing: pbt has nothing more to propose; a larger plan needs a new study" in again
+    assert (
+        "+20 would train nothing: pbt has nothing more to propose; a larger plan needs a new study"
+        in again
+    )
 
 
 @pytest.mark.parametrize("more", ["+8", "8"])
 def test_resume_extends_the_budget_and_equals_a_study_that_had_it_from_the_start(tmp_path, more):
-    whole = as_json("tune", study_file(tmp_path, budget={"runs": 24}), "--out", tmp_path / "whole", "--quiet")
+    whole = as_json(
+        "tune", study_file(tmp_path, budget={"runs": 24}), "--out", tmp_path / "whole", "--quiet"
+    )
     autorl("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet")
     found = as_json("resume", tmp_path / "s", "--runs", more, "--quiet", "--workers", 2)
     assert query(tmp_path / "s", "SELECT COUNT(*) FROM proposals") == [(12,)]
@@ -135,7 +172,11 @@ def test_fewer_test_seeds_than_there_are_is_an_error(tmp_path):
 
 def test_a_study_without_test_seeds_says_so_and_can_be_tested_later(tmp_path):
     text = autorl(
-        "tune", study_file(tmp_path, seeds={"tuning": 2, "test": 0}), "--out", tmp_path / "s", "--quiet"
+        "tune",
+        study_file(tmp_path, seeds={"tuning": 2, "test": 0}),
+        "--out",
+        tmp_path / "s",
+        "--quiet",
     ).stdout
     assert "there is no number to report yet" in text
     assert f"autorl test {tmp_path / 's'}" in text
@@ -154,7 +195,10 @@ def test_progress_lines_change_with_the_phase_and_stay_off_standard_output_with_
     result = autorl("tune", study_file(tmp_path), "--out", tmp_path / "b", "--json")
     assert json.loads(result.stdout)["test"]["n_seeds"] == 6
     assert result.stderr.startswith("search")
-    assert autorl("tune", study_file(tmp_path), "--out", tmp_path / "c", "--json", "--quiet").stderr == ""
+    assert (
+        autorl("tune", study_file(tmp_path), "--out", tmp_path / "c", "--json", "--quiet").stderr
+        == ""
+    )
 
 
 def test_a_study_whose_every_run_crashes_exits_1_with_one_line_and_keeps_the_record(tmp_path):
@@ -169,6 +213,8 @@ def test_a_study_whose_every_run_crashes_exits_1_with_one_line_and_keeps_the_rec
 def test_minimised_objectives_keep_their_own_sign(tmp_path):
     file = study_file(tmp_path, objective={"metric": "eval_return", "direction": "minimize"})
     found = as_json("tune", file, "--out", tmp_path / "s", "--quiet")
-    scores = [json.loads(score)[0] for (score,) in query(tmp_path / "s", "SELECT score FROM proposals")]
+    scores = [
+        json.loads(score)[0] for (score,) in query(tmp_path / "s", "SELECT score FROM proposals")
+    ]
     assert found["tuning"]["value"] == min(scores)
     assert found["gap"] == pytest.approx(found["test"]["value"] - found["tuning"]["value"])

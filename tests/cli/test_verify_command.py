@@ -18,7 +18,12 @@ def test_a_whole_study(study):
     found = as_json("verify", study)
     assert contents(study) == before
     ((events,),) = query(study, "SELECT count(*) FROM event")
-    assert (found["whole"], found["events"], found["hashed_from"], found["problems"]) == (True, events, 1, [])
+    assert (found["whole"], found["events"], found["hashed_from"], found["problems"]) == (
+        True,
+        events,
+        1,
+        [],
+    )
 
 
 def test_a_damaged_study_is_told_what_can_be_saved(study, tmp_path):
@@ -45,7 +50,9 @@ def test_a_copy_is_the_study(study, tmp_path):
     assert found == {
         "folder": str(tmp_path / "copy"),
         "events": query(study, "SELECT count(*) FROM event")[0][0],
-        "checkpoints": query(study, "SELECT count(*) FROM segments WHERE checkpoint IS NOT NULL")[0][0],
+        "checkpoints": query(study, "SELECT count(*) FROM segments WHERE checkpoint IS NOT NULL")[
+            0
+        ][0],
         "logs": 0,
         "notes": [],
     }
@@ -83,10 +90,15 @@ def test_a_study_whose_folder_vanishes_ends_with_one_line(tmp_path, lost, execut
     file = study_file(
         tmp_path,
         trainer={"name": f"python:{module}:train"},
-        space={"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.1}}},
+        space={
+            "hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.1}}
+        },
         fidelity={"steps": 1, "evaluations": 1},
         executor={"name": executor},
     )
     error = autorl("tune", file, "--out", tmp_path / "s", "--quiet", code=1).stderr
-    assert "study.sqlite: was removed, moved or replaced while the study ran: this driver stops" in error
+    assert (
+        "study.sqlite: was removed, moved or replaced while the study ran: this driver stops"
+        in error
+    )
     assert error.count("\n") == 1

@@ -63,11 +63,16 @@ class Misbehaving:
             del hog
         if act in ERRORS:
             raise ERRORS[act]
-        reports = tuple(Report(segment.id, step, {"eval_return": float(step)}) for step in segment.evaluate_at)
+        reports = tuple(
+            Report(segment.id, step, {"eval_return": float(step)}) for step in segment.evaluate_at
+        )
         for one in reports:
             report(one)
         cost = {"wall_seconds": 0.0, "pid": float(os.getpid())}
-        environment = {"cuda": os.environ.get("CUDA_VISIBLE_DEVICES", ""), "omp": os.environ.get("OMP_NUM_THREADS", "")}
+        environment = {
+            "cuda": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+            "omp": os.environ.get("OMP_NUM_THREADS", ""),
+        }
         return Outcome(segment.id, Status.DONE, segment.until, reports, cost, applied=environment)
 
 

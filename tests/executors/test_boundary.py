@@ -35,7 +35,13 @@ class Speechless(Exception):
 
 def segment(**values):
     return Segment(
-        **{"id": "0.0", "trainer": TrainerSpec("python"), "config": Config(x=1.0), "seed": 0, "role": "tuning"}
+        **{
+            "id": "0.0",
+            "trainer": TrainerSpec("python"),
+            "config": Config(x=1.0),
+            "seed": 0,
+            "role": "tuning",
+        }
         | {"until": 10, "horizon": 10, "evaluate_at": (10,)}
         | values
     )
@@ -109,7 +115,9 @@ def f(config, *, seed, until, report, checkpoint=None, folder=None):
 """
 
 
-@pytest.mark.parametrize("child", ["pass", "report(until, 5.0)", "raise ValueError('child')", "raise SystemExit(2)"])
+@pytest.mark.parametrize(
+    "child", ["pass", "report(until, 5.0)", "raise ValueError('child')", "raise SystemExit(2)"]
+)
 def test_a_forked_child_that_returns_is_not_the_training(tmp_path, child):
     (tmp_path / "forking.py").write_text(FORKING.format(how="pass", child=child))
     study = {
@@ -139,7 +147,13 @@ def test_the_exit_code_of_a_forked_child_reaches_its_parent(tmp_path):
     seen = []
 
     def f(config, *, seed):
-        for act in (lambda: None, lambda: 1 / 0, lambda: os._exit(4), lambda: exit(3), lambda: exit("no")):
+        for act in (
+            lambda: None,
+            lambda: 1 / 0,
+            lambda: os._exit(4),
+            lambda: exit(3),
+            lambda: exit("no"),
+        ):
             child = os.fork()
             if child == 0:
                 act()
@@ -207,7 +221,9 @@ def test_a_checkpoint_that_cannot_be_gone_on_from_is_damaged_and_not_charged(par
     [
         OSError(28, "No space left on device"),
         RuntimeError("I/O error: No space left on device (os error 28)"),
-        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 1040704 vs 1040656"),
+        RuntimeError(
+            "[enforce fail at inline_container.cc:672] . unexpected pos 1040704 vs 1040656"
+        ),
         RuntimeError("basic_ios::clear: iostream error"),
     ],
 )

@@ -12,17 +12,31 @@ from autorl.os_processes import ended_from_outside, exit_text
 from autorl.types import Config, FrozenMap, Outcome, Segment, Status, TrainerSpec
 
 # A shell's background job ignores SIGINT and SIGQUIT, and so does what it starts: the script takes them again.
-KILL_ITSELF = (
-    "import os, signal as s; {signal} == s.SIGKILL or s.signal({signal}, s.SIG_DFL); os.kill(os.getpid(), {signal})"
+KILL_ITSELF = "import os, signal as s; {signal} == s.SIGKILL or s.signal({signal}, s.SIG_DFL); os.kill(os.getpid(), {signal})"
+FROM_OUTSIDE = (
+    signal.SIGKILL,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
 )
-FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1)
 OWN_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS)
 
 
 def segment(name, trainer, **kwargs):
     spec = TrainerSpec(trainer, FrozenMap(kwargs))
     config = Config(x=1.0)
-    return Segment(id=name, trainer=spec, config=config, seed=0, role="tuning", until=10, horizon=10, evaluate_at=(10,))
+    return Segment(
+        id=name,
+        trainer=spec,
+        config=config,
+        seed=0,
+        role="tuning",
+        until=10,
+        horizon=10,
+        evaluate_at=(10,),
+    )
 
 
 def script(code):
@@ -35,7 +49,13 @@ def outcomes(executor, segments):
     done = {}
 
     def all_done():
-        done.update({message.segment: message for message in executor.poll(0.5) if isinstance(message, Outcome)})
+        done.update(
+            {
+                message.segment: message
+                for message in executor.poll(0.5)
+                if isinstance(message, Outcome)
+            }
+        )
         return len(done) == len(segments)
 
     wait_until(all_done)
@@ -53,21 +73,28 @@ def test_a_script_ended_from_outside_is_lost_in_every_executor(name):
 
 @pytest.mark.parametrize("number", FROM_OUTSIDE)
 def test_signals_from_outside_make_a_script_lost(number):
-    outcome = outcomes(executors.make("in_process", trainers.load, 1), [script(KILL_ITSELF.format(signal=number))])["s"]
+    outcome = outcomes(
+        executors.make("in_process", trainers.load, 1), [script(KILL_ITSELF.format(signal=number))]
+    )["s"]
     assert outcome.status is Status.LOST
     assert number.name in outcome.message
 
 
 @pytest.mark.parametrize("number", OWN_FAULTS)
 def test_faults_of_a_script_itself_are_crashes(number):
-    code = "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); " + KILL_ITSELF.format(signal=number)
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); "
+        + KILL_ITSELF.format(signal=number)
+    )
     outcome = outcomes(executors.make("in_process", trainers.load, 1), [script(code)])["s"]
     assert outcome.status is Status.CRASH
     assert number.name in outcome.message
 
 
 def test_a_command_that_a_shell_reports_as_killed_is_lost():
-    killed = script("import subprocess, sys; sys.exit(subprocess.call(['sh', '-c', \"sh -c 'kill -9 $$'; exit $?\"]))")
+    killed = script(
+        "import subprocess, sys; sys.exit(subprocess.call(['sh', '-c', \"sh -c 'kill -9 $$'; exit $?\"]))"
+    )
     executor = executors.make("in_process", trainers.load, 1)
     outcome = outcomes(executor, [killed])["s"]
     assert (outcome.status, "exit code 137" in outcome.message) == (Status.LOST, True)
@@ -106,7 +133,10 @@ def test_workers_of_python_functions(tmp_path, name, function, status, message):
 
 
 def test_the_fault_of_a_child_with_several_segments_is_nobodys():
-    assert ended_worker(-signal.SIGSEGV) == (Status.CRASH, "worker process ended with signal 11 (SIGSEGV)")
+    assert ended_worker(-signal.SIGSEGV) == (
+        Status.CRASH,
+        "worker process ended with signal 11 (SIGSEGV)",
+    )
     assert ended_worker(-signal.SIGSEGV, segments=2)[0] is Status.LOST
     assert ended_worker(None)[0] is Status.LOST
     assert exit_text(-60) == "signal 60"

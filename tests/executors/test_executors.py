@@ -67,7 +67,9 @@ def clock(monkeypatch):
 
 @pytest.fixture(params=["in_process", "threads", "processes"])
 def executor(request):
-    made = executors.make(request.param, misbehaving.load, 1 if request.param == "in_process" else 2)
+    made = executors.make(
+        request.param, misbehaving.load, 1 if request.param == "in_process" else 2
+    )
     yield made
     made.close()
 
@@ -76,10 +78,12 @@ def test_every_segment_gives_its_reports_and_one_outcome(executor):
     executor.submit([segment(f"s{number}") for number in range(5)])
     outcomes, reports = drain(executor, 5)
     assert sorted(outcomes) == [f"s{number}" for number in range(5)]
-    assert all(outcome.status is Status.DONE and outcome.reached == 10 for outcome in outcomes.values())
-    assert sorted((report.segment, report.step) for report in reports if isinstance(report, Report)) == sorted(
-        (f"s{number}", step) for number in range(5) for step in (5, 10)
+    assert all(
+        outcome.status is Status.DONE and outcome.reached == 10 for outcome in outcomes.values()
     )
+    assert sorted(
+        (report.segment, report.step) for report in reports if isinstance(report, Report)
+    ) == sorted((f"s{number}", step) for number in range(5) for step in (5, 10))
     assert executor.poll(0.0) == []
 
 
@@ -93,7 +97,9 @@ def test_every_segment_gives_its_reports_and_one_outcome(executor):
         ("float", Status.DIVERGED, "NaN in the weights"),
     ],
 )
-def test_what_a_trainer_raises_is_an_outcome_and_its_traceback_is_in_the_log(executor, tmp_path, act, status, message):
+def test_what_a_trainer_raises_is_an_outcome_and_its_traceback_is_in_the_log(
+    executor, tmp_path, act, status, message
+):
     log = tmp_path / "logs" / "s.log"
     executor.submit([segment("bad", act, str(log)), segment("good")])
     outcomes, _ = drain(executor, 2)
@@ -119,7 +125,9 @@ def test_a_killed_worker_is_lost_and_the_executor_goes_on(name):
 def test_time_limit_ends_the_slow_segment_and_spares_the_other(name, clock):
     executor = executors.make(name, misbehaving.load, 2, limits=Limits(seconds=10_000))
     executor.submit([segment("slow", "hang"), segment("good"), segment("late")])
-    outcomes, _ = drain(executor, 2, until=lambda reports: any(report.segment == "slow" for report in reports))
+    outcomes, _ = drain(
+        executor, 2, until=lambda reports: any(report.segment == "slow" for report in reports)
+    )
     assert set(outcomes) == {"good", "late"}
     clock.ahead = 10_001
     outcomes |= drain(executor, 1)[0]
@@ -130,7 +138,9 @@ def test_time_limit_ends_the_slow_segment_and_spares_the_other(name, clock):
 
 
 def test_memory_limit_names_the_limit():
-    executor = executors.make("processes", misbehaving.load, 1, limits=Limits(memory_bytes=300 * 2**20))
+    executor = executors.make(
+        "processes", misbehaving.load, 1, limits=Limits(memory_bytes=300 * 2**20)
+    )
     executor.submit([segment("hog", "hog"), segment("good")])
     outcomes, _ = drain(executor, 2)
     executor.close()
@@ -212,7 +222,9 @@ def test_a_script_without_a_main_guard_can_start_processes(tmp_path):
             """
         )
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.stdout == "training a\ndone\n", done.stderr
 
 
@@ -234,7 +246,9 @@ def test_unknown_names_and_limits_that_cannot_be_kept_are_input_errors():
     with pytest.raises(InputError, match="devices"):
         executors.make("threads", misbehaving.load, 1, devices=["0"])
     for device in ("cuda", "gpu:0", "-1", "", "0,1"):
-        with pytest.raises(InputError, match=f"executor.devices: expected CUDA devices.*{device!r}"):
+        with pytest.raises(
+            InputError, match=f"executor.devices: expected CUDA devices.*{device!r}"
+        ):
             executors.make("processes", misbehaving.load, 1, devices=["0", device])
 
 
@@ -269,7 +283,9 @@ def test_segments_that_wait_in_the_child_are_not_lost_with_the_one_that_killed_i
     outcomes, _ = drain(executor, 5)
     executor.close()
     assert {name for name, outcome in outcomes.items() if outcome.status is Status.LOST} == {"dies"}
-    assert all(outcome.status is Status.DONE for name, outcome in outcomes.items() if name != "dies")
+    assert all(
+        outcome.status is Status.DONE for name, outcome in outcomes.items() if name != "dies"
+    )
 
 
 def test_a_log_holds_the_beginning_and_the_end_of_what_anything_in_a_segment_prints(tmp_path):
@@ -283,7 +299,9 @@ def test_a_log_holds_the_beginning_and_the_end_of_what_anything_in_a_segment_pri
     for log in logs:
         text = log.read_bytes()
         assert len(text) < HEAD + TAIL + 100
-        assert text.startswith(f"training {log.stem}\nfirst\n".encode()) or text.startswith(b"first\n")
+        assert text.startswith(f"training {log.stem}\nfirst\n".encode()) or text.startswith(
+            b"first\n"
+        )
         assert b"bytes left out here]" in text[HEAD : HEAD + 100]
         assert b"last\n" in text[-100:]
 

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 SLEEPS = f"import time; time.sleep({FOREVER})"
 BUSY = "while True: pass"
-WITH_CHILD = "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {child!r}])\n{own}"
+WITH_CHILD = (
+    "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {child!r}])\n{own}"
+)
 
 
 @pytest.fixture
@@ -72,7 +74,11 @@ def test_the_time_a_machine_was_suspended_does_not_count(start):
 
 
 def test_a_stopped_child_counts_if_nothing_else_is_at_work(start):
-    idle, busy, watch = start(parent_of(SLEEPS, SLEEPS)), start(parent_of(SLEEPS, BUSY)), StoppedWorkers()
+    idle, busy, watch = (
+        start(parent_of(SLEEPS, SLEEPS)),
+        start(parent_of(SLEEPS, BUSY)),
+        StoppedWorkers(),
+    )
     for process in (idle, busy):
         (child,) = wait_until(lambda process=process: descendants(process.pid))
         stop(child)
@@ -109,5 +115,7 @@ outcomes, _ = test_executors.drain(executor, 1)
 print(outcomes["s"].status, outcomes["s"].message)
 """
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=True
+    )
     assert done.stdout == "lost the fork server ended 3 times before it had started a worker\n"

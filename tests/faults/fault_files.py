@@ -8,7 +8,12 @@ import re
 import shutil
 from pathlib import Path
 
-FAMILIES = ("checkpoint", "checkpoint", "database", "study file")  # checkpoints twice: there are most of them
+FAMILIES = (
+    "checkpoint",
+    "checkpoint",
+    "database",
+    "study file",
+)  # checkpoints twice: there are most of them
 _NUMBER = re.compile(rb"(?<=: )[1-9][0-9]*(?=\n)")
 
 
@@ -20,7 +25,13 @@ def harm(study: Path, stranger: Path, rng: random.Random) -> str:
         family, files = "database", _files(study, "database")
     target = rng.choice(files)
     name = f"{family}, {target.relative_to(study).as_posix()}"
-    ways = ["truncated", "flipped", "exchanged", "deleted", *(["edited"] if family == "study file" else [])]
+    ways = [
+        "truncated",
+        "flipped",
+        "exchanged",
+        "deleted",
+        *(["edited"] if family == "study file" else []),
+    ]
     way = rng.choice(ways)
     if way == "truncated":
         length = rng.choice((0, rng.randrange(target.stat().st_size or 1)))
@@ -50,7 +61,9 @@ def _files(study: Path, family: str) -> list[Path]:
     if family == "database":
         written = (path for path in study.glob("study.sqlite*") if path.suffix != ".sqlite-shm")
         return sorted(path for path in written if path.stat().st_size)
-    folders = [folder for folder in (study / "checkpoints").glob("*") if not folder.name.startswith(".")]
+    folders = [
+        folder for folder in (study / "checkpoints").glob("*") if not folder.name.startswith(".")
+    ]
     return sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())
 
 
@@ -71,7 +84,9 @@ def _exchange(target: Path, study: Path, stranger: Path, family: str, rng: rando
             other = stranger / "study.sqlite"
         shutil.copyfile(other, target)
         return ", by that of another study"
-    named = [path for path in _files(study, "checkpoint") if path.name == target.name and path != target]
+    named = [
+        path for path in _files(study, "checkpoint") if path.name == target.name and path != target
+    ]
     if not named:
         target.write_bytes(target.read_bytes()[::-1])
         return ", by its own bytes backwards"

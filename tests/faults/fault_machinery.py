@@ -31,7 +31,9 @@ GROUPS = ("kills", "faults", "signals")
 PATIENCE = 900.0  # seconds until a session counts as one that hangs
 GRACE = 20.0  # seconds a process of an ended session has to end as well
 KILLS_PER_STUDY = 4
-MARKER = "AUTORL_FAULT_CASE"  # in the environment of every process of a case, however it was started
+MARKER = (
+    "AUTORL_FAULT_CASE"  # in the environment of every process of a case, however it was started
+)
 COUNTS_AS = """\
 - **equal**: the last session ends with exit code 0 and the tables of an uninterrupted run. After kills, signals and
   full disks that is every table but seconds; after a fault of a file it is configurations, proposals, evaluations,
@@ -66,7 +68,12 @@ _RESULTS = {
     "tests": "*",
 }
 Tables = dict[str, list[tuple[Any, ...]]]
-_CODES = {signal.SIGINT: (130,), signal.SIGTERM: (143,), signal.SIGHUP: (129,), signal.SIGQUIT: (-3, 131)}
+_CODES = {
+    signal.SIGINT: (130,),
+    signal.SIGTERM: (143,),
+    signal.SIGHUP: (129,),
+    signal.SIGQUIT: (-3, 131),
+}
 _STOPPED = "stopped"  # SIGSTOP, then SIGCONT
 
 
@@ -142,7 +149,9 @@ class Session:
         text = self.error.read_text(errors="replace") + self.output.read_text(errors="replace")
         tracebacks = text.split("Traceback (most recent call last)")[1:]
         if self.process.returncode == -signal.SIGKILL:
-            tracebacks = [each for each in tracebacks if "multiprocessing/forkserver.py" not in each]
+            tracebacks = [
+                each for each in tracebacks if "multiprocessing/forkserver.py" not in each
+            ]
         return bool(tracebacks)
 
 
@@ -168,11 +177,15 @@ class Place:
             **os.environ,
             MARKER: self.marker,
             "TMPDIR": str(self.temporary),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYTHONPATH": os.pathsep.join(
+                [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
-            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "torch"),  # else below TMPDIR, one for all studies of a user
+            "TORCHINDUCTOR_CACHE_DIR": str(
+                self.folder / "torch"
+            ),  # else below TMPDIR, one for all studies of a user
         }
         with output.open("wb") as out, error.open("wb") as err:
             process = subprocess.Popen(
@@ -200,7 +213,9 @@ def _default_signals() -> None:
 def events(study: Path) -> int:
     """How many events the study has recorded; 0 before there is a database."""
     try:
-        with closing(sqlite3.connect(f"file:{study / 'study.sqlite'}?mode=ro", uri=True)) as connection:
+        with closing(
+            sqlite3.connect(f"file:{study / 'study.sqlite'}?mode=ro", uri=True)
+        ) as connection:
             return int(connection.execute("SELECT COUNT(*) FROM event").fetchone()[0])
     except sqlite3.Error:
         return 0
@@ -211,7 +226,8 @@ def tables(study: Path, *, strict: bool) -> Tables:
     columns = _STRICT if strict else _RESULTS
     with closing(sqlite3.connect(study / "study.sqlite")) as connection:
         return {
-            name: sorted(connection.execute(f"SELECT {what} FROM {name}"), key=repr) for name, what in columns.items()
+            name: sorted(connection.execute(f"SELECT {what} FROM {name}"), key=repr)
+            for name, what in columns.items()
         }
 
 
@@ -328,7 +344,9 @@ class Library:
                     kill_all(place.marker)
                 code = session.end()
                 if stop_at is None and code != 0:
-                    raise RuntimeError(f"{kind}: the uninterrupted study ended with {code}: {session.lines}")
+                    raise RuntimeError(
+                        f"{kind}: the uninterrupted study ended with {code}: {session.lines}"
+                    )
                 (folder / "done").touch()
         return folder / "study"
 
@@ -336,18 +354,29 @@ class Library:
 # -- judging -----------------------------------------------------------------------------------------------------------
 
 
-def judge(place: Place, verdict: Verdict, whole: Reference, code: int, *, file_fault: bool = False) -> None:
+def judge(
+    place: Place, verdict: Verdict, whole: Reference, code: int, *, file_fault: bool = False
+) -> None:
     """Fill in the verdict after the last session of a case ended with `code`."""
     problems = _left_over(place, verdict)
     session = place.sessions[-1]
-    problems += [f"session {number}: traceback" for number, each in enumerate(place.sessions) if each.has_traceback]
+    problems += [
+        f"session {number}: traceback"
+        for number, each in enumerate(place.sessions)
+        if each.has_traceback
+    ]
     if code == 0:
         verdict.verdict = "equal"
         problems += _differences(place.study, whole, strict=not file_fault)
     elif code in (1, 2) and file_fault:
-        verdict.verdict, verdict.detail = "refused", session.lines[-1][:300] if session.lines else ""
+        verdict.verdict, verdict.detail = (
+            "refused",
+            session.lines[-1][:300] if session.lines else "",
+        )
         if len(session.lines) != 1:
-            problems.append(f"exit code {code} with {len(session.lines)} lines: {session.lines[-1:]}")
+            problems.append(
+                f"exit code {code} with {len(session.lines)} lines: {session.lines[-1:]}"
+            )
     else:
         problems.append(f"exit code {code}: {session.lines[-1:]}")
     if problems:
@@ -361,13 +390,21 @@ def _differences(study: Path, whole: Reference, *, strict: bool) -> list[str]:
     except sqlite3.Error as error:
         return [f"exit code 0, and the database cannot be read: {error}"]
     differing = [name for name in ours if ours[name] != theirs[name]]
-    problems = [f"other {name}: {_first_difference(ours[name], theirs[name])}" for name in differing[:2]]
-    half = sorted(entry.name for entry in (study / "checkpoints").glob(".tmp*")) if study.is_dir() else []
+    problems = [
+        f"other {name}: {_first_difference(ours[name], theirs[name])}" for name in differing[:2]
+    ]
+    half = (
+        sorted(entry.name for entry in (study / "checkpoints").glob(".tmp*"))
+        if study.is_dir()
+        else []
+    )
     return problems + ([f"half-written checkpoint {half[0]}"] if half else [])
 
 
 def _first_difference(ours: Sequence[tuple[Any, ...]], theirs: Sequence[tuple[Any, ...]]) -> str:
-    only = [row for row in ours if row not in theirs][:1] + [row for row in theirs if row not in ours][:1]
+    only = [row for row in ours if row not in theirs][:1] + [
+        row for row in theirs if row not in ours
+    ][:1]
     return f"{len(ours)} rows, {len(theirs)} expected, e.g. {str(only)[:200]}"
 
 
@@ -383,13 +420,17 @@ def _left_over(place: Place, verdict: Verdict) -> list[str]:
     cannot_remove = bool({"group", "driver", "SIGQUIT"} & set(verdict.delivered))
     verdict.own_folders = len(own)
     strangers = [name for name in entries if name not in own or not cannot_remove]
-    return problems + ([f"left in the temporary folder: {', '.join(strangers[:3])}"] if strangers else [])
+    return problems + (
+        [f"left in the temporary folder: {', '.join(strangers[:3])}"] if strangers else []
+    )
 
 
 # -- what happens to studies -------------------------------------------------------------------------------------------
 
 
-def run_kills(case: Case, place: Place, library: Library, verdict: Verdict, most: int = KILLS_PER_STUDY) -> None:
+def run_kills(
+    case: Case, place: Place, library: Library, verdict: Verdict, most: int = KILLS_PER_STUDY
+) -> None:
     """Kill up to `most` times, each after a drawn number of new events; resume what is no longer there."""
     rng, whole = case.rng, library.reference(case.kind)
     longest = max(1, whole.events // (most + 1))
@@ -424,7 +465,9 @@ def _wait_until_alone(place: Place) -> None:
 def run_signal(case: Case, place: Place, library: Library, verdict: Verdict) -> None:
     """Send one signal to the driver, or stop and continue a process; then resume."""
     rng, whole = case.rng, library.reference(case.kind)
-    what = rng.choice((*(number.name for number in _CODES), f"driver {_STOPPED}", f"worker {_STOPPED}"))
+    what = rng.choice(
+        (*(number.name for number in _CODES), f"driver {_STOPPED}", f"worker {_STOPPED}")
+    )
     moment = rng.randint(1, whole.events - 2)
     session = place.begin()
     if not wait_for_events(session, place.study, moment):
@@ -491,9 +534,15 @@ def run_fault(case: Case, place: Place, library: Library, verdict: Verdict) -> N
     judge(place, verdict, whole, code, file_fault=True)
     lost = before.keys() - fault_files.checkpoint_hashes(place.study).keys()
     if verdict.verdict == "refused" and lost:
-        verdict.verdict, verdict.detail = "bad", f"refused, and {len(lost)} files of checkpoints are gone"
+        verdict.verdict, verdict.detail = (
+            "bad",
+            f"refused, and {len(lost)} files of checkpoints are gone",
+        )
     if verdict.verdict == "equal" and not recorded:
-        verdict.verdict, verdict.detail = "bad", "the log was gone, and all was trained again without a line"
+        verdict.verdict, verdict.detail = (
+            "bad",
+            "the log was gone, and all was trained again without a line",
+        )
     verdict.detail = f"{what}: {verdict.detail}" if verdict.detail else what
 
 
@@ -512,7 +561,9 @@ def _full_disk(place: Place, whole: Reference, rng: random.Random, verdict: Verd
         verdict.delivered.append("full disk" if code else "disk that was large enough")
         if code and (code not in (1, 2) or len(session.lines) != 1 or session.has_traceback):
             verdict.verdict = "bad"
-            verdict.detail = f"full disk of {kilobytes} kB: exit code {code}, {len(session.lines)} lines"
+            verdict.detail = (
+                f"full disk of {kilobytes} kB: exit code {code}, {len(session.lines)} lines"
+            )
             _left_over(place, verdict)
             return
         subprocess.run(["mount", "-o", "remount,size=1g", str(place.study)], check=True)
@@ -520,7 +571,9 @@ def _full_disk(place: Place, whole: Reference, rng: random.Random, verdict: Verd
             code = place.begin(study).end()
         place.study = study
         judge(place, verdict, whole, code)
-        verdict.detail = f"full disk of {kilobytes} kB: {verdict.detail}" if verdict.detail else "full disk"
+        verdict.detail = (
+            f"full disk of {kilobytes} kB: {verdict.detail}" if verdict.detail else "full disk"
+        )
     finally:
         kill_all(place.marker)
         mounted = place.study if os.path.ismount(place.study) else place.study.parent

@@ -82,13 +82,17 @@ def _population(optimizer: Any, **changes: Any) -> Kind:
 
 KINDS: dict[str, Kind] = {
     "population/tpe": _population("tpe"),
-    "population/pbt": _population({"name": "pbt", "population": 3, "generations": 4, "quantile": 0.4, "ready": 0.25}),
+    "population/pbt": _population(
+        {"name": "pbt", "population": 3, "generations": 4, "quantile": 0.4, "ready": 0.25}
+    ),
     "population/asha": _population("asha"),
     "sb3/asha": Kind(
         {
             "trainer": {"name": "sb3/dqn", "kwargs": {"learning_starts": 20, "buffer_size": 200}},
             "environment": "CartPole-v1",
-            "space": {"learning_rate": {"type": "float", "lower": 1e-4, "upper": 1e-2, "scale": "log"}},
+            "space": {
+                "learning_rate": {"type": "float", "lower": 1e-4, "upper": 1e-2, "scale": "log"}
+            },
             "fidelity": {"steps": 80, "evaluations": 2, "episodes": 2},
             "budget": {"runs": 2},
             "seeds": {"tuning": 1, "test": 1},
@@ -139,7 +143,10 @@ KINDS: dict[str, Kind] = {
     ),
     "trl": Kind(
         {
-            "trainer": {"name": "trl/rloo", "kwargs": {"per_device_train_batch_size": 8, "guard": 0}},
+            "trainer": {
+                "name": "trl/rloo",
+                "kwargs": {"per_device_train_batch_size": 8, "guard": 0},
+            },
             "environment": "letters-goldproxy",
             "space": {
                 "learning_rate": {"type": "float", "lower": 1e-4, "upper": 1e-3, "scale": "log"},

@@ -15,7 +15,18 @@ from pathlib import Path
 import fault_files
 import fault_machinery
 import pytest
-from fault_machinery import Case, Library, Place, Session, Verdict, cases, events, judge, members, run
+from fault_machinery import (
+    Case,
+    Library,
+    Place,
+    Session,
+    Verdict,
+    cases,
+    events,
+    judge,
+    members,
+    run,
+)
 from fault_studies import KINDS, SLOW
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -55,7 +66,9 @@ def test_every_kind_of_study_survives(library, kind, group):
     few = {"kills": 1, "faults": 3, "signals": 2}[group]
     for case in numbered(group, kind, 1 if kind in SLOW else few, start=100):
         verdict = run(case, library, keep_bad=False)
-        assert verdict.verdict != "bad", f"{case.name}: {', '.join(verdict.delivered)}: {verdict.detail}"
+        assert verdict.verdict != "bad", (
+            f"{case.name}: {', '.join(verdict.delivered)}: {verdict.detail}"
+        )
 
 
 # -- the harness sees what is wrong ------------------------------------------------------------------------------------
@@ -94,11 +107,17 @@ def change_a_score(place):
 _ONE_EVAL = "UPDATE evals SET value = value + 1e-9 WHERE run_id = (SELECT min(run_id) FROM evals) AND step = 5"
 HARMS = {
     "other evals": change_a_score,
-    "half-written checkpoint": lambda place: (place.study / "checkpoints" / ".tmp-1.0-7").mkdir(parents=True),
+    "half-written checkpoint": lambda place: (place.study / "checkpoints" / ".tmp-1.0-7").mkdir(
+        parents=True
+    ),
     "left in the temporary folder: autorl-x": lambda place: (place.temporary / "autorl-x").mkdir(),
     "left in the temporary folder: pymp-x": lambda place: (place.temporary / "pymp-x").mkdir(),
-    "traceback": lambda place: place.sessions[-1].error.write_text("Traceback (most recent call last):\n"),
-    "cannot be read": lambda place: (place.study / "study.sqlite").write_bytes(b"no database" * 100),
+    "traceback": lambda place: place.sessions[-1].error.write_text(
+        "Traceback (most recent call last):\n"
+    ),
+    "cannot be read": lambda place: (place.study / "study.sqlite").write_bytes(
+        b"no database" * 100
+    ),
 }
 
 
@@ -160,7 +179,11 @@ def test_cases_follow_from_the_seed_and_take_every_kind_in_turn():
 
 def made_up(folder, number):
     """The files of a study, with contents of no meaning."""
-    names = ["study.sqlite", "study.sqlite-wal", *(f"checkpoints/{segment}/state.npz" for segment in ("0.0", "1.0"))]
+    names = [
+        "study.sqlite",
+        "study.sqlite-wal",
+        *(f"checkpoints/{segment}/state.npz" for segment in ("0.0", "1.0")),
+    ]
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(random.Random(f"{number} {name}").randbytes(400))
@@ -186,7 +209,9 @@ def test_faults_of_files_are_drawn_from_the_seed_and_change_something(tmp_path):
 
 
 def contents(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
 
 
 def test_a_stopped_study_is_on_its_way(library):

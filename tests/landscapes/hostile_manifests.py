@@ -49,7 +49,13 @@ WRONG = (
 
 def places(value, path=()):
     """Paths of every key and item in a JSON value."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for name, item in items:
         yield (*path, name)
         yield from places(item, (*path, name))

@@ -12,7 +12,13 @@ from autorl.types import FrozenMap
 SPACE = load_space(
     {
         "hyperparameters": {
-            "learning_rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 1e-3},
+            "learning_rate": {
+                "type": "float",
+                "lower": 1e-5,
+                "upper": 1e-1,
+                "scale": "log",
+                "default": 1e-3,
+            },
             "width": {"type": "int", "lower": 8, "upper": 64, "default": 32},
             "target": {"type": "categorical", "choices": [True, False], "default": True},
             "interval": {"type": "int", "lower": 1, "upper": 100, "default": 10},
@@ -30,7 +36,10 @@ N = 12
 
 def configs(count=N, first=0):
     """`count` configurations numbered from `first`; the same number is always the same configuration."""
-    return {number: SPACE.sample(np.random.default_rng(number)) for number in range(first, first + count)}
+    return {
+        number: SPACE.sample(np.random.default_rng(number))
+        for number in range(first, first + count)
+    }
 
 
 def manifest(environment="CartPole-v1", **changes):
@@ -79,7 +88,13 @@ def tables(first=0, count=N, environment="CartPole-v1", seed=0):
                 )
                 for place, step in enumerate(STEPS):
                     value = level[number] * (place + 2) / 5 + rng.normal(0, 3)
-                    evals.append({"run_id": run_id, "step": step, "eval_return": float(np.clip(value, 0, 500))})
+                    evals.append(
+                        {
+                            "run_id": run_id,
+                            "step": step,
+                            "eval_return": float(np.clip(value, 0, 500)),
+                        }
+                    )
     frame = pd.DataFrame(runs)
     segments = pd.DataFrame(
         {

@@ -119,10 +119,15 @@ QUERIES = {
 @pytest.mark.parametrize("way", ["query", "python", "warm start"])
 def test_a_query_reaches_no_file_and_changes_nothing(place, case, way):
     text = QUERIES[case].format(
-        out=place / "cwd/out", own=place / "l/segments.parquet", secret=place / "secret.csv", folder=place
+        out=place / "cwd/out",
+        own=place / "l/segments.parquet",
+        secret=place / "secret.csv",
+        folder=place,
     )
     study = place / "study.yaml"
-    study.write_text(yaml.safe_dump(STUDY | {"warm_start": {"landscape": str(place / "l"), "sql": text}}))
+    study.write_text(
+        yaml.safe_dump(STUDY | {"warm_start": {"landscape": str(place / "l"), "sql": text}})
+    )
     before = files(place)
     if way == "query":
         refused("landscape", "query", place / "l", text, saying="", near=place)
@@ -230,7 +235,8 @@ def test_a_manifest_that_is_none_is_one_line(place, case):
 
 
 @pytest.mark.parametrize(
-    "part", [range(SEED, SEED + 2), pytest.param(range(SEED + 2, SEED + 20), marks=pytest.mark.slow)]
+    "part",
+    [range(SEED, SEED + 2), pytest.param(range(SEED + 2, SEED + 20), marks=pytest.mark.slow)],
 )
 def test_generated_manifests_write_nothing_and_end_with_a_line(place, part):
     """COUNT manifests in all: none writes a file, raises anything but a message, or says it at length."""
@@ -252,7 +258,11 @@ def test_generated_manifests_write_nothing_and_end_with_a_line(place, part):
 
 TABLES = {
     "text for a seed": ("runs", lambda frame: frame.assign(seed="zero"), "seed"),
-    "a column that is missing": ("configs", lambda frame: frame.drop(columns="learning_rate"), "learning_rate"),
+    "a column that is missing": (
+        "configs",
+        lambda frame: frame.drop(columns="learning_rate"),
+        "learning_rate",
+    ),
     "no key": ("runs", lambda frame: frame.drop(columns="run_id"), "run_id"),
     "text for a score": ("evals", lambda frame: frame.assign(eval_return="high"), "eval_return"),
     "text for a hyperparameter": ("configs", lambda frame: frame.assign(width="wide"), "width"),
@@ -372,7 +382,10 @@ def test_a_limit_is_asked_of_the_query(place):
     code, said, error = autorl("landscape", "query", place / "l", "SELECT * FROM runs", "--json")
     assert len(json.loads(said)) == len(tables().runs)
     assert not error
-    assert json.loads(autorl("landscape", "query", place / "l", "SELECT 1 WHERE false", "--json")[1]) == []
+    assert (
+        json.loads(autorl("landscape", "query", place / "l", "SELECT 1 WHERE false", "--json")[1])
+        == []
+    )
 
 
 TORN = {
@@ -386,12 +399,30 @@ TORN = {
 def test_a_torn_file_is_not_an_interruption(tmp_path, case):
     rows = "lr,seed,return\n" + "".join(f"{number / 7},0,{number / 3}\n" for number in range(500))
     (tmp_path / "torn.csv.gz").write_bytes(TORN[case](gzip.compress(rows.encode())))
-    options = ("--id", "a/b/c", "--map", "lr=hyperparameter", "--map", "return=metric", "--out", tmp_path / "out")
-    said = refused("landscape", "import", tmp_path / "torn.csv.gz", *options, saying="torn.csv.gz", near=tmp_path)
+    options = (
+        "--id",
+        "a/b/c",
+        "--map",
+        "lr=hyperparameter",
+        "--map",
+        "return=metric",
+        "--out",
+        tmp_path / "out",
+    )
+    said = refused(
+        "landscape",
+        "import",
+        tmp_path / "torn.csv.gz",
+        *options,
+        saying="torn.csv.gz",
+        near=tmp_path,
+    )
     assert "interrupted" not in said
     named = tmp_path / "CartPole-v1_dqn.csv.gz"
     shutil.copy(tmp_path / "torn.csv.gz", named)
-    said = refused("landscape", "import", named, "--out", tmp_path / "out", saying="CartPole", near=tmp_path)
+    said = refused(
+        "landscape", "import", named, "--out", tmp_path / "out", saying="CartPole", near=tmp_path
+    )
     assert "interrupted" not in said
 
 
@@ -412,10 +443,32 @@ NUMBERS = {"seed": "1e30", "step": "1e300", "return": "1e999"}
 @pytest.mark.parametrize("column", NUMBERS)
 def test_an_import_with_numbers_nobody_can_store_is_one_line(tmp_path, column):
     row = {"lr": "0.1", "seed": "0", "step": "10", "return": "1"}
-    lines = [",".join(row), ",".join(row.values()), ",".join({**row, "lr": "0.2", column: NUMBERS[column]}.values())]
+    lines = [
+        ",".join(row),
+        ",".join(row.values()),
+        ",".join({**row, "lr": "0.2", column: NUMBERS[column]}.values()),
+    ]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    said = ("--map", "lr=hyperparameter", "--map", "seed=seed", "--map", "step=step", "--map", "return=metric")
-    arguments = ("landscape", "import", tmp_path / "t.csv", "--id", "a/b/c", *said, "--out", tmp_path / "out")
+    said = (
+        "--map",
+        "lr=hyperparameter",
+        "--map",
+        "seed=seed",
+        "--map",
+        "step=step",
+        "--map",
+        "return=metric",
+    )
+    arguments = (
+        "landscape",
+        "import",
+        tmp_path / "t.csv",
+        "--id",
+        "a/b/c",
+        *said,
+        "--out",
+        tmp_path / "out",
+    )
     if column == "return":
         assert autorl(*arguments)[0] == 0  # infinite: a failed evaluation
     else:
@@ -428,7 +481,16 @@ def test_an_import_does_not_replace_a_link_in_silence(place):
     os.symlink(place / "l", place / "out/a/b/c")
     (place / "t.csv").write_text("lr,return\n0.1,1\n0.2,2\n")
     said = ("--map", "lr=hyperparameter", "--map", "return=metric", "--replace")
-    arguments = ("landscape", "import", place / "t.csv", "--id", "a/b/c", *said, "--out", place / "out")
+    arguments = (
+        "landscape",
+        "import",
+        place / "t.csv",
+        "--id",
+        "a/b/c",
+        *said,
+        "--out",
+        place / "out",
+    )
     before = files(place / "l")
     refused(*arguments, saying="link", near=place)
     assert (place / "out/a/b/c").is_symlink()

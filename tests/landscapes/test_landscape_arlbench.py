@@ -15,7 +15,9 @@ from autorl.statistics import auc
 from autorl.types import InputError
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "arlbench" / "landscapes"
-with_data = pytest.mark.skipif(not DATA.is_dir(), reason="ARLBench's raw files are not beside the checkout")
+with_data = pytest.mark.skipif(
+    not DATA.is_dir(), reason="ARLBench's raw files are not beside the checkout"
+)
 
 
 def raw(configs=6, seeds=4):
@@ -27,7 +29,14 @@ def raw(configs=6, seeds=4):
         for seed in reversed(range(seeds)):
             for budget in (100, 200, 300):
                 hyperparameters = {f"hp_config.{name}": value for name, value in config.items()}
-                rows.append({"run_id": number, "budget": budget, "performance": rng.uniform(0, 500), **hyperparameters})
+                rows.append(
+                    {
+                        "run_id": number,
+                        "budget": budget,
+                        "performance": rng.uniform(0, 500),
+                        **hyperparameters,
+                    }
+                )
                 rows[-1]["seed"] = seed
     return pd.DataFrame(rows)
 
@@ -48,13 +57,21 @@ def test_rows_arrive_unchanged(tmp_path):
     stored = data.grid.lookup(frame.run_id, frame.seed, frame.budget)
     assert stored == pytest.approx(frame.performance.to_numpy(np.float32))
     for number in range(6):
-        assert data.config(number) == arlbench_space("ppo", "cc").sample(np.random.default_rng(number))
+        assert data.config(number) == arlbench_space("ppo", "cc").sample(
+            np.random.default_rng(number)
+        )
     assert validate(data.path) == []
 
 
 def test_the_columns_of_the_published_tables_are_known_too(tmp_path):
     frame = raw()
-    named = frame.rename(columns={"run_id": "config_id", "budget": "training_steps", "performance": "eval_return_mean"})
+    named = frame.rename(
+        columns={
+            "run_id": "config_id",
+            "budget": "training_steps",
+            "performance": "eval_return_mean",
+        }
+    )
     one, two = tmp_path / "a", tmp_path / "b"
     one.mkdir(), two.mkdir()
     assert (
@@ -68,7 +85,10 @@ def test_a_folder_of_compressed_files_is_one_command(tmp_path):
         with gzip.open(tmp_path / name, "wt") as stream:
             raw().to_csv(stream, index=False)
     manifests = import_arlbench(tmp_path, tmp_path / "out", tuning_seeds=2)
-    assert [each.id for each in manifests] == ["arlbench/ppo/Acrobot-v1", "arlbench/ppo/CartPole-v1"]
+    assert [each.id for each in manifests] == [
+        "arlbench/ppo/Acrobot-v1",
+        "arlbench/ppo/CartPole-v1",
+    ]
     with pytest.raises(InputError, match="exists"):
         import_arlbench(tmp_path, tmp_path / "out", tuning_seeds=2)
     assert len(import_arlbench(tmp_path, tmp_path / "out", tuning_seeds=2, replace=True)) == 2
@@ -76,9 +96,13 @@ def test_a_folder_of_compressed_files_is_one_command(tmp_path):
 
 def test_a_crash_counts(tmp_path):
     frame = raw()
-    frame.loc[(frame.run_id == 2) & (frame.seed == 1) & (frame.budget >= 200), "performance"] = np.nan
+    frame.loc[(frame.run_id == 2) & (frame.seed == 1) & (frame.budget >= 200), "performance"] = (
+        np.nan
+    )
     data = imported(tmp_path, frame)
-    assert data.sql("SELECT config_id, seed FROM runs WHERE status = 'crash'").fetchall() == [(2, 1)]
+    assert data.sql("SELECT config_id, seed FROM runs WHERE status = 'crash'").fetchall() == [
+        (2, 1)
+    ]
     worst = np.float32(frame.performance.min())
     assert data.grid.lookup(2, 1, 300) == worst
     assert validate(data.path) == []
@@ -148,7 +172,12 @@ def test_every_space_of_every_task_can_be_built():
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     root = tmp_path_factory.mktemp("arlbench")
-    for name in ("cc_cartpole_dqn", "box2d_lunar_lander_dqn", "cc_cartpole_ppo", "atari_battle_zone_dqn"):
+    for name in (
+        "cc_cartpole_dqn",
+        "box2d_lunar_lander_dqn",
+        "cc_cartpole_ppo",
+        "atari_battle_zone_dqn",
+    ):
         import_arlbench(DATA / f"{name}.csv.gz", root)
     return root
 
@@ -174,12 +203,16 @@ def test_published_best_means(real, name, expected, spread):
 
 @with_data
 def test_published_best_over_checkpoints_and_area_under_the_curve(real):
-    best_at = {"dqn/BattleZone-v5": 23488.28, "dqn/LunarLander-v2": 141.15, "dqn/CartPole-v1": 500.0}
+    best_at = {
+        "dqn/BattleZone-v5": 23488.28,
+        "dqn/LunarLander-v2": 141.15,
+        "dqn/CartPole-v1": 500.0,
+    }
     for name, expected in best_at.items():
         data = load_landscape(f"arlbench/{name}", real)
-        assert max(data.best("all", "mean", int(step)).value for step in data.grid.steps) == pytest.approx(
-            expected, abs=0.01
-        )
+        assert max(
+            data.best("all", "mean", int(step)).value for step in data.grid.steps
+        ) == pytest.approx(expected, abs=0.01)
     for name, expected in {"dqn/BattleZone-v5": 16799.61, "dqn/CartPole-v1": 384.55}.items():
         values = load_landscape(f"arlbench/{name}", real).grid.values.astype(np.float64)
         assert auc.stacked(values).mean(axis=1).max() == pytest.approx(expected, abs=0.01)

@@ -21,9 +21,15 @@ def proposals(configs, budgets, optimizer_seeds=(42, 43)):
     rng, rows = np.random.default_rng(0), []
     for optimizer_seed in optimizer_seeds:
         for number, (config, budget) in enumerate(zip(configs, budgets, strict=True)):
-            sampled = arlbench_space("ppo", "cc").sample(np.random.default_rng(100 * optimizer_seed + config))
+            sampled = arlbench_space("ppo", "cc").sample(
+                np.random.default_rng(100 * optimizer_seed + config)
+            )
             for seed in range(3):
-                row = {"config_id": number, "budget": float(budget), "performance": rng.uniform(0, 500)}
+                row = {
+                    "config_id": number,
+                    "budget": float(budget),
+                    "performance": rng.uniform(0, 500),
+                }
                 row |= {f"hp_config.{name}": value for name, value in sampled.items()}
                 rows.append({**row, "optimisation_seed": optimizer_seed, "seed": seed})
     return pd.DataFrame(rows)
@@ -42,20 +48,28 @@ def test_random_search(tmp_path):
     assert data.manifest.id == "arlbench-random/ppo/CartPole-v1"
     assert data.manifest.rows == {"configs": 8, "runs": 24, "evals": 24, "segments": 24}
     assert any("pairs of configuration and score are not" in note for note in data.manifest.notes)
-    found = data.sql("SELECT member, seed, eval_return FROM runs JOIN evals USING (run_id) ORDER BY run_id").fetchall()
+    found = data.sql(
+        "SELECT member, seed, eval_return FROM runs JOIN evals USING (run_id) ORDER BY run_id"
+    ).fetchall()
     ordered = frame.sort_values(["optimisation_seed", "config_id", "seed"])
-    members = [f"{a}/{b}" for a, b in zip(ordered.optimisation_seed, ordered.config_id, strict=True)]
+    members = [
+        f"{a}/{b}" for a, b in zip(ordered.optimisation_seed, ordered.config_id, strict=True)
+    ]
     assert [(row[0], row[1]) for row in found] == list(zip(members, ordered.seed, strict=True))
     assert [row[2] for row in found] == pytest.approx(ordered.performance.tolist(), rel=1e-6)
     assert validate(data.path) == []
 
 
 def test_a_promoted_configuration_is_one_configuration_trained_twice(tmp_path):
-    data = imported(tmp_path, "smac_mf", proposals([0, 1, 2, 1], [500, 500, 500, 1000], optimizer_seeds=(1,)))
+    data = imported(
+        tmp_path, "smac_mf", proposals([0, 1, 2, 1], [500, 500, 500, 1000], optimizer_seeds=(1,))
+    )
     assert data.manifest.rows["configs"] == 3
     assert not any("pairs of configuration" in note for note in data.manifest.notes)
     assert data.manifest.steps == (500, 1000)
-    promoted = data.sql("SELECT DISTINCT config_id FROM evals JOIN runs USING (run_id) WHERE step = 1000").fetchall()
+    promoted = data.sql(
+        "SELECT DISTINCT config_id FROM evals JOIN runs USING (run_id) WHERE step = 1000"
+    ).fetchall()
     assert len(promoted) == 1
     assert np.isnan(data.grid.values[:, :, 1]).all(axis=1).sum() == 2
     assert validate(data.path) == []
@@ -79,7 +93,10 @@ def test_hyperparameters_that_were_not_published_are_noted(tmp_path):
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        (lambda frame: frame.drop(columns="optimisation_seed"), r"\['optimisation_seed'\] are missing"),
+        (
+            lambda frame: frame.drop(columns="optimisation_seed"),
+            r"\['optimisation_seed'\] are missing",
+        ),
         (lambda frame: pd.concat([frame, frame.head(1)]), "1 rows repeat"),
         (lambda frame: frame.assign(**{"hp_config.clip_eps": 0.7}), "clip_eps"),
     ],
@@ -99,7 +116,10 @@ def test_a_folder_without_methods_is_refused(tmp_path):
 def test_the_published_runs_import_in_one_command(tmp_path):
     manifests = import_arlbench_runs(DATA, tmp_path)
     assert len(manifests) == 19 * len(METHODS)
-    rows = {name: [each for each in manifests if each.id.startswith(f"arlbench-{name}/")] for name in METHODS.values()}
+    rows = {
+        name: [each for each in manifests if each.id.startswith(f"arlbench-{name}/")]
+        for name in METHODS.values()
+    }
     assert {name: {each.rows["runs"] for each in found} for name, found in rows.items()} == {
         "random": {480},
         "smac": {480},

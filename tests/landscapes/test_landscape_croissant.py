@@ -25,12 +25,22 @@ def test_record_sets_are_the_files_and_fields_their_columns(folder):
     assert {name: each["sha256"] for name, each in files.items()} == {
         name: sha for name, sha in hashes.items() if name.endswith(".parquet")
     }
-    assert [each["@id"] for each in description["recordSet"]] == ["configs", "runs", "segments", "evals", "evals-1"]
+    assert [each["@id"] for each in description["recordSet"]] == [
+        "configs",
+        "runs",
+        "segments",
+        "evals",
+        "evals-1",
+    ]
     for record_set in description["recordSet"]:
         file = record_set["field"][0]["source"]["fileObject"]["@id"]
-        columns = duckdb.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(folder / file)]).fetchall()
+        columns = duckdb.execute(
+            "DESCRIBE SELECT * FROM read_parquet(?)", [str(folder / file)]
+        ).fetchall()
         assert [field["name"] for field in record_set["field"]] == [column[0] for column in columns]
-        assert all(field["source"]["extract"]["column"] == field["name"] for field in record_set["field"])
+        assert all(
+            field["source"]["extract"]["column"] == field["name"] for field in record_set["field"]
+        )
 
 
 def test_required_properties(folder):

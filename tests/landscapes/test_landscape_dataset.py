@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 from landscape_samples import SEEDS, SPACE, STEPS, N, configs, manifest, tables
 
-from autorl.landscapes import Landscape, Objective, Tables, append, list_landscapes, load_landscape, write_landscape
+from autorl.landscapes import (
+    Landscape,
+    Objective,
+    Tables,
+    append,
+    list_landscapes,
+    load_landscape,
+    write_landscape,
+)
 from autorl.statistics import cvar, iqm
 from autorl.types import InputError
 
@@ -32,7 +40,9 @@ def rewritten(tmp_path, rows, **changes):
 
 
 def values(rows, config_id, role, step):
-    runs = rows.runs[(rows.runs.config_id == config_id) & ((rows.runs.seed_role == role) | (role == "all"))]
+    runs = rows.runs[
+        (rows.runs.config_id == config_id) & ((rows.runs.seed_role == role) | (role == "all"))
+    ]
     evals = rows.evals[rows.evals.run_id.isin(runs.run_id) & (rows.evals.step == step)]
     return evals.eval_return.to_numpy(np.float32).astype(np.float64)
 
@@ -44,14 +54,18 @@ def test_best_and_top_equal_brute_force(landscape, rows, role, by, step):
     from autorl.statistics import parse_aggregate
 
     aggregate = parse_aggregate(by)
-    scores = {number: aggregate(values(rows, number, role, step or STEPS[-1])) for number in range(N)}
+    scores = {
+        number: aggregate(values(rows, number, role, step or STEPS[-1])) for number in range(N)
+    }
     ranking = sorted(scores, key=scores.get, reverse=True)
     chosen = landscape.best(role, by, step)
     assert chosen.config_id == ranking[0]
     assert chosen.value == pytest.approx(scores[ranking[0]])
     assert chosen.config == configs()[ranking[0]]
     assert chosen.step == (step or STEPS[-1])
-    assert chosen.tuning == pytest.approx(aggregate(values(rows, ranking[0], "tuning", chosen.step)))
+    assert chosen.tuning == pytest.approx(
+        aggregate(values(rows, ranking[0], "tuning", chosen.step))
+    )
     assert chosen.test == pytest.approx(aggregate(values(rows, ranking[0], "test", chosen.step)))
     top = landscape.top(4, role, by, step)
     assert top.config_id.tolist() == ranking[:4]
@@ -64,7 +78,9 @@ def test_curves_are_the_stored_ones(landscape, rows):
     assert frame.seed.unique().tolist() == [0, 1, 2, 100, 101]
     runs = rows.runs[rows.runs.config_id == 3]
     expected = rows.evals[rows.evals.run_id.isin(runs.run_id)].sort_values(["run_id", "step"])
-    assert frame.eval_return.tolist() == pytest.approx(expected.eval_return.astype(np.float32).tolist())
+    assert frame.eval_return.tolist() == pytest.approx(
+        expected.eval_return.astype(np.float32).tolist()
+    )
     assert frame.step.tolist() == list(STEPS) * 5
     with pytest.raises(InputError, match="no configuration 99"):
         landscape.curves(99)
@@ -75,7 +91,11 @@ def test_curves_of_runs_in_any_order(tmp_path, rows):
     order = np.random.default_rng(0).permutation(len(rows.runs))
     renamed = dict(zip(rows.runs.run_id, 1000 + 7 * order, strict=True))
     mixed = Tables(
-        rows.configs, *(each.assign(run_id=each.run_id.map(renamed)) for each in (rows.runs, rows.evals, rows.segments))
+        rows.configs,
+        *(
+            each.assign(run_id=each.run_id.map(renamed))
+            for each in (rows.runs, rows.evals, rows.segments)
+        ),
     )
     lost = renamed[10 * 4]
     first = mixed.runs.run_id < 1000 + 7 * 30
@@ -108,7 +128,9 @@ def test_landscapes_of_one_process_do_not_see_each_other(tmp_path, landscape, ro
     assert landscape.sql("SELECT max(value) FROM scores").fetchall()[0][0] > 100
     assert other.best().value == 1.0 < landscape.best().value
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda data: (data.best().value, len(data.curves(3))), [other, landscape] * 20))
+        found = list(
+            pool.map(lambda data: (data.best().value, len(data.curves(3))), [other, landscape] * 20)
+        )
     assert found == [(1.0, 20), (landscape.best().value, 20)] * 20
 
 
@@ -135,7 +157,9 @@ def test_grid_lookup_equals_sql(landscape):
     assert np.array_equal(found, expected["value"])
     assert (
         grid.lookup(3, 100, 200)
-        == landscape.sql("SELECT value FROM scores WHERE config_id = 3 AND seed = 100 AND step = 200").fetchall()[0][0]
+        == landscape.sql(
+            "SELECT value FROM scores WHERE config_id = 3 AND seed = 100 AND step = 200"
+        ).fetchall()[0][0]
     )
 
 
@@ -160,7 +184,9 @@ def test_refusals(landscape, call, rule):
 
 
 def test_sql_and_pandas(landscape):
-    count = landscape.sql("SELECT count(*) FROM runs JOIN segments USING (run_id) WHERE seed_role = 'test'").fetchall()
+    count = landscape.sql(
+        "SELECT count(*) FROM runs JOIN segments USING (run_id) WHERE seed_role = 'test'"
+    ).fetchall()
     assert count == [(2 * N,)]
     frame = landscape.to_pandas()
     assert len(frame) == 20 * N
@@ -171,21 +197,33 @@ def test_sql_and_pandas(landscape):
 def crash(rows, run_id, from_step, keep_rows):
     """Run `run_id` fails at `from_step`: its later values are empty, or its later rows are absent."""
     lost = (rows.evals.run_id == run_id) & (rows.evals.step >= from_step)
-    evals = rows.evals.assign(eval_return=rows.evals.eval_return.mask(lost)) if keep_rows else rows.evals[~lost]
+    evals = (
+        rows.evals.assign(eval_return=rows.evals.eval_return.mask(lost))
+        if keep_rows
+        else rows.evals[~lost]
+    )
     status = rows.runs.status.mask(rows.runs.run_id == run_id, "crash")
     return dataclasses.replace(rows, evals=evals, runs=rows.runs.assign(status=status))
 
 
 @pytest.mark.parametrize("keep_rows", [True, False])
 @pytest.mark.parametrize("penalty", [None, -7.0])
-def test_a_failed_run_scores_the_penalty_and_is_never_dropped(tmp_path, landscape, rows, keep_rows, penalty):
+def test_a_failed_run_scores_the_penalty_and_is_never_dropped(
+    tmp_path, landscape, rows, keep_rows, penalty
+):
     best = landscape.best().config_id
-    data = rewritten(tmp_path, crash(rows, 10 * best, 300, keep_rows), objective=Objective(penalty=penalty))
-    expected = penalty if penalty is not None else float(rows.evals.eval_return.astype(np.float32).min())
+    data = rewritten(
+        tmp_path, crash(rows, 10 * best, 300, keep_rows), objective=Objective(penalty=penalty)
+    )
+    expected = (
+        penalty if penalty is not None else float(rows.evals.eval_return.astype(np.float32).min())
+    )
     row = data.grid.values[best, 0]
     assert row[:2].tolist() == landscape.grid.values[best, 0, :2].tolist()
     assert row[2:].tolist() == pytest.approx([expected, expected])
-    mean = data.sql(f"SELECT avg(value) FROM scores WHERE config_id = {best} AND step = 400 AND seed_role = 'tuning'")
+    mean = data.sql(
+        f"SELECT avg(value) FROM scores WHERE config_id = {best} AND step = 400 AND seed_role = 'tuning'"
+    )
     others = landscape.grid.values[best, 1:3, -1].astype(float)
     assert mean.fetchall()[0][0] == pytest.approx((expected + others.sum()) / 3)
     assert data.best().config_id != best
@@ -198,7 +236,12 @@ def test_a_stopped_run_keeps_its_last_value(tmp_path, landscape, rows):
     )
     data = rewritten(tmp_path, stopped)
     second = landscape.grid.values[2, 0, 1]
-    assert data.grid.values[2, 0].tolist() == [landscape.grid.values[2, 0, 0], second, second, second]
+    assert data.grid.values[2, 0].tolist() == [
+        landscape.grid.values[2, 0, 0],
+        second,
+        second,
+        second,
+    ]
 
 
 def test_an_incomplete_configuration_does_not_compete(tmp_path, landscape, rows):
@@ -215,7 +258,10 @@ def test_an_incomplete_configuration_does_not_compete(tmp_path, landscape, rows)
 
 def test_floor_comes_before_any_aggregate(tmp_path, rows):
     low = dataclasses.replace(
-        rows, evals=rows.evals.assign(eval_return=rows.evals.eval_return.mask(rows.evals.run_id == 0, -1e22))
+        rows,
+        evals=rows.evals.assign(
+            eval_return=rows.evals.eval_return.mask(rows.evals.run_id == 0, -1e22)
+        ),
     )
     data = rewritten(tmp_path, low, objective=Objective(floor=-200.0))
     assert data.grid.values[0, 0].tolist() == [-200.0] * 4
@@ -238,7 +284,10 @@ def test_continued_runs_are_not_mistaken_for_runs_from_scratch(tmp_path, landsca
     import pandas as pd
 
     data = rewritten(
-        tmp_path, dataclasses.replace(rows, runs=pd.concat([rows.runs, child]), evals=pd.concat([rows.evals, evals]))
+        tmp_path,
+        dataclasses.replace(
+            rows, runs=pd.concat([rows.runs, child]), evals=pd.concat([rows.evals, evals])
+        ),
     )
     assert np.array_equal(data.grid.values, landscape.grid.values)
     assert len(data.curves(1)) == 22
@@ -253,7 +302,9 @@ def test_two_runs_of_one_configuration_and_seed_are_an_error(tmp_path, rows):
 def test_ties_are_broken_by_mean_then_spread(tmp_path, rows):
     def curve(run_id):
         config_id, place = divmod(run_id, 10)
-        return {4: [500, 500, 500], 7: [500, 500, 500]}.get(config_id, [300, 500, 500])[min(place, 2)]
+        return {4: [500, 500, 500], 7: [500, 500, 500]}.get(config_id, [300, 500, 500])[
+            min(place, 2)
+        ]
 
     same = rows.evals.assign(eval_return=rows.evals.run_id.map(curve).astype(float))
     data = rewritten(tmp_path, dataclasses.replace(rows, evals=same))

@@ -48,14 +48,21 @@ def test_the_three_ways_in_agree_on_a_built_landscape(tmp_path):
     assert (config_id, mean, seeds) == by_hand(load_landscape(folder))
     assert re.search(r"replayed landscape: test score -?\d", printed)
     if importlib.util.find_spec("sklearn"):
-        assert re.search(r"out-of-bag R2 -?\d\.\d\d and rank correlation -?\d\.\d\d over 32 configurations", printed)
+        assert re.search(
+            r"out-of-bag R2 -?\d\.\d\d and rank correlation -?\d\.\d\d over 32 configurations",
+            printed,
+        )
 
 
 def by_hand(data):
     """The same from the dense array: id, mean at the last step, and number of tuning seeds."""
     scores = data.grid.values[:, data.grid.seed_positions("tuning"), -1].astype(float).mean(axis=1)
     best = int(scores.argmax())
-    return int(data.grid.config_ids[best]), pytest.approx(scores[best], abs=1e-3), len(data.manifest.seeds["tuning"])
+    return (
+        int(data.grid.config_ids[best]),
+        pytest.approx(scores[best], abs=1e-3),
+        len(data.manifest.seeds["tuning"]),
+    )
 
 
 @pytest.mark.skipif(

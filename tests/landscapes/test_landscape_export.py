@@ -24,7 +24,9 @@ def landscape(tmp_path):
 def load(file):
     if file.suffix == ".journal":
         backend = optuna.storages.journal.JournalFileBackend(str(file))
-        return optuna.load_study(study_name="sample/dqn/CartPole-v1", storage=optuna.storages.JournalStorage(backend))
+        return optuna.load_study(
+            study_name="sample/dqn/CartPole-v1", storage=optuna.storages.JournalStorage(backend)
+        )
     return optuna.load_study(study_name="sample/dqn/CartPole-v1", storage=f"sqlite:///{file}")
 
 
@@ -41,10 +43,14 @@ def test_both_storages_hold_the_study_and_can_go_on(tmp_path, landscape, name):
         assert set(trial.params) == set(config)
         assert trial.params["learning_rate"] == pytest.approx(config["learning_rate"])
         assert trial.value == trial.intermediate_values[STEPS[-1]]
-        means = [landscape.grid.lookup(number, (0, 1, 2), step).astype(float).mean() for step in STEPS]
+        means = [
+            landscape.grid.lookup(number, (0, 1, 2), step).astype(float).mean() for step in STEPS
+        ]
         assert [trial.intermediate_values[step] for step in STEPS] == pytest.approx(means)
     study.sampler = optuna.samplers.RandomSampler(seed=0)
-    study.optimize(lambda trial: trial.suggest_float("learning_rate", 1e-5, 1e-1, log=True), n_trials=1)
+    study.optimize(
+        lambda trial: trial.suggest_float("learning_rate", 1e-5, 1e-1, log=True), n_trials=1
+    )
     assert [trial.number for trial in study.trials] == list(range(13))
 
 
@@ -53,21 +59,28 @@ def test_an_exported_study_comes_back(tmp_path, landscape):
     (done,) = import_any(tmp_path / "x.db", tmp_path / "out")
     assert done.id == landscape.manifest.id
     back = Landscape(tmp_path / "out" / done.id)
-    assert back.best(by="mean").value == pytest.approx(landscape.best("test", "mean").value, rel=1e-6)
+    assert back.best(by="mean").value == pytest.approx(
+        landscape.best("test", "mean").value, rel=1e-6
+    )
     assert back.manifest.steps == STEPS
     assert "target" in back.space.to_yaml().split("conditions:")[1]
 
 
-def test_tables_that_are_not_as_known_are_an_error_and_leave_no_file(tmp_path, landscape, monkeypatch):
+def test_tables_that_are_not_as_known_are_an_error_and_leave_no_file(
+    tmp_path, landscape, monkeypatch
+):
     """A later Optuna may keep studies otherwise: what was written is read back and compared."""
     monkeypatch.setattr("autorl.landscapes.export._insert", lambda file, trials: None)
-    with pytest.raises(InputError, match=r"keeps studies in other tables than known; use a \.journal file"):
+    with pytest.raises(
+        InputError, match=r"keeps studies in other tables than known; use a \.journal file"
+    ):
         export_optuna(landscape, tmp_path / "x.db")
     assert not (tmp_path / "x.db").exists()
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("t.csv", {"rows": 240}), ("x.sqlite3", {"trials": 12}), ("run", {"rows": 240})]
+    ("name", "told"),
+    [("t.csv", {"rows": 240}), ("x.sqlite3", {"trials": 12}), ("run", {"rows": 240})],
 )
 def test_the_ending_says_what_is_written(tmp_path, landscape, name, told):
     arguments = ["landscape", "export", str(landscape.path), str(tmp_path / name), "--json"]
@@ -82,8 +95,16 @@ def test_the_ending_says_what_is_written(tmp_path, landscape, name, told):
 def test_a_deepcave_run_has_the_files_and_the_rows_deepcave_loads(tmp_path, landscape):
     CliRunner().invoke(app, ["landscape", "export", str(landscape.path), str(tmp_path / "run")])
     files = {path.name for path in (tmp_path / "run").iterdir()}
-    assert files == {"meta.json", "configspace.json", "configs.json", "origins.json", "history.jsonl"}
-    rows = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert files == {
+        "meta.json",
+        "configspace.json",
+        "configs.json",
+        "origins.json",
+        "history.jsonl",
+    }
+    rows = [
+        json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    ]
     assert {len(row) for row in rows} == {8}
     meta = json.loads((tmp_path / "run" / "meta.json").read_text())
     assert meta["budgets"] == list(STEPS)

@@ -20,7 +20,13 @@ MAP = ("run=config_id", "hp.*=hyperparameter", "s=seed", "t=step", "ret=metric",
 def table():
     rng = np.random.default_rng(0)
     rows = [
-        {"run": 10 + number, "hp.lr": 10.0 ** -(1 + number), "hp.net": "ab"[number % 2], "s": seed, "t": step}
+        {
+            "run": 10 + number,
+            "hp.lr": 10.0 ** -(1 + number),
+            "hp.net": "ab"[number % 2],
+            "s": seed,
+            "t": step,
+        }
         | {"ret": rng.uniform(0, 10), "len": rng.uniform(), "host": "x"}
         for number in range(4)
         for seed in (5, 6)
@@ -40,7 +46,9 @@ def test_columns_by_their_roles(tmp_path):
     data = Landscape(tmp_path / "out" / ID)
     assert done.rows == {"configs": 4, "runs": 8, "evals": 24, "segments": 8}
     assert (done.objective.metric, data.metrics) == ("ret", ("ret", "len"))
-    assert data.grid.lookup(frame.run, frame.s, frame.t) == pytest.approx(frame.ret.to_numpy(np.float32))
+    assert data.grid.lookup(frame.run, frame.s, frame.t) == pytest.approx(
+        frame.ret.to_numpy(np.float32)
+    )
     assert dict(data.config(12)) == pytest.approx({"hp.lr": 1e-3, "hp.net": "a"})
     assert any("Columns left out: host" in note for note in done.notes)
     assert validate(data.path) == []
@@ -51,12 +59,24 @@ def test_a_mapping_file_and_options_of_the_command_line(tmp_path):
         "hyperparameters: [hp.lr, hp.net]\nseed: s\nstep: t\nmetrics: [ret, len]  # the first is the objective\n"
     )
     file, out = written(tmp_path, table()), tmp_path / "out"
-    arguments = ["--map", tmp_path / "map.yaml", "--id", ID, "--metric", "len", "--direction", "minimize"]
+    arguments = [
+        "--map",
+        tmp_path / "map.yaml",
+        "--id",
+        ID,
+        "--metric",
+        "len",
+        "--direction",
+        "minimize",
+    ]
     arguments += ["--unit", 10, "--about", "licence=CC0-1.0", "--out", out]
     result = CliRunner().invoke(app, ["landscape", "import", str(file), *map(str, arguments)])
     assert result.exit_code == 0, result.output
     data = Landscape(out / ID)
-    assert (data.manifest.objective.metric, data.manifest.objective.direction) == ("len", "minimize")
+    assert (data.manifest.objective.metric, data.manifest.objective.direction) == (
+        "len",
+        "minimize",
+    )
     assert data.manifest.steps == (1000, 2000, 3000)
     assert data.manifest.licence == "CC0-1.0"
     assert data.manifest.rows["configs"] == 4
@@ -65,7 +85,9 @@ def test_a_mapping_file_and_options_of_the_command_line(tmp_path):
 def test_a_table_of_final_scores(tmp_path):
     """Neither config_id nor seed nor step: every row is a run, equal hyperparameters are one configuration."""
     frame = pd.DataFrame({"lr": [0.1, 0.1, 0.2, 0.2], "score": [1.0, 2.0, 3.0, 5.0]})
-    import_any(written(tmp_path, frame), tmp_path / "out", id=ID, map=("lr=hyperparameter", "score=metric"))
+    import_any(
+        written(tmp_path, frame), tmp_path / "out", id=ID, map=("lr=hyperparameter", "score=metric")
+    )
     data = Landscape(tmp_path / "out" / ID)
     assert data.grid.values[:, :, 0].tolist() == [[1.0, 2.0], [3.0, 5.0]]
     assert data.best("all", "mean").value == 4.0
@@ -76,7 +98,9 @@ def test_an_empty_score_is_a_failed_run(tmp_path):
     frame.loc[(frame.run == 11) & (frame.s == 5) & (frame.t == 300), "ret"] = np.nan
     import_any(written(tmp_path, frame), tmp_path / "out", id=ID, map=MAP)
     data = Landscape(tmp_path / "out" / ID)
-    assert data.sql("SELECT config_id, seed FROM runs WHERE status = 'diverged'").fetchall() == [(11, 5)]
+    assert data.sql("SELECT config_id, seed FROM runs WHERE status = 'diverged'").fetchall() == [
+        (11, 5)
+    ]
     assert validate(data.path) == []
 
 
@@ -84,8 +108,18 @@ def test_our_own_flat_table_comes_back(tmp_path):
     write_landscape(tmp_path / "a", tables(), manifest(), SPACE)
     original = Landscape(tmp_path / "a")
     export_table(original, tmp_path / "flat.csv.gz")
-    roles = ("config_id=config_id", "seed=seed", "seed_role=seed_role", "step=step", "status=status")
-    roles += ("eval_return=metric", "wall_seconds=wall_seconds", *(f"{name}=hyperparameter" for name in SPACE.names))
+    roles = (
+        "config_id=config_id",
+        "seed=seed",
+        "seed_role=seed_role",
+        "step=step",
+        "status=status",
+    )
+    roles += (
+        "eval_return=metric",
+        "wall_seconds=wall_seconds",
+        *(f"{name}=hyperparameter" for name in SPACE.names),
+    )
     import_any(tmp_path / "flat.csv.gz", tmp_path / "out", id=ID, map=roles)
     data = Landscape(tmp_path / "out" / ID)
     assert data.manifest.seeds == original.manifest.seeds

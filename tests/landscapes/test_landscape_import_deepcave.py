@@ -13,7 +13,16 @@ from autorl.landscapes.validate import validate
 from autorl.types import FrozenMap, InputError
 
 ID = "me/ppo/CartPole-v1"
-OBJECTIVES = [{"name": "accuracy", "lower": 0, "upper": 1, "lock_lower": True, "lock_upper": True, "optimize": "upper"}]
+OBJECTIVES = [
+    {
+        "name": "accuracy",
+        "lower": 0,
+        "upper": 1,
+        "lock_lower": True,
+        "lock_upper": True,
+        "optimize": "upper",
+    }
+]
 CONFIGS = {"0": {"x": 0.25, "kind": "a"}, "1": {"x": 0.5, "kind": "b"}}
 HISTORY = [
     [0, 10, 7, [0.1], 0.0, 1.0, 1, {}],
@@ -29,12 +38,17 @@ def run_folder(folder, history=HISTORY, configs=CONFIGS, objectives=OBJECTIVES, 
     (folder / "configs.json").write_text(json.dumps(configs))
     (folder / "origins.json").write_text(json.dumps(dict.fromkeys(configs)))
     if meta:
-        (folder / "meta.json").write_text(json.dumps({"objectives": objectives, "budgets": [10, 20], "seeds": [7]}))
+        (folder / "meta.json").write_text(
+            json.dumps({"objectives": objectives, "budgets": [10, 20], "seeds": [7]})
+        )
     return folder
 
 
 def test_a_run_of_the_short_and_of_the_long_layout(tmp_path):
-    for name, rows in (("short", HISTORY), ("long", [[*row[:4], 0.5, *row[4:]] for row in HISTORY])):
+    for name, rows in (
+        ("short", HISTORY),
+        ("long", [[*row[:4], 0.5, *row[4:]] for row in HISTORY]),
+    ):
         (done,) = import_any(run_folder(tmp_path / name, rows), tmp_path / f"{name}-out", id=ID)
         data = Landscape(tmp_path / f"{name}-out" / ID)
         assert done.objective.metric == "accuracy"
@@ -57,10 +71,15 @@ def test_logs_without_a_space_and_with_fractions_of_a_run(tmp_path):
     """ARLBench's logs: costs without a name, budgets in (0, 1], empty cells where a hyperparameter is inactive."""
     settings = {"0": {"a": "on", "b": 3}, "1": {"a": "off", "b": None}}
     rows = [
-        [i, budget, seed, [-100 * budget + i], 0, 0, 1, {}] for i in (0, 1) for seed in (0, 1) for budget in (0.5, 1.0)
+        [i, budget, seed, [-100 * budget + i], 0, 0, 1, {}]
+        for i in (0, 1)
+        for seed in (0, 1)
+        for budget in (0.5, 1.0)
     ]
     folder = run_folder(tmp_path / "run", rows, settings, meta=False)
-    with pytest.raises(InputError, match=r"line 1: the budget 0\.5 is not a whole number of steps; --unit"):
+    with pytest.raises(
+        InputError, match=r"line 1: the budget 0\.5 is not a whole number of steps; --unit"
+    ):
         import_any(folder, tmp_path / "out", id=ID)
     (done,) = import_any(folder, tmp_path / "out", id=ID, unit=1000)
     assert done.steps == (500, 1000)
@@ -72,7 +91,10 @@ def test_logs_without_a_space_and_with_fractions_of_a_run(tmp_path):
 
 
 def test_one_of_several_objectives(tmp_path):
-    objectives = [*OBJECTIVES, {**OBJECTIVES[0], "name": "time", "lock_upper": False, "optimize": "lower"}]
+    objectives = [
+        *OBJECTIVES,
+        {**OBJECTIVES[0], "name": "time", "lock_upper": False, "optimize": "lower"},
+    ]
     rows = [[*row[:3], [*row[3], 2.0 + row[0]], *row[4:]] for row in HISTORY]
     folder = run_folder(tmp_path / "run", rows, objectives=objectives)
     import_any(folder, tmp_path / "out", id=ID, metric="time")
@@ -93,10 +115,16 @@ def changed(row, place, value):
     [
         ([HISTORY[0], [0, 20]], r"history\.jsonl:2: expected \[configuration, budget, seed"),
         ([changed(HISTORY[0], 0, 9)], r"history\.jsonl:1: configuration 9 is not in configs\.json"),
-        ([changed(HISTORY[0], 3, [1, 2])], r"history\.jsonl:1: 2 costs, but the objectives are accuracy"),
+        (
+            [changed(HISTORY[0], 3, [1, 2])],
+            r"history\.jsonl:1: 2 costs, but the objectives are accuracy",
+        ),
         ([changed(HISTORY[0], 6, 17)], r"history\.jsonl:1: status 17 is not one of 1 to 9"),
         ([changed(HISTORY[0], 2, "a")], "expected integers"),
-        ([HISTORY[0], HISTORY[0]], r"history\.jsonl:2: configuration 0, seed 7, budget 10\.0 is there twice"),
+        (
+            [HISTORY[0], HISTORY[0]],
+            r"history\.jsonl:2: configuration 0, seed 7, budget 10\.0 is there twice",
+        ),
         ([changed(HISTORY[0], 6, 6)], "no evaluation was found"),
     ],
 )
@@ -110,7 +138,9 @@ def test_wrong_files_are_named(tmp_path):
     with pytest.raises(InputError, match="--id namespace"):
         import_any(folder, tmp_path / "out")
     (folder / "meta.json").write_text(json.dumps({"objectives": [{"name": "a", "optimize": "up"}]}))
-    with pytest.raises(InputError, match=r"objectives\[0\]\.optimize: expected lower or upper, got 'up'"):
+    with pytest.raises(
+        InputError, match=r"objectives\[0\]\.optimize: expected lower or upper, got 'up'"
+    ):
         import_any(folder, tmp_path / "out", id=ID)
     (folder / "meta.json").write_text("{")
     with pytest.raises(InputError, match="cannot be read as JSON"):
@@ -140,7 +170,9 @@ def test_there_and_back_the_scores_are_the_same(tmp_path):
     write_landscape(tmp_path / "a", kept, manifest(), SPACE)
     original = Landscape(tmp_path / "a")
     rows = export_deepcave(original, tmp_path / "run")
-    assert rows == len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == len(evals) + 2
+    assert (
+        rows == len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == len(evals) + 2
+    )
     (done,) = import_any(tmp_path / "run", tmp_path / "out")
     back = Landscape(tmp_path / "out" / done.id)
     assert done.id == original.manifest.id
@@ -155,7 +187,9 @@ def test_there_and_back_the_scores_are_the_same(tmp_path):
 
 def test_floor_and_penalty_come_back(tmp_path):
     aim = Objective(floor=100.0, penalty=-5.0)
-    write_landscape(tmp_path / "a", tables(), manifest(objective=aim, return_bounds=(100.0, None)), SPACE)
+    write_landscape(
+        tmp_path / "a", tables(), manifest(objective=aim, return_bounds=(100.0, None)), SPACE
+    )
     export_deepcave(Landscape(tmp_path / "a"), tmp_path / "run")
     (done,) = import_any(tmp_path / "run", tmp_path / "out", replace=True)
     assert done.objective == aim

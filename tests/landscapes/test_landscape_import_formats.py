@@ -22,30 +22,44 @@ def table(names=("alpha", "mode"), configs=6, seeds=4, prefix="hp_config."):
     rng, rows = np.random.default_rng(0), []
     for number in range(configs):
         values = {"alpha": float(10 ** -(1 + number)), "mode": "ab"[number % 2], "beta": 3 + number}
-        values = {name: values[name] for name in (*names, *(["beta"] if values["mode"] == "b" else []))}
+        values = {
+            name: values[name] for name in (*names, *(["beta"] if values["mode"] == "b" else []))
+        }
         for seed in range(seeds):
             for budget in (100, 200, 300):
-                row = {"config_id": number, "training_steps": budget, "performance": rng.uniform(0, 1), "seed": seed}
+                row = {
+                    "config_id": number,
+                    "training_steps": budget,
+                    "performance": rng.uniform(0, 1),
+                    "seed": seed,
+                }
                 rows.append(row | {f"{prefix}{name}": value for name, value in values.items()})
     return pd.DataFrame(rows)
 
 
 def ppo_table():
-    frame = table(names=("alpha", "mode")).drop(columns=["hp_config.alpha", "hp_config.mode", "hp_config.beta"])
-    configs = [arlbench_space("ppo", "cc").sample(np.random.default_rng(number)) for number in range(6)]
+    frame = table(names=("alpha", "mode")).drop(
+        columns=["hp_config.alpha", "hp_config.mode", "hp_config.beta"]
+    )
+    configs = [
+        arlbench_space("ppo", "cc").sample(np.random.default_rng(number)) for number in range(6)
+    ]
     for name in configs[0]:
         frame[f"hp_config.{name}"] = [configs[number][name] for number in frame.config_id]
     return frame
 
 
-@pytest.mark.parametrize("name", ["cc_cartpole_a2c.csv", "mujoco_ant_ppo.csv.gz", "atari_qbert_sac.csv"])
+@pytest.mark.parametrize(
+    "name", ["cc_cartpole_a2c.csv", "mujoco_ant_ppo.csv.gz", "atari_qbert_sac.csv"]
+)
 def test_a_file_of_another_algorithm_or_task_has_an_inferred_space(tmp_path, name):
     frame = table()
     frame.to_csv(tmp_path / name, index=False)
     (manifest,) = import_any(tmp_path / name, tmp_path / "out")
-    task, algorithm = {"cc_cartpole_a2c.csv": ("CartPole-v1", "a2c"), "atari_qbert_sac.csv": ("Qbert-v5", "sac")}.get(
-        name, ("mujoco_ant", "ppo")
-    )
+    task, algorithm = {
+        "cc_cartpole_a2c.csv": ("CartPole-v1", "a2c"),
+        "atari_qbert_sac.csv": ("Qbert-v5", "sac"),
+    }.get(name, ("mujoco_ant", "ppo"))
     assert manifest.id == f"arlbench/{algorithm}/{task}"
     data = Landscape(tmp_path / "out" / manifest.id)
     assert data.space.names == ("alpha", "mode", "beta")
@@ -63,7 +77,9 @@ def test_a_file_of_another_algorithm_or_task_has_an_inferred_space(tmp_path, nam
 
 
 def test_a_known_task_with_a_new_hyperparameter_keeps_it(tmp_path):
-    ppo_table().assign(**{"hp_config.new": 1.5}).to_csv(tmp_path / "cc_cartpole_ppo.csv", index=False)
+    ppo_table().assign(**{"hp_config.new": 1.5}).to_csv(
+        tmp_path / "cc_cartpole_ppo.csv", index=False
+    )
     (manifest,) = import_any(tmp_path, tmp_path / "out")
     data = Landscape(tmp_path / "out" / manifest.id)
     assert set(data.space.names) == {*arlbench_space("ppo", "cc").names, "new"}
@@ -77,24 +93,34 @@ def test_hugging_faces_folder_has_landscapes_and_runs(tmp_path):
     runs = frame[frame.training_steps == 300].assign(optimization_seed=7)
     proposals = runs.rename(columns={"config_id": "optimization_step"})
     proposals.to_csv(tmp_path / "smac_mf" / "cc_cartpole_ppo.csv", index=False)
-    generations = pd.concat([runs[runs.config_id < 2].assign(optimization_step=step) for step in range(10)])
+    generations = pd.concat(
+        [runs[runs.config_id < 2].assign(optimization_step=step) for step in range(10)]
+    )
     generations.to_csv(tmp_path / "pbt" / "cc_cartpole_ppo.csv", index=False)
     done = {each.id: each for each in import_any(tmp_path, tmp_path / "out")}
-    assert {name.split("/")[0] for name in done} == {"arlbench", "arlbench-smac-hyperband", "arlbench-pbt"}
+    assert {name.split("/")[0] for name in done} == {
+        "arlbench",
+        "arlbench-smac-hyperband",
+        "arlbench-pbt",
+    }
     assert done["arlbench/ppo/CartPole-v1"].rows["runs"] == 24
     found = Landscape(tmp_path / "out" / "arlbench-smac-hyperband/ppo/CartPole-v1")
     assert found.sql("SELECT DISTINCT member FROM runs ORDER BY member").fetchall() == [
         (f"7/{number}",) for number in range(6)
     ]
     tuned = Landscape(tmp_path / "out" / "arlbench-pbt/ppo/CartPole-v1")
-    starts = tuned.sql("SELECT start_step, count(*) FROM runs GROUP BY start_step ORDER BY start_step").fetchall()
+    starts = tuned.sql(
+        "SELECT start_step, count(*) FROM runs GROUP BY start_step ORDER BY start_step"
+    ).fetchall()
     assert starts == [(300 * generation, 2 * 4) for generation in range(10)]
     assert validate([tmp_path / "out" / name for name in done]) == []
 
 
 def test_what_nobody_knows_is_one_clear_line(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
-    result = CliRunner().invoke(app, ["landscape", "import", str(tmp_path / "notes.txt"), "--out", str(tmp_path)])
+    result = CliRunner().invoke(
+        app, ["landscape", "import", str(tmp_path / "notes.txt"), "--out", str(tmp_path)]
+    )
     assert result.exit_code == 2
     text = result.stderr.strip()
     assert len(text.splitlines()) == 1
@@ -168,7 +194,9 @@ def test_an_inferred_space_holds_every_configuration():
 
 
 def test_what_cannot_be_inferred_is_said():
-    with pytest.raises(InputError, match="missing in 1 of 2 configurations, and no other") as caught:
+    with pytest.raises(
+        InputError, match="missing in 1 of 2 configurations, and no other"
+    ) as caught:
         infer_space([{"a": 1, "b": 2}, {"a": 1}])
     assert caught.value.key == "b"
     with pytest.raises(InputError, match="not a finite number"):
@@ -178,7 +206,21 @@ def test_what_cannot_be_inferred_is_said():
 
 
 def test_foreign_names_and_cells():
-    assert flatten({"model": {"net width": 3, "1": 2}, "lr:0": 1}) == {"model.net_width": 3, "model.1": 2, "lr_0": 1}
-    assert [clean_name(name) for name in ("1st", "a b", "_x", "a..b")] == ["_1st", "a_b", "_x", "a.b"]
-    rows = table_rows({"a": [1.0, float("nan"), 3.0], "b": [0.5, 1.0, 2.0], "c": ["x", float("nan"), "y"]})
-    assert json.dumps(rows) == '[{"a": 1, "b": 0.5, "c": "x"}, {"b": 1.0}, {"a": 3, "b": 2.0, "c": "y"}]'
+    assert flatten({"model": {"net width": 3, "1": 2}, "lr:0": 1}) == {
+        "model.net_width": 3,
+        "model.1": 2,
+        "lr_0": 1,
+    }
+    assert [clean_name(name) for name in ("1st", "a b", "_x", "a..b")] == [
+        "_1st",
+        "a_b",
+        "_x",
+        "a.b",
+    ]
+    rows = table_rows(
+        {"a": [1.0, float("nan"), 3.0], "b": [0.5, 1.0, 2.0], "c": ["x", float("nan"), "y"]}
+    )
+    assert (
+        json.dumps(rows)
+        == '[{"a": 1, "b": 0.5, "c": "x"}, {"b": 1.0}, {"a": 3, "b": 2.0, "c": "y"}]'
+    )

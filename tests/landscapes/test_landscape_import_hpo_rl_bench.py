@@ -34,8 +34,12 @@ def static(folder, algorithm="PPO", extra="clip_0.2", environment="Enduro-v0", *
     for rate in (-6, -4, -2):
         for gamma in (0.8, 0.99):
             for seed in range(3):
-                name = f"{environment}_{algorithm}_random_lr_{rate}_gamma_{gamma}_{extra}".rstrip("_")
-                written[rate, gamma, seed] = write(folder / algorithm / environment, name, seed, **options)
+                name = f"{environment}_{algorithm}_random_lr_{rate}_gamma_{gamma}_{extra}".rstrip(
+                    "_"
+                )
+                written[rate, gamma, seed] = write(
+                    folder / algorithm / environment, name, seed, **options
+                )
     return written
 
 
@@ -54,7 +58,9 @@ def test_the_grid(tmp_path):
         for seed in range(3):
             curve = data.grid.lookup(number, seed, done.steps)
             assert curve == pytest.approx(np.float32(written[(*key, seed)]["returns_eval"]))
-    assert data.sql("SELECT DISTINCT wall_seconds, environment_steps FROM runs").fetchall() == [(250.0, None)]
+    assert data.sql("SELECT DISTINCT wall_seconds, environment_steps FROM runs").fetchall() == [
+        (250.0, None)
+    ]
     assert data.metrics == ("eval_return", "eval_return_std")
     assert validate(data.path) == []
 
@@ -62,11 +68,20 @@ def test_the_grid(tmp_path):
 def test_every_kind_of_space_is_a_landscape_of_its_own(tmp_path):
     static(tmp_path, "A2C", extra="")
     static(tmp_path, extra="clip_0.2")
-    write(tmp_path / "PPO", "Hopper-v2_PPO_lr_-3_gamma_0.9_clip_0.1_layers_2_units_64", 0, ending="")
-    write(tmp_path / "PPO", "Hopper-v2_PPO_lr_-4_gamma_0.9_clip_0.1_layers_3_units_64", 0, ending="")
+    write(
+        tmp_path / "PPO", "Hopper-v2_PPO_lr_-3_gamma_0.9_clip_0.1_layers_2_units_64", 0, ending=""
+    )
+    write(
+        tmp_path / "PPO", "Hopper-v2_PPO_lr_-4_gamma_0.9_clip_0.1_layers_3_units_64", 0, ending=""
+    )
     for last in (-3, -5):
         name = f"Enduro-v0_PPO_random_lr_-3-4{last}_gamma_0.950.980.98"
-        phases = {"learning_rate": [-3, -4, last], "gamma": [0.95, 0.98, 0.98], "switch_every": 3, "configs": [[]]}
+        phases = {
+            "learning_rate": [-3, -4, last],
+            "gamma": [0.95, 0.98, 0.98],
+            "switch_every": 3,
+            "configs": [[]],
+        }
         write(tmp_path / "PPO", name, 0, **phases)
     done = {each.id: each for each in import_any(tmp_path, tmp_path / "out")}
     assert sorted(done) == [
@@ -76,7 +91,9 @@ def test_every_kind_of_space_is_a_landscape_of_its_own(tmp_path):
         "hpo-rl-bench/ppo/Enduro-v0",
     ]
     schedules = Landscape(tmp_path / "out" / "hpo-rl-bench-dynamic/ppo/Enduro-v0")
-    assert [schedules.config(number)["learning_rate_3"] for number in (0, 1)] == pytest.approx([1e-3, 1e-5])
+    assert [schedules.config(number)["learning_rate_3"] for number in (0, 1)] == pytest.approx(
+        [1e-3, 1e-5]
+    )
     larger = Landscape(tmp_path / "out" / "hpo-rl-bench-extended/ppo/Hopper-v2")
     assert sorted(larger.config(number)["n_layers"] for number in (0, 1)) == [2, 3]
     assert validate([tmp_path / "out" / name for name in done]) == []
@@ -93,9 +110,15 @@ def test_a_cut_curve_is_lost_and_copies_are_left_out(tmp_path):
     (folder / f"{name}_seed2_eval_1.json").write_text(copy)
     (done,) = import_any(tmp_path / "data", tmp_path / "out")
     data = Landscape(tmp_path / "out" / done.id)
-    assert data.sql("SELECT seed, status FROM runs WHERE status != 'done'").fetchall() == [(1, "lost")]
+    assert data.sql("SELECT seed, status FROM runs WHERE status != 'done'").fetchall() == [
+        (1, "lost")
+    ]
     worst = data.sql("SELECT min(eval_return) FROM evals").fetchall()[0][0]
-    number = next(n for n in range(6) if data.config(n)["learning_rate"] < 1e-5 and data.config(n)["gamma"] == 0.8)
+    number = next(
+        n
+        for n in range(6)
+        if data.config(n)["learning_rate"] < 1e-5 and data.config(n)["gamma"] == 0.8
+    )
     assert data.grid.lookup(number, 1, 50_000) == worst
     assert done.rows["runs"] == 18
     assert any("1 curves stop" in note for note in done.notes)
@@ -112,7 +135,10 @@ def test_a_cut_curve_is_lost_and_copies_are_left_out(tmp_path):
         ({"returns_eval": "none"}, "returns_eval: expected a list of numbers"),
         ({"returns_eval": [1.0, "x"]}, "returns_eval: expected a list of numbers"),
         ({"std_returns_eval": [1.0]}, "std_returns_eval: 1 values for 5 evaluations"),
-        ({"configs": [], "learning_rate": -3}, "learning_rate: expected a list with a value for each phase, got -3"),
+        (
+            {"configs": [], "learning_rate": -3},
+            "learning_rate: expected a list with a value for each phase, got -3",
+        ),
     ],
 )
 def test_wrong_files_are_named_with_their_key(tmp_path, change, message):

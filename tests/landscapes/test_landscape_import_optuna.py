@@ -39,7 +39,10 @@ def objective(trial):
 def study(request, tmp_path):
     sampler = optuna.samplers.RandomSampler(seed=1)
     made = optuna.create_study(
-        storage=storage(tmp_path, request.param == "journal"), study_name="s", sampler=sampler, direction="maximize"
+        storage=storage(tmp_path, request.param == "journal"),
+        study_name="s",
+        sampler=sampler,
+        direction="maximize",
     )
     made.optimize(objective, n_trials=10, catch=(ValueError,))
     made.enqueue_trial({"rate": 1e-3})
@@ -75,7 +78,9 @@ def test_trials_are_runs_and_reports_evaluations(tmp_path, study):
 
 
 def test_the_attribute_seed_is_the_seed(tmp_path):
-    study = optuna.create_study(storage=storage(tmp_path), study_name="a/b/C-v1", direction="minimize")
+    study = optuna.create_study(
+        storage=storage(tmp_path), study_name="a/b/C-v1", direction="minimize"
+    )
     grid = {"x": [0.0, 1.0], "seed": [3, 4]}
 
     def loss(trial):
@@ -100,12 +105,16 @@ def test_repetitions_without_a_seed_are_numbered(tmp_path):
     for value in (1.0, 2.0, 3.0):
         study.add_trial(
             optuna.trial.create_trial(
-                value=value, params={"x": 0.5}, distributions={"x": optuna.distributions.FloatDistribution(0, 1)}
+                value=value,
+                params={"x": 0.5},
+                distributions={"x": optuna.distributions.FloatDistribution(0, 1)},
             )
         )
     import_any(tmp_path / "study.db", tmp_path / "out", id=ID, tuning_seeds=3)
     data = Landscape(tmp_path / "out" / ID)
-    assert data.sql("SELECT seed, value FROM measured JOIN runs USING (run_id) ORDER BY seed").fetchall() == [
+    assert data.sql(
+        "SELECT seed, value FROM measured JOIN runs USING (run_id) ORDER BY seed"
+    ).fetchall() == [
         (0, 1.0),
         (1, 2.0),
         (2, 3.0),
@@ -125,7 +134,9 @@ def test_a_value_that_is_not_the_last_report_counts(tmp_path):
     (manifest,) = import_any(tmp_path / "study.db", tmp_path / "out", id=ID, unit=100)
     data = Landscape(tmp_path / "out" / ID)
     assert manifest.steps == (1000, 2000)
-    assert data.sql("SELECT DISTINCT step, value, reported FROM evals ORDER BY step").fetchall() == [
+    assert data.sql(
+        "SELECT DISTINCT step, value, reported FROM evals ORDER BY step"
+    ).fetchall() == [
         (1000, -10.0, -10.0),
         (2000, 5.0, -20.0),
     ]
@@ -134,17 +145,24 @@ def test_a_value_that_is_not_the_last_report_counts(tmp_path):
 
 def test_several_studies_and_several_objectives_need_a_name(tmp_path):
     for name in ("one", "two"):
-        study = optuna.create_study(storage=storage(tmp_path), study_name=name, directions=["maximize", "minimize"])
+        study = optuna.create_study(
+            storage=storage(tmp_path), study_name=name, directions=["maximize", "minimize"]
+        )
         with pytest.warns(optuna.exceptions.ExperimentalWarning):
             study.set_metric_names(["score", "cost"])
-        study.optimize(lambda trial: (trial.suggest_float("x", 0, 1), 7.0 + trial.number), n_trials=2)
+        study.optimize(
+            lambda trial: (trial.suggest_float("x", 0, 1), 7.0 + trial.number), n_trials=2
+        )
     with pytest.raises(InputError, match="--study must be one of: one, two"):
         import_any(tmp_path / "study.db", tmp_path / "out", id=ID)
     with pytest.raises(InputError, match="--metric one of score, cost"):
         import_any(tmp_path / "study.db", tmp_path / "out", id=ID, study="two")
     import_any(tmp_path / "study.db", tmp_path / "out", id=ID, study="two", metric="cost")
     data = Landscape(tmp_path / "out" / ID)
-    assert (data.manifest.objective.metric, data.manifest.objective.direction) == ("cost", "minimize")
+    assert (data.manifest.objective.metric, data.manifest.objective.direction) == (
+        "cost",
+        "minimize",
+    )
     assert data.best(by="mean").value == 7.0
 
 
@@ -152,7 +170,9 @@ def trial(value=1.0, name="x", **options):
     return optuna.trial.create_trial(
         value=value,
         params={name: 0.5},
-        distributions={name: options.pop("distribution", optuna.distributions.FloatDistribution(0, 1))},
+        distributions={
+            name: options.pop("distribution", optuna.distributions.FloatDistribution(0, 1))
+        },
         **options,
     )
 
@@ -160,8 +180,14 @@ def trial(value=1.0, name="x", **options):
 @pytest.mark.parametrize(
     ("trials", "message"),
     [
-        ([trial(user_attrs={"seed": "a"})], "trial 0: the attribute seed must be an integer, got 'a'"),
-        ([trial(user_attrs={"seed": 1}), trial(2.0, user_attrs={"seed": 1})], "trained twice with seed 1"),
+        (
+            [trial(user_attrs={"seed": "a"})],
+            "trial 0: the attribute seed must be an integer, got 'a'",
+        ),
+        (
+            [trial(user_attrs={"seed": 1}), trial(2.0, user_attrs={"seed": 1})],
+            "trained twice with seed 1",
+        ),
         ([trial(), trial(name="y")], "no other hyperparameter says when"),
         ([], "no parameters"),
         ([optuna.trial.create_trial(value=1.0)], "no parameters"),
@@ -177,8 +203,12 @@ def test_studies_that_cannot_be_a_landscape_are_refused(tmp_path, trials, messag
 def test_distributions_that_do_not_fit_together_are_refused(tmp_path):
     """SQLite storages refuse them; journals take what is written."""
     study = optuna.create_study(storage=storage(tmp_path, journal=True), direction="maximize")
-    study.add_trials([trial(), trial(distribution=optuna.distributions.FloatDistribution(0.1, 1, log=True))])
-    with pytest.raises(InputError, match="x: its trials drew from distributions that do not fit together"):
+    study.add_trials(
+        [trial(), trial(distribution=optuna.distributions.FloatDistribution(0.1, 1, log=True))]
+    )
+    with pytest.raises(
+        InputError, match="x: its trials drew from distributions that do not fit together"
+    ):
         import_any(tmp_path / "study.log", tmp_path / "out", id=ID)
 
 

@@ -38,14 +38,25 @@ def trial(folder, number, config, count=4, *, seed=None, state="TERMINATED", ste
 
 def experiment(folder, trials):
     states = {number: trial(folder, number, **each) for number, each in enumerate(trials)}
-    data = [[json.dumps({"trial_id": f"{number:05d}", "status": state}), "{}"] for number, state in states.items()]
-    (folder / "experiment_state-2026-01-01_00-00-00.json").write_text(json.dumps({"trial_data": data}))
+    data = [
+        [json.dumps({"trial_id": f"{number:05d}", "status": state}), "{}"]
+        for number, state in states.items()
+    ]
+    (folder / "experiment_state-2026-01-01_00-00-00.json").write_text(
+        json.dumps({"trial_data": data})
+    )
     return folder
 
 
 def test_trials_are_runs(tmp_path):
-    settings = [{"lr": rate, "model": {"width": width}, "gamma": 0.99} for rate in (1e-4, 1e-2) for width in (8, 16)]
-    trials = [{"config": config, "seed": seed, "steps": 1000} for config in settings for seed in (0, 1)]
+    settings = [
+        {"lr": rate, "model": {"width": width}, "gamma": 0.99}
+        for rate in (1e-4, 1e-2)
+        for width in (8, 16)
+    ]
+    trials = [
+        {"config": config, "seed": seed, "steps": 1000} for config in settings for seed in (0, 1)
+    ]
     (done,) = import_any(experiment(tmp_path / "exp", trials), tmp_path / "out", **OPTIONS)
     data = Landscape(tmp_path / "out" / ID)
     assert done.rows == {"configs": 4, "runs": 8, "evals": 32, "segments": 8}
@@ -94,18 +105,26 @@ def test_progress_tables_are_read_where_there_is_no_json(tmp_path):
     for number in (0, 1):
         path = folder / f"train_0000{number}_{number}"
         (path / "result.json").write_text("")
-        (path / "progress.csv").write_text(f"score,training_iteration,trial_id\n{number}.5,1,0000{number}\n")
+        (path / "progress.csv").write_text(
+            f"score,training_iteration,trial_id\n{number}.5,1,0000{number}\n"
+        )
     import_any(folder, tmp_path / "out", id=ID, metric="score", unit=500)
     data = Landscape(tmp_path / "out" / ID)
-    assert data.sql("SELECT step, score FROM evals ORDER BY score").fetchall() == [(500, 0.5), (500, 1.5)]
+    assert data.sql("SELECT step, score FROM evals ORDER BY score").fetchall() == [
+        (500, 0.5),
+        (500, 1.5),
+    ]
 
 
 def test_step_and_seed_can_be_named(tmp_path):
     trials = [
-        {"config": {"lr": 0.1 * (1 + number // 2), "trial_seed": number % 2}, "agent_steps": 64} for number in range(4)
+        {"config": {"lr": 0.1 * (1 + number // 2), "trial_seed": number % 2}, "agent_steps": 64}
+        for number in range(4)
     ]
     folder = experiment(tmp_path / "exp", [{**each, "count": 1} for each in trials])
-    (done,) = import_any(folder, tmp_path / "out", **OPTIONS, map=("agent_steps=step", "trial_seed=seed"))
+    (done,) = import_any(
+        folder, tmp_path / "out", **OPTIONS, map=("agent_steps=step", "trial_seed=seed")
+    )
     assert done.steps == (64,)
     assert done.seeds == {"tuning": (0,), "test": (1,)}
     with pytest.raises(InputError, match="expected NAME=step or NAME=seed, got 'lr=metric'"):
@@ -118,13 +137,17 @@ def test_what_is_wrong_is_said(tmp_path):
         import_any(folder, tmp_path / "out", id=ID)
     with pytest.raises(InputError, match="--id namespace"):
         import_any(folder, tmp_path / "out", metric="env_runners/return")
-    with pytest.raises(InputError, match=r"result\.json:1: no result 'reward'; there are .*env_runners/return"):
+    with pytest.raises(
+        InputError, match=r"result\.json:1: no result 'reward'; there are .*env_runners/return"
+    ):
         import_any(folder, tmp_path / "out", id=ID, metric="reward")
     with pytest.raises(InputError, match="no trial folders"):
         import_any(tmp_path, tmp_path / "out", **OPTIONS, format="ray")
     results = folder / "train_00000_0" / "result.json"
     lines = results.read_text().splitlines()
-    results.write_text("\n".join([*lines[:2], lines[2].replace('{"lr": 0.1}', '{"lr": 0.12}'), lines[3]]))
+    results.write_text(
+        "\n".join([*lines[:2], lines[2].replace('{"lr": 0.1}', '{"lr": 0.12}'), lines[3]])
+    )
     with pytest.raises(InputError, match=r"result\.json:3: lr: changed while the trial ran"):
         import_any(folder, tmp_path / "out", **OPTIONS)
     results.write_text("\n".join([lines[0], "{", lines[2]]))

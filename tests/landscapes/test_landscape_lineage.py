@@ -72,7 +72,9 @@ def test_only_what_is_changeable_differs_between_a_run_and_its_parent(data):
     for run in children.itertuples():
         before, after = data.config(runs.loc[run.parent_run].config_id), data.config(run.config_id)
         assert {name: before[name] for name in fixed} == {name: after[name] for name in fixed}
-    assert (children.config_id.to_numpy() != runs.loc[children.parent_run].config_id.to_numpy()).mean() > 0.5
+    assert (
+        children.config_id.to_numpy() != runs.loc[children.parent_run].config_id.to_numpy()
+    ).mean() > 0.5
 
 
 def test_tuning_and_test_seeds_do_not_meet():
@@ -80,4 +82,6 @@ def test_tuning_and_test_seeds_do_not_meet():
     roles = runs.groupby("seed_role").seed.agg(set)
     assert not roles["tuning"] & roles["test"]
     schedules = runs[(runs.seed_role == "test") & runs.parent_run.notna()]
-    assert set(schedules.seed) == roles["test"], "a schedule with changes was retrained on every held-out seed"
+    assert set(schedules.seed) == roles["test"], (
+        "a schedule with changes was retrained on every held-out seed"
+    )

@@ -6,7 +6,13 @@ import pandas as pd
 import pytest
 from landscape_samples import SEEDS, SPACE, STEPS, configs, manifest, tables
 
-from autorl.landscapes import Landscape, delete_landscape, list_landscapes, merge_landscapes, write_landscape
+from autorl.landscapes import (
+    Landscape,
+    delete_landscape,
+    list_landscapes,
+    merge_landscapes,
+    write_landscape,
+)
 from autorl.landscapes.export import export_optuna, export_table
 from autorl.landscapes.validate import validate
 from autorl.types import FrozenMap, InputError
@@ -17,13 +23,18 @@ def written(root, id="sample/dqn/CartPole-v1", first=0, count=4, seeds=None, **c
     if seeds is not None:
         rows.runs["seed"] += seeds
         rows.segments["seed"] += seeds
-        changes["seeds"] = FrozenMap({role: [seed + seeds for seed in each] for role, each in SEEDS.items()})
+        changes["seeds"] = FrozenMap(
+            {role: [seed + seeds for seed in each] for role, each in SEEDS.items()}
+        )
     write_landscape(root / id, rows, manifest(id=id, **changes), SPACE)
     return Landscape(root / id)
 
 
 def test_merged_landscapes_hold_all_runs_over_one_numbering(tmp_path):
-    parts = [written(tmp_path, "a/dqn/CartPole-v1"), written(tmp_path, "b/dqn/CartPole-v1", first=2, seeds=10)]
+    parts = [
+        written(tmp_path, "a/dqn/CartPole-v1"),
+        written(tmp_path, "b/dqn/CartPole-v1", first=2, seeds=10),
+    ]
     done = merge_landscapes(parts, tmp_path, "all/dqn/CartPole-v1")
     merged = Landscape(tmp_path / "all/dqn/CartPole-v1")
     assert [str(problem) for problem in validate(merged.path)] == []
@@ -42,7 +53,9 @@ def test_what_does_not_belong_together_is_not_merged(tmp_path):
     with pytest.raises(InputError, match="at least two"):
         merge_landscapes([first], tmp_path, "x/dqn/CartPole-v1")
     with pytest.raises(InputError, match="20 runs are in two of them"):
-        merge_landscapes([first, written(tmp_path, "b/dqn/CartPole-v1")], tmp_path, "x/dqn/CartPole-v1")
+        merge_landscapes(
+            [first, written(tmp_path, "b/dqn/CartPole-v1")], tmp_path, "x/dqn/CartPole-v1"
+        )
     other = written(tmp_path, "c/dqn/Other-v1", environment="Other-v1")
     with pytest.raises(InputError, match="cannot be merged"):
         merge_landscapes([first, other], tmp_path, "x/dqn/CartPole-v1")
@@ -92,10 +105,15 @@ def test_a_flat_table_has_every_evaluation(tmp_path, ending):
 def test_an_optuna_study_has_the_configurations_and_their_means(tmp_path):
     landscape = written(tmp_path)
     assert export_optuna(landscape, tmp_path / "x.db") == 4
-    study = optuna.load_study(storage=f"sqlite:///{tmp_path}/x.db", study_name="sample/dqn/CartPole-v1")
+    study = optuna.load_study(
+        storage=f"sqlite:///{tmp_path}/x.db", study_name="sample/dqn/CartPole-v1"
+    )
     best = landscape.best(by="mean")
     assert study.best_value == pytest.approx(best.value)
-    assert study.best_trial.user_attrs == {"config_id": best.config_id, "test": pytest.approx(best.test)}
+    assert study.best_trial.user_attrs == {
+        "config_id": best.config_id,
+        "test": pytest.approx(best.test),
+    }
     assert set(study.best_trial.intermediate_values) == set(STEPS)
     for trial in study.trials:
         config = configs(4)[trial.user_attrs["config_id"]]

@@ -37,8 +37,13 @@ STUDY = {
     "executor": {"name": "in_process"},
     "landscape": {"id": "my/synthetic/bowl", "bounds": [-2, 2], "licence": "CC0"},
 }
-COLUMNS = "run_id, config_id, seed, seed_role, parent_run, start_step, member, status, environment_steps"
-TABLES = (f"SELECT {COLUMNS} FROM runs ORDER BY run_id", "SELECT * FROM evals ORDER BY run_id, step, metric")
+COLUMNS = (
+    "run_id, config_id, seed, seed_role, parent_run, start_step, member, status, environment_steps"
+)
+TABLES = (
+    f"SELECT {COLUMNS} FROM runs ORDER BY run_id",
+    "SELECT * FROM evals ORDER BY run_id, step, metric",
+)
 
 
 def run(folder, **changes):
@@ -70,11 +75,17 @@ def test_every_phase_trains_every_configuration_from_the_best_of_the_one_before(
     config_of, seed_of = runs.set_index("run_id").config_id, runs.set_index("run_id").seed
     for before, start in ((0, 30), (30, 60)):
         earlier = runs[(runs.start_step == before) & (runs.seed_role == "tuning")]
-        ends = scores[scores.run_id.isin(earlier.run_id) & (scores.step == start)].set_index("run_id").value
+        ends = (
+            scores[scores.run_id.isin(earlier.run_id) & (scores.step == start)]
+            .set_index("run_id")
+            .value
+        )
         best = ends.groupby(config_of).mean().idxmax()  # the IQM of two values is their mean
         parents = runs[runs.start_step == start].set_index("run_id").parent_run
         assert set(parents.map(config_of)) == {best}
-        assert (parents.map(seed_of) == seed_of[parents.index]).all()  # seed by seed, so test seeds stay apart
+        assert (
+            parents.map(seed_of) == seed_of[parents.index]
+        ).all()  # seed by seed, so test seeds stay apart
 
 
 def test_the_written_landscape_is_valid_and_its_phases_can_be_compared(landscape):
@@ -103,7 +114,9 @@ def test_best_is_of_the_first_phase_and_refused_later(landscape):
 
 
 def test_more_workers_give_the_same_tables(study, tmp_path):
-    assert tables(run(tmp_path / "two", executor={"name": "threads", "workers": 2})) == tables(study)
+    assert tables(run(tmp_path / "two", executor={"name": "threads", "workers": 2})) == tables(
+        study
+    )
 
 
 def test_a_study_stopped_anywhere_goes_on_to_the_same_tables(study, tmp_path):
@@ -124,9 +137,14 @@ def test_a_study_stopped_anywhere_goes_on_to_the_same_tables(study, tmp_path):
 
 
 def test_what_failed_is_tried_again_in_every_phase_but_begins_none(tmp_path):
-    trainer = {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}, "nan": {"above": {"x": 0.65}}}}
+    trainer = {
+        "name": "synthetic",
+        "kwargs": {"optimum": {"x": 0.7}, "nan": {"above": {"x": 0.65}}},
+    }
     data = Landscape(run(tmp_path / "failing", trainer=trainer))
-    failed = {row[0] for row in data.sql("SELECT run_id FROM runs WHERE status = 'diverged'").fetchall()}
+    failed = {
+        row[0] for row in data.sql("SELECT run_id FROM runs WHERE status = 'diverged'").fetchall()
+    }
     assert failed
     assert not failed & {row[0] for row in data.sql("SELECT parent_run FROM runs").fetchall()}
     tuning = "SELECT count(*) FROM runs WHERE seed_role = 'tuning' GROUP BY start_step"
@@ -135,7 +153,9 @@ def test_what_failed_is_tried_again_in_every_phase_but_begins_none(tmp_path):
 
 def asked(space, **options):
     """Proposals of a whole run with the scores 0, 1, 2, ... in the order of the proposals."""
-    optimizer = make("phases", load_space(space), horizon=90, budget=4, changeable={"x", "kind"}, **options)
+    optimizer = make(
+        "phases", load_space(space), horizon=90, budget=4, changeable={"x", "kind"}, **options
+    )
     proposals = []
     while not isinstance(answer := optimizer.ask(np.random.default_rng(0)), Done):
         assert not isinstance(answer, Wait)
@@ -156,7 +176,12 @@ def test_the_optimizer_repeats_the_configurations_of_the_first_phase():
 
 
 def test_what_may_not_change_cannot_be_in_a_landscape_of_phases():
-    fixed = {"hyperparameters": {**SPACE["hyperparameters"], "width": {"type": "int", "lower": 8, "upper": 64}}}
+    fixed = {
+        "hyperparameters": {
+            **SPACE["hyperparameters"],
+            "width": {"type": "int", "lower": 8, "upper": 64},
+        }
+    }
     with pytest.raises(InputError, match="width cannot change during training"):
         asked(fixed)
 

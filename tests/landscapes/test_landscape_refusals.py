@@ -27,7 +27,8 @@ def test_a_landscape_of_the_package_is_not_deleted(tmp_path, monkeypatch):
 def test_an_unknown_landscape_says_how_many_more_there_are(tmp_path, monkeypatch):
     monkeypatch.setattr("autorl.landscapes.dataset.shipped_root", lambda: None)
     monkeypatch.setattr(
-        "autorl.landscapes.dataset.list_landscapes", lambda root: {f"a/b/{n:02}": tmp_path for n in range(13)}
+        "autorl.landscapes.dataset.list_landscapes",
+        lambda root: {f"a/b/{n:02}": tmp_path for n in range(13)},
     )
     (tmp_path / "landscapes").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -38,7 +39,16 @@ def test_an_unknown_landscape_says_how_many_more_there_are(tmp_path, monkeypatch
 def test_an_export_of_another_ending_names_all_there_are(tmp_path):
     write_landscape(tmp_path / "l", tables(), manifest(), SPACE)
     said = autorl("landscape", "export", tmp_path / "l", tmp_path / "foo.xlsx", code=2).stderr
-    for ending in (".csv", ".csv.gz", ".parquet", ".db", ".sqlite", ".sqlite3", ".journal", "without an ending"):
+    for ending in (
+        ".csv",
+        ".csv.gz",
+        ".parquet",
+        ".db",
+        ".sqlite",
+        ".sqlite3",
+        ".journal",
+        "without an ending",
+    ):
         assert ending in said
 
 

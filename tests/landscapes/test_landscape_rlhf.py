@@ -35,10 +35,14 @@ def test_the_manifest_counts_optimizer_steps_and_names_the_libraries_that_traine
     study = Study.create(load_spec(STUDY), tmp_path / "study")
     study.run()
     study.close()
-    manifest = from_study(tmp_path / "study", tmp_path / "out", "my/rloo/letters-goldproxy", licence="CC0")
+    manifest = from_study(
+        tmp_path / "study", tmp_path / "out", "my/rloo/letters-goldproxy", licence="CC0"
+    )
     assert manifest.step_unit == "optimizer_steps"
     assert manifest.packages["trl"]["version"] == trl.__version__
-    assert {"torch", "transformers", "accelerate", "datasets", "tokenizers"} <= set(manifest.packages)
+    assert {"torch", "transformers", "accelerate", "datasets", "tokenizers"} <= set(
+        manifest.packages
+    )
     assert manifest.packages["autorl"]["rlhf"] == rlhf_hash()
 
 
@@ -47,7 +51,14 @@ def test_every_run_was_measured_at_every_step_by_every_metric(name):
     data = load_landscape(name)
     assert data.manifest.step_unit == "optimizer_steps"
     assert data.sql("SELECT DISTINCT status FROM runs").fetchall() == [("done",)]
-    assert {"kl", "length", "distinct", "win_rate", "tokens", data.manifest.objective.metric} <= set(data.metrics)
+    assert {
+        "kl",
+        "length",
+        "distinct",
+        "win_rate",
+        "tokens",
+        data.manifest.objective.metric,
+    } <= set(data.metrics)
     table = data.sql("SELECT * FROM evals").df()
     assert len(table) == data.manifest.rows["runs"] * len(data.manifest.steps)
     assert np.isfinite(table.to_numpy(float)).all()
@@ -62,7 +73,9 @@ class TestRLOO:
     @pytest.mark.parametrize("saturated", [0.05, 0.1, 0.2])
     def test_the_published_form_fits_the_frontier_and_has_a_maximum_inside(self, saturated):
         """The quadratic one: gold is quadratic in a count of letters. The logarithmic one is behind it."""
-        found, other = (fit_landscape(load_landscape(RLOO), form, saturated) for form in ("best_of_n", "rl"))
+        found, other = (
+            fit_landscape(load_landscape(RLOO), form, saturated) for form in ("best_of_n", "rl")
+        )
         assert found.r2 > 0.95
         assert found.interior
         assert 1 < found.peak_kl < 4
@@ -73,10 +86,17 @@ class TestRLOO:
         """A curve a configuration, as published; those that end far below their best, whatever their fit."""
         table = policies(load_landscape(RLOO))
         origin = table.reference_gold.mean()
-        curves = [each for _, each in table.groupby("config_id") if each.gold.max() - each.gold.iloc[-1] > 0.5]
+        curves = [
+            each
+            for _, each in table.groupby("config_id")
+            if each.gold.max() - each.gold.iloc[-1] > 0.5
+        ]
         assert len(curves) >= 16
         for form in ("rl", "best_of_n"):
-            assert np.median([fit(each.kl, each.gold, form, origin=origin).r2 for each in curves]) > 0.9
+            assert (
+                np.median([fit(each.kl, each.gold, form, origin=origin).r2 for each in curves])
+                > 0.9
+            )
 
     def test_it_is_not_a_falling_line(self):
         """A line through the frontier, which has no maximum, explains far less."""
@@ -86,7 +106,10 @@ class TestRLOO:
         points = points[points.gold > -2.8]
         distance = np.sqrt(points.kl.clip(lower=0))
         line = np.polyval(np.polyfit(distance, points.gold, 1), distance)
-        assert 1 - np.sum((points.gold - line) ** 2) / np.sum((points.gold - points.gold.mean()) ** 2) < 0.8
+        assert (
+            1 - np.sum((points.gold - line) ** 2) / np.sum((points.gold - points.gold.mean()) ** 2)
+            < 0.8
+        )
 
     def test_much_of_it_over_optimises(self):
         ends = policies(load_landscape(RLOO)).groupby("config_id").gold.agg(["max", "last"])
@@ -100,15 +123,21 @@ class TestRLOO:
         """What a study of the same budget has to beat: the median over 1,000 draws (0.665 by gold, -2.93 by proxy)."""
         data, rng = load_landscape(RLOO), np.random.default_rng(0)
         tuning, test = (policies(data, role) for role in ("tuning", "test"))
-        best = tuning.loc[tuning.groupby("config_id")[by].idxmax()].merge(test, on=["config_id", "step"])
+        best = tuning.loc[tuning.groupby("config_id")[by].idxmax()].merge(
+            test, on=["config_id", "step"]
+        )
         draws = (best.iloc[rng.choice(len(best), 16, replace=False)] for _ in range(1000))
-        assert low < np.median([each.loc[each[f"{by}_x"].idxmax(), "gold_y"] for each in draws]) < high
+        assert (
+            low < np.median([each.loc[each[f"{by}_x"].idxmax(), "gold_y"] for each in draws]) < high
+        )
 
 
 @pytest.mark.parametrize("name", [name for name in RLHF if name.endswith("/letters-goldproxy")])
 def test_the_policy_with_the_highest_proxy_is_worse_than_the_reference_policy(name):
     data = load_landscape(name)
-    tuning, test = (policies(data, role).set_index(["config_id", "step"]) for role in ("tuning", "test"))
+    tuning, test = (
+        policies(data, role).set_index(["config_id", "step"]) for role in ("tuning", "test")
+    )
     by_proxy, by_gold = test.loc[tuning.proxy.idxmax()], test.loc[tuning.gold.idxmax()]
     assert by_proxy.gold < by_proxy.reference_gold - 1
     assert by_gold.gold > by_gold.reference_gold + 0.4
@@ -161,7 +190,9 @@ class TestPairs:
 
     def test_selecting_by_pair_accuracy_finds_a_far_worse_policy_than_selecting_by_gold(self):
         tuning, test = self.ends("tuning"), self.ends("test").set_index("config_id")
-        by_pairs, by_gold = (test.loc[tuning.config_id[tuning[by].idxmax()]] for by in ("pair_accuracy", "gold"))
+        by_pairs, by_gold = (
+            test.loc[tuning.config_id[tuning[by].idxmax()]] for by in ("pair_accuracy", "gold")
+        )
         assert by_gold.gold > 0.6
         assert by_pairs.gold < by_pairs.reference_gold + 0.15
         assert by_pairs.kl < 0.1 < by_gold.kl

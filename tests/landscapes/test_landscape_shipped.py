@@ -24,7 +24,9 @@ from autorl.types import InputError, Proposed, Segment
 
 ROOT = Path(__file__).parents[2] / "landscapes"
 ALL = list_landscapes(ROOT)
-SHIPPED = {name: path for name, path in ALL.items() if "/pbt-" not in name}  # those: test_landscape_lineage.py
+SHIPPED = {
+    name: path for name, path in ALL.items() if "/pbt-" not in name
+}  # those: test_landscape_lineage.py
 PHASES = [name for name in SHIPPED if name.startswith("autorl-phases/")]
 PLAIN = [name for name in SHIPPED if name not in PHASES]
 MEGABYTES = 30
@@ -36,7 +38,9 @@ def build_file(name):
 
 def frames(name):
     """Evaluations with their runs, read without this package; `score` is the objective's metric."""
-    metric = json.loads((ROOT / name / "manifest.json").read_text(encoding="utf-8"))["objective"]["metric"]
+    metric = json.loads((ROOT / name / "manifest.json").read_text(encoding="utf-8"))["objective"][
+        "metric"
+    ]
     evals, runs = (f"'{ROOT / name / file}'" for file in ("evals/*.parquet", "runs.parquet"))
     return duckdb.sql(f"SELECT *, {metric} AS score FROM {evals} JOIN {runs} USING (run_id)").df()
 
@@ -66,7 +70,9 @@ def test_it_is_what_its_build_file_says(name):
     assert manifest.steps == spec.evaluation_steps
     assert manifest.return_bounds == spec.landscape.bounds
     assert manifest.rows["configs"] == configurations
-    assert manifest.rows["runs"] == runs  # every configuration has a run for every seed, in every phase
+    assert (
+        manifest.rows["runs"] == runs
+    )  # every configuration has a run for every seed, in every phase
     assert manifest.licence
     assert len(manifest.commit) == 40
 
@@ -98,7 +104,9 @@ def test_every_rule_holds_for_all_of_them_together():
 
 
 def test_they_stay_small():
-    assert sum(file.stat().st_size for file in ROOT.rglob("*") if file.is_file()) < MEGABYTES * 2**20
+    assert (
+        sum(file.stat().st_size for file in ROOT.rglob("*") if file.is_file()) < MEGABYTES * 2**20
+    )
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -107,7 +115,9 @@ def test_best_and_curves_as_by_brute_force(name, role):
     data, rows = Landscape(ROOT / name), frames(name)
     step = data.manifest.steps[4]
     part = rows[(rows.seed_role == role) & (rows.step == step)]
-    scores = part.pivot_table(index="config_id", columns="seed", values="score", aggfunc="first", dropna=False)
+    scores = part.pivot_table(
+        index="config_id", columns="seed", values="score", aggfunc="first", dropna=False
+    )
     assert not scores.isna().any(axis=None), "a failed run: extend this test by the penalty"
     iqm = pd.Series(trim_mean(scores, 0.25, axis=1), index=scores.index)
     choice = data.best(seeds=role, by="iqm", step=step)
@@ -159,7 +169,10 @@ def slice_of(data, configurations=2, seeds=2):
     chosen = [first, *best][:configurations]
     roles = ("tuning", "test")
     return [
-        (int(number), seed, role) for number in chosen for role in roles for seed in data.manifest.seeds[role][:seeds]
+        (int(number), seed, role)
+        for number in chosen
+        for role in roles
+        for seed in data.manifest.seeds[role][:seeds]
     ]
 
 
@@ -180,7 +193,9 @@ def train_again(data, config_id, seed, role):
         episodes=manifest.evaluation["episodes"],
     )
     outcome = trainer_loader(spec)(segment.trainer).train(segment, lambda report: None)
-    return np.array([report.metrics[manifest.objective.metric] for report in outcome.reports], np.float32)
+    return np.array(
+        [report.metrics[manifest.objective.metric] for report in outcome.reports], np.float32
+    )
 
 
 def recorded(data, config_id, seed, role):
@@ -203,7 +218,9 @@ def same_to_the_bit(manifest):
     """Whether nothing differs that could change a bit: CPU type, the libraries that compute, our own code."""
     rlhf, own = manifest.id.startswith("trl/"), manifest.packages["autorl"]
     libraries = ("trl", "torch", "transformers") if rlhf else ("numba",)
-    same = all(manifest.packages[name]["version"] == importlib.metadata.version(name) for name in libraries)
+    same = all(
+        manifest.packages[name]["version"] == importlib.metadata.version(name) for name in libraries
+    )
     code = own.get("rlhf") == rlhf_hash() if rlhf else own["engine"] == engine_hash()
     return cpu() in manifest.hardware and same and code
 
@@ -225,4 +242,6 @@ def test_a_slice_trained_again_is_the_same(name):
         new = np.array([curve[-1] for run, curve in again.items() if run[0] == number], np.float64)
         old = recorded_ends(data, number)
         # Seeds have heavy tails (a few never learn), so ranks are compared; false alarms: 1 in 1,000 configurations.
-        assert not mannwhitneyu(new, old).pvalue < 1e-3, f"configuration {number}: {new} now, {old} recorded"
+        assert not mannwhitneyu(new, old).pvalue < 1e-3, (
+            f"configuration {number}: {new} now, {old} recorded"
+        )

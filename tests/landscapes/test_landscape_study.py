@@ -28,7 +28,10 @@ SPACE = {
 }
 STUDY = {
     "name": "small",
-    "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}, "noise": 0.1, "interaction": 0.05}},
+    "trainer": {
+        "name": "synthetic",
+        "kwargs": {"optimum": {"x": 0.7}, "noise": 0.1, "interaction": 0.05},
+    },
     "space": SPACE,
     "fidelity": {"steps": 100, "evaluations": 5},
     "budget": {"configurations": 8},
@@ -57,15 +60,21 @@ def test_tables_hold_what_the_database_holds(finished):
     data = load_landscape(finished)
     assert data.is_study
     assert data.manifest.rows["runs"] == 8 * 5
-    stored = database(finished, "SELECT run_id, step, value FROM evals WHERE metric = 'eval_return' ORDER BY 1, 2")
-    assert data.sql("SELECT run_id, step, CAST(eval_return AS FLOAT) FROM evals ORDER BY 1, 2").fetchall() == [
+    stored = database(
+        finished, "SELECT run_id, step, value FROM evals WHERE metric = 'eval_return' ORDER BY 1, 2"
+    )
+    assert data.sql(
+        "SELECT run_id, step, CAST(eval_return AS FLOAT) FROM evals ORDER BY 1, 2"
+    ).fetchall() == [
         (run_id, step, pytest.approx(value, rel=1e-6)) for run_id, step, value in stored
     ]
     for number, text in database(finished, "SELECT config_id, config FROM configs"):
         assert json.loads(json.dumps(dict(data.config(number)))) == json.loads(text)
     types = {row[0]: row[1] for row in data.sql("DESCRIBE configs").fetchall()}
     assert (types["x"], types["only_b"], types["kind"]) == ("DOUBLE", "BIGINT", "VARCHAR")
-    assert data.sql("SELECT count(*) FROM configs WHERE (kind = 'b') <> (only_b IS NOT NULL)").fetchall() == [(0,)]
+    assert data.sql(
+        "SELECT count(*) FROM configs WHERE (kind = 'b') <> (only_b IS NOT NULL)"
+    ).fetchall() == [(0,)]
     assert {name: data.manifest.seeds[name] for name in ("tuning", "test")} == {
         "tuning": (0, 1),
         "test": (100, 101, 102),
@@ -95,7 +104,9 @@ def test_a_study_in_the_middle_can_be_read_and_is_not_touched(tmp_path):
         study.record(study.load(pool[0].trainer).train(pool[0], lambda report: None))
         after = load_landscape(tmp_path / "live")
         assert after.manifest.rows["runs"] == 1
-        assert after.sql("SELECT count(*) FROM evals WHERE eval_return IS NOT NULL").fetchall() == [(5,)]
+        assert after.sql("SELECT count(*) FROM evals WHERE eval_return IS NOT NULL").fetchall() == [
+            (5,)
+        ]
         assert before.manifest.rows["runs"] == 0
     finally:
         study.close()
@@ -156,11 +167,17 @@ def test_failed_runs_have_their_status_and_the_penalty(tmp_path):
 
 
 def test_written_out_it_is_a_valid_landscape_with_the_same_rows(finished, tmp_path):
-    manifest = from_study(finished, tmp_path, "my/synthetic/bowl", licence="CC0", bounds=(-2.0, 2.0))
+    manifest = from_study(
+        finished, tmp_path, "my/synthetic/bowl", licence="CC0", bounds=(-2.0, 2.0)
+    )
     assert [str(problem) for problem in validate(tmp_path / "my/synthetic/bowl")] == []
     written, live = Landscape(tmp_path / "my/synthetic/bowl"), load_landscape(finished)
     assert not written.is_study
-    assert (manifest.algorithm, manifest.environment, manifest.return_bounds) == ("synthetic", "bowl", (-2.0, 2.0))
+    assert (manifest.algorithm, manifest.environment, manifest.return_bounds) == (
+        "synthetic",
+        "bowl",
+        (-2.0, 2.0),
+    )
     for table in ("configs", "evals", "segments"):
         query = f"SELECT * FROM {table} ORDER BY ALL"
         pd.testing.assert_frame_equal(written.sql(query).df(), live.sql(query).df())
@@ -173,11 +190,17 @@ def test_written_out_it_is_a_valid_landscape_with_the_same_rows(finished, tmp_pa
 @pytest.mark.parametrize("optimizer", ["hyperband", "asha", "pbt"])
 def test_studies_with_rungs_and_changes_are_whole(tmp_path, optimizer):
     space = {**SPACE["hyperparameters"], "x": {**SPACE["hyperparameters"]["x"], "changeable": True}}
-    changes = {"optimizer": optimizer, "budget": {"runs": 30}, "space": {**SPACE, "hyperparameters": space}}
+    changes = {
+        "optimizer": optimizer,
+        "budget": {"runs": 30},
+        "space": {**SPACE, "hyperparameters": space},
+    }
     folder = run(tmp_path / "study", **changes)
     assert [str(problem) for problem in validate(folder)] == []
     data = load_landscape(folder)
-    changed = data.sql("SELECT count(*) FROM runs WHERE start_step > 0 AND parent_run IS NOT NULL").fetchall()[0][0]
+    changed = data.sql(
+        "SELECT count(*) FROM runs WHERE start_step > 0 AND parent_run IS NOT NULL"
+    ).fetchall()[0][0]
     assert (changed > 0) == (optimizer == "pbt")
     assert set(data.manifest.steps) >= {20, 40, 60, 80, 100}
 
@@ -214,7 +237,9 @@ def test_what_cannot_be_written_is_refused(finished, tmp_path):
 
 
 def test_the_environment_of_the_id_is_the_studys(tmp_path, monkeypatch):
-    monkeypatch.setattr("autorl.trainers.synthetic.Synthetic.check", lambda *_: None)  # it has no environment
+    monkeypatch.setattr(
+        "autorl.trainers.synthetic.Synthetic.check", lambda *_: None
+    )  # it has no environment
     folder = run(tmp_path / "named", environment={"id": "CartPole-v1"})
     with pytest.raises(InputError, match="CartPole-v1"):
         from_study(folder, tmp_path, "my/synthetic/Acrobot-v1")

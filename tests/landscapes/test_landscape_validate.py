@@ -45,7 +45,9 @@ def edit_manifest(folder, **changes):
 def assert_found(folder, rule, message):
     problems = [problem for problem in validate(folder) if problem.rule == rule]
     assert problems, f"{rule} found nothing"
-    assert any(message in problem.message for problem in problems), [str(problem) for problem in problems]
+    assert any(message in problem.message for problem in problems), [
+        str(problem) for problem in problems
+    ]
 
 
 def test_a_sound_data_set_has_no_problems(tmp_path):
@@ -77,7 +79,8 @@ def test_2_two_data_sets_with_the_same_scores(tmp_path):
     one = write(tmp_path / "a")
     shifted = tables()
     renumbered = {
-        name: shifted[name].assign(run_id=lambda frame: 1000 - frame.run_id) for name in ("runs", "evals", "segments")
+        name: shifted[name].assign(run_id=lambda frame: 1000 - frame.run_id)
+        for name in ("runs", "evals", "segments")
     }
     shifted = dataclasses.replace(shifted, **renumbered)
     two = write(tmp_path / "b", shifted, id="sample/a2c/CartPole-v1", algorithm="a2c")
@@ -90,7 +93,11 @@ def test_2_two_data_sets_with_the_same_scores(tmp_path):
 
 def test_3_values_of_another_environment(tmp_path):
     rows = altered("evals", where("eval_return", lambda frame: frame.run_id == 3, 2571.0))
-    assert_found(write(tmp_path / "x", rows), "bounded_returns", "4 values lie outside [0.0, 500.0], from 2571.0")
+    assert_found(
+        write(tmp_path / "x", rows),
+        "bounded_returns",
+        "4 values lie outside [0.0, 500.0], from 2571.0",
+    )
 
 
 @pytest.mark.parametrize("steps", [655, 300])
@@ -100,17 +107,31 @@ def test_4_nominal_steps_that_are_not_counted_steps(tmp_path, steps):
 
 
 def test_5_steps_that_reset_repeat_or_are_unknown(tmp_path):
-    repeated = altered("evals", lambda frame: frame.assign(step=frame.step.where(frame.run_id != 4, 100)))
-    assert_found(write(tmp_path / "a", repeated), "steps_increase", "3 evaluations do not come after the one before")
-    unknown = altered("evals", where("step", lambda frame: (frame.run_id == 4) & (frame.step == 400), 401))
+    repeated = altered(
+        "evals", lambda frame: frame.assign(step=frame.step.where(frame.run_id != 4, 100))
+    )
+    assert_found(
+        write(tmp_path / "a", repeated),
+        "steps_increase",
+        "3 evaluations do not come after the one before",
+    )
+    unknown = altered(
+        "evals", where("step", lambda frame: (frame.run_id == 4) & (frame.step == 400), 401)
+    )
     assert_found(write(tmp_path / "b", unknown), "steps_increase", "does not list: [401]")
     early = altered("runs", where("start_step", lambda frame: frame.run_id == 4, 200))
-    assert_found(write(tmp_path / "c", early), "steps_increase", "2 evaluations lie at or before the start")
+    assert_found(
+        write(tmp_path / "c", early), "steps_increase", "2 evaluations lie at or before the start"
+    )
 
 
 def test_6_copied_curves_and_shared_evaluation_episodes(tmp_path):
     few = altered("evals", lambda frame: copy_seed(frame, configs=[2, 5]))
-    assert_found(write(tmp_path / "a", few), "distinct_curves", "seeds 0 and 1 have the same curve in 2 of 12")
+    assert_found(
+        write(tmp_path / "a", few),
+        "distinct_curves",
+        "seeds 0 and 1 have the same curve in 2 of 12",
+    )
 
     def share_half(frame):
         for number in range(12):
@@ -120,17 +141,25 @@ def test_6_copied_curves_and_shared_evaluation_episodes(tmp_path):
         return frame
 
     assert_found(
-        write(tmp_path / "b", altered("evals", share_half)), "distinct_curves", "share 50% of their evaluations"
+        write(tmp_path / "b", altered("evals", share_half)),
+        "distinct_curves",
+        "share 50% of their evaluations",
     )
 
 
 def test_6_saturated_curves_are_no_fault(tmp_path):
-    rows = altered("evals", lambda frame: frame.assign(eval_return=frame.eval_return.where(frame.run_id >= 60, 500.0)))
+    rows = altered(
+        "evals",
+        lambda frame: frame.assign(eval_return=frame.eval_return.where(frame.run_id >= 60, 500.0)),
+    )
     assert validate(write(tmp_path / "x", rows)) == []
 
 
 def test_7_a_curve_cut_short_without_a_status(tmp_path):
-    cut = altered("evals", lambda frame: frame[(frame.run_id != 23) & ((frame.run_id != 24) | (frame.step < 300))])
+    cut = altered(
+        "evals",
+        lambda frame: frame[(frame.run_id != 23) & ((frame.run_id != 24) | (frame.step < 300))],
+    )
     assert_found(
         write(tmp_path / "a", cut),
         "complete_or_explained",
@@ -139,7 +168,9 @@ def test_7_a_curve_cut_short_without_a_status(tmp_path):
     unknown = altered("runs", where("status", lambda frame: frame.run_id == 3, "finished"))
     assert_found(write(tmp_path / "b", unknown), "complete_or_explained", "'finished'")
     explained = altered("runs", where("status", lambda frame: frame.run_id == 11, "timeout"))
-    explained = altered("evals", lambda frame: frame[(frame.run_id != 11) | (frame.step < 300)], explained)
+    explained = altered(
+        "evals", lambda frame: frame[(frame.run_id != 11) | (frame.step < 300)], explained
+    )
     assert validate(write(tmp_path / "c", explained)) == []
 
 
@@ -150,12 +181,22 @@ def test_8_last_rows_that_belong_to_other_runs(tmp_path):
         return frame
 
     rows = altered("evals", shift)
-    assert_found(write(tmp_path / "x", rows), "adjacent_checkpoints_agree", "at step 400 rank unlike those at step 300")
+    assert_found(
+        write(tmp_path / "x", rows),
+        "adjacent_checkpoints_agree",
+        "at step 400 rank unlike those at step 300",
+    )
 
 
 def test_9_configurations_that_are_not_their_hash(tmp_path):
-    changed = altered("configs", lambda frame: frame.assign(width=frame.width.where(frame.config_id != 3, 9)))
-    assert_found(write(tmp_path / "a", changed), "configs_keyed_by_hash", "configuration 3 does not have the hash")
+    changed = altered(
+        "configs", lambda frame: frame.assign(width=frame.width.where(frame.config_id != 3, 9))
+    )
+    assert_found(
+        write(tmp_path / "a", changed),
+        "configs_keyed_by_hash",
+        "configuration 3 does not have the hash",
+    )
 
     def twice(frame):
         frame.loc[frame.config_id == 5, frame.columns[1:]] = frame.loc[
@@ -163,15 +204,30 @@ def test_9_configurations_that_are_not_their_hash(tmp_path):
         ].to_numpy()
         return frame
 
-    assert_found(write(tmp_path / "b", altered("configs", twice)), "configs_keyed_by_hash", "4 and 5 are the same")
-    outside = altered("configs", lambda frame: frame.assign(width=frame.width.where(frame.config_id != 3, 65)))
-    assert_found(write(tmp_path / "c", outside), "configs_keyed_by_hash", "configuration 3 is not in the space")
+    assert_found(
+        write(tmp_path / "b", altered("configs", twice)),
+        "configs_keyed_by_hash",
+        "4 and 5 are the same",
+    )
+    outside = altered(
+        "configs", lambda frame: frame.assign(width=frame.width.where(frame.config_id != 3, 65))
+    )
+    assert_found(
+        write(tmp_path / "c", outside),
+        "configs_keyed_by_hash",
+        "configuration 3 is not in the space",
+    )
 
 
 def test_10_one_task_under_two_names(tmp_path):
     names = ("LunarLanderContinuous-v2", "ContinuousLunarLander-v2", "LunarLander-v2")
     folders = [
-        write(tmp_path / name, tables(environment=name, seed=place), environment=name, id=f"sample/dqn/{name}")
+        write(
+            tmp_path / name,
+            tables(environment=name, seed=place),
+            environment=name,
+            id=f"sample/dqn/{name}",
+        )
         for place, name in enumerate(names)
     ]
     found = [problem for problem in validate(folders) if problem.rule == "one_name_per_task"]
@@ -187,7 +243,9 @@ def test_11_metadata_that_describes_other_files(tmp_path):
         (folder / "croissant.json").write_text(text)
         assert_found(folder, "files_match_manifest", message)
     other = write(tmp_path / "b", tables(seed=3))
-    (write(tmp_path / "c") / "evals/part-00000.parquet").write_bytes((other / "evals/part-00000.parquet").read_bytes())
+    (write(tmp_path / "c") / "evals/part-00000.parquet").write_bytes(
+        (other / "evals/part-00000.parquet").read_bytes()
+    )
     assert_found(tmp_path / "c", "files_match_manifest", "its SHA-256 differs")
     counted = edit_manifest(write(tmp_path / "d"), rows={"configs": 13})
     assert_found(counted, "files_match_manifest", "configs has 12 rows, the manifest says 13")
@@ -195,14 +253,26 @@ def test_11_metadata_that_describes_other_files(tmp_path):
     assert_found(respaced, "files_match_manifest", "space.yaml is not the space")
     torn = write(tmp_path / "f")
     (torn / "runs.parquet").write_bytes(b"torn")
-    assert_found(torn, "files_match_manifest", "runs.parquet is not the file the manifest describes")
+    assert_found(
+        torn, "files_match_manifest", "runs.parquet is not the file the manifest describes"
+    )
 
 
 def test_12_a_missing_value_in_a_run_that_is_not_marked(tmp_path):
-    lost = altered("evals", lambda frame: frame.assign(eval_return=frame.eval_return.mask(frame.run_id == 14)))
-    assert_found(write(tmp_path / "a", lost), "failures_marked", "4 values are missing in runs that are not marked")
+    lost = altered(
+        "evals", lambda frame: frame.assign(eval_return=frame.eval_return.mask(frame.run_id == 14))
+    )
+    assert_found(
+        write(tmp_path / "a", lost),
+        "failures_marked",
+        "4 values are missing in runs that are not marked",
+    )
     marked = altered("runs", where("status", lambda frame: frame.run_id == 14, "crash"), lost)
-    assert not [problem for problem in validate(write(tmp_path / "b", marked)) if problem.rule == "failures_marked"]
+    assert not [
+        problem
+        for problem in validate(write(tmp_path / "b", marked))
+        if problem.rule == "failures_marked"
+    ]
 
 
 def rewrite(path, query):
@@ -229,7 +299,10 @@ def test_13_lists_as_text_and_wrong_types(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"packages": FrozenMap(adastop={"version": "0.1.3"})}, "package adastop is identified by its version alone"),
+        (
+            {"packages": FrozenMap(adastop={"version": "0.1.3"})},
+            "package adastop is identified by its version alone",
+        ),
         ({"packages": FrozenMap()}, "neither packages, sources nor a commit"),
         ({"sources": (FrozenMap(path="a.csv"),)}, "source 'a.csv' has no sha256"),
         ({"licence": ""}, "no licence"),
@@ -241,14 +314,22 @@ def test_14_provenance_without_a_hash(tmp_path, changes, message):
 
 def test_rows_that_point_nowhere(tmp_path):
     lost = altered("runs", lambda frame: frame[frame.run_id != 13])
-    assert_found(write(tmp_path / "a", lost), "references_resolve", "4 rows of evals have a run_id that is not in runs")
+    assert_found(
+        write(tmp_path / "a", lost),
+        "references_resolve",
+        "4 rows of evals have a run_id that is not in runs",
+    )
     twice = altered("runs", where("run_id", lambda frame: frame.run_id == 1, 0))
-    assert_found(write(tmp_path / "b", twice), "references_resolve", "1 rows of runs repeat a run_id")
+    assert_found(
+        write(tmp_path / "b", twice), "references_resolve", "1 rows of runs repeat a run_id"
+    )
 
 
 def test_seeds_in_the_wrong_role(tmp_path):
     swapped = altered("runs", where("seed_role", lambda frame: frame.seed == 100, "tuning"))
-    assert_found(write(tmp_path / "a", swapped), "seed_roles_agree", "seed 100 is used as a tuning seed")
+    assert_found(
+        write(tmp_path / "a", swapped), "seed_roles_agree", "seed 100 is used as a tuning seed"
+    )
     unknown = altered("runs", where("seed_role", lambda frame: frame.seed == 100, "validation"))
     assert_found(write(tmp_path / "b", unknown), "seed_roles_agree", "'validation'")
 
@@ -263,7 +344,9 @@ def test_a_continued_run_is_complete_from_its_start(tmp_path):
         evals=pd.concat([rows.evals.drop(evals.index), evals.assign(run_id=999)]),
     )
     assert not [
-        p for p in validate(write(tmp_path / "x", rows)) if p.rule in ("complete_or_explained", "steps_increase")
+        p
+        for p in validate(write(tmp_path / "x", rows))
+        if p.rule in ("complete_or_explained", "steps_increase")
     ]
 
 

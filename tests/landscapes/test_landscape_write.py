@@ -60,7 +60,9 @@ def test_configurations_survive_with_their_types(folder):
         assert {name: type(value) for name, value in landscape.config(number).items()} == {
             name: type(value) for name, value in config.items()
         }
-    types = dict(landscape.sql("SELECT column_name, column_type FROM (DESCRIBE configs)").fetchall())
+    types = dict(
+        landscape.sql("SELECT column_name, column_type FROM (DESCRIBE configs)").fetchall()
+    )
     assert types["learning_rate"] == "DOUBLE"
     assert types["width"] == types["interval"] == "BIGINT"
     assert types["target"] == "BOOLEAN"
@@ -77,7 +79,9 @@ def test_same_rows_same_bytes(tmp_path):
     one = write_landscape(tmp_path / "a", tables(), manifest(), SPACE)
     shuffled = tables()
     shuffled = dataclasses.replace(
-        shuffled, evals=shuffled.evals.sample(frac=1, random_state=0), runs=shuffled.runs.sample(frac=1, random_state=1)
+        shuffled,
+        evals=shuffled.evals.sample(frac=1, random_state=0),
+        runs=shuffled.runs.sample(frac=1, random_state=1),
     )
     two = write_landscape(tmp_path / "b", shuffled, manifest(), SPACE)
     assert one.files == two.files
@@ -122,7 +126,10 @@ def test_append_then_compact_equals_writing_at_once(tmp_path):
         "evals/part-00000.parquet",
         "evals/part-00001.parquet",
     ]
-    assert json.loads((tmp_path / "parts" / "croissant.json").read_text())["recordSet"][-1]["@id"] == "evals-1"
+    assert (
+        json.loads((tmp_path / "parts" / "croissant.json").read_text())["recordSet"][-1]["@id"]
+        == "evals-1"
+    )
     write_landscape(tmp_path / "whole", whole, manifest(), SPACE)
     expected = Landscape(tmp_path / "whole").to_pandas()
     assert len(before) < len(expected)
@@ -142,7 +149,9 @@ def test_append_refuses_ids_that_exist_and_changes_nothing(folder):
 
 
 def test_a_part_the_manifest_does_not_name_is_not_read(folder):
-    (folder / "evals" / "part-00001.parquet").write_bytes((folder / "evals" / "part-00000.parquet").read_bytes())
+    (folder / "evals" / "part-00001.parquet").write_bytes(
+        (folder / "evals" / "part-00000.parquet").read_bytes()
+    )
     assert Landscape(folder).sql("SELECT count(*) FROM evals").fetchall() == [(20 * N,)]
     append(folder, tables(first=N, count=1))
     assert Landscape(folder).sql("SELECT count(*) FROM evals").fetchall() == [(20 * (N + 1),)]
@@ -230,7 +239,9 @@ def test_wrong_manifests_are_refused(tmp_path, changes, rule):
     assert "manifest.json" in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "rule"), [("{", "not JSON"), ("[]", "JSON object"), ("{}", "missing")])
+@pytest.mark.parametrize(
+    ("text", "rule"), [("{", "not JSON"), ("[]", "JSON object"), ("{}", "missing")]
+)
 def test_torn_manifests_are_refused(tmp_path, text, rule):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(InputError, match=rule):
@@ -245,7 +256,12 @@ def test_no_manifest(tmp_path):
 def test_unknown_columns_and_clashing_names(tmp_path):
     rows = tables()
     with pytest.raises(InputError, match=r"unknown columns \['extra'\]"):
-        write_landscape(tmp_path / "x", dataclasses.replace(rows, runs=rows.runs.assign(extra=1)), manifest(), SPACE)
+        write_landscape(
+            tmp_path / "x",
+            dataclasses.replace(rows, runs=rows.runs.assign(extra=1)),
+            manifest(),
+            SPACE,
+        )
     clash = type(SPACE).from_dict(
         {"hyperparameters": {"origin": {"type": "float", "lower": 0, "upper": 1, "default": 0}}}
     )
@@ -256,7 +272,9 @@ def test_unknown_columns_and_clashing_names(tmp_path):
 def test_schedules_and_algorithm_choice_have_columns_with_dots(tmp_path):
     rate = {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 1e-3}
     one = load_space({"learning_rate": {**rate, "schedule": ["constant", "linear"]}})
-    two = load_space({"learning_rate": rate, "steps": {"type": "ordinal", "choices": [8, 16], "default": 8}})
+    two = load_space(
+        {"learning_rate": rate, "steps": {"type": "ordinal", "choices": [8, 16], "default": 8}}
+    )
     space = compile_algorithms({"ppo": one, "dqn": two})
     chosen = {number: space.sample(np.random.default_rng(number)) for number in range(N)}
     assert len({config["algorithm"] for config in chosen.values()}) == 2
@@ -264,8 +282,12 @@ def test_schedules_and_algorithm_choice_have_columns_with_dots(tmp_path):
     write_landscape(tmp_path / "x", rows, manifest(), space)
     landscape = Landscape(tmp_path / "x")
     assert [landscape.config(number) for number in range(N)] == list(chosen.values())
-    found = landscape.sql('SELECT count("ppo.learning_rate"), count("dqn.steps") FROM configs').fetchall()[0]
-    assert found == tuple(sum(name in each for each in chosen.values()) for name in ("ppo.learning_rate", "dqn.steps"))
+    found = landscape.sql(
+        'SELECT count("ppo.learning_rate"), count("dqn.steps") FROM configs'
+    ).fetchall()[0]
+    assert found == tuple(
+        sum(name in each for each in chosen.values()) for name in ("ppo.learning_rate", "dqn.steps")
+    )
     assert validate(tmp_path / "x") == []
 
 

@@ -8,7 +8,13 @@ from autorl.types import Config
 MIXED = load_space(
     {
         "hyperparameters": {
-            "rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 1e-2},
+            "rate": {
+                "type": "float",
+                "lower": 1e-5,
+                "upper": 1e-1,
+                "scale": "log",
+                "default": 1e-2,
+            },
             "kind": {"type": "categorical", "choices": ["a", "b", "c"], "default": "c"},
             "layers": {"type": "int", "lower": 1, "upper": 8, "default": 6},
             "a.x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5},
@@ -20,5 +26,13 @@ MIXED = load_space(
 
 
 def mixed(config: Config) -> float:
-    extra = {"a": lambda: (config["a.x"] - 0.2) ** 2, "b": lambda: 0.3 + config["b.y"], "c": lambda: 0.5}
-    return -((np.log10(config["rate"]) + 3.5) ** 2) / 2 - 0.05 * abs(config["layers"] - 3) - extra[config["kind"]]()
+    extra = {
+        "a": lambda: (config["a.x"] - 0.2) ** 2,
+        "b": lambda: 0.3 + config["b.y"],
+        "c": lambda: 0.5,
+    }
+    return (
+        -((np.log10(config["rate"]) + 3.5) ** 2) / 2
+        - 0.05 * abs(config["layers"] - 3)
+        - extra[config["kind"]]()
+    )

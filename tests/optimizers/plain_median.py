@@ -40,7 +40,9 @@ class PlainMedianStop(BaseOptimizer):
                 meta = FrozenMap(root=run.root, rung=rung)
                 informed = run.compared or self.history[run.last].proposal.informed
                 origin = f"continue to rung {rung}"
-                return Proposal(config, self.steps[rung], run.last, origin=origin, meta=meta, informed=informed)
+                return Proposal(
+                    config, self.steps[rung], run.last, origin=origin, meta=meta, informed=informed
+                )
         answer = self.inner.ask(rng)
         if isinstance(answer, Proposal):
             return replace(answer, until=self.steps[0], meta=FrozenMap(rung=0, inner=answer.meta))
@@ -70,7 +72,11 @@ class PlainMedianStop(BaseOptimizer):
             self.inner.observe(replace(event, proposal=run.root))
 
     def _ends(self, run, scored):
-        if run.rung == len(self.steps) - 1 or not scored.resumable or scored.reached < self.steps[run.rung]:
+        if (
+            run.rung == len(self.steps) - 1
+            or not scored.resumable
+            or scored.reached < self.steps[run.rung]
+        ):
             return True
         others = self._others(run)
         run.compared = run.rung >= self.options.grace and len(others) >= self.options.peers
@@ -80,10 +86,16 @@ class PlainMedianStop(BaseOptimizer):
         return best < median(others)
 
     def _others(self, run):
-        peers = [peer for peer in self._runs.values() if peer is not run and run.rung in peer.scores]
+        peers = [
+            peer for peer in self._runs.values() if peer is not run and run.rung in peer.scores
+        ]
         if self.options.against == "averages":
             return [peer.average(run.rung) for peer in peers if peer.ended]
         return [peer.scores[run.rung] for peer in peers]
 
     def keeps(self):
-        return [run.last for run in self._runs.values() if not run.ended and run.rung < len(self.steps) - 1]
+        return [
+            run.last
+            for run in self._runs.values()
+            if not run.ended and run.rung < len(self.steps) - 1
+        ]

@@ -74,7 +74,9 @@ def test_violation_counts_only_broken_constraints():
     assert violation(Record(0, proposal(0.1))) == 0
 
 
-@pytest.mark.parametrize("answer", [Wait(), Proposal(Config(x=2.0, y=0.5, z=0.5), 10), Proposal(SPACE.default(), 11)])
+@pytest.mark.parametrize(
+    "answer", [Wait(), Proposal(Config(x=2.0, y=0.5, z=0.5), 10), Proposal(SPACE.default(), 11)]
+)
 def test_wrong_answers_are_caught(answer):
     optimizer = scripted(answer)
     optimizer.observe(Scored(0, (1.0,)))

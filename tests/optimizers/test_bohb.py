@@ -10,7 +10,12 @@ from autorl.types import Scored, Status
 
 SPACE = space_of("continuous")
 CUBE = load_space(
-    {"hyperparameters": {f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.75} for i in range(4)}}
+    {
+        "hyperparameters": {
+            f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.75}
+            for i in range(4)
+        }
+    }
 )
 
 
@@ -48,7 +53,9 @@ def test_scores_of_different_lengths_are_never_compared():
         return -abs(x - 0.9) + 100 if proposal.until < 100 else -abs(x - 0.1)
 
     for lag in (1, 4):
-        proposals = simulate(bohb(startup=6, random_fraction=0.0), misleading, 90, lag=lag).proposals
+        proposals = simulate(
+            bohb(startup=6, random_fraction=0.0), misleading, 90, lag=lag
+        ).proposals
         late = [p.config["x"] for p in proposals[45:] if p.origin.endswith("of runs to step 100")]
         assert len(late) > 10
         assert np.median(late) < 0.4
@@ -69,16 +76,24 @@ def test_failures_count_as_bad_configurations():
     def fail(number, proposal):
         return Status.CRASH if proposal.config["x0"] > 0.5 else None
 
-    simulation = simulate(bohb(CUBE, random_fraction=0.0), lambda n, p: -abs(p.config["x1"] - 0.5), 90, fail=fail)
+    simulation = simulate(
+        bohb(CUBE, random_fraction=0.0), lambda n, p: -abs(p.config["x1"] - 0.5), 90, fail=fail
+    )
     drawn = [p.config["x0"] for p in simulation.proposals if p.origin.startswith("tpe")]
     assert len(drawn) > 20
     assert np.mean(np.array(drawn) > 0.5) < 0.25
 
 
 def test_no_configuration_is_started_twice():
-    space = load_space({"hyperparameters": {"n": {"type": "int", "lower": 1, "upper": 60, "default": 1}}})
-    proposals = simulate(bohb(space, random_fraction=0.0), lambda n, p: -p.config["n"], 40).proposals
-    started = [p.config for p in proposals if p.origin.startswith("tpe") and "at random" not in p.origin]
+    space = load_space(
+        {"hyperparameters": {"n": {"type": "int", "lower": 1, "upper": 60, "default": 1}}}
+    )
+    proposals = simulate(
+        bohb(space, random_fraction=0.0), lambda n, p: -p.config["n"], 40
+    ).proposals
+    started = [
+        p.config for p in proposals if p.origin.startswith("tpe") and "at random" not in p.origin
+    ]
     assert len(started) >= 8
     assert len(started) == len(set(started))
 
@@ -86,7 +101,10 @@ def test_no_configuration_is_started_twice():
 def test_the_model_survives_a_resume_in_the_middle_of_a_bracket():
     simulation = simulate(bohb(CUBE), sphere, 70, lag=3)
     for cut in range(len(simulation.events) - 40, len(simulation.events), 7):
-        again = [replayed(bohb(CUBE), simulation.events[:cut]).ask(np.random.default_rng(5)) for _ in range(2)]
+        again = [
+            replayed(bohb(CUBE), simulation.events[:cut]).ask(np.random.default_rng(5))
+            for _ in range(2)
+        ]
         assert again[0] == again[1]
 
 

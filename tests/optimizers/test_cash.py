@@ -14,11 +14,24 @@ from autorl.types import Failed, InputError
 
 PPO = {
     "hyperparameters": {
-        "lr": {"type": "float", "lower": 1e-5, "upper": 1e-2, "scale": "log", "default": 1e-3, "changeable": True},
+        "lr": {
+            "type": "float",
+            "lower": 1e-5,
+            "upper": 1e-2,
+            "scale": "log",
+            "default": 1e-3,
+            "changeable": True,
+        },
         "batch_size": {"type": "int", "lower": 8, "upper": 512, "scale": "log", "default": 64},
         "n_steps": {"type": "int", "lower": 8, "upper": 512, "scale": "log", "default": 128},
         "use_kl": {"type": "categorical", "choices": [True, False], "default": True},
-        "target_kl": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.1, "changeable": True},
+        "target_kl": {
+            "type": "float",
+            "lower": 0.0,
+            "upper": 1.0,
+            "default": 0.1,
+            "changeable": True,
+        },
     },
     "conditions": {"target_kl": "use_kl == true"},
     "forbidden": [{"use_kl": False, "n_steps": 8}],
@@ -28,7 +41,13 @@ DQN = {
     "hyperparameters": {
         "lr": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5, "changeable": True},
         "update": {"type": "categorical", "choices": ["soft", "hard"], "default": "soft"},
-        "tau": {"type": "float", "lower": 0.8, "upper": 0.999, "scale": "flipped_log", "default": 0.99},
+        "tau": {
+            "type": "float",
+            "lower": 0.8,
+            "upper": 0.999,
+            "scale": "flipped_log",
+            "default": 0.99,
+        },
         "gamma": {"type": "constant", "value": 0.99},
     },
     "conditions": {"tau": "update == soft"},
@@ -63,7 +82,9 @@ def test_every_optimizer_chooses_among_algorithms(name):
     changeable = SPACE.changeable if find(name).partial else frozenset()
 
     def factory():
-        return make(name, SPACE, horizon=100, budget=40, changeable=changeable, **OPTIONS.get(name, {}))
+        return make(
+            name, SPACE, horizon=100, budget=40, changeable=changeable, **OPTIONS.get(name, {})
+        )
 
     if name in NO_CHOICE:
         with pytest.raises(InputError, match=NO_CHOICE[name]):
@@ -75,7 +96,9 @@ def test_every_optimizer_chooses_among_algorithms(name):
     for proposal in simulation.proposals:
         SPACE.check(proposal.config)
         algorithm, own = split_algorithm(proposal.config)
-        PARTS[algorithm].check(own)  # exactly its own active hyperparameters, without their prefix, rules kept
+        PARTS[algorithm].check(
+            own
+        )  # exactly its own active hyperparameters, without their prefix, rules kept
         assert {key.partition(".")[0] for key in proposal.config} == {"algorithm", algorithm}
         chosen.add(algorithm)
     assert chosen == ({"ppo"} if name in ONE_CONFIGURATION else {"ppo", "dqn"})
@@ -89,10 +112,15 @@ def test_a_kill_at_every_event_changes_nothing(name):
     changeable = SPACE.changeable if find(name).partial else frozenset()
 
     def factory():
-        return make(name, SPACE, horizon=100, budget=40, changeable=changeable, **OPTIONS.get(name, {}))
+        return make(
+            name, SPACE, horizon=100, budget=40, changeable=changeable, **OPTIONS.get(name, {})
+        )
 
     whole = simulate(factory, score, 14, lag=3, fail=some_fail)
-    assert simulate(factory, score, 14, lag=3, fail=some_fail, kill=True).fingerprint() == whole.fingerprint()
+    assert (
+        simulate(factory, score, 14, lag=3, fail=some_fail, kill=True).fingerprint()
+        == whole.fingerprint()
+    )
 
 
 @pytest.mark.parametrize("name", ["asha", "pbt", "rising_bandits", "tpe"])
@@ -100,7 +128,10 @@ def test_a_study_trains_what_was_chosen(name, tmp_path):
     """Through the study file: each segment has the trainer and the hyperparameters of its own algorithm."""
     trainer = {"name": "synthetic", "kwargs": {"optimum": {"lr": 0.5}}}
     file = {
-        "algorithms": {"ppo": {"trainer": trainer, "space": PPO}, "dqn": {"trainer": trainer, "space": DQN}},
+        "algorithms": {
+            "ppo": {"trainer": trainer, "space": PPO},
+            "dqn": {"trainer": trainer, "space": DQN},
+        },
         "fidelity": {"steps": 100, "evaluations": 2},
         "optimizer": {"name": name, **({"population": 6} if name == "pbt" else {})},
         "budget": {"configurations": 8},
@@ -111,7 +142,9 @@ def test_a_study_trains_what_was_chosen(name, tmp_path):
     study = Study.create(load_spec(file), tmp_path / "study")
     try:
         result = study.run()
-        rows = study.store.query("SELECT runs.algorithm, config, runs.status FROM runs JOIN configs USING (config_id)")
+        rows = study.store.query(
+            "SELECT runs.algorithm, config, runs.status FROM runs JOIN configs USING (config_id)"
+        )
     finally:
         study.close()
     assert result.incumbent is not None

@@ -1,5 +1,7 @@
 """CMA-ES: its points are the package's, its state is a fold, and every kind of outcome is ranked."""
 
+import functools
+
 import numpy as np
 import pytest
 from cmaes import CMA
@@ -24,7 +26,9 @@ def test_the_distribution_is_the_packages_after_the_same_points():
     """The first four updates of our fold equal those of the package told the same solutions."""
     optimizer = make("cmaes", CUBE, horizon=100, population_size=6)
     simulation = simulate(lambda: optimizer, score(CUBE), 25)
-    reference = CMA(mean=np.full(3, 0.5), sigma=0.25, bounds=np.tile([0.0, 1.0], (3, 1)), population_size=6)
+    reference = CMA(
+        mean=np.full(3, 0.5), sigma=0.25, bounds=np.tile([0.0, 1.0], (3, 1)), population_size=6
+    )
     drawn = list(zip(simulation.proposals, simulation.scored, strict=True))[1:]
     for update in range(4):
         batch = drawn[6 * update : 6 * update + 6]
@@ -36,7 +40,8 @@ def test_the_distribution_is_the_packages_after_the_same_points():
 def test_the_first_distribution_can_be_around_the_default():
     points = {}
     for start in ("middle", "default"):
-        made = simulate(lambda: make("cmaes", CUBE, horizon=1, start=start, sigma=1e-4), score(CUBE), 6).proposals  # noqa: B023
+        factory = functools.partial(make, "cmaes", CUBE, horizon=1, start=start, sigma=1e-4)
+        made = simulate(factory, score(CUBE), 6).proposals
         assert made[0].config == CUBE.default()
         points[start] = np.array([proposal.meta["point"] for proposal in made[1:]])
     np.testing.assert_allclose(points["middle"], 0.5, atol=1e-3)
@@ -52,7 +57,13 @@ def test_restarts_begin_at_places_of_the_studys_seed():
     assert places[1] == places[2]
     assert places[3] == places[4]
     assert len(set(places)) == 3
-    study = {"trainer": "t", "space": "population/ppo-small", "fidelity": {"steps": 1}, "optimizer": "cmaes", "seed": 7}
+    study = {
+        "trainer": "t",
+        "space": "population/ppo-small",
+        "fidelity": {"steps": 1},
+        "optimizer": "cmaes",
+        "seed": 7,
+    }
     assert optimizer_of(load_spec(study | {"budget": {"runs": 9}}), ()).options.seed == 7
 
 
@@ -79,9 +90,15 @@ def test_all_unscored_is_no_error():
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_few_hyperparameters_and_constants(n):
-    hyperparameters = {f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.9} for i in range(n)}
-    space = load_space({"hyperparameters": {"fixed": {"type": "constant", "value": 3}, **hyperparameters}})
-    simulation = simulate(lambda: make("cmaes", space, horizon=1), lambda i, p: -((p.config["x0"] - 0.2) ** 2), 60)
+    hyperparameters = {
+        f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.9} for i in range(n)
+    }
+    space = load_space(
+        {"hyperparameters": {"fixed": {"type": "constant", "value": 3}, **hyperparameters}}
+    )
+    simulation = simulate(
+        lambda: make("cmaes", space, horizon=1), lambda i, p: -((p.config["x0"] - 0.2) ** 2), 60
+    )
     assert simulation.best > -1e-3
 
 

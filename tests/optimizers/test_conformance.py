@@ -8,7 +8,9 @@ import pytest
 from autorl.optimizers import names
 from autorl.optimizers.conformance import OptimizerConformance
 
-NEEDS_SMAC = pytest.mark.skipif(importlib.util.find_spec("smac") is None, reason="the extra `smac` is not installed")
+NEEDS_SMAC = pytest.mark.skipif(
+    importlib.util.find_spec("smac") is None, reason="the extra `smac` is not installed"
+)
 SMAC_MARKS = [pytest.mark.slow, pytest.mark.cpu_seconds(600), NEEDS_SMAC]
 
 # Small enough that 24 proposals reach the model, and several generations.
@@ -18,7 +20,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "cost_aware": {"options": {"startup": 4, "candidates": 24}},
     "de": {"options": {"population_size": 5}},
     "dehb": {"options": {"rungs": 2}},
-    "gp": {"options": {"startup": 3}, "proposals": 9, "pytestmark": [pytest.mark.slow, pytest.mark.cpu_seconds(600)]},
+    "gp": {
+        "options": {"startup": 3},
+        "proposals": 9,
+        "pytestmark": [pytest.mark.slow, pytest.mark.cpu_seconds(600)],
+    },
     "nsga2": {"options": {"population_size": 4}},
     "asha": {"options": {"rungs": 3}},
     "hyperband": {"options": {"rungs": 3}},
@@ -64,4 +70,10 @@ class TestPBTSeveralFrequencies(OptimizerConformance):
 
 class TestPB2Asynchronous(OptimizerConformance):
     optimizer = "pb2"
-    options: ClassVar = {"population": 4, "generations": 5, "synchronous": False, "window": 8, "refit": 2}
+    options: ClassVar = {
+        "population": 4,
+        "generations": 5,
+        "synchronous": False,
+        "window": 8,
+        "refit": 2,
+    }

@@ -1,5 +1,6 @@
 """Cost-aware search: the front, continuation along it, costs that are known and costs that are predicted."""
 
+import functools
 import math
 
 import numpy as np
@@ -16,7 +17,9 @@ STEPS = (20, 30, 45, 67, 100)
 
 
 def cost_aware(space=SPACE, **options):
-    return lambda: make("cost_aware", space, horizon=100, **{"startup": 6, "candidates": 48, **options})
+    return lambda: make(
+        "cost_aware", space, horizon=100, **{"startup": 6, "candidates": 48, **options}
+    )
 
 
 def saturating(number, proposal):
@@ -47,8 +50,12 @@ def test_the_front_holds_what_no_run_of_at_most_its_cost_beats():
     assert optimizer._front == [1, 3, 0]
     assert sorted(optimizer.keeps()) == [1, 3], "a full run cannot be trained on"
     optimizer.observe(Scored(3, (2.5,), reached=30, n_seeds=2))
-    assert optimizer._front == [1, 5, 0], "a later score supersedes: what it hid is on the front again"
-    assert sorted(optimizer.keeps()) == [1], "the checkpoint of 5 is gone: it was not kept meanwhile"
+    assert optimizer._front == [1, 5, 0], (
+        "a later score supersedes: what it hid is on the front again"
+    )
+    assert sorted(optimizer.keeps()) == [1], (
+        "the checkpoint of 5 is gone: it was not kept meanwhile"
+    )
 
 
 def test_failures_and_infeasible_runs_are_never_on_the_front():
@@ -65,7 +72,10 @@ def test_failures_and_infeasible_runs_are_never_on_the_front():
 
 def test_failures_and_infeasible_runs_rank_below_every_score():
     optimizer = after([(20, -50.0), (30, 2.0), (45, 2.0)])
-    for number, event in [(3, Failed(3, Status.CRASH, (9.0,))), (4, Scored(4, (9.0,), constraints=(1.0,)))]:
+    for number, event in [
+        (3, Failed(3, Status.CRASH, (9.0,))),
+        (4, Scored(4, (9.0,), constraints=(1.0,))),
+    ]:
         optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
         optimizer.observe(event)
     values = _targets([optimizer.history[number] for number in range(5)], 0)[0]
@@ -100,7 +110,8 @@ def test_a_cost_that_is_an_objective_is_predicted():
         x, y = proposal.config["x"], proposal.config["y"]
         return 0.2 * x - (y - 0.3) ** 2, -proposal.until * 10**x
 
-    factory = lambda: make("cost_aware", SPACE, horizon=100, n_objectives=2, startup=6, candidates=48)  # noqa: E731
+    options = {"n_objectives": 2, "startup": 6, "candidates": 48}
+    factory = functools.partial(make, "cost_aware", SPACE, horizon=100, **options)
     simulation = simulate(factory, objective, 50)
     optimizer = replayed(factory, simulation.events)
     front = [optimizer.history[number] for number in optimizer._front]
@@ -125,9 +136,14 @@ def test_the_models_are_those_of_an_uninterrupted_study_after_scores_changed():
     events = []
     for number in range(16):
         proposal = optimizer.ask(np.random.default_rng(number))
-        told = [Proposed(number, proposal), Scored(number, (saturating(number, proposal),), reached=proposal.until)]
+        told = [
+            Proposed(number, proposal),
+            Scored(number, (saturating(number, proposal),), reached=proposal.until),
+        ]
         if number > 2:
-            told.append(Scored(number - 2, (0.01 * number,), reached=told[0].proposal.until, n_seeds=2))
+            told.append(
+                Scored(number - 2, (0.01 * number,), reached=told[0].proposal.until, n_seeds=2)
+            )
         for event in told:
             optimizer.observe(event)
             events.append(event)
@@ -137,15 +153,23 @@ def test_the_models_are_those_of_an_uninterrupted_study_after_scores_changed():
 
 def test_better_than_hyperband_with_equal_steps():
     def best(name, seed, **options):
-        simulation = simulate(lambda: make(name, SPACE, horizon=100, **options), saturating, 60, seed=seed)
+        simulation = simulate(
+            lambda: make(name, SPACE, horizon=100, **options), saturating, 60, seed=seed
+        )
         spent, found = 0, -math.inf
         for scored in simulation.scored:
             proposal = simulation.proposals[scored.proposal]
-            start = 0 if proposal.resume_from is None else simulation.proposals[proposal.resume_from].until
+            start = (
+                0
+                if proposal.resume_from is None
+                else simulation.proposals[proposal.resume_from].until
+            )
             spent += proposal.until - start
             if spent <= 2000 and proposal.until == 100:
                 found = max(found, scored.values[0])
         return found
 
-    wins = sum(best("cost_aware", s, startup=6, candidates=48) > best("hyperband", s) for s in range(6))
+    wins = sum(
+        best("cost_aware", s, startup=6, candidates=48) > best("hyperband", s) for s in range(6)
+    )
     assert wins == 6  # by chance once in 64 seeds

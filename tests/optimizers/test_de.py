@@ -14,7 +14,12 @@ from autorl.types import Failed, Proposed, Scored, Status, Wait
 
 SPACE = space_of("continuous")
 CUBE = load_space(
-    {"hyperparameters": {f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.75} for i in range(4)}}
+    {
+        "hyperparameters": {
+            f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.75}
+            for i in range(4)
+        }
+    }
 )
 
 
@@ -40,7 +45,9 @@ def test_the_mutant_is_the_sum_of_one_parent_and_half_the_difference_of_two_othe
         for k, c in enumerate(parents)
         if len({i, j, k}) == 3
     }
-    drawn = {tuple(np.round(mutate(parents, 0.5, np.random.default_rng(n)), 12)) for n in range(200)}
+    drawn = {
+        tuple(np.round(mutate(parents, 0.5, np.random.default_rng(n)), 12)) for n in range(200)
+    }
     assert drawn == possible
 
 
@@ -48,7 +55,9 @@ def test_coordinates_outside_the_cube_are_drawn_anew_and_not_piled_up_at_its_fac
     parents = [np.array([1.0]), np.array([1.0]), np.array([0.0])]
     values = np.array([mutate(parents, 1.0, np.random.default_rng(n))[0] for n in range(300)])
     assert ((values >= 0) & (values <= 1)).all()
-    assert np.unique(values).size > 90  # 1 + (1 - 0) and 0 + (1 - 1) occur, the first is replaced by a fresh draw
+    assert (
+        np.unique(values).size > 90
+    )  # 1 + (1 - 0) and 0 + (1 - 1) occur, the first is replaced by a fresh draw
     assert np.isin(values, [0.0, 1.0]).mean() < 0.8
 
 
@@ -65,7 +74,11 @@ def test_at_least_one_coordinate_that_varies_comes_from_the_mutant():
     for seed in range(20):
         child = cross(space, np.zeros(3), np.ones(3), 0.0, np.random.default_rng(seed))
         assert child.tolist() == [0.0, 0.0, 1.0]
-    assert cross(space, np.zeros(3), np.ones(3), 1.0, np.random.default_rng(0)).tolist() == [1.0, 1.0, 1.0]
+    assert cross(space, np.zeros(3), np.ones(3), 1.0, np.random.default_rng(0)).tolist() == [
+        1.0,
+        1.0,
+        1.0,
+    ]
 
 
 def test_a_child_replaces_its_own_target_only_when_it_is_at_least_as_good():
@@ -82,7 +95,9 @@ def test_a_child_replaces_its_own_target_only_when_it_is_at_least_as_good():
 def test_a_failed_child_never_replaces_and_a_failed_founder_is_founded_again():
     optimizer = started(n=3)
     optimizer.observe(Proposed(3, optimizer.ask(np.random.default_rng(3))))
-    optimizer.observe(Failed(3, Status.CRASH, (99.0,)))  # the value of a failure is a penalty, not a score
+    optimizer.observe(
+        Failed(3, Status.CRASH, (99.0,))
+    )  # the value of a failure is a penalty, not a score
     assert optimizer._members.occupant == [0, 1, 2, None]
     for number in range(4, 7):
         optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
@@ -164,7 +179,12 @@ def test_as_good_as_scipy():
     for seed in range(repeats):
         rng = np.random.default_rng(seed)
         population = np.vstack([np.full((1, 4), 0.75), rng.random((size - 1, 4))])
-        options = {"strategy": "rand1bin", "mutation": 0.5, "recombination": 0.5, "updating": "immediate"}
+        options = {
+            "strategy": "rand1bin",
+            "mutation": 0.5,
+            "recombination": 0.5,
+            "updating": "immediate",
+        }
         found = differential_evolution(
             lambda vector: -sphere(vector),
             [(0.0, 1.0)] * 4,
@@ -195,11 +215,17 @@ def test_better_than_random_search(lag):
         ]
         return np.array(scores)
 
-    assert (best("de", population_size=12) > best("random")).sum() >= 9  # by chance once in 90 seeds
+    assert (
+        best("de", population_size=12) > best("random")
+    ).sum() >= 9  # by chance once in 90 seeds
 
 
-@pytest.mark.parametrize(("budget", "size"), [(math.inf, 20), (200.0, 20), (32.0, 8), (16.0, 4), (5.0, 4)])
+@pytest.mark.parametrize(
+    ("budget", "size"), [(math.inf, 20), (200.0, 20), (32.0, 8), (16.0, 4), (5.0, 4)]
+)
 def test_a_small_budget_has_a_small_population_and_so_children(budget, size):
     """With 20 members a search of 16 runs is random search."""
     assert len(make("de", SPACE, horizon=10, budget=budget)._members.occupant) == size
-    assert len(make("de", SPACE, horizon=10, budget=budget, population_size=9)._members.occupant) == 9
+    assert (
+        len(make("de", SPACE, horizon=10, budget=budget, population_size=9)._members.occupant) == 9
+    )

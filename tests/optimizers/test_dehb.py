@@ -27,7 +27,9 @@ def by_x(number, proposal):
 
 def test_the_first_cycle_is_hyperbands_and_goes_on_from_checkpoints():
     mine = simulate(dehb(), by_x, CYCLE).proposals
-    hyperband = simulate(lambda: make("hyperband", SPACE, horizon=100, **OPTIONS), by_x, CYCLE).proposals
+    hyperband = simulate(
+        lambda: make("hyperband", SPACE, horizon=100, **OPTIONS), by_x, CYCLE
+    ).proposals
     assert [p.until for p in mine] == [p.until for p in hyperband]
     assert [p.resume_from is None for p in mine] == [p.resume_from is None for p in hyperband]
     best = sorted(range(4), key=lambda number: -mine[number].config["x"])
@@ -63,7 +65,10 @@ def test_scores_of_different_lengths_are_never_compared():
     optimizer = replayed(dehb(), simulation.events)
     for step, members in optimizer._members.items():
         assert {record.proposal.until for record in members.records()} == {step}
-    best = {step: max(r.values[0] for r in members.records()) for step, members in optimizer._members.items()}
+    best = {
+        step: max(r.values[0] for r in members.records())
+        for step, members in optimizer._members.items()
+    }
     assert best[25] > best[50] > best[100]
 
 
@@ -71,9 +76,15 @@ def test_parents_of_a_higher_rung_are_the_best_of_the_length_below():
     optimizer = replayed(dehb(), simulate(dehb(), by_x, CYCLE + 4).events)
     bracket = optimizer._open[3]
     assert (bracket.rung, bracket.sizes[1]) == (1, 2)
-    ranked = sorted((record.proposal.config["x"] for record in optimizer._members[25].records()), reverse=True)
+    ranked = sorted(
+        (record.proposal.config["x"] for record in optimizer._members[25].records()), reverse=True
+    )
     assert [record.proposal.config["x"] for record in optimizer._parents(bracket)][:2] == ranked[:2]
-    assert len({record.id for record in optimizer._parents(bracket)}) == len(optimizer._parents(bracket)) >= 3
+    assert (
+        len({record.id for record in optimizer._parents(bracket)})
+        == len(optimizer._parents(bracket))
+        >= 3
+    )
 
 
 def test_failures_neither_enter_a_population_nor_are_promoted():
@@ -82,10 +93,14 @@ def test_failures_neither_enter_a_population_nor_are_promoted():
 
     simulation = simulate(dehb(), by_x, 4 * CYCLE, lag=2, fail=fail)
     optimizer = replayed(dehb(), simulation.events)
-    occupants = {record.id for members in optimizer._members.values() for record in members.records()}
+    occupants = {
+        record.id for members in optimizer._members.values() for record in members.records()
+    }
     assert occupants
     assert not any(number % 3 == 0 for number in occupants)
-    assert not any(p.resume_from is not None and p.resume_from % 3 == 0 for p in simulation.proposals)
+    assert not any(
+        p.resume_from is not None and p.resume_from % 3 == 0 for p in simulation.proposals
+    )
 
 
 def test_nothing_of_a_later_cycle_is_kept():
@@ -116,7 +131,12 @@ def test_forbidden_combinations_do_not_crash_it():
 # The original, on five functions of the unit cube whose short runs mislead a little.
 
 CUBE = load_space(
-    {"hyperparameters": {f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.75} for i in range(4)}}
+    {
+        "hyperparameters": {
+            f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.75}
+            for i in range(4)
+        }
+    }
 )
 
 
@@ -136,15 +156,30 @@ def _rastrigin(x):
 
 def _ackley(x):
     z = 8 * (x - 0.6)
-    return 20 + math.e - 20 * math.exp(-0.2 * math.sqrt((z**2).mean())) - math.exp(np.cos(2 * math.pi * z).mean())
+    return (
+        20
+        + math.e
+        - 20 * math.exp(-0.2 * math.sqrt((z**2).mean()))
+        - math.exp(np.cos(2 * math.pi * z).mean())
+    )
 
 
 def _steps(x):
     return float(np.abs(np.floor(8 * x) - np.arange(2, 6)).sum())
 
 
-FUNCTIONS = {"sphere": _sphere, "rosenbrock": _rosenbrock, "rastrigin": _rastrigin, "ackley": _ackley, "steps": _steps}
-LONGEST, BUDGET, REPEATS = 27, 40, 24  # steps of a full run; full runs, each run charged from scratch; studies
+FUNCTIONS = {
+    "sphere": _sphere,
+    "rosenbrock": _rosenbrock,
+    "rastrigin": _rastrigin,
+    "ackley": _ackley,
+    "steps": _steps,
+}
+LONGEST, BUDGET, REPEATS = (
+    27,
+    40,
+    24,
+)  # steps of a full run; full runs, each run charged from scratch; studies
 
 
 def loss(function, x, steps):
@@ -200,13 +235,18 @@ def theirs(function, seed, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_as_good_as_the_original(name, tmp_path):
-    pytest.importorskip("dehb", reason="the original is a test oracle: pip install --no-deps dehb==0.1.2 loguru dask")
+    pytest.importorskip(
+        "dehb",
+        reason="the original is a test oracle: pip install --no-deps dehb==0.1.2 loguru dask",
+    )
     from loguru import logger
 
     logger.disable("dehb")
     mine = [-ours(FUNCTIONS[name], 300 + seed) for seed in range(REPEATS)]
     original = [-theirs(FUNCTIONS[name], seed, tmp_path) for seed in range(REPEATS)]
-    print(f"{name}: ours {statistics.median(mine):.4g}, original {statistics.median(original):.4g} (medians)")
+    print(
+        f"{name}: ours {statistics.median(mine):.4g}, original {statistics.median(original):.4g} (medians)"
+    )
     assert_alike(mine, original)
 
 
@@ -215,6 +255,8 @@ def test_better_than_random_search_on_the_same_functions():
     for name in ("sphere", "rosenbrock", "ackley"):
         function = FUNCTIONS[name]
         rng = np.random.default_rng(1)
-        at_random = [min(loss(function, rng.random(4), LONGEST) for _ in range(BUDGET)) for _ in range(8)]
+        at_random = [
+            min(loss(function, rng.random(4), LONGEST) for _ in range(BUDGET)) for _ in range(8)
+        ]
         better += sum(ours(function, seed) < value for seed, value in enumerate(at_random))
     assert better >= 19  # of 24; a fair coin gives so many once in 300

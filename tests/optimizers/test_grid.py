@@ -44,7 +44,9 @@ def test_conditional_spaces_have_no_duplicates():
     assert len({proposal.config for proposal in proposals}) == len(proposals)
     # x (3) times (a, mode u: depth 3; a, mode v: depth 3 x rate 3; b: width 3), and the default, off the grid
     assert len(proposals) == 3 * (3 + 9 + 3) + 1
-    assert set(SPACES["conditional"]["hyperparameters"]) == set().union(*(proposal.config for proposal in proposals))
+    assert set(SPACES["conditional"]["hyperparameters"]) == set().union(
+        *(proposal.config for proposal in proposals)
+    )
 
 
 def test_only_valid_combinations_are_proposed():
@@ -59,5 +61,8 @@ def test_a_resumed_grid_goes_on_and_stays_done():
     whole = grid(space, levels=2)
     factory = lambda: make("grid", space, horizon=1, levels=2)  # noqa: E731
     middle = replayed(factory, whole.events[:21])
-    assert middle.ask(None) == whole.events[21].proposal or middle.ask(None) == whole.events[22].proposal
+    assert (
+        middle.ask(None) == whole.events[21].proposal
+        or middle.ask(None) == whole.events[22].proposal
+    )
     assert replayed(factory, whole.events).ask(None) == Done()

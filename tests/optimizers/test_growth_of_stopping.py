@@ -62,7 +62,9 @@ def random_history(optimizer, twin, seed, asks=150):
     rng, told, waiting = np.random.default_rng(seed), [], []
     for number in range(asks):
         while True:
-            answers = [each.ask(np.random.default_rng([seed, number])) for each in (optimizer, twin)]
+            answers = [
+                each.ask(np.random.default_rng([seed, number])) for each in (optimizer, twin)
+            ]
             assert answers[0] == answers[1]
             assert sorted(optimizer.keeps()) == sorted(twin.keeps())
             if not isinstance(answers[0], Wait) and len(waiting) < rng.integers(1, 6):
@@ -113,7 +115,9 @@ def test_what_is_kept_is_found_without_looking_at_ended_runs():
     optimizer = median()
     for number in range(0, 400):
         config = optimizer.problem.space.sample(np.random.default_rng(number))
-        optimizer.observe(Proposed(number, Proposal(config, 25, meta=FrozenMap(rung=0, inner=FrozenMap()))))
+        optimizer.observe(
+            Proposed(number, Proposal(config, 25, meta=FrozenMap(rung=0, inner=FrozenMap())))
+        )
         optimizer.observe(Scored(number, (1.0,), reached=24))
     assert list(optimizer.keeps()) == []
     assert exponent(lambda times: [optimizer.keeps() for _ in range(times)], 1) <= 1.0

@@ -28,7 +28,10 @@ def quality(number, proposal):
 
 
 def steps_trained(proposals):
-    return sum(p.until - (0 if p.resume_from is None else proposals[p.resume_from].until) for p in proposals)
+    return sum(
+        p.until - (0 if p.resume_from is None else proposals[p.resume_from].until)
+        for p in proposals
+    )
 
 
 def test_brackets_are_those_of_the_paper():
@@ -46,18 +49,30 @@ def test_brackets_are_those_of_the_paper():
 
 def test_a_bracket_trains_exactly_its_new_steps():
     # 9 runs to 10; 3 from 10 to 30; 1 from 30 to 90
-    simulation = simulate(lambda: make("successive_halving", SPACE, horizon=90, eta=3, rungs=3), quality, 13)
+    simulation = simulate(
+        lambda: make("successive_halving", SPACE, horizon=90, eta=3, rungs=3), quality, 13
+    )
     assert Counter(proposal.until for proposal in simulation.proposals) == {10: 9, 30: 3, 90: 1}
     assert steps_trained(simulation.proposals) == 9 * 10 + 3 * 20 + 60
 
 
 @pytest.mark.parametrize("lag", [1, 4])
 def test_the_best_of_each_rung_go_on_from_their_own_checkpoints(lag):
-    simulation = simulate(lambda: make("successive_halving", SPACE, horizon=90, eta=3, rungs=3), quality, 24, lag=lag)
+    simulation = simulate(
+        lambda: make("successive_halving", SPACE, horizon=90, eta=3, rungs=3), quality, 24, lag=lag
+    )
     proposals = simulation.proposals
-    first = {number: p.config["x"] for number, p in enumerate(proposals) if p.meta["bracket"] == 0 and p.until == 10}
+    first = {
+        number: p.config["x"]
+        for number, p in enumerate(proposals)
+        if p.meta["bracket"] == 0 and p.until == 10
+    }
     best = sorted(first, key=first.get, reverse=True)
-    second = [root(proposals, n) for n, p in enumerate(proposals) if p.meta["bracket"] == 0 and p.until == 30]
+    second = [
+        root(proposals, n)
+        for n, p in enumerate(proposals)
+        if p.meta["bracket"] == 0 and p.until == 30
+    ]
     assert second == best[:3]
     for proposal in proposals:
         if proposal.resume_from is not None:
@@ -65,7 +80,9 @@ def test_the_best_of_each_rung_go_on_from_their_own_checkpoints(lag):
 
 
 def test_the_next_bracket_is_begun_while_a_rung_is_waited_for():
-    events = simulate(lambda: make("hyperband", SPACE, horizon=90, eta=3, rungs=3, ahead=1), quality, 30, lag=8).events
+    events = simulate(
+        lambda: make("hyperband", SPACE, horizon=90, eta=3, rungs=3, ahead=1), quality, 30, lag=8
+    ).events
     started = [event.proposal.meta["bracket"] for event in events if isinstance(event, Proposed)]
     assert started[:9] == [0] * 9
     assert 1 in started[9:12]
@@ -80,8 +97,14 @@ def test_a_bracket_without_survivors_ends_and_short_rungs_are_filled_from_what_i
         return Status.CRASH if proposal.meta["bracket"] == 0 and number != 4 else None
 
     factory = lambda: make("successive_halving", SPACE, horizon=90, eta=3, rungs=3)  # noqa: E731
-    simulation = simulate(factory, quality, 20, fail=lambda n, p: fail(n, p) if p.until == 10 else None)
-    assert [(p.until, p.resume_from) for p in simulation.proposals[9:12]] == [(30, 4), (90, 9), (10, None)]
+    simulation = simulate(
+        factory, quality, 20, fail=lambda n, p: fail(n, p) if p.until == 10 else None
+    )
+    assert [(p.until, p.resume_from) for p in simulation.proposals[9:12]] == [
+        (30, 4),
+        (90, 9),
+        (10, None),
+    ]
     nobody = simulate(factory, quality, 12, fail=lambda n, p: Status.CRASH if n < 9 else None)
     assert [p.meta["bracket"] for p in nobody.proposals[9:]] == [1, 1, 1]
 
@@ -144,7 +167,9 @@ def test_more_configurations_than_full_runs_for_the_same_steps(name):
     for method, options in [(name, {"eta": 3, "rungs": 4}), ("random", {})]:
         scores = []
         for seed in range(10):
-            simulation = simulate(lambda m=method, o=options: make(m, SPACE, horizon=90, **o), quality, 200, seed=seed)
+            simulation = simulate(
+                lambda m=method, o=options: make(m, SPACE, horizon=90, **o), quality, 200, seed=seed
+            )
             proposals, within = simulation.proposals, []
             for number in range(len(proposals)):
                 if steps_trained(proposals[: number + 1]) > 8 * 90:
@@ -157,7 +182,13 @@ def test_more_configurations_than_full_runs_for_the_same_steps(name):
 
 # What other tools get wrong: one test each.
 
-BRACKETS = [("asha", {}), ("successive_halving", {}), ("hyperband", {}), ("dehb", {}), ("bohb", {"startup": 4})]
+BRACKETS = [
+    ("asha", {}),
+    ("successive_halving", {}),
+    ("hyperband", {}),
+    ("dehb", {}),
+    ("bohb", {"startup": 4}),
+]
 
 
 @pytest.mark.parametrize(("name", "options"), BRACKETS)
@@ -203,7 +234,9 @@ def test_a_run_whose_new_seed_failed_is_not_promoted(name, options):
 @pytest.mark.parametrize(("name", "options"), BRACKETS)
 def test_promoted_configurations_are_equal_and_cannot_be_changed(name, options):
     """Published PBT and Hyperband records alias one mutable configuration and lose their history."""
-    simulation = simulate(lambda: make(name, SPACE, horizon=100, eta=2, rungs=3, **options), quality, 30)
+    simulation = simulate(
+        lambda: make(name, SPACE, horizon=100, eta=2, rungs=3, **options), quality, 30
+    )
     before = [dict(proposal.config) for proposal in simulation.proposals]
     promoted = [proposal for proposal in simulation.proposals if proposal.resume_from is not None]
     assert promoted
@@ -248,10 +281,15 @@ def test_seeds_race_at_every_length(name):
     study = Study.in_memory(spec)
     study.run()
     ends = {}
-    for segment, begin, end, notes in study.store.query("SELECT segment, from_step, to_step, notes FROM segments"):
+    for segment, begin, end, notes in study.store.query(
+        "SELECT segment, from_step, to_step, notes FROM segments"
+    ):
         proposal, seed = map(int, segment.split("."))
         ends.setdefault(proposal, {})[seed] = (begin, end)
-        assert begin == ends[proposal][0][0] or notes == "no checkpoint to continue: trained from step 0"
+        assert (
+            begin == ends[proposal][0][0]
+            or notes == "no checkpoint to continue: trained from step 0"
+        )
     study.close()
     raced = {cuts[0][1] for cuts in ends.values() if len(cuts) > 1}
     assert min(raced) < 20, "runs that end before the horizon got more seeds"
@@ -261,7 +299,9 @@ def test_seeds_race_at_every_length(name):
 @pytest.mark.parametrize(("rungs", "least"), [(3, 1.45), (4, 1.5), (5, 1.6)])
 def test_asha_with_continuation_trains_fewer_steps_for_the_same_promotions(rungs, least):
     """The ratio tends to rungs / (1 + (rungs - 1) / 2) with eta 2: 1.5, 1.6, 1.67."""
-    proposals = simulate(lambda: make("asha", SPACE, horizon=1000, eta=2, rungs=rungs), quality, 200, lag=8).proposals
+    proposals = simulate(
+        lambda: make("asha", SPACE, horizon=1000, eta=2, rungs=rungs), quality, 200, lag=8
+    ).proposals
     assert sum(proposal.until for proposal in proposals) >= least * steps_trained(proposals)
 
 
@@ -277,7 +317,10 @@ def test_the_schedule_of_a_budget_and_a_caution_about_early_rungs():
     (caution,) = optimizer.cautions()
     assert "after 11.1% of a run" in caution
     assert make("hyperband", SPACE, horizon=90).cautions() == ()
-    assert "about 46 configurations, 12 to the end" in make("asha", SPACE, horizon=100, budget=23.0).outline()[1]
+    assert (
+        "about 46 configurations, 12 to the end"
+        in make("asha", SPACE, horizon=100, budget=23.0).outline()[1]
+    )
 
 
 def test_state_does_not_grow_with_finished_brackets():

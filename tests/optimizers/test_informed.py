@@ -24,22 +24,54 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "grid": {"levels": 3},
 }
 NEEDS = {"smac": "smac", "gp": "torch"}
-STRICT = ("tpe", "gp", "smac", "cmaes", "nsga2", "random", "sobol", "grid", "schedule")  # full runs, one after another
-MODELS = ("tpe", "gp", "smac", "cmaes", "nsga2", "de", "dehb", "bohb", "cost_aware", "pbt", "pb2", "rising_bandits")
+STRICT = (
+    "tpe",
+    "gp",
+    "smac",
+    "cmaes",
+    "nsga2",
+    "random",
+    "sobol",
+    "grid",
+    "schedule",
+)  # full runs, one after another
+MODELS = (
+    "tpe",
+    "gp",
+    "smac",
+    "cmaes",
+    "nsga2",
+    "de",
+    "dehb",
+    "bohb",
+    "cost_aware",
+    "pbt",
+    "pb2",
+    "rising_bandits",
+)
 
 
 def installed(name: str) -> Any:
     missing = name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None
-    return pytest.param(name, marks=[pytest.mark.skip(reason=f"{NEEDS[name]} is not installed")] if missing else [])
+    return pytest.param(
+        name, marks=[pytest.mark.skip(reason=f"{NEEDS[name]} is not installed")] if missing else []
+    )
 
 
 def default_lag(name: str, runs: int) -> int:
     """The proposals in flight of a study of so many runs that says nothing about them."""
-    study = {"trainer": "ask-tell", "space": SPACES["continuous"], "optimizer": name, "fidelity": {"steps": 100}}
+    study = {
+        "trainer": "ask-tell",
+        "space": SPACES["continuous"],
+        "optimizer": name,
+        "fidelity": {"steps": 100},
+    }
     return load_spec(study | {"budget": {"configurations": runs}}).parallelism
 
 
-def search(name: str, sign: float, space_name: str = "continuous", options: Mapping[str, Any] = {}) -> list[Proposal]:
+def search(
+    name: str, sign: float, space_name: str = "continuous", options: Mapping[str, Any] = {}
+) -> list[Proposal]:
     """The proposals of a search that `RUNS` full runs pay for; scores rise or fall with the proposal's number."""
     space, lag = load_space(SPACES[space_name]), default_lag(name, RUNS)
     changeable = frozenset(space.names) if find(name).partial else frozenset()
@@ -68,7 +100,11 @@ def essence(proposal: Proposal) -> tuple[Any, ...]:
 
 def check(one: list[Proposal], other: list[Proposal], *, strict: bool) -> int:
     """Assert that every difference is owned up to; how many there are."""
-    differ = [(mine, theirs) for mine, theirs in zip(one, other, strict=False) if essence(mine) != essence(theirs)]
+    differ = [
+        (mine, theirs)
+        for mine, theirs in zip(one, other, strict=False)
+        if essence(mine) != essence(theirs)
+    ]
     for mine, theirs in differ:
         owned = (mine.informed, theirs.informed)
         assert all(owned) if strict else any(owned), (mine, theirs)
@@ -111,7 +147,10 @@ def test_a_run_goes_on_by_scores_where_it_was_compared(name: str) -> None:
     one, other = (search(name, sign, options=options) for sign in (1.0, -1.0))
     assert check(one, other, strict=False) > 0
     going_on = [proposal for proposal in one if proposal.resume_from is not None]
-    assert {proposal.informed for proposal in going_on} == {True, False}  # some before there were peers
+    assert {proposal.informed for proposal in going_on} == {
+        True,
+        False,
+    }  # some before there were peers
 
 
 def test_the_arms_of_rising_bandits_have_a_start_up_each() -> None:

@@ -12,7 +12,13 @@ SPACE = space_of("continuous")
 
 
 def factory(**options):
-    return lambda: make("random", SPACE, horizon=100, stop="median", **{"rungs": 4, "peers": 2, "grace": 0} | options)
+    return lambda: make(
+        "random",
+        SPACE,
+        horizon=100,
+        stop="median",
+        **{"rungs": 4, "peers": 2, "grace": 0} | options,
+    )
 
 
 def by_first(scores):
@@ -29,7 +35,9 @@ def chains(simulation):
     found = {}
     for event in simulation.events:
         if isinstance(event, Proposed):
-            found.setdefault(event.proposal.meta.get("root", event.id), []).append(event.proposal.until)
+            found.setdefault(event.proposal.meta.get("root", event.id), []).append(
+                event.proposal.until
+            )
     return found
 
 
@@ -43,7 +51,13 @@ def test_a_run_below_the_median_of_its_peers_is_stopped():
     # Runs 0 and 4 finish for want of peers; later runs are worse or better than both.
     scores = {0: 1.0, 4: 2.0, 8: 0.5, 9: 3.0, 13: 1.25}
     simulation = simulate(factory(), by_first(scores), 14)
-    assert chains(simulation) == {0: [25, 50, 75, 100], 4: [25, 50, 75, 100], 8: [25], 9: [25, 50, 75, 100], 13: [25]}
+    assert chains(simulation) == {
+        0: [25, 50, 75, 100],
+        4: [25, 50, 75, 100],
+        8: [25],
+        9: [25, 50, 75, 100],
+        13: [25],
+    }
 
 
 def test_nothing_is_stopped_within_the_grace_period():
@@ -83,7 +97,10 @@ def test_the_optimizer_inside_sees_one_full_length_proposal_and_one_score_per_ru
     ("outcome", "inside"),
     [
         (Failed(0, Status.DIVERGED, (-1.0,)), Failed(0, Status.DIVERGED, (-1.0,))),
-        (Scored(0, (1.0,), reached=25, resumable=False), Scored(0, (1.0,), reached=25, resumable=False)),
+        (
+            Scored(0, (1.0,), reached=25, resumable=False),
+            Scored(0, (1.0,), reached=25, resumable=False),
+        ),
         (Scored(0, (1.0,), reached=20), Scored(0, (1.0,), reached=20)),
     ],
 )
@@ -125,13 +142,18 @@ def test_fewer_steps_for_the_same_result():
 
     def trained(simulation):
         proposals = simulation.proposals
-        return sum(p.until - (0 if p.resume_from is None else proposals[p.resume_from].until) for p in proposals)
+        return sum(
+            p.until - (0 if p.resume_from is None else proposals[p.resume_from].until)
+            for p in proposals
+        )
 
     def objective(number, proposal):
         return proposal.config["x"] * proposal.until / 100
 
     plain = simulate(lambda: make("sobol", SPACE, horizon=100, seed=1), objective, 32)
-    stopped = simulate(lambda: make("sobol", SPACE, horizon=100, seed=1, stop="median", peers=3), objective, 160)
+    stopped = simulate(
+        lambda: make("sobol", SPACE, horizon=100, seed=1, stop="median", peers=3), objective, 160
+    )
     configs = {p.config for p in stopped.proposals}
     assert {p.config for p in plain.proposals} <= configs
     assert stopped.best == plain.best
@@ -150,7 +172,9 @@ def test_the_best_score_so_far_meets_the_running_averages():
     curves = {0: (0.0, 1.0, 2.0, 3.0), 4: (3.0, 2.0, 1.0, 0.0), 8: (2.0, 1.0, 0.9, 0.8)}
     assert chains(simulate(factory(), by_rung(curves), 12))[8] == [25, 50, 75, 100]
     assert chains(simulate(factory(against="scores"), by_rung(curves), 10))[8] == [25, 50]
-    assert chains(simulate(factory(against="scores"), by_rung(curves | {10: (0.0,) * 4}), 11))[8] == [25, 50]
+    assert chains(simulate(factory(against="scores"), by_rung(curves | {10: (0.0,) * 4}), 11))[
+        8
+    ] == [25, 50]
 
 
 @pytest.mark.parametrize("lag", [1, 4])
@@ -171,7 +195,9 @@ def test_the_rule_is_viziers(lag):
         number, run = event.proposal, root[event.proposal]
         curves.setdefault(run, []).append(event.values[0])
         rung = proposals[number].meta["rung"]
-        averages = [np.mean(curves[other][: rung + 1]) for other in ended if len(curves[other]) > rung]
+        averages = [
+            np.mean(curves[other][: rung + 1]) for other in ended if len(curves[other]) > rung
+        ]
         stops = rung >= grace and len(averages) >= peers and max(curves[run]) < np.median(averages)
         if rung == 3 or stops:
             ended.add(run)

@@ -44,7 +44,9 @@ def test_a_later_score_replaces_the_earlier_one():
 
 def test_values_are_told_on_their_scale_and_choices_by_index():
     optimizer = make("tpe", TYPES, horizon=10)
-    config = Config({**TYPES.default(), "net_arch": (64, 64), "normalize": False, "width": 128, "gamma": 0.99})
+    config = Config(
+        {**TYPES.default(), "net_arch": (64, 64), "normalize": False, "width": 128, "gamma": 0.99}
+    )
     optimizer.observe(Proposed(0, Proposal(config, 10)))
     trial = shown(optimizer)[0]
     assert trial.params["net_arch"] == 1
@@ -52,7 +54,9 @@ def test_values_are_told_on_their_scale_and_choices_by_index():
     assert trial.params["width"] == 3
     assert trial.params["rate"] == 3e-4
     assert trial.params["gamma"] == pytest.approx(np.log(0.2 / 0.01) / np.log(0.2 / 0.0001))
-    assert trial.distributions["rate"] == optuna.distributions.FloatDistribution(1e-5, 1e-1, log=True)
+    assert trial.distributions["rate"] == optuna.distributions.FloatDistribution(
+        1e-5, 1e-1, log=True
+    )
     assert trial.distributions["batch"] == optuna.distributions.IntDistribution(8, 1024, log=True)
     assert trial.distributions["width"] == optuna.distributions.IntDistribution(0, 3)
     assert "fixed" not in trial.params
@@ -101,7 +105,11 @@ def test_tpe_avoids_a_region_where_runs_fail():
         return Status.CRASH if number and proposal.config["x"] > 0.5 else None
 
     simulation = simulate(
-        lambda: make("tpe", space, horizon=100), lambda i, p: -abs(p.config["y"] - 0.3), 60, fail=fail, seed=1
+        lambda: make("tpe", space, horizon=100),
+        lambda i, p: -abs(p.config["y"] - 0.3),
+        60,
+        fail=fail,
+        seed=1,
     )
     x = np.array([proposal.config["x"] for proposal in simulation.proposals])
     assert np.mean(x[30:] > 0.5) < 0.2
@@ -109,7 +117,9 @@ def test_tpe_avoids_a_region_where_runs_fail():
 
 def test_nsga2_generations_and_parents_travel_in_meta():
     space = space_of("continuous")
-    simulation = simulate(lambda: make("nsga2", space, horizon=100, population_size=5), score(space), 22)
+    simulation = simulate(
+        lambda: make("nsga2", space, horizon=100, population_size=5), score(space), 22
+    )
     metas = [proposal.meta for proposal in simulation.proposals]
     generations = [meta.get("trial", {}).get("NSGAIISampler:generation") for meta in metas]
     assert generations == [None] + [0] * 4 + [1] * 5 + [2] * 5 + [3] * 5 + [4] * 2
@@ -138,7 +148,9 @@ def test_gp_killed_at_every_event_equals_uninterrupted():
     how = {"lag": 4, "fail": some_fail}
     factory = lambda: make("gp", space, horizon=100, startup=3)  # noqa: E731
     whole = simulate(factory, score(space), 24, **how)
-    assert simulate(factory, score(space), 24, kill=True, **how).fingerprint() == whole.fingerprint()
+    assert (
+        simulate(factory, score(space), 24, kill=True, **how).fingerprint() == whole.fingerprint()
+    )
 
 
 @pytest.mark.parametrize("name", ["tpe", "nsga2"])

@@ -15,7 +15,13 @@ from autorl.types import Failed, Proposed, Scored
 SPACE = load_space(
     {
         "hyperparameters": {
-            "rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "changeable": True},
+            "rate": {
+                "type": "float",
+                "lower": 1e-5,
+                "upper": 1e-1,
+                "scale": "log",
+                "changeable": True,
+            },
             "k": {"type": "int", "lower": 1, "upper": 8, "changeable": True},
             "kind": {"choices": ["relu", "tanh", "elu"], "changeable": True},
             "momentum": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True},
@@ -41,7 +47,9 @@ class Skill:
         before = self.total.get(proposal.resume_from, 0.0)
         off = (math.log10(proposal.config["rate"]) + 3) / 4
         gain = math.exp(-((off / 0.2) ** 2)) + (proposal.config["kind"] == self.best)
-        self.total[number] = before + gain + 0.05 * float(np.random.default_rng(number).standard_normal())
+        self.total[number] = (
+            before + gain + 0.05 * float(np.random.default_rng(number).standard_normal())
+        )
         return self.total[number]
 
 
@@ -51,11 +59,15 @@ class Skill:
 def points_of(rng, n, categories=True):
     """Time, level, two numbers, one choice."""
     columns = [rng.integers(0, 5, n), rng.random(n), rng.random(n), rng.random(n)]
-    return np.column_stack([*columns, rng.integers(0, 3, n)] if categories else columns).astype(float)
+    return np.column_stack([*columns, rng.integers(0, 3, n)] if categories else columns).astype(
+        float
+    )
 
 
 def test_distances_are_those_of_each_kind_of_column():
-    found = distances(np.array([[1.0, 0.5, 0.2, 2.0]]), np.array([[4.0, 0.1, 0.4, 2.0], [0.0, 0.5, 0.2, 1.0]]), 1)
+    found = distances(
+        np.array([[1.0, 0.5, 0.2, 2.0]]), np.array([[4.0, 0.1, 0.4, 2.0], [0.0, 0.5, 0.2, 1.0]]), 1
+    )
     np.testing.assert_allclose(found[:, 0], [[3, 1], [0.16, 0], [0.04, 0], [0, 1]], atol=1e-15)
 
 
@@ -67,7 +79,9 @@ def test_the_gradient_is_that_of_the_posterior():
     _, gradient = _negative_log_posterior(logs, apart, values, known)
     for index in range(7):
         step = 1e-6 * np.eye(7)[index]
-        up, down = (_negative_log_posterior(logs + sign * step, apart, values, known)[0] for sign in (1, -1))
+        up, down = (
+            _negative_log_posterior(logs + sign * step, apart, values, known)[0] for sign in (1, -1)
+        )
         assert gradient[index] == pytest.approx((up - down) / 2e-6, rel=1e-4, abs=1e-5)
 
 
@@ -82,11 +96,15 @@ def test_the_posterior_is_that_of_the_formulas():
         off = weights[0] * abs(a[0] - b[0]) + weights[4] * (a[4] != b[4])
         return signal * np.exp(-off - sum(weights[i] * (a[i] - b[i]) ** 2 for i in (1, 2, 3)))
 
-    full = np.array([[covariance(a, b) for b in points] for a in points]) + (noise + 1e-8) * np.eye(9)
+    full = np.array([[covariance(a, b) for b in points] for a in points]) + (noise + 1e-8) * np.eye(
+        9
+    )
     cross = np.array([[covariance(a, b) for b in queries] for a in points])
     mean, sd = Posterior(logs, points, values, np.empty((0, 5)), 2).at(queries)
     np.testing.assert_allclose(mean, cross.T @ np.linalg.inv(full) @ values, rtol=1e-8)
-    np.testing.assert_allclose(sd**2, signal - np.diag(cross.T @ np.linalg.inv(full) @ cross), rtol=1e-8)
+    np.testing.assert_allclose(
+        sd**2, signal - np.diag(cross.T @ np.linalg.inv(full) @ cross), rtol=1e-8
+    )
 
 
 def test_noise_is_told_from_signal():
@@ -139,8 +157,15 @@ def test_improvements_are_relative_to_the_generation_and_to_what_was_resumed():
         optimizer.observe(Scored(number, (value,), reached=80))
     found = [(one.generation, one.level, one.gain) for one in optimizer._improvements()]
     assert found[:4] == [(0, 0.5, -1.5), (0, 0.5, 1.5), (0, 0.5, -0.5), (0, 0.5, 0.5)]
-    gains = [1.0, 0.5, 2.0, 0.0]  # 5 - 4 (of the donor), 4.5 - 4, 4 - 2, 3 - 3; their median is 0.75
-    assert found[4:] == [(1, level, gain - 0.75) for level, gain in zip([1.0, 1.0, 1 / 3, 2 / 3], gains, strict=True)]
+    gains = [
+        1.0,
+        0.5,
+        2.0,
+        0.0,
+    ]  # 5 - 4 (of the donor), 4.5 - 4, 4 - 2, 3 - 3; their median is 0.75
+    assert found[4:] == [
+        (1, level, gain - 0.75) for level, gain in zip([1.0, 1.0, 1 / 3, 2 / 3], gains, strict=True)
+    ]
 
 
 def test_the_model_sees_the_window_and_is_fitted_once_in_so_many_generations(monkeypatch):
@@ -180,7 +205,12 @@ def test_failures_are_no_data_and_their_members_go_on_as_clones():
     from autorl.types import Status
 
     failing = {1, 8, 15}
-    whole = simulate(factory(), Skill(), 48, fail=lambda number, p: Status.DIVERGED if number in failing else None)
+    whole = simulate(
+        factory(),
+        Skill(),
+        48,
+        fail=lambda number, p: Status.DIVERGED if number in failing else None,
+    )
     optimizer = replayed(factory(), whole.events)
     failed = {event.proposal for event in whole.events if isinstance(event, Failed)}
     assert failed == failing
@@ -196,7 +226,13 @@ def test_failures_are_no_data_and_their_members_go_on_as_clones():
 
 def test_better_choices_are_drawn_more_often_and_worse_ones_still():
     optimizer = replayed(factory(), simulate(factory(), Skill(), 48).events)
-    weights = dict(zip(["relu", "tanh", "elu"], optimizer._weights("kind", optimizer._improvements()), strict=True))
+    weights = dict(
+        zip(
+            ["relu", "tanh", "elu"],
+            optimizer._weights("kind", optimizer._improvements()),
+            strict=True,
+        )
+    )
     assert weights["tanh"] > 0.6
     assert min(weights.values()) > 0.01
     assert sum(weights.values()) == pytest.approx(1.0)
@@ -225,7 +261,11 @@ def test_numbers_and_choices_that_help_are_found():
     With 12 or more of them, so many by chance have a probability below 1e-3.
     """
     simulation = simulate(factory(population=8, generations=12), Skill(), 96)
-    explored = [p for p in simulation.proposals if p.origin.startswith("exploit") and p.meta["generation"] > 5]
+    explored = [
+        p
+        for p in simulation.proposals
+        if p.origin.startswith("exploit") and p.meta["generation"] > 5
+    ]
     assert len(explored) >= 12
     assert sum(p.config["kind"] == "tanh" for p in explored) >= 0.75 * len(explored)
     last = [p.config for p in simulation.proposals if p.meta["generation"] == 11]
@@ -233,7 +273,9 @@ def test_numbers_and_choices_that_help_are_found():
 
 
 def test_only_choices_may_change():
-    space = load_space({"hyperparameters": {"kind": {"choices": ["a", "b", "c"], "changeable": True}}})
+    space = load_space(
+        {"hyperparameters": {"kind": {"choices": ["a", "b", "c"], "changeable": True}}}
+    )
     made = lambda: make("pb2", space, horizon=80, changeable={"kind"}, population=6, generations=6)  # noqa: E731
     simulation = simulate(made, lambda number, p: float(p.config["kind"] == "b"), 36)
     assert {proposal.config["kind"] for proposal in simulation.proposals} <= {"a", "b", "c"}

@@ -27,7 +27,11 @@ def started(scores, **options):
     for number in range(len(scores)):
         optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
     for number, value in enumerate(scores):
-        outcome = Failed(number, Status.DIVERGED, (-9.0,)) if value is None else Scored(number, (value,), reached=20)
+        outcome = (
+            Failed(number, Status.DIVERGED, (-9.0,))
+            if value is None
+            else Scored(number, (value,), reached=20)
+        )
         optimizer.observe(outcome)
     return optimizer
 
@@ -68,18 +72,28 @@ def test_bottom_quarter_copies_top_quarter_and_the_rest_continues():
 def test_before_the_population_is_ready_only_failed_members_are_replaced():
     """After a tenth or two of a run rankings say little about its end; whoever leads then must not take over."""
     optimizer = started([0.0, 3.0, None, 4.0, 5.0, 1.0, 8.0, 2.0], ready=0.5)
-    assert [member for member, a in enumerate(generation(optimizer, 8, 8)) if a.resume_from != member] == [2]
+    assert [
+        member for member, a in enumerate(generation(optimizer, 8, 8)) if a.resume_from != member
+    ] == [2]
     for number in range(8, 16):
         optimizer.observe(Scored(number, (float(number),), reached=40))
-    assert [answer.resume_from for answer in generation(optimizer, 16, 8)] == list(range(8, 16)), "40 of 100 steps"
+    assert [answer.resume_from for answer in generation(optimizer, 16, 8)] == list(range(8, 16)), (
+        "40 of 100 steps"
+    )
     for number in range(16, 24):
         optimizer.observe(Scored(number, (float(number),), reached=60))
-    replaced = [member for member, a in enumerate(generation(optimizer, 24, 8)) if a.resume_from != 16 + member]
+    replaced = [
+        member
+        for member, a in enumerate(generation(optimizer, 24, 8))
+        if a.resume_from != 16 + member
+    ]
     assert replaced == [0, 1], "60 of 100 steps: the bottom quarter"
 
 
 def test_explore_changes_only_what_is_changeable_and_stays_in_bounds():
-    simulation = simulate(factory(population=8, generations=10, step=0.5), lambda i, p: p.config["rate"], 80)
+    simulation = simulate(
+        factory(population=8, generations=10, step=0.5), lambda i, p: p.config["rate"], 80
+    )
     explored = 0
     for proposal in simulation.proposals:
         if proposal.resume_from is None:
@@ -182,7 +196,9 @@ def test_pbt_beats_training_the_same_population_without_copying():
         theta = {}
 
         def objective(number, proposal):
-            weights = np.array(theta[proposal.resume_from] if proposal.resume_from is not None else (0.9, 0.9))
+            weights = np.array(
+                theta[proposal.resume_from] if proposal.resume_from is not None else (0.9, 0.9)
+            )
             h = np.array([proposal.config["x"], proposal.config["y"]])
             for _ in range(4):
                 weights = weights - 0.04 * 2 * h * weights
@@ -190,7 +206,14 @@ def test_pbt_beats_training_the_same_population_without_copying():
             return 1.2 - float(weights @ weights)
 
         optimizer = lambda: make(  # noqa: E731
-            "pbt", space, horizon=100, changeable={"x", "y"}, population=6, generations=10, quantile=quantile, retrain=0
+            "pbt",
+            space,
+            horizon=100,
+            changeable={"x", "y"},
+            population=6,
+            generations=10,
+            quantile=quantile,
+            retrain=0,
         )
         return simulate(optimizer, objective, 60, seed=seed).best
 
@@ -209,7 +232,9 @@ def test_a_copy_has_the_whole_configuration_of_its_donor_but_for_what_may_change
     donor, own = (optimizer.history[number].proposal.config for number in (3, 0))
     fixed = set(SPACE.names) - CHANGEABLE
     assert answers[0].resume_from == 3
-    assert {name: answers[0].config[name] for name in fixed} == {name: donor[name] for name in fixed}
+    assert {name: answers[0].config[name] for name in fixed} == {
+        name: donor[name] for name in fixed
+    }
     assert any(own[name] != donor[name] for name in fixed)
 
 
@@ -220,11 +245,20 @@ def test_what_was_proposed_never_changes_afterwards():
         answer = optimizer.ask(np.random.default_rng(number))
         while isinstance(answer, Wait):
             waiting = next(iter(optimizer.history.pending))
-            optimizer.observe(Scored(waiting, (float(waiting % 7),), reached=optimizer.history[waiting].proposal.until))
+            optimizer.observe(
+                Scored(
+                    waiting,
+                    (float(waiting % 7),),
+                    reached=optimizer.history[waiting].proposal.until,
+                )
+            )
             answer = optimizer.ask(np.random.default_rng(number))
         optimizer.observe(Proposed(number, answer))
         stored.append(json.dumps(to_json(Proposed(number, answer)), sort_keys=True))
-    now = [json.dumps(to_json(Proposed(record.id, record.proposal)), sort_keys=True) for record in optimizer.history]
+    now = [
+        json.dumps(to_json(Proposed(record.id, record.proposal)), sort_keys=True)
+        for record in optimizer.history
+    ]
     assert now == stored
     assert len({record.proposal.config for record in optimizer.history}) > 12
 
@@ -249,12 +283,17 @@ def test_a_tournament_copies_whoever_is_met_and_better():
 
 
 def test_a_failed_member_of_a_tournament_copies_the_better_of_two_survivors():
-    donors = [generation(started([None, 3.0, 9.0], selection="tournament"), 3, 1)[0].resume_from for _ in range(1)]
+    donors = [
+        generation(started([None, 3.0, 9.0], selection="tournament"), 3, 1)[0].resume_from
+        for _ in range(1)
+    ]
     for draw in range(60):
         optimizer = started([None, 3.0, 9.0], selection="tournament")
         donors.append(optimizer.ask(np.random.default_rng(draw)).resume_from)
     assert set(donors) == {1, 2}
-    assert donors.count(2) > donors.count(1)  # 3 of 4 on average; fewer than half of 61 has probability 1e-5
+    assert donors.count(2) > donors.count(
+        1
+    )  # 3 of 4 on average; fewer than half of 61 has probability 1e-5
 
 
 # -- schedules trained again -------------------------------------------------------------------------------------------
@@ -278,14 +317,24 @@ def changes(proposals, number):
     return found
 
 
-@pytest.mark.parametrize("options", [{}, {"synchronous": False}], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize(
+    "options", [{}, {"synchronous": False}], ids=["synchronous", "asynchronous"]
+)
 @pytest.mark.parametrize("lag", [1, 3])
-def test_in_the_end_the_best_schedules_of_members_that_copied_are_trained_from_scratch(options, lag):
+def test_in_the_end_the_best_schedules_of_members_that_copied_are_trained_from_scratch(
+    options, lag
+):
     simulation = simulate(
-        factory(population=8, retrain=3, quantile=0.5, **options), lambda i, p: float((i * 37) % 101), 99, lag=lag
+        factory(population=8, retrain=3, quantile=0.5, **options),
+        lambda i, p: float((i * 37) % 101),
+        99,
+        lag=lag,
     )
     assert simulation.done
-    proposals, scores = simulation.proposals, {one.proposal: one.values[0] for one in simulation.scored}
+    proposals, scores = (
+        simulation.proposals,
+        {one.proposal: one.values[0] for one in simulation.scored},
+    )
     copied = {
         number
         for number in range(len(proposals))
@@ -295,11 +344,17 @@ def test_in_the_end_the_best_schedules_of_members_that_copied_are_trained_from_s
     again = [number for number, proposal in enumerate(proposals) if "retrains" in proposal.meta]
     assert again == list(range(40, len(proposals))), "after everything else"
     best = sorted((n for n in copied if proposals[n].until == 100), key=lambda n: -scores[n])[:3]
-    ends = {proposals[number].meta["retrains"]: number for number in again if proposals[number].until == 100}
+    ends = {
+        proposals[number].meta["retrains"]: number
+        for number in again
+        if proposals[number].until == 100
+    }
     assert sorted(ends) == sorted(best)
     for original, retrained in ends.items():
         assert changes(proposals, retrained) == changes(proposals, original)
-        assert len({proposals[link].member for link in chain(proposals, retrained)}) == 1, "no forked random streams"
+        assert len({proposals[link].member for link in chain(proposals, retrained)}) == 1, (
+            "no forked random streams"
+        )
         assert not proposals[retrained].provisional
     assert len(changes(proposals, best[0])) > 1, "a schedule that changes"
 
@@ -308,7 +363,10 @@ def test_a_schedule_that_fails_when_it_is_trained_again_ends_there():
     """Of three the first diverges in its first part; the others get to the end and the study ends."""
     fail = lambda number, proposal: Status.DIVERGED if number == 40 else None  # noqa: E731
     simulation = simulate(
-        factory(population=8, retrain=3, quantile=0.5), lambda i, p: float((i * 37) % 101), 99, fail=fail
+        factory(population=8, retrain=3, quantile=0.5),
+        lambda i, p: float((i * 37) % 101),
+        99,
+        fail=fail,
     )
     assert simulation.done
     again = [proposal for proposal in simulation.proposals if "retrains" in proposal.meta]
@@ -323,7 +381,9 @@ def test_the_outline_says_when_members_copy_and_what_is_trained_again():
         "then at most 4 schedules of members that copied, from step 0 again",
         "if fewer copied, that part of the budget stays unused",
     )
-    assert factory(ready=1.0)().outline() == ("4 members in 5 generations; only failed members copy others",)
+    assert factory(ready=1.0)().outline() == (
+        "4 members in 5 generations; only failed members copy others",
+    )
 
 
 def test_nobody_is_trained_again_where_nobody_copied():
@@ -339,7 +399,11 @@ def test_kept_is_the_part_a_schedule_goes_on_from():
         answer = optimizer.ask(np.random.default_rng(number))
         while isinstance(answer, Wait):
             waiting = next(iter(optimizer.history.pending))
-            optimizer.observe(Scored(waiting, (float(waiting),), reached=optimizer.history[waiting].proposal.until))
+            optimizer.observe(
+                Scored(
+                    waiting, (float(waiting),), reached=optimizer.history[waiting].proposal.until
+                )
+            )
             answer = optimizer.ask(np.random.default_rng(number))
         optimizer.observe(Proposed(number, answer))
     for number in range(4, 8):
@@ -351,7 +415,11 @@ def test_kept_is_the_part_a_schedule_goes_on_from():
     assert optimizer.ask(np.random.default_rng(9)) == Wait()
     optimizer.observe(Scored(8, (1.0,), reached=50))
     (answer,) = generation(optimizer, 9, 1)
-    assert (answer.resume_from, answer.until, answer.member) == (8, 100, optimizer.history[8].proposal.member)
+    assert (answer.resume_from, answer.until, answer.member) == (
+        8,
+        100,
+        optimizer.history[8].proposal.member,
+    )
     assert list(optimizer.keeps()) == []
     assert optimizer.ask(np.random.default_rng(10)) == Done()
 
@@ -370,11 +438,15 @@ def test_an_asynchronous_member_is_decided_among_those_scored_at_its_step():
     assert optimizer.ask(np.random.default_rng(5)) == Wait()
     optimizer.observe(Scored(4, (99.0,), reached=40))
     ahead = optimizer.ask(np.random.default_rng(5))
-    assert (ahead.member, ahead.resume_from, ahead.until) == ("2", 4, 60), "nobody waits for the others"
+    assert (ahead.member, ahead.resume_from, ahead.until) == ("2", 4, 60), (
+        "nobody waits for the others"
+    )
     optimizer.observe(Proposed(5, ahead))
     optimizer.observe(Scored(0, (1.0,), reached=20))
     behind = optimizer.ask(np.random.default_rng(6))
-    assert (behind.member, behind.resume_from, behind.until) == ("0", 2, 40), "copies at equal steps, not from step 40"
+    assert (behind.member, behind.resume_from, behind.until) == ("0", 2, 40), (
+        "copies at equal steps, not from step 40"
+    )
     assert {0, 1, 2, 3, 4, 5} <= set(optimizer.keeps())
 
 
@@ -394,7 +466,9 @@ def test_an_asynchronous_member_that_failed_waits_for_a_survivor_at_its_step():
 
 
 def test_an_asynchronous_population_trains_everybody_to_the_end():
-    simulation = simulate(factory(synchronous=False, population=6), lambda i, p: p.config["rate"], 99, lag=3)
+    simulation = simulate(
+        factory(synchronous=False, population=6), lambda i, p: p.config["rate"], 99, lag=3
+    )
     assert simulation.done
     assert [proposal.until for proposal in simulation.proposals].count(100) == 6
     assert len(simulation.proposals) == 30
@@ -405,7 +479,9 @@ def test_an_asynchronous_population_trains_everybody_to_the_end():
 
 def test_slower_parts_evolve_more_rarely():
     simulation = simulate(
-        factory(population=12, generations=9, frequencies=3), lambda number, p: float((number * 7) % 31), 108
+        factory(population=12, generations=9, frequencies=3),
+        lambda number, p: float((number * 7) % 31),
+        108,
     )
     changed = {0: set(), 1: set(), 2: set()}
     for proposal in simulation.proposals:
@@ -421,7 +497,9 @@ def test_migrants_bring_their_configuration_into_a_faster_part_only():
     assert fast[2].resume_from == 4
     assert fast[2].origin.startswith("migrate from member 4")
     assert fast[2].config == fast[4].config, "unexplored"
-    assert [answer.resume_from for answer in fast[4:]] == [4, 5, 6, 7], "the slower part only continues"
+    assert [answer.resume_from for answer in fast[4:]] == [4, 5, 6, 7], (
+        "the slower part only continues"
+    )
     optimizer = started([4.0, 3.0, 2.0, 1.0, 9.0, 8.0, 7.0, 6.0], **options)
     generation(optimizer, 8, 8)
     for number, value in zip(range(8, 16), [9.0, 8.0, 7.0, 6.0, 4.0, 3.0, 2.0, 1.0], strict=True):
@@ -429,7 +507,9 @@ def test_migrants_bring_their_configuration_into_a_faster_part_only():
     slow = generation(optimizer, 16, 8)
     migrant, best = optimizer.history[8].proposal.config, optimizer.history[12].proposal.config
     assert slow[6].resume_from == 8, "the weights of the best of the faster part"
-    assert {name: slow[6].config[name] for name in CHANGEABLE} == {name: best[name] for name in CHANGEABLE}
+    assert {name: slow[6].config[name] for name in CHANGEABLE} == {
+        name: best[name] for name in CHANGEABLE
+    }
     assert {name: slow[6].config[name] for name in set(SPACE.names) - CHANGEABLE} == {
         name: migrant[name] for name in set(SPACE.names) - CHANGEABLE
     }
@@ -451,7 +531,9 @@ def test_wrong_options(options, message):
 
 def test_warm_starts_that_do_not_fit_are_not_dropped_silently():
     rng = np.random.default_rng(0)
-    with pytest.raises(InputError, match="the default and 5 warm starts do not fit into a population of 4"):
+    with pytest.raises(
+        InputError, match="the default and 5 warm starts do not fit into a population of 4"
+    ):
         factory(initial=[SPACE.sample(rng) for _ in range(5)])()
 
 
@@ -460,7 +542,13 @@ def test_warm_starts_that_do_not_fit_are_not_dropped_silently():
 MOVING = load_space(
     {
         "hyperparameters": {
-            "rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "changeable": True},
+            "rate": {
+                "type": "float",
+                "lower": 1e-5,
+                "upper": 1e-1,
+                "scale": "log",
+                "changeable": True,
+            },
             "x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True},
         }
     }
@@ -477,7 +565,11 @@ def moving_scores(name, seed, **options):
         "retrain": 0,
     } | options  # scores rank skills from step 0
     simulation = simulate(
-        lambda: make(name, MOVING, horizon=1000, changeable=MOVING.changeable, **chosen), task, 160, lag=8, seed=seed
+        lambda: make(name, MOVING, horizon=1000, changeable=MOVING.changeable, **chosen),
+        task,
+        160,
+        lag=8,
+        seed=seed,
     )
     ends = [one for one in simulation.scored if simulation.proposals[one.proposal].until == 1000]
     return task.skill[max(ends, key=lambda one: one.values[0]).proposal], task.best_fixed()
@@ -485,7 +577,11 @@ def moving_scores(name, seed, **options):
 
 @pytest.mark.parametrize(
     ("name", "seeds"),
-    [("pbt", range(10)), ("pb2", range(5)), pytest.param("pb2", range(5, 25), marks=pytest.mark.slow)],
+    [
+        ("pbt", range(10)),
+        ("pb2", range(5)),
+        pytest.param("pb2", range(5, 25), marks=pytest.mark.slow),
+    ],
 )
 def test_a_schedule_beats_the_best_fixed_configuration_where_the_optimum_moves(name, seeds):
     """The best fixed configuration is known exactly: no search for one can do better.

@@ -10,10 +10,23 @@ from autorl.types import Proposed, Scored
 # Every type and scale three times over, a conditional part, an ordered pair, a forbidden pair. 37 hyperparameters.
 ONE = {
     "rate": {"type": "float", "lower": 1e-4, "upper": 1e-3, "scale": "log", "changeable": True},
-    "gamma": {"type": "float", "lower": 0.9, "upper": 0.9999, "scale": "flipped_log", "changeable": True},
+    "gamma": {
+        "type": "float",
+        "lower": 0.9,
+        "upper": 0.9999,
+        "scale": "flipped_log",
+        "changeable": True,
+    },
     "clip": {"type": "float", "lower": -0.25, "upper": 0.5, "changeable": True},
     "epochs": {"type": "int", "lower": 1, "upper": 3, "changeable": True},
-    "buffer": {"type": "int", "lower": 10, "upper": 100_000, "scale": "log", "default": 1000, "changeable": True},
+    "buffer": {
+        "type": "int",
+        "lower": 10,
+        "upper": 100_000,
+        "scale": "log",
+        "default": 1000,
+        "changeable": True,
+    },
     "batch": {"type": "ordinal", "choices": [32, 64, 128], "changeable": True},
     "activation": {"type": "categorical", "choices": ["relu", "tanh", "elu"], "changeable": True},
     "normalize": {"type": "categorical", "choices": [True, False], "changeable": True},
@@ -25,15 +38,39 @@ SPACE = load_space(
     {
         "hyperparameters": {
             **MANY,
-            "n": {"type": "int", "lower": 1, "upper": 64, "scale": "log", "default": 16, "changeable": True},
-            "m": {"type": "int", "lower": 1, "upper": 64, "scale": "log", "default": 4, "changeable": True},
+            "n": {
+                "type": "int",
+                "lower": 1,
+                "upper": 64,
+                "scale": "log",
+                "default": 16,
+                "changeable": True,
+            },
+            "m": {
+                "type": "int",
+                "lower": 1,
+                "upper": 64,
+                "scale": "log",
+                "default": 4,
+                "changeable": True,
+            },
             "kind": {"choices": ["adam", "sgd", "other"], "changeable": True},
             "momentum": {"type": "float", "lower": 0.0, "upper": 0.99, "changeable": True},
             "fixed": {"type": "float", "lower": 0.0, "upper": 1.0},
-            "end": {"type": "float", "lower": 1e-6, "upper": 1e-1, "scale": "log", "changeable": True},
+            "end": {
+                "type": "float",
+                "lower": 1e-6,
+                "upper": 1e-1,
+                "scale": "log",
+                "changeable": True,
+            },
             "shape": {"choices": ["constant", "linear"]},
         },
-        "conditions": {"momentum": "kind == 'sgd'", "fixed": "kind == 'other'", "end": "shape != 'constant'"},
+        "conditions": {
+            "momentum": "kind == 'sgd'",
+            "fixed": "kind == 'other'",
+            "end": "shape != 'constant'",
+        },
         "forbidden": [{"kind": "sgd", "a.activation": "elu"}],
         "constraints": ["m <= n", "a.epochs <= b.epochs + 1"],
     }
@@ -44,7 +81,15 @@ DEFAULT = SPACE.default()
 def explored(name, seed, asks):
     """(donor's configuration, explored one) from a population of random members with random scores."""
     rng = np.random.default_rng(seed)
-    optimizer = make(name, SPACE, horizon=100, changeable=SPACE.changeable, population=12, generations=4, quantile=0.5)
+    optimizer = make(
+        name,
+        SPACE,
+        horizon=100,
+        changeable=SPACE.changeable,
+        population=12,
+        generations=4,
+        quantile=0.5,
+    )
     number = 0
     for generation in range(2):
         for _ in range(12):
@@ -53,7 +98,9 @@ def explored(name, seed, asks):
             number += 1
         for member in range(12):
             proposal = number - 12 + member
-            optimizer.observe(Scored(proposal, (float(rng.normal()),), reached=25 * (generation + 1)))
+            optimizer.observe(
+                Scored(proposal, (float(rng.normal()),), reached=25 * (generation + 1))
+            )
     found, models = 0, 0
     while found < asks:
         answer = optimizer.ask(rng)
@@ -63,7 +110,9 @@ def explored(name, seed, asks):
             number += 1
             continue
         if name == "pb2" and not models:
-            optimizer.observe(Proposed(number, answer))  # the others use the model that is stored with it
+            optimizer.observe(
+                Proposed(number, answer)
+            )  # the others use the model that is stored with it
             number, models = number + 1, 1
             continue
         found += 1
@@ -75,7 +124,9 @@ def check(donor, config):
     for name, value in config.items():
         entry = SPACE.hyperparameters[name]
         if entry.choices:
-            assert any(value == choice and type(value) is type(choice) for choice in entry.choices), (name, value)
+            assert any(
+                value == choice and type(value) is type(choice) for choice in entry.choices
+            ), (name, value)
             continue
         assert type(value) is {"int": int, "float": float}[entry.type], (name, value)
         assert entry.lower <= value <= entry.upper, (name, value)
@@ -119,22 +170,49 @@ def test_a_million_explored_values_are_valid(name):
 def test_explore_follows_the_scale(name):
     """On a log scale as many values lie in each decade; on a linear one nine of ten would lie in the last."""
     space = load_space(
-        {"hyperparameters": {"x": {"type": "float", "lower": 1e-6, "upper": 1.0, "scale": "log", "changeable": True}}}
+        {
+            "hyperparameters": {
+                "x": {
+                    "type": "float",
+                    "lower": 1e-6,
+                    "upper": 1.0,
+                    "scale": "log",
+                    "changeable": True,
+                }
+            }
+        }
     )
-    optimizer = make(name, space, horizon=100, changeable={"x"}, population=8, generations=2, resample=1.0)
+    optimizer = make(
+        name, space, horizon=100, changeable={"x"}, population=8, generations=2, resample=1.0
+    )
     rng = np.random.default_rng(0)
     for number in range(8):
         optimizer.observe(Proposed(number, optimizer.ask(rng)))
     for number in range(8):
-        optimizer.observe(Scored(number, (0.0 if number else -1.0,), reached=50))  # member 0 copies; nothing to learn
+        optimizer.observe(
+            Scored(number, (0.0 if number else -1.0,), reached=50)
+        )  # member 0 copies; nothing to learn
     found = [optimizer.ask(rng).config["x"] for _ in range(60)]
-    assert sum(value < 1e-2 for value in found) > 15, "two thirds of a log scale: p < 1e-9 of fewer than 16 by chance"
+    assert sum(value < 1e-2 for value in found) > 15, (
+        "two thirds of a log scale: p < 1e-9 of fewer than 16 by chance"
+    )
 
 
 def test_an_integer_of_one_can_grow():
     """Multiplying by 0.8 or 1.2 and truncating leaves 1 at 1 for ever."""
-    space = load_space({"hyperparameters": {"k": {"type": "int", "lower": 1, "upper": 4, "changeable": True}}})
-    optimizer = make("pbt", space, horizon=100, changeable={"k"}, population=2, generations=2, step=0.01, resample=0.0)
+    space = load_space(
+        {"hyperparameters": {"k": {"type": "int", "lower": 1, "upper": 4, "changeable": True}}}
+    )
+    optimizer = make(
+        "pbt",
+        space,
+        horizon=100,
+        changeable={"k"},
+        population=2,
+        generations=2,
+        step=0.01,
+        resample=0.0,
+    )
     rng = np.random.default_rng(0)
     for number in range(2):
         optimizer.observe(Proposed(number, optimizer.ask(rng)))

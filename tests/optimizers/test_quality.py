@@ -19,7 +19,12 @@ from autorl.types import Config, Proposal
 
 START = 0.75
 CUBE = load_space(
-    {"hyperparameters": {f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": START} for i in range(4)}}
+    {
+        "hyperparameters": {
+            f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": START}
+            for i in range(4)
+        }
+    }
 )
 
 
@@ -41,7 +46,9 @@ def cube_by_trial(trial: optuna.Trial) -> float:
     return sphere(Config({name: trial.suggest_float(name, 0.0, 1.0) for name in CUBE.names}))
 
 
-def ours(name: str, space: Space, f: Callable[[Config], float], n: int, repeats: int, **options: object) -> list[float]:
+def ours(
+    name: str, space: Space, f: Callable[[Config], float], n: int, repeats: int, **options: object
+) -> list[float]:
     def objective(number: int, proposal: Proposal) -> float:
         return f(proposal.config)
 
@@ -77,7 +84,8 @@ def test_tpe_on_a_continuous_space() -> None:
         return optuna.samplers.TPESampler(multivariate=True, seed=seed)
 
     assert_alike(
-        ours("tpe", CUBE, sphere, 40, repeats=24), original(sampler, cube_by_trial, CUBE.default(), 40, repeats=24)
+        ours("tpe", CUBE, sphere, 40, repeats=24),
+        original(sampler, cube_by_trial, CUBE.default(), 40, repeats=24),
     )
 
 
@@ -86,7 +94,8 @@ def test_tpe_on_a_conditional_space() -> None:
         return optuna.samplers.TPESampler(multivariate=True, group=True, seed=seed)
 
     assert_alike(
-        ours("tpe", MIXED, mixed, 40, repeats=24), original(sampler, by_trial, MIXED.default(), 40, repeats=24)
+        ours("tpe", MIXED, mixed, 40, repeats=24),
+        original(sampler, by_trial, MIXED.default(), 40, repeats=24),
     )
 
 
@@ -105,7 +114,8 @@ def test_gp() -> None:
         return optuna.samplers.GPSampler(seed=seed)
 
     assert_alike(
-        ours("gp", CUBE, sphere, 20, repeats=10), original(sampler, cube_by_trial, CUBE.default(), 20, repeats=10)
+        ours("gp", CUBE, sphere, 20, repeats=10),
+        original(sampler, cube_by_trial, CUBE.default(), 20, repeats=10),
     )
 
 
@@ -115,11 +125,19 @@ def test_cmaes() -> None:
     theirs = []
     for seed in range(24):
         bounds = np.tile([0.0, 1.0], (4, 1))
-        cma, scores = CMA(mean=np.full(4, 0.5), sigma=0.25, bounds=bounds, seed=seed), [sphere(CUBE.default())]
+        cma, scores = (
+            CMA(mean=np.full(4, 0.5), sigma=0.25, bounds=bounds, seed=seed),
+            [sphere(CUBE.default())],
+        )
         while len(scores) < 120:
             points = [cma.ask() for _ in range(cma.population_size)]
             scores += [sphere(CUBE.from_unit(point)) for point in points]
-            cma.tell([(point, -score) for point, score in zip(points, scores[-len(points) :], strict=True)])
+            cma.tell(
+                [
+                    (point, -score)
+                    for point, score in zip(points, scores[-len(points) :], strict=True)
+                ]
+            )
         theirs.append(max(scores[:120]))
     assert_alike(ours("cmaes", CUBE, sphere, 120, repeats=24), theirs)
 
@@ -127,4 +145,6 @@ def test_cmaes() -> None:
 def test_the_test_can_fail() -> None:
     """Random search is told apart from TPE, so `assert_alike` has teeth."""
     with pytest.raises(AssertionError, match="p = "):
-        assert_alike(ours("tpe", CUBE, sphere, 40, repeats=24), ours("random", CUBE, sphere, 40, repeats=24))
+        assert_alike(
+            ours("tpe", CUBE, sphere, 40, repeats=24), ours("random", CUBE, sphere, 40, repeats=24)
+        )

@@ -37,7 +37,12 @@ def test_every_name_builds_and_describes_itself():
         ("tpe", {"startup": 2.5}, "optimizer.startup", "expected int or null >= 1, got 2.5"),
         ("tpe", {"startup": True}, "optimizer.startup", "expected int or null >= 1, got True"),
         ("tpe", {"startup": "10"}, "optimizer.startup", "expected int or null >= 1, got '10'"),
-        ("cmaes", {"sigma": float("nan")}, "optimizer.sigma", "expected float in [1e-06, 1.0], got nan"),
+        (
+            "cmaes",
+            {"sigma": float("nan")},
+            "optimizer.sigma",
+            "expected float in [1e-06, 1.0], got nan",
+        ),
         ("cmaes", {"population_size": 3}, "optimizer.population_size", "expected int or null >= 4"),
         ("grid", {"levels": {"no": 3}}, "optimizer.levels", "'no' is not one of x, y, z"),
         ("grid", {"levels": {"x": 0}}, "optimizer.levels.x", "expected int >= 1, got 0"),
@@ -83,7 +88,9 @@ def test_an_optimizer_of_ones_own_is_used_by_module_and_class():
 def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for name, package in [("gp", "torch"), ("cmaes", "cmaes")]:
-        with pytest.raises(InputError, match=rf"{name} needs {package}: pip install 'autorl\[bo\]'"):
+        with pytest.raises(
+            InputError, match=rf"{name} needs {package}: pip install 'autorl\[bo\]'"
+        ):
             make(name, SPACE, horizon=10)
 
 
@@ -102,4 +109,7 @@ assert not {{"optuna", "torch", "sklearn", "ConfigSpace"}} & set(sys.modules), s
 
 
 def test_find_is_what_make_uses():
-    assert all(type(make(name, SPACE, horizon=100, changeable=SPACE.names)) is find(name) for name in names())
+    assert all(
+        type(make(name, SPACE, horizon=100, changeable=SPACE.names)) is find(name)
+        for name in names()
+    )

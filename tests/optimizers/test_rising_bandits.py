@@ -58,7 +58,9 @@ def test_an_arm_that_rises_fast_enough_stays():
     def rising(number, proposal):
         algorithm = proposal.config["algorithm"]
         counts[algorithm] += 1
-        return {"ppo": 1.0, "dqn": 0.03 * counts[algorithm], "sac": 0.001 * counts[algorithm]}[algorithm]
+        return {"ppo": 1.0, "dqn": 0.03 * counts[algorithm], "sac": 0.001 * counts[algorithm]}[
+            algorithm
+        ]
 
     proposals = simulate(bandits(budget=60), rising, 40).proposals
     late = shares(proposals[18:])
@@ -110,7 +112,9 @@ def test_short_runs_do_not_count_for_the_bounds():
 
 def test_promotions_stay_within_their_arm_and_are_kept():
     factory = bandits(inner="asha", budget=100)
-    proposals = simulate(factory, lambda n, p: max(v for v in p.config.values() if v != p.config["algorithm"]), 80)
+    proposals = simulate(
+        factory, lambda n, p: max(v for v in p.config.values() if v != p.config["algorithm"]), 80
+    )
     for proposal in proposals.proposals:
         if proposal.resume_from is not None:
             assert proposals.proposals[proposal.resume_from].config == proposal.config

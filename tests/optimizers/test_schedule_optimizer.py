@@ -12,21 +12,31 @@ CHANGEABLE = {"rate", "gamma"}
 
 
 def planned(schedule, **more):
-    return lambda: make("schedule", SPACE, horizon=100, changeable=CHANGEABLE, schedule=schedule, **more)
+    return lambda: make(
+        "schedule", SPACE, horizon=100, changeable=CHANGEABLE, schedule=schedule, **more
+    )
 
 
 def test_parts_are_trained_one_after_another_to_the_horizon():
     parts = {"60": {"rate": 1e-3, "gamma": 0.9}, "0": {"rate": 1e-2}, 25: {"rate": 1e-4}}
     simulation = simulate(planned(parts), lambda number, proposal: 0.0, 9, lag=4)
-    found = [(one.config["rate"], one.config["gamma"], one.until, one.resume_from) for one in simulation.proposals]
+    found = [
+        (one.config["rate"], one.config["gamma"], one.until, one.resume_from)
+        for one in simulation.proposals
+    ]
     assert found == [(1e-2, 0.99, 25, None), (1e-4, 0.99, 60, 0), (1e-3, 0.9, 100, 1)]
     assert simulation.done
-    assert {proposal.member for proposal in simulation.proposals} == {"0"}, "a continuation, no exploit"
+    assert {proposal.member for proposal in simulation.proposals} == {"0"}, (
+        "a continuation, no exploit"
+    )
 
 
 def test_a_failed_part_ends_it():
     simulation = simulate(
-        planned({"0": {}, "50": {"rate": 1e-4}}), lambda i, p: 0.0, 9, fail=lambda number, p: Status.CRASH
+        planned({"0": {}, "50": {"rate": 1e-4}}),
+        lambda i, p: 0.0,
+        9,
+        fail=lambda number, p: Status.CRASH,
     )
     assert simulation.done
     assert len(simulation.proposals) == 1

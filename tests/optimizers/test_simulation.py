@@ -80,7 +80,9 @@ def test_penalties_are_the_worst_score_so_far_and_empty_before_any():
 
 
 def test_events_round_trip_through_json():
-    simulation = simulate(pairs, lambda i, p: 0.1 + 0.2, 4, fail=lambda i, p: Status.CRASH if i == 2 else None)
+    simulation = simulate(
+        pairs, lambda i, p: 0.1 + 0.2, 4, fail=lambda i, p: Status.CRASH if i == 2 else None
+    )
     assert [from_json(to_json(event)) for event in simulation.events] == simulation.events
     optimizer = replayed(pairs, simulation.events)
     assert optimizer.history[1].result == Scored(1, (0.1 + 0.2,), (0.0,), reached=10)

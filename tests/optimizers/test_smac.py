@@ -22,8 +22,12 @@ from autorl.space import Space, load_space
 from autorl.types import Failed, InputError, Proposal, Proposed, Scored, Status
 
 CONTINUOUS = space_of("continuous")
-pytestmark = pytest.mark.cpu_seconds(900)  # a fit takes a second or two, and much more on a busy machine
-needs_smac = pytest.mark.skipif(importlib.util.find_spec("smac") is None, reason="the extra `smac` is not installed")
+pytestmark = pytest.mark.cpu_seconds(
+    900
+)  # a fit takes a second or two, and much more on a busy machine
+needs_smac = pytest.mark.skipif(
+    importlib.util.find_spec("smac") is None, reason="the extra `smac` is not installed"
+)
 
 
 def scored(number: int, value: float, constraints: tuple[float, ...] = ()) -> Record:
@@ -33,8 +37,12 @@ def scored(number: int, value: float, constraints: tuple[float, ...] = ()) -> Re
 
 def test_a_missing_package_is_one_clear_line(monkeypatch):
     found = importlib.util.find_spec
-    monkeypatch.setattr(base.importlib.util, "find_spec", lambda name: None if name == "smac" else found(name))
-    with pytest.raises(InputError, match=r"^optimizer.name: smac needs smac: pip install 'autorl\[smac\]'$"):
+    monkeypatch.setattr(
+        base.importlib.util, "find_spec", lambda name: None if name == "smac" else found(name)
+    )
+    with pytest.raises(
+        InputError, match=r"^optimizer.name: smac needs smac: pip install 'autorl\[smac\]'$"
+    ):
         make("smac", CONTINUOUS, horizon=10)
 
 
@@ -64,11 +72,15 @@ def test_costs_of_scored_failed_infeasible_and_pending_proposals():
 @needs_smac
 def test_the_design_is_a_scrambled_sobol_sequence():
     space = CONTINUOUS
-    simulation = simulate(lambda: make("smac", space, horizon=10, budget=40, seed=5), score(space), 9)
+    simulation = simulate(
+        lambda: make("smac", space, horizon=10, budget=40, seed=5), score(space), 9
+    )
     optimizer = make("smac", space, horizon=10, budget=40, seed=5)
     points = SobolSearch(optimizer.problem, SobolOptions(seed=5))
     assert optimizer.startup == 10
-    assert [p.config for p in simulation.proposals[1:]] == [space.from_unit(points.point(i)) for i in range(8)]
+    assert [p.config for p in simulation.proposals[1:]] == [
+        space.from_unit(points.point(i)) for i in range(8)
+    ]
 
 
 @needs_smac
@@ -86,11 +98,23 @@ def test_it_leaves_nothing_behind_and_says_nothing(tmp_path, monkeypatch, capfd,
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     random.seed(1)
     np.random.seed(1)  # noqa: NPY002  (the global generator is what must not be touched)
-    before = random.getstate(), np.random.get_state()[1].tolist(), logging.root.level, logging.getLogger("smac").level  # noqa: NPY002
+    before = (
+        random.getstate(),
+        np.random.get_state()[1].tolist(),  # noqa: NPY002
+        logging.root.level,
+        logging.getLogger("smac").level,
+    )
     handlers = list(logging.root.handlers)
-    simulation = simulate(lambda: make("smac", CONTINUOUS, horizon=10, startup=3, refit=3), score(CONTINUOUS), 9)
+    simulation = simulate(
+        lambda: make("smac", CONTINUOUS, horizon=10, startup=3, refit=3), score(CONTINUOUS), 9
+    )
     assert [p.origin for p in simulation.proposals].count("smac, fitted anew") == 2
-    after = random.getstate(), np.random.get_state()[1].tolist(), logging.root.level, logging.getLogger("smac").level  # noqa: NPY002
+    after = (
+        random.getstate(),
+        np.random.get_state()[1].tolist(),  # noqa: NPY002
+        logging.root.level,
+        logging.getLogger("smac").level,
+    )
     assert after == before
     assert logging.root.handlers == handlers
     assert [path.name for path in tmp_path.iterdir()] == ["temporary"]
@@ -118,12 +142,15 @@ def test_one_fit_serves_refit_proposals_and_does_not_see_later_results():
 
 @needs_smac
 @pytest.mark.parametrize(
-    ("results", "refit", "expected"), [(1, None, 1), (19, None, 1), (35, None, 3), (500, None, 8), (500, 2, 2)]
+    ("results", "refit", "expected"),
+    [(1, None, 1), (19, None, 1), (35, None, 3), (500, None, 8), (500, 2, 2)],
 )
 def test_a_fit_serves_the_more_proposals_the_more_results_it_knows(results, refit, expected):
     optimizer = make("smac", CONTINUOUS, horizon=10, refit=refit)
     optimizer.observe(Proposed(0, Proposal(CONTINUOUS.default(), 10)))
-    fit = _Fit(results + 1, 0, (*(scored(number, 1.0) for number in range(results)), *optimizer.history))
+    fit = _Fit(
+        results + 1, 0, (*(scored(number, 1.0) for number in range(results)), *optimizer.history)
+    )
     assert optimizer._serves(fit) == expected
 
 
@@ -133,7 +160,10 @@ def test_with_eight_in_flight_every_early_proposal_knows_all_there_is_to_know():
     factory = lambda: make("smac", CONTINUOUS, horizon=10, budget=32)  # noqa: E731
     whole = simulate(factory, score(CONTINUOUS), 14, lag=8)
     assert [p.origin for p in whole.proposals[8:]] == ["smac, fitted anew"] * 6
-    assert simulate(factory, score(CONTINUOUS), 14, lag=8, kill=True).fingerprint() == whole.fingerprint()
+    assert (
+        simulate(factory, score(CONTINUOUS), 14, lag=8, kill=True).fingerprint()
+        == whole.fingerprint()
+    )
 
 
 @needs_smac
@@ -144,7 +174,9 @@ def test_pending_proposals_are_told_to_the_model(monkeypatch):
     bridge = smac_._bridge()
     challengers = bridge.challengers
     monkeypatch.setattr(
-        bridge, "challengers", lambda space, t, *rest: told.append(len(t)) or challengers(space, t, *rest)
+        bridge,
+        "challengers",
+        lambda space, t, *rest: told.append(len(t)) or challengers(space, t, *rest),
     )
     simulate(lambda: make("smac", CONTINUOUS, horizon=10, startup=4), score(CONTINUOUS), 7, lag=3)
     assert told == [4, 5, 6]
@@ -167,18 +199,27 @@ def test_rules_that_configspace_cannot_express_hold():
         }
     )
     simulation = simulate(
-        lambda: make("smac", space, horizon=1, startup=4), lambda i, p: p.config["n"] * p.config["m"], 20
+        lambda: make("smac", space, horizon=1, startup=4),
+        lambda i, p: p.config["n"] * p.config["m"],
+        20,
     )
     assert all(p.config["n"] * p.config["m"] <= 64 for p in simulation.proposals)
-    assert sum(p.origin.startswith("smac") and "random" not in p.origin for p in simulation.proposals) == 19
+    assert (
+        sum(p.origin.startswith("smac") and "random" not in p.origin for p in simulation.proposals)
+        == 19
+    )
     assert len({p.config for p in simulation.proposals}) == 20
 
 
 @needs_smac
 @pytest.mark.slow
 def test_an_exhausted_space_is_searched_on():
-    space = load_space({"hyperparameters": {"c": {"type": "categorical", "choices": ["a", "b", "c"]}}})
-    simulation = simulate(lambda: make("smac", space, horizon=1, startup=2), lambda i, p: float(i), 5)
+    space = load_space(
+        {"hyperparameters": {"c": {"type": "categorical", "choices": ["a", "b", "c"]}}}
+    )
+    simulation = simulate(
+        lambda: make("smac", space, horizon=1, startup=2), lambda i, p: float(i), 5
+    )
     assert {p.config["c"] for p in simulation.proposals} == {"a", "b", "c"}
     assert len(simulation.proposals) == 5
 

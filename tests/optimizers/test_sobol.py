@@ -38,7 +38,9 @@ def test_invalid_points_are_skipped_and_the_index_recorded():
     simulation = simulate(lambda: make("sobol", space, horizon=1), lambda i, p: 0.0, 40)
     indices = [proposal.meta["index"] for proposal in simulation.proposals[1:]]
     optimizer = make("sobol", space, horizon=1)
-    valid = [i for i in range(indices[-1] + 1) if space.is_valid(space.from_unit(optimizer.point(i)))]
+    valid = [
+        i for i in range(indices[-1] + 1) if space.is_valid(space.from_unit(optimizer.point(i)))
+    ]
     assert indices == valid
     assert len(indices) < indices[-1] + 1
     resumed = replayed(lambda: make("sobol", space, horizon=1), simulation.events[:-1])

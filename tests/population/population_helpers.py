@@ -16,14 +16,18 @@ CARTPOLE = ENVIRONMENTS["CartPole-v1"]
 SMALL = {"n_envs": 3, "n_steps": 12, "batch_size": 10, "n_epochs": 2, "net_width": 9}
 
 
-def make(name: str, key: int, environment: Environment = CARTPOLE, dtype: Any = np.float32, **config: Any) -> Any:
+def make(
+    name: str, key: int, environment: Environment = CARTPOLE, dtype: Any = np.float32, **config: Any
+) -> Any:
     """(algorithm, record, state) of a new member."""
     algorithm = engine.find_algorithm(name)
     hp = record(algorithm.settings, config, 1000)
     return algorithm, hp, algorithm.create(environment, hp, key, dtype)
 
 
-def advanced(name: str, key: int, pieces: tuple[int, ...], environment: Environment = CARTPOLE, **config: Any) -> Any:
+def advanced(
+    name: str, key: int, pieces: tuple[int, ...], environment: Environment = CARTPOLE, **config: Any
+) -> Any:
     """The state of a new member after `sum(pieces)` iterations, bound anew for each piece."""
     algorithm, hp, state = make(name, key, environment, **config)
     for iterations in pieces:
@@ -52,14 +56,22 @@ def close(gradient: Any, expected: Any) -> bool:
     return bool(np.abs(gradient - expected).max() <= 1e-10 * np.abs(expected).max())
 
 
-def trained_in_python(name: str, key: int, iterations: int, environment: Environment, **config: Any) -> Any:
+def trained_in_python(
+    name: str, key: int, iterations: int, environment: Environment, **config: Any
+) -> Any:
     """The state of a new float64 member after some iterations of the page run as plain Python."""
     _, hp, state = make(name, key, environment, np.float64, **config)
     page = importlib.import_module(f"autorl.population.{name}")
-    agent = ppo_parts(hp, state, environment)[0] if name == "ppo" else page.make_agent(state, environment, hp)
+    agent = (
+        ppo_parts(hp, state, environment)[0]
+        if name == "ppo"
+        else page.make_agent(state, environment, hp)
+    )
     functions = (environment.reset, environment.step, environment.observe)
     with np.errstate(over="ignore"):
-        page.train.py_func(state["member"], agent, hp, engine.limits(environment), *functions, iterations)
+        page.train.py_func(
+            state["member"], agent, hp, engine.limits(environment), *functions, iterations
+        )
     return state
 
 

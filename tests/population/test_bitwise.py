@@ -11,10 +11,26 @@ from population_helpers import CARTPOLE, SMALL, advanced, make, same
 from autorl.population import engine
 from autorl.population.environments import ENVIRONMENTS
 
-OFF_POLICY = {"learning_starts": 20, "batch_size": 10, "buffer_size": 90, "train_freq": 9, "n_envs": 2, "net_width": 9}
+OFF_POLICY = {
+    "learning_starts": 20,
+    "batch_size": 10,
+    "buffer_size": 90,
+    "train_freq": 9,
+    "n_envs": 2,
+    "net_width": 9,
+}
 MEMBERS = {
     "ppo": (CARTPOLE, {**SMALL, "learning_rate": 3e-3}),
-    "dqn": (CARTPOLE, {**OFF_POLICY, "double": True, "prioritized": True, "target_update_interval": 10, "tau": 0.5}),
+    "dqn": (
+        CARTPOLE,
+        {
+            **OFF_POLICY,
+            "double": True,
+            "prioritized": True,
+            "target_update_interval": 10,
+            "tau": 0.5,
+        },
+    ),
     "sac": (ENVIRONMENTS["Pendulum-v1"], {**OFF_POLICY, "gradient_steps": 2}),
 }
 

@@ -43,7 +43,9 @@ def test_clipping_is_torchs(max_norm):
     reference = torch.tensor(gradients[0].copy())
     reference.grad = torch.tensor(gradients[0].copy())
     torch.nn.utils.clip_grad_norm_([reference], max_norm)
-    np.testing.assert_allclose(gradients[0] * clip_scale(gradients[0], max_norm), reference.grad.numpy(), rtol=1e-12)
+    np.testing.assert_allclose(
+        gradients[0] * clip_scale(gradients[0], max_norm), reference.grad.numpy(), rtol=1e-12
+    )
 
 
 def test_polyak_averages():

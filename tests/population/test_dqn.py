@@ -10,7 +10,14 @@ from autorl.population import dqn
 from autorl.population.environments import ENVIRONMENTS
 
 ACROBOT = ENVIRONMENTS["Acrobot-v1"]
-SMALL = {"learning_starts": 20, "batch_size": 10, "buffer_size": 60, "train_freq": 8, "n_envs": 2, "net_width": 9}
+SMALL = {
+    "learning_starts": 20,
+    "batch_size": 10,
+    "buffer_size": 60,
+    "train_freq": 8,
+    "n_envs": 2,
+    "net_width": 9,
+}
 
 
 def _agent(seed, environment, **config):
@@ -48,8 +55,18 @@ def test_the_gradient_is_that_of_sb3s_loss(
 ):
     torch = pytest.importorskip("torch")
     environment = ACROBOT if acrobot else CARTPOLE
-    config = {"net_width": width, "net_depth": depth, "activation": activation, "batch_size": rows, "gamma": gamma}
-    config |= {"double": double, "use_target_network": use_target_network, "prioritized": prioritized}
+    config = {
+        "net_width": width,
+        "net_depth": depth,
+        "activation": activation,
+        "batch_size": rows,
+        "gamma": gamma,
+    }
+    config |= {
+        "double": double,
+        "use_target_network": use_target_network,
+        "prioritized": prioritized,
+    }
     hp, agent, parameters, target = _agent(seed, environment, buffer_size=30, **config)
     dqn.loss_gradient(agent, hp, environment.n_actions)
 
@@ -69,7 +86,9 @@ def test_the_gradient_is_that_of_sb3s_loss(
     if prioritized:
         leaf = len(agent.replay.tree) // 2 + agent.batch[-1]
         error = abs((current - values)[-1].item())
-        assert agent.replay.tree[leaf] == pytest.approx((error + hp.priority_eps) ** hp.priority_alpha)
+        assert agent.replay.tree[leaf] == pytest.approx(
+            (error + hp.priority_eps) ** hp.priority_alpha
+        )
 
 
 @pytest.mark.parametrize("extra", [{}, {"double": True, "prioritized": True, "gradient_steps": -1}])
@@ -79,12 +98,18 @@ def test_the_program_does_what_the_page_says_in_plain_python(extra):
     plain = trained_in_python("dqn", 5, 6, CARTPOLE, **config)
     assert np.array_equal(compiled["member"].counts, plain["member"].counts)
     np.testing.assert_allclose(compiled["replay"].rows, plain["replay"].rows, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(compiled["member"].parameters, plain["member"].parameters, rtol=2e-3, atol=2e-4)
-    np.testing.assert_allclose(compiled["target"].parameters, plain["target"].parameters, rtol=2e-3, atol=2e-4)
+    np.testing.assert_allclose(
+        compiled["member"].parameters, plain["member"].parameters, rtol=2e-3, atol=2e-4
+    )
+    np.testing.assert_allclose(
+        compiled["target"].parameters, plain["target"].parameters, rtol=2e-3, atol=2e-4
+    )
 
 
 def test_exploration_falls_linearly_over_its_fraction_of_the_horizon():
-    _, hp, _ = make("dqn", 0, exploration_fraction=0.4, exploration_initial_eps=0.9, exploration_final_eps=0.1)
+    _, hp, _ = make(
+        "dqn", 0, exploration_fraction=0.4, exploration_initial_eps=0.9, exploration_final_eps=0.1
+    )
     found = [dqn.exploration_rate(hp, progress) for progress in (0.0, 0.2, 0.4, 0.7)]
     np.testing.assert_allclose(found, [0.9, 0.5, 0.1, 0.1])
 
@@ -107,7 +132,9 @@ def test_memory_holds_transitions_of_the_environment_with_terminations_but_not_t
 
 def test_updates_begin_after_learning_starts_and_follow_the_ratio():
     config = {**SMALL, "learning_starts": 32}
-    assert advanced("dqn", 0, (2,), **config)["member"].counts[1] == 0  # 32 steps: not more than learning_starts
+    assert (
+        advanced("dqn", 0, (2,), **config)["member"].counts[1] == 0
+    )  # 32 steps: not more than learning_starts
     assert advanced("dqn", 0, (5,), **config, gradient_steps=3)["member"].counts[1] == 9
     assert advanced("dqn", 0, (5,), **config, gradient_steps=-1)["member"].counts[1] == 48
 

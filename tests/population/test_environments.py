@@ -64,7 +64,9 @@ def test_spaces_time_limit_and_first_states_are_gymnasiums(name):
     if environment.n_actions:
         assert reference.action_space.n == environment.n_actions
     else:
-        np.testing.assert_allclose([reference.action_space.low, reference.action_space.high], environment.bounds)
+        np.testing.assert_allclose(
+            [reference.action_space.low, reference.action_space.high], environment.bounds
+        )
     ours, theirs = np.zeros((4000, environment.state_size)), []
     for i in range(len(ours)):
         environment.reset(ours[i], np.uint64(i))

@@ -72,7 +72,9 @@ def test_the_sb3_model_takes_the_same_greedy_actions(case, tmp_path):
     assert model.num_timesteps == outcome.reached
 
     state = _state(trainer, outcome)
-    bound = trainer.algorithm.bind(state, environment, record(trainer.algorithm.settings, config, 128))
+    bound = trainer.algorithm.bind(
+        state, environment, record(trainer.algorithm.settings, config, 128)
+    )
     observations = _observations(environment_id, 1000)
     policy = with_rows(bound.policy, len(observations))
     forward(policy, observations, len(observations))
@@ -93,8 +95,21 @@ def test_the_sb3_model_takes_the_same_greedy_actions(case, tmp_path):
 _RATE = {"learning_rate": 3e-3, "gamma": 0.9}
 _LINEAR = {"learning_rate.shape": "linear", "learning_rate.end": 1e-5}
 _COSINE = {"clip_range": 0.3, "clip_range.shape": "cosine", "clip_range.end": 0.1}
-_ON_POLICY = {**_RATE, "n_envs": 3, "n_steps": 16, "batch_size": 24, "n_epochs": 3, "gae_lambda": 0.8, "vf_coef": 0.3}
-_ON_POLICY |= {"clip_range": 0.31, "normalize_advantage": False, "ent_coef": 0.02, "max_grad_norm": 0.7}
+_ON_POLICY = {
+    **_RATE,
+    "n_envs": 3,
+    "n_steps": 16,
+    "batch_size": 24,
+    "n_epochs": 3,
+    "gae_lambda": 0.8,
+    "vf_coef": 0.3,
+}
+_ON_POLICY |= {
+    "clip_range": 0.31,
+    "normalize_advantage": False,
+    "ent_coef": 0.02,
+    "max_grad_norm": 0.7,
+}
 _REPLAY = {
     **_RATE,
     "n_envs": 2,
@@ -106,12 +121,20 @@ _REPLAY = {
 }
 _REPLAY |= {"gradient_steps": 2, "target_update_interval": 6}
 TUNED = {
-    "ppo": ("CartPole-v1", {**_ON_POLICY, "clip_range_vf": 0.4, "target_kl": 0.5, "optimizer_eps": 3e-6}),
+    "ppo": (
+        "CartPole-v1",
+        {**_ON_POLICY, "clip_range_vf": 0.4, "target_kl": 0.5, "optimizer_eps": 3e-6},
+    ),
     "ppo-scheduled": ("Pendulum-v1", {**_ON_POLICY, **_LINEAR, **_COSINE}),
     "ppo-rmsprop": ("CartPole-v1", {**_ON_POLICY, "optimizer": "rmsprop", "n_epochs": 1}),
     "dqn": (
         "CartPole-v1",
-        {**_REPLAY, "exploration_fraction": 0.3, "exploration_initial_eps": 0.8, "exploration_final_eps": 0.02}
+        {
+            **_REPLAY,
+            "exploration_fraction": 0.3,
+            "exploration_initial_eps": 0.8,
+            "exploration_final_eps": 0.02,
+        }
         | {"max_grad_norm": 4.0, "optimizer_eps": 1e-7},
     ),
     "dqn-scheduled": ("CartPole-v1", {**_REPLAY, **_LINEAR, "n_envs": 1}),
@@ -153,12 +176,18 @@ def test_the_loaded_model_has_every_hyperparameter_and_trains_on_with_them(case,
             assert model.train_freq.frequency == config[key]
         else:
             for remaining in (1.0, 0.6, 0.0):
-                assert _at(getattr(model, key), remaining) == pytest.approx(_expected(config, key, remaining)), key
+                assert _at(getattr(model, key), remaining) == pytest.approx(
+                    _expected(config, key, remaining)
+                ), key
     assert model.policy_kwargs["net_arch"] == [11, 11, 11]
     assert model.policy_kwargs["activation_fn"].__name__ == "ReLU"
     optimizer = (model.actor if name == "sac" else model.policy).optimizer
-    assert type(optimizer).__name__ == ("RMSprop" if config.get("optimizer") == "rmsprop" else "Adam")
-    assert optimizer.param_groups[0]["eps"] == config.get("optimizer_eps", 1e-5 if name == "ppo" else 1e-8)
+    assert type(optimizer).__name__ == (
+        "RMSprop" if config.get("optimizer") == "rmsprop" else "Adam"
+    )
+    assert optimizer.param_groups[0]["eps"] == config.get(
+        "optimizer_eps", 1e-5 if name == "ppo" else 1e-8
+    )
     model.set_env(_environments(environment_id, config["n_envs"]))
     model.learn(100)
     rate = _expected(config, "learning_rate", model._current_progress_remaining)
@@ -191,7 +220,13 @@ def test_what_stable_baselines3_has_no_place_for_is_said(tmp_path):
     trainer, outcome = _trained("dqn", "CartPole-v1", config, tmp_path)
     written = trainer.export_model(outcome.checkpoint, tmp_path / "model")
     notes = " ".join(written.notes)
-    for text in ("double=True", "prioritized=True", "priority_beta=0.4", "use_target_network=False", "n_envs=2"):
+    for text in (
+        "double=True",
+        "prioritized=True",
+        "priority_beta=0.4",
+        "use_target_network=False",
+        "n_envs=2",
+    ):
         assert text in notes
     model = stable_baselines3.DQN.load(written.path, device="cpu")
     assert (model.target_update_interval, model.tau) == (2, 1.0)

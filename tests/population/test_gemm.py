@@ -30,7 +30,16 @@ def _add_loops(out, a, b, rows, columns, depth):
     gemm_add_loops(out, a.T, b, rows, columns, depth)
 
 
-SHAPES = [(1, 4, 1), (3, 8, 5), (4, 64, 64), (7, 76, 13), (9, 132, 3), (32, 100, 64), (5, 20, 0), (2, 256, 40)]
+SHAPES = [
+    (1, 4, 1),
+    (3, 8, 5),
+    (4, 64, 64),
+    (7, 76, 13),
+    (9, 132, 3),
+    (32, 100, 64),
+    (5, 20, 0),
+    (2, 256, 40),
+]
 
 
 def _case(seed, rows, columns, depth):
@@ -49,7 +58,9 @@ def test_gemm_is_the_product_plus_start(shape):
     a, b, start = _case(0, *shape)
     out = np.full((shape[0] + 1, shape[1] + 4), 7.0, np.float32)
     _gemm(out, a, b, start, *shape)
-    np.testing.assert_allclose(out[: shape[0], : shape[1]], start + _exact(a, b), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        out[: shape[0], : shape[1]], start + _exact(a, b), rtol=1e-5, atol=1e-5
+    )
     assert (out[shape[0] :] == 7.0).all()  # nothing outside is touched
     assert (out[:, shape[1] :] == 7.0).all()
 
@@ -72,7 +83,9 @@ def test_the_plain_loops_do_the_same_in_both_precisions(shape):
         expected = first.astype(np.float64) + _exact(left, right)
         np.testing.assert_allclose(out, expected, rtol=tolerance, atol=tolerance)
         _add_loops(out, np.ascontiguousarray(left.T), right, *shape)
-        np.testing.assert_allclose(out, expected + _exact(left, right), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            out, expected + _exact(left, right), rtol=tolerance, atol=tolerance
+        )
 
 
 def test_a_row_does_not_depend_on_its_companions():
@@ -93,7 +106,17 @@ def test_every_lane_count_gives_the_same_bits(lanes):
     @njit
     def run(out, a, b, start):
         panel(
-            out.ctypes.data, columns, start.ctypes.data, 0, a.ctypes.data, depth, 1, b.ctypes.data, columns, rows, depth
+            out.ctypes.data,
+            columns,
+            start.ctypes.data,
+            0,
+            a.ctypes.data,
+            depth,
+            1,
+            b.ctypes.data,
+            columns,
+            rows,
+            depth,
         )
 
     a, b, start = _case(4, rows, columns, depth)

@@ -16,7 +16,10 @@ def test_a_constant_may_be_infinite():
 
 def test_an_infinite_clip_range_clips_nothing():
     parameters = []
-    for clip_range in (math.inf, 1e30):  # no ratio of probabilities comes near it in single precision
+    for clip_range in (
+        math.inf,
+        1e30,
+    ):  # no ratio of probabilities comes near it in single precision
         algorithm, hp, state = make("ppo", 3, **SMALL, clip_range=clip_range, learning_rate=0.1)
         algorithm.bind(state, CARTPOLE, hp).advance(2)
         parameters.append(state["member"].parameters)

@@ -94,13 +94,18 @@ def test_a_users_environment_trains_in_the_program_compiled_before():
 def test_processes_that_start_together_compile_once_and_agree(tmp_path):
     environment = {**os.environ, "AUTORL_CACHE": str(tmp_path)}
     command = [sys.executable, "-c", _TRAIN]
-    started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    started = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
     printed = [process.communicate(timeout=PATIENCE)[0] for process in started]
     assert all(process.returncode == 0 for process in started)
     assert len(set(printed)) == 1
     assert len(printed[0]) > 1000
     programs = [path for path in tmp_path.rglob("*.nbc") if "train" in path.name]
     assert len(programs) == 1
-    later = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    later = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout
     assert later == printed[0]
     assert len([path for path in tmp_path.rglob("*.nbc") if "train" in path.name]) == 1

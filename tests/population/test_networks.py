@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autorl.population import networks, rng
-from autorl.population.networks import PAD, layer_table, layer_views, network, orthogonal, uniform_fan_in
+from autorl.population.networks import (
+    PAD,
+    layer_table,
+    layer_views,
+    network,
+    orthogonal,
+    uniform_fan_in,
+)
 
 SEED = rng.derived(11, rng.INITIALISE)
 
@@ -38,11 +45,18 @@ def test_forward_is_the_composition_of_its_layers(sizes, rows, activation):
     net = _filled(sizes, activation)
     x = np.random.default_rng(0).normal(size=(rows, sizes[0]))
     networks.forward(net, x, rows)
-    np.testing.assert_allclose(net.outputs[:rows, : sizes[-1]], _reference(net, x, activation), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        net.outputs[:rows, : sizes[-1]], _reference(net, x, activation), rtol=1e-12, atol=1e-12
+    )
 
 
 @settings(max_examples=25)
-@given(sizes=shapes, rows=st.integers(1, 5), activation=st.sampled_from(["tanh", "relu"]), seed=st.integers(0, 999))
+@given(
+    sizes=shapes,
+    rows=st.integers(1, 5),
+    activation=st.sampled_from(["tanh", "relu"]),
+    seed=st.integers(0, 999),
+)
 def test_backward_is_autograd(sizes, rows, activation, seed):
     torch = pytest.importorskip("torch")
     net, generator = _filled(sizes, activation), np.random.default_rng(seed)
@@ -74,7 +88,9 @@ def test_orthogonal_weights_are_orthogonal_and_padding_is_zero(sizes):
     for index, gain in enumerate([1.5, 0.2]):
         weights, biases = layer_views(parameters, layers, index)
         small = weights if len(weights) >= weights.shape[1] else weights.T
-        np.testing.assert_allclose(small.T @ small, gain**2 * np.eye(min(weights.shape)), atol=1e-12)
+        np.testing.assert_allclose(
+            small.T @ small, gain**2 * np.eye(min(weights.shape)), atol=1e-12
+        )
         assert (biases == 0.0).all()
         weights[:] = 0.0
     assert (parameters == 0.0).all()

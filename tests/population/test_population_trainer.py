@@ -10,7 +10,16 @@ from autorl.seeds import evaluation_seeds
 from autorl.space import load_space, schedule_function
 from autorl.trainers import load
 from autorl.trainers.conformance import Case, TrainerConformance
-from autorl.types import Checkpoint, Config, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
+from autorl.types import (
+    Checkpoint,
+    Config,
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 
 _PPO = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "net_width": 16}
 
@@ -20,14 +29,34 @@ class TestPPO(TrainerConformance):
         TrainerSpec("population/ppo", FrozenMap(_PPO)),
         EnvironmentSpec("CartPole-v1", n_envs=2),
         configs=(
-            Config({"learning_rate": 1e-2, "learning_rate.shape": "linear", "learning_rate.end": 1e-3, "gamma": 0.99}),
-            Config({"learning_rate": 1e-3, "learning_rate.shape": "linear", "learning_rate.end": 1e-3, "gamma": 0.9}),
+            Config(
+                {
+                    "learning_rate": 1e-2,
+                    "learning_rate.shape": "linear",
+                    "learning_rate.end": 1e-3,
+                    "gamma": 0.99,
+                }
+            ),
+            Config(
+                {
+                    "learning_rate": 1e-3,
+                    "learning_rate.shape": "linear",
+                    "learning_rate.end": 1e-3,
+                    "gamma": 0.9,
+                }
+            ),
         ),
         fixed=("net_width", 8),
     )
 
 
-_OFF_POLICY = {"learning_starts": 32, "batch_size": 16, "buffer_size": 500, "net_width": 16, "train_freq": 4}
+_OFF_POLICY = {
+    "learning_starts": 32,
+    "batch_size": 16,
+    "buffer_size": 500,
+    "net_width": 16,
+    "train_freq": 4,
+}
 
 
 class TestDQN(TrainerConformance):
@@ -82,7 +111,10 @@ def test_evaluations_are_those_of_the_seeds_and_leave_training_alone(tmp_path):
     assert once.reports[0] == often.reports[1]
     fewer = _train(_segment(tmp_path, evaluate_at=(256,), episodes=3))
     assert fewer.reports[0].metrics["eval_return"] != once.reports[0].metrics["eval_return"]
-    assert len(set(evaluation_seeds(1, "tuning", 256, 40)) & set(evaluation_seeds(1, "test", 256, 40))) == 0
+    assert (
+        len(set(evaluation_seeds(1, "tuning", 256, 40)) & set(evaluation_seeds(1, "test", 256, 40)))
+        == 0
+    )
 
 
 def test_the_archive_is_plain_arrays(tmp_path):
@@ -103,7 +135,9 @@ def test_divergence_is_a_status(tmp_path):
 def test_another_number_of_environments_starts_new_episodes(tmp_path):
     outcome = _train(_segment(tmp_path))
     parent = Checkpoint("a", outcome.checkpoint.path)
-    after = _segment(tmp_path, id="b", parent=parent, start=256, until=512, evaluate_at=(), save=False)
+    after = _segment(
+        tmp_path, id="b", parent=parent, start=256, until=512, evaluate_at=(), save=False
+    )
     more = _train(replace(after, config=Config(learning_rate=1e-3, n_envs=4)))
     assert more.reached == 512
     assert "new episodes" in more.notes[0]
@@ -115,7 +149,9 @@ def test_schedules_are_those_of_the_space(shape):
     config = {"x": 0.3, "x.shape": shape, "x.end": 0.01}
     expected = schedule_function(config, "x")
     for progress in (-0.1, 0.0, 0.123, 0.5, 0.99, 1.0, 1.3):
-        assert scheduled(0.3, 0.01, SHAPES[shape], progress) == pytest.approx(expected(progress), rel=1e-15)
+        assert scheduled(0.3, 0.01, SHAPES[shape], progress) == pytest.approx(
+            expected(progress), rel=1e-15
+        )
 
 
 SPACES = {
@@ -129,7 +165,9 @@ SPACES = {
 @pytest.mark.parametrize("name", sorted(SPACES))
 def test_shipped_spaces_hold_hyperparameters_the_trainer_takes(name, tmp_path):
     space, (trainer_name, environment) = load_space(name), SPACES[name]
-    spec = TrainerSpec(trainer_name, FrozenMap(learning_starts=0) if name == "population/sac" else FrozenMap())
+    spec = TrainerSpec(
+        trainer_name, FrozenMap(learning_starts=0) if name == "population/sac" else FrozenMap()
+    )
     trainer = load(spec)
     trainer.check(EnvironmentSpec(environment), space.names)
     assert set(space.changeable) <= {
@@ -138,13 +176,24 @@ def test_shipped_spaces_hold_hyperparameters_the_trainer_takes(name, tmp_path):
     rng = np.random.default_rng(0)
     for config in (space.default(), *(space.sample(rng) for _ in range(4))):
         until = trainer.algorithm.stride(trainer._record(config, EnvironmentSpec(environment), 1))
-        assert [trainer.align(config, step) for step in (0, until - 1, until, 2 * until)] == [0, 0, until, 2 * until]
-        segment = _segment(tmp_path, trainer=spec, environment=EnvironmentSpec(environment), config=config, until=until)
+        assert [trainer.align(config, step) for step in (0, until - 1, until, 2 * until)] == [
+            0,
+            0,
+            until,
+            2 * until,
+        ]
+        segment = _segment(
+            tmp_path,
+            trainer=spec,
+            environment=EnvironmentSpec(environment),
+            config=config,
+            until=until,
+        )
         outcome = _train(replace(segment, horizon=until, evaluate_at=(), save=False))
         assert outcome.reached == until
-        assert {key: value for key, value in outcome.applied.items() if ".shape" not in key}.keys() >= {
-            key for key in config if not key.endswith((".shape", ".end"))
-        }
+        assert {
+            key: value for key, value in outcome.applied.items() if ".shape" not in key
+        }.keys() >= {key for key in config if not key.endswith((".shape", ".end"))}
 
 
 @pytest.mark.parametrize(
@@ -161,7 +210,11 @@ def test_shipped_spaces_hold_hyperparameters_the_trainer_takes(name, tmp_path):
             Config({"learning_rate": 1.0, "learning_rate.shape": "linear"}),
             "final value",
         ),
-        (EnvironmentSpec("CartPole-v1"), Config({"gamma": 0.9, "gamma.shape": "linear"}), "unknown"),
+        (
+            EnvironmentSpec("CartPole-v1"),
+            Config({"gamma": 0.9, "gamma.shape": "linear"}),
+            "unknown",
+        ),
     ],
 )
 def test_wrong_input_is_named(tmp_path, environment, config, message):

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from population_helpers import CARTPOLE, SMALL, advanced, close, make, ppo_parts, torch_mlp, trained_in_python
+from population_helpers import (
+    CARTPOLE,
+    SMALL,
+    advanced,
+    close,
+    make,
+    ppo_parts,
+    torch_mlp,
+    trained_in_python,
+)
 
 from autorl.population import engine, ppo
 from autorl.population.environments import ENVIRONMENTS
@@ -45,7 +54,9 @@ def _sb3_loss(torch, flat, agent, hp, rollout, batch, environment, clip_range, e
     if hp.normalize_advantage and len(batch) > 1:
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
     ratio = torch.exp(log_prob - torch.tensor(rollout.log_probs[batch]))
-    surrogate = torch.min(advantages * ratio, advantages * torch.clamp(ratio, 1 - clip_range, 1 + clip_range))
+    surrogate = torch.min(
+        advantages * ratio, advantages * torch.clamp(ratio, 1 - clip_range, 1 + clip_range)
+    )
     old = torch.tensor(rollout.values[batch])
     if np.isfinite(hp.clip_range_vf):
         values = old + torch.clamp(values - old, -hp.clip_range_vf, hp.clip_range_vf)
@@ -68,7 +79,17 @@ def _sb3_loss(torch, flat, agent, hp, rollout, batch, environment, clip_range, e
     vf_coef=st.floats(0.0, 2.0),
 )
 def test_the_gradient_is_that_of_sb3s_loss(
-    seed, width, depth, activation, rows, continuous, normalize, clip_range, clip_range_vf, ent_coef, vf_coef
+    seed,
+    width,
+    depth,
+    activation,
+    rows,
+    continuous,
+    normalize,
+    clip_range,
+    clip_range_vf,
+    ent_coef,
+    vf_coef,
 ):
     torch = pytest.importorskip("torch")
     environment = PENDULUM if continuous else CARTPOLE
@@ -106,7 +127,9 @@ def _collected(environment, **config):
 
 
 def test_advantages_are_the_weighted_sums_of_td_errors():
-    hp, agent, rollout, member = _collected(CARTPOLE, n_envs=2, n_steps=30, gamma=0.9, gae_lambda=0.7, net_width=8)
+    hp, agent, rollout, member = _collected(
+        CARTPOLE, n_envs=2, n_steps=30, gamma=0.9, gae_lambda=0.7, net_width=8
+    )
     assert rollout.dones.sum() > 0
     last = np.zeros((2, 4))
     last[:] = member.states
@@ -142,7 +165,9 @@ def test_truncation_bootstraps_from_the_final_observation_and_termination_does_n
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
-@pytest.mark.parametrize("extra", [{}, {"optimizer": "rmsprop", "normalize_advantage": False, "target_kl": 0.01}])
+@pytest.mark.parametrize(
+    "extra", [{}, {"optimizer": "rmsprop", "normalize_advantage": False, "target_kl": 0.01}]
+)
 def test_the_program_does_what_the_page_says_in_plain_python(name, extra):
     environment = ENVIRONMENTS[name]
     config = {**SMALL, "clip_range_vf": 0.2, "ent_coef": 0.01, "learning_rate": 1e-2, **extra}

@@ -45,7 +45,9 @@ def test_priority_draws_are_proportional_and_weights_undo_them():
     replay = _filled(8, 5, priorities)
     assert replay.tree[1] == priorities.sum()
     memory.sample_by_priority(replay, SEED, 1.0, out, weights)
-    np.testing.assert_allclose(np.bincount(out, minlength=5) / len(out), priorities / 10.0, atol=2e-3)
+    np.testing.assert_allclose(
+        np.bincount(out, minlength=5) / len(out), priorities / 10.0, atol=2e-3
+    )
     np.testing.assert_allclose(weights, 1.0 / priorities[out])  # the rarest drawn row has weight 1
     memory.sample_by_priority(replay, SEED, 0.0, out, weights)
     assert (weights == 1.0).all()

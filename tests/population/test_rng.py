@@ -26,13 +26,21 @@ def _stream(key, purpose):
 @pytest.fixture(scope="module")
 def compiled():
     n, seed = 20_000, np.uint64(0x123456789ABCDEF0)
-    columns = np.zeros(n, np.uint64), np.zeros(n), np.zeros(n), np.zeros(n, np.int64), np.zeros(500, np.int64)
+    columns = (
+        np.zeros(n, np.uint64),
+        np.zeros(n),
+        np.zeros(n),
+        np.zeros(n, np.int64),
+        np.zeros(500, np.int64),
+    )
     _draws(seed, n, *columns)
     return seed, np.arange(n, dtype=np.uint64), columns
 
 
 def test_bits_are_those_of_splitmix64():
-    assert [int(x) for x in rng.bits_array(np.zeros(3, np.uint64), np.arange(3, dtype=np.uint64))] == [
+    assert [
+        int(x) for x in rng.bits_array(np.zeros(3, np.uint64), np.arange(3, dtype=np.uint64))
+    ] == [
         0xE220A8397B1DCDAF,
         0x6E789E6AA1B965F4,
         0x06C45D188009454F,
@@ -50,7 +58,9 @@ def test_numpy_twins_draw_the_same(compiled):
 
 def test_streams_agree_with_their_twin_and_differ_by_purpose_and_key():
     keys = np.arange(40, dtype=np.uint64)
-    table = np.array([[_stream(key, purpose) for purpose in range(rng.PURPOSES)] for key in keys], np.uint64)
+    table = np.array(
+        [[_stream(key, purpose) for purpose in range(rng.PURPOSES)] for key in keys], np.uint64
+    )
     twin = rng.stream_array(keys[:, None], np.arange(rng.PURPOSES, dtype=np.uint64)[None, :])
     assert np.array_equal(table, twin)
     assert len(np.unique(table)) == table.size
@@ -66,7 +76,9 @@ def test_uniform_and_normal_have_their_distributions(compiled):
 
 def test_integers_are_uniform():
     n = np.full(60_000, 7, np.uint64)
-    counts = np.bincount(rng.integer_array(np.uint64(5), np.arange(len(n), dtype=np.uint64), n), minlength=7)
+    counts = np.bincount(
+        rng.integer_array(np.uint64(5), np.arange(len(n), dtype=np.uint64), n), minlength=7
+    )
     assert len(counts) == 7
     assert stats.chisquare(counts).pvalue > 1e-3
 
@@ -83,4 +95,6 @@ def test_draws_of_neighbouring_streams_are_uncorrelated():
     counters = np.arange(5000, dtype=np.uint64)
     seeds = rng.stream_array(np.arange(8, dtype=np.uint64)[:, None], np.zeros((1, 1), np.uint64))
     correlations = np.corrcoef(rng.uniform_array(seeds, counters[None, :]))
-    assert np.abs(correlations - np.eye(8)).max() < 5.5 / np.sqrt(5000)  # 28 pairs: false alarm below 1e-5
+    assert np.abs(correlations - np.eye(8)).max() < 5.5 / np.sqrt(
+        5000
+    )  # 28 pairs: false alarm below 1e-5

@@ -13,8 +13,17 @@ from autorl.population import sac
 from autorl.population.environments import ENVIRONMENTS
 
 PENDULUM = ENVIRONMENTS["Pendulum-v1"]
-TWO = replace(PENDULUM, low=(-2.0, -1.0), high=(2.0, 3.0))  # two action dimensions, for the losses alone
-SMALL = {"learning_starts": 10, "batch_size": 9, "buffer_size": 60, "train_freq": 4, "n_envs": 2, "net_width": 9}
+TWO = replace(
+    PENDULUM, low=(-2.0, -1.0), high=(2.0, 3.0)
+)  # two action dimensions, for the losses alone
+SMALL = {
+    "learning_starts": 10,
+    "batch_size": 9,
+    "buffer_size": 60,
+    "train_freq": 4,
+    "n_envs": 2,
+    "net_width": 9,
+}
 
 
 def _agent(seed, environment, **config):
@@ -59,7 +68,13 @@ def test_the_three_gradients_are_those_of_sb3s_losses(
 ):
     torch = pytest.importorskip("torch")
     environment = TWO if two else PENDULUM
-    config = {"net_width": width, "net_depth": depth, "activation": activation, "batch_size": rows, "gamma": gamma}
+    config = {
+        "net_width": width,
+        "net_depth": depth,
+        "activation": activation,
+        "batch_size": rows,
+        "gamma": gamma,
+    }
     config |= {"ent_coef": ent_coef, "target_entropy": target_entropy}
     hp, agent, parameters, target = _agent(seed, environment, buffer_size=30, **config)
     n, inputs, size = rows, environment.observation_size, environment.action_size
@@ -72,10 +87,16 @@ def test_the_three_gradients_are_those_of_sb3s_losses(
     with np.errstate(over="ignore"):
         for r in range(n):
             agent.log_probs[r] = sac.squashed_sample(
-                agent.actor.outputs[r], np.uint64(seed + 1), r * size, agent.noise[r], agent.actions[r]
+                agent.actor.outputs[r],
+                np.uint64(seed + 1),
+                r * size,
+                agent.noise[r],
+                agent.actions[r],
             )
     noise = torch.tensor(agent.noise[:n].copy())
-    assume(np.abs(agent.actions[:n]).max() < 1 - 1e-5)  # beyond, 1 - a^2 has lost its digits in any implementation
+    assume(
+        np.abs(agent.actions[:n]).max() < 1 - 1e-5
+    )  # beyond, 1 - a^2 has lost its digits in any implementation
     sac.temperature_gradient(agent, hp)
     sac.critic_gradient(agent)
     critic_gradient = agent.gradient.copy()
@@ -84,11 +105,17 @@ def test_the_three_gradients_are_those_of_sb3s_losses(
     flat, old = torch.tensor(parameters, requires_grad=True), torch.tensor(target)
     a, c = len(agent.actor.parameters), len(agent.first.parameters)
     batch = torch.tensor(agent.replay.rows[agent.batch])
-    s, following, action = batch[:, :inputs], batch[:, inputs : 2 * inputs], batch[:, 2 * inputs : 2 * inputs + size]
+    s, following, action = (
+        batch[:, :inputs],
+        batch[:, inputs : 2 * inputs],
+        batch[:, 2 * inputs : 2 * inputs + size],
+    )
 
     def critics(values, x, u):
         both = torch.cat([x, u], 1)
-        return [torch_mlp(torch, values[i * c : (i + 1) * c], agent.first, both)[:, 0] for i in range(2)]
+        return [
+            torch_mlp(torch, values[i * c : (i + 1) * c], agent.first, both)[:, 0] for i in range(2)
+        ]
 
     with torch.no_grad():
         next_action, next_log_prob = _policy(
@@ -110,15 +137,21 @@ def test_the_three_gradients_are_those_of_sb3s_losses(
     assert close(agent.gradient[:a], gradient(actor_loss)[:a])
 
 
-@pytest.mark.parametrize("extra", [{}, {"ent_coef": 0.2, "gradient_steps": 3, "target_update_interval": 2}])
+@pytest.mark.parametrize(
+    "extra", [{}, {"ent_coef": 0.2, "gradient_steps": 3, "target_update_interval": 2}]
+)
 def test_the_program_does_what_the_page_says_in_plain_python(extra):
     config = {**SMALL, "learning_rate": 3e-3, "tau": 0.1, **extra}
     compiled = advanced("sac", 5, (6,), PENDULUM, **config)
     plain = trained_in_python("sac", 5, 6, PENDULUM, **config)
     assert np.array_equal(compiled["member"].counts, plain["member"].counts)
     np.testing.assert_allclose(compiled["replay"].rows, plain["replay"].rows, rtol=5e-3, atol=1e-3)
-    np.testing.assert_allclose(compiled["member"].parameters, plain["member"].parameters, rtol=5e-3, atol=5e-4)
-    np.testing.assert_allclose(compiled["target"].parameters, plain["target"].parameters, rtol=5e-3, atol=5e-4)
+    np.testing.assert_allclose(
+        compiled["member"].parameters, plain["member"].parameters, rtol=5e-3, atol=5e-4
+    )
+    np.testing.assert_allclose(
+        compiled["target"].parameters, plain["target"].parameters, rtol=5e-3, atol=5e-4
+    )
 
 
 def test_a_fixed_temperature_stays_and_a_learned_one_moves():
@@ -129,7 +162,9 @@ def test_a_fixed_temperature_stays_and_a_learned_one_moves():
 
 
 def test_actions_in_memory_are_scaled_and_random_at_first():
-    state = advanced("sac", 2, (60,), PENDULUM, **{**SMALL, "buffer_size": 480, "learning_starts": 10_000})
+    state = advanced(
+        "sac", 2, (60,), PENDULUM, **{**SMALL, "buffer_size": 480, "learning_starts": 10_000}
+    )
     actions = state["replay"].rows[:, 6]
     assert np.abs(actions).max() <= 1.0
     assert actions.std() == pytest.approx(1 / math.sqrt(3), rel=0.1)

@@ -28,10 +28,22 @@ pytestmark = [
 
 ITERATIONS = 6
 NET = {"net_width": 9, "net_depth": 2}
-_A2C = {"n_epochs": 1, "batch_size": 15, "clip_range": math.inf, "normalize_advantage": False, "optimizer": "rmsprop"}
+_A2C = {
+    "n_epochs": 1,
+    "batch_size": 15,
+    "clip_range": math.inf,
+    "normalize_advantage": False,
+    "optimizer": "rmsprop",
+}
 _A2C |= {"n_envs": 3, "n_steps": 5, "learning_rate": 7e-4, "gae_lambda": 1.0}
 ROLLOUT = {"n_envs": 3, "n_steps": 12, "batch_size": 10, "n_epochs": 2, "learning_rate": 1e-2}
-REPLAY = {"learning_starts": 20, "buffer_size": 60, "train_freq": 5, "gradient_steps": 3, "batch_size": 16}
+REPLAY = {
+    "learning_starts": 20,
+    "buffer_size": 60,
+    "train_freq": 5,
+    "gradient_steps": 3,
+    "batch_size": 16,
+}
 REPLAY |= {"learning_rate": 1e-2, "gamma": 0.9}
 # name: (SB3's class, environment, setting)
 ON_POLICY = {
@@ -39,7 +51,14 @@ ON_POLICY = {
     "ppo-others": (
         "PPO",
         "CartPole-v1",
-        {**ROLLOUT, "ent_coef": 0.05, "vf_coef": 0.3, "max_grad_norm": 0.1, "clip_range": 0.02, "clip_range_vf": 0.1}
+        {
+            **ROLLOUT,
+            "ent_coef": 0.05,
+            "vf_coef": 0.3,
+            "max_grad_norm": 0.1,
+            "clip_range": 0.02,
+            "clip_range_vf": 0.1,
+        }
         | {"gamma": 0.9, "gae_lambda": 0.7, "normalize_advantage": False, "activation": "relu"},
     ),
     "ppo-stops": ("PPO", "CartPole-v1", {**ROLLOUT, "target_kl": 1e-3}),
@@ -49,7 +68,11 @@ ON_POLICY = {
 }
 OFF_POLICY = {
     "dqn": ("DQN", "CartPole-v1", REPLAY),
-    "dqn-others": ("DQN", "Acrobot-v1", {**REPLAY, "max_grad_norm": 0.05, "activation": "tanh", "gradient_steps": -1}),
+    "dqn-others": (
+        "DQN",
+        "Acrobot-v1",
+        {**REPLAY, "max_grad_norm": 0.05, "activation": "tanh", "gradient_steps": -1},
+    ),
     "sac": ("SAC", "Pendulum-v1", {**REPLAY, "tau": 0.1}),
     "sac-others": (
         "SAC",
@@ -63,7 +86,9 @@ NOT_OF_A2C = ("n_epochs", "batch_size", "clip_range", "clip_range_vf", "target_k
 
 def _pair(kind, environment, config, monkeypatch, dtype=np.float64):
     """A new member of the engine and a model of Stable-Baselines3 with its parameters, both in this precision."""
-    monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *rest, **more: obs)
+    monkeypatch.setattr(
+        "stable_baselines3.common.policies.preprocess_obs", lambda obs, *rest, **more: obs
+    )
     name = "ppo" if kind == "A2C" else kind.lower()
     algorithm, hp, state = make(name, 5, environment, dtype, **NET, **config)
     arguments = export.constructor_arguments(sb3_arguments(algorithm.settings, hp))
@@ -84,11 +109,15 @@ def _pair(kind, environment, config, monkeypatch, dtype=np.float64):
 
 
 def _fill(model, name, state, environment, hp):
-    {"ppo": export._fill_ppo, "dqn": export._fill_dqn, "sac": export._fill_sac}[name](model, state, environment, hp)
+    {"ppo": export._fill_ppo, "dqn": export._fill_dqn, "sac": export._fill_sac}[name](
+        model, state, environment, hp
+    )
 
 
 def _copy(state):
-    return {part: type(values)(*(array.copy() for array in values)) for part, values in state.items()}
+    return {
+        part: type(values)(*(array.copy() for array in values)) for part, values in state.items()
+    }
 
 
 def _parameters(model):
@@ -125,8 +154,12 @@ def test_rollouts_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
         begin(before["member"], _world(environment))
         ppo.collect_rollout(before["member"], collected, hp, _world(environment))
         _assert_advantages(model, collected, hp)
-        model.rollout_buffer = _rollout(collected.rollout, hp, int(state["member"].key[0]), iteration)
-        _train(ppo, state, environment, hp, ppo.make_agent(state["member"].parameters, environment, hp))
+        model.rollout_buffer = _rollout(
+            collected.rollout, hp, int(state["member"].key[0]), iteration
+        )
+        _train(
+            ppo, state, environment, hp, ppo.make_agent(state["member"].parameters, environment, hp)
+        )
         model.train()
         _assert_same(_as_engine_has_it(model, "ppo", state, environment, hp), _parameters(model))
         if case == "ppo-stops":
@@ -139,13 +172,27 @@ def _assert_advantages(model, agent, hp):
 
     n_steps, n_envs, rollout = int(hp.n_steps), int(hp.n_envs), agent.rollout
     buffer = RolloutBuffer(
-        n_steps, model.observation_space, model.action_space, "cpu", float(hp.gae_lambda), float(hp.gamma), n_envs
+        n_steps,
+        model.observation_space,
+        model.action_space,
+        "cpu",
+        float(hp.gae_lambda),
+        float(hp.gamma),
+        n_envs,
     )
-    buffer.values, buffer.rewards = rollout.values.reshape(n_steps, -1), rollout.rewards.reshape(n_steps, -1)
+    buffer.values, buffer.rewards = (
+        rollout.values.reshape(n_steps, -1),
+        rollout.rewards.reshape(n_steps, -1),
+    )
     dones = rollout.dones.reshape(n_steps, -1)
     buffer.episode_starts[1:] = dones[:-1]
-    buffer.compute_returns_and_advantage(torch.tensor(agent.critic.outputs[:n_envs, 0].copy()), dones[-1])
-    for found, expected in ((rollout.advantages, buffer.advantages), (rollout.returns, buffer.returns)):
+    buffer.compute_returns_and_advantage(
+        torch.tensor(agent.critic.outputs[:n_envs, 0].copy()), dones[-1]
+    )
+    for found, expected in (
+        (rollout.advantages, buffer.advantages),
+        (rollout.returns, buffer.returns),
+    ):
         np.testing.assert_allclose(found.reshape(n_steps, -1), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -165,7 +212,10 @@ def _rollout(rollout, hp, key, iteration):
     epochs = iter(range(int(hp.n_epochs)))
 
     def get(batch_size):
-        order, counter = np.zeros(len(rollout.rewards), np.int64), iteration * int(hp.n_epochs) + next(epochs)
+        order, counter = (
+            np.zeros(len(rollout.rewards), np.int64),
+            iteration * int(hp.n_epochs) + next(epochs),
+        )
         rng.permute(order, rng.bits(rng.stream(np.uint64(key), rng.SHUFFLE), counter))
         size = batch_size or len(order)
         pieces = np.split(order, range(size, len(order), size))
@@ -175,13 +225,18 @@ def _rollout(rollout, hp, key, iteration):
     return SimpleNamespace(get=get, values=rollout.values, returns=rollout.returns)
 
 
-@pytest.mark.parametrize(("case", "iterations"), [("a2c", 200), ("a2c-continuous", 200), ("ppo", 30)])
+@pytest.mark.parametrize(
+    ("case", "iterations"), [("a2c", 200), ("a2c-continuous", 200), ("ppo", 30)]
+)
 def test_the_compiled_program_stays_with_stable_baselines3(case, iterations, monkeypatch):
     kind, environment_id, config = ON_POLICY[case]
     environment = ENVIRONMENTS[environment_id]
     hp, state, model = _pair(kind, environment, config, monkeypatch, np.float32)
     member, first = state["member"], state["member"].parameters.copy()
-    agent, functions = ppo.make_agent(member.parameters, environment, hp), environment.functions(np.float32)
+    agent, functions = (
+        ppo.make_agent(member.parameters, environment, hp),
+        environment.functions(np.float32),
+    )
     for iteration in range(iterations):
         ppo.train(member, agent, hp, engine.limits(environment), *functions, 1)
         model.rollout_buffer = _rollout(agent.rollout, hp, int(member.key[0]), iteration)
@@ -199,7 +254,9 @@ def test_memories_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
     environment, page = ENVIRONMENTS[environment_id], {"DQN": dqn, "SAC": sac}[kind]
     hp, state, model = _pair(kind, environment, config, monkeypatch)
     noise: list[object] = []
-    monkeypatch.setattr("torch.distributions.normal._standard_normal", lambda *shape, **kwargs: noise.pop(0))
+    monkeypatch.setattr(
+        "torch.distributions.normal._standard_normal", lambda *shape, **kwargs: noise.pop(0)
+    )
     updates = int(hp.gradient_steps) if hp.gradient_steps > 0 else int(hp.train_freq)
     for _ in range(3 * ITERATIONS):
         before = _copy(state)
@@ -212,10 +269,13 @@ def test_memories_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
         if before["member"].counts[0] <= hp.learning_starts:
             noise.clear()
             continue
-        model.replay_buffer = SimpleNamespace(sample=lambda *a, waiting=batches, **k: waiting.pop(0))
+        model.replay_buffer = SimpleNamespace(
+            sample=lambda *a, waiting=batches, **k: waiting.pop(0)
+        )
         model.train(updates, int(hp.batch_size))
         _assert_same(
-            _as_engine_has_it(model, page.__name__.rpartition(".")[2], state, environment, hp), _parameters(model)
+            _as_engine_has_it(model, page.__name__.rpartition(".")[2], state, environment, hp),
+            _parameters(model),
         )
     assert int(state["member"].counts[1]) >= 3 * updates
 
@@ -230,7 +290,10 @@ def _batch(page, state, agent, hp, noise):
     else:
         update = member.counters[rng.UPDATE]
         member.counters[rng.UPDATE] += 1
-        seeds = [rng.bits(rng.stream(member.key[0], purpose), update) for purpose in (rng.REPLAY, rng.UPDATE)]
+        seeds = [
+            rng.bits(rng.stream(member.key[0], purpose), update)
+            for purpose in (rng.REPLAY, rng.UPDATE)
+        ]
         page.memory.sample_uniform(agent.replay, seeds[0], agent.batch)
         for part in (0, 1):
             draws = [rng.normal(rng.stream(seeds[1], part), r) for r in range(n)]
@@ -238,20 +301,28 @@ def _batch(page, state, agent, hp, noise):
     rows = torch.tensor(agent.replay.rows[agent.batch])
     inputs = (rows.shape[1] - 3) // 2
     return ReplayBufferSamples(
-        rows[:, :inputs], rows[:, 2 * inputs : -2], rows[:, inputs : 2 * inputs], rows[:, -1:], rows[:, -2:-1]
+        rows[:, :inputs],
+        rows[:, 2 * inputs : -2],
+        rows[:, inputs : 2 * inputs],
+        rows[:, -1:],
+        rows[:, -2:-1],
     )
 
 
 @pytest.mark.parametrize("case", ["ppo", "a2c-as-ppo"])
 def test_an_exported_model_learns_on_as_the_engine_does(case, monkeypatch):
     """Weights and the optimizer's moments continue where the member was, not from zero."""
-    monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *rest, **more: obs)
+    monkeypatch.setattr(
+        "stable_baselines3.common.policies.preprocess_obs", lambda obs, *rest, **more: obs
+    )
     environment, config = ENVIRONMENTS["CartPole-v1"], ROLLOUT
     if case == "a2c-as-ppo":
         config = {**_A2C, "batch_size": 15}
     algorithm, hp, state = make("ppo", 5, environment, np.float64, **NET, **config)
     for _ in range(ITERATIONS):
-        _train(ppo, state, environment, hp, ppo.make_agent(state["member"].parameters, environment, hp))
+        _train(
+            ppo, state, environment, hp, ppo.make_agent(state["member"].parameters, environment, hp)
+        )
     model = export.to_sb3(algorithm, state, environment, hp)
     model.policy.double()
     export.fill(model, algorithm, state, environment, hp)  # again, in this precision
@@ -261,7 +332,11 @@ def test_an_exported_model_learns_on_as_the_engine_does(case, monkeypatch):
         collected = ppo.make_agent(before["member"].parameters, environment, hp)
         begin(before["member"], _world(environment))
         ppo.collect_rollout(before["member"], collected, hp, _world(environment))
-        model.rollout_buffer = _rollout(collected.rollout, hp, int(state["member"].key[0]), iteration)
-        _train(ppo, state, environment, hp, ppo.make_agent(state["member"].parameters, environment, hp))
+        model.rollout_buffer = _rollout(
+            collected.rollout, hp, int(state["member"].key[0]), iteration
+        )
+        _train(
+            ppo, state, environment, hp, ppo.make_agent(state["member"].parameters, environment, hp)
+        )
         model.train()
         _assert_same(_as_engine_has_it(model, "ppo", state, environment, hp), _parameters(model))

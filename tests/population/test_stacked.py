@@ -16,7 +16,13 @@ torch = pytest.importorskip("torch")
 
 from autorl.population.stacked import environments, rng  # noqa: E402
 
-_OFF_POLICY = {"learning_starts": 12, "batch_size": 8, "buffer_size": 60, "n_envs": 2, "net_width": 10}
+_OFF_POLICY = {
+    "learning_starts": 12,
+    "batch_size": 8,
+    "buffer_size": 60,
+    "n_envs": 2,
+    "net_width": 10,
+}
 _PPO = {"n_envs": 2, "n_steps": 16, "batch_size": 11, "n_epochs": 2, "net_width": 12}
 # algorithm, environment, what all members share, what differs between three members, iterations
 CASES = {
@@ -33,14 +39,27 @@ CASES = {
                 "learning_rate.end": 0.0,
             },
             {"normalize_advantage": False, "clip_range_vf": 0.3, "max_grad_norm": 5.0},
-            {"ent_coef": 0.05, "vf_coef": 1.0, "gae_lambda": 0.5, "ent_coef.shape": "cosine", "ent_coef.end": 0.01},
+            {
+                "ent_coef": 0.05,
+                "vf_coef": 1.0,
+                "gae_lambda": 0.5,
+                "ent_coef.shape": "cosine",
+                "ent_coef.end": 0.01,
+            },
         ),
         4,
     ),
     "a2c": (
         "ppo",
         "Acrobot-v1",
-        {**_PPO, "n_epochs": 1, "batch_size": 32, "optimizer": "rmsprop", "normalize_advantage": False, "net_depth": 1},
+        {
+            **_PPO,
+            "n_epochs": 1,
+            "batch_size": 32,
+            "optimizer": "rmsprop",
+            "normalize_advantage": False,
+            "net_depth": 1,
+        },
         ({"learning_rate": 7e-4}, {"gae_lambda": 1.0}, {"gamma": 0.8}),
         4,
     ),
@@ -90,12 +109,20 @@ STACKS = {"ppo": "StackedPPO", "dqn": "StackedDQN", "sac": "StackedSAC"}
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_native_members_follow_the_oracle(case):
     name, environment_id, shared, differing, iterations = CASES[case]
-    environment = replace(ENVIRONMENTS[environment_id], time_limit=13)  # truncations within the test
+    environment = replace(
+        ENVIRONMENTS[environment_id], time_limit=13
+    )  # truncations within the test
     configs = [{**shared, **own} for own in differing]
-    native = [make(name, key, environment, np.float32, **config) for key, config in enumerate(configs)]
-    exact = [make(name, key, environment, np.float64, **config) for key, config in enumerate(configs)]
+    native = [
+        make(name, key, environment, np.float32, **config) for key, config in enumerate(configs)
+    ]
+    exact = [
+        make(name, key, environment, np.float64, **config) for key, config in enumerate(configs)
+    ]
     module = importlib.import_module(f"autorl.population.stacked.{name}")
-    stack = getattr(module, STACKS[name])([state for *_, state in exact], environment, [hp for _, hp, _ in exact])
+    stack = getattr(module, STACKS[name])(
+        [state for *_, state in exact], environment, [hp for _, hp, _ in exact]
+    )
     bounds = [algorithm.bind(state, environment, hp) for algorithm, hp, state in native]
     first = np.stack([state["member"].parameters for *_, state in native])
     for _ in range(iterations):
@@ -107,8 +134,12 @@ def test_native_members_follow_the_oracle(case):
             member = state["member"]
             assert member.counts[0] == oracle.steps
             assert member.counts[1] == oracle.updates
-            assert np.array_equal(member.counters[native_rng.RESET], oracle.counters[native_rng.RESET, p])
-            np.testing.assert_allclose(member.parameters, oracle.parameters[p], rtol=3e-3, atol=3e-4)
+            assert np.array_equal(
+                member.counters[native_rng.RESET], oracle.counters[native_rng.RESET, p]
+            )
+            np.testing.assert_allclose(
+                member.parameters, oracle.parameters[p], rtol=3e-3, atol=3e-4
+            )
             np.testing.assert_allclose(member.states, oracle.states[p], rtol=3e-3, atol=3e-3)
     assert stack.members.updates >= 4
     assert all(
@@ -121,33 +152,49 @@ def test_a_stacked_members_result_does_not_depend_on_its_companions():
     environment = ENVIRONMENTS["CartPole-v1"]
     module = importlib.import_module("autorl.population.stacked.ppo")
     made = [make("ppo", key, environment, np.float64, **_PPO) for key in range(3)]
-    together = module.StackedPPO([state for *_, state in made], environment, [hp for _, hp, _ in made])
+    together = module.StackedPPO(
+        [state for *_, state in made], environment, [hp for _, hp, _ in made]
+    )
     together.advance(2)
     _, hp, state = make("ppo", 1, environment, np.float64, **_PPO)
     alone = module.StackedPPO([state], environment, [hp])
     alone.advance(2)
-    torch.testing.assert_close(alone.members.parameters[0], together.members.parameters[1], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        alone.members.parameters[0], together.members.parameters[1], rtol=1e-10, atol=1e-12
+    )
 
 
 def test_torch_draws_are_the_engines():
     keys = native_rng.bits_array(np.uint64(1), np.arange(50, dtype=np.uint64))
     signed, counters = torch.tensor(keys.view(np.int64)), torch.arange(50)
     unsigned = np.arange(50, dtype=np.uint64)
-    assert np.array_equal(rng.bits(signed, counters).numpy().view(np.uint64), native_rng.bits_array(keys, unsigned))
-    assert np.array_equal(rng.uniform(signed, counters).numpy(), native_rng.uniform_array(keys, unsigned))
     assert np.array_equal(
-        rng.integer(signed, counters, 11).numpy(), native_rng.integer_array(keys, unsigned, np.uint64(11))
+        rng.bits(signed, counters).numpy().view(np.uint64), native_rng.bits_array(keys, unsigned)
     )
     assert np.array_equal(
-        rng.stream(signed, 3).numpy().view(np.uint64), native_rng.stream_array(keys, np.array([3], np.uint64))
+        rng.uniform(signed, counters).numpy(), native_rng.uniform_array(keys, unsigned)
     )
-    np.testing.assert_allclose(rng.normal(signed, counters), native_rng.normal_array(keys, unsigned), atol=1e-14)
+    assert np.array_equal(
+        rng.integer(signed, counters, 11).numpy(),
+        native_rng.integer_array(keys, unsigned, np.uint64(11)),
+    )
+    assert np.array_equal(
+        rng.stream(signed, 3).numpy().view(np.uint64),
+        native_rng.stream_array(keys, np.array([3], np.uint64)),
+    )
+    np.testing.assert_allclose(
+        rng.normal(signed, counters), native_rng.normal_array(keys, unsigned), atol=1e-14
+    )
     assert np.array_equal(rng.permute(signed[:2], 20)[1], native_rng.permute_array(20, keys[1:2]))
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
 def test_stacked_environments_are_the_native_ones(name):
-    native, stacked, generator = ENVIRONMENTS[name], environments.STACKED[name], np.random.default_rng(0)
+    native, stacked, generator = (
+        ENVIRONMENTS[name],
+        environments.STACKED[name],
+        np.random.default_rng(0),
+    )
     keys = np.arange(200, dtype=np.uint64)
     states = np.zeros((len(keys), native.state_size))
     for key, state in zip(keys, states, strict=True):
@@ -159,7 +206,10 @@ def test_stacked_environments_are_the_native_ones(name):
             actions = generator.integers(native.n_actions, size=(len(keys), 1)).astype(np.float64)
         else:
             actions = generator.uniform(-2.5, 2.5, size=(len(keys), 1))
-        found = [native.step(state, action, np.uint64(0)) for state, action in zip(states, actions, strict=True)]
+        found = [
+            native.step(state, action, np.uint64(0))
+            for state, action in zip(states, actions, strict=True)
+        ]
         tensors, rewards, terminated = stacked.step(tensors, torch.tensor(actions))
         np.testing.assert_allclose(tensors, states, rtol=1e-7, atol=1e-7)
         np.testing.assert_allclose(rewards, [reward for reward, _ in found], rtol=1e-9, atol=1e-9)

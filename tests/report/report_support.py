@@ -43,7 +43,9 @@ def result(**changes):
         "tuning": 95.0,
         "entries": (
             entry("incumbent", 7, 95.0, [70.0, 75.0, 80.0, 85.0, 90.0], interval(70.0, 90.0)),
-            entry("default", 0, 55.0, [40.0, 45.0, 50.0, 55.0, 60.0], interval(40.0, 60.0), DEFAULT),
+            entry(
+                "default", 0, 55.0, [40.0, 45.0, 50.0, 55.0, 60.0], interval(40.0, 60.0), DEFAULT
+            ),
         ),
         "difference": interval(20.0, 40.0),
         "front": (),

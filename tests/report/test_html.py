@@ -72,7 +72,10 @@ def test_text_of_the_user_is_escaped(tmp_path):
 
 
 def test_several_objectives_show_their_front(tmp_path):
-    objective = [{"metric": "eval_return"}, {"metric": "environment_steps", "direction": "minimize"}]
+    objective = [
+        {"metric": "eval_return"},
+        {"metric": "environment_steps", "direction": "minimize"},
+    ]
     view = open_view(run_study(tmp_path / "study", objective=objective))
     text = parsed(report_html(view))
     view.close()
@@ -87,7 +90,10 @@ def test_without_test_seeds_the_report_claims_no_result(tmp_path):
     view.close()
     assert "there is no result to report yet" in text
     assert answers["Are all results reported on the test setting?"] == "no"
-    assert answers[next(question for question in answers if "separate training and test" in question)] == "no"
+    assert (
+        answers[next(question for question in answers if "separate training and test" in question)]
+        == "no"
+    )
 
 
 def test_the_checklist_answers_every_question_with_evidence(view):
@@ -115,7 +121,9 @@ def test_the_trace_is_the_running_best_of_the_scores(view):
 
 
 def test_the_chart_is_xml_with_the_points_in_place():
-    svg = step_chart([(0.0, 0.0), (50.0, 5.0), (100.0, 10.0)], [Band("a < b", 5.0, 4.0, 6.0)], "x", "y")
+    svg = step_chart(
+        [(0.0, 0.0), (50.0, 5.0), (100.0, 10.0)], [Band("a < b", 5.0, 4.0, 6.0)], "x", "y"
+    )
     root = ElementTree.fromstring(svg)
     (path,) = root.findall("path")
     coordinates = [float(value) for value in re.findall(r"[\d.]+", path.get("d"))]
@@ -137,7 +145,11 @@ def test_a_chart_of_one_point_or_of_equal_scores_is_drawn_and_of_none_is_an_erro
 
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
-    [(0.0, 10.0, [0, 2, 4, 6, 8, 10]), (-1.0, 1.0, [-1, -0.5, 0, 0.5, 1]), (120.0, 480.0, [200, 300, 400])],
+    [
+        (0.0, 10.0, [0, 2, 4, 6, 8, 10]),
+        (-1.0, 1.0, [-1, -0.5, 0, 0.5, 1]),
+        (120.0, 480.0, [200, 300, 400]),
+    ],
 )
 def test_ticks_are_round_numbers_inside(low, high, expected):
     assert ticks(low, high) == pytest.approx(expected)

@@ -10,12 +10,17 @@ from autorl.report.comparison import compare_results, comparison_dict, compariso
 
 def compared(results, *rest, charged=None):
     """A comparison of studies that were charged 100 steps each, but for those of `charged`."""
-    steps = {name: dict.fromkeys(by_seed, (charged or {}).get(name, 100)) for name, by_seed in results.items()}
+    steps = {
+        name: dict.fromkeys(by_seed, (charged or {}).get(name, 100))
+        for name, by_seed in results.items()
+    }
     return compare_results(results, steps, *rest)
 
 
 def scored(test, tuning=95.0, direction="maximize"):
-    tested = entry("incumbent", 7, tuning, [test - 1.0, test, test + 1.0], interval(test - 1.0, test + 1.0))
+    tested = entry(
+        "incumbent", 7, tuning, [test - 1.0, test, test + 1.0], interval(test - 1.0, test + 1.0)
+    )
     return result(entries=(tested,), tuning=tuning, direction=direction, difference=None)
 
 
@@ -33,7 +38,10 @@ def test_ranks_means_and_order():
 
 
 def test_smaller_is_better_when_minimising():
-    results = {"one": {0: scored(10.0, direction="minimize")}, "two": {0: scored(40.0, direction="minimize")}}
+    results = {
+        "one": {0: scored(10.0, direction="minimize")},
+        "two": {0: scored(40.0, direction="minimize")},
+    }
     found = compared(results, 0, 1)
     assert [(row.optimizer, row.rank) for row in found.rows] == [("one", 1.0), ("two", 2.0)]
 
@@ -65,13 +73,23 @@ def test_the_interval_is_the_same_again_and_few_repeats_are_a_caution():
 
 
 def test_unequal_budgets_are_shown_and_a_caution():
-    results = {name: {seed: scored(10.0 + seed) for seed in range(5)} for name in ("one", "two", "three")}
+    results = {
+        name: {seed: scored(10.0 + seed) for seed in range(5)} for name in ("one", "two", "three")
+    }
     found = compared(results, 0, 5, charged={"one": 3200, "two": 1984, "three": 3100})
     (caution,) = found.caveats
     assert caution.startswith("unequal budgets: of 3,200 tuning steps, two 1,984 (62%) only")
-    assert {row.optimizer: row.steps for row in found.rows} == {"one": 3200.0, "two": 1984.0, "three": 3100.0}
+    assert {row.optimizer: row.steps for row in found.rows} == {
+        "one": 3200.0,
+        "two": 1984.0,
+        "three": 3100.0,
+    }
     text = comparison_text(found)
     assert "steps charged" in text
     assert "1,984 " in text
-    assert {row["charged_steps"] for row in comparison_dict(found)["optimizers"]} == {3200.0, 1984.0, 3100.0}
+    assert {row["charged_steps"] for row in comparison_dict(found)["optimizers"]} == {
+        3200.0,
+        1984.0,
+        3100.0,
+    }
     assert compared(results, 0, 5).caveats == ()

@@ -19,7 +19,19 @@ def line(text, name):
 def test_the_held_out_score_comes_first_with_its_interval_and_seeds():
     rows = result_text(result()).splitlines()
     assert rows[0] == "last eval_return (mean over seeds), maximize"
-    assert rows[2].split() == ["test", "score", "(IQM)", "80", "95", "%", "[70,", "90]", "5", "held-out", "seeds"]
+    assert rows[2].split() == [
+        "test",
+        "score",
+        "(IQM)",
+        "80",
+        "95",
+        "%",
+        "[70,",
+        "90]",
+        "5",
+        "held-out",
+        "seeds",
+    ]
     assert rows[3].split()[:8] == ["test", "score", "(mean)", "80", "95", "%", "[70,", "90]"]
     assert rows[4].split()[:6] == ["tuning", "score", "(mean)", "95", "3", "tuning"]
     assert rows[5].split()[:2] == ["gap", "(mean)"]
@@ -112,16 +124,30 @@ def test_what_the_difference_to_the_default_does_not_show_is_said(low, high, dir
 def test_the_json_has_the_same_numbers_and_no_nan():
     found = json.loads(json.dumps(result_dict(result(tuning=math.nan)), allow_nan=False))
     assert found["test"]["value"] == 80.0
-    assert found["test"]["interval"] == {"low": 70.0, "high": 90.0, "level": 0.95, "method": "percentile"}
+    assert found["test"]["interval"] == {
+        "low": 70.0,
+        "high": 90.0,
+        "level": 0.95,
+        "method": "percentile",
+    }
     assert found["test"]["seeds"]["104"] == 90.0
     assert found["tuning"] == {"value": None, "n_seeds": 3}
     assert found["default"]["value"] == 50.0
     assert found["difference_to_default"]["low"] == 20.0
-    assert found["incumbent"]["schedule"][0]["configuration"] == {"lr": 3e-4, "layers": [64, 64], "kind": "a"}
+    assert found["incumbent"]["schedule"][0]["configuration"] == {
+        "lr": 3e-4,
+        "layers": [64, 64],
+        "kind": "a",
+    }
     assert result_dict(result())["gap"] == 15.0
     assert result_dict(result(direction="minimize"))["gap"] == -15.0
 
 
 def test_numbers_and_columns():
-    assert (number(1 / 3), number(None), number(math.nan), number(1e6)) == ("0.333333", "-", "-", "1e+06")
+    assert (number(1 / 3), number(None), number(math.nan), number(1e6)) == (
+        "0.333333",
+        "-",
+        "-",
+        "1e+06",
+    )
     assert columns(("a", "bb"), [(1, 2), ("long", "")]) == "  a     bb\n  1     2\n  long"

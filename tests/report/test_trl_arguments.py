@@ -17,15 +17,37 @@ from autorl.types import Config, EnvironmentSpec, FrozenMap, Segment, TrainerSpe
 
 pytestmark = pytest.mark.cpu_seconds(600)  # the first to run builds the task
 OF_STUDY = {  # fields that say where and how a study runs, not what is trained
-    *("output_dir", "seed", "data_seed", "report_to", "save_strategy", "eval_strategy", "logging_strategy"),
-    *("disable_tqdm", "use_cpu", "gradient_checkpointing", "dataloader_pin_memory", "max_completion_length"),
+    *(
+        "output_dir",
+        "seed",
+        "data_seed",
+        "report_to",
+        "save_strategy",
+        "eval_strategy",
+        "logging_strategy",
+    ),
+    *(
+        "disable_tqdm",
+        "use_cpu",
+        "gradient_checkpointing",
+        "dataloader_pin_memory",
+        "max_completion_length",
+    ),
     *("activation_checkpointing", "remove_unused_columns"),
 }
 SIMPO = {"loss_type": "simpo", "gamma_ratio": 0.5, "beta": 2.0, "learning_rate": 1e-3}
 RUNS = [
     ("rloo", {"num_generations": 4, "beta": 0.3, "learning_rate": 1e-3, "weight_decay": 0.1}),
     ("grpo", {"num_generations": 4, "use_kl": False, "num_iterations": 2, "learning_rate": 1e-3}),
-    ("grpo", {"num_generations": 4, "reward.length_limit": 6, "lr_scheduler_type": "cosine", "learning_rate": 1e-3}),
+    (
+        "grpo",
+        {
+            "num_generations": 4,
+            "reward.length_limit": 6,
+            "lr_scheduler_type": "cosine",
+            "learning_rate": 1e-3,
+        },
+    ),
     ("dpo", {"loss_type": "rpo", "sft_weight": 0.3, "beta": 0.2, "learning_rate": 1e-3}),
     ("cpo", SIMPO),
     ("reward", {"learning_rate": 1e-3, "center_rewards_coefficient": 0.01}),
@@ -35,7 +57,9 @@ RUNS = [
 def segment(name, config, steps=2):
     return Segment(
         id="one",
-        trainer=TrainerSpec(f"trl/{name}", FrozenMap({"per_device_train_batch_size": 16, "guard": 0})),
+        trainer=TrainerSpec(
+            f"trl/{name}", FrozenMap({"per_device_train_batch_size": 16, "guard": 0})
+        ),
         environment=EnvironmentSpec("letters-goldproxy"),
         config=Config(config),
         seed=3,
@@ -86,7 +110,9 @@ def test_flags_say_the_same(tmp_path, name, config):
     one = segment(name, config)
     _, owner = find(name).classes()
     words = shlex.split(arguments(one.trainer, one.config, one.horizon, "cli"), comments=True)
-    (parsed,) = HfArgumentParser(owner).parse_args_into_dataclasses(["--output_dir", str(tmp_path), *words])
+    (parsed,) = HfArgumentParser(owner).parse_args_into_dataclasses(
+        ["--output_dir", str(tmp_path), *words]
+    )
     code = arguments(one.trainer, one.config, one.horizon)
     assert as_dict(parsed) == as_dict(eval(f"owner('{tmp_path}', {code}\n)", {"owner": owner}))
 
@@ -98,7 +124,9 @@ def rates(config, tmp_path, steps):
 
     optimizer = torch.optim.AdamW([torch.zeros(1, requires_grad=True)], lr=config.learning_rate)
     further = config.lr_scheduler_kwargs or {}
-    scheduler = get_scheduler(config.lr_scheduler_type, optimizer, 0, steps, scheduler_specific_kwargs=further)
+    scheduler = get_scheduler(
+        config.lr_scheduler_type, optimizer, 0, steps, scheduler_specific_kwargs=further
+    )
     found = []
     for _ in range(steps):
         found.append(optimizer.param_groups[0]["lr"])
@@ -109,7 +137,12 @@ def rates(config, tmp_path, steps):
 
 @pytest.mark.parametrize("shape", ["constant", "linear", "cosine"])
 def test_the_learning_rate_decays_as_it_did_in_the_run(tmp_path, shape):
-    config = {"num_generations": 4, "learning_rate": 1e-3, "learning_rate.shape": shape, "learning_rate.end": 1e-5}
+    config = {
+        "num_generations": 4,
+        "learning_rate": 1e-3,
+        "learning_rate.shape": shape,
+        "learning_rate.end": 1e-5,
+    }
     one = segment("rloo", config, steps=20)
     _, owner = find("rloo").classes()
     code = arguments(one.trainer, one.config, 20)
@@ -121,11 +154,21 @@ def test_the_learning_rate_decays_as_it_did_in_the_run(tmp_path, shape):
 
 @pytest.mark.parametrize(
     "change",
-    [{"learning_rate.end": 1e-2}, {"lr_scheduler_type": "cosine"}, {"warmup_steps": 3}, {"num_iterations": 3}],
+    [
+        {"learning_rate.end": 1e-2},
+        {"lr_scheduler_type": "cosine"},
+        {"warmup_steps": 3},
+        {"num_iterations": 3},
+    ],
 )
 def test_a_schedule_that_transformers_does_not_have_is_said_in_words(change):
     """It rises, is multiplied with another, or would warm up, or ends at another step than the run."""
-    config = {"num_generations": 4, "learning_rate": 1e-3, "learning_rate.shape": "linear", "learning_rate.end": 1e-5}
+    config = {
+        "num_generations": 4,
+        "learning_rate": 1e-3,
+        "learning_rate.shape": "linear",
+        "learning_rate.end": 1e-5,
+    }
     one = segment("rloo", config | change, steps=20)
     found = trl_arguments(one.trainer, one.config, 20)
     assert found.values["learning_rate"] == 1e-3
@@ -135,7 +178,13 @@ def test_a_schedule_that_transformers_does_not_have_is_said_in_words(change):
 
 
 def test_other_schedules_and_names_of_ours_are_said_in_words():
-    config = {"num_generations": 4, "beta": 0.1, "beta.shape": "cosine", "beta.end": 0.3, "reward.length_limit": 6}
+    config = {
+        "num_generations": 4,
+        "beta": 0.1,
+        "beta.shape": "cosine",
+        "beta.end": 0.3,
+        "reward.length_limit": 6,
+    }
     found = trl_arguments(TrainerSpec("trl/grpo"), config, 10)
     assert found.values["beta"] == resolve_schedules(config, 0, 10)["beta"]
     assert found.notes == (
@@ -147,7 +196,9 @@ def test_other_schedules_and_names_of_ours_are_said_in_words():
 
 def test_half_precision_is_only_taken_back_where_the_run_was_on_the_cpu():
     assert trl_arguments(TrainerSpec("trl/sft"), {}, 10).values["bf16"] is False
-    assert "bf16" not in trl_arguments(TrainerSpec("trl/sft", FrozenMap(device="auto")), {}, 10).values
+    assert (
+        "bf16" not in trl_arguments(TrainerSpec("trl/sft", FrozenMap(device="auto")), {}, 10).values
+    )
 
 
 def test_our_own_ppo_keeps_its_names():
@@ -168,14 +219,28 @@ def test_a_study_is_exported_and_its_whole_configuration_is_printed(tmp_path, mo
         assert found.exit_code == code, found.output
         return found
 
-    short = ("budget.runs=1", "seeds.tuning=1", "seeds.test=1", "fidelity.steps=2", "fidelity.evaluations=1")
-    sets = [word for one in (*short, "fidelity.episodes=16", "executor.name=in_process") for word in ("--set", one)]
-    made = autorl("tune", "trl/rloo", "--env", "letters-goldproxy", *sets, "--out", tmp_path / "s", "--quiet").stdout
+    short = (
+        "budget.runs=1",
+        "seeds.tuning=1",
+        "seeds.test=1",
+        "fidelity.steps=2",
+        "fidelity.evaluations=1",
+    )
+    sets = [
+        word
+        for one in (*short, "fidelity.episodes=16", "executor.name=in_process")
+        for word in ("--set", one)
+    ]
+    made = autorl(
+        "tune", "trl/rloo", "--env", "letters-goldproxy", *sets, "--out", tmp_path / "s", "--quiet"
+    ).stdout
     assert f"autorl export {tmp_path / 's'} --model model " in made
     (found,) = yaml.safe_load(autorl("best", tmp_path / "s").stdout)
     assert found["trainer"] == "trl/rloo"
     assert found["configuration"]["lr_scheduler_type"] == "constant"
-    load(TrainerSpec(found["trainer"])).check(EnvironmentSpec("letters-goldproxy"), found["configuration"])
+    load(TrainerSpec(found["trainer"])).check(
+        EnvironmentSpec("letters-goldproxy"), found["configuration"]
+    )
     printed = autorl("best", tmp_path / "s", "--format", "kwargs").stdout
     assert eval(f"dict({printed})")["max_steps"] == 2
     error = autorl("export", tmp_path / "s", "--model", tmp_path / "m.zip", code=2).stderr
@@ -189,4 +254,7 @@ def test_a_study_is_exported_and_its_whole_configuration_is_printed(tmp_path, mo
     view.close()
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "m")
     assert type(ours) is type(theirs)
-    assert all(bool((ours.state_dict()[name] == value).all()) for name, value in theirs.state_dict().items())
+    assert all(
+        bool((ours.state_dict()[name] == value).all())
+        for name, value in theirs.state_dict().items()
+    )

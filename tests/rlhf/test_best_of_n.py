@@ -50,7 +50,9 @@ def test_large_numbers_of_completions_do_not_overflow():
     assert 0.99 < best_of_n(scores, scores, 2500) <= 1.0
 
 
-@pytest.mark.parametrize(("gold", "n", "message"), [([[1.0, 2.0]], 3, "1..2"), ([[1.0, 2.0, 3.0]], 1, "same shape")])
+@pytest.mark.parametrize(
+    ("gold", "n", "message"), [([[1.0, 2.0]], 3, "1..2"), ([[1.0, 2.0, 3.0]], 1, "same shape")]
+)
 def test_wrong_input(gold, n, message):
     with pytest.raises(ValueError, match=message):
         best_of_n([[1.0, 2.0]], gold, n)
@@ -79,7 +81,14 @@ def test_a_curve_on_a_tiny_policy(tmp_path):
         report="gold",
         bounds={},
     )
-    found = curve(*load(tmp_path), built, ["a b", "c d"], 0, proxy=lambda p, c: [t.count("a") for t in c], most=8)
+    found = curve(
+        *load(tmp_path),
+        built,
+        ["a b", "c d"],
+        0,
+        proxy=lambda p, c: [t.count("a") for t in c],
+        most=8,
+    )
     assert found.n == (1, 2, 4, 8)
     assert found.kl[0] == 0.0
     assert (np.diff(found.proxy) >= 0).all()

@@ -51,19 +51,26 @@ def built(folder):
 
 def generated_lengths(model, tokenizer):
     """Tokens before the end of completions by `generate`, which reads the generation configuration of the model."""
-    encoded = tokenizer(list(PROMPTS), return_tensors="pt", padding=True, return_token_type_ids=False)
+    encoded = tokenizer(
+        list(PROMPTS), return_tensors="pt", padding=True, return_token_type_ids=False
+    )
     torch.manual_seed(0)
     with torch.no_grad():
         tokens = model.eval().generate(**encoded, do_sample=True, top_k=0, max_new_tokens=MOST)
     completions = tokens[:, encoded["input_ids"].shape[1] :].tolist()
     ends = (EOS, TURN)
-    return [next((i for i, token in enumerate(row) if token in ends), len(row)) for row in completions]
+    return [
+        next((i for i, token in enumerate(row) if token in ends), len(row)) for row in completions
+    ]
 
 
 @pytest.mark.parametrize(
-    ("configured", "ends"), [(None, (EOS,)), (EOS, (EOS,)), (TURN, (EOS, TURN)), ([TURN, EOS], (EOS, TURN))]
+    ("configured", "ends"),
+    [(None, (EOS,)), (EOS, (EOS,)), (TURN, (EOS, TURN)), ([TURN, EOS], (EOS, TURN))],
 )
-def test_the_ends_are_those_of_the_generation_configuration_and_of_the_tokenizer(folder, configured, ends):
+def test_the_ends_are_those_of_the_generation_configuration_and_of_the_tokenizer(
+    folder, configured, ends
+):
     model, tokenizer = load(folder)
     model.generation_config.eos_token_id = configured
     assert ends_of_sequence(model, tokenizer) == ends
@@ -79,7 +86,10 @@ def test_a_completion_ends_where_generate_ends_it(folder):
         completion = row[counted].tolist()
         assert not {EOS, TURN} & set(completion[:-1])
         assert ended == (completion[-1] in (EOS, TURN))
-    assert {int(row[counted][-1]) for row, counted in zip(tokens, mask.bool(), strict=True)} >= {EOS, TURN}
+    assert {int(row[counted][-1]) for row, counted in zip(tokens, mask.bool(), strict=True)} >= {
+        EOS,
+        TURN,
+    }
     assert not any("<turn>" in text for text in drawn.texts)
 
 
@@ -106,11 +116,15 @@ def test_ppo_trains_on_the_text_before_the_end(folder):
     trainer.train_to(1)
     ((rollout,)) = rollouts
     completions = rollout.tokens[:, -rollout.mask.shape[1] :]
-    rows = [row[counted].tolist() for row, counted in zip(completions, rollout.mask.bool(), strict=True)]
+    rows = [
+        row[counted].tolist() for row, counted in zip(completions, rollout.mask.bool(), strict=True)
+    ]
     assert all(not {EOS, TURN} & set(row[:-1]) for row in rows)
     last = [row[-1] for row in rows]
     assert TURN in last
-    assert trainer.logs["ended"] == pytest.approx(sum(token in (EOS, TURN) for token in last) / len(last))
+    assert trainer.logs["ended"] == pytest.approx(
+        sum(token in (EOS, TURN) for token in last) / len(last)
+    )
 
 
 def test_a_completion_that_brings_its_own_end_gets_no_second_one(folder):
@@ -121,6 +135,13 @@ def test_a_completion_that_brings_its_own_end_gets_no_second_one(folder):
     assert twice == pytest.approx(plain)
     ids = torch.tensor([tokenizer("a b c d <turn>")["input_ids"]])
     with torch.no_grad():
-        steps = model.eval()(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
+        steps = (
+            model.eval()(input_ids=ids)
+            .logits[0, :-1]
+            .log_softmax(-1)
+            .gather(-1, ids[0, 1:, None])[:, 0]
+        )
     assert turn == pytest.approx(float(steps[1:].sum()), abs=1e-4)
-    assert pair_likelihoods(model, tokenizer, [("a b", "c d", "c d <turn>")]) == pytest.approx([plain, turn])
+    assert pair_likelihoods(model, tokenizer, [("a b", "c d", "c d <turn>")]) == pytest.approx(
+        [plain, turn]
+    )

@@ -108,10 +108,17 @@ def test_a_held_out_set_of_its_own_is_held_out_whole_and_never_trained_on(given,
 
 def test_pairs_of_tuning_and_test_seeds_are_apart(given, tmp_path):
     """Prompts with two pairs each: all pairs of a prompt are trained on, or read by one seed role."""
-    rows = [{"prompt": prompt, "chosen": better, "rejected": "x"} for prompt in PROMPTS for better in ("a", "e")]
+    rows = [
+        {"prompt": prompt, "chosen": better, "rejected": "x"}
+        for prompt in PROMPTS
+        for better in ("a", "e")
+    ]
     data = save(tmp_path / "pairs.jsonl", rows)
     built = build("files", given | {"data": data, "columns": {}, "signals": {}, **OFFLINE})
-    parts = [{prompt for prompt, _, _ in pairs} for pairs in (built.pairs, built.held_out_pairs, built.test_pairs)]
+    parts = [
+        {prompt for prompt, _, _ in pairs}
+        for pairs in (built.pairs, built.held_out_pairs, built.test_pairs)
+    ]
     assert [len(part) for part in parts] == [24, 3, 3]
     assert len(set.union(*parts)) == 30
     assert parts[1] == set(built.held_out[0::2])
@@ -120,14 +127,25 @@ def test_pairs_of_tuning_and_test_seeds_are_apart(given, tmp_path):
 
 
 OFFLINE = {"training": "data", "selection": "pair_accuracy", "report": "pair_accuracy"}
-LIKELY = {"training": "data", "selection": "log_likelihood", "report": "log_likelihood", "signals": {}, "columns": {}}
+LIKELY = {
+    "training": "data",
+    "selection": "log_likelihood",
+    "report": "log_likelihood",
+    "signals": {},
+    "columns": {},
+}
 
 
 def test_labelled_completions_and_texts(given, tmp_path):
-    rows = [{"prompt": prompt, "completion": "a", "label": place % 2 == 0} for place, prompt in enumerate(PROMPTS)]
+    rows = [
+        {"prompt": prompt, "completion": "a", "label": place % 2 == 0}
+        for place, prompt in enumerate(PROMPTS)
+    ]
     built = build("files", given | LIKELY | {"data": save(tmp_path / "labelled.jsonl", rows)})
     assert len(built.labelled) == 24
-    assert {(prompt, "a") for prompt, _, wanted in built.labelled if wanted} == set(built.completions)
+    assert {(prompt, "a") for prompt, _, wanted in built.labelled if wanted} == set(
+        built.completions
+    )
     texts = save(tmp_path / "texts.jsonl", [{"text": f"a b {letter}"} for letter in LETTERS[:20]])
     with pytest.raises(InputError, match="no prompt to sample from"):
         build("files", given | LIKELY | {"data": texts})
@@ -164,9 +182,21 @@ def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
         ({"held_out": 0.01}, "held_out", "at least two"),
         ({"max_completion": 0}, "max_completion", "above 0"),
         ({"signals": {"kl": "own_letter_rewards:vowels"}}, "signals", "call the signal otherwise"),
-        ({"signals": {"vowels": "own_letter_rewards:vowels"}}, "selection", "unknown metric 'answered'"),
-        ({"signals": SIGNALS | {"vowels": "own_letter_rewards:consonants"}}, "signals.vowels", "cannot import"),
-        ({"signals": SIGNALS | {"vowels": "nobody/has-this"}}, "signals.vowels", "folder of a model"),
+        (
+            {"signals": {"vowels": "own_letter_rewards:vowels"}},
+            "selection",
+            "unknown metric 'answered'",
+        ),
+        (
+            {"signals": SIGNALS | {"vowels": "own_letter_rewards:consonants"}},
+            "signals.vowels",
+            "cannot import",
+        ),
+        (
+            {"signals": SIGNALS | {"vowels": "nobody/has-this"}},
+            "signals.vowels",
+            "folder of a model",
+        ),
         ({"training": None}, "training", "none of its own"),
         ({"training": "reward"}, "training", "allowed: vowels, answered, data"),
         ({"report": "loss"}, "report", "unknown metric 'loss'"),
@@ -185,7 +215,10 @@ def test_what_cannot_be_is_said_before_a_study(changes, key, message, given):
 
 def test_one_signal_may_be_trained_on_selected_by_and_reported(given):
     """As an answer that is checked; whether a study may, its trainer says, which knows `allow_proxy_selection`."""
-    for changes in ({"selection": "vowels"}, {"signals": dict.fromkeys(SIGNALS, "own_letter_rewards:vowels")}):
+    for changes in (
+        {"selection": "vowels"},
+        {"signals": dict.fromkeys(SIGNALS, "own_letter_rewards:vowels")},
+    ):
         options = given | changes
         assert task("files", options).check(options) == ["prompts"]
     built = build("files", given | dict.fromkeys(NAMES, "vowels"))
@@ -196,7 +229,9 @@ def test_a_policy_is_no_reward_model(given, models):
     from transformers import AutoModelForSequenceClassification
 
     two = models / "two"
-    AutoModelForSequenceClassification.from_pretrained(models / "policy", num_labels=2).save_pretrained(two)
+    AutoModelForSequenceClassification.from_pretrained(
+        models / "policy", num_labels=2
+    ).save_pretrained(two)
     write_tokenizer(two)
     options = given | {"signals": SIGNALS | {"judge": str(two)}}
     with pytest.raises(InputError, match="expected one output, its head has 2"):

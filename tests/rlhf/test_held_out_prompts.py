@@ -16,7 +16,11 @@ MORE = {  # columns of a data set beside `prompt`
     "pairs": {"chosen": "good", "rejected": "bad"},
     "ranking": {"ranking": ["best", "good", "bad"]},
 }
-ANSWERS = {"": {}, "completion": {"completion": "good"}, "label": {"completion": "good", "label": True}}
+ANSWERS = {
+    "": {},
+    "completion": {"completion": "good"},
+    "label": {"completion": "good", "label": True},
+}
 ASKED = {  # `prompts` beside a data set of PROMPTS
     "same": PROMPTS,
     "subset": PROMPTS[:20],
@@ -37,12 +41,18 @@ def build(tmp_path):
     (tmp_path / "config.json").write_text("{}")
 
     def build(instance, data, held_out=0.25, prompts=None):
-        options = {"model": str(tmp_path), "data": save(tmp_path / "data.jsonl", data), "training": "data"}
+        options = {
+            "model": str(tmp_path),
+            "data": save(tmp_path / "data.jsonl", data),
+            "training": "data",
+        }
         options |= {"selection": "log_likelihood", "report": "log_likelihood", "held_out": held_out}
         if not isinstance(held_out, float):
             options["held_out"] = save(tmp_path / "held_out.jsonl", held_out)
         if prompts is not None:
-            options["prompts"] = save(tmp_path / "prompts.jsonl", [{"prompt": prompt} for prompt in prompts])
+            options["prompts"] = save(
+                tmp_path / "prompts.jsonl", [{"prompt": prompt} for prompt in prompts]
+            )
         return FILES.with_options(options).build(instance, tmp_path, **options)
 
     return build
@@ -84,7 +94,9 @@ def test_no_prompt_has_two_roles(more, answers, asked, apart, build):
     for instance in range(3):
         built = build(instance, data, rows_of(APART, more, answers) if apart else 0.25, prompts)
         assert_disjoint(built)
-        assert set(built.prompts) == set(prompts or PROMPTS) - set(of_roles(built)[1]) - set(of_roles(built)[2])
+        assert set(built.prompts) == set(prompts or PROMPTS) - set(of_roles(built)[1]) - set(
+            of_roles(built)[2]
+        )
         rows = {"pairs": 1, "ranking": 3}.get(more, 0)
         held = len(APART) if apart else 16
         assert len(built.held_out_pairs) + len(built.test_pairs) == rows * held
@@ -104,7 +116,9 @@ def test_texts_are_held_out_beside_prompts(apart, build):
     for asked, instance in product(ASKED.values(), range(3)):
         built = build(instance, texts, [{"text": text} for text in APART] if apart else 0.25, asked)
         assert_disjoint(built)
-        assert len(built.held_out_completions) + len(built.test_completions) == (len(APART) if apart else 16)
+        assert len(built.held_out_completions) + len(built.test_completions) == (
+            len(APART) if apart else 16
+        )
         assert built.held_out
         assert set(built.held_out) <= set(asked)
     with pytest.raises(InputError, match="no prompt to sample from"):
@@ -152,11 +166,16 @@ def test_of_either_set_just_the_share_is_drawn_and_halves_are_even():
                 continue
             found = draw(data, asked, share, np.random.default_rng(0))
             tried += 1
-            halves = [[half for key, half in found.halves.items() if key in part] for part in (data, asked)]
+            halves = [
+                [half for key, half in found.halves.items() if key in part]
+                for part in (data, asked)
+            ]
             assert [len(half) for half in halves] == counts
             assert all(abs(2 * sum(half) - len(half)) <= 1 for half in halves)
             assert set(found.prompts) == set(found.halves) & set(asked)
-            assert [found.halves[key] for key in found.prompts] == [place % 2 for place in range(counts[1])]
+            assert [found.halves[key] for key in found.prompts] == [
+                place % 2 for place in range(counts[1])
+            ]
     assert tried > 500
 
 

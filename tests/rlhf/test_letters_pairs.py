@@ -19,12 +19,16 @@ def folder(tmp_path_factory):
 def build(folder, monkeypatch):
     """The task on a reference policy trained for a moment: pairs do not need a good one."""
     full = letters.reference
-    monkeypatch.setattr(letters, "reference", lambda instance, where: full(instance, where, steps=20))
+    monkeypatch.setattr(
+        letters, "reference", lambda instance, where: full(instance, where, steps=20)
+    )
     return lambda instance=0, **options: PAIRS.build(instance, folder, **options)
 
 
 def right(pairs):
-    return sum(letters.gold(chosen) > letters.gold(rejected) for _, chosen, rejected in pairs) / len(pairs)
+    return sum(
+        letters.gold(chosen) > letters.gold(rejected) for _, chosen, rejected in pairs
+    ) / len(pairs)
 
 
 def test_the_task_is_found_by_name():
@@ -53,7 +57,9 @@ def test_held_out_pairs_are_of_held_out_prompts(build):
 
 def test_tuning_and_test_seeds_are_judged_by_pairs_of_other_prompts(build):
     built = build()
-    tuning, test = ({prompt for prompt, _, _ in pairs} for pairs in (built.held_out_pairs, built.test_pairs))
+    tuning, test = (
+        {prompt for prompt, _, _ in pairs} for pairs in (built.held_out_pairs, built.test_pairs)
+    )
     assert len(built.held_out_pairs) > 100 < len(built.test_pairs)
     assert not tuning & test
     assert test <= set(built.held_out[1::2])

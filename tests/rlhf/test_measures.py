@@ -11,7 +11,13 @@ pytest.importorskip("transformers", reason="needs the extra rlhf")
 import torch
 
 from autorl.rlhf.letters import golds, load, new_policy, write_tokenizer
-from autorl.rlhf.measures import evaluation_prompts, log_likelihoods, measure, pair_likelihoods, pair_measures
+from autorl.rlhf.measures import (
+    evaluation_prompts,
+    log_likelihoods,
+    measure,
+    pair_likelihoods,
+    pair_measures,
+)
 from autorl.rlhf.sampling import sample, sequence_kl
 from autorl.rlhf.task import Built
 
@@ -39,7 +45,9 @@ def built(folder, **changes):
         "prompts": ("x y",),
         "held_out": HELD_OUT,
         "max_completion": 6,
-        "signals": MappingProxyType({"gold": golds, "length": lambda prompts, texts: [len(t.split()) for t in texts]}),
+        "signals": MappingProxyType(
+            {"gold": golds, "length": lambda prompts, texts: [len(t.split()) for t in texts]}
+        ),
         "training": "length",
         "selection": "gold",
         "report": "gold",
@@ -54,7 +62,10 @@ def test_the_kl_of_one_token_is_the_exact_divergence(models):
     drawn = sample(first, tokenizer, HELD_OUT, 1, seed=5)
     tokens = tokenizer(list(HELD_OUT), return_tensors="pt")["input_ids"]
     with torch.no_grad():
-        p, q = (model.eval()(input_ids=tokens).logits[:, -1].double().log_softmax(-1) for model in (first, second))
+        p, q = (
+            model.eval()(input_ids=tokens).logits[:, -1].double().log_softmax(-1)
+            for model in (first, second)
+        )
     exact = float((p.exp() * (p - q)).sum(-1).mean())
     assert sequence_kl(first, second, drawn) == pytest.approx(exact, rel=1e-4)
     assert sequence_kl(first, first, drawn) == 0.0
@@ -69,7 +80,9 @@ def test_the_kl_of_sequences_agrees_with_the_log_ratio_of_what_was_sampled(model
     for tokens, attention, mask in drawn.batches:
         with torch.no_grad():
             ours, theirs = (
-                model.eval()(input_ids=tokens, attention_mask=attention).logits[:, :-1].log_softmax(-1)
+                model.eval()(input_ids=tokens, attention_mask=attention)
+                .logits[:, :-1]
+                .log_softmax(-1)
                 for model in (first, second)
             )
         picked = (ours - theirs).gather(-1, tokens[:, 1:, None])[..., 0]
@@ -97,13 +110,23 @@ def test_a_completion_ends_at_its_end_of_sequence(models):
             own = [token for token, keep in zip(row, kept, strict=True) if keep]
             assert tokenizer.eos_token_id not in own[:-1]
     assert max(drawn.lengths) <= 6
-    assert [len(text.split()) <= length for text, length in zip(drawn.texts, drawn.lengths, strict=True)]
+    assert [
+        len(text.split()) <= length for text, length in zip(drawn.texts, drawn.lengths, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
-    "own", [{"repetition_penalty": 1.5}, {"no_repeat_ngram_size": 1}, {"suppress_tokens": [5, 6]}, {"min_p": 0.3}]
+    "own",
+    [
+        {"repetition_penalty": 1.5},
+        {"no_repeat_ngram_size": 1},
+        {"suppress_tokens": [5, 6]},
+        {"min_p": 0.3},
+    ],
 )
-def test_samples_are_of_the_model_itself_whatever_its_generation_configuration_asks_for(models, own):
+def test_samples_are_of_the_model_itself_whatever_its_generation_configuration_asks_for(
+    models, own
+):
     """Instruct models ship penalties that `generate` applies unasked: KL and scores would be of another policy."""
     first, _, tokenizer, _ = models
     plain = sample(first, tokenizer, HELD_OUT, 6, seed=2)
@@ -128,11 +151,21 @@ def test_the_same_seed_samples_the_same_and_leaves_the_global_stream_alone(model
 
 
 def test_test_prompts_are_never_tuning_prompts_and_depend_on_seed_and_step():
-    tuning = {prompt for step in range(9) for prompt in evaluation_prompts(HELD_OUT, 0, "tuning", step, 20)}
-    test = {prompt for step in range(9) for prompt in evaluation_prompts(HELD_OUT, 0, "test", step, 20)}
+    tuning = {
+        prompt
+        for step in range(9)
+        for prompt in evaluation_prompts(HELD_OUT, 0, "tuning", step, 20)
+    }
+    test = {
+        prompt for step in range(9) for prompt in evaluation_prompts(HELD_OUT, 0, "test", step, 20)
+    }
     assert not tuning & test
-    assert evaluation_prompts(HELD_OUT, 0, "test", 1, 20) == evaluation_prompts(HELD_OUT, 0, "test", 1, 20)
-    assert evaluation_prompts(HELD_OUT, 0, "test", 1, 20) != evaluation_prompts(HELD_OUT, 0, "test", 2, 20)
+    assert evaluation_prompts(HELD_OUT, 0, "test", 1, 20) == evaluation_prompts(
+        HELD_OUT, 0, "test", 1, 20
+    )
+    assert evaluation_prompts(HELD_OUT, 0, "test", 1, 20) != evaluation_prompts(
+        HELD_OUT, 0, "test", 2, 20
+    )
     assert len(evaluation_prompts(HELD_OUT, 0, "test", 1, 100)) == 100
 
 
@@ -143,8 +176,18 @@ def test_a_policy_ties_with_itself_up_to_chance_and_a_better_one_wins(models):
     metrics = measure(first, first, tokenizer, built(folder), **common)
     assert metrics["win_rate"] == pytest.approx(0.5, abs=0.16)
     assert metrics["kl"] == 0.0
-    assert set(metrics) == {"gold", "length", "reference_gold", "win_rate", "kl", "distinct", "truncated"}
-    constant = built(folder, signals={"gold": lambda prompts, texts: [1.0] * len(texts), "length": golds})
+    assert set(metrics) == {
+        "gold",
+        "length",
+        "reference_gold",
+        "win_rate",
+        "kl",
+        "distinct",
+        "truncated",
+    }
+    constant = built(
+        folder, signals={"gold": lambda prompts, texts: [1.0] * len(texts), "length": golds}
+    )
     assert measure(first, first, tokenizer, constant, **common)["win_rate"] == 0.5
 
 

@@ -29,11 +29,18 @@ def options(tmp_path):
     (tmp_path / "config.json").write_text("{}")
 
     def options(data, held_out=0.25, prompts=None):
-        chosen = {"model": str(tmp_path), "data": save(tmp_path / "data.jsonl", data), **NAMES, "held_out": held_out}
+        chosen = {
+            "model": str(tmp_path),
+            "data": save(tmp_path / "data.jsonl", data),
+            **NAMES,
+            "held_out": held_out,
+        }
         if not isinstance(held_out, float):
             chosen["held_out"] = save(tmp_path / "held_out.jsonl", held_out)
         if prompts is not None:
-            chosen["prompts"] = save(tmp_path / "prompts.jsonl", [{"prompt": prompt} for prompt in prompts])
+            chosen["prompts"] = save(
+                tmp_path / "prompts.jsonl", [{"prompt": prompt} for prompt in prompts]
+            )
         return chosen
 
     return options
@@ -60,7 +67,9 @@ def test_what_differs_by_blanks_case_or_form_alone_is_the_same(one, other):
     assert comparable(one) == comparable(other)
 
 
-@pytest.mark.parametrize(("one", "other"), [("1 23", "12 3"), ("x\u00b2", "x2"), ("a b", "ab"), ("is it?", "is it!")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("1 23", "12 3"), ("x\u00b2", "x2"), ("a b", "ab"), ("is it?", "is it!")]
+)
 def test_other_differences_are_differences(one, other):
     assert comparable(one) != comparable(other)
 
@@ -73,7 +82,9 @@ def test_a_text_of_blanks_alone_is_itself():
 def test_held_out_prompts_are_found_however_they_are_written(variant, options, tmp_path):
     changed = [VARIANTS[variant](prompt) for prompt in PROMPTS[:10]]
     assert not set(changed) & set(PROMPTS)
-    built = build(options(completed(PROMPTS), [*completed(changed), *completed(["new 1", "new 2"])]), tmp_path)
+    built = build(
+        options(completed(PROMPTS), [*completed(changed), *completed(["new 1", "new 2"])]), tmp_path
+    )
     assert set(built.held_out) == {*changed, "new 1", "new 2"}
     assert set(built.prompts) == set(PROMPTS[10:])
     assert {prompt for prompt, _ in built.completions} == set(PROMPTS[10:])
@@ -85,11 +96,17 @@ def test_held_out_prompts_are_found_however_they_are_written(variant, options, t
 
 
 def test_exact_ones_are_counted_too_and_prompts_to_sample_from(options, tmp_path):
-    chosen = options(completed(PROMPTS), completed(PROMPTS[:5]), prompts=[*PROMPTS[4:8], PROMPTS[0].upper(), "a", "b"])
+    chosen = options(
+        completed(PROMPTS),
+        completed(PROMPTS[:5]),
+        prompts=[*PROMPTS[4:8], PROMPTS[0].upper(), "a", "b"],
+    )
     built = build(chosen, tmp_path)
     assert set(built.prompts) == {*PROMPTS[5:8], "a", "b"}
     (note,) = built.notes
-    assert note.startswith("data: 7 of 47 rows have a held-out prompt and are left out of training; 1 of them")
+    assert note.startswith(
+        "data: 7 of 47 rows have a held-out prompt and are left out of training; 1 of them"
+    )
     assert FILES.with_options(chosen).notes(chosen) == built.notes
 
 
@@ -102,7 +119,9 @@ def test_where_nothing_is_left_out_nothing_is_said(options, tmp_path):
 def test_variants_in_one_data_set_are_held_out_together(instance, options, tmp_path):
     twins = [prompt.upper() for prompt in PROMPTS]
     built = build(options(completed([*PROMPTS, *twins])), tmp_path, instance)
-    trained = {prompt.casefold() for prompt, _ in built.completions} | {prompt.casefold() for prompt in built.prompts}
+    trained = {prompt.casefold() for prompt, _ in built.completions} | {
+        prompt.casefold() for prompt in built.prompts
+    }
     tuning = {prompt.casefold() for prompt, _ in built.held_out_completions}
     test = {prompt.casefold() for prompt, _ in built.test_completions}
     assert (len(trained), len(tuning), len(test)) == (30, 5, 5)
@@ -116,7 +135,9 @@ def test_messages_are_compared_as_they_are_asked(options, tmp_path):
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"<e>": 0})), eos_token="<e>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({"<e>": 0})), eos_token="<e>"
+    )
     tokenizer.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}"
     tokenizer.save_pretrained(tmp_path)
 
@@ -124,12 +145,20 @@ def test_messages_are_compared_as_they_are_asked(options, tmp_path):
         return [{"role": "user", "content": text}]
 
     pairs = [
-        {name: [*talk(prompt), {"role": "assistant", "content": name}] for name in ("chosen", "rejected")}
+        {
+            name: [*talk(prompt), {"role": "assistant", "content": name}]
+            for name in ("chosen", "rejected")
+        }
         for prompt in PROMPTS
     ]
-    held = [{"prompt": talk(f" {prompt.upper()} "), "chosen": "c", "rejected": "d"} for prompt in PROMPTS[:10]]
+    held = [
+        {"prompt": talk(f" {prompt.upper()} "), "chosen": "c", "rejected": "d"}
+        for prompt in PROMPTS[:10]
+    ]
     built = build(options(pairs, held), tmp_path)
-    assert {prompt for prompt, _, _ in built.pairs} == {f"<user>{prompt}</s>" for prompt in PROMPTS[10:]}
+    assert {prompt for prompt, _, _ in built.pairs} == {
+        f"<user>{prompt}</s>" for prompt in PROMPTS[10:]
+    }
     assert built.notes[0].startswith("data: 10 of 40 rows have a held-out prompt")
 
 
@@ -151,5 +180,7 @@ def test_pairs_with_equal_answers_are_counted(options, tmp_path):
         for number, prompt in enumerate(PROMPTS)
     ]
     built = build(options(pairs), tmp_path)
-    assert built.notes == ("data: 12 of 40 pairs have two equal answers, of which nothing can be learnt",)
+    assert built.notes == (
+        "data: 12 of 40 pairs have two equal answers, of which nothing can be learnt",
+    )
     assert len(built.pairs) == 30

@@ -13,7 +13,9 @@ from autorl.types import FrozenMap, InputError
 KL = np.array([0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
 
 
-@pytest.mark.parametrize(("form", "alpha", "beta"), [("best_of_n", 0.9, 0.3), ("rl", 0.8, 0.4), ("rl", -0.2, 0.5)])
+@pytest.mark.parametrize(
+    ("form", "alpha", "beta"), [("best_of_n", 0.9, 0.3), ("rl", 0.8, 0.4), ("rl", -0.2, 0.5)]
+)
 def test_points_on_the_curve_give_its_coefficients_back(form, alpha, beta):
     found = fit(KL, 0.09 + curve(form, KL, alpha, beta), form, origin=0.09)
     assert (found.alpha, found.beta) == pytest.approx((alpha, beta))
@@ -121,7 +123,9 @@ def test_an_estimate_below_zero_counts_as_zero():
     assert curve("rl", [-0.001], 1.0, 1.0).tolist() == [0.0]
 
 
-SPACE = load_space({"hyperparameters": {"beta": {"type": "float", "lower": 0.01, "upper": 1.0, "default": 0.1}}})
+SPACE = load_space(
+    {"hyperparameters": {"beta": {"type": "float", "lower": 0.01, "upper": 1.0, "default": 0.1}}}
+)
 
 
 def landscape(folder, wasteful=0, metrics=("kl", "proxy", "gold", "reference_gold"), lost=()):
@@ -133,19 +137,39 @@ def landscape(folder, wasteful=0, metrics=("kl", "proxy", "gold", "reference_gol
     for number in range(1, 6 + wasteful):
         for seed, role in ((0, "tuning"), (1, "tuning"), (100, "test"), (101, "test")):
             run = len(runs)
-            known = {"run_id": run, "config_id": number, "seed": seed, "seed_role": role, "algorithm": "rloo"}
-            known |= {"environment": "letters", "parent_run": None, "start_step": 0, "member": None, "status": "done"}
+            known = {
+                "run_id": run,
+                "config_id": number,
+                "seed": seed,
+                "seed_role": role,
+                "algorithm": "rloo",
+            }
+            known |= {
+                "environment": "letters",
+                "parent_run": None,
+                "start_step": 0,
+                "member": None,
+                "status": "done",
+            }
             runs.append(known | {"environment_steps": 30, "wall_seconds": 1.0})
             for place, step in enumerate((10, 20, 30)):
                 kl = 2.0 ** (3 * (number - 1) + place - 6) if number < 6 else 40.0
                 gold = max(-1 + float(curve("rl", [kl], 2.0, 1.0)[0]), -3.0) if number < 6 else -1.0
-                values = {"kl": kl, "proxy": np.sqrt(kl) if number < 6 else 0.5, "gold": gold, "reference_gold": -1.0}
+                values = {
+                    "kl": kl,
+                    "proxy": np.sqrt(kl) if number < 6 else 0.5,
+                    "gold": gold,
+                    "reference_gold": -1.0,
+                }
                 spread = {"proxy": 0.01 * (-1) ** seed, "gold": 0.01 * (-1) ** seed}
                 if (number, seed) not in lost:
                     evals.append(
-                        {"run_id": run, "step": step} | {name: values[name] + spread.get(name, 0.0) for name in metrics}
+                        {"run_id": run, "step": step}
+                        | {name: values[name] + spread.get(name, 0.0) for name in metrics}
                     )
-    configs = config_rows(SPACE, {number: {"beta": number / 100} for number in range(1, 6 + wasteful)}, origin="")
+    configs = config_rows(
+        SPACE, {number: {"beta": number / 100} for number in range(1, 6 + wasteful)}, origin=""
+    )
     manifest = Manifest(
         id="sample/rloo/letters",
         description="On the published curve.",
@@ -173,7 +197,9 @@ def test_policies_are_means_over_the_seeds_of_a_role(tmp_path):
     assert first.gold == pytest.approx(-1 + curve("rl", [2.0**-6], 2.0, 1.0)[0], abs=1e-5)
 
 
-def test_the_fit_is_of_policies_that_spend_their_distance_on_the_proxy_and_have_not_hit_the_floor(tmp_path):
+def test_the_fit_is_of_policies_that_spend_their_distance_on_the_proxy_and_have_not_hit_the_floor(
+    tmp_path,
+):
     data = landscape(tmp_path / "l", wasteful=2)
     points = frontier(data)
     assert set(points.config_id) == {1, 2, 3, 4, 5}

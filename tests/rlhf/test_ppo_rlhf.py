@@ -14,7 +14,13 @@ from autorl.rlhf.task import Built  # noqa: E402
 from autorl.types import InputError  # noqa: E402
 
 WORDS = "abcdef"
-CONFIG = {"learning_rate": 3e-3, "batch_size": 32, "num_ppo_epochs": 2, "num_mini_batches": 2, "temperature": 1.0}
+CONFIG = {
+    "learning_rate": 3e-3,
+    "batch_size": 32,
+    "num_ppo_epochs": 2,
+    "num_mini_batches": 2,
+    "temperature": 1.0,
+}
 
 
 def share_of_a(prompts, completions):
@@ -45,7 +51,9 @@ def built(tmp_path_factory):
 @pytest.fixture
 def make(built):
     torch.set_num_threads(1)
-    return lambda seed=0, horizon=16, **change: PPO(built, built.reference, CONFIG | change, seed, horizon)
+    return lambda seed=0, horizon=16, **change: PPO(
+        built, built.reference, CONFIG | change, seed, horizon
+    )
 
 
 def weights(trainer):
@@ -64,7 +72,9 @@ def test_same_seed_same_weights_whatever_the_global_stream_is(make):
 
 
 def test_n_and_n_steps_through_a_checkpoint_equal_two_n(make, tmp_path):
-    straight, first, resumed = (make(**{"learning_rate.shape": "cosine", "learning_rate.end": 1e-5}) for _ in range(3))
+    straight, first, resumed = (
+        make(**{"learning_rate.shape": "cosine", "learning_rate.end": 1e-5}) for _ in range(3)
+    )
     straight.train_to(16)
     first.train_to(8)
     torch.save(first.state(), tmp_path / "state.pt")
@@ -100,9 +110,20 @@ def test_a_new_learning_rate_is_used_after_a_checkpoint_and_read_back(make):
     before = weights(child)
     child.train_to(8)
     applied = child.applied()
-    assert (applied["learning_rate"], applied["kl_coef"], applied["value_learning_rate"]) == (1e-5, 0.7, 2e-4)
-    moved = (weights(child) - before)[: sum(p.numel() for p in child.policy.parameters())].abs().max().item()
-    assert 0 < moved < 4 * 1e-5 * 1.5, "4 steps of Adam move a weight by some learning rates at most"
+    assert (applied["learning_rate"], applied["kl_coef"], applied["value_learning_rate"]) == (
+        1e-5,
+        0.7,
+        2e-4,
+    )
+    moved = (
+        (weights(child) - before)[: sum(p.numel() for p in child.policy.parameters())]
+        .abs()
+        .max()
+        .item()
+    )
+    assert 0 < moved < 4 * 1e-5 * 1.5, (
+        "4 steps of Adam move a weight by some learning rates at most"
+    )
 
 
 def test_a_schedule_of_the_temperature_does_not_change_what_ratios_are_taken_to(make):
@@ -132,7 +153,10 @@ def test_the_reference_is_never_the_checkpoint(make, built):
 
 
 def test_it_learns_and_the_kl_coefficient_holds_it_back(make):
-    free, held = make(horizon=60, kl_coef=0.0, missing_eos="none"), make(horizon=60, kl_coef=3.0, missing_eos="none")
+    free, held = (
+        make(horizon=60, kl_coef=0.0, missing_eos="none"),
+        make(horizon=60, kl_coef=3.0, missing_eos="none"),
+    )
     free.train_to(4)
     before = free.logs["proxy"]
     free.train_to(60)
@@ -198,7 +222,12 @@ def test_a_reward_that_is_not_a_number_ends_training(built):
 def test_every_combination_of_details_trains(make):
     for change in (
         {"whiten_rewards": True, "kl_estimator": "k3", "cliprange_value": None},
-        {"whiten_advantages": False, "kl_estimator": "k2", "missing_eos": "subtract", "max_grad_norm": 0.5},
+        {
+            "whiten_advantages": False,
+            "kl_estimator": "k2",
+            "missing_eos": "subtract",
+            "max_grad_norm": 0.5,
+        },
     ):
         trainer = make(**change)
         trainer.train_to(4)

@@ -37,7 +37,9 @@ def test_k2_is_half_the_squared_log_ratio_and_agrees_to_second_order():
     tilt = torch.tensor([1e-3, -1e-3, 0.0], dtype=torch.float64)
     near = POLICY + tilt
     exact = (near * (near / POLICY).log()).sum().item()
-    assert (near * kl_estimate(near.log(), POLICY.log(), "k2")).sum().item() == pytest.approx(exact, rel=1e-2)
+    assert (near * kl_estimate(near.log(), POLICY.log(), "k2")).sum().item() == pytest.approx(
+        exact, rel=1e-2
+    )
 
 
 def test_k2_and_k3_are_never_negative_and_k1_is():
@@ -87,7 +89,9 @@ def test_what_lies_behind_the_end_never_matters():
     rewards, values = torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[0.1, 0.2, 7.0]])
     base = advantages_and_returns(rewards, values, mask, 1.0, 0.95)
     rewards[0, 2], values[0, 2] = -50.0, 33.0
-    for first, second in zip(base, advantages_and_returns(rewards, values, mask, 1.0, 0.95), strict=True):
+    for first, second in zip(
+        base, advantages_and_returns(rewards, values, mask, 1.0, 0.95), strict=True
+    ):
         assert torch.equal(first, second)
 
 
@@ -116,7 +120,8 @@ def test_the_mask_ends_with_the_first_end_of_sequence():
 
 
 @pytest.mark.parametrize(
-    ("handling", "expected"), [("none", [0.5, 3.0]), ("subtract", [0.5, 2.0]), ("replace", [0.5, -1.0])]
+    ("handling", "expected"),
+    [("none", [0.5, 3.0]), ("subtract", [0.5, 2.0]), ("replace", [0.5, -1.0])],
 )
 def test_a_missing_end_is_penalised(handling, expected):
     scores, ended = torch.tensor([0.5, 3.0]), torch.tensor([True, False])
@@ -133,7 +138,11 @@ def test_the_score_falls_on_the_last_token_and_kl_on_each():
 
 def test_the_policy_loss_is_clipped_on_the_side_that_would_gain():
     """Ratios 1.5 and 0.5 at clip 0.2. Advantage +1: min(1.5, 1.2), min(0.5, 0.8); -1: max(1.5, 1.2), max(0.5, 0.8)."""
-    new, old, mask = torch.tensor([[1.5, 0.5, 1.0]]).log(), torch.zeros(1, 3), torch.tensor([[1.0, 1.0, 0.0]])
+    new, old, mask = (
+        torch.tensor([[1.5, 0.5, 1.0]]).log(),
+        torch.zeros(1, 3),
+        torch.tensor([[1.0, 1.0, 0.0]]),
+    )
     loss, share = policy_loss(new, old, torch.tensor([[1.0, 1.0, 5.0]]), mask, 0.2)
     assert (loss.item(), share.item()) == pytest.approx((-(1.2 + 0.5) / 2, 0.5))
     loss, share = policy_loss(new, old, torch.tensor([[-1.0, -1.0, 5.0]]), mask, 0.2)
@@ -142,17 +151,26 @@ def test_the_policy_loss_is_clipped_on_the_side_that_would_gain():
 
 def test_a_huge_ratio_on_padding_gives_no_nan():
     mask = torch.tensor([[1.0, 0.0]])
-    loss, _ = policy_loss(torch.tensor([[0.0, 500.0]]), torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]), mask, 0.2)
+    loss, _ = policy_loss(
+        torch.tensor([[0.0, 500.0]]), torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]), mask, 0.2
+    )
     assert loss.item() == -1.0
 
 
 def test_the_value_loss_takes_the_larger_of_the_two_errors():
     """New 2, old 1, target 3: error 1; kept within 0.2 of the old value it is 1.2, error 3.24. Target 0: 4."""
     new, old, mask = torch.tensor([[2.0]]), torch.tensor([[1.0]]), torch.ones(1, 1)
-    assert value_loss(new, old, torch.tensor([[3.0]]), mask, 0.2).item() == pytest.approx(0.5 * 3.24)
+    assert value_loss(new, old, torch.tensor([[3.0]]), mask, 0.2).item() == pytest.approx(
+        0.5 * 3.24
+    )
     assert value_loss(new, old, torch.tensor([[0.0]]), mask, 0.2).item() == pytest.approx(0.5 * 4.0)
     assert value_loss(new, old, torch.tensor([[3.0]]), mask, None).item() == pytest.approx(0.5)
 
 
 def test_a_masked_mean_weighs_tokens_alike():
-    assert masked_mean(torch.tensor([[1.0, 2.0], [6.0, 9.0]]), torch.tensor([[1.0, 1.0], [1.0, 0.0]])).item() == 3.0
+    assert (
+        masked_mean(
+            torch.tensor([[1.0, 2.0], [6.0, 9.0]]), torch.tensor([[1.0, 1.0], [1.0, 0.0]])
+        ).item()
+        == 3.0
+    )

@@ -41,10 +41,14 @@ def test_a_parameter_with_a_default_is_a_column_where_there_is_one():
 @pytest.mark.parametrize("name", ["checked", "exact"])
 def test_a_column_that_is_not_one_value_per_prompt_is_refused(name):
     both = [{"prompt": "p", "answer": "x"}, {"prompt": "p", "answer": "y"}]
-    with pytest.raises(InputError, match=f"{name} takes 'answer', which has two values for the prompt 'p'"):
+    with pytest.raises(
+        InputError, match=f"{name} takes 'answer', which has two values for the prompt 'p'"
+    ):
         signal(name, both)
     some = [{"prompt": "p", "answer": "x"}, {"prompt": "q"}]
-    with pytest.raises(InputError, match=f"{name} takes 'answer', which has no value for the prompt 'q'"):
+    with pytest.raises(
+        InputError, match=f"{name} takes 'answer', which has no value for the prompt 'q'"
+    ):
         signal(name, some)
     assert signal("by_name", some)(["p"], ["a"]) == [0.0]
     assert signal("by_name", some[:1])(["p"], ["a"]) == [1.0]
@@ -55,7 +59,11 @@ def build(folder, name, data, **options):
     for option, rows in {"data": data, **options}.items():
         (folder / f"{option}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = {option: str(folder / f"{option}.jsonl") for option in ("data", *options)}
-    common = {"model": str(folder), "signals": {"gold": f"column_rewards:{name}"}, "training": "gold"}
+    common = {
+        "model": str(folder),
+        "signals": {"gold": f"column_rewards:{name}"},
+        "training": "gold",
+    }
     chosen = common | files | {"selection": "length", "report": "gold"}
     return FILES.with_options(chosen).build(0, folder, **chosen)
 
@@ -87,4 +95,9 @@ def test_every_prompt_that_is_sampled_from_has_its_answer(name, tmp_path):
 
 def test_prompts_without_the_column_of_the_data_are_refused(tmp_path):
     with pytest.raises(InputError, match="'answer', which has no value for the prompt 'other 0'"):
-        build(tmp_path, "exact", ANSWERED, prompts=[{"prompt": f"other {number}"} for number in range(20)] + ANSWERED)
+        build(
+            tmp_path,
+            "exact",
+            ANSWERED,
+            prompts=[{"prompt": f"other {number}"} for number in range(20)] + ANSWERED,
+        )

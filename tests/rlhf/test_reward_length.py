@@ -46,7 +46,9 @@ def test_a_limit_and_a_constraint_count_tokens(by_character):
     batch = (["a", "a"], ["abc de", "ab"])
     limited = assemble(by_character, {"reward.length_limit": 8, "reward.length_buffer": 4})
     assert limited(*batch) == [-0.5, 0.0]
-    constrained = assemble(by_character, {"reward.length.at_most": 3.0, "reward.lagrange_rate": 1.0})
+    constrained = assemble(
+        by_character, {"reward.length.at_most": 3.0, "reward.lagrange_rate": 1.0}
+    )
     assert constrained.learn(*batch) == [0.0, 0.0]
     assert constrained.multipliers == [1.0]  # mean 4 against 3
     assert constrained(*batch) == [-3.0, 1.0]
@@ -56,9 +58,17 @@ def test_it_is_the_length_that_evaluations_report(tmp_path):
     write_tokenizer(tmp_path)
     tokenizer = load_tokenizer(tmp_path)
     drawn = sample(new_policy(0, len(LETTERS), hidden=16, layers=1), tokenizer, ["a b"] * 64, 8, 0)
-    special = {tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.unk_token_id}  # no text is left of these
+    special = {
+        tokenizer.pad_token_id,
+        tokenizer.bos_token_id,
+        tokenizer.unk_token_id,
+    }  # no text is left of these
     (tokens, _, mask), *_ = drawn.batches
-    plain = [place for place, row in enumerate(tokens) if not special & set(row[mask[place].bool()].tolist())]
+    plain = [
+        place
+        for place, row in enumerate(tokens)
+        if not special & set(row[mask[place].bool()].tolist())
+    ]
     constrained = assemble(built(tmp_path), {"reward.length.at_most": 0.0})
     found = constrained.signals["length"](["a b"] * 64, drawn.texts)
     assert len(plain) > 20

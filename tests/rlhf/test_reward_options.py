@@ -34,7 +34,8 @@ BATCH = (["p", "p"], ["a a a", "b c"])
 @pytest.fixture(autouse=True)
 def _words_are_tokens(monkeypatch):
     monkeypatch.setattr(
-        "autorl.rlhf.reward_options.load_tokenizer", lambda folder: lambda text, **rest: {"input_ids": text.split()}
+        "autorl.rlhf.reward_options.load_tokenizer",
+        lambda folder: lambda text, **rest: {"input_ids": text.split()},
     )
 
 
@@ -94,7 +95,11 @@ def test_a_length_penalty():
 
 def test_constraints_learn_and_can_be_saved():
     """Lengths 3 and 2, mean 2.5, limit 2: the multiplier becomes 0.5; gold's mean 0.5 meets its limit."""
-    options = {"reward.length.at_most": 2.0, "reward.gold.at_least": 0.25, "reward.lagrange_rate": 1.0}
+    options = {
+        "reward.length.at_most": 2.0,
+        "reward.gold.at_least": 0.25,
+        "reward.lagrange_rate": 1.0,
+    }
     reward = assemble(BUILT, options)
     assert reward.learn(*BATCH) == [3.0, 0.0]
     assert reward(*BATCH) == pytest.approx([3.0 - 0.5 * 1.0, 0.0])
@@ -116,7 +121,10 @@ def test_runs_do_not_share_multipliers():
         ({"reward.kl.at_most": 1.0}, "no signal 'kl'"),
         ({"reward.weight": 1.0}, r"nothing without reward\.rule"),
         ({"reward.process_clip": 0.5}, r"nothing without reward\.process"),
-        ({"reward.process": "json:loads", "reward.process_delta": True}, "leave the reward of the first step alone"),
+        (
+            {"reward.process": "json:loads", "reward.process_delta": True},
+            "leave the reward of the first step alone",
+        ),
         ({"reward.length_buffer": 2}, r"nothing without reward\.length_limit"),
         ({"reward.lagrange_rate": 0.1}, "nothing without a constraint"),
         ({"reward.signals": ("nothing",)}, "no signal 'nothing' in tiny"),
@@ -142,7 +150,10 @@ def test_what_a_run_is_trained_on():
     assert trained_on({"learning_rate": 0.1}, "proxy") == {"proxy"}
     assert trained_on({"reward.signals": ("other", "gold")}, "proxy") == {"other", "gold"}
     assert trained_on({"reward.gold.at_least": 0.1}, "proxy") == {"proxy", "gold"}
-    assert trained_on({"reward.rule": "mean"}, "proxy", ("proxy_0", "proxy_1")) == {"proxy_0", "proxy_1"}
+    assert trained_on({"reward.rule": "mean"}, "proxy", ("proxy_0", "proxy_1")) == {
+        "proxy_0",
+        "proxy_1",
+    }
 
 
 def test_what_some_configuration_of_a_space_is_trained_on():
@@ -151,4 +162,7 @@ def test_what_some_configuration_of_a_space_is_trained_on():
     listed = {"reward.signals": ("proxy", ("other", "gold"))}
     assert maybe_trained_on({}, listed, "proxy") == {"proxy", "other", "gold"}
     assert maybe_trained_on({"reward.signals": "gold"}, {}, "proxy") == {"gold"}
-    assert maybe_trained_on({}, {"reward.rule": ("mean", "wco")}, "proxy", ("one", "two")) == {"one", "two"}
+    assert maybe_trained_on({}, {"reward.rule": ("mean", "wco")}, "proxy", ("one", "two")) == {
+        "one",
+        "two",
+    }

@@ -28,7 +28,12 @@ def letters(letter):
 
 @pytest.mark.parametrize(
     ("rule", "weight", "expected"),
-    [("mean", 0.5, [2.0, 2.0]), ("wco", 0.5, [1.0, 0.0]), ("uwo", 0.5, [1.5, 0.0]), ("uwo", 0.1, [1.9, 1.6])],
+    [
+        ("mean", 0.5, [2.0, 2.0]),
+        ("wco", 0.5, [1.0, 0.0]),
+        ("uwo", 0.5, [1.5, 0.0]),
+        ("uwo", 0.1, [1.9, 1.6]),
+    ],
 )
 def test_ensemble_rules(rule, weight, expected):
     assert combine(TABLE, rule, weight) == pytest.approx(expected)
@@ -56,7 +61,12 @@ def test_clip_leaves_no_reward_above_zero():
 
 @pytest.mark.parametrize(
     ("steps", "expected"),
-    [([], []), ([0.8], [0.0]), ([0.8, 0.6], [0.8, 0.0]), ([0.8, 0.6, 0.9, 0.1], [0.2, -0.3, 0.9, 0.0])],
+    [
+        ([], []),
+        ([0.8], [0.0]),
+        ([0.8, 0.6], [0.8, 0.0]),
+        ([0.8, 0.6, 0.9, 0.1], [0.2, -0.3, 0.9, 0.0]),
+    ],
 )
 def test_delta(steps, expected):
     assert delta(steps) == pytest.approx(expected)
@@ -83,7 +93,9 @@ def test_process_reward_is_added_to_the_outcome():
     assert refined(["p"], ["a"]) == pytest.approx([0.4])  # clip gives [0, -0.3]
 
 
-@pytest.mark.parametrize(("length", "expected"), [(0, 0), (12, 0), (13, -0.25), (14, -0.5), (16, -1), (40, -1)])
+@pytest.mark.parametrize(
+    ("length", "expected"), [(0, 0), (12, 0), (13, -0.25), (14, -0.5), (16, -1), (40, -1)]
+)
 def test_soft_overlong_penalty(length, expected):
     assert soft_overlong(length, longest=16, buffer=4) == expected
 
@@ -97,7 +109,11 @@ def test_length_penalty_counts_words_unless_told_otherwise():
         with_length(letters("a"), longest=4, buffer=5)
 
 
-SIGNALS = {"proxy": letters("a"), "length": lambda p, c: [float(words(text)) for text in c], "b": letters("b")}
+SIGNALS = {
+    "proxy": letters("a"),
+    "length": lambda p, c: [float(words(text)) for text in c],
+    "b": letters("b"),
+}
 BATCH = (["p", "p"], ["a a a", "b"])  # proxy 3, 0; length 3, 1 (mean 2); b 0, 1 (mean 0.5)
 
 
@@ -112,7 +128,9 @@ def test_constrained_reward_by_hand():
 
 
 def test_multipliers_rise_while_violated_fall_when_met_and_stay_in_bounds():
-    reward = Constrained(SIGNALS, "proxy", [Constraint("length", 1.0)], learning_rate=1.0, ceiling=2.5)
+    reward = Constrained(
+        SIGNALS, "proxy", [Constraint("length", 1.0)], learning_rate=1.0, ceiling=2.5
+    )
     seen = [reward.learn(*BATCH) and reward.multipliers[0] for _ in range(4)]
     assert seen == [1.0, 2.0, 2.5, 2.5]
     seen = [reward.learn(["p"], ["a"] if i else [""]) and reward.multipliers[0] for i in range(3)]

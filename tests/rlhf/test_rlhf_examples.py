@@ -46,7 +46,9 @@ def test_completions_labels_and_texts():
 
 
 def test_columns_have_the_names_the_user_gives():
-    (one,) = read({"question": "p", "good": "a", "bad": "b"}, prompt="question", chosen="good", rejected="bad")
+    (one,) = read(
+        {"question": "p", "good": "a", "bad": "b"}, prompt="question", chosen="good", rejected="bad"
+    )
     assert (one.prompt, one.pairs) == ("p", (("a", "b"),))
 
 
@@ -70,8 +72,16 @@ TALK = [say("user", "u"), say("assistant", "a")]
     [
         (PROMPT, {"prompt": ""}, "row 2: expected a text or messages in 'prompt', got ''"),
         (PROMPT, {"question": "p"}, "row 2: nothing in column 'prompt'"),
-        (PROMPT | {"completion": "c"}, PROMPT | {"completion": 3}, "row 2: expected a text or one message"),
-        (PROMPT | {"ranking": ["a", "b"]}, PROMPT | {"ranking": ["a"]}, "row 2: expected in 'ranking' at least two"),
+        (
+            PROMPT | {"completion": "c"},
+            PROMPT | {"completion": 3},
+            "row 2: expected a text or one message",
+        ),
+        (
+            PROMPT | {"ranking": ["a", "b"]},
+            PROMPT | {"ranking": ["a"]},
+            "row 2: expected in 'ranking' at least two",
+        ),
         (
             PROMPT | {"completion": "c", "label": 1},
             PROMPT | {"completion": "c", "label": "maybe"},
@@ -82,7 +92,11 @@ TALK = [say("user", "u"), say("assistant", "a")]
             {"chosen": "a", "rejected": "b"},
             "row 2: chosen and rejected are texts, so a column `prompt` is needed",
         ),
-        ({"question": "p"}, {"question": "q"}, "row 1: its columns are question; expected prompt · prompt, chosen"),
+        (
+            {"question": "p"},
+            {"question": "q"},
+            "row 1: its columns are question; expected prompt · prompt, chosen",
+        ),
     ],
 )
 def test_a_row_that_means_nothing_is_named(first, second, message):

@@ -36,7 +36,9 @@ def test_nested_columns_of_parquet_and_quoted_lines_of_csv(tmp_path):
     import duckdb
 
     path = tmp_path / "chat.parquet"
-    duckdb.sql(f"COPY (SELECT [{{'role': 'user', 'content': 'hi'}}] AS prompt) TO '{path}' (FORMAT parquet)")
+    duckdb.sql(
+        f"COPY (SELECT [{{'role': 'user', 'content': 'hi'}}] AS prompt) TO '{path}' (FORMAT parquet)"
+    )
     assert read_rows(str(path), KEY) == [{"prompt": [{"role": "user", "content": "hi"}]}]
     (tmp_path / "two.csv").write_text('prompt\n"one\ntwo"\n')
     assert read_rows(str(tmp_path / "two.csv"), KEY) == [{"prompt": "one\ntwo"}]
@@ -61,7 +63,11 @@ def test_a_folder_saved_by_datasets_with_and_without_splits(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("bad.jsonl", '{"prompt": "a"}\n{"prompt": \n', r"bad\.jsonl:2: environment\.kwargs\.data: not JSON"),
+        (
+            "bad.jsonl",
+            '{"prompt": "a"}\n{"prompt": \n',
+            r"bad\.jsonl:2: environment\.kwargs\.data: not JSON",
+        ),
         ("bad.jsonl", '"text"\n', "row 1 is not a mapping"),
         ("bad.json", '{"prompt": "a"}', "expected a list"),
         ("bad.json", '[\n{"prompt": }]', r"bad\.json:2"),

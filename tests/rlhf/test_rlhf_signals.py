@@ -60,7 +60,9 @@ def test_columns_that_are_missing_or_not_one_per_prompt_are_refused():
     both = [*ROWS, ("q", {"prompt": "q", "answer": "other"})]
     with pytest.raises(InputError, match="'answer', which has two values for the prompt 'q'"):
         signal("exact", both)
-    with pytest.raises(InputError, match="like_trl failed: KeyError"):  # such a column is not handed on
+    with pytest.raises(
+        InputError, match="like_trl failed: KeyError"
+    ):  # such a column is not handed on
         signal("like_trl", both)(["p"], ["x"])
 
 
@@ -119,7 +121,10 @@ def faults(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("of_messages", r"of_messages failed: TypeError: string indices .* are texts, not messages"),
+        (
+            "of_messages",
+            r"of_messages failed: TypeError: string indices .* are texts, not messages",
+        ),
         ("none", "none returned None, expected a number for each completion; None"),
         ("words", "words returned 'good', expected a number"),
         ("single", "single failed: TypeError: 'float' object is not iterable"),
@@ -133,7 +138,10 @@ def test_what_goes_wrong_in_a_reward_says_in_which(name, message, faults):
 
 def test_an_asynchronous_reward_is_awaited(faults):
     assert function_signal("faulty_rewards:slow", ROWS, KEY)(["p", "q"], ["a", "bb"]) == [1.0, 2.0]
-    assert function_signal("faulty_rewards:slow_column", ROWS, KEY)(["p", "q"], ["x", "x"]) == [1.0, 0.0]
+    assert function_signal("faulty_rewards:slow_column", ROWS, KEY)(["p", "q"], ["x", "x"]) == [
+        1.0,
+        0.0,
+    ]
 
 
 def test_failures_of_the_machine_keep_their_kind(faults):
@@ -144,12 +152,18 @@ def test_failures_of_the_machine_keep_their_kind(faults):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"reward.signals": "faulty_rewards:missing"}, "reward.signals: faulty_rewards:missing failed: KeyError"),
+        (
+            {"reward.signals": "faulty_rewards:missing"},
+            "reward.signals: faulty_rewards:missing failed: KeyError",
+        ),
         (
             {"reward.signals": ["gold", "faulty_rewards:none"], "reward.rule": "mean"},
             "faulty_rewards:none returned None",
         ),
-        ({"reward.process": "faulty_rewards:steps"}, "reward.process: faulty_rewards:steps failed: TypeError"),
+        (
+            {"reward.process": "faulty_rewards:steps"},
+            "reward.process: faulty_rewards:steps failed: TypeError",
+        ),
     ],
 )
 def test_functions_among_the_options_of_the_reward_are_named_too(options, message, faults):
@@ -158,7 +172,10 @@ def test_functions_among_the_options_of_the_reward_are_named_too(options, messag
     from autorl.rlhf.reward_options import assemble
 
     built = SimpleNamespace(
-        name="t", signals={"gold": lambda prompts, texts: [0.0] * len(texts)}, training="gold", ensemble=()
+        name="t",
+        signals={"gold": lambda prompts, texts: [0.0] * len(texts)},
+        training="gold",
+        ensemble=(),
     )
     with pytest.raises(InputError, match=message):
         assemble(built, options)(["p"], ["a"])
@@ -171,10 +188,22 @@ def test_a_reward_is_called_once_before_a_study(faults, tmp_path):
     from autorl.rlhf.files import FILES
 
     (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps({"prompt": f"p {number}"}) + "\n" for number in range(20)))
-    options = {"model": str(tmp_path), "data": str(tmp_path / "data.jsonl"), "training": "fine", "selection": "gold"}
-    options |= {"report": "gold", "signals": {"fine": "faulty_rewards:slow", "gold": "faulty_rewards:of_messages"}}
-    with pytest.raises(InputError, match=r"signals\.gold: faulty_rewards:of_messages failed: TypeError"):
+    (tmp_path / "data.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"p {number}"}) + "\n" for number in range(20))
+    )
+    options = {
+        "model": str(tmp_path),
+        "data": str(tmp_path / "data.jsonl"),
+        "training": "fine",
+        "selection": "gold",
+    }
+    options |= {
+        "report": "gold",
+        "signals": {"fine": "faulty_rewards:slow", "gold": "faulty_rewards:of_messages"},
+    }
+    with pytest.raises(
+        InputError, match=r"signals\.gold: faulty_rewards:of_messages failed: TypeError"
+    ):
         FILES.with_options(options).check(options)
     options["signals"]["gold"] = "users_own_rewards:plain"
     assert FILES.with_options(options).check(options) == ["prompts"]

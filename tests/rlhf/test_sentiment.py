@@ -14,7 +14,11 @@ from autorl.rlhf.sentiment import SENTIMENT, Snippet, WordReward, _comparisons, 
 from autorl.rlhf.task import task
 from autorl.types import InputError
 
-GOOD, BAD, FILLER = ("lovely", "funny"), ("dull", "awful"), ("film", "plot", "cast", "scene", "story", "it's")
+GOOD, BAD, FILLER = (
+    ("lovely", "funny"),
+    ("dull", "awful"),
+    ("film", "plot", "cast", "scene", "story", "it's"),
+)
 
 
 def member(archive, name, content):
@@ -36,10 +40,22 @@ def write_archive(path, n=120):
         ratings.append(f"{number}\t{np.mean(scores)}\t1.0\t{scores}")
     inner = io.BytesIO()
     with tarfile.open(fileobj=inner, mode="w:gz") as archive:
-        member(archive, "hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt", "\r\n".join(texts).encode())
-        member(archive, "hutto_ICWSM_2014/movieReviewSnippets_anonDataRatings.txt", "\r\n".join(ratings).encode())
+        member(
+            archive,
+            "hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt",
+            "\r\n".join(texts).encode(),
+        )
+        member(
+            archive,
+            "hutto_ICWSM_2014/movieReviewSnippets_anonDataRatings.txt",
+            "\r\n".join(ratings).encode(),
+        )
     with tarfile.open(path, mode="w:gz") as archive:
-        member(archive, "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz", inner.getvalue())
+        member(
+            archive,
+            "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz",
+            inner.getvalue(),
+        )
 
 
 @pytest.fixture
@@ -57,7 +73,11 @@ def test_texts_and_ratings_are_read_by_number(archive):
     assert set(known) == {*GOOD, *BAD, *FILLER, "too", "short"}
     for snippet in found:
         assert len(snippet.words) == len(snippet.ratings) == 5
-        assert min(snippet.ratings) >= 0 if set(snippet.words) & set(GOOD) else max(snippet.ratings) <= 0
+        assert (
+            min(snippet.ratings) >= 0
+            if set(snippet.words) & set(GOOD)
+            else max(snippet.ratings) <= 0
+        )
 
 
 def test_rare_words_are_left_out(archive, monkeypatch):
@@ -84,7 +104,9 @@ def test_without_the_package_of_the_gold_the_task_says_so(tmp_path, monkeypatch)
             make()
 
 
-def test_a_study_is_refused_before_it_begins_where_ratings_are_missing(archive, tmp_path, monkeypatch):
+def test_a_study_is_refused_before_it_begins_where_ratings_are_missing(
+    archive, tmp_path, monkeypatch
+):
     monkeypatch.setattr(sentiment.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setenv("AUTORL_CACHE", str(tmp_path / "cache"))
     assert SENTIMENT.check({"pairs": 8}) == ("prompts",)

@@ -44,7 +44,8 @@ def test_the_task_is_found_by_name_and_selects_what_it_does_not_train_on():
 
 
 @pytest.mark.parametrize(
-    "options", [{"digits": 1}, {"digits": True}, {"process": -1.0}, {"sft_steps": 0}, {"letters": 3}]
+    "options",
+    [{"digits": 1}, {"digits": True}, {"process": -1.0}, {"sft_steps": 0}, {"letters": 3}],
 )
 def test_wrong_options(options, tmp_path):
     with pytest.raises(InputError, match="kwargs"):
@@ -93,8 +94,13 @@ def test_the_same_instance_builds_the_same_policy_elsewhere(tmp_path):
     pytest.importorskip("transformers", reason='tasks need "autorl[rlhf]"')
     from autorl.rlhf.letters import load
 
-    built = [SORT.build(seed, tmp_path / str(place), digits=3, sft_steps=3) for place, seed in enumerate((0, 0, 1))]
-    weights = [torch.cat([p.flatten() for p in load(one.reference)[0].parameters()]) for one in built]
+    built = [
+        SORT.build(seed, tmp_path / str(place), digits=3, sft_steps=3)
+        for place, seed in enumerate((0, 0, 1))
+    ]
+    weights = [
+        torch.cat([p.flatten() for p in load(one.reference)[0].parameters()]) for one in built
+    ]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
     assert built[0].prompts == built[1].prompts != built[2].prompts

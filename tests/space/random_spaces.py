@@ -65,7 +65,10 @@ def definitions(draw: st.DrawFn, rules: bool = True) -> dict[str, Any]:
     }
     for position, child in enumerate(names):
         if position and draw(st.booleans()):
-            atoms = [_atom(draw, name, hyperparameters[name]) for name in draw(_some(names[:position], 1, 2))]
+            atoms = [
+                _atom(draw, name, hyperparameters[name])
+                for name in draw(_some(names[:position], 1, 2))
+            ]
             definition["conditions"][child] = draw(st.sampled_from([" and ", " or "])).join(atoms)
     if not rules:
         return definition
@@ -73,10 +76,14 @@ def definitions(draw: st.DrawFn, rules: bool = True) -> dict[str, Any]:
     discrete = [name for name in names if "choices" in hyperparameters[name]]
     if discrete and draw(st.booleans()):
         picked = draw(_some(discrete, 1, 2))
-        definition["forbidden"].append({name: draw(_some(hyperparameters[name]["choices"], 1, 2)) for name in picked})
+        definition["forbidden"].append(
+            {name: draw(_some(hyperparameters[name]["choices"], 1, 2)) for name in picked}
+        )
     if len(numeric) > 1 and draw(st.booleans()):
         one, other = draw(st.permutations(numeric))[:2]
-        shift = hyperparameters[other]["lower"] - hyperparameters[one]["upper"] * draw(st.floats(0.3, 1))
+        shift = hyperparameters[other]["lower"] - hyperparameters[one]["upper"] * draw(
+            st.floats(0.3, 1)
+        )
         definition["constraints"].append(f"{one} + {shift!r} <= {other}")
     return definition
 
@@ -88,14 +95,18 @@ def spaces(draw: st.DrawFn, rules: bool = True) -> Space:
         return Space.from_dict(draw(definitions(rules)))
     except InputError as error:
         assume(
-            "never be active" not in error.message and "default" not in error.message and "empty" not in error.message
+            "never be active" not in error.message
+            and "default" not in error.message
+            and "empty" not in error.message
         )
         raise
 
 
 def _some(items: list[Any], least: int, most: int) -> st.SearchStrategy[list[Any]]:
     return st.permutations(items).flatmap(
-        lambda mixed: st.integers(least, min(most, len(mixed))).map(lambda count: list(mixed)[:count])
+        lambda mixed: st.integers(least, min(most, len(mixed))).map(
+            lambda count: list(mixed)[:count]
+        )
     )
 
 

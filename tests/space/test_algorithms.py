@@ -20,14 +20,23 @@ PPO = load_space({
     "constants": {"n_envs": 1},
 })  # fmt: skip
 DQN = load_space(
-    {"hyperparameters": {"lr": {"type": "float", "lower": 0, "upper": 1}, "tau": {"choices": ["lr", "hard"]}}}
+    {
+        "hyperparameters": {
+            "lr": {"type": "float", "lower": 0, "upper": 1},
+            "tau": {"choices": ["lr", "hard"]},
+        }
+    }
 )
 
 
 def test_every_hyperparameter_belongs_to_its_algorithm():
     space = compile_algorithms({"ppo": PPO, "dqn": DQN})
     assert space.names[0] == "algorithm"
-    assert set(space.names) == {"algorithm", *(f"ppo.{n}" for n in PPO.names), *(f"dqn.{n}" for n in DQN.names)}
+    assert set(space.names) == {
+        "algorithm",
+        *(f"ppo.{n}" for n in PPO.names),
+        *(f"dqn.{n}" for n in DQN.names),
+    }
     assert split_algorithm(space.default()) == ("ppo", PPO.default())
     assert space.changeable == {"ppo.target_kl"}
     rng = np.random.default_rng(0)
@@ -45,7 +54,9 @@ def test_validity_is_that_of_the_parts():
     outcomes = set()
     for _ in range(300):
         config = PPO.from_unit(rng.random(len(PPO.names)))
-        joint = Config({"algorithm": "ppo", **{f"ppo.{name}": value for name, value in config.items()}})
+        joint = Config(
+            {"algorithm": "ppo", **{f"ppo.{name}": value for name, value in config.items()}}
+        )
         assert space.is_valid(joint) == PPO.is_valid(config)
         outcomes.add(PPO.is_valid(config))
     assert outcomes == {True, False}
@@ -54,9 +65,13 @@ def test_validity_is_that_of_the_parts():
 def test_constants_are_shared():
     space = compile_algorithms({"ppo": PPO, "b": PPO}).with_constants({"n_envs": 64})
     config = {**PPO.default(), "n_steps": 9, "batch_size": 500}
-    assert space.is_valid({"algorithm": "b", **{f"b.{name}": value for name, value in config.items()}})
+    assert space.is_valid(
+        {"algorithm": "b", **{f"b.{name}": value for name, value in config.items()}}
+    )
     other = PPO.with_constants({"n_envs": 2})
-    with pytest.raises(InputError, match=r"algorithms\.b: the algorithms give 'n_envs' different values"):
+    with pytest.raises(
+        InputError, match=r"algorithms\.b: the algorithms give 'n_envs' different values"
+    ):
         compile_algorithms({"ppo": PPO, "b": other})
 
 

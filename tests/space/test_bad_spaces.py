@@ -19,7 +19,12 @@ CASES = {
         "hyperparameters.x.uper",
         "unknown key 'uper'.*did you mean 'upper'",
     ),
-    "unknown top-level key": ("hyperparameter:\n" + X, 1, "hyperparameter", "did you mean 'hyperparameters'"),
+    "unknown top-level key": (
+        "hyperparameter:\n" + X,
+        1,
+        "hyperparameter",
+        "did you mean 'hyperparameters'",
+    ),
     "key of another type": (
         HEAD + "  x: {type: categorical, choices: [1, 2], scale: log}\n",
         2,
@@ -44,7 +49,12 @@ CASES = {
         "hyperparameters.x.upper",
         "'upper' is missing",
     ),
-    "missing choices": (HEAD + "  x: {type: ordinal}\n", 2, "hyperparameters.x.choices", "'choices' is missing"),
+    "missing choices": (
+        HEAD + "  x: {type: ordinal}\n",
+        2,
+        "hyperparameters.x.choices",
+        "'choices' is missing",
+    ),
     "text where a number is expected": (
         HEAD + "  x:\n    type: float\n    lower: tiny\n    upper: 1\n",
         4,
@@ -69,8 +79,18 @@ CASES = {
         "hyperparameters.x.changeable",
         "true or false",
     ),
-    "NaN bound": (HEAD + "  x: {type: float, lower: .nan, upper: 1}\n", 2, "hyperparameters.x.lower", "finite"),
-    "infinite bound": (HEAD + "  x: {type: float, lower: 0, upper: .inf}\n", 2, "hyperparameters.x.upper", "finite"),
+    "NaN bound": (
+        HEAD + "  x: {type: float, lower: .nan, upper: 1}\n",
+        2,
+        "hyperparameters.x.lower",
+        "finite",
+    ),
+    "infinite bound": (
+        HEAD + "  x: {type: float, lower: 0, upper: .inf}\n",
+        2,
+        "hyperparameters.x.upper",
+        "finite",
+    ),
     "bounds reversed": (
         HEAD + "  x: {type: float, lower: 2, upper: 1}\n",
         2,
@@ -125,20 +145,60 @@ CASES = {
         "hyperparameters.x.default",
         "expected an integer, got 'two'",
     ),
-    "duplicate choice": (HEAD + "  x: {choices: [1, 2, 1]}\n", 2, "hyperparameters.x.choices", "listed twice"),
-    "empty choices": (HEAD + "  x: {choices: []}\n", 2, "hyperparameters.x.choices", "at least one choice"),
-    "choices not a list": (HEAD + "  x: {choices: adam}\n", 2, "hyperparameters.x.choices", "expected a list"),
-    "NaN choice": (HEAD + "  x: {choices: [1, .nan]}\n", 2, "hyperparameters.x.choices", "not a JSON value"),
-    "hyperparameter not a mapping": (HEAD + "  x: 3\n", 2, "hyperparameters.x", "expected a mapping, got 3"),
-    "name not a string": (HEAD + "  3: {choices: [1, 2]}\n", 2, "hyperparameters.3", "is a string, got 3"),
-    "name with a space": (HEAD + "  a b: {choices: [1, 2]}\n", 2, "hyperparameters.a b", "letters, digits"),
+    "duplicate choice": (
+        HEAD + "  x: {choices: [1, 2, 1]}\n",
+        2,
+        "hyperparameters.x.choices",
+        "listed twice",
+    ),
+    "empty choices": (
+        HEAD + "  x: {choices: []}\n",
+        2,
+        "hyperparameters.x.choices",
+        "at least one choice",
+    ),
+    "choices not a list": (
+        HEAD + "  x: {choices: adam}\n",
+        2,
+        "hyperparameters.x.choices",
+        "expected a list",
+    ),
+    "NaN choice": (
+        HEAD + "  x: {choices: [1, .nan]}\n",
+        2,
+        "hyperparameters.x.choices",
+        "not a JSON value",
+    ),
+    "hyperparameter not a mapping": (
+        HEAD + "  x: 3\n",
+        2,
+        "hyperparameters.x",
+        "expected a mapping, got 3",
+    ),
+    "name not a string": (
+        HEAD + "  3: {choices: [1, 2]}\n",
+        2,
+        "hyperparameters.3",
+        "is a string, got 3",
+    ),
+    "name with a space": (
+        HEAD + "  a b: {choices: [1, 2]}\n",
+        2,
+        "hyperparameters.a b",
+        "letters, digits",
+    ),
     "name that is an operator": (
         HEAD + "  and: {choices: [1, 2]}\n",
         2,
         "hyperparameters.and",
         "cannot name a hyperparameter",
     ),
-    "no hyperparameters": ("hyperparameters: {}\n", 1, "hyperparameters", "at least one hyperparameter"),
+    "no hyperparameters": (
+        "hyperparameters: {}\n",
+        1,
+        "hyperparameters",
+        "at least one hyperparameter",
+    ),
     "schedule of an integer": (
         HEAD + "  x: {type: int, lower: 1, upper: 5, schedule: [constant, linear]}\n",
         2,
@@ -193,7 +253,12 @@ CASES = {
         "conditions.opt",
         "expected an expression",
     ),
-    "condition on itself": (HEAD + X + "conditions: {x: x > 0.5}\n", 3, "conditions.x", "circle: x -> x"),
+    "condition on itself": (
+        HEAD + X + "conditions: {x: x > 0.5}\n",
+        3,
+        "conditions.x",
+        "circle: x -> x",
+    ),
     "cyclic conditions": (
         HEAD + X + OPT + "conditions:\n  x: opt == sgd\n  opt: x > 0.5\n",
         5,
@@ -222,7 +287,12 @@ CASES = {
         "never be active",
     ),
     "forbidden not a list": (HEAD + X + "forbidden: {x: 0.5}\n", 3, "forbidden", "expected a list"),
-    "forbidden clause not a mapping": (HEAD + X + "forbidden: [x]\n", 3, "forbidden[0]", "expected a mapping"),
+    "forbidden clause not a mapping": (
+        HEAD + X + "forbidden: [x]\n",
+        3,
+        "forbidden[0]",
+        "expected a mapping",
+    ),
     "forbidden names an unknown hyperparameter": (
         HEAD + X + OPT + "forbidden:\n- {opt: sgd, xx: 0.5}\n",
         5,
@@ -322,8 +392,18 @@ CASES = {
     "duplicate key": (HEAD + X + X, 3, None, "key 'x' is given twice, first in line 2"),
     "torn YAML": (HEAD + "  x: {type: float, lower: 0, up", 2, None, "not valid YAML"),
     "tab indentation": (HEAD + "\tx: 1\n", 2, None, "not valid YAML"),
-    "python object": (HEAD + "  x: !!python/object/apply:os.system [ls]\n", 2, None, "not valid YAML"),
-    "anchor that contains itself": ("hyperparameters: &a\n  x: *a\n", 1, None, "an anchor may not contain itself"),
+    "python object": (
+        HEAD + "  x: !!python/object/apply:os.system [ls]\n",
+        2,
+        None,
+        "not valid YAML",
+    ),
+    "anchor that contains itself": (
+        "hyperparameters: &a\n  x: *a\n",
+        1,
+        None,
+        "an anchor may not contain itself",
+    ),
     "empty file": ("", None, None, "the search space is empty"),
     "only comments": ("# nothing\n", None, None, "the search space is empty"),
     "a list": ("- x\n- y\n", None, None, "expected a mapping"),
@@ -378,7 +458,12 @@ def test_bare_hyperparameters_have_keys_as_they_were_given():
 
 def test_an_endless_expression_is_an_error_not_a_crash():
     with pytest.raises(InputError, match=r"nested too deeply|cannot read"):
-        load_space({"hyperparameters": {"x": {"choices": [1, 2]}}, "constraints": ["x" + " + x" * 5000 + " > 0"]})
+        load_space(
+            {
+                "hyperparameters": {"x": {"choices": [1, 2]}},
+                "constraints": ["x" + " + x" * 5000 + " > 0"],
+            }
+        )
 
 
 def test_misspelt_top_level_key_of_an_inline_mapping():
@@ -388,7 +473,10 @@ def test_misspelt_top_level_key_of_an_inline_mapping():
 
 def test_constant_that_nobody_gave():
     space = load_space(
-        {"hyperparameters": {"b": {"type": "int", "lower": 1, "upper": 64}}, "constraints": ["b <= n_envs"]}
+        {
+            "hyperparameters": {"b": {"type": "int", "lower": 1, "upper": 64}},
+            "constraints": ["b <= n_envs"],
+        }
     )
     assert space.missing == ("n_envs",)
     with pytest.raises(InputError, match="uses 'n_envs', which is not a hyperparameter"):
@@ -405,10 +493,22 @@ BAD_CONFIGS = {
     "NaN": ({"x": float("nan"), "opt": "adam"}, "x", "outside"),
     "bool": ({"x": True, "opt": "adam"}, "x", "expected a number"),
     "not a choice": ({"x": 0.5, "opt": "rmsprop"}, "opt", "not among the choices"),
-    "inactive": ({"x": 0.5, "opt": "adam", "momentum": 0.5}, "momentum", "inactive here: it needs opt == sgd"),
+    "inactive": (
+        {"x": 0.5, "opt": "adam", "momentum": 0.5},
+        "momentum",
+        "inactive here: it needs opt == sgd",
+    ),
     "missing child": ({"x": 0.5, "opt": "sgd"}, "momentum", "no value given"),
-    "forbidden": ({"x": 0.5, "opt": "sgd", "momentum": 1.0}, "momentum, opt", "breaks the forbidden combination"),
-    "constraint": ({"x": 0.9, "opt": "sgd", "momentum": 0.9}, "momentum, x", "breaks the constraint 'x . momentum"),
+    "forbidden": (
+        {"x": 0.5, "opt": "sgd", "momentum": 1.0},
+        "momentum, opt",
+        "breaks the forbidden combination",
+    ),
+    "constraint": (
+        {"x": 0.9, "opt": "sgd", "momentum": 0.9},
+        "momentum, x",
+        "breaks the constraint 'x . momentum",
+    ),
 }
 
 

@@ -33,7 +33,12 @@ FULL = {
             "changeable": True,
         },
         "n_steps": {"type": "int", "lower": 16, "upper": 4096, "scale": "log", "default": 1024},
-        "batch_size": {"type": "ordinal", "choices": [32, 64, 128], "default": 64, "changeable": True},
+        "batch_size": {
+            "type": "ordinal",
+            "choices": [32, 64, 128],
+            "default": 64,
+            "changeable": True,
+        },
         "net": {"choices": [[64], [64, 64]]},
         "ent_coef": {"choices": ["auto", 0.1]},
         "use": {"choices": [True, False]},
@@ -46,11 +51,17 @@ FULL = {
         "momentum": "net in [[64], [64, 64]] and (ent_coef == auto or n_steps <= 100)",
     },
     "forbidden": [{"net": [64], "batch_size": [32, 128]}, {"use": False, "ent_coef": 0.1}],
-    "constraints": ["batch_size <= n_steps", "not (interval > 5 and momentum > lr)", "batch_size * 4 <= n_steps * 3"],
+    "constraints": [
+        "batch_size <= n_steps",
+        "not (interval > 5 and momentum > lr)",
+        "batch_size * 4 <= n_steps * 3",
+    ],
 }
 
 
-TINY = Space.from_dict({"hyperparameters": {"a": {"type": "float", "lower": 1e-8, "upper": 2e-8, "scale": "log"}}})
+TINY = Space.from_dict(
+    {"hyperparameters": {"a": {"type": "float", "lower": 1e-8, "upper": 2e-8, "scale": "log"}}}
+)
 
 
 def assert_same(space, back, config):
@@ -60,7 +71,11 @@ def assert_same(space, back, config):
     for name, one, other in units:
         rounded = name in config and space.hyperparameters[name].type == "float"
         close = rounded and abs(back[name] - config[name]) <= 10.0**-ROUND_PLACES
-        assert close or np.isclose(one, other, rtol=0.0, atol=1e-6, equal_nan=True), (name, back, config)
+        assert close or np.isclose(one, other, rtol=0.0, atol=1e-6, equal_nan=True), (
+            name,
+            back,
+            config,
+        )
 
 
 @COMMON
@@ -101,7 +116,9 @@ def test_forbidden_clauses_and_relations_agree():
     for _ in range(500):
         config = space.from_unit(rng.random(len(space.names)))
         rules = [
-            rule for rule in space.violated(config) if rule.describe() != "constraint 'batch_size * 4 <= n_steps * 3'"
+            rule
+            for rule in space.violated(config)
+            if rule.describe() != "constraint 'batch_size * 4 <= n_steps * 3'"
         ]
         try:
             to_configuration(space, exported, config).check_valid_configuration()
@@ -143,7 +160,9 @@ def test_values_are_plain_python():
 
 
 def test_spaces_written_with_configspace():
-    source = ConfigSpace.ConfigurationSpace({"a": (0, 10), "b": (1e-3, 1.0), "c": ["x", "y"], "d": 3})
+    source = ConfigSpace.ConfigurationSpace(
+        {"a": (0, 10), "b": (1e-3, 1.0), "c": ["x", "y"], "d": 3}
+    )
     source.add(ConfigSpace.OrdinalHyperparameter("o", [1, 2, 4]))
     source.add(ConfigSpace.GreaterThanCondition(source["b"], source["a"], 5))
     source.add(ConfigSpace.InCondition(source["o"], source["c"], ["x"]))
@@ -152,7 +171,8 @@ def test_spaces_written_with_configspace():
     source.add(ConfigSpace.ForbiddenLessThanRelation(source["a"], source["b"]))
     source.add(
         ConfigSpace.ForbiddenOrConjunction(
-            ConfigSpace.ForbiddenEqualsClause(source["c"], "y"), ConfigSpace.ForbiddenGreaterThanClause(source["a"], 8)
+            ConfigSpace.ForbiddenEqualsClause(source["c"], "y"),
+            ConfigSpace.ForbiddenGreaterThanClause(source["a"], 8),
         )
     )
     space = Space.from_configspace(source)
@@ -176,7 +196,10 @@ def test_spaces_written_with_configspace():
             ConfigSpace.NormalFloatHyperparameter("x", 0, 1, lower=-1, upper=1),
             "NormalFloatHyperparameter is not supported",
         ),
-        (ConfigSpace.CategoricalHyperparameter("x", ["a", "b"], weights=[1, 2]), "weighted choices are not supported"),
+        (
+            ConfigSpace.CategoricalHyperparameter("x", ["a", "b"], weights=[1, 2]),
+            "weighted choices are not supported",
+        ),
         (ConfigSpace.UniformFloatHyperparameter("x y", 0, 1), "cannot name a hyperparameter"),
     ],
 )

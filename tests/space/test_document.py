@@ -41,17 +41,24 @@ def test_lines_of_keys_and_items():
     assert document.line("e[5]") == 4
     assert document.line("zzz") is None
     assert str(document.error("is wrong", "e[0].y")) == "file.yaml:6: e[0].y: is wrong"
-    assert str(document.located(InputError("is wrong", key="b.c"), "a")) == "file.yaml:2: a.b.c: is wrong"
+    assert (
+        str(document.located(InputError("is wrong", key="b.c"), "a"))
+        == "file.yaml:2: a.b.c: is wrong"
+    )
 
 
 def test_merge_keys_and_anchors_work():
-    data = parse_document("base: &base {lower: 0, upper: 1}\nx:\n  <<: *base\n  upper: 2\ny: *base\n").data
+    data = parse_document(
+        "base: &base {lower: 0, upper: 1}\nx:\n  <<: *base\n  upper: 2\ny: *base\n"
+    ).data
     assert data["x"] == {"lower": 0, "upper": 2}
     assert data["y"] == {"lower": 0, "upper": 1}
 
 
 def test_aliases_do_not_explode():
-    text = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
+    text = "a0: &a0 [x, x]\n" + "".join(
+        f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
+    )
     assert len(parse_document(text).lines) < 500
 
 

@@ -48,9 +48,14 @@ def test_what_is_narrowed_keeps_everything_else(base):
 
 
 def test_a_default_that_narrower_bounds_exclude_is_dropped(base):
-    assert extended(hyperparameters={"rate": {"lower": 1e-2}}).default()["rate"] == pytest.approx(10**-1.5)
+    assert extended(hyperparameters={"rate": {"lower": 1e-2}}).default()["rate"] == pytest.approx(
+        10**-1.5
+    )
     assert extended(hyperparameters={"batch": {"choices": [8, 32]}}).default()["batch"] in (8, 32)
-    assert extended(hyperparameters={"rate": {"lower": 1e-2, "default": 0.05}}).default()["rate"] == 0.05
+    assert (
+        extended(hyperparameters={"rate": {"lower": 1e-2, "default": 0.05}}).default()["rate"]
+        == 0.05
+    )
 
 
 def test_what_is_fixed_is_in_every_configuration_where_its_condition_holds(base):
@@ -93,8 +98,12 @@ def test_rules_and_constants_are_added_and_new_hyperparameters_too(base):
 
 def test_an_extension_can_be_extended_from_another_folder(base, tmp_path, monkeypatch):
     (tmp_path / "more").mkdir()
-    (tmp_path / "more" / "one.yaml").write_text("extends: ../base.yaml\nhyperparameters: {batch: {value: 8}}\n")
-    (tmp_path / "more" / "two.yaml").write_text("extends: one.yaml\nhyperparameters: {rate: {upper: 1e-2}}\n")
+    (tmp_path / "more" / "one.yaml").write_text(
+        "extends: ../base.yaml\nhyperparameters: {batch: {value: 8}}\n"
+    )
+    (tmp_path / "more" / "two.yaml").write_text(
+        "extends: one.yaml\nhyperparameters: {rate: {upper: 1e-2}}\n"
+    )
     monkeypatch.chdir(tmp_path / "more")
     found = load_space(tmp_path / "more" / "two.yaml")
     assert found.default()["batch"] == 8
@@ -104,11 +113,20 @@ def test_an_extension_can_be_extended_from_another_folder(base, tmp_path, monkey
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"hyperparameters": {"rat": {"upper": 1}}}, "hyperparameters.rat: base.yaml has none .*did you mean 'rate'"),
+        (
+            {"hyperparameters": {"rat": {"upper": 1}}},
+            "hyperparameters.rat: base.yaml has none .*did you mean 'rate'",
+        ),
         ({"hyperparameters": {"rat": None}}, "did you mean 'rate'"),
         ({"hyperparameters": {"new": {"upper": 1}}}, "a new one needs a type"),
-        ({"hyperparameters": {"rate": {"uper": 1}}}, "hyperparameters.rate.uper: .*did you mean 'upper'"),
-        ({"hyperparameters": {"rate": {"upper": "x"}}}, "hyperparameters.rate.upper: expected a number"),
+        (
+            {"hyperparameters": {"rate": {"uper": 1}}},
+            "hyperparameters.rate.uper: .*did you mean 'upper'",
+        ),
+        (
+            {"hyperparameters": {"rate": {"upper": "x"}}},
+            "hyperparameters.rate.upper: expected a number",
+        ),
         ({"hyperparameters": {"target": None}}, "target"),
         ({"hyperparameters": [1]}, "hyperparameters: expected a mapping"),
         ({"constraints": "batch < 3"}, "constraints: expected a list"),
@@ -129,7 +147,15 @@ def test_a_file_that_extends_itself_is_refused(base, tmp_path):
 
 
 def test_an_override_changes_one_key_of_a_named_space_and_the_stored_study_has_it_written_out(base):
-    study = {"trainer": "synthetic", "space": "base.yaml", "fidelity": {"steps": 10}, "budget": {"runs": 3}}
-    spec = load_spec(study, {"space.hyperparameters.batch": {"value": 32}, "space.hyperparameters.rate.upper": 0.01})
+    study = {
+        "trainer": "synthetic",
+        "space": "base.yaml",
+        "fidelity": {"steps": 10},
+        "budget": {"runs": 3},
+    }
+    spec = load_spec(
+        study,
+        {"space.hyperparameters.batch": {"value": 32}, "space.hyperparameters.rate.upper": 0.01},
+    )
     assert spec.search_space.default()["batch"] == 32
     assert spec.search_space.hyperparameters["rate"].upper == 0.01

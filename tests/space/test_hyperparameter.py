@@ -54,13 +54,17 @@ def test_value_at_unit(hyperparameter, unit, value):
     "hyperparameter", [INT, LOG_INT, Hyperparameter.integer("x", 5, 5000, scale="log"), NETS, MIXED]
 )
 def test_discrete_values_are_at_the_centre_of_their_bin(hyperparameter):
-    values = hyperparameter.choices or range(int(hyperparameter.lower), int(hyperparameter.upper) + 1)
+    values = hyperparameter.choices or range(
+        int(hyperparameter.lower), int(hyperparameter.upper) + 1
+    )
     for value in values:
         found = hyperparameter.from_unit(hyperparameter.to_unit(value))
         assert (type(found), found) == (type(value), value)
 
 
-@pytest.mark.parametrize("hyperparameter", [LINEAR, LOG, FLIPPED, Hyperparameter.real("x", -5e8, 1e-9)])
+@pytest.mark.parametrize(
+    "hyperparameter", [LINEAR, LOG, FLIPPED, Hyperparameter.real("x", -5e8, 1e-9)]
+)
 def test_float_round_trip_is_exact(hyperparameter):
     for unit in np.random.default_rng(0).random(2000):
         value = hyperparameter.from_unit(unit)
@@ -82,7 +86,9 @@ def test_shares_of_discrete_values(hyperparameter, shares):
     n = 20_000
     drawn = [hyperparameter.from_unit(unit) for unit in np.random.default_rng(1).random(n)]
     if hyperparameter.choices:
-        counts = np.bincount([hyperparameter.index(value) for value in drawn], minlength=len(shares))
+        counts = np.bincount(
+            [hyperparameter.index(value) for value in drawn], minlength=len(shares)
+        )
     else:
         counts = np.bincount(np.array(drawn) - int(hyperparameter.lower), minlength=len(shares))
     expected = n * np.array(shares) / np.sum(shares)
@@ -149,4 +155,6 @@ def test_hyperparameters_are_values():
 
 
 def test_n_choices():
-    assert [item.n_choices for item in (LINEAR, INT, NETS, MIXED, Hyperparameter.constant("x", 3))] == [0, 0, 3, 5, 1]
+    assert [
+        item.n_choices for item in (LINEAR, INT, NETS, MIXED, Hyperparameter.constant("x", 3))
+    ] == [0, 0, 3, 5, 1]

@@ -15,12 +15,36 @@ FALSE_ALARM = 1e-6
 
 MIXED = {
     "hyperparameters": {
-        "learning_rate": {"type": "float", "lower": 1e-5, "upper": 1e-2, "scale": "log", "changeable": True},
-        "gamma": {"type": "float", "lower": 0.9, "upper": 0.9999, "scale": "flipped_log", "changeable": True},
+        "learning_rate": {
+            "type": "float",
+            "lower": 1e-5,
+            "upper": 1e-2,
+            "scale": "log",
+            "changeable": True,
+        },
+        "gamma": {
+            "type": "float",
+            "lower": 0.9,
+            "upper": 0.9999,
+            "scale": "flipped_log",
+            "changeable": True,
+        },
         "clip": {"type": "float", "lower": 0, "upper": 0.5, "changeable": True},
         "epochs": {"type": "int", "lower": 1, "upper": 20, "default": 10, "changeable": True},
-        "n_steps": {"type": "int", "lower": 16, "upper": 4096, "scale": "log", "default": 1024, "changeable": True},
-        "batch_size": {"type": "ordinal", "choices": [32, 64, 128, 256], "default": 64, "changeable": True},
+        "n_steps": {
+            "type": "int",
+            "lower": 16,
+            "upper": 4096,
+            "scale": "log",
+            "default": 1024,
+            "changeable": True,
+        },
+        "batch_size": {
+            "type": "ordinal",
+            "choices": [32, 64, 128, 256],
+            "default": 64,
+            "changeable": True,
+        },
         "optimizer": {"choices": ["adam", "sgd"], "changeable": True},
         "momentum": {"type": "float", "lower": 0, "upper": 0.99, "changeable": True},
         "net": {"type": "categorical", "choices": [[64], [64, 64]]},
@@ -74,7 +98,9 @@ def test_hundred_thousand_perturbations_never_leave_the_space(mixed):
 @pytest.mark.parametrize("start", [1, 2, 3])
 def test_an_integer_always_moves(start):
     """Multiplying by 0.8 or 1.2 and truncating leaves 1 at 1 for ever."""
-    space = Space.from_dict({"hyperparameters": {"x": {"type": "int", "lower": 1, "upper": 3, "changeable": True}}})
+    space = Space.from_dict(
+        {"hyperparameters": {"x": {"type": "int", "lower": 1, "upper": 3, "changeable": True}}}
+    )
     rng = np.random.default_rng(0)
     moved = {space.perturb({"x": start}, rng, step=0.01, resample=0)["x"] for _ in range(50)}
     assert moved == {max(1, start - 1), min(3, start + 1)} - {start}
@@ -83,12 +109,25 @@ def test_an_integer_always_moves(start):
 def test_perturbation_is_symmetric_on_the_scale_of_the_hyperparameter():
     """u +- 0.2 on the log scale of 1e-6..1e-1 is a factor of 10 up or down."""
     space = Space.from_dict(
-        {"hyperparameters": {"x": {"type": "float", "lower": 1e-6, "upper": 0.1, "scale": "log", "changeable": True}}}
+        {
+            "hyperparameters": {
+                "x": {
+                    "type": "float",
+                    "lower": 1e-6,
+                    "upper": 0.1,
+                    "scale": "log",
+                    "changeable": True,
+                }
+            }
+        }
     )
     rng = np.random.default_rng(0)
     found = {space.perturb({"x": 1e-3}, rng, step=0.2, resample=0)["x"] for _ in range(50)}
     assert found == {1e-2, 1e-4}
-    assert {space.perturb({"x": 5e-2}, rng, step=0.2, resample=0)["x"] for _ in range(50)} == {0.1, 5e-3}
+    assert {space.perturb({"x": 5e-2}, rng, step=0.2, resample=0)["x"] for _ in range(50)} == {
+        0.1,
+        5e-3,
+    }
     assert {space.perturb({"x": 0.1}, rng, step=0.2, resample=0)["x"] for _ in range(50)} == {1e-2}
 
 
@@ -106,7 +145,9 @@ def test_choices_of_words_are_resampled_and_ordinals_step():
     moved = [space.perturb(start, rng, resample=0.25) for _ in range(4000)]
     counts = [sum(config["a"] == value for config in moved) for value in "xyz"]
     assert stats.chisquare(counts, [3000, 500, 500]).pvalue > FALSE_ALARM
-    assert {config["b"] for config in (space.perturb(start, rng, resample=0) for _ in range(50))} == {"s", "l"}
+    assert {
+        config["b"] for config in (space.perturb(start, rng, resample=0) for _ in range(50))
+    } == {"s", "l"}
     only = [space.perturb({"a": "x", "b": "m"}, rng, names=["a"], resample=0.0) for _ in range(20)]
     assert {config["a"] for config in only} == {"y", "z"}
     assert {config["b"] for config in only} == {"m"}
@@ -137,7 +178,11 @@ def test_what_may_not_change_neither_appears_nor_disappears():
                 "either": {"type": "int", "lower": 1, "upper": 9},
                 "free": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True},
             },
-            "conditions": {"fixed": "kind == 'b'", "either": "kind == 'a' or mode == 'u'", "free": "kind == 'c'"},
+            "conditions": {
+                "fixed": "kind == 'b'",
+                "either": "kind == 'a' or mode == 'u'",
+                "free": "kind == 'c'",
+            },
         }
     )
     rng = np.random.default_rng(0)
@@ -178,9 +223,15 @@ def test_placing_values_keeps_the_rest_and_the_rules(mixed):
     assert mixed.is_valid(placed)
     assert 0 <= placed["momentum"] <= 0.99, "what becomes active is drawn"
     assert changes(start, placed) == {"clip": 0.125, "optimizer": "sgd"}
-    assert mixed.place(start, {"momentum": 0.5}, rng, mixed.changeable) == start, "what is not active is dropped"
-    assert mixed.place(start, {"n_steps": 16}, rng, mixed.changeable) is None, "batch_size <= n_steps"
-    assert mixed.place(start, {"optimizer": "sgd"}, rng, ["optimizer"]) == start, "momentum may not appear"
+    assert mixed.place(start, {"momentum": 0.5}, rng, mixed.changeable) == start, (
+        "what is not active is dropped"
+    )
+    assert mixed.place(start, {"n_steps": 16}, rng, mixed.changeable) is None, (
+        "batch_size <= n_steps"
+    )
+    assert mixed.place(start, {"optimizer": "sgd"}, rng, ["optimizer"]) == start, (
+        "momentum may not appear"
+    )
 
 
 def test_nothing_changeable_means_no_move():
@@ -213,7 +264,9 @@ def test_repair_moves_as_little_as_possible(mixed):
     assert changes(wanted, mixed.repair(wanted, rng, keep=["n_steps"])) == {"batch_size": 64}
     assert changes(wanted, mixed.repair(wanted, rng, keep=["batch_size"])) == {"n_steps": 256}
     wanted |= {"n_steps": 20}
-    assert changes(wanted, mixed.repair(wanted, rng, keep=["n_steps"])) == {"n_steps": 256}, "no batch of 20 exists"
+    assert changes(wanted, mixed.repair(wanted, rng, keep=["n_steps"])) == {"n_steps": 256}, (
+        "no batch of 20 exists"
+    )
 
 
 def test_repair_of_two_rules_at_once(mixed):
@@ -233,7 +286,9 @@ def test_repair_of_two_rules_at_once(mixed):
 def test_repair_of_two_rules_moves_what_is_to_be_kept_last():
     space = Space.from_dict(
         {
-            "hyperparameters": {name: {"type": "int", "lower": 0, "upper": 9, "default": 4} for name in "abcd"},
+            "hyperparameters": {
+                name: {"type": "int", "lower": 0, "upper": 9, "default": 4} for name in "abcd"
+            },
             "constraints": ["a <= b", "c <= d"],
         }
     )
@@ -246,10 +301,22 @@ def test_repair_of_two_rules_moves_what_is_to_be_kept_last():
 
 def test_repair_of_foreign_values(mixed):
     rng = np.random.default_rng(0)
-    wanted = {"learning_rate": 5.0, "clip": -1, "epochs": 7.6, "batch_size": 100, "optimizer": "lion", "momentum": 3}
+    wanted = {
+        "learning_rate": 5.0,
+        "clip": -1,
+        "epochs": 7.6,
+        "batch_size": 100,
+        "optimizer": "lion",
+        "momentum": 3,
+    }
     repaired = mixed.repair(wanted, rng)
     assert mixed.is_valid(repaired)
-    assert (repaired["learning_rate"], repaired["clip"], repaired["epochs"], repaired["batch_size"]) == (
+    assert (
+        repaired["learning_rate"],
+        repaired["clip"],
+        repaired["epochs"],
+        repaired["batch_size"],
+    ) == (
         0.01,
         0,
         8,
@@ -263,7 +330,9 @@ def test_samples_are_uniform_among_the_valid():
     """Rejection: with x + y <= 1 on an 11 x 11 grid, all 66 pairs are equally frequent."""
     space = Space.from_dict(
         {
-            "hyperparameters": {name: {"type": "int", "lower": 0, "upper": 10, "default": 0} for name in "xy"},
+            "hyperparameters": {
+                name: {"type": "int", "lower": 0, "upper": 10, "default": 0} for name in "xy"
+            },
             "constraints": ["x + y <= 10"],
         }
     )
@@ -278,7 +347,9 @@ def test_samples_are_uniform_among_the_valid():
 def test_a_space_that_looks_empty_says_so():
     space = Space.from_dict(
         {
-            "hyperparameters": {name: {"type": "float", "lower": 0, "upper": 1, "default": 0.5} for name in "xy"},
+            "hyperparameters": {
+                name: {"type": "float", "lower": 0, "upper": 1, "default": 0.5} for name in "xy"
+            },
             "constraints": ["x == y"],
         }
     )
@@ -294,14 +365,21 @@ def test_same_generator_same_result_in_another_process(mixed, tmp_path, hash_see
     path.write_text(mixed.to_yaml())
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(path)], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", SCRIPT, str(path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     rng = np.random.default_rng(7)
     config = mixed.sample(rng)
     expected = []
     for _ in range(30):
         config = mixed.perturb(config, rng)
-        expected += [canonical_json(config), canonical_json(mixed.decode(rng.random(len(mixed.names)), rng))]
+        expected += [
+            canonical_json(config),
+            canonical_json(mixed.decode(rng.random(len(mixed.names)), rng)),
+        ]
     assert done.stdout.split("\n")[:-1] == [*expected, f"{mixed.hash} {mixed.config_hash(config)}"]
 
 
@@ -314,8 +392,20 @@ def test_a_factor_multiplies_the_value_on_its_own_scale():
     space = load_space(
         {
             "hyperparameters": {
-                "rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "changeable": True},
-                "gamma": {"type": "float", "lower": 0.8, "upper": 0.9999, "scale": "flipped_log", "changeable": True},
+                "rate": {
+                    "type": "float",
+                    "lower": 1e-5,
+                    "upper": 1e-1,
+                    "scale": "log",
+                    "changeable": True,
+                },
+                "gamma": {
+                    "type": "float",
+                    "lower": 0.8,
+                    "upper": 0.9999,
+                    "scale": "flipped_log",
+                    "changeable": True,
+                },
                 "clip": {"type": "float", "lower": 0.05, "upper": 0.5, "changeable": True},
                 "epochs": {"type": "int", "lower": 1, "upper": 20, "changeable": True},
             }
@@ -327,4 +417,7 @@ def test_a_factor_multiplies_the_value_on_its_own_scale():
     assert {round(config["rate"], 9) for config in moved} == {1.2e-3, 8e-4}
     assert {round(1 - config["gamma"], 9) for config in moved} == {0.012, 0.008}
     assert {round(config["clip"], 9) for config in moved} == {0.5, 0.36}
-    assert {config["epochs"] for config in moved} == {1, 3}  # 2.4 and 1.6 are rounded: a step of one
+    assert {config["epochs"] for config in moved} == {
+        1,
+        3,
+    }  # 2.4 and 1.6 are rounded: a step of one

@@ -15,7 +15,11 @@ from autorl.types import Config
 
 COMMON = settings(
     max_examples=80,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large],
+    suppress_health_check=[
+        HealthCheck.filter_too_much,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+    ],
 )
 seeds = st.integers(0, 2**32 - 1)
 
@@ -40,9 +44,15 @@ def test_every_way_to_a_configuration_gives_a_valid_one(space: Space, seed: int)
 @given(spaces(), seeds)
 def test_codec_is_exact_inactive_hyperparameters_included(space: Space, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    for config in [space.default(), space.sample(rng), space.from_unit(rng.integers(0, 2, len(space.names)))]:
+    for config in [
+        space.default(),
+        space.sample(rng),
+        space.from_unit(rng.integers(0, 2, len(space.names))),
+    ]:
         vector = space.to_unit(config)
-        assert [name for name, unit in zip(space.names, vector, strict=True) if not np.isnan(unit)] == list(config)
+        assert [
+            name for name, unit in zip(space.names, vector, strict=True) if not np.isnan(unit)
+        ] == list(config)
         assert np.nanmin(vector) >= 0
         assert np.nanmax(vector) <= 1
         again = space.from_unit(vector)
@@ -53,7 +63,9 @@ def test_codec_is_exact_inactive_hyperparameters_included(space: Space, seed: in
 
 @COMMON
 @given(spaces(), seeds)
-def test_repair_leaves_valid_configurations_alone_and_names_bound_the_move(space: Space, seed: int) -> None:
+def test_repair_leaves_valid_configurations_alone_and_names_bound_the_move(
+    space: Space, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     config = space.sample(rng)
     assert space.repair(config, rng) == config

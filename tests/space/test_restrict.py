@@ -27,7 +27,11 @@ NESTED = {
         "either": "kind == 'b' and depth >= 3 or mode == 'u'",
         "flagged": "flag == true",
     },
-    "forbidden": [{"kind": "a", "flag": True}, {"mode": "u", "depth": [1, 2]}, {"kind": ["b", "it's"], "depth": 9}],
+    "forbidden": [
+        {"kind": "a", "flag": True},
+        {"mode": "u", "depth": [1, 2]},
+        {"kind": ["b", "it's"], "depth": 9},
+    ],
     "constraints": ["x + flagged <= 1.5"],
 }
 
@@ -84,8 +88,14 @@ def test_defaults_are_repaired_where_they_break_a_rule():
 
 
 def test_a_value_that_is_forbidden_altogether_is_no_space():
-    space = load_space({"hyperparameters": {**NESTED["hyperparameters"]}, "forbidden": [{"kind": "b"}]})
+    space = load_space(
+        {"hyperparameters": {**NESTED["hyperparameters"]}, "forbidden": [{"kind": "b"}]}
+    )
     with pytest.raises(InputError, match="forbidden altogether"):
         restrict(space, "kind", "b")
     with pytest.raises(InputError, match="nothing is left"):
-        restrict(load_space({"hyperparameters": {"kind": {"type": "categorical", "choices": [1, 2]}}}), "kind", 1)
+        restrict(
+            load_space({"hyperparameters": {"kind": {"type": "categorical", "choices": [1, 2]}}}),
+            "kind",
+            1,
+        )

@@ -31,7 +31,9 @@ def test_no_configuration_has_a_longer_rollout(name):
         rollouts.append(config["n_steps"] * config.get("n_envs", 4))
     assert max(rollouts) <= 10_000
     alone = [load_space(name).sample(rng) for _ in range(200)]
-    assert len({config["n_steps"] for config in alone}) == len(load_space(name).hyperparameters["n_steps"].choices)
+    assert len({config["n_steps"] for config in alone}) == len(
+        load_space(name).hyperparameters["n_steps"].choices
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,15 +55,25 @@ def test_the_interval_is_the_shortest_between_evaluations_or_rungs(optimizer, in
 
 @pytest.mark.parametrize(
     "changes",
-    [{"steps": 20_000}, {"evaluations": 50}, {"n_envs": 8}, {"optimizer": {"name": "pbt", "generations": 50}}],
+    [
+        {"steps": 20_000},
+        {"evaluations": 50},
+        {"n_envs": 8},
+        {"optimizer": {"name": "pbt", "generations": 50}},
+    ],
 )
 def test_a_default_that_breaks_it_is_one_clear_line(changes):
     with pytest.raises(InputError) as caught:
         study(**changes)
     (line,) = str(caught.value).splitlines()
-    assert line.startswith("space: the default configuration breaks the constraint 'n_steps * n_envs <= evaluation_int")
+    assert line.startswith(
+        "space: the default configuration breaks the constraint 'n_steps * n_envs <= evaluation_int"
+    )
     assert "n_steps 2,048" in line
-    assert "more fidelity.steps, fewer fidelity.evaluations or rungs, fewer environment.n_envs, or a smaller " in line
+    assert (
+        "more fidelity.steps, fewer fidelity.evaluations or rungs, fewer environment.n_envs, or a smaller "
+        in line
+    )
     smaller = {"extends": "sb3/ppo", "hyperparameters": {"n_steps": {"default": 64}}}
     assert study(**changes | {"space": smaller}).search_space.default()["n_steps"] == 64
 
@@ -71,7 +83,12 @@ def test_a_stored_study_keeps_its_space():
     stored = thaw(spec.freeze(), "study.yaml")
     assert stored.search_space == spec.search_space
     assert stored.search_space.constants == {"n_envs": 4, "evaluation_interval": 10_000}
-    assert spec.changed(fidelity=spec.fidelity.model_copy(update={"evaluations": 5})).evaluation_interval == 20_000
+    assert (
+        spec.changed(
+            fidelity=spec.fidelity.model_copy(update={"evaluations": 5})
+        ).evaluation_interval
+        == 20_000
+    )
 
 
 def test_the_landscape_of_a_study_has_the_same_space(tmp_path):

@@ -144,12 +144,18 @@ CONDITIONED = {
         ("size <= m", {"size": "m"}, {"size": "l"}),
         ("opt == sgd and depth > 4", {"opt": "sgd", "depth": 5}, {"opt": "sgd", "depth": 4}),
         ("opt == sgd or depth > 4", {"opt": "adam", "depth": 5}, {"opt": "adam", "depth": 4}),
-        ("opt == sgd or (depth > 4 and rate < 0.5)", {"depth": 5, "rate": 0.1}, {"depth": 5, "rate": 0.9}),
+        (
+            "opt == sgd or (depth > 4 and rate < 0.5)",
+            {"depth": 5, "rate": 0.1},
+            {"depth": 5, "rate": 0.9},
+        ),
         ("depth in [1, 8]", {"depth": 8}, {"depth": 7}),
     ],
 )
 def test_conditions(text, active, inactive):
-    space = load_space({"hyperparameters": CONDITIONED, "conditions": {"child": text, "grandchild": "child > 0.5"}})
+    space = load_space(
+        {"hyperparameters": CONDITIONED, "conditions": {"child": text, "grandchild": "child > 0.5"}}
+    )
     base = {"opt": "adam", "depth": 2, "rate": 0.5, "size": "m", "child": 0.9, "grandchild": 0.1}
     assert space.active(base | active) == set(CONDITIONED)
     assert space.active(base | inactive) == set(CONDITIONED) - {"child", "grandchild"}
@@ -159,7 +165,9 @@ def test_conditions(text, active, inactive):
 def test_parents_come_first_and_the_order_is_kept_otherwise():
     space = load_space(
         {
-            "hyperparameters": {name: CONDITIONED[name] for name in ("child", "rate", "opt", "depth")},
+            "hyperparameters": {
+                name: CONDITIONED[name] for name in ("child", "rate", "opt", "depth")
+            },
             "conditions": {"child": "opt == sgd", "opt": "depth > 1"},
         }
     )
@@ -205,17 +213,32 @@ def test_constants_come_from_the_file_the_caller_or_the_study():
     assert space.with_constants({"n_envs": 4}).is_valid({"b": 8})
     assert load_space(definition, constants={"n_envs": 4}) == space.with_constants({"n_envs": 4})
     assert space.with_constants({"other": 4}) == space
-    assert load_space({**definition, "constants": {}}, constants={"k": 2, "n_envs": 2}).hash == space.hash
+    assert (
+        load_space({**definition, "constants": {}}, constants={"k": 2, "n_envs": 2}).hash
+        == space.hash
+    )
 
 
 def test_config_completes_unwraps_and_refuses():
     import numpy as np
 
     space = load_space(
-        {"hyperparameters": CONDITIONED, "conditions": {"child": "opt == sgd", "grandchild": "child > 0.5"}}
+        {
+            "hyperparameters": CONDITIONED,
+            "conditions": {"child": "opt == sgd", "grandchild": "child > 0.5"},
+        }
     )
-    config = space.config({"opt": np.str_("sgd"), "depth": np.int64(3), "rate": 1, "child": np.float64(0.75)})
-    assert dict(config) == {"opt": "sgd", "depth": 3, "rate": 1.0, "size": "m", "child": 0.75, "grandchild": 0.5}
+    config = space.config(
+        {"opt": np.str_("sgd"), "depth": np.int64(3), "rate": 1, "child": np.float64(0.75)}
+    )
+    assert dict(config) == {
+        "opt": "sgd",
+        "depth": 3,
+        "rate": 1.0,
+        "size": "m",
+        "child": 0.75,
+        "grandchild": 0.5,
+    }
     assert [type(value) for value in config.values()] == [str, int, float, str, float, float]
     assert space.config_hash(config) == space.config_hash({**config, "rate": 1})
     with pytest.raises(InputError, match="inactive here"):
@@ -235,6 +258,11 @@ def test_hash_sees_the_order_and_every_part():
         {**base, "constraints": ["a <= b"]},
         {**base, "forbidden": [{"a": 2, "b": 1}]},
         {**base, "constants": {"k": 1}},
-        {"hyperparameters": {**base["hyperparameters"], "a": {"choices": [1, 2], "changeable": True}}},
+        {
+            "hyperparameters": {
+                **base["hyperparameters"],
+                "a": {"choices": [1, 2], "changeable": True},
+            }
+        },
     ]
     assert len({Space.from_dict(variant).hash for variant in variants}) == len(variants)

@@ -8,12 +8,25 @@ import pytest
 from autorl.space import load_space, resolve_schedules, schedule_function
 from autorl.types import Config, InputError
 
-LR = {"type": "float", "lower": 1e-5, "upper": 1e-2, "scale": "log", "default": 1e-3, "changeable": True}
+LR = {
+    "type": "float",
+    "lower": 1e-5,
+    "upper": 1e-2,
+    "scale": "log",
+    "default": 1e-3,
+    "changeable": True,
+}
 
 
 def space_with(schedule, **parts):
     return load_space(
-        {"hyperparameters": {"opt": {"choices": ["adam", "sgd"]}, "lr": {**LR, "schedule": schedule}}, **parts}
+        {
+            "hyperparameters": {
+                "opt": {"choices": ["adam", "sgd"]},
+                "lr": {**LR, "schedule": schedule},
+            },
+            **parts,
+        }
     )
 
 
@@ -22,7 +35,10 @@ def space_with(schedule, **parts):
     [
         ("constant", [1.0, 1.0, 1.0, 1.0, 1.0]),
         ("linear", [1.0, 0.8, 0.6, 0.4, 0.2]),
-        ("cosine", [1.0, 0.2 + 0.4 * (1 + math.sqrt(0.5)), 0.6, 0.2 + 0.4 * (1 - math.sqrt(0.5)), 0.2]),
+        (
+            "cosine",
+            [1.0, 0.2 + 0.4 * (1 + math.sqrt(0.5)), 0.6, 0.2 + 0.4 * (1 - math.sqrt(0.5)), 0.2],
+        ),
     ],
 )
 def test_values_over_training(shape, values):
@@ -34,7 +50,9 @@ def test_values_over_training(shape, values):
 
 
 def test_helpers_are_dropped_and_the_rest_is_untouched():
-    config = Config({"ppo.lr": 1.0, "ppo.lr.shape": "linear", "ppo.lr.end": 0.0, "net": (64, 64), "week.end": 3})
+    config = Config(
+        {"ppo.lr": 1.0, "ppo.lr.shape": "linear", "ppo.lr.end": 0.0, "net": (64, 64), "week.end": 3}
+    )
     assert resolve_schedules(config, 50, 100) == {"ppo.lr": 0.5, "net": (64, 64), "week.end": 3}
 
 
@@ -46,7 +64,13 @@ def test_expansion():
     space = space_with(["constant", "linear", "cosine"])
     assert space.names == ("opt", "lr", "lr.shape", "lr.end")
     end = space.hyperparameters["lr.end"]
-    assert (end.lower, end.upper, end.scale, end.default, end.changeable) == (1e-5, 1e-2, "log", 1e-5, True)
+    assert (end.lower, end.upper, end.scale, end.default, end.changeable) == (
+        1e-5,
+        1e-2,
+        "log",
+        1e-5,
+        True,
+    )
     assert space.hyperparameters["lr.shape"].choices == ("constant", "linear", "cosine")
     assert space.changeable == {"lr", "lr.end"}
     assert space.default() == {"opt": "adam", "lr": 1e-3, "lr.shape": "constant"}
@@ -60,7 +84,12 @@ def test_expansion_without_a_constant_shape():
         "lr.shape": "linear",
         "lr.end": 1e-5,
     }
-    assert space_with("linear").default() == {"opt": "adam", "lr": 1e-3, "lr.shape": "linear", "lr.end": 1e-5}
+    assert space_with("linear").default() == {
+        "opt": "adam",
+        "lr": 1e-3,
+        "lr.shape": "linear",
+        "lr.end": 1e-5,
+    }
     assert space_with(["constant"]).names == ("opt", "lr")
 
 
@@ -69,11 +98,18 @@ def test_a_conditional_hyperparameter_takes_its_schedule_with_it(schedule):
     space = space_with(schedule, conditions={"lr": "opt == sgd"})
     assert space.default() == {"opt": "adam"}
     shape = {"lr.shape": "linear"} if len(schedule) > 1 else {}
-    assert space.config({"opt": "sgd", **shape}) == {"opt": "sgd", "lr": 1e-3, "lr.shape": "linear", "lr.end": 1e-5}
+    assert space.config({"opt": "sgd", **shape}) == {
+        "opt": "sgd",
+        "lr": 1e-3,
+        "lr.shape": "linear",
+        "lr.end": 1e-5,
+    }
 
 
 def test_errors():
-    with pytest.raises(InputError, match=r"lr\.shape: expected one of constant, linear, cosine, got 'exp'"):
+    with pytest.raises(
+        InputError, match=r"lr\.shape: expected one of constant, linear, cosine, got 'exp'"
+    ):
         resolve_schedules({"lr": 1.0, "lr.shape": "exp"}, 0, 10)
     with pytest.raises(InputError, match=r"lr\.end: the shape linear needs a final value"):
         resolve_schedules({"lr": 1.0, "lr.shape": "linear"}, 0, 10)

@@ -42,9 +42,16 @@ def test_defaults_are_those_of_the_constructor(name):
     constructor = inspect.signature(getattr(sb3, name.split("-")[0].upper()).__init__).parameters
     checked = 0
     for hyperparameter in space.hyperparameters.values():
-        if hyperparameter.name in ("net_arch", "activation", "learning_rate.shape", "learning_rate.end"):
+        if hyperparameter.name in (
+            "net_arch",
+            "activation",
+            "learning_rate.shape",
+            "learning_rate.end",
+        ):
             continue
-        assert hyperparameter.default == constructor[hyperparameter.name].default, hyperparameter.name
+        assert hyperparameter.default == constructor[hyperparameter.name].default, (
+            hyperparameter.name
+        )
         checked += 1
     assert checked >= 5
     assert space.default().get("learning_rate.shape", "constant") == "constant"

@@ -43,7 +43,9 @@ def test_reference_arrays(aggregate, scores, expected):
     assert aggregate(scores) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize(("k", "expected"), [(4, 2.5), (5, 14 / 3), (6, 7.5), (7, 11.0), (10, 139 / 6)])
+@pytest.mark.parametrize(
+    ("k", "expected"), [(4, 2.5), (5, 14 / 3), (6, 7.5), (7, 11.0), (10, 139 / 6)]
+)
 def test_iqm_of_squares_drops_a_whole_number_from_each_end(k, expected):
     assert iqm(np.arange(k) ** 2) == pytest.approx(expected, abs=1e-12)
 
@@ -108,7 +110,9 @@ def test_pooled_aggregates_equal_loops(scores):
     middle = len(values) // 2
     expected = ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
     assert median(scores) == pytest.approx(expected, abs=1e-9)
-    assert optimality_gap(3.0)(scores) == pytest.approx(sum(3 - min(v, 3) for v in values) / len(values), abs=1e-9)
+    assert optimality_gap(3.0)(scores) == pytest.approx(
+        sum(3 - min(v, 3) for v in values) / len(values), abs=1e-9
+    )
 
 
 @given(tables, st.floats(0.01, 1))
@@ -130,7 +134,15 @@ def test_quantile_is_linear_between_order_statistics(scores, q):
 
 @given(hnp.arrays(np.float64, (3, 5, 2), elements=st.floats(-10, 10)))
 def test_stacked_equals_one_at_a_time(stack):
-    for aggregate in (mean, median, median_of_task_means, iqm, cvar(0.3), quantile(0.1), optimality_gap(2)):
+    for aggregate in (
+        mean,
+        median,
+        median_of_task_means,
+        iqm,
+        cvar(0.3),
+        quantile(0.1),
+        optimality_gap(2),
+    ):
         assert aggregate.stacked(stack) == pytest.approx([aggregate(scores) for scores in stack])
 
 
@@ -153,13 +165,17 @@ def test_bad_scores_are_refused_with_the_rule(aggregate, scores, rule):
         aggregate(scores)
 
 
-@pytest.mark.parametrize("make", [lambda: cvar(0), lambda: cvar(1.1), lambda: quantile(-0.1), lambda: cvar(math.nan)])
+@pytest.mark.parametrize(
+    "make", [lambda: cvar(0), lambda: cvar(1.1), lambda: quantile(-0.1), lambda: cvar(math.nan)]
+)
 def test_numbers_out_of_range_are_refused(make):
     with pytest.raises(ValueError, match="must lie in"):
         make()
 
 
-@pytest.mark.parametrize("text", ["mean", "median", "iqm", "cvar(0.2)", " quantile( 0.25 ) ", "cvar(1e-1)"])
+@pytest.mark.parametrize(
+    "text", ["mean", "median", "iqm", "cvar(0.2)", " quantile( 0.25 ) ", "cvar(1e-1)"]
+)
 def test_parse_round_trips_and_pickles(text):
     aggregate = parse_aggregate(text)
     again = pickle.loads(pickle.dumps(parse_aggregate(aggregate.name)))
@@ -193,10 +209,17 @@ def test_parse_refuses_with_what_is_allowed(text, rule):
 
 
 def test_select_breaks_ties_by_mean_then_spread_then_order():
-    capped = [[0, 500, 500, 500, 500], [400, 500, 500, 500, 500], [400, 500, 500, 500, 500], [499] * 5]
+    capped = [
+        [0, 500, 500, 500, 500],
+        [400, 500, 500, 500, 500],
+        [400, 500, 500, 500, 500],
+        [499] * 5,
+    ]
     assert select(capped, "iqm") == 1
     assert select([[4, 6], [5, 5], [3, 7], [5, 5]], "mean") == 1
-    assert select([[1, 5, 6], [4, 5, 5], [2, 5, 8]], "median") == 2  # the larger mean, although it spreads more
+    assert (
+        select([[1, 5, 6], [4, 5, 5], [2, 5, 8]], "median") == 2
+    )  # the larger mean, although it spreads more
     assert select([[1.0], [2.0], [2.0]]) == 1
     assert ranking([[1, 3], [5, 5], [4, 6], [0, 9]]).tolist() == [1, 2, 3, 0]
     with pytest.raises(ValueError, match="finite"):

@@ -8,7 +8,9 @@ import pytest
 from autorl.statistics import auc, iqm, mean, overtuning_trace, select
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "arlbench" / "landscapes"
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="ARLBench's raw files are not beside the checkout")
+pytestmark = pytest.mark.skipif(
+    not DATA.is_dir(), reason="ARLBench's raw files are not beside the checkout"
+)
 
 
 def curves(name, floor=None):
@@ -48,7 +50,9 @@ def test_best_mean_over_checkpoints(name, floor, expected):
     assert curves(name, floor).mean(axis=1).max() == pytest.approx(expected, abs=0.005)
 
 
-@pytest.mark.parametrize(("name", "expected"), [("atari_battle_zone_dqn", 16799.61), ("cc_cartpole_dqn", 384.55)])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("atari_battle_zone_dqn", 16799.61), ("cc_cartpole_dqn", 384.55)]
+)
 def test_best_mean_area_under_the_curve(name, expected):
     assert auc.stacked(curves(name)).mean(axis=1).max() == pytest.approx(expected, abs=0.005)
 
@@ -69,7 +73,8 @@ def test_choosing_by_iqm_on_five_seeds_overstates_cartpole():
 
 
 @pytest.mark.parametrize(
-    ("name", "floor", "gap"), [("cc_cartpole_dqn", None, 0.35), ("box2d_lunar_lander_dqn", -200, 0.46)]
+    ("name", "floor", "gap"),
+    [("cc_cartpole_dqn", None, 0.35), ("box2d_lunar_lander_dqn", -200, 0.46)],
 )
 def test_random_search_with_one_seed_overstates(name, floor, gap):
     """Mean gap over the range of means: 32 trials, 1 tuning seed, 5 test seeds; 400 repeats, standard error 0.015."""

@@ -55,7 +55,9 @@ def test_distribution_of_a_mean_has_the_exact_standard_error():
     assert draws.mean() == pytest.approx(values.mean(), abs=0.01)
 
 
-@pytest.mark.parametrize("aggregate", ["mean", "cvar(0.2)", iqm, median_of_task_means, optimality_gap(1.0)])
+@pytest.mark.parametrize(
+    "aggregate", ["mean", "cvar(0.2)", iqm, median_of_task_means, optimality_gap(1.0)]
+)
 def test_shift_and_scale(aggregate):
     plain = bootstrap_interval(GRID, aggregate, rng=rng(5), resamples=500)
     assert plain.low < plain.high
@@ -75,7 +77,9 @@ def test_bca_matches_scipy():
 
     values = rng(7).exponential(size=15)
     ours = bootstrap_interval(values, mean, rng=rng(8), method="bca", resamples=40_000)
-    theirs = bootstrap((values,), np.mean, method="BCa", n_resamples=40_000, rng=9).confidence_interval
+    theirs = bootstrap(
+        (values,), np.mean, method="BCa", n_resamples=40_000, rng=9
+    ).confidence_interval
     spread = values.std() / np.sqrt(15)
     assert ours.low == pytest.approx(theirs.low, abs=0.05 * spread)
     assert ours.high == pytest.approx(theirs.high, abs=0.05 * spread)
@@ -87,7 +91,10 @@ def test_bca_matches_scipy():
 def test_coverage_of_the_iqm_of_one_task(runs, nominal):
     """Measured reference 0.74 (n=3) and 0.95 (n=10), each +-0.01; 1,500 draws add a standard error under 0.012."""
     data, draws = rng(11), rng(12)
-    hits = sum(0.0 in bootstrap_interval(data.normal(size=runs), iqm, rng=draws, resamples=400) for _ in range(1500))
+    hits = sum(
+        0.0 in bootstrap_interval(data.normal(size=runs), iqm, rng=draws, resamples=400)
+        for _ in range(1500)
+    )
     assert hits / 1500 == pytest.approx(nominal, abs=0.045)
 
 
@@ -97,7 +104,8 @@ def test_coverage_of_the_iqm_of_ten_tasks(runs, nominal):
     """As above with 10 tasks; the reference states +-0.01."""
     data, draws = rng(13), rng(14)
     hits = sum(
-        0.0 in bootstrap_interval(data.normal(size=(runs, 10)), iqm, rng=draws, resamples=600) for _ in range(2000)
+        0.0 in bootstrap_interval(data.normal(size=(runs, 10)), iqm, rng=draws, resamples=600)
+        for _ in range(2000)
     )
     assert hits / 2000 == pytest.approx(nominal, abs=0.035)
 
@@ -140,4 +148,7 @@ def test_refusals(call, rule):
 
 
 def test_cvar_interval_is_below_that_of_the_mean():
-    assert bootstrap_interval(GRID, cvar(0.2), rng=rng()).high < bootstrap_interval(GRID, mean, rng=rng()).low
+    assert (
+        bootstrap_interval(GRID, cvar(0.2), rng=rng()).high
+        < bootstrap_interval(GRID, mean, rng=rng()).low
+    )

@@ -42,7 +42,9 @@ def test_probability_of_improvement_reference_values():
 def test_probability_of_improvement_equals_a_loop_and_is_complementary(x, y):
     tasks = []
     for task in range(2):
-        wins = [1.0 if a > b else 0.5 if a == b else 0.0 for a, b in product(x[:, task], y[:, task])]
+        wins = [
+            1.0 if a > b else 0.5 if a == b else 0.0 for a, b in product(x[:, task], y[:, task])
+        ]
         tasks.append(sum(wins) / len(wins))
     assert probability_of_improvement(x, y) == pytest.approx(sum(tasks) / 2)
     assert probability_of_improvement(x, y) + probability_of_improvement(y, x) == pytest.approx(1.0)
@@ -75,14 +77,18 @@ def test_profile_band_contains_the_profile_and_is_a_point_for_constant_scores():
     low, high = profile_band(GRID, at, rng=np.random.default_rng(0), resamples=300)
     profile = performance_profile(GRID, at)
     assert np.all((low <= profile) & (profile <= high))
-    low, high = profile_band(np.ones((4, 2)), [0.5, 1.0], rng=np.random.default_rng(0), resamples=20)
+    low, high = profile_band(
+        np.ones((4, 2)), [0.5, 1.0], rng=np.random.default_rng(0), resamples=20
+    )
     assert low.tolist() == high.tolist() == [1.0, 0.0]
 
 
 @given(hnp.arrays(float, (5, 4), elements=small))
 def test_ranks_match_scipy(table):
     assert ranks(table) == pytest.approx(scipy.stats.rankdata(-table, axis=1))
-    assert ranks(table, ties="min") == pytest.approx(scipy.stats.rankdata(-table, axis=1, method="min"))
+    assert ranks(table, ties="min") == pytest.approx(
+        scipy.stats.rankdata(-table, axis=1, method="min")
+    )
     assert average_ranks(table) == pytest.approx(scipy.stats.rankdata(-table, axis=1).mean(axis=0))
 
 
@@ -131,11 +137,16 @@ def test_wilcoxon_equals_enumeration_with_zeros_and_ties(first, second):
 def test_wilcoxon_matches_scipy_without_ties_and_in_the_normal_regime():
     rng = np.random.default_rng(0)
     a, b = rng.normal(0.3, 1, 25), rng.normal(0, 1, 25)
-    assert wilcoxon(a, b).p_value == pytest.approx(scipy.stats.wilcoxon(a, b, method="exact").pvalue)
+    assert wilcoxon(a, b).p_value == pytest.approx(
+        scipy.stats.wilcoxon(a, b, method="exact").pvalue
+    )
     a, b = rng.normal(0.15, 1, 300), rng.normal(0, 1, 300)
     theirs = scipy.stats.wilcoxon(a, b, zero_method="pratt", method="approx")
     assert wilcoxon(a, b).p_value == pytest.approx(theirs.pvalue, rel=1e-6)
-    shifted = np.round(a[:60] + 0.3, 0), np.round(b[:60], 0)  # many zeros and ties: SciPy only approximates here
+    shifted = (
+        np.round(a[:60] + 0.3, 0),
+        np.round(b[:60], 0),
+    )  # many zeros and ties: SciPy only approximates here
     approximate = scipy.stats.wilcoxon(*shifted, zero_method="pratt", method="approx").pvalue
     assert wilcoxon(*shifted).p_value == pytest.approx(approximate, rel=0.1)
 

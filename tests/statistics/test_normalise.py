@@ -22,7 +22,9 @@ def test_min_max_spans_each_column_and_keeps_order(scores):
     assert scaled.min(axis=0).tolist() == [0, 0]
     assert scaled.max(axis=0).tolist() == [1, 1]
     for column in range(2):
-        expected = reference_score(scores[:, column], scores[:, column].min(), scores[:, column].max())
+        expected = reference_score(
+            scores[:, column], scores[:, column].min(), scores[:, column].max()
+        )
         assert scaled[:, column] == pytest.approx(expected)
 
 

@@ -32,17 +32,22 @@ def most_allowed(trials):
 def test_error_rate_is_at_most_the_nominal_one(agents, block, interims):
     """600 trials: the bound is at rate 0.092; the slow test below is the sharp one."""
     trials = 600
-    assert false_positives(trials, agents, block, interims, permutations=300) <= most_allowed(trials)
+    assert false_positives(trials, agents, block, interims, permutations=300) <= most_allowed(
+        trials
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("agents", "block", "interims"), [(2, 5, 1), (2, 5, 5), (2, 3, 3), (3, 5, 3), (5, 5, 5), (10, 5, 5)]
+    ("agents", "block", "interims"),
+    [(2, 5, 1), (2, 5, 5), (2, 3, 3), (3, 5, 3), (5, 5, 5), (10, 5, 5)],
 )
 def test_error_rate_with_many_trials(agents, block, interims):
     """3,000 trials: the bound is at rate 0.068, so twice the nominal rate (signed maxima) fails almost surely."""
     trials = 3000
-    assert false_positives(trials, agents, block, interims, permutations=500) <= most_allowed(trials)
+    assert false_positives(trials, agents, block, interims, permutations=500) <= most_allowed(
+        trials
+    )
 
 
 def power(gap, trials=60):
@@ -50,7 +55,11 @@ def power(gap, trials=60):
     for trial in range(trials):
         full = {"a": data.normal(gap, 1, 25), "b": data.normal(0, 1, 25)}
         for blocks in range(1, 6):
-            result = verdict({name: scores[: 5 * blocks] for name, scores in full.items()}, trial, permutations=600)
+            result = verdict(
+                {name: scores[: 5 * blocks] for name, scores in full.items()},
+                trial,
+                permutations=600,
+            )
             if not result.needs:
                 break
         decided += result.verdicts["a", "b"] == "larger"
@@ -59,7 +68,8 @@ def power(gap, trials=60):
 
 
 @pytest.mark.parametrize(
-    ("gap", "expected", "runs"), [(0.5, 0.30, 22.0), (1.0, 0.97, 15.0), (1.5, 1.0, 10.6), (2.0, 1.0, 8.0)]
+    ("gap", "expected", "runs"),
+    [(0.5, 0.30, 22.0), (1.0, 0.97, 15.0), (1.5, 1.0, 10.6), (2.0, 1.0, 8.0)],
 )
 def test_power_and_runs_used(gap, expected, runs):
     """Measured reference for n=5, K=5; 60 trials: about 3 standard errors (0.18 at 0.3, 2 runs)."""
@@ -79,7 +89,9 @@ def test_one_interim_agrees_with_all_splits_enumerated():
         for chosen in combinations(range(8), 4):
             rest = np.setdiff1d(np.arange(8), chosen)
             larger += abs(pooled[list(chosen)].mean() - pooled[rest].mean()) >= observed - 1e-9
-        decided = verdict({"a": a, "b": b}, trial, block=4, interims=1, alpha=0.1, permutations=4000)
+        decided = verdict(
+            {"a": a, "b": b}, trial, block=4, interims=1, alpha=0.1, permutations=4000
+        )
         agree += (decided.verdicts["a", "b"] != "equal") == (larger / 70 <= 0.1)
     assert agree >= 39  # 7 of 70 splits is exactly 0.1: only there random splits may disagree
 
@@ -163,8 +175,12 @@ def test_shift_and_scale_do_not_matter():
     for trial in range(10):
         a, b = data.normal(1, 1, 10), data.normal(0, 1, 10)
         plain = verdict({"a": a, "b": b}, trial, interims=2, permutations=500)
-        moved = verdict({"a": 1e6 * a - 3e7, "b": 1e6 * b - 3e7}, trial, interims=2, permutations=500)
-        small = verdict({"a": 1e-9 * a + 1e-6, "b": 1e-9 * b + 1e-6}, trial, interims=2, permutations=500)
+        moved = verdict(
+            {"a": 1e6 * a - 3e7, "b": 1e6 * b - 3e7}, trial, interims=2, permutations=500
+        )
+        small = verdict(
+            {"a": 1e-9 * a + 1e-6, "b": 1e-9 * b + 1e-6}, trial, interims=2, permutations=500
+        )
         swapped = verdict({"a": -a, "b": -b}, trial, interims=2, permutations=500)
         assert plain.verdicts == moved.verdicts == small.verdicts
         mirror = {"larger": "smaller", "smaller": "larger", "equal": "equal"}

@@ -90,7 +90,12 @@ def test_other_files_do_not_count_and_without_hashes_nothing_is_checked(saved):
 
 
 def test_an_outcome_keeps_its_hashes_and_one_of_an_earlier_version_has_none():
-    outcome = Outcome("1.0", Status.DONE, 5, checkpoint=Checkpoint("1.0", "checkpoints/1.0", FrozenMap(a="f" * 64)))
+    outcome = Outcome(
+        "1.0",
+        Status.DONE,
+        5,
+        checkpoint=Checkpoint("1.0", "checkpoints/1.0", FrozenMap(a="f" * 64)),
+    )
     body = outcome_body(outcome)
     assert body["checkpoint_files"] == {"a": "f" * 64}
     assert read_outcome(body).checkpoint.files == {"a": "f" * 64}
@@ -114,7 +119,10 @@ def test_the_event_of_an_outcome_holds_the_hashes_of_its_checkpoint(tmp_path):
     study.run()
     study.close()
     with sqlite3.connect(tmp_path / "study" / "study.sqlite") as connection:
-        bodies = [loads(body) for (body,) in connection.execute("SELECT body FROM event WHERE kind = 'outcome'")]
+        bodies = [
+            loads(body)
+            for (body,) in connection.execute("SELECT body FROM event WHERE kind = 'outcome'")
+        ]
     assert len(bodies) >= 3
     for body in bodies:
         assert body["checkpoint_files"] == file_hashes(tmp_path / "study" / body["checkpoint"])

@@ -9,12 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autorl.store import codec
-from autorl.types import Checkpoint, Config, Failed, FrozenMap, Outcome, Proposal, Proposed, Report, Scored, Status
+from autorl.types import (
+    Checkpoint,
+    Config,
+    Failed,
+    FrozenMap,
+    Outcome,
+    Proposal,
+    Proposed,
+    Report,
+    Scored,
+    Status,
+)
 
 numbers = st.floats(allow_nan=False)
 values = st.lists(numbers, max_size=3).map(tuple)
 metas = st.dictionaries(
-    st.text(max_size=3), numbers | st.text(max_size=3) | st.lists(st.integers(), max_size=2), max_size=3
+    st.text(max_size=3),
+    numbers | st.text(max_size=3) | st.lists(st.integers(), max_size=2),
+    max_size=3,
 )
 
 
@@ -22,7 +35,12 @@ def through(body):
     return codec.loads(codec.dumps(body))
 
 
-@given(st.dictionaries(st.text(max_size=4), numbers | st.integers() | st.text(max_size=4) | st.booleans()), metas)
+@given(
+    st.dictionaries(
+        st.text(max_size=4), numbers | st.integers() | st.text(max_size=4) | st.booleans()
+    ),
+    metas,
+)
 def test_proposed(config, meta):
     event = Proposed(7, Proposal(Config(config), 100, 3, "a", "explore lr", FrozenMap(meta)))
     assert codec.read_proposed(through(codec.proposed_body(event))) == event
@@ -33,7 +51,9 @@ def test_scored(score, spread, constraints, resumable):
     event = Scored(3, score, spread, 4, 100, constraints, resumable, score)
     again = codec.read_scored(through(codec.scored_body(event)))
     assert again == event
-    assert [math.copysign(1, value) for value in again.values] == [math.copysign(1, value) for value in score]
+    assert [math.copysign(1, value) for value in again.values] == [
+        math.copysign(1, value) for value in score
+    ]
 
 
 @given(values, st.sampled_from([status for status in Status if status.failed]), st.text())
@@ -57,12 +77,19 @@ def test_an_outcome_without_a_checkpoint():
 
 
 def test_numpy_scalars_of_careless_trainers_are_stored_as_numbers():
-    body = {"a": np.float32(0.5), "b": np.int64(3), "c": [np.bool_(True)], "d": FrozenMap(e=np.float64(0.1))}
+    body = {
+        "a": np.float32(0.5),
+        "b": np.int64(3),
+        "c": [np.bool_(True)],
+        "d": FrozenMap(e=np.float64(0.1)),
+    }
     assert through(body) == {"a": 0.5, "b": 3, "c": (True,), "d": {"e": 0.1}}
 
 
 def test_text_is_canonical():
-    assert codec.dumps({"b": 1, "a": {"d": (1, 2), "c": None}}) == '{"a":{"c":null,"d":[1,2]},"b":1}'
+    assert (
+        codec.dumps({"b": 1, "a": {"d": (1, 2), "c": None}}) == '{"a":{"c":null,"d":[1,2]},"b":1}'
+    )
     assert json.loads(codec.dumps({"x": math.inf}))["x"] == math.inf
 
 

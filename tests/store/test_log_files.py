@@ -41,7 +41,11 @@ def test_a_second_attempt_goes_on_in_the_same_log(tmp_path):
     path = tmp_path / "a.log"
     written(path, numbered(60), 20)
     written(path, b"x" * 1000, 20)
-    begin, line, end = path.read_bytes()[:HEAD], path.read_bytes()[HEAD:-TAIL], path.read_bytes()[-TAIL:]
+    begin, line, end = (
+        path.read_bytes()[:HEAD],
+        path.read_bytes()[HEAD:-TAIL],
+        path.read_bytes()[-TAIL:],
+    )
     assert begin == numbered(60)[:HEAD]
     assert line == b"\n[autorl: %d bytes left out here]\n" % (60 * 7 + 1000 - HEAD - TAIL)
     assert end == b"x" * TAIL

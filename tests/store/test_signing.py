@@ -36,7 +36,9 @@ def test_another_key_signs_otherwise(home, monkeypatch, tmp_path):
     assert not (tmp_path / "other").exists(), "looking at a signature makes no key"
 
 
-@pytest.mark.parametrize("spoil", [lambda key: key.chmod(0o644), lambda key: key.write_bytes(b"short")])
+@pytest.mark.parametrize(
+    "spoil", [lambda key: key.chmod(0o644), lambda key: key.write_bytes(b"short")]
+)
 def test_a_key_that_others_can_read_or_that_is_torn_signs_nothing(home, spoil):
     signature = signing.sign("purpose", b"data")
     spoil(home / "autorl" / "key")

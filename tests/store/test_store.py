@@ -55,7 +55,11 @@ def finished(folder):
 
 def test_events_come_back_in_order_and_exact(tmp_path):
     store = Store.create(tmp_path / "s", "text")
-    bodies = [{"a": 0.1 + 0.2, "b": [1, (2, 3)], "c": {"d": None}}, {"nan": float("inf")}, {"e": -0.0, "f": 2**70}]
+    bodies = [
+        {"a": 0.1 + 0.2, "b": [1, (2, 3)], "c": {"d": None}},
+        {"nan": float("inf")},
+        {"e": -0.0, "f": 2**70},
+    ]
     for body in bodies:
         store.append("note", body)
     store.close()
@@ -87,7 +91,9 @@ def test_an_event_and_its_tables_are_written_together_or_not_at_all(tmp_path):
 
 def test_what_cannot_be_stored_leaves_no_trace(tmp_path):
     store = Store.create(tmp_path / "s", "text")
-    with pytest.raises(TypeError, match="cannot be stored: use numbers, strings, lists and mappings"):
+    with pytest.raises(
+        TypeError, match="cannot be stored: use numbers, strings, lists and mappings"
+    ):
         store.append("note", {"x": object()})
     assert [event.kind for event in store.events()] == ["study_file"]
     store.close()
@@ -100,7 +106,11 @@ def test_events_are_never_changed_or_deleted(tmp_path):
     study.store._connection.set_trace_callback(statements.append)
     study.run()
     study.close()
-    touching = [text for text in statements if " event" in text.lower() and not text.upper().startswith("SELECT")]
+    touching = [
+        text
+        for text in statements
+        if " event" in text.lower() and not text.upper().startswith("SELECT")
+    ]
     assert touching
     assert all(text.startswith("INSERT INTO event ") for text in touching)
 
@@ -112,10 +122,15 @@ def test_the_tables_are_a_fold_over_the_events(tmp_path):
     schema.create(again)
     for seq, kind, body in connection.execute("SELECT seq, kind, body FROM event ORDER BY seq"):
         schema.apply(again, seq, kind, json.loads(body))
-    names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    names = [
+        name
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    ]
     assert len(names) >= 8
     for name in set(names) - {"event"}:
-        assert list(connection.execute(f"SELECT * FROM {name}")) == list(again.execute(f"SELECT * FROM {name}")), name
+        assert list(connection.execute(f"SELECT * FROM {name}")) == list(
+            again.execute(f"SELECT * FROM {name}")
+        ), name
     connection.close()
 
 
@@ -140,7 +155,9 @@ def test_a_live_study_can_be_read_while_it_is_written(tmp_path):
     reader.execute("BEGIN")
     assert reader.execute("SELECT COUNT(*) FROM event").fetchone() == (1,)
     store.append("note", {})
-    assert reader.execute("SELECT COUNT(*) FROM event").fetchone() == (1,), "one read transaction, one state"
+    assert reader.execute("SELECT COUNT(*) FROM event").fetchone() == (1,), (
+        "one read transaction, one state"
+    )
     reader.execute("COMMIT")
     assert reader.execute("SELECT COUNT(*) FROM event").fetchone() == (2,)
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
@@ -215,15 +232,25 @@ def test_a_read_only_folder_is_one_line(tmp_path):
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     for parent in tmp_path.parents:
-        if os.getuid() == 0 and parent.stat().st_uid == 0 and not parent.stat().st_mode & 0o001 and parent != Path("/"):
+        if (
+            os.getuid() == 0
+            and parent.stat().st_uid == 0
+            and not parent.stat().st_mode & 0o001
+            and parent != Path("/")
+        ):
             parent.chmod(parent.stat().st_mode | 0o011)
     tmp_path.chmod(0o755)
     found = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(READ_ONLY), str(folder)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", textwrap.dedent(READ_ONLY), str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o755)
-    if "ModuleNotFoundError" in found.stderr or ("Permission denied" in found.stderr and not found.stdout):
+    if "ModuleNotFoundError" in found.stderr or (
+        "Permission denied" in found.stderr and not found.stdout
+    ):
         pytest.skip("the package itself is not readable by another user here")
     assert found.stdout.splitlines() == [
         "F: cannot be written (Permission denied)",
@@ -236,7 +263,9 @@ def test_a_read_only_folder_is_one_line(tmp_path):
 
 def test_a_second_driver_is_told_who_holds_the_study(tmp_path):
     store = Store.create(tmp_path / "s", "text")
-    with pytest.raises(InputError, match=rf"another driver works on this study \(process {os.getpid()} on "):
+    with pytest.raises(
+        InputError, match=rf"another driver works on this study \(process {os.getpid()} on "
+    ):
         Store.open(tmp_path / "s")
     store.close()
     Store.open(tmp_path / "s").close()
@@ -281,10 +310,20 @@ def test_a_killed_driver_whose_workers_still_run_does_not_hold_the_lock(tmp_path
         "seeds": {"tuning": 1, "test": 0},
         "executor": {"name": "processes", "workers": 2},
     }
-    command = [sys.executable, "-c", textwrap.dedent(HOLDER), str(tmp_path / "s"), json.dumps(study)]
+    command = [
+        sys.executable,
+        "-c",
+        textwrap.dedent(HOLDER),
+        str(tmp_path / "s"),
+        json.dumps(study),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
         try:
-            assert [driver.stdout.readline().strip() for _ in range(3)] == ["session", "proposed", "proposed"]
+            assert [driver.stdout.readline().strip() for _ in range(3)] == [
+                "session",
+                "proposed",
+                "proposed",
+            ]
         finally:
             driver.kill()
     reopened = Study.open(tmp_path / "s")
@@ -298,7 +337,9 @@ def test_a_killed_driver_whose_workers_still_run_does_not_hold_the_lock(tmp_path
 def test_a_database_that_is_none_is_an_input_error(tmp_path):
     finished(tmp_path / "s")
     (tmp_path / "s" / "study.sqlite").write_bytes(b"this is not a database" * 100)
-    with pytest.raises(InputError, match=r"study.sqlite: cannot be used \(file is not a database\)"):
+    with pytest.raises(
+        InputError, match=r"study.sqlite: cannot be used \(file is not a database\)"
+    ):
         Study.open(tmp_path / "s")
 
 
@@ -324,7 +365,9 @@ def test_an_event_whose_body_is_torn_is_an_input_error(tmp_path):
     finished(tmp_path / "s")
     with sqlite3.connect(tmp_path / "s" / "study.sqlite") as connection:
         connection.execute("UPDATE event SET body = substr(body, 1, 20) WHERE seq = 5")
-    damaged = r"study.sqlite: is damaged \(event 5 is not what was recorded, events 1 to 4 are whole\)"
+    damaged = (
+        r"study.sqlite: is damaged \(event 5 is not what was recorded, events 1 to 4 are whole\)"
+    )
     for _ in range(2):  # the failed attempt released the lock
         with pytest.raises(InputError, match=damaged):
             Study.open(tmp_path / "s")
@@ -344,7 +387,10 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path):
     with sqlite3.connect(path) as connection:
         connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
     before = path.read_bytes()
-    with pytest.raises(InputError, match=rf"newer autorl \(schema {schema.SCHEMA_VERSION + 1}; this one reads up to"):
+    with pytest.raises(
+        InputError,
+        match=rf"newer autorl \(schema {schema.SCHEMA_VERSION + 1}; this one reads up to",
+    ):
         Study.open(tmp_path / "s")
     assert path.read_bytes() == before
 
@@ -377,11 +423,16 @@ def test_a_study_of_schema_version_1_goes_on(tmp_path):
     result = study.run()
     assert result.counts == {"scored": 4}
     fresh = Study.create(
-        study.spec.model_copy(update={"budget": study.spec.budget.model_copy(update={"runs": 8.0})}), tmp_path / "t"
+        study.spec.model_copy(
+            update={"budget": study.spec.budget.model_copy(update={"runs": 8.0})}
+        ),
+        tmp_path / "t",
     )
     fresh.run()
     same = "SELECT proposal, config_hash FROM proposals JOIN configs USING (config_id) ORDER BY proposal"
-    assert study.store.query(same) == fresh.store.query(same), "the generators of a release are those of the next"
+    assert study.store.query(same) == fresh.store.query(same), (
+        "the generators of a release are those of the next"
+    )
     for one in (study, fresh):
         one.close()
 
@@ -402,10 +453,18 @@ def test_a_moved_and_copied_study_goes_on(tmp_path):
     study.run()
     study.close()
     same = "SELECT proposal, score FROM proposals ORDER BY proposal"
-    rows = [sqlite3.connect(folder / "study.sqlite").execute(same).fetchall() for folder in (whole, there)]
+    rows = [
+        sqlite3.connect(folder / "study.sqlite").execute(same).fetchall()
+        for folder in (whole, there)
+    ]
     assert rows[0] == rows[1]
     with sqlite3.connect(there / "study.sqlite") as connection:
-        paths = [path for (path,) in connection.execute("SELECT checkpoint FROM segments WHERE checkpoint IS NOT NULL")]
+        paths = [
+            path
+            for (path,) in connection.execute(
+                "SELECT checkpoint FROM segments WHERE checkpoint IS NOT NULL"
+            )
+        ]
     assert paths
     assert not any(Path(path).is_absolute() for path in paths)
 
@@ -424,7 +483,9 @@ def test_a_locked_database_is_a_study_error(tmp_path):
     store._connection.execute("PRAGMA busy_timeout = 50")
     other = sqlite3.connect(tmp_path / "s" / "study.sqlite", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StudyError, match=r"cannot be written \(database is locked\); what was recorded is kept"):
+    with pytest.raises(
+        StudyError, match=r"cannot be written \(database is locked\); what was recorded is kept"
+    ):
         store.append("note", {})
     other.execute("ROLLBACK")
     other.close()
@@ -432,7 +493,9 @@ def test_a_locked_database_is_a_study_error(tmp_path):
     store.close()
 
 
-def test_a_disk_that_is_full_at_the_start_is_one_line_and_the_study_can_be_begun(tmp_path, monkeypatch):
+def test_a_disk_that_is_full_at_the_start_is_one_line_and_the_study_can_be_begun(
+    tmp_path, monkeypatch
+):
     from autorl.store import store as module
 
     def small(path):

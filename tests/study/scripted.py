@@ -12,7 +12,17 @@ from autorl.spec import load_spec
 from autorl.store.checkpoints import writing
 from autorl.study import Study
 from autorl.trainers._shared import AnyChange
-from autorl.types import Checkpoint, Config, Done, FrozenMap, Outcome, Proposal, Proposed, Report, Status
+from autorl.types import (
+    Checkpoint,
+    Config,
+    Done,
+    FrozenMap,
+    Outcome,
+    Proposal,
+    Proposed,
+    Report,
+    Status,
+)
 
 SPACE = {
     "hyperparameters": {
@@ -51,7 +61,9 @@ class Toy:
     changes = AnyChange()
     preload = ()
 
-    def __init__(self, curve=lambda config, seed, step: config["x"] * step / 100, before=lambda segment: None):
+    def __init__(
+        self, curve=lambda config, seed, step: config["x"] * step / 100, before=lambda segment: None
+    ):
         self.curve, self.before = curve, before
         self.segments = []
 
@@ -63,23 +75,33 @@ class Toy:
 
     def train(self, segment, report):
         self.segments.append(segment)
-        lineage = [] if segment.parent is None else json.loads((Path(segment.parent.path) / "lineage.json").read_text())
+        lineage = (
+            []
+            if segment.parent is None
+            else json.loads((Path(segment.parent.path) / "lineage.json").read_text())
+        )
         lineage.append([segment.id, segment.fork, dict(segment.config)])
         status = self.before(segment) or Status.DONE
         cost = {"environment_steps": float(segment.until - segment.start), "wall_seconds": 0.0}
         if status.failed:
-            return Outcome(segment.id, status, segment.start, cost=cost, message=f"told to be {status.value}")
+            return Outcome(
+                segment.id, status, segment.start, cost=cost, message=f"told to be {status.value}"
+            )
         reports = tuple(self._report(segment, step) for step in segment.evaluate_at)
         checkpoint = None
         if segment.save:
             with writing(segment) as folder:
                 (folder / "lineage.json").write_text(json.dumps(lineage))
             checkpoint = Checkpoint(segment.id, segment.folder)
-        return Outcome(segment.id, status, segment.until, reports, cost, checkpoint, dict(segment.config))
+        return Outcome(
+            segment.id, status, segment.until, reports, cost, checkpoint, dict(segment.config)
+        )
 
     def _report(self, segment, step):
         value = self.curve(segment.config, segment.seed, step)
-        return Report(segment.id, step, value if isinstance(value, dict) else {"eval_return": float(value)})
+        return Report(
+            segment.id, step, value if isinstance(value, dict) else {"eval_return": float(value)}
+        )
 
     def lineage(self, checkpoint):
         return json.loads((Path(checkpoint.path) / "lineage.json").read_text())
@@ -146,7 +168,9 @@ class Shuffled:
         self.handed_out = []
 
     def submit(self, segments):
-        self._done += [run_segment(self._load, segment, lambda report: None) for segment in segments]
+        self._done += [
+            run_segment(self._load, segment, lambda report: None) for segment in segments
+        ]
 
     def poll(self, timeout):
         if not self._done:
@@ -173,7 +197,11 @@ def study_with(monkeypatch, spec, optimizer, trainer=None, folder=None):
 
     if folder is None:
         return Study.in_memory(spec, load)
-    return Study.open(folder, load) if (folder / "study.yaml").exists() else Study.create(spec, folder, load)
+    return (
+        Study.open(folder, load)
+        if (folder / "study.yaml").exists()
+        else Study.create(spec, folder, load)
+    )
 
 
 def run(study):
@@ -194,4 +222,7 @@ TABLES = {
 
 def tables(study):
     """Everything recorded, except seconds and where checkpoints lie."""
-    return {name: sorted(study.store.query(f"SELECT {what} FROM {name}"), key=repr) for name, what in TABLES.items()}
+    return {
+        name: sorted(study.store.query(f"SELECT {what} FROM {name}"), key=repr)
+        for name, what in TABLES.items()
+    }

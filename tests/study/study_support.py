@@ -87,5 +87,6 @@ def table(folder: Path) -> dict[str, list[tuple]]:
     }
     with sqlite3.connect(folder / "study.sqlite") as connection:
         return {
-            name: sorted(connection.execute(f"SELECT {what} FROM {name}"), key=repr) for name, what in columns.items()
+            name: sorted(connection.execute(f"SELECT {what} FROM {name}"), key=repr)
+            for name, what in columns.items()
         }

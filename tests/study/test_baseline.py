@@ -29,11 +29,17 @@ def baselines(study):
 
 def test_a_default_left_at_a_rung_goes_on_to_the_length_of_the_incumbent(monkeypatch, tmp_path):
     trainer = Toy(curve=by_x)
-    optimizer = Scripted(listed(chain(0.5, 40), chain(0.9, 40), chain(0.9, 100, 1)), keeps=lambda seen: (1,))
+    optimizer = Scripted(
+        listed(chain(0.5, 40), chain(0.9, 40), chain(0.9, 100, 1)), keeps=lambda seen: (1,)
+    )
     study = study_with(monkeypatch, toy_spec(**TESTED), optimizer, trainer, tmp_path / "study")
     result = run(study)
     assert baselines(study) == [(3, 100, 0, 2)]
-    trained = [(segment.id, segment.start, segment.until) for segment in trainer.segments if segment.role == "tuning"]
+    trained = [
+        (segment.id, segment.start, segment.until)
+        for segment in trainer.segments
+        if segment.role == "tuning"
+    ]
     assert trained[-2:] == [("3.0", 40, 100), ("3.1", 40, 100)], "from where the search left it"
     assert (result.default.proposal, result.default.until, result.default.tuning) == (3, 100, 0.5)
     assert result.difference.low == pytest.approx(0.4)
@@ -69,12 +75,16 @@ def test_the_optimizer_is_not_told_of_it_and_is_asked_the_same_when_the_search_g
         assert [event.proposal.config["x"] for event in told] == xs
         assert len(optimizer.told) == 3
         assert len(baselines(study)) == 1, "not trained again"
-        asks.append([call for call, _ in groupby(optimizer.calls) if call[0] == "ask"])  # `extend` asks what comes next
+        asks.append(
+            [call for call, _ in groupby(optimizer.calls) if call[0] == "ask"]
+        )  # `extend` asks what comes next
     assert asks[0] == asks[1]
 
 
 def test_it_is_as_long_as_an_incumbent_that_never_reached_the_horizon(monkeypatch):
-    study = study_with(monkeypatch, toy_spec(**TESTED), Scripted(listed(chain(0.9, 40))), Toy(curve=by_x))
+    study = study_with(
+        monkeypatch, toy_spec(**TESTED), Scripted(listed(chain(0.9, 40))), Toy(curve=by_x)
+    )
     result = run(study)
     assert (result.incumbent.proposal, result.incumbent.until) == (0, 40)
     assert result.default.until == 40
@@ -100,16 +110,26 @@ def test_a_default_whose_agent_was_copied_is_no_default(monkeypatch):
 
 
 def test_a_default_that_failed_on_the_way_failed(monkeypatch):
-    trainer = Toy(curve=by_x, before=lambda one: Status.DIVERGED if one.config["x"] == 0.5 and one.until > 30 else None)
+    trainer = Toy(
+        curve=by_x,
+        before=lambda one: Status.DIVERGED if one.config["x"] == 0.5 and one.until > 30 else None,
+    )
     optimizer = Scripted(listed(full(0.9), chain(0.5, 40)))
     study = study_with(monkeypatch, toy_spec(**TESTED), optimizer, trainer)
     result = run(study)
     assert len([one for one in trainer.segments if one.role == "tuning"]) == 4, "not trained again"
-    assert (result.default.until, result.default.test, len(result.default.failures)) == (100, None, 6)
+    assert (result.default.until, result.default.test, len(result.default.failures)) == (
+        100,
+        None,
+        6,
+    )
 
 
 def test_a_race_the_default_lost_early_is_run_to_the_incumbents_seeds(monkeypatch):
-    racing = {"evaluation": {"seeds": "racing", "min": 1, "max": 3}, "seeds": {"tuning": 3, "test": 2}}
+    racing = {
+        "evaluation": {"seeds": "racing", "min": 1, "max": 3},
+        "seeds": {"tuning": 3, "test": 2},
+    }
     optimizer = Scripted(listed(full(0.9), full(0.2), full(0.5)))
     study = study_with(monkeypatch, toy_spec(**TESTED | racing), optimizer, Toy(curve=by_x))
     result = run(study)
@@ -129,13 +149,17 @@ def test_a_race_the_default_lost_early_is_run_to_the_incumbents_seeds(monkeypatc
     ids=["off", "untested", "landscape"],
 )
 def test_where_nothing_is_compared_nothing_is_added(monkeypatch, changes):
-    study = study_with(monkeypatch, toy_spec(**TESTED | changes), Scripted(listed(full(0.9))), Toy(curve=by_x))
+    study = study_with(
+        monkeypatch, toy_spec(**TESTED | changes), Scripted(listed(full(0.9))), Toy(curve=by_x)
+    )
     assert run(study).beyond == 0
     assert baselines(study) == []
 
 
 def test_nothing_is_added_where_the_search_has_trained_it(monkeypatch):
-    study = study_with(monkeypatch, toy_spec(**TESTED), Scripted(listed(full(0.9), full(0.5))), Toy(curve=by_x))
+    study = study_with(
+        monkeypatch, toy_spec(**TESTED), Scripted(listed(full(0.9), full(0.5))), Toy(curve=by_x)
+    )
     assert run(study).default.proposal == 1
     assert (baselines(study), study.result().beyond) == ([], 0)
 
@@ -180,17 +204,24 @@ METHODS = {
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_a_difference_to_the_default_at_equal_length(method):
-    study = Study.in_memory(small_spec(**METHODS[method], budget={"runs": 24}, seeds={"tuning": 2, "test": 3}))
+    study = Study.in_memory(
+        small_spec(**METHODS[method], budget={"runs": 24}, seeds={"tuning": 2, "test": 3})
+    )
     result = run(study)
     default = study.driver.longest_of_default()[0]
     assert study.driver.lineage[default].until == result.incumbent.until
-    assert set(study.driver.tuning_seeds(default)) == set(study.driver.tuning_seeds(result.incumbent.proposal))
-    same = study.driver.lineage.root(default) == study.driver.lineage.root(result.incumbent.proposal)
+    assert set(study.driver.tuning_seeds(default)) == set(
+        study.driver.tuning_seeds(result.incumbent.proposal)
+    )
+    same = study.driver.lineage.root(default) == study.driver.lineage.root(
+        result.incumbent.proposal
+    )
     assert same or result.difference is not None
 
 
 @pytest.mark.parametrize(
-    "method", ["asha", pytest.param("pbt", marks=[pytest.mark.slow, pytest.mark.cpu_seconds(600)]), "racing"]
+    "method",
+    ["asha", pytest.param("pbt", marks=[pytest.mark.slow, pytest.mark.cpu_seconds(600)]), "racing"],
 )
 def test_killed_every_few_events_the_baseline_is_the_same(tmp_path, method):
     changes = METHODS[method]

@@ -51,7 +51,9 @@ def test_logs_count_as_disk(monkeypatch, tmp_path):
 
     limit = 3.5 / 1024  # GiB: three and a half logs
     optimizer = Scripted(lambda number, seen: full(number / 20), keeps=lambda seen: ())
-    spec = toy_spec(limits={"disk_gb": limit}, parallelism=1, budget={"runs": 8}, seeds={"tuning": 1, "test": 1})
+    spec = toy_spec(
+        limits={"disk_gb": limit}, parallelism=1, budget={"runs": 8}, seeds={"tuning": 1, "test": 1}
+    )
     study = study_with(monkeypatch, spec, optimizer, Chatty(), tmp_path / "study")
     with pytest.raises(StudyError, match=r"checkpoints and logs take .* over limits.disk_gb"):
         run(study)

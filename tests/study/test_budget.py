@@ -17,7 +17,9 @@ from autorl.types import Done, InputError, Status, StudyError, Wait
 
 
 def steps_trained(study, role="tuning"):
-    return study.store.query("SELECT COALESCE(SUM(environment_steps), 0) FROM runs WHERE seed_role = ?", (role,))[0][0]
+    return study.store.query(
+        "SELECT COALESCE(SUM(environment_steps), 0) FROM runs WHERE seed_role = ?", (role,)
+    )[0][0]
 
 
 def with_runs(runs):
@@ -40,7 +42,9 @@ def with_runs(runs):
 )
 def test_full_length_proposals(monkeypatch, budget, tuning, proposals):
     optimizer = Scripted(lambda number, seen: full(number / 20))
-    study = study_with(monkeypatch, toy_spec(budget=budget, seeds={"tuning": tuning, "test": 0}), optimizer)
+    study = study_with(
+        monkeypatch, toy_spec(budget=budget, seeds={"tuning": tuning, "test": 0}), optimizer
+    )
     run(study)
     assert optimizer.count == proposals
     assert steps_trained(study) == proposals * tuning * 100
@@ -55,7 +59,9 @@ def test_a_budget_below_the_first_proposal_scores_nothing(monkeypatch):
     assert (optimizer.count, steps_trained(study)) == (0, 0)
 
 
-@pytest.mark.parametrize(("runs", "proposals"), [(2.3, 23), (0.7, 7), (1.1, 11), (0.3, 3), (2.35, 23)])
+@pytest.mark.parametrize(
+    ("runs", "proposals"), [(2.3, 23), (0.7, 7), (1.1, 11), (0.3, 3), (2.35, 23)]
+)
 def test_short_proposals_use_up_a_fractional_budget_exactly(monkeypatch, runs, proposals):
     optimizer = Scripted(lambda number, seen: full(number / 40, until=10))
     study = study_with(monkeypatch, with_runs(runs), optimizer)
@@ -66,19 +72,32 @@ def test_short_proposals_use_up_a_fractional_budget_exactly(monkeypatch, runs, p
 
 def test_a_continuation_costs_only_its_new_steps(monkeypatch):
     script = [chain(0.1, 30), chain(0.1, 60, 0), chain(0.1, 100, 1), chain(0.2, 100), chain(0.3, 1)]
-    optimizer = Scripted(lambda number, seen: script[number] if number in {call[1] + 1 for call in calls()} else Wait())
+    optimizer = Scripted(
+        lambda number, seen: (
+            script[number] if number in {call[1] + 1 for call in calls()} else Wait()
+        )
+    )
 
     def calls():
         return [("told", -1), *(call for call in optimizer.order if call[0] == "told")]
 
     study = study_with(monkeypatch, toy_spec(budget={"runs": 2}), optimizer)
     run(study)
-    assert optimizer.count == 4, "30 + 30 + 40 + 100 steps are the budget; one more step is not affordable"
+    assert optimizer.count == 4, (
+        "30 + 30 + 40 + 100 steps are the budget; one more step is not affordable"
+    )
     assert study.driver.charged_steps == steps_trained(study) == 200
 
 
 def test_failed_and_stopped_runs_are_counted_in_full(monkeypatch):
-    kinds = [Status.DONE, Status.DIVERGED, Status.STOPPED, Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY]
+    kinds = [
+        Status.DONE,
+        Status.DIVERGED,
+        Status.STOPPED,
+        Status.CRASH,
+        Status.TIMEOUT,
+        Status.OUT_OF_MEMORY,
+    ]
     optimizer = Scripted(lambda number, seen: full(number / 20))
     trainer = Toy(before=lambda segment: kinds[int(segment.id.split(".")[0]) % 6])
     study = study_with(monkeypatch, toy_spec(budget={"runs": 12}), optimizer, trainer)
@@ -116,7 +135,11 @@ def test_an_unaffordable_answer_is_asked_again_after_the_next_outcome(monkeypatc
     def answer(number, seen):
         if number == 0:
             return full(0.5, until=50)
-        return chain(0.5, 100, 0) if any(event for event in seen if hasattr(event, "values")) else full(0.9)
+        return (
+            chain(0.5, 100, 0)
+            if any(event for event in seen if hasattr(event, "values"))
+            else full(0.9)
+        )
 
     optimizer = Scripted(answer)
     study = study_with(monkeypatch, toy_spec(budget={"runs": 1}), optimizer)
@@ -124,15 +147,21 @@ def test_an_unaffordable_answer_is_asked_again_after_the_next_outcome(monkeypatc
     assert study.driver.charged_steps == 100
 
 
-def test_an_unaffordable_answer_gives_the_same_table_after_a_restart_at_every_event(monkeypatch, tmp_path):
+def test_an_unaffordable_answer_gives_the_same_table_after_a_restart_at_every_event(
+    monkeypatch, tmp_path
+):
     """Whether the search ends is decided from what was observed, so a restart in the middle of it changes nothing."""
 
     def answer(number, seen):
         done = sum(hasattr(event, "values") for event in seen)
-        return full(number / 20, until=90) if number > 2 and done < 2 else full(number / 20, until=30)
+        return (
+            full(number / 20, until=90) if number > 2 and done < 2 else full(number / 20, until=30)
+        )
 
     def study_at(folder):
-        return study_with(monkeypatch, toy_spec(budget={"runs": 1.5}), lambda: Scripted(answer), folder=folder)
+        return study_with(
+            monkeypatch, toy_spec(budget={"runs": 1.5}), lambda: Scripted(answer), folder=folder
+        )
 
     whole = study_at(tmp_path / "whole")
     run(whole)
@@ -163,10 +192,16 @@ def test_an_unaffordable_answer_gives_the_same_table_after_a_restart_at_every_ev
 
 
 @pytest.mark.parametrize(
-    "optimizer", [{"name": "pbt", "generations": 4, "population": 4, "retrain": 0}, {"name": "asha", "rungs": 3}]
+    "optimizer",
+    [
+        {"name": "pbt", "generations": 4, "population": 4, "retrain": 0},
+        {"name": "asha", "rungs": 3},
+    ],
 )
 def test_a_budget_of_configurations_lets_runs_go_on_to_their_end(optimizer):
-    study = Study.in_memory(small_spec(optimizer=optimizer, budget={"configurations": 12}, parallelism=2))
+    study = Study.in_memory(
+        small_spec(optimizer=optimizer, budget={"configurations": 12}, parallelism=2)
+    )
     result = run(study)
     begun = study.store.query("SELECT COUNT(*) FROM proposals WHERE resume_from IS NULL")[0][0]
     assert begun == (4 if optimizer["name"] == "pbt" else 12)
@@ -182,11 +217,15 @@ def test_a_population_as_large_as_the_budget_of_configurations_trains_all_genera
 
 def test_median_stopping_spends_no_more_than_the_budget():
     study = Study.in_memory(
-        small_spec(optimizer={"name": "random", "stop": "median", "rungs": 4}, budget={"runs": 11.3})
+        small_spec(
+            optimizer={"name": "random", "stop": "median", "rungs": 4}, budget={"runs": 11.3}
+        )
     )
     run(study)
     assert steps_trained(study) <= 1130
-    assert steps_trained(study) > 1130 - 2 * 25, "less than one more segment of 25 steps and two seeds is left"
+    assert steps_trained(study) > 1130 - 2 * 25, (
+        "less than one more segment of 25 steps and two seeds is left"
+    )
 
 
 def test_extend_opens_the_search_again(monkeypatch):
@@ -240,7 +279,9 @@ def test_extending_by_nothing_is_an_input_error(runs):
 @pytest.mark.parametrize("keep", ["incumbent", "none"])
 def test_a_finished_multi_fidelity_study_can_be_extended(tmp_path, optimizer, keep):
     """What the optimizer may still continue outlives the search, or is trained again from the start."""
-    study = Study.create(small_spec(optimizer=optimizer, keep={"checkpoints": keep}), tmp_path / "study")
+    study = Study.create(
+        small_spec(optimizer=optimizer, keep={"checkpoints": keep}), tmp_path / "study"
+    )
     before = sum(run(study).counts.values())
     study.extend(16)
     assert sum(run(study).counts.values()) > before
@@ -273,7 +314,9 @@ def test_hours_end_the_search_but_not_what_is_running():
             driver.record(trainer.train(segment, lambda report: None))
     driver.advance()
     assert driver.finished
-    assert optimizer.count == len(optimizer.told) == 6, "two at 0, 0.5 and 1 hours each, nothing from 2 hours on"
+    assert optimizer.count == len(optimizer.told) == 6, (
+        "two at 0, 0.5 and 1 hours each, nothing from 2 hours on"
+    )
     assert driver.budget_used == 1.25
 
 
@@ -284,7 +327,13 @@ def test_hours_of_earlier_sessions_count(tmp_path, monkeypatch):
     study = Study.create(small_spec(budget={"hours": 9.0}), tmp_path / "study")
     with monkeypatch.context() as patch:
         patch.setattr(store_module.time, "time", iter(range(0, 10**7, 3600)).__next__)
-        for kind in ("session", "finished", "session", "attempt", "finished"):  # one hour apart: 1 h, a pause, 2 h
+        for kind in (
+            "session",
+            "finished",
+            "session",
+            "attempt",
+            "finished",
+        ):  # one hour apart: 1 h, a pause, 2 h
             study.store.append(kind, {"segment": "0.0"} if kind == "attempt" else {})
     study.close()
     reopened = Study.open(tmp_path / "study")
@@ -292,7 +341,11 @@ def test_hours_of_earlier_sessions_count(tmp_path, monkeypatch):
     assert 3.0 < reopened.hours() < 3.1
     with monkeypatch.context() as patch:
         patch.setattr(store_module.time, "time", iter(range(10**8, 2 * 10**8, 3600)).__next__)
-        for kind in ("test_seeds", "session", "finished"):  # seeds asked for long after: the pause is nobody's
+        for kind in (
+            "test_seeds",
+            "session",
+            "finished",
+        ):  # seeds asked for long after: the pause is nobody's
             reopened.store.append(kind, {"seeds": []} if kind == "test_seeds" else {})
     assert study_module.hours_used(reopened.store) == pytest.approx(4.0)
     reopened.close()
@@ -303,7 +356,9 @@ def test_a_run_of_hours_says_that_its_table_may_differ():
 
 
 def test_done_ends_the_search_whatever_is_left(monkeypatch):
-    study = study_with(monkeypatch, toy_spec(budget={"runs": 50}), Scripted(listed(full(0.2), full(0.4))))
+    study = study_with(
+        monkeypatch, toy_spec(budget={"runs": 50}), Scripted(listed(full(0.2), full(0.4)))
+    )
     run(study)
     assert len(study.driver.lineage) == 2
     assert study.driver.budget_used == pytest.approx(2 / 50)
@@ -322,19 +377,25 @@ class Forgetful(Toy):
 
 def forgetful(monkeypatch, optimizer, trainer=None, folder=None):
     """A study of 32 full runs of 100 steps; rungs at 25, 50 and 100."""
-    spec = toy_spec(budget={"runs": 32}, optimizer=optimizer, seeds={"tuning": 2, "test": 2}, test={"top": 1})
+    spec = toy_spec(
+        budget={"runs": 32}, optimizer=optimizer, seeds={"tuning": 2, "test": 2}, test={"top": 1}
+    )
     make = partial(make_optimizer, spec, lambda spec: trainer)
     return study_with(monkeypatch, spec, make, trainer or Forgetful(), folder)
 
 
-@pytest.mark.parametrize("optimizer", ["asha", "hyperband", {"name": "random", "stop": "median", "rungs": 4}])
+@pytest.mark.parametrize(
+    "optimizer", ["asha", "hyperband", {"name": "random", "stop": "median", "rungs": 4}]
+)
 def test_what_is_trained_again_is_charged(monkeypatch, optimizer):
     study = forgetful(monkeypatch, optimizer, Forgetful())
     result = run(study)
     assert study.driver.anew
     assert steps_trained(study) == study.driver.charged_steps <= 3200
     (caveat,) = [text for text in result.caveats if "checkpoint" in text]
-    assert caveat.startswith(f"{len(study.driver.anew)} proposals continue runs that left no checkpoint")
+    assert caveat.startswith(
+        f"{len(study.driver.anew)} proposals continue runs that left no checkpoint"
+    )
     assert caveat.endswith("the budget was charged for that")
     continued = forgetful(monkeypatch, optimizer, Toy())
     assert [text for text in run(continued).caveats if "checkpoint" in text] == []
@@ -362,11 +423,17 @@ def test_a_study_of_before_is_resumed_to_the_charge_it_had(monkeypatch, tmp_path
     assert (study.driver.charged_steps, len(study.driver.lineage)) == (charged, number)
     study.close()
     with sqlite3.connect(tmp_path / "s" / "study.sqlite") as connection:
-        connection.execute("UPDATE event SET body = json_remove(body, '$.anew') WHERE kind = 'proposed'")
-        connection.execute("UPDATE event SET hash = NULL")  # versions that wrote no `anew` wrote no hashes
+        connection.execute(
+            "UPDATE event SET body = json_remove(body, '$.anew') WHERE kind = 'proposed'"
+        )
+        connection.execute(
+            "UPDATE event SET hash = NULL"
+        )  # versions that wrote no `anew` wrote no hashes
         connection.execute("UPDATE standing SET anew = 0")
     study = forgetful(monkeypatch, "asha", Forgetful(), tmp_path / "s")
     lengths = [study.driver.lineage.length(proposal) for proposal in study.driver.lineage.proposals]
     assert study.driver.charged_steps == 2 * sum(lengths) < charged
-    assert any(text.endswith("the budget was charged for 0 of them") for text in study.result().caveats)
+    assert any(
+        text.endswith("the budget was charged for 0 of them") for text in study.result().caveats
+    )
     study.close()

@@ -11,18 +11,34 @@ from autorl.types import InputError, Outcome, Scored, Status, StudyError
 
 
 def on_disk(folder):
-    return sorted(path.name for path in (folder / "checkpoints").iterdir()) if (folder / "checkpoints").exists() else []
+    return (
+        sorted(path.name for path in (folder / "checkpoints").iterdir())
+        if (folder / "checkpoints").exists()
+        else []
+    )
 
 
 def stored(study):
-    return sorted(name for (name,) in study.store.query("SELECT segment FROM segments WHERE checkpoint IS NOT NULL"))
+    return sorted(
+        name
+        for (name,) in study.store.query(
+            "SELECT segment FROM segments WHERE checkpoint IS NOT NULL"
+        )
+    )
 
 
 @pytest.mark.parametrize("lag", [1, 3])
-def test_old_proposals_can_be_resumed_as_long_as_the_optimizer_keeps_them(monkeypatch, tmp_path, lag):
+def test_old_proposals_can_be_resumed_as_long_as_the_optimizer_keeps_them(
+    monkeypatch, tmp_path, lag
+):
     """A chain of four, then proposals that go back to its first and second links."""
     script = [
-        *[chain(0.5, 20, member="a"), chain(0.5, 40, 0, "a"), chain(0.5, 60, 1, "a"), chain(0.5, 80, 2, "a")],
+        *[
+            chain(0.5, 20, member="a"),
+            chain(0.5, 40, 0, "a"),
+            chain(0.5, 60, 1, "a"),
+            chain(0.5, 80, 2, "a"),
+        ],
         *[chain(0.6, 20, member="b"), chain(0.5, 40, 0, "c", y=0.9), chain(0.5, 60, 1, "d", y=0.8)],
     ]
     trainer = Toy()
@@ -39,7 +55,9 @@ def test_old_proposals_can_be_resumed_as_long_as_the_optimizer_keeps_them(monkey
 
 def test_what_nobody_can_resume_is_deleted_while_the_study_runs(monkeypatch, tmp_path):
     """A chain of six: at any time only the head and its parent lie on disk."""
-    script = [chain(0.5, 10, member="a")] + [chain(0.5, 10 * (k + 1), k - 1, "a") for k in range(1, 7)]
+    script = [chain(0.5, 10, member="a")] + [
+        chain(0.5, 10 * (k + 1), k - 1, "a") for k in range(1, 7)
+    ]
     sizes = []
     optimizer = Scripted(
         waiting_for(script),
@@ -53,7 +71,9 @@ def test_what_nobody_can_resume_is_deleted_while_the_study_runs(monkeypatch, tmp
     study = study_with(monkeypatch, toy_spec(), optimizer, trainer, tmp_path / "study")
     run(study)
     assert max(sizes) <= 2
-    assert on_disk(tmp_path / "study") == stored(study) == ["6.0"], "the incumbent's, because there are no test seeds"
+    assert on_disk(tmp_path / "study") == stored(study) == ["6.0"], (
+        "the incumbent's, because there are no test seeds"
+    )
     study.close()
 
 
@@ -66,19 +86,30 @@ def test_the_parent_of_a_segment_in_flight_is_never_deleted(monkeypatch, tmp_pat
     study.close()
 
 
-def test_exploiting_what_the_optimizer_did_not_keep_is_an_error_not_a_fresh_start(monkeypatch, tmp_path):
+def test_exploiting_what_the_optimizer_did_not_keep_is_an_error_not_a_fresh_start(
+    monkeypatch, tmp_path
+):
     def keeps(seen):
         return [event.proposal for event in seen if isinstance(event, Scored)][-1:]
 
-    script = [chain(0.1, 40, member="a"), chain(0.9, 40, member="b"), chain(0.9, 80, 1, "b"), chain(0.1, 80, 0, "c")]
+    script = [
+        chain(0.1, 40, member="a"),
+        chain(0.9, 40, member="b"),
+        chain(0.9, 80, 1, "b"),
+        chain(0.1, 80, 0, "c"),
+    ]
     spec = toy_spec(budget={"runs": 8}, parallelism=1)
-    study = study_with(monkeypatch, spec, Scripted(waiting_for(script), keeps), Toy(), tmp_path / "study")
+    study = study_with(
+        monkeypatch, spec, Scripted(waiting_for(script), keeps), Toy(), tmp_path / "study"
+    )
     with pytest.raises(StudyError, match=r"segment 3\.0 continues 0\.0, which has no checkpoint"):
         run(study)
     study.close()
 
 
-@pytest.mark.parametrize("optimizer", ["asha", "hyperband", "pbt", {"name": "random", "stop": "median"}])
+@pytest.mark.parametrize(
+    "optimizer", ["asha", "hyperband", "pbt", {"name": "random", "stop": "median"}]
+)
 def test_real_optimizers_never_miss_a_checkpoint(tmp_path, optimizer):
     options = {"name": optimizer} if isinstance(optimizer, str) else optimizer
     options |= {"pbt": {"population": 4, "generations": 4}}.get(options["name"], {"rungs": 3})
@@ -86,7 +117,9 @@ def test_real_optimizers_never_miss_a_checkpoint(tmp_path, optimizer):
     run(study)
     notes = {note for (note,) in study.store.query("SELECT DISTINCT notes FROM segments")}
     assert notes == {""}, "nothing had to be trained again"
-    assert study.store.query("SELECT COUNT(*) FROM proposals WHERE resume_from IS NOT NULL")[0][0] > 2
+    assert (
+        study.store.query("SELECT COUNT(*) FROM proposals WHERE resume_from IS NOT NULL")[0][0] > 2
+    )
     assert on_disk(tmp_path / "study") == stored(study)
     study.close()
 
@@ -99,7 +132,11 @@ def test_real_optimizers_never_miss_a_checkpoint(tmp_path, optimizer):
         ("lineage", 0, {f"{number}.{seed}" for number in range(4) for seed in range(2)}),
         ("none", 0, set()),
         ("none", 2, set()),
-        ("lineage", 1, {f"{number}.{seed}" for number in range(4) for seed in range(2)} | {"3.100", "1.100"}),
+        (
+            "lineage",
+            1,
+            {f"{number}.{seed}" for number in range(4) for seed in range(2)} | {"3.100", "1.100"},
+        ),
     ],
 )
 def test_what_outlives_a_study_of_full_runs(monkeypatch, tmp_path, keep, test, kept):
@@ -113,14 +150,19 @@ def test_what_outlives_a_study_of_full_runs(monkeypatch, tmp_path, keep, test, k
 
 def test_the_incumbents_test_runs_are_kept(monkeypatch, tmp_path):
     optimizer = Scripted(listed(full(0.2), full(0.9)))
-    study = study_with(monkeypatch, toy_spec(seeds={"tuning": 1, "test": 2}), optimizer, folder=tmp_path / "study")
+    study = study_with(
+        monkeypatch, toy_spec(seeds={"tuning": 1, "test": 2}), optimizer, folder=tmp_path / "study"
+    )
     run(study)
     assert {"1.100", "1.101"} <= set(on_disk(tmp_path / "study"))
     study.close()
 
 
 def test_nothing_of_a_cut_study_is_left_with_keep_none(tmp_path):
-    changes = {"optimizer": {"name": "random", "stop": "median", "rungs": 3}, "keep": {"checkpoints": "none"}}
+    changes = {
+        "optimizer": {"name": "random", "stop": "median", "rungs": 3},
+        "keep": {"checkpoints": "none"},
+    }
     study = Study.create(small_spec(**changes), tmp_path / "study")
     run(study)
     assert on_disk(tmp_path / "study") == stored(study) == []
@@ -130,7 +172,10 @@ def test_nothing_of_a_cut_study_is_left_with_keep_none(tmp_path):
 def test_full_runs_save_nothing_in_the_search_when_the_test_phase_trains_anew(monkeypatch):
     trainer = Toy()
     study = study_with(
-        monkeypatch, toy_spec(seeds={"tuning": 1, "test": 1}), Scripted(listed(full(0.2), full(0.9))), trainer
+        monkeypatch,
+        toy_spec(seeds={"tuning": 1, "test": 1}),
+        Scripted(listed(full(0.2), full(0.9))),
+        trainer,
     )
     run(study)
     assert [(segment.role, segment.save) for segment in trainer.segments] == [
@@ -140,7 +185,9 @@ def test_full_runs_save_nothing_in_the_search_when_the_test_phase_trains_anew(mo
     ]
 
 
-def test_a_checkpoint_that_was_deleted_by_hand_is_trained_again_and_the_record_says_so(monkeypatch, tmp_path):
+def test_a_checkpoint_that_was_deleted_by_hand_is_trained_again_and_the_record_says_so(
+    monkeypatch, tmp_path
+):
     import shutil
 
     script = [chain(0.5, 50), chain(0.5, 100, 0)]
@@ -152,7 +199,9 @@ def test_a_checkpoint_that_was_deleted_by_hand_is_trained_again_and_the_record_s
         assert segment.parent is None
         return None
 
-    study = study_with(monkeypatch, toy_spec(parallelism=1), optimizer, Toy(before=before), tmp_path / "study")
+    study = study_with(
+        monkeypatch, toy_spec(parallelism=1), optimizer, Toy(before=before), tmp_path / "study"
+    )
     (first,) = study.advance()
     study.record(study.load(None).train(first, lambda report: None))
     shutil.rmtree(tmp_path / "study" / "checkpoints" / "0.0")
@@ -163,8 +212,14 @@ def test_a_checkpoint_that_was_deleted_by_hand_is_trained_again_and_the_record_s
     study.close()
 
 
-def test_a_disk_budget_ends_the_session_before_it_is_passed_much_and_can_be_raised(monkeypatch, tmp_path):
-    optimizer = lambda: Scripted(lambda number, seen: full(number / 20, until=50), keeps=lambda seen: range(99))  # noqa: E731
+def test_a_disk_budget_ends_the_session_before_it_is_passed_much_and_can_be_raised(
+    monkeypatch, tmp_path
+):
+    def optimizer():
+        keep_all = range(99)
+        return Scripted(
+            lambda number, seen: full(number / 20, until=50), keeps=lambda seen: keep_all
+        )
 
     class Heavy(Toy):
         def train(self, segment, report):
@@ -179,7 +234,8 @@ def test_a_disk_budget_ends_the_session_before_it_is_passed_much_and_can_be_rais
     spec = toy_spec(limits={"disk_gb": limit}, parallelism=1, budget={"runs": 8})
     study = study_with(monkeypatch, spec, optimizer, Heavy(), tmp_path / "study")
     with pytest.raises(
-        StudyError, match=r"checkpoints and logs take 0.00 GiB, over limits.disk_gb = 0.00341797; what was"
+        StudyError,
+        match=r"checkpoints and logs take 0.00 GiB, over limits.disk_gb = 0.00341797; what was",
     ):
         run(study)
     assert len(on_disk(tmp_path / "study")) == 4
@@ -187,8 +243,12 @@ def test_a_disk_budget_ends_the_session_before_it_is_passed_much_and_can_be_rais
 
 
 def test_no_disk_limit(monkeypatch, tmp_path):
-    optimizer = Scripted(lambda number, seen: full(number / 20, until=50), keeps=lambda seen: range(99))
-    study = study_with(monkeypatch, toy_spec(limits={"disk_gb": None}), optimizer, folder=tmp_path / "study")
+    optimizer = Scripted(
+        lambda number, seen: full(number / 20, until=50), keeps=lambda seen: range(99)
+    )
+    study = study_with(
+        monkeypatch, toy_spec(limits={"disk_gb": None}), optimizer, folder=tmp_path / "study"
+    )
     run(study)
     assert len(on_disk(tmp_path / "study")) == 16
     study.close()
@@ -214,7 +274,10 @@ def test_collection_is_recorded_before_it_happens(monkeypatch, tmp_path):
 
     def at():
         return study_with(
-            monkeypatch, toy_spec(parallelism=1), lambda: Scripted(waiting_for(script)), folder=tmp_path / "study"
+            monkeypatch,
+            toy_spec(parallelism=1),
+            lambda: Scripted(waiting_for(script)),
+            folder=tmp_path / "study",
         )
 
     study = at()
@@ -296,7 +359,10 @@ def test_the_executor_is_closed_when_the_study_fails(monkeypatch):
             super().close()
 
     study = study_with(
-        monkeypatch, toy_spec(), Scripted(lambda n, s: full(n / 20)), Toy(before=lambda segment: Status.CRASH)
+        monkeypatch,
+        toy_spec(),
+        Scripted(lambda n, s: full(n / 20)),
+        Toy(before=lambda segment: Status.CRASH),
     )
     with pytest.raises(StudyError):
         study.run(executor=Watched(study.load))

@@ -22,7 +22,9 @@ ASHA = {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 12}, "para
 
 
 def only_file(folder):
-    return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    return max(
+        (path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
+    )
 
 
 def flip(folder):
@@ -82,7 +84,9 @@ def scores(tables):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_checkpoints_are_trained_again_and_every_score_is_the_same(tmp_path, capsys, damage):
+def test_damaged_checkpoints_are_trained_again_and_every_score_is_the_same(
+    tmp_path, capsys, damage
+):
     run_small(tmp_path / "whole", **ASHA)
     whole = table(tmp_path / "whole")
     checkpoints = interrupted(tmp_path / "damaged", 30, **ASHA)
@@ -95,7 +99,10 @@ def test_damaged_checkpoints_are_trained_again_and_every_score_is_the_same(tmp_p
     assert scores(tables) == scores(whole)
     lines = capsys.readouterr().err.splitlines()
     assert lines
-    assert all(line.startswith("autorl: checkpoint ") and "not continued from; moved to " in line for line in lines)
+    assert all(
+        line.startswith("autorl: checkpoint ") and "not continued from; moved to " in line
+        for line in lines
+    )
     aside = {path.name for path in (checkpoints / "damaged").iterdir()}
     assert {line.split()[2] for line in lines} == aside <= {folder.name for folder in folders}
 
@@ -167,20 +174,32 @@ def two_links(monkeypatch, folder, trainer, second=0.5, **changes):
     return study
 
 
-def test_the_trainer_never_sees_a_damaged_checkpoint_and_no_attempt_is_counted(monkeypatch, tmp_path):
+def test_the_trainer_never_sees_a_damaged_checkpoint_and_no_attempt_is_counted(
+    monkeypatch, tmp_path
+):
     trainer = Toy()
     study = two_links(monkeypatch, tmp_path / "study", trainer, failures={"retries": 0})
     flip(tmp_path / "study" / "checkpoints" / "0.0")
     run(study)
-    assert [(segment.id, segment.parent) for segment in trainer.segments] == [("0.0", None), ("1.0", None)]
+    assert [(segment.id, segment.parent) for segment in trainer.segments] == [
+        ("0.0", None),
+        ("1.0", None),
+    ]
     assert study.store.query("SELECT COUNT(*) FROM event WHERE kind = 'attempt'") == [(0,)]
     assert study.store.query("SELECT status, notes FROM segments WHERE segment = '1.0'") == [
-        ("done", "checkpoint 0.0 is damaged (lineage.json differs from what was saved): trained from step 0")
+        (
+            "done",
+            "checkpoint 0.0 is damaged (lineage.json differs from what was saved): trained from step 0",
+        )
     ]
-    assert [path.name for path in (tmp_path / "study" / "checkpoints" / "damaged").iterdir()] == ["0.0"]
+    assert [path.name for path in (tmp_path / "study" / "checkpoints" / "damaged").iterdir()] == [
+        "0.0"
+    ]
     study.close()
     Study.open(tmp_path / "study", study.load).close()
-    assert [path.name for path in (tmp_path / "study" / "checkpoints" / "damaged").iterdir()] == ["0.0"], "not swept"
+    assert [path.name for path in (tmp_path / "study" / "checkpoints" / "damaged").iterdir()] == [
+        "0.0"
+    ], "not swept"
 
 
 @pytest.mark.parametrize("damage", [flip, shutil.rmtree])
@@ -211,7 +230,8 @@ def test_a_parent_that_gives_other_values_the_second_time_ends_the_study(monkeyp
     study = two_links(monkeypatch, tmp_path / "study", trainer, second=0.6)
     flip(tmp_path / "study" / "checkpoints" / "0.0")
     with pytest.raises(
-        StudyError, match=r"0\.0, trained again for its checkpoint, has other values than those recorded"
+        StudyError,
+        match=r"0\.0, trained again for its checkpoint, has other values than those recorded",
     ):
         run(study)
     study.close()
@@ -226,7 +246,9 @@ PBT = {
 
 @pytest.mark.parametrize("events", [34, 50])
 @pytest.mark.parametrize("damage", [flip, shutil.rmtree])
-def test_populations_train_again_what_was_damaged_and_end_with_the_same_table(tmp_path, capsys, damage, events):
+def test_populations_train_again_what_was_damaged_and_end_with_the_same_table(
+    tmp_path, capsys, damage, events
+):
     """Members copy each other's agents and change their configurations: no run can begin anew at step 0."""
     run_small(tmp_path / "whole", **PBT)
     folders = list(interrupted(tmp_path / "damaged", events, **PBT).iterdir())
@@ -281,7 +303,9 @@ def test_a_folder_is_moved_only_when_nobody_reads_it_any_more(monkeypatch, tmp_p
     assert folder.exists()
     study.record(finished)
     assert not folder.exists()
-    assert study.store.query("SELECT status FROM segments WHERE segment = ?", (reader.id,)) == [("done",)]
+    assert study.store.query("SELECT status FROM segments WHERE segment = ?", (reader.id,)) == [
+        ("done",)
+    ]
     study.close()
 
 
@@ -309,7 +333,9 @@ def test_the_hashes_of_an_outcome_survive_the_log(tmp_path):
     study.close()
 
 
-@pytest.mark.parametrize("name", ["1.0", "..", ".", "1.0/..", "../..", "../../elsewhere", "1.0/inner"])
+@pytest.mark.parametrize(
+    "name", ["1.0", "..", ".", "1.0/..", "../..", "../../elsewhere", "1.0/inner"]
+)
 def test_only_folders_right_among_the_checkpoints_are_moved_or_deleted(tmp_path, name):
     """A database can name any path as a checkpoint."""
     store = Store.create(tmp_path / "study", "text")

@@ -24,7 +24,12 @@ def expected_order(n, lag):
 
 
 @settings(max_examples=20)
-@given(n=st.integers(1, 9), lag=st.integers(1, 10), order=st.integers(0, 10**6), kind=st.sampled_from(Status))
+@given(
+    n=st.integers(1, 9),
+    lag=st.integers(1, 10),
+    order=st.integers(0, 10**6),
+    kind=st.sampled_from(Status),
+)
 def test_outcome_i_minus_p_is_observed_immediately_before_ask_i(n, lag, order, kind):
     def before(segment):
         failing = segment.id == "1.0" and kind is not Status.LOST
@@ -41,7 +46,9 @@ def test_outcome_i_minus_p_is_observed_immediately_before_ask_i(n, lag, order, k
 def test_the_generator_depends_on_study_seed_and_proposal_number_alone(monkeypatch):
     optimizer = Scripted(lambda number, seen: full(0.1 * number))
     run(study_with(monkeypatch, toy_spec(seed=7), optimizer))
-    draws = {number: draw for _, number, draw in [call for call in optimizer.calls if call[0] == "ask"]}
+    draws = {
+        number: draw for _, number, draw in [call for call in optimizer.calls if call[0] == "ask"]
+    }
     assert draws == {number: seeds.generator(7, "ask", number).random() for number in range(8)}
 
 
@@ -55,9 +62,20 @@ def test_wait_observes_in_proposal_order_and_repeats_the_generator(monkeypatch):
     study = study_with(monkeypatch, toy_spec(parallelism=4), optimizer)
     study.run(executor=Shuffled(study.load, np.random.default_rng(3)))
     first = [(what, number) for number in range(4) for what in ("ask", "propose")]
-    waits = [("told", 0), ("ask", 4), ("told", 1), ("ask", 4), ("told", 2), ("ask", 4), ("told", 3), ("ask", 4)]
+    waits = [
+        ("told", 0),
+        ("ask", 4),
+        ("told", 1),
+        ("ask", 4),
+        ("told", 2),
+        ("ask", 4),
+        ("told", 3),
+        ("ask", 4),
+    ]
     assert optimizer.order[: len(first) + len(waits)] == first + waits
-    repeated = {draw for what, number, *draw in map(list, optimizer.calls) for draw in draw if number == 4}
+    repeated = {
+        draw for what, number, *draw in map(list, optimizer.calls) for draw in draw if number == 4
+    }
     assert repeated == {seeds.generator(0, "ask", 4).random()}
     assert sorted(optimizer.told) == list(range(8))
 
@@ -94,15 +112,21 @@ def test_proposals_are_durable_before_the_optimizer_sees_them_and_before_work_st
     stored = []
 
     def before(segment):
-        assert int(segment.id.split(".")[0]) in [row[0] for row in study.store.query("SELECT proposal FROM proposals")]
+        assert int(segment.id.split(".")[0]) in [
+            row[0] for row in study.store.query("SELECT proposal FROM proposals")
+        ]
 
     class Checking(Scripted):
         def observe(self, event):
             if isinstance(event, Proposed):
-                stored.append(study.store.query("SELECT COUNT(*) FROM proposals")[0][0] == event.id + 1)
+                stored.append(
+                    study.store.query("SELECT COUNT(*) FROM proposals")[0][0] == event.id + 1
+                )
             super().observe(event)
 
-    study = study_with(monkeypatch, toy_spec(), Checking(lambda number, seen: full(0.5)), Toy(before=before))
+    study = study_with(
+        monkeypatch, toy_spec(), Checking(lambda number, seen: full(0.5)), Toy(before=before)
+    )
     run(study)
     assert stored == [True] * 8
 
@@ -118,7 +142,10 @@ CASES = {
     "stop": {"optimizer": {"name": "random", "stop": "median", "rungs": 3}},
     "asha": {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 9.5}},
     "pbt": {"optimizer": {"name": "pbt", "generations": 3, "population": 4}, "budget": {"runs": 8}},
-    "failing": {"trainer": {"crash": 0.3, "nan": {"above": {"x": 0.8}, "seeds": [1]}}, "budget": {"runs": 20}},
+    "failing": {
+        "trainer": {"crash": 0.3, "nan": {"above": {"x": 0.8}, "seeds": [1]}},
+        "budget": {"runs": 20},
+    },
 }
 
 
@@ -128,7 +155,9 @@ def test_the_table_does_not_depend_on_the_order_in_which_outcomes_arrive(case):
     for order in (None, 1, 2):
         study = Study.in_memory(small_spec(**CASES[case]))
         rng = np.random.default_rng(order)
-        study.run(executor=InProcess(trainers.load) if order is None else Shuffled(trainers.load, rng))
+        study.run(
+            executor=InProcess(trainers.load) if order is None else Shuffled(trainers.load, rng)
+        )
         found.append(tables(study))
         study.close()
     assert found[0] == found[1] == found[2]
@@ -138,9 +167,16 @@ def test_the_table_does_not_depend_on_the_order_in_which_outcomes_arrive(case):
 @settings(max_examples=10)
 @given(order=st.integers(0, 10**9), lag=st.integers(1, 6))
 def test_arrival_order_never_changes_the_table(order, lag):
-    changes = {"optimizer": {"name": "random", "stop": "median", "rungs": 2}, "parallelism": lag, "budget": {"runs": 9}}
+    changes = {
+        "optimizer": {"name": "random", "stop": "median", "rungs": 2},
+        "parallelism": lag,
+        "budget": {"runs": 9},
+    }
     found = []
-    for executor in (InProcess(trainers.load), Shuffled(trainers.load, np.random.default_rng(order))):
+    for executor in (
+        InProcess(trainers.load),
+        Shuffled(trainers.load, np.random.default_rng(order)),
+    ):
         study = Study.in_memory(small_spec(**changes))
         study.run(executor=executor)
         found.append(tables(study))
@@ -157,7 +193,12 @@ def test_asynchronous_mode_observes_outcomes_as_they_come(monkeypatch):
     assert arrived != sorted(arrived), "the shuffle shuffled nothing"
     assert [number for what, number in optimizer.order if what == "told"] == arrived
     asked_before_any_outcome = optimizer.order[: optimizer.order.index(("told", arrived[0]))]
-    assert [number for what, number in asked_before_any_outcome if what == "propose"] == [0, 1, 2, 3]
+    assert [number for what, number in asked_before_any_outcome if what == "propose"] == [
+        0,
+        1,
+        2,
+        3,
+    ]
     assert "asynchronous: true" in "; ".join(result.caveats)
 
 
@@ -176,7 +217,10 @@ def test_a_proposal_waits_for_all_of_its_seeds(monkeypatch):
     optimizer = Scripted(lambda number, seen: full(number / 10))
     trainer = Toy(curve=lambda config, seed, step: config["x"] + seed)
     study = study_with(
-        monkeypatch, toy_spec(seeds={"tuning": [3, 5], "test": 0}, budget={"runs": 6}), optimizer, trainer
+        monkeypatch,
+        toy_spec(seeds={"tuning": [3, 5], "test": 0}, budget={"runs": 6}),
+        optimizer,
+        trainer,
     )
     study.run(executor=Shuffled(study.load, np.random.default_rng(1)))
     assert [optimizer.told[number].n_seeds for number in range(3)] == [2, 2, 2]
@@ -188,7 +232,9 @@ def test_a_proposal_waits_for_all_of_its_seeds(monkeypatch):
 def test_a_cut_run_has_the_curve_of_an_uncut_one(monkeypatch):
     """Rungs that are no evaluation points are evaluated to decide there, and are no part of the curve."""
     objective = {"reduce": "auc"}
-    whole = study_with(monkeypatch, toy_spec(objective=objective), Scripted(listed(full(0.8))), Toy())
+    whole = study_with(
+        monkeypatch, toy_spec(objective=objective), Scripted(listed(full(0.8))), Toy()
+    )
     whole.run()
     optimizer = Scripted(listed(chain(0.8, 30), chain(0.8, 70, 0), chain(0.8, 100, 1)))
     cut = study_with(monkeypatch, toy_spec(objective=objective, parallelism=1), optimizer, Toy())

@@ -18,8 +18,14 @@ def tuned(folder, document):
     """The result of a study on one tuning and one test seed, and its exported model's path."""
     from autorl.spec import load_spec
 
-    common = {"seeds": {"tuning": [TUNING], "test": [TEST]}, "test": {"top": 1}, "executor": {"name": "in_process"}}
-    study = Study.create(load_spec(common | {"optimizer": "random", "parallelism": 1} | document), folder)
+    common = {
+        "seeds": {"tuning": [TUNING], "test": [TEST]},
+        "test": {"top": 1},
+        "executor": {"name": "in_process"},
+    }
+    study = Study.create(
+        load_spec(common | {"optimizer": "random", "parallelism": 1} | document), folder
+    )
     try:
         result = study.run()
     finally:
@@ -41,8 +47,12 @@ def agree(mine, reported, episodes, spread=None):
     """
     mine = np.asarray(mine, dtype=float)
     own = mine.std(ddof=1)
-    error = np.hypot(own / np.sqrt(len(mine)), (own if spread is None else spread) / np.sqrt(episodes))
-    assert abs(mine.mean() - reported) <= 2 * error, f"{mine.mean():.3f} of {len(mine)}, reported {reported:.3f}"
+    error = np.hypot(
+        own / np.sqrt(len(mine)), (own if spread is None else spread) / np.sqrt(episodes)
+    )
+    assert abs(mine.mean() - reported) <= 2 * error, (
+        f"{mine.mean():.3f} of {len(mine)}, reported {reported:.3f}"
+    )
 
 
 # -- language models ---------------------------------------------------------------------------------------------------
@@ -59,16 +69,27 @@ def completions(folder, prompts, most, seed):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
     tokenizer.padding_side = "left"
     batch = tokenizer(prompts, return_tensors="pt", padding=True, return_token_type_ids=False)
     torch.manual_seed(seed)
     model.eval()
     with torch.no_grad():
         tokens = model.generate(
-            **batch, do_sample=True, top_k=0, top_p=1.0, temperature=1.0, max_new_tokens=most, pad_token_id=0
+            **batch,
+            do_sample=True,
+            top_k=0,
+            top_p=1.0,
+            temperature=1.0,
+            max_new_tokens=most,
+            pad_token_id=0,
         )
-    return tokenizer.batch_decode(tokens[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
+    return tokenizer.batch_decode(
+        tokens[:, batch["input_ids"].shape[1] :], skip_special_tokens=True
+    )
 
 
 @pytest.mark.parametrize("trainer", RLHF)
@@ -78,7 +99,14 @@ def test_an_exported_language_model_scores_what_the_study_says(tmp_path, trainer
 
     task, fixed, steps = RLHF[trainer]
     rate = fixed.pop("learning_rate") if "learning_rate" in fixed else 3e-3
-    space = {"learning_rate": {"type": "float", "lower": 0.9 * rate, "upper": 1.1 * rate, "default": rate}}
+    space = {
+        "learning_rate": {
+            "type": "float",
+            "lower": 0.9 * rate,
+            "upper": 1.1 * rate,
+            "default": rate,
+        }
+    }
     document = {
         "trainer": {"name": trainer, "kwargs": fixed},
         "environment": task,
@@ -149,4 +177,9 @@ def test_an_exported_agent_scores_what_the_study_says(tmp_path, trainer, reduce)
     assert (result.steps.model < 6144) == (reduce == "best")
     path = exported(tmp_path / "study", tmp_path / "model.zip")
     spread = stored_spread(tmp_path / "study", result.steps.model)
-    agree(returns(PPO.load(path, device="cpu"), "CartPole-v1", 40), result.test.seeds[TEST], 40, spread)
+    agree(
+        returns(PPO.load(path, device="cpu"), "CartPole-v1", 40),
+        result.test.seeds[TEST],
+        40,
+        spread,
+    )

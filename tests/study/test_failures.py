@@ -55,7 +55,11 @@ def test_the_penalty_of_a_minimised_metric_is_the_largest(monkeypatch):
 @pytest.mark.parametrize(("direction", "told"), [("maximize", -5.0), ("minimize", 5.0)])
 def test_a_number_is_a_penalty_in_the_metrics_own_direction(monkeypatch, direction, told):
     _, optimizer, _ = run_listed(
-        monkeypatch, [0.7, 0.3], failing({"0.0"}), failures={"penalty": -5.0}, objective={"direction": direction}
+        monkeypatch,
+        [0.7, 0.3],
+        failing({"0.0"}),
+        failures={"penalty": -5.0},
+        objective={"direction": direction},
     )
     assert optimizer.told[0].values == (told,)
 
@@ -76,7 +80,11 @@ def test_the_penalty_is_taken_at_the_same_fidelity(monkeypatch):
 
 def test_one_failed_seed_scores_the_penalty_and_makes_the_proposal_unresumable(monkeypatch):
     _, optimizer, _ = run_listed(
-        monkeypatch, [0.4, 0.8], failing({"1.1"}), seeds={"tuning": 3, "test": 0}, budget={"runs": 6}
+        monkeypatch,
+        [0.4, 0.8],
+        failing({"1.1"}),
+        seeds={"tuning": 3, "test": 0},
+        budget={"runs": 6},
     )
     event = optimizer.told[1]
     assert isinstance(event, Scored)
@@ -108,7 +116,11 @@ def test_a_metric_that_is_not_finite_is_diverged(monkeypatch, value):
 
 
 def test_nan_in_the_middle_of_a_curve_is_diverged_although_the_last_value_is_fine(monkeypatch):
-    trainer = Toy(curve=lambda config, seed, step: math.nan if (config["x"], step) == (0.3, 50) else config["x"])
+    trainer = Toy(
+        curve=lambda config, seed, step: (
+            math.nan if (config["x"], step) == (0.3, 50) else config["x"]
+        )
+    )
     _, optimizer, _ = run_listed(monkeypatch, [0.7, 0.3], trainer)
     assert optimizer.told[1].kind is Status.DIVERGED
 
@@ -127,7 +139,9 @@ def test_a_missing_metric_is_a_crash_that_names_what_was_reported(monkeypatch):
 
 
 @pytest.mark.parametrize("constraints", [[], [{"metric": "kl", "max": 1.0}]])
-def test_a_run_that_ends_before_its_first_evaluation_is_a_crash_that_says_so(monkeypatch, constraints):
+def test_a_run_that_ends_before_its_first_evaluation_is_a_crash_that_says_so(
+    monkeypatch, constraints
+):
     def train(segment, report):
         return Outcome(segment.id, Status.STOPPED, segment.start)
 
@@ -152,10 +166,14 @@ def test_the_error_of_the_trainer_is_recorded(monkeypatch):
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_lost_is_retried_and_then_a_failure(monkeypatch, retries):
     trainer = failing({"1.0"}, Status.LOST)
-    _, optimizer, study = run_listed(monkeypatch, [0.7, 0.3, 0.5], trainer, failures={"retries": retries})
+    _, optimizer, study = run_listed(
+        monkeypatch, [0.7, 0.3, 0.5], trainer, failures={"retries": retries}
+    )
     assert [segment.id for segment in trainer.segments].count("1.0") == retries + 1
     assert optimizer.told[1] == Failed(1, Status.LOST, (0.7,), "told to be lost")
-    assert study.store.query("SELECT COUNT(*) FROM event WHERE kind = 'attempt'") == [(retries + 1,)]
+    assert study.store.query("SELECT COUNT(*) FROM event WHERE kind = 'attempt'") == [
+        (retries + 1,)
+    ]
 
 
 def test_lost_once_leaves_the_table_as_if_nothing_had_happened(monkeypatch):
@@ -168,7 +186,9 @@ def test_lost_once_leaves_the_table_as_if_nothing_had_happened(monkeypatch):
             lost.add(segment.id)
             return None if known else Status.LOST
 
-        _, optimizer, study = run_listed(monkeypatch, [0.7, 0.3, 0.5], Toy(before=before), parallelism=3)
+        _, optimizer, study = run_listed(
+            monkeypatch, [0.7, 0.3, 0.5], Toy(before=before), parallelism=3
+        )
         found.append((tables(study), optimizer.calls))
     assert found[0] == found[1]
 
@@ -205,15 +225,23 @@ def test_attempts_are_counted_over_restarts(monkeypatch, tmp_path):
 def test_three_failures_before_any_success_end_the_study(monkeypatch, lag, kind):
     optimizer = Scripted(lambda number, seen: full(number / 40))
     trainer = Toy(before=lambda segment: kind)
-    study = study_with(monkeypatch, toy_spec(budget={"runs": 30}, parallelism=lag), optimizer, trainer)
-    with pytest.raises(StudyError, match=f"first 3 proposals failed, the last with: told to be {kind}"):
+    study = study_with(
+        monkeypatch, toy_spec(budget={"runs": 30}, parallelism=lag), optimizer, trainer
+    )
+    with pytest.raises(
+        StudyError, match=f"first 3 proposals failed, the last with: told to be {kind}"
+    ):
         run(study)
     assert sorted(optimizer.told) == [0, 1, 2]
 
 
 def test_crashes_after_a_success_do_not_end_the_study(monkeypatch):
     optimizer = Scripted(lambda number, seen: full(number / 40))
-    trainer = Toy(before=lambda segment: Status.CRASH if int(segment.id.split(".")[0]) in {0, 1, 3, 4, 5} else None)
+    trainer = Toy(
+        before=lambda segment: (
+            Status.CRASH if int(segment.id.split(".")[0]) in {0, 1, 3, 4, 5} else None
+        )
+    )
     study = study_with(monkeypatch, toy_spec(), optimizer, trainer)
     assert run(study).counts == {"crash": 5, "scored": 3}
 
@@ -221,8 +249,13 @@ def test_crashes_after_a_success_do_not_end_the_study(monkeypatch):
 def test_runs_that_diverge_do_not_end_the_study(monkeypatch):
     """That is what configurations do, not a study that is wrong."""
     optimizer = Scripted(lambda number, seen: full(number / 40))
-    trainer = Toy(before=lambda segment: Status.DIVERGED if int(segment.id.split(".")[0]) < 5 else None)
-    assert run(study_with(monkeypatch, toy_spec(), optimizer, trainer)).counts == {"diverged": 5, "scored": 3}
+    trainer = Toy(
+        before=lambda segment: Status.DIVERGED if int(segment.id.split(".")[0]) < 5 else None
+    )
+    assert run(study_with(monkeypatch, toy_spec(), optimizer, trainer)).counts == {
+        "diverged": 5,
+        "scored": 3,
+    }
 
 
 def test_a_study_whose_cause_of_crashes_was_removed_goes_on(tmp_path):
@@ -250,7 +283,9 @@ def test_a_study_that_still_crashes_after_it_was_taken_up_ends_after_three_more(
     for total in (3, 6):
         with pytest.raises(StudyError, match="first 3 proposals failed"):
             run(study)
-        assert study.store.query("SELECT COUNT(*) FROM proposals WHERE status = 'crash'") == [(total,)]
+        assert study.store.query("SELECT COUNT(*) FROM proposals WHERE status = 'crash'") == [
+            (total,)
+        ]
         study.close()
         study = Study.open(tmp_path / "study", load)
     study.close()
@@ -284,7 +319,9 @@ def test_nothing_scored_is_a_study_error(monkeypatch):
     optimizer = Scripted(listed(full(0.1), full(0.2)))
     trainer = Toy(before=lambda segment: Status.DIVERGED)
     for test_seeds in (0, 3):
-        study = study_with(monkeypatch, toy_spec(seeds={"tuning": 1, "test": test_seeds}), optimizer, trainer)
+        study = study_with(
+            monkeypatch, toy_spec(seeds={"tuning": 1, "test": test_seeds}), optimizer, trainer
+        )
         with pytest.raises(StudyError, match="no proposal was scored"):
             run(study)
 
@@ -299,7 +336,9 @@ def test_a_full_disk_while_saving_ends_the_session_and_loses_nothing(tmp_path):
             found = super().poll(timeout)
             if found and found[0].segment in full_at:
                 full_at.discard(found[0].segment)
-                return [Outcome(found[0].segment, Status.LOST, 0, message=f"{NO_SPACE}: [Errno 28]")]
+                return [
+                    Outcome(found[0].segment, Status.LOST, 0, message=f"{NO_SPACE}: [Errno 28]")
+                ]
             return found
 
     study = Study.create(small_spec(keep={"checkpoints": "lineage"}), tmp_path / "full")
@@ -310,7 +349,9 @@ def test_a_full_disk_while_saving_ends_the_session_and_loses_nothing(tmp_path):
         study = Study.open(tmp_path / "full")
     study.run(executor=Full(study.load, np.random.default_rng(0)))
     assert tables(study) == tables(whole)
-    assert study.store.query("SELECT COUNT(*) FROM event WHERE kind = 'attempt'") == [(0,)], "no retry was used up"
+    assert study.store.query("SELECT COUNT(*) FROM event WHERE kind = 'attempt'") == [(0,)], (
+        "no retry was used up"
+    )
     study.close()
     whole.close()
 
@@ -323,14 +364,18 @@ def test_a_real_file_size_limit_in_a_checkpoint_write_is_no_failure_of_the_confi
         try:
             import signal
 
-            study = Study.create(small_spec(keep={"checkpoints": "lineage"}, budget={"runs": 2}), tmp_path / "study")
+            study = Study.create(
+                small_spec(keep={"checkpoints": "lineage"}, budget={"runs": 2}), tmp_path / "study"
+            )
             segments = study.advance()
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
             from autorl.executors.worker import run_segment
 
             outcome = run_segment(study.load, segments[0], lambda report: None)
-            code = 0 if outcome.status is Status.CRASH and "File too large" in outcome.message else 2
+            code = (
+                0 if outcome.status is Status.CRASH and "File too large" in outcome.message else 2
+            )
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -373,7 +418,11 @@ def test_every_failure_is_told_once_and_its_penalty_is_the_running_minimum(fate,
         try:
             run(study)
         except StudyError:
-            assert fate[:3] == [Status.CRASH] * 3 or not study.driver.ranking or "crashed" in str(optimizer.told)
+            assert (
+                fate[:3] == [Status.CRASH] * 3
+                or not study.driver.ranking
+                or "crashed" in str(optimizer.told)
+            )
     worst = ()
     for number, event in optimizer.told.items():
         if fate[number] is None or fate[number] is Status.STOPPED:

@@ -10,13 +10,26 @@ from autorl.study.setup import check, trainer_loader
 from autorl.types import InputError
 
 RATE = {"learning_rate": {"type": "float", "lower": 1e-4, "upper": 1e-2}}
-COMMON = {"fidelity": {"steps": 128, "evaluations": 1, "episodes": 1}, "budget": {"runs": 1}, "parallelism": 1}
-COMMON |= {"seeds": {"tuning": 1, "test": 0}, "executor": {"name": "in_process"}, "test": {"top": 0}}
+COMMON = {
+    "fidelity": {"steps": 128, "evaluations": 1, "episodes": 1},
+    "budget": {"runs": 1},
+    "parallelism": 1,
+}
+COMMON |= {
+    "seeds": {"tuning": 1, "test": 0},
+    "executor": {"name": "in_process"},
+    "test": {"top": 0},
+}
 COMMON |= {"optimizer": "random", "keep": {"checkpoints": "lineage"}}
 
 
 def study(trainer, space=RATE, kwargs=None, environment="CartPole-v1", **more):
-    document = {"trainer": {"name": trainer, "kwargs": kwargs or {}}, "space": space, **COMMON, **more}
+    document = {
+        "trainer": {"name": trainer, "kwargs": kwargs or {}},
+        "space": space,
+        **COMMON,
+        **more,
+    }
     if environment is not None:
         document["environment"] = environment
     spec = load_spec(document)
@@ -38,8 +51,18 @@ def trained(spec, folder):
 
 
 SB3 = [
-    ("sb3/ppo", {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [4]}}}, "policy_kwargs.net_arch", "net_arch"),
-    ("sb3/ppo", {"policy_kwargs": {"activation_fn": "relu"}}, "policy_kwargs.activation_fn", "activation"),
+    (
+        "sb3/ppo",
+        {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [4]}}},
+        "policy_kwargs.net_arch",
+        "net_arch",
+    ),
+    (
+        "sb3/ppo",
+        {"policy_kwargs": {"activation_fn": "relu"}},
+        "policy_kwargs.activation_fn",
+        "activation",
+    ),
     ("sb3/ppo", {"activation_fn": "relu"}, "activation_fn", "activation"),
     ("sb3/ppo", {"ent_coef": 0.1}, "ent_coef", "ent_coef"),
     ("population/ppo", {"net_width": 8}, "net_width", "net_width"),
@@ -52,7 +75,8 @@ def test_what_is_fixed_and_searched_is_refused_with_both_places(trainer, kwargs,
     pytest.importorskip("stable_baselines3")
     long = {"steps": 100_000, "evaluations": 1}  # than the default rollout
     with pytest.raises(
-        InputError, match=rf"^trainer\.kwargs\.{place}: is searched .* as space\.hyperparameters\.{name}:"
+        InputError,
+        match=rf"^trainer\.kwargs\.{place}: is searched .* as space\.hyperparameters\.{name}:",
     ):
         study(trainer, {"extends": trainer}, kwargs, fidelity=long)
     study(trainer, {"extends": trainer, "hyperparameters": {name: None}}, kwargs, fidelity=long)
@@ -70,7 +94,9 @@ def test_what_the_space_fixes_to_something_else_is_refused(trainer):
 def test_options_that_disagree_are_refused():
     pytest.importorskip("stable_baselines3")
     kwargs = {"net_arch": [8], "policy_kwargs": {"net_arch": [4]}}
-    with pytest.raises(InputError, match=r"policy_kwargs\.net_arch: is fixed by trainer\.kwargs\.net_arch"):
+    with pytest.raises(
+        InputError, match=r"policy_kwargs\.net_arch: is fixed by trainer\.kwargs\.net_arch"
+    ):
         study("sb3/ppo", kwargs=kwargs)
     study("sb3/ppo", kwargs={**kwargs, "net_arch": [4]})
 
@@ -92,7 +118,9 @@ def test_the_fixed_value_is_in_the_model_that_sb3_trained(tmp_path):
     pytest.importorskip("stable_baselines3")
     policy = {"net_arch": {"pi": [8], "vf": [4]}, "activation_fn": "relu"}
     space = {**RATE, "n_steps": {"value": 64}}
-    model = trained(study("sb3/ppo", space, {"policy_kwargs": policy, "gamma": 0.9}), tmp_path / "s")
+    model = trained(
+        study("sb3/ppo", space, {"policy_kwargs": policy, "gamma": 0.9}), tmp_path / "s"
+    )
     assert model.policy_kwargs["net_arch"] == {"pi": [8], "vf": [4]}
     assert model.policy_kwargs["activation_fn"].__name__ == "ReLU"
     assert model.policy.mlp_extractor.policy_net[0].out_features == 8
@@ -122,7 +150,10 @@ def test_options_a2c_would_overrule_are_refused():
 def test_the_number_of_environments_is_said_in_one_place(trainer):
     pytest.importorskip("stable_baselines3")
     four = {"id": "CartPole-v1", "n_envs": 4}
-    with pytest.raises(InputError, match=r"environment\.n_envs: is fixed to 8 by the space .*hyperparameters\.n_envs"):
+    with pytest.raises(
+        InputError,
+        match=r"environment\.n_envs: is fixed to 8 by the space .*hyperparameters\.n_envs",
+    ):
         study(trainer, {**RATE, "n_envs": {"value": 8}}, environment=four)
     with pytest.raises(InputError, match=r"environment\.n_envs: is searched by the space"):
         study(trainer, {**RATE, "n_envs": {"choices": [1, 4]}}, environment=four)
@@ -145,7 +176,10 @@ def test_constraints_see_the_number_of_environments_among_the_options(tmp_path):
 
 def test_a_number_of_environments_takes_the_place_of_a_shipped_space_s_constant(tmp_path):
     pytest.importorskip("stable_baselines3")
-    space = {"extends": "sb3/ppo", "hyperparameters": {"n_envs": {"value": 8}, "n_steps": {"value": 16}}}
+    space = {
+        "extends": "sb3/ppo",
+        "hyperparameters": {"n_envs": {"value": 8}, "n_steps": {"value": 16}},
+    }
     assert trained(study("sb3/ppo", space), tmp_path / "s").n_envs == 8
 
 
@@ -175,13 +209,20 @@ def command(tmp_path, line, **kwargs):
     ],
 )
 def test_a_flag_of_the_command_that_is_searched_is_refused(tmp_path, line, kwargs):
-    with pytest.raises(InputError, match=r"is searched by the space as well, as space\.hyperparameters\.learning_rate"):
+    with pytest.raises(
+        InputError,
+        match=r"is searched by the space as well, as space\.hyperparameters\.learning_rate",
+    ):
         command(tmp_path, line, **kwargs)
 
 
 def test_a_flag_of_the_command_that_an_option_gives_too_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"trainer\.kwargs\.seed_flag: is fixed by trainer\.kwargs\.command"):
-        command(tmp_path, "", command="{python} train.py --seed 3 --steps {until}", seed_flag="--seed")
+    with pytest.raises(
+        InputError, match=r"trainer\.kwargs\.seed_flag: is fixed by trainer\.kwargs\.command"
+    ):
+        command(
+            tmp_path, "", command="{python} train.py --seed 3 --steps {until}", seed_flag="--seed"
+        )
 
 
 def test_a_command_gets_every_flag_once(tmp_path):
@@ -191,7 +232,9 @@ def test_a_command_gets_every_flag_once(tmp_path):
         made.run()
     finally:
         made.close()
-    flags = [word for word in json.loads((tmp_path / "argv.json").read_text()) if word.startswith("--")]
+    flags = [
+        word for word in json.loads((tmp_path / "argv.json").read_text()) if word.startswith("--")
+    ]
     assert sorted(flags) == ["--gamma", "--learning-rate", "--seed", "--steps"]
 
 
@@ -222,9 +265,15 @@ def test_a_command_gets_every_flag_once(tmp_path):
 )
 def test_nested_options_of_trl_that_are_searched_are_refused(trainer, kwargs, space, place):
     pytest.importorskip("trl")
-    searched = {name: {"type": "float", "lower": low, "upper": high} for name, (low, high) in space.items()}
-    task = "letters-goldproxy" if trainer in ("trl/rloo", "trl/grpo", "trl/ppo") else "letters-pairs"
-    with pytest.raises(InputError, match=rf"trainer\.kwargs\.{place}.*: is searched by the space as well"):
+    searched = {
+        name: {"type": "float", "lower": low, "upper": high} for name, (low, high) in space.items()
+    }
+    task = (
+        "letters-goldproxy" if trainer in ("trl/rloo", "trl/grpo", "trl/ppo") else "letters-pairs"
+    )
+    with pytest.raises(
+        InputError, match=rf"trainer\.kwargs\.{place}.*: is searched by the space as well"
+    ):
         study(trainer, searched, kwargs, task)
 
 
@@ -233,7 +282,11 @@ def test_weights_of_losses_that_are_given_are_those_trl_is_given():
     from autorl.trainers.trl.methods import find
     from autorl.trainers.trl.settings import Settings
 
-    settings = Settings(find("dpo"), {"loss_type": "sigmoid+sft", "loss_weights": [1.0, 0.5]}, {"learning_rate": 1e-4})
+    settings = Settings(
+        find("dpo"),
+        {"loss_type": "sigmoid+sft", "loss_weights": [1.0, 0.5]},
+        {"learning_rate": 1e-4},
+    )
     arguments = settings.arguments(0, 8, "unused", 8, cuda=False)
     assert (arguments.loss_type, arguments.loss_weights) == (["sigmoid", "sft"], [1.0, 0.5])
 
@@ -241,8 +294,19 @@ def test_weights_of_losses_that_are_given_are_those_trl_is_given():
 def test_the_fixed_value_is_in_the_trainer_that_trl_trained_with(tmp_path):
     """`applied` is read back from the live trainer."""
     pytest.importorskip("trl")
-    kwargs = {"temperature": 0.7, "max_grad_norm": 0.3, "per_device_train_batch_size": 8, "num_generations": 4}
-    spec = study("trl/rloo", RATE, kwargs, "letters-goldproxy", fidelity={"steps": 1, "evaluations": 1, "episodes": 4})
+    kwargs = {
+        "temperature": 0.7,
+        "max_grad_norm": 0.3,
+        "per_device_train_batch_size": 8,
+        "num_generations": 4,
+    }
+    spec = study(
+        "trl/rloo",
+        RATE,
+        kwargs,
+        "letters-goldproxy",
+        fidelity={"steps": 1, "evaluations": 1, "episodes": 4},
+    )
     made = Study.create(spec, tmp_path / "s")
     try:
         made.run()

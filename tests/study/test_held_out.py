@@ -24,7 +24,11 @@ def noisy(config, seed, step):
 
 def held_out(monkeypatch, xs, trainer=None, n_test=3, **changes):
     optimizer = Scripted(listed(*map(full, xs)))
-    changes = {"seeds": {"tuning": 1, "test": n_test}, "test": {"top": 3}, "parallelism": 1} | changes
+    changes = {
+        "seeds": {"tuning": 1, "test": n_test},
+        "test": {"top": 3},
+        "parallelism": 1,
+    } | changes
     study = study_with(monkeypatch, toy_spec(**changes), optimizer, trainer or Toy(curve=noisy))
     return run(study), study, optimizer
 
@@ -57,7 +61,9 @@ def test_optimizers_never_see_a_test_outcome_nor_a_test_seed(monkeypatch):
 
 def test_test_scores_never_re_rank(monkeypatch):
     """The second and third are far better on test seeds; the incumbent stays."""
-    trainer = Toy(curve=lambda config, seed, step: config["x"] if seed < 100 else 10 - 10 * config["x"])
+    trainer = Toy(
+        curve=lambda config, seed, step: config["x"] if seed < 100 else 10 - 10 * config["x"]
+    )
     result, study, _ = held_out(monkeypatch, [0.2, 0.9, 0.4], trainer)
     assert [(entry.label, entry.proposal) for entry in result.entries] == [
         ("incumbent", 1),
@@ -65,25 +71,34 @@ def test_test_scores_never_re_rank(monkeypatch):
         ("rank 3", 0),
     ]
     assert result.incumbent.proposal == 1
-    assert result.entries[0].test.value < result.entries[1].test.value < result.entries[2].test.value
+    assert (
+        result.entries[0].test.value < result.entries[1].test.value < result.entries[2].test.value
+    )
     reopened = study.result()
     assert reopened.incumbent.proposal == 1
 
 
 def test_the_default_configuration_is_tested_beside_the_incumbent(monkeypatch):
     result, _, _ = held_out(monkeypatch, [0.5, 0.9, 0.4], n_test=6)
-    assert [(entry.label, entry.proposal) for entry in result.entries][:2] == [("incumbent", 1), ("default", 0)]
+    assert [(entry.label, entry.proposal) for entry in result.entries][:2] == [
+        ("incumbent", 1),
+        ("default", 0),
+    ]
     assert result.default.config == {"x": 0.5, "y": 0.5}
     paired = [result.test.seeds[seed] - result.default.test.seeds[seed] for seed in range(100, 106)]
     assert paired == pytest.approx([0.4] * 6)
-    assert (result.difference.low, result.difference.high) == pytest.approx((0.4, 0.4)), "what seeds share cancels"
+    assert (result.difference.low, result.difference.high) == pytest.approx((0.4, 0.4)), (
+        "what seeds share cancels"
+    )
 
 
 def test_a_default_that_was_trained_for_fewer_steps_is_no_baseline(monkeypatch):
     """Rungs and populations leave the default behind: scores at different steps are not compared."""
     proposals = [chain(0.5, 40), chain(0.9, 40), chain(0.9, 100, 1)]
     changes = {"seeds": {"tuning": 1, "test": 6}, "parallelism": 1}
-    study = study_with(monkeypatch, toy_spec(**changes), Scripted(listed(*proposals)), Toy(curve=noisy))
+    study = study_with(
+        monkeypatch, toy_spec(**changes), Scripted(listed(*proposals)), Toy(curve=noisy)
+    )
     result = run(study)
     assert (result.incumbent.proposal, result.incumbent.until) == (2, 100)
     assert (result.default.proposal, result.default.until) == (0, 40)
@@ -107,7 +122,9 @@ def test_the_default_that_is_the_incumbent_is_tested_once(monkeypatch):
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_value_interval_and_gap_are_those_of_a_recomputation(monkeypatch, direction):
-    result, _, _ = held_out(monkeypatch, [0.2, 0.9, 0.4], n_test=6, objective={"direction": direction})
+    result, _, _ = held_out(
+        monkeypatch, [0.2, 0.9, 0.4], n_test=6, objective={"direction": direction}
+    )
     x = 0.9 if direction == "maximize" else 0.2
     scores = np.array([x + NOISE[seed] for seed in range(100, 106)])
     assert result.tuning == pytest.approx(x)
@@ -136,7 +153,9 @@ def test_the_gap_is_positive_when_tuning_looked_better(monkeypatch):
 
 @pytest.mark.parametrize("aggregate", ["median", "iqm", "cvar(0.2)", "quantile(0.25)"])
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-def test_other_aggregates_take_the_bad_tail_of_the_metrics_own_direction(monkeypatch, aggregate, direction):
+def test_other_aggregates_take_the_bad_tail_of_the_metrics_own_direction(
+    monkeypatch, aggregate, direction
+):
     from autorl.statistics.aggregates import parse_aggregate
 
     changes = {"evaluation": {"aggregate": aggregate}, "objective": {"direction": direction}}
@@ -165,15 +184,23 @@ def test_best_is_read_at_the_step_chosen_on_tuning_seeds(monkeypatch):
     }
     result, study, _ = held_out(monkeypatch, [0.2], trainer, **changes)
     assert result.tuning == pytest.approx((0.9 + 0.8) / 2), "best of each seed"
-    assert result.test.seeds == {100: 0.5, 101: 0.5}, "aggregate over tuning seeds is best at step 50"
-    assert study.store.query("SELECT until, best FROM scores WHERE run_id = 5000") == [(50, 0.5)], "and ends there"
+    assert result.test.seeds == {100: 0.5, 101: 0.5}, (
+        "aggregate over tuning seeds is best at step 50"
+    )
+    assert study.store.query("SELECT until, best FROM scores WHERE run_id = 5000") == [(50, 0.5)], (
+        "and ends there"
+    )
 
 
 def test_best_of_a_minimised_metric(monkeypatch):
     trainer = Toy(
-        curve=lambda config, seed, step: {50: 0.2, 100: 0.6}[step] if seed < 100 else {50: 0.5, 100: 0.1}[step]
+        curve=lambda config, seed, step: (
+            {50: 0.2, 100: 0.6}[step] if seed < 100 else {50: 0.5, 100: 0.1}[step]
+        )
     )
-    result, _, _ = held_out(monkeypatch, [0.2], trainer, objective={"reduce": "best", "direction": "minimize"})
+    result, _, _ = held_out(
+        monkeypatch, [0.2], trainer, objective={"reduce": "best", "direction": "minimize"}
+    )
     assert (result.tuning, result.test.value, result.gap) == pytest.approx((0.2, 0.5, 0.3))
 
 
@@ -190,14 +217,20 @@ def test_best_of_a_second_objective_is_not_a_maximum_over_test_noise(monkeypatch
 @pytest.mark.parametrize("kind", [Status.CRASH, Status.DIVERGED])
 def test_a_tuning_seed_that_failed_does_not_choose_the_step(monkeypatch, kind):
     trainer = Toy(
-        curve=lambda config, seed, step: {50: 0.9, 100: 0.2}[step] if seed < 100 else {50: 0.4, 100: 0.8}[step],
+        curve=lambda config, seed, step: (
+            {50: 0.9, 100: 0.2}[step] if seed < 100 else {50: 0.4, 100: 0.8}[step]
+        ),
         before=lambda segment: kind if segment.seed == 1 else None,
     )
-    result, _, _ = held_out(monkeypatch, [0.2], trainer, objective={"reduce": "best"}, seeds={"tuning": 2, "test": 2})
+    result, _, _ = held_out(
+        monkeypatch, [0.2], trainer, objective={"reduce": "best"}, seeds={"tuning": 2, "test": 2}
+    )
     assert result.test.value == 0.4
 
 
-def test_a_test_run_that_stopped_itself_before_the_chosen_step_counts_with_its_last_evaluation(monkeypatch):
+def test_a_test_run_that_stopped_itself_before_the_chosen_step_counts_with_its_last_evaluation(
+    monkeypatch,
+):
     import dataclasses
 
     trainer = Toy(curve=lambda config, seed, step: step / 100)
@@ -206,7 +239,9 @@ def test_a_test_run_that_stopped_itself_before_the_chosen_step_counts_with_its_l
     def train(segment, report):
         outcome = original(segment, report)
         if segment.seed == 101:
-            return dataclasses.replace(outcome, status=Status.STOPPED, reached=60, reports=outcome.reports[:1])
+            return dataclasses.replace(
+                outcome, status=Status.STOPPED, reached=60, reports=outcome.reports[:1]
+            )
         return outcome
 
     trainer.train = train
@@ -216,16 +251,27 @@ def test_a_test_run_that_stopped_itself_before_the_chosen_step_counts_with_its_l
 
 
 def test_a_failed_test_seed_is_in_no_number_and_is_counted(monkeypatch):
-    trainer = Toy(curve=noisy, before=lambda segment: Status.CRASH if segment.id in ("1.101", "2.102") else None)
+    trainer = Toy(
+        curve=noisy,
+        before=lambda segment: Status.CRASH if segment.id in ("1.101", "2.102") else None,
+    )
     result, _, _ = held_out(monkeypatch, [0.2, 0.9, 0.4], trainer)
     assert result.test.seeds == pytest.approx({100: 1.2, 102: 0.95})
-    assert (result.test.failed, result.test.runs, result.entries[0].failures) == (1, 3, {101: "crash"})
-    assert result.caveats[-2].startswith("1 of 3 test runs of the incumbent failed: the test score is of the 2 that")
+    assert (result.test.failed, result.test.runs, result.entries[0].failures) == (
+        1,
+        3,
+        {101: "crash"},
+    )
+    assert result.caveats[-2].startswith(
+        "1 of 3 test runs of the incumbent failed: the test score is of the 2 that"
+    )
     assert result.caveats[-1] == "1 test runs of the other candidates failed"
 
 
 def test_a_stated_penalty_is_what_a_failed_test_run_counts_as(monkeypatch):
-    trainer = Toy(curve=noisy, before=lambda segment: Status.CRASH if segment.id == "1.101" else None)
+    trainer = Toy(
+        curve=noisy, before=lambda segment: Status.CRASH if segment.id == "1.101" else None
+    )
     result, _, _ = held_out(monkeypatch, [0.2, 0.9, 0.4], trainer, failures={"penalty": -3.0})
     assert result.test.seeds == pytest.approx({100: 1.2, 101: -3.0, 102: 0.95})
     assert (result.test.failed, result.test.failed_value, result.test.runs) == (1, -3.0, 3)
@@ -233,7 +279,9 @@ def test_a_stated_penalty_is_what_a_failed_test_run_counts_as(monkeypatch):
 
 @pytest.mark.parametrize("penalty", ["worst", -3.0])
 def test_without_a_test_run_that_succeeded_there_is_no_test_score(monkeypatch, penalty):
-    trainer = Toy(curve=noisy, before=lambda segment: Status.DIVERGED if segment.role == "test" else None)
+    trainer = Toy(
+        curve=noisy, before=lambda segment: Status.DIVERGED if segment.role == "test" else None
+    )
     result, _, _ = held_out(monkeypatch, [0.2, 0.9], trainer, failures={"penalty": penalty})
     assert (result.test, result.gap, result.difference) == (None, None, None)
     assert result.problem == "no usable result: all 3 test runs of the incumbent failed (diverged)"
@@ -243,21 +291,31 @@ def test_without_a_test_run_that_succeeded_there_is_no_test_score(monkeypatch, p
 def test_a_front_has_no_test_score_without_a_test_run_that_succeeded(monkeypatch):
     trainer = Toy(
         curve=lambda config, seed, step: {"eval_return": config["x"], "speed": -config["x"]},
-        before=lambda segment: Status.CRASH if segment.id.startswith("0.10") or segment.id == "1.101" else None,
+        before=lambda segment: (
+            Status.CRASH if segment.id.startswith("0.10") or segment.id == "1.101" else None
+        ),
     )
     objective = [{"metric": "eval_return"}, {"metric": "speed"}]
-    result, _, _ = held_out(monkeypatch, [0.2, 0.9], trainer, objective=objective, test={"top": 2, "baseline": False})
+    result, _, _ = held_out(
+        monkeypatch, [0.2, 0.9], trainer, objective=objective, test={"top": 2, "baseline": False}
+    )
     tests = {point.proposal: point.test for point in result.front}
     assert tests[0] is None
     assert list(tests[1].values()) == pytest.approx([0.9, -0.9])
 
 
 @pytest.mark.parametrize("reduce", ["last", "best"])
-def test_a_default_that_failed_before_anything_was_known_is_tested_all_the_same(monkeypatch, reduce):
-    trainer = Toy(curve=noisy, before=lambda segment: Status.CRASH if segment.config["x"] == 0.5 else None)
+def test_a_default_that_failed_before_anything_was_known_is_tested_all_the_same(
+    monkeypatch, reduce
+):
+    trainer = Toy(
+        curve=noisy, before=lambda segment: Status.CRASH if segment.config["x"] == 0.5 else None
+    )
     result, _, _ = held_out(monkeypatch, [0.5, 0.9, 0.4], trainer, objective={"reduce": reduce})
     assert [entry.label for entry in result.entries] == ["incumbent", "default", "rank 2"]
-    assert np.isnan(result.default.tuning), "it has no tuning score: there was nothing to derive a penalty from"
+    assert np.isnan(result.default.tuning), (
+        "it has no tuning score: there was nothing to derive a penalty from"
+    )
     assert (result.default.test, len(result.default.failures)) == (None, 3)
     assert result.difference is None
 
@@ -275,8 +333,14 @@ def test_one_test_seed_has_no_interval_and_few_are_said(monkeypatch):
     assert any("one test seed: no interval" in caveat for caveat in result.caveats)
     few, _, _ = held_out(monkeypatch, [0.5, 0.9], n_test=4)
     iqm, mean = few.caveats
-    assert f"fewer than 8 test seeds: the interval of the IQM covers about {measured_coverage('iqm', 4):.0%}" in iqm
-    assert f"fewer than 10 test seeds: the interval of the mean covers about {measured_coverage('mean', 4):.0%}" in mean
+    assert (
+        f"fewer than 8 test seeds: the interval of the IQM covers about {measured_coverage('iqm', 4):.0%}"
+        in iqm
+    )
+    assert (
+        f"fewer than 10 test seeds: the interval of the mean covers about {measured_coverage('mean', 4):.0%}"
+        in mean
+    )
     enough, _, _ = held_out(monkeypatch, [0.5, 0.9], n_test=10)
     assert enough.caveats == ()
 
@@ -284,10 +348,16 @@ def test_one_test_seed_has_no_interval_and_few_are_said(monkeypatch):
 def test_what_an_interval_covers_is_said_of_the_statistic_that_was_asked_for(monkeypatch):
     by_iqm, _, _ = held_out(monkeypatch, [0.5, 0.9], n_test=8, evaluation={"aggregate": "iqm"})
     assert by_iqm.caveats == ()
-    by_tail, _, _ = held_out(monkeypatch, [0.5, 0.9], n_test=10, evaluation={"aggregate": "cvar(0.2)"})
+    by_tail, _, _ = held_out(
+        monkeypatch, [0.5, 0.9], n_test=10, evaluation={"aggregate": "cvar(0.2)"}
+    )
     (said,) = by_tail.caveats
-    assert f"the interval of cvar(0.2) covers about {measured_coverage('cvar(0.2)', 10):.0%}" in said
-    other, _, _ = held_out(monkeypatch, [0.5, 0.9], n_test=10, evaluation={"aggregate": "cvar(0.3)"})
+    assert (
+        f"the interval of cvar(0.2) covers about {measured_coverage('cvar(0.2)', 10):.0%}" in said
+    )
+    other, _, _ = held_out(
+        monkeypatch, [0.5, 0.9], n_test=10, evaluation={"aggregate": "cvar(0.3)"}
+    )
     assert "covers an unknown share" in other.caveats[0]
 
 
@@ -296,10 +366,14 @@ def test_the_difference_to_the_default_is_of_the_statistic_that_is_printed(monke
     trainer = Toy(curve=lambda config, seed, step: -1000.0 if seed == 103 else config["x"])
     result, _, _ = held_out(monkeypatch, [0.5, 0.9], trainer, n_test=8)
     assert (result.test.iqm, result.default.test.iqm) == pytest.approx((0.9, 0.5))
-    assert result.difference.low <= result.test.iqm - result.default.test.iqm <= result.difference.high
+    assert (
+        result.difference.low <= result.test.iqm - result.default.test.iqm <= result.difference.high
+    )
     text = result_text(result)
     assert re.search(r"difference \(IQM\) +0\.4 ", text)
-    assert re.search(r"test score \(mean\) .*Student's t \(covers about \d\d% on recorded seed noise\)", text)
+    assert re.search(
+        r"test score \(mean\) .*Student's t \(covers about \d\d% on recorded seed noise\)", text
+    )
     assert text.index("test score (IQM)") < text.index("test score (mean)")
     assert result.gap == pytest.approx(result.tuning - np.mean(list(result.test.seeds.values())))
 
@@ -326,7 +400,9 @@ def test_added_test_seeds_keep_the_old_ones(tmp_path, reopen):
     after = run(study)
     assert set(after.test.seeds) == set(range(100, 106))
     assert {seed: after.test.seeds[seed] for seed in before.test.seeds} == dict(before.test.seeds)
-    assert [(e.label, e.proposal) for e in after.entries] == [(e.label, e.proposal) for e in before.entries]
+    assert [(e.label, e.proposal) for e in after.entries] == [
+        (e.label, e.proposal) for e in before.entries
+    ]
     assert after.incumbent == before.incumbent
     study.add_test_seeds(7)
     assert len(run(study).test.seeds) == 7
@@ -357,7 +433,9 @@ def test_the_result_of_an_extended_study_is_that_of_its_new_incumbent(monkeypatc
     """The old incumbent was tested too; its score must not stand for the new one's."""
     xs = [0.5, 0.6, 0.55, 0.9]
     optimizer = lambda: Scripted(lambda number, seen: full(xs[number]))  # noqa: E731
-    spec = toy_spec(seeds={"tuning": 1, "test": 3}, test={"top": 2}, budget={"runs": 3}, parallelism=1)
+    spec = toy_spec(
+        seeds={"tuning": 1, "test": 3}, test={"top": 2}, budget={"runs": 3}, parallelism=1
+    )
     study = study_with(monkeypatch, spec, optimizer, Toy(curve=noisy), tmp_path / "study")
     before = run(study)
     assert [(entry.label, entry.proposal) for entry in before.entries] == [
@@ -378,7 +456,9 @@ def test_the_result_of_an_extended_study_is_that_of_its_new_incumbent(monkeypatc
     ]
     assert after.test.value == pytest.approx(0.9 + np.mean([0.3, -0.2, 0.05]))
     assert after.gap == pytest.approx(-0.05)
-    assert study.store.query("SELECT COUNT(*) FROM runs WHERE seed_role = 'test'") == [(12,)], "nothing trained twice"
+    assert study.store.query("SELECT COUNT(*) FROM runs WHERE seed_role = 'test'") == [(12,)], (
+        "nothing trained twice"
+    )
     study.close()
     study = study_with(monkeypatch, spec, optimizer, Toy(curve=noisy), tmp_path / "study")
     assert study.result() == after
@@ -436,13 +516,18 @@ def test_candidates_that_share_a_lineage_share_its_test_segments(monkeypatch):
     result = run(study_with(monkeypatch, spec, optimizer, trainer))
     ids = [segment.id for segment in trainer.segments if segment.role == "test"]
     assert sorted(ids) == ["0.100", "1.100", "2.100"]
-    assert [(entry.label, entry.proposal) for entry in result.entries] == [("incumbent", 2), ("rank 2", 1)]
+    assert [(entry.label, entry.proposal) for entry in result.entries] == [
+        ("incumbent", 2),
+        ("rank 2", 1),
+    ]
 
 
 def test_progress_tells_both_phases(monkeypatch):
     seen = []
     optimizer = Scripted(listed(full(0.2), full(0.9)))
-    study = study_with(monkeypatch, toy_spec(seeds={"tuning": 1, "test": 2}), optimizer, Toy(curve=noisy))
+    study = study_with(
+        monkeypatch, toy_spec(seeds={"tuning": 1, "test": 2}), optimizer, Toy(curve=noisy)
+    )
     study.run(progress=seen.append)
     assert [one.phase for one in seen] == ["search", "search"] + ["test"] * (len(seen) - 2)
     assert [one.finished_segments for one in seen] == list(range(1, len(seen) + 1))

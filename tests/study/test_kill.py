@@ -16,7 +16,10 @@ RACING = {
     "budget": {"runs": 14},
 }
 STOP = {"optimizer": {"name": "random", "stop": "median", "rungs": 3}}
-FAILING = {"trainer": {"crash": 0.2, "nan": {"above": {"x": 0.8}, "seeds": [1]}}, "budget": {"runs": 20}}
+FAILING = {
+    "trainer": {"crash": 0.2, "nan": {"above": {"x": 0.8}, "seeds": [1]}},
+    "budget": {"runs": 20},
+}
 
 
 def run_and_die(folder, changes, die):
@@ -25,7 +28,11 @@ def run_and_die(folder, changes, die):
     if pid == 0:
         try:
             spec = small_spec(**changes)
-            study = Study.open(folder) if (folder / "study.yaml").exists() else Study.create(spec, folder)
+            study = (
+                Study.open(folder)
+                if (folder / "study.yaml").exists()
+                else Study.create(spec, folder)
+            )
             die(study)
             study.run()
         except BaseException:
@@ -66,7 +73,8 @@ def killed_at_every_event(folder, changes, stride=EVERY):
 
 @pytest.mark.parametrize("seeds", [FIXED, RACING], ids=["fixed", "racing"])
 @pytest.mark.parametrize(
-    ("optimizer", "stride"), [("random", EVERY), ("tpe", THIRD), ("sobol", THIRD), ("cmaes", THIRD), ("nsga2", THIRD)]
+    ("optimizer", "stride"),
+    [("random", EVERY), ("tpe", THIRD), ("sobol", THIRD), ("cmaes", THIRD), ("nsga2", THIRD)],
 )
 def test_killed_over_and_over_gives_the_same_table(tmp_path, optimizer, stride, seeds):
     changes = {**seeds, "optimizer": optimizer}
@@ -88,7 +96,9 @@ def test_killed_at_every_event_gives_the_same_table_gp(tmp_path, seeds):
 
 
 @pytest.mark.parametrize(
-    "changes", [STOP, FAILING, {"keep": {"checkpoints": "lineage"}}], ids=["stop", "failing", "kept"]
+    "changes",
+    [STOP, FAILING, {"keep": {"checkpoints": "lineage"}}],
+    ids=["stop", "failing", "kept"],
 )
 def test_killed_at_every_event_with_rungs_failures_and_checkpoints(tmp_path, changes):
     run_small(tmp_path / "whole", **changes)
@@ -128,7 +138,11 @@ def test_killed_inside_a_checkpoint_write(tmp_path, monkeypatch, moment):
         deaths += 1
     assert deaths >= 5
     assert table(tmp_path / "killed") == table(tmp_path / "whole")
-    assert not [path for path in (tmp_path / "killed" / "checkpoints").iterdir() if path.name.startswith(".")]
+    assert not [
+        path
+        for path in (tmp_path / "killed" / "checkpoints").iterdir()
+        if path.name.startswith(".")
+    ]
 
 
 @pytest.mark.parametrize("changes", [FIXED, RACING, STOP], ids=["fixed", "racing", "stop"])

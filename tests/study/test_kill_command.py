@@ -48,7 +48,9 @@ def events(folder):
 def run_and_kill(folder, file, rng, longest):
     """Kill ten sessions, each a random moment after a random number of new events; the eleventh runs to the end."""
     for _ in range(KILLS):
-        process = subprocess.Popen(start(folder, file), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            start(folder, file), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
         enough = events(folder) + rng.randint(1, longest)
         while events(folder) < enough and process.poll() is None:
             time.sleep(0.002)
@@ -73,7 +75,9 @@ def test_killed_at_ten_random_moments(tmp_path, optimizer, changes):
     if optimizer == "gp":
         changes["budget"] = {"runs": 20}
     quiet = study_file(tmp_path / "quiet.yaml", workers=1, **changes)
-    subprocess.run(command("tune", quiet, "--out", tmp_path / "quiet"), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        command("tune", quiet, "--out", tmp_path / "quiet"), check=True, stdout=subprocess.DEVNULL
+    )
     killed = study_file(tmp_path / "killed.yaml", workers=3, **changes)
     rng = random.Random(f"{optimizer} {len(changes)}")
     run_and_kill(tmp_path / "killed", killed, rng, longest=events(tmp_path / "quiet") // 16)

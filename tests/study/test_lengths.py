@@ -19,11 +19,15 @@ def caution(result):
     return found[0] if found else None
 
 
-@pytest.mark.parametrize(("rollout", "trained"), [(1, 100), (50, 100), (80, 80), (79, 79), (51, 51)])
+@pytest.mark.parametrize(
+    ("rollout", "trained"), [(1, 100), (50, 100), (80, 80), (79, 79), (51, 51)]
+)
 def test_more_than_one_interval_off_is_named(tmp_path, rollout, trained):
     result = run_small(tmp_path / "s", trainer={"rollout": rollout}, fidelity=EVALUATIONS)
     with sqlite3.connect(tmp_path / "s" / "study.sqlite") as connection:
-        assert {steps for (steps,) in connection.execute("SELECT environment_steps FROM runs")} == {trained}
+        assert {steps for (steps,) in connection.execute("SELECT environment_steps FROM runs")} == {
+            trained
+        }
     assert (caution(result) is not None) is (trained < 80)
     if trained < 80:
         assert f"the incumbent trained {trained} steps for nominal 100:" in caution(result)
@@ -35,7 +39,9 @@ def test_a_study_that_is_not_tested_names_its_incumbent_too(tmp_path):
 
 
 def test_runs_shorter_than_a_rollout_fail(tmp_path):
-    with pytest.raises(StudyError, match="a rollout, rollout 101 = 101 steps, is longer than a run, 100 steps"):
+    with pytest.raises(
+        StudyError, match="a rollout, rollout 101 = 101 steps, is longer than a run, 100 steps"
+    ):
         run_small(tmp_path / "s", trainer={"rollout": 101}, fidelity=EVALUATIONS)
 
 
@@ -67,10 +73,14 @@ def test_runs_that_failed_early_are_not_off(tmp_path):
 
 def test_a_run_in_segments_is_as_long_as_where_it_ends(tmp_path):
     """Rungs of 50 and 100 steps, rollouts of 70: nothing is trained at the first, 70 at the second."""
-    spec = small_spec(trainer={"rollout": 70}, optimizer={"name": "hyperband", "rungs": 2}, budget={"runs": 30})
+    spec = small_spec(
+        trainer={"rollout": 70}, optimizer={"name": "hyperband", "rungs": 2}, budget={"runs": 30}
+    )
     study = Study.create(spec, tmp_path / "s")
     result = study.run()
-    ends = study.store.query("SELECT DISTINCT until, to_step FROM segments JOIN proposals USING (proposal) ORDER BY 1")
+    ends = study.store.query(
+        "SELECT DISTINCT until, to_step FROM segments JOIN proposals USING (proposal) ORDER BY 1"
+    )
     study.close()
     assert ends == [(50, 0), (100, 70)]
     assert "the incumbent trained 70 steps for nominal 100" in caution(result)

@@ -37,7 +37,9 @@ PBT = [
 
 def pbt_study(monkeypatch, trainer=None, **changes):
     optimizer = Scripted(waiting_for(PBT), keeps=lambda seen: range(len(PBT)))
-    spec = toy_spec(**{"seeds": {"tuning": [4, 6], "test": [200]}, "budget": {"runs": 8}, **changes})
+    spec = toy_spec(
+        **{"seeds": {"tuning": [4, 6], "test": [200]}, "budget": {"runs": 8}, **changes}
+    )
     study = study_with(monkeypatch, spec, optimizer, trainer or Toy())
     study.run(executor=Shuffled(study.load, np.random.default_rng(2)))
     return optimizer, study
@@ -61,7 +63,9 @@ def test_runs_have_parents_start_steps_and_members(monkeypatch):
 
 def test_a_run_of_one_member_and_configuration_is_one_run(monkeypatch):
     _, study = pbt_study(monkeypatch)
-    segments = study.store.query("SELECT segment, run_id, parent, from_step, to_step FROM segments ORDER BY segment")
+    segments = study.store.query(
+        "SELECT segment, run_id, parent, from_step, to_step FROM segments ORDER BY segment"
+    )
     mine = [row for row in segments if row[1] in (0, 30000)]
     assert mine == [
         ("0.4", 0, None, 0, 40),
@@ -78,7 +82,11 @@ def test_exploit_copies_per_seed_and_forks_the_streams(monkeypatch):
     forks = {segment.id: segment.fork for segment in trainer.segments if segment.role == "tuning"}
     assert {name for name, fork in forks.items() if fork is not None} == {"3.4", "3.6"}
     assert forks["3.4"] != forks["3.6"], "each seed has streams of its own"
-    parents = {segment.id: segment.parent.segment for segment in trainer.segments if segment.parent is not None}
+    parents = {
+        segment.id: segment.parent.segment
+        for segment in trainer.segments
+        if segment.parent is not None
+    }
     assert parents["3.4"] == "0.4"
     assert parents["3.6"] == "0.6"
     assert all(name.split(".")[1] == parent.split(".")[1] for name, parent in parents.items())
@@ -95,7 +103,11 @@ def test_the_fork_depends_on_member_seed_and_start():
     ]
     for number, proposal in enumerate(script):
         lineage.observe(Proposed(number, proposal))
-    keys = {(proposal, seed): lineage.fork(proposal, seed) for proposal in range(5) for seed in (0, 1, 100)}
+    keys = {
+        (proposal, seed): lineage.fork(proposal, seed)
+        for proposal in range(5)
+        for seed in (0, 1, 100)
+    }
     assert [keys[0, 0], keys[3, 0]] == [None, None], "from scratch, and one's own checkpoint"
     forks = [keys[proposal, seed] for proposal in (1, 2, 4) for seed in (0, 1, 100)]
     assert len(set(forks)) == len(forks)
@@ -130,7 +142,9 @@ def test_the_test_phase_replays_the_whole_lineage_from_scratch(monkeypatch):
     assert [segment.config["y"] for segment in tests] == [0.5, 0.7, 0.7]
     lineage = trainer.lineage(study.driver.work.saved["5.200"])
     assert [name for name, *_ in lineage] == ["0.200", "3.200", "5.200"]
-    rows = study.store.query("SELECT run_id, parent_run, start_step FROM runs WHERE seed_role = 'test' ORDER BY run_id")
+    rows = study.store.query(
+        "SELECT run_id, parent_run, start_step FROM runs WHERE seed_role = 'test' ORDER BY run_id"
+    )
     assert rows == [(5000, None, 0), (35000, 5000, 40)]
 
 
@@ -149,7 +163,11 @@ def test_evaluations_lie_at_nominal_steps_and_at_every_cut(monkeypatch):
     script = [chain(0.9, 30), chain(0.9, 34, 0), chain(0.9, 100, 1)]
     spec = toy_spec(fidelity={"steps": 100, "evaluations": 5})
     run(study_with(monkeypatch, spec, Scripted(waiting_for(script)), trainer))
-    assert [segment.evaluate_at for segment in trainer.segments] == [(20, 30), (34,), (40, 60, 80, 100)]
+    assert [segment.evaluate_at for segment in trainer.segments] == [
+        (20, 30),
+        (34,),
+        (40, 60, 80, 100),
+    ]
     assert {segment.horizon for segment in trainer.segments} == {100}
 
 
@@ -165,7 +183,11 @@ def test_a_continuation_starts_where_its_parent_really_stopped(monkeypatch):
 
     trainer.train = train
     spec = toy_spec()
-    run(study_with(monkeypatch, spec, Scripted(waiting_for([chain(0.9, 40), chain(0.9, 100, 0)])), trainer))
+    run(
+        study_with(
+            monkeypatch, spec, Scripted(waiting_for([chain(0.9, 40), chain(0.9, 100, 0)])), trainer
+        )
+    )
     assert [(segment.start, segment.until) for segment in trainer.segments] == [(0, 40), (64, 100)]
 
 
@@ -183,20 +205,29 @@ class Forgetful(Toy):
 
 def test_without_checkpoints_a_continuation_is_trained_from_scratch_and_says_so(monkeypatch):
     trainer = Forgetful()
-    study = study_with(monkeypatch, toy_spec(), Scripted(waiting_for([chain(0.9, 40), chain(0.9, 100, 0)])), trainer)
+    study = study_with(
+        monkeypatch,
+        toy_spec(),
+        Scripted(waiting_for([chain(0.9, 40), chain(0.9, 100, 0)])),
+        trainer,
+    )
     run(study)
     assert [(segment.start, segment.until) for segment in trainer.segments] == [(0, 40), (0, 100)]
     assert study.store.query("SELECT segment, notes FROM segments ORDER BY segment") == [
         ("0.0", ""),
         ("1.0", "no checkpoint to continue: trained from step 0"),
     ]
-    assert study.store.query("SELECT environment_steps FROM runs") == [(140.0,)], "what was really trained"
+    assert study.store.query("SELECT environment_steps FROM runs") == [(140.0,)], (
+        "what was really trained"
+    )
 
 
 def test_without_checkpoints_nobody_can_be_exploited(monkeypatch):
     from autorl.types import StudyError
 
-    study = study_with(monkeypatch, toy_spec(budget={"runs": 20}), Scripted(waiting_for(PBT)), Forgetful())
+    study = study_with(
+        monkeypatch, toy_spec(budget={"runs": 20}), Scripted(waiting_for(PBT)), Forgetful()
+    )
     with pytest.raises(StudyError, match=r"segment 3\.0 continues 0\.0, which has no checkpoint"):
         run(study)
 
@@ -207,7 +238,10 @@ def test_without_checkpoints_nobody_can_be_exploited(monkeypatch):
 def test_each_algorithm_is_trained_by_its_own_trainer_with_its_own_configuration():
     number = {"type": "float", "lower": 0.0, "upper": 1.0}
     spec = cash_spec(number)
-    made = {"one": Toy(curve=lambda config, seed, step: config["lr"]), "two": Toy(curve=lambda c, seed, step: c["eps"])}
+    made = {
+        "one": Toy(curve=lambda config, seed, step: config["lr"]),
+        "two": Toy(curve=lambda c, seed, step: c["eps"]),
+    }
     study = Study.in_memory(spec, lambda trainer: made[trainer.name])
     result = run(study)
     assert {tuple(sorted(segment.config)) for segment in made["one"].segments} == {("lr",)}
@@ -225,8 +259,14 @@ def cash_spec(number):
     return load_spec(
         {
             "algorithms": {
-                "ppo": {"trainer": {"name": "one", "kwargs": {"a": 1}}, "space": {"hyperparameters": {"lr": number}}},
-                "dqn": {"trainer": "two", "space": {"hyperparameters": {"lr": number, "eps": number}}},
+                "ppo": {
+                    "trainer": {"name": "one", "kwargs": {"a": 1}},
+                    "space": {"hyperparameters": {"lr": number}},
+                },
+                "dqn": {
+                    "trainer": "two",
+                    "space": {"hyperparameters": {"lr": number, "eps": number}},
+                },
             },
             "fidelity": {"steps": 10, "evaluations": 1},
             "budget": {"runs": 12},
@@ -241,7 +281,9 @@ def cash_spec(number):
 
 
 def test_an_infeasible_proposal_is_never_incumbent_while_a_feasible_one_exists(monkeypatch):
-    trainer = Toy(curve=lambda config, seed, step: {"eval_return": config["x"], "kl": 10 * config["x"]})
+    trainer = Toy(
+        curve=lambda config, seed, step: {"eval_return": config["x"], "kl": 10 * config["x"]}
+    )
     incumbents = []
 
     class Watching(Scripted):
@@ -253,26 +295,43 @@ def test_an_infeasible_proposal_is_never_incumbent_while_a_feasible_one_exists(m
     spec = toy_spec(constraints=[{"metric": "kl", "max": 5.0}], parallelism=1)
     study = study_with(monkeypatch, spec, optimizer, trainer)
     assert run(study).incumbent.proposal == 3
-    best = [incumbents[position] for position, event in enumerate(optimizer.seen) if isinstance(event, Scored)]
+    best = [
+        incumbents[position]
+        for position, event in enumerate(optimizer.seen)
+        if isinstance(event, Scored)
+    ]
     assert best == [0, 1, 2, 3, 3], "the least infeasible first, then the best feasible"
     assert optimizer.told[0].constraints == pytest.approx((4.0,))
     assert optimizer.told[2].constraints == pytest.approx((-3.0,))
 
 
 def test_constraints_have_two_sides_and_may_be_costs(monkeypatch):
-    trainer = Toy(curve=lambda config, seed, step: {"eval_return": config["x"], "length": config["x"]})
+    trainer = Toy(
+        curve=lambda config, seed, step: {"eval_return": config["x"], "length": config["x"]}
+    )
     optimizer = Scripted(listed(full(0.9), full(0.2, until=50)))
     constraints = [{"metric": "length", "min": 0.5}, {"metric": "environment_steps", "max": 60}]
-    run(study_with(monkeypatch, toy_spec(constraints=constraints, parallelism=1), optimizer, trainer))
+    run(
+        study_with(
+            monkeypatch, toy_spec(constraints=constraints, parallelism=1), optimizer, trainer
+        )
+    )
     assert optimizer.told[0].constraints == pytest.approx((-0.4, 40))
     assert optimizer.told[1].constraints == pytest.approx((0.3, -10))
 
 
 def limited(monkeypatch, most):
     """Caveats of a study whose kl is 3 on tuning seeds and 7 on test seeds."""
-    trainer = Toy(curve=lambda config, seed, step: {"eval_return": config["x"], "kl": 3.0 if seed < 100 else 7.0})
+    trainer = Toy(
+        curve=lambda config, seed, step: {
+            "eval_return": config["x"],
+            "kl": 3.0 if seed < 100 else 7.0,
+        }
+    )
     spec = toy_spec(constraints=[{"metric": "kl", "max": most}], seeds={"tuning": 2, "test": 3})
-    return run(study_with(monkeypatch, spec, Scripted(listed(*map(full, [0.9, 0.7]))), trainer)).caveats
+    return run(
+        study_with(monkeypatch, spec, Scripted(listed(*map(full, [0.9, 0.7]))), trainer)
+    ).caveats
 
 
 def test_a_constraint_that_is_broken_on_test_seeds_is_said(monkeypatch):
@@ -283,7 +342,10 @@ def test_a_constraint_that_is_broken_on_test_seeds_is_said(monkeypatch):
 
 def test_an_incumbent_that_breaks_a_constraint_for_want_of_a_better_one_is_said(monkeypatch):
     caveats = limited(monkeypatch, 2.0)
-    assert "no proposal keeps within the constraints: on tuning seeds the incumbent breaks kl <= 2" in caveats
+    assert (
+        "no proposal keeps within the constraints: on tuning seeds the incumbent breaks kl <= 2"
+        in caveats
+    )
 
 
 def test_a_constraint_that_holds_is_not_mentioned(monkeypatch):
@@ -293,7 +355,9 @@ def test_a_constraint_that_holds_is_not_mentioned(monkeypatch):
 def test_the_front_is_the_brute_force_front(monkeypatch):
     rng = np.random.default_rng(3)
     gains = rng.integers(0, 20, 14)
-    points = np.stack([gains, gains + rng.integers(0, 6, 14)], 1).astype(float)  # what is good costs
+    points = np.stack([gains, gains + rng.integers(0, 6, 14)], 1).astype(
+        float
+    )  # what is good costs
     xs = [number / 20 for number in range(14)]
 
     def curve(config, seed, step):
@@ -317,10 +381,12 @@ def test_the_front_is_the_brute_force_front(monkeypatch):
     gains = [point.tuning["last eval_return"] for point in result.front]
     assert gains == sorted(gains, reverse=True)
     tested = [entry.proposal for entry in result.entries if entry.label != "default"]
-    assert tested == [result.front[place].proposal for place in (0, (len(front) - 1) // 2, len(front) - 1)]
-    assert {point.proposal for point in result.front if point.test} == {entry.proposal for entry in result.entries} & {
-        point.proposal for point in result.front
-    }
+    assert tested == [
+        result.front[place].proposal for place in (0, (len(front) - 1) // 2, len(front) - 1)
+    ]
+    assert {point.proposal for point in result.front if point.test} == {
+        entry.proposal for entry in result.entries
+    } & {point.proposal for point in result.front}
     for point in result.front:
         gain, cost = points[point.proposal]
         assert point.tuning == {"last eval_return": gain, "last cost": cost}
@@ -328,7 +394,8 @@ def test_the_front_is_the_brute_force_front(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("k", "expected"), [(0, []), (1, [7]), (2, [7, 3]), (3, [7, 5, 3]), (5, [7, 1, 5, 2, 3]), (9, [7, 1, 5, 2, 3])]
+    ("k", "expected"),
+    [(0, []), (1, [7]), (2, [7, 3]), (3, [7, 5, 3]), (5, [7, 1, 5, 2, 3]), (9, [7, 1, 5, 2, 3])],
 )
 def test_of_a_front_both_ends_are_tested_and_what_lies_between(k, expected):
     assert spread([7, 1, 5, 2, 3], k) == expected

@@ -12,7 +12,11 @@ from autorl.study import Study
 from autorl.study.lineage import proposal_of, seed_of, segment_id
 from autorl.study.models import kept_checkpoints, steps_of
 
-BEST = {"objective": {"reduce": "best"}, "fidelity": {"steps": 100, "evaluations": 4}, "parallelism": 1}
+BEST = {
+    "objective": {"reduce": "best"},
+    "fidelity": {"steps": 100, "evaluations": 4},
+    "parallelism": 1,
+}
 
 
 def peaked(config, seed, step):
@@ -36,10 +40,14 @@ def test_the_name_of_a_shortened_segment_says_whose_it_is():
     assert (proposal_of("12.101@500"), seed_of("12.101@500")) == (12, 101)
 
 
-def test_a_test_run_ends_at_the_step_its_score_is_read_at_and_leaves_that_model(monkeypatch, tmp_path):
+def test_a_test_run_ends_at_the_step_its_score_is_read_at_and_leaves_that_model(
+    monkeypatch, tmp_path
+):
     trainer = Toy(curve=peaked)
     spec = toy_spec(**BEST, seeds={"tuning": 2, "test": 2}, test={"top": 2})
-    study = study_with(monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer, tmp_path / "study")
+    study = study_with(
+        monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer, tmp_path / "study"
+    )
     result = run(study)
     tests = [segment for segment in trainer.segments if segment.role == "test"]
     assert {(segment.id, segment.until, segment.horizon) for segment in tests} == {
@@ -54,7 +62,9 @@ def test_a_test_run_ends_at_the_step_its_score_is_read_at_and_leaves_that_model(
         101: "1.101@75",
     }
     assert str(result.steps) == "model and score are of step 75 of 100"
-    assert study.store.query("SELECT environment_steps FROM runs WHERE seed_role = 'test' ORDER BY 1") == [
+    assert study.store.query(
+        "SELECT environment_steps FROM runs WHERE seed_role = 'test' ORDER BY 1"
+    ) == [
         (25.0,),
         (25.0,),
         (75.0,),
@@ -69,7 +79,11 @@ def test_candidates_cut_at_different_steps_of_one_link_leave_each_curve_once(mon
     def curve(config, seed, step):
         return {0.5: 0.2 + (step == 25) * 0.5, 0.9: 0.8 + step / 1000, 0.1: 0.0}[config["y"]]
 
-    script = [chain(0.5, 50, member="a"), chain(0.5, 100, 0, "a", y=0.9), chain(0.5, 100, 0, "b", y=0.1)]
+    script = [
+        chain(0.5, 50, member="a"),
+        chain(0.5, 100, 0, "a", y=0.9),
+        chain(0.5, 100, 0, "b", y=0.1),
+    ]
     optimizer = Scripted(waiting_for(script), keeps=lambda seen: range(3))
     spec = toy_spec(**BEST, seeds={"tuning": 1, "test": 1}, test={"top": 3})
     study = study_with(monkeypatch, spec, optimizer, Toy(curve=curve), tmp_path / "study")
@@ -82,7 +96,10 @@ def test_candidates_cut_at_different_steps_of_one_link_leave_each_curve_once(mon
     assert segments(study, "test") == [("0.100", 0, 50), ("0.100@25", 0, 25), ("1.100", 50, 100)]
     rows = study.store.query("SELECT run_id, environment_steps FROM runs WHERE seed_role = 'test'")
     assert rows == [(5000, 50.0), (15000, 50.0)], "the part trained twice counts once"
-    assert study.store.query("SELECT step FROM evals WHERE run_id = 5000 ORDER BY step") == [(25,), (50,)]
+    assert study.store.query("SELECT step FROM evals WHERE run_id = 5000 ORDER BY step") == [
+        (25,),
+        (50,),
+    ]
     assert kept(study, 1)[100] == "1.100"
     study.close()
 
@@ -91,16 +108,39 @@ def test_candidates_cut_at_different_steps_of_one_link_leave_each_curve_once(mon
 def test_two_lengths_of_one_run_give_one_row_whichever_ends_first(order, tmp_path):
     from autorl.store import Store
 
-    run_of = {"proposal": 0, "run_id": 7, "seed": 100, "role": "test", "algorithm": "toy", "environment": None}
+    run_of = {
+        "proposal": 0,
+        "run_id": 7,
+        "seed": 100,
+        "role": "test",
+        "algorithm": "toy",
+        "environment": None,
+    }
     run_of |= {"parent_run": None, "start_step": 0, "member": None, "parent": None, "from_step": 0}
-    made = {"id": 0, "config": {"x": 1}, "config_hash": "h", "until": 100, "resume_from": None, "member": None}
+    made = {
+        "id": 0,
+        "config": {"x": 1},
+        "config_hash": "h",
+        "until": 100,
+        "resume_from": None,
+        "member": None,
+    }
     store = Store.create(tmp_path / "study", "")
     store.append("proposed", {**made, "origin": "", "meta": {}})
     for name, reached in [("0.100@50", 50), ("0.100", 100)][::order]:
         points = [[step, {"eval_return": float(step)}] for step in (50, 100) if step <= reached]
-        body = {"segment": name, "status": "done", "reached": reached, "reports": points, "checkpoint": None}
+        body = {
+            "segment": name,
+            "status": "done",
+            "reached": reached,
+            "reports": points,
+            "checkpoint": None,
+        }
         cost = {"environment_steps": float(reached), "wall_seconds": reached / 10}
-        store.append("outcome", {**body, "cost": cost, "applied": {}, "notes": [], "message": "", "run": run_of})
+        store.append(
+            "outcome",
+            {**body, "cost": cost, "applied": {}, "notes": [], "message": "", "run": run_of},
+        )
     assert store.query("SELECT environment_steps, wall_seconds FROM runs") == [(100.0, 10.0)]
     assert store.query("SELECT step, value FROM evals ORDER BY step") == [(50, 50.0), (100, 100.0)]
     assert store.query("SELECT COUNT(*) FROM segments") == [(2,)]
@@ -119,9 +159,16 @@ def test_a_landscape_build_named_on_the_command_line_has_whole_curves_too(tmp_pa
     from autorl.cli.landscape_build import build_spec
 
     file = tmp_path / "build.yaml"
-    document = {"trainer": "synthetic", "space": {"hyperparameters": {"x": {"type": "float", "lower": 0, "upper": 1}}}}
+    document = {
+        "trainer": "synthetic",
+        "space": {"hyperparameters": {"x": {"type": "float", "lower": 0, "upper": 1}}},
+    }
     more = {"optimizer": "sobol", "budget": {"runs": 4}, "objective": {"reduce": "best"}}
-    file.write_text(json.dumps(document | more | {"fidelity": {"steps": 100}, "seeds": {"tuning": 1, "test": 1}}))
+    file.write_text(
+        json.dumps(
+            document | more | {"fidelity": {"steps": 100}, "seeds": {"tuning": 1, "test": 1}}
+        )
+    )
     assert build_spec(file, []).ends_at_chosen_step
     assert not build_spec(file, [], "mine/synthetic/small").ends_at_chosen_step
 
@@ -137,10 +184,15 @@ def test_scores_that_need_the_whole_run_keep_it(monkeypatch):
     study = study_with(monkeypatch, spec, Scripted(listed(full(0.2))), trainer)
     run(study)
     assert {segment.until for segment in trainer.segments} == {100}
-    assert study.store.query("SELECT objective, value FROM tests ORDER BY objective") == [(0, 0.2), (1, 1.0)]
+    assert study.store.query("SELECT objective, value FROM tests ORDER BY objective") == [
+        (0, 0.2),
+        (1, 1.0),
+    ]
 
 
-def test_a_study_of_before_keeps_its_whole_test_runs_and_says_which_step_each_is_of(monkeypatch, tmp_path):
+def test_a_study_of_before_keeps_its_whole_test_runs_and_says_which_step_each_is_of(
+    monkeypatch, tmp_path
+):
     """An older study froze its candidates without an end; more test seeds are trained as the first were."""
     make = lambda: Scripted(listed(full(0.9)))  # noqa: E731
     spec = toy_spec(**BEST, seeds={"tuning": 1, "test": 1})
@@ -171,7 +223,13 @@ def test_a_study_that_goes_on_and_chooses_another_step_is_tested_at_it(monkeypat
 
     racing = {"evaluation": {"seeds": "racing", "min": 1, "max": 2}, "budget": {"runs": 1}}
     spec = toy_spec(**BEST, **racing, seeds={"tuning": 2, "test": 1}, test={"top": 1})
-    study = study_with(monkeypatch, spec, Scripted(listed(full(1.0), full(0.1))), Toy(curve=curve), tmp_path / "study")
+    study = study_with(
+        monkeypatch,
+        spec,
+        Scripted(listed(full(1.0), full(0.1))),
+        Toy(curve=curve),
+        tmp_path / "study",
+    )
     first = run(study)
     assert first.test.value == 0.4, "racing brings the incumbent to both seeds: step 75"
     study.extend(2)  # racing has used one run more than the budget had
@@ -180,23 +238,33 @@ def test_a_study_that_goes_on_and_chooses_another_step_is_tested_at_it(monkeypat
     study.close()
 
 
-def test_without_test_seeds_the_incumbent_is_trained_to_the_chosen_step_once_more(monkeypatch, tmp_path):
+def test_without_test_seeds_the_incumbent_is_trained_to_the_chosen_step_once_more(
+    monkeypatch, tmp_path
+):
     trainer = Toy(curve=peaked)
     spec = toy_spec(**BEST, seeds={"tuning": 2, "test": 0})
-    study = study_with(monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer, tmp_path / "study")
+    study = study_with(
+        monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer, tmp_path / "study"
+    )
     result = run(study)
     assert [segment.id for segment in trainer.segments[4:]] == ["1.0@75", "1.1@75"]
     assert kept(study, 1) == {0: "1.0@75", 1: "1.1@75"}
     assert str(result.steps) == "model and score are of step 75 of 100"
-    assert study.store.query("SELECT DISTINCT environment_steps FROM runs") == [(100.0,)], "the curves are there once"
-    assert study.store.query("SELECT value FROM evals WHERE run_id = 10000 ORDER BY step")[2] == (0.9,)
+    assert study.store.query("SELECT DISTINCT environment_steps FROM runs") == [(100.0,)], (
+        "the curves are there once"
+    )
+    assert study.store.query("SELECT value FROM evals WHERE run_id = 10000 ORDER BY step")[2] == (
+        0.9,
+    )
     before = tables(study)
     study.close()
     view = open_view(tmp_path / "study")
     checkpoint = kept_checkpoints(view.store.query, view.folder, 1)[0]
     assert steps_of(view.store.query, view.spec, 1, checkpoint).model == 75
     view.close()
-    study = study_with(monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer, tmp_path / "study")
+    study = study_with(
+        monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer, tmp_path / "study"
+    )
     run(study)
     assert tables(study) == before
     study.close()
@@ -205,15 +273,22 @@ def test_without_test_seeds_the_incumbent_is_trained_to_the_chosen_step_once_mor
 @pytest.mark.parametrize("keep", ["none", "top"])
 def test_without_test_seeds_what_keep_names_is_trained_to_its_step(monkeypatch, tmp_path, keep):
     trainer = Toy(curve=peaked)
-    spec = toy_spec(**BEST, seeds={"tuning": 1, "test": 0}, keep={"checkpoints": keep}, test={"top": 2})
+    spec = toy_spec(
+        **BEST, seeds={"tuning": 1, "test": 0}, keep={"checkpoints": keep}, test={"top": 2}
+    )
     proposals = listed(full(0.2), full(0.9), full(0.6))
     study = study_with(monkeypatch, spec, Scripted(proposals), trainer, tmp_path / "study")
     run(study)
-    assert [segment.id for segment in trainer.segments[3:]] == ([] if keep == "none" else ["1.0@75", "2.0@75"])
+    assert [segment.id for segment in trainer.segments[3:]] == (
+        [] if keep == "none" else ["1.0@75", "2.0@75"]
+    )
     study.close()
 
 
-LIVE = {"objective": {"reduce": "best"}, "trainer": {"drift": 2.0}}  # the best step is in the middle
+LIVE = {
+    "objective": {"reduce": "best"},
+    "trainer": {"drift": 2.0},
+}  # the best step is in the middle
 
 
 @pytest.mark.parametrize(
@@ -221,7 +296,9 @@ LIVE = {"objective": {"reduce": "best"}, "trainer": {"drift": 2.0}}  # the best 
     [LIVE, {**LIVE, "optimizer": "asha"}, {**LIVE, "seeds": {"tuning": 2, "test": 0}}],
     ids=["full", "asha", "untested"],
 )
-def test_killed_every_few_events_a_study_of_shortened_runs_ends_with_the_same_table(tmp_path, changes):
+def test_killed_every_few_events_a_study_of_shortened_runs_ends_with_the_same_table(
+    tmp_path, changes
+):
     from study_support import run_small, table
 
     run_small(tmp_path / "whole", **changes)
@@ -239,7 +316,9 @@ def test_a_study_of_shortened_runs_is_the_same_with_three_workers(tmp_path):
     from autorl import executors, trainers
 
     run_small(tmp_path / "alone", **LIVE, optimizer="asha")
-    run_small(tmp_path / "three", executors.make("threads", trainers.load, 3), **LIVE, optimizer="asha")
+    run_small(
+        tmp_path / "three", executors.make("threads", trainers.load, 3), **LIVE, optimizer="asha"
+    )
     assert table(tmp_path / "three") == table(tmp_path / "alone")
 
 
@@ -251,7 +330,12 @@ def test_more_seeds_and_more_runs_after_shortened_ones(tmp_path):
     study.add_test_seeds(5)
     more = run(study)
     assert {seed: more.test.seeds[seed] for seed in first.test.seeds} == dict(first.test.seeds)
-    assert len({segment.partition("@")[2] for segment in kept(study, more.incumbent.proposal).values()}) == 1
+    assert (
+        len(
+            {segment.partition("@")[2] for segment in kept(study, more.incumbent.proposal).values()}
+        )
+        == 1
+    )
     study.extend(6)
     assert len(run(study).test.seeds) == 5
     study.close()

@@ -75,7 +75,9 @@ def test_an_event_that_was_changed_is_named(tmp_path, sql):
     folder = part_of(tmp_path / "s", 14)
     change(folder, sql)
     before = names(folder)
-    with pytest.raises(InputError, match=r"study.sqlite: is damaged \(event 7 .*events 1 to 6 are whole") as error:
+    with pytest.raises(
+        InputError, match=r"study.sqlite: is damaged \(event 7 .*events 1 to 6 are whole"
+    ) as error:
         Study.open(folder)
     assert "\n" not in str(error.value)
     assert names(folder) == before
@@ -99,7 +101,9 @@ def test_a_log_of_an_earlier_version_opens_and_is_chained_from_its_next_event(tm
     chain = chain_of(folder)
     assert (chain.first_hashed, chain.break_at) == (last + 1, None)
     change(folder, "UPDATE event SET time = time + 1 WHERE seq = 2")
-    with pytest.raises(InputError, match=rf"one of the events 1 to {last + 1} is not what was recorded"):
+    with pytest.raises(
+        InputError, match=rf"one of the events 1 to {last + 1} is not what was recorded"
+    ):
         Study.open(folder)
 
 
@@ -135,17 +139,22 @@ def test_bits_that_flip_in_the_database_never_pass_unseen(tmp_path):
         else:
             study.close()
             assert table(copy) == recorded
-    assert len(lines) >= 20  # the test reaches what is used: over half of so small a database is free space
+    assert (
+        len(lines) >= 20
+    )  # the test reaches what is used: over half of so small a database is free space
     assert not [text for text in lines if "\n" in text]
 
 
 @pytest.mark.parametrize(
-    "sql", ["UPDATE evals SET value = value + 1e-9 WHERE run_id = 1 AND step = 60", "DROP TABLE scores"]
+    "sql",
+    ["UPDATE evals SET value = value + 1e-9 WHERE run_id = 1 AND step = 60", "DROP TABLE scores"],
 )
 def test_a_table_that_does_not_follow_from_the_events_is_refused(tmp_path, sql):
     folder = part_of(tmp_path / "s", 40)
     change(folder, sql)
-    with pytest.raises(InputError, match=r"study.sqlite: is damaged \(table (evals|scores) ") as error:
+    with pytest.raises(
+        InputError, match=r"study.sqlite: is damaged \(table (evals|scores) "
+    ) as error:
         Study.open(folder)
     assert "\n" not in str(error.value)
 
@@ -180,7 +189,9 @@ def test_a_study_whose_record_is_lost_is_refused_and_keeps_its_checkpoints(tmp_p
     lose(folder)
     before = names(folder / "checkpoints")
     assert before
-    with pytest.raises(InputError, match=r"study.sqlite: (is missing|is empty|holds no events)") as error:
+    with pytest.raises(
+        InputError, match=r"study.sqlite: (is missing|is empty|holds no events)"
+    ) as error:
         Study.open(folder)
     assert "nothing was changed" in str(error.value)
     assert names(folder / "checkpoints") == before
@@ -194,7 +205,9 @@ def test_an_older_database_beside_newer_checkpoints_is_refused(tmp_path):
     study.close()
     before = names(folder / "checkpoints")
     shutil.copy(tmp_path / "older.sqlite", folder / "study.sqlite")
-    with pytest.raises(InputError, match=r"ends with \d+ proposals, but checkpoints/\d+\.\d+ is of a later one"):
+    with pytest.raises(
+        InputError, match=r"ends with \d+ proposals, but checkpoints/\d+\.\d+ is of a later one"
+    ):
         Study.open(folder)
     assert names(folder / "checkpoints") == before
 
@@ -203,7 +216,9 @@ def test_a_whole_checkpoint_that_no_event_names_is_not_deleted(tmp_path):
     """The log ends a little early: what it calls open may be finished on disk, and is trained again or stays."""
     folder = part_of(tmp_path / "s", 30, **KEPT)
     with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
-        ((last,),) = connection.execute("SELECT seq FROM event WHERE kind = 'outcome' ORDER BY seq DESC LIMIT 1")
+        ((last,),) = connection.execute(
+            "SELECT seq FROM event WHERE kind = 'outcome' ORDER BY seq DESC LIMIT 1"
+        )
     before = names(folder / "checkpoints")
     backup(folder, tmp_path / "shorter", until=last - 1)
     shutil.copy(tmp_path / "shorter" / "study.sqlite", folder / "study.sqlite")
@@ -219,7 +234,9 @@ def test_a_new_study_does_not_begin_on_what_is_left_of_another(tmp_path):
         Study.create(small_spec(), folder)
     shutil.rmtree(folder / "checkpoints")
     shutil.rmtree(folder / "logs", ignore_errors=True)
-    with pytest.raises(InputError, match=r"holds the study.sqlite of a study whose study.yaml is missing"):
+    with pytest.raises(
+        InputError, match=r"holds the study.sqlite of a study whose study.yaml is missing"
+    ):
         Study.create(small_spec(), folder)
     assert chain_of(folder).head.seq > 20
 
@@ -276,9 +293,17 @@ def test_a_study_file_that_was_edited_is_named_key_by_key(tmp_path, key):
 
 def test_keys_that_were_added_removed_or_many_are_counted(tmp_path):
     folder = part_of(tmp_path / "s", 20)
-    for key, value in {"seed": 1, "name": "other", "test.top": 1, "budget.runs": 8, "asynchronous": True}.items():
+    for key, value in {
+        "seed": 1,
+        "name": "other",
+        "test.top": 1,
+        "budget.runs": 8,
+        "asynchronous": True,
+    }.items():
         edit(folder, key, value)
-    with pytest.raises(InputError, match=r"name \(was .*\), seed \(.*\), .* and 2 more keys; put it back"):
+    with pytest.raises(
+        InputError, match=r"name \(was .*\), seed \(.*\), .* and 2 more keys; put it back"
+    ):
         Study.open(folder)
 
 
@@ -327,7 +352,9 @@ def test_a_folder_that_goes_away_ends_the_study_at_the_next_event(tmp_path, lose
             lose(tmp_path / "s")
 
     study.store.on_append = on_append
-    with pytest.raises(StudyError, match=r"study.sqlite: was removed, moved or replaced while the study ran") as error:
+    with pytest.raises(
+        StudyError, match=r"study.sqlite: was removed, moved or replaced while the study ran"
+    ) as error:
         study.run()
     assert len(seen) == 10
     assert "\n" not in str(error.value)
@@ -356,7 +383,9 @@ def test_a_lock_file_that_is_removed_by_hand_lets_no_second_driver_in(tmp_path):
     run_small(tmp_path / "whole")
     study = Study.create(small_spec(), tmp_path / "s")
     (tmp_path / "s" / "study.lock").unlink()
-    with pytest.raises(InputError, match=r"another driver works on this study \(its study.lock was removed\)"):
+    with pytest.raises(
+        InputError, match=r"another driver works on this study \(its study.lock was removed\)"
+    ):
         Study.open(tmp_path / "s")
     study.run()
     study.close()
@@ -368,7 +397,9 @@ def test_a_second_driver_on_a_disk_without_locks_ends_with_one_line(tmp_path, mo
     first = Study.create(small_spec(), tmp_path / "s")
     second = Study.open(tmp_path / "s")
     first.store.append("note", {})
-    with pytest.raises(StudyError, match=r"another process has written to this study \(event 2 after our 1\)"):
+    with pytest.raises(
+        StudyError, match=r"another process has written to this study \(event 2 after our 1\)"
+    ):
         second.run()
     first.run()
     for study in (first, second):

@@ -15,7 +15,10 @@ from autorl.types import InputError, Scored, Status
 
 def values(numbers, seeds=None, status=Status.DONE):
     seeds = seeds or range(len(numbers))
-    return [SeedValue(seed, status, (float(value),)) for seed, value in zip(seeds, numbers, strict=False)]
+    return [
+        SeedValue(seed, status, (float(value),))
+        for seed, value in zip(seeds, numbers, strict=False)
+    ]
 
 
 # -- the rule ----------------------------------------------------------------------------------------------------------
@@ -42,7 +45,9 @@ def test_fixed_never_asks_for_more():
         ([0.8, 0.1], [0.5] * 8, ()),
     ],
 )
-def test_seeds_double_in_fixed_order_up_to_the_incumbents_and_stop_below_its_paired_mean(mine, reference, more):
+def test_seeds_double_in_fixed_order_up_to_the_incumbents_and_stop_below_its_paired_mean(
+    mine, reference, more
+):
     race = Racing(tuple(range(8)), 1, 8)
     assert race.more(values(mine), values(reference)) == more
 
@@ -78,7 +83,9 @@ def test_the_maximum_limits_the_seeds():
     differences=st.lists(st.floats(-1, 1), min_size=2, max_size=7),
     scale=st.sampled_from([1e-3, 1.0, 1e4]),
 )
-@example(differences=[-1e-5, 0.0], scale=1e-3)  # differences (-1e-8, 0): took for constant, dropped without a test
+@example(
+    differences=[-1e-5, 0.0], scale=1e-3
+)  # differences (-1e-8, 0): took for constant, dropped without a test
 def test_rule_t_is_scipys_one_sided_paired_test(differences, scale):
     differences = np.array(differences) * scale
     race = Racing(tuple(range(8)), 1, 8, "t")
@@ -142,7 +149,9 @@ def test_a_challenger_that_loses_stays_at_its_first_seed_and_a_winner_gets_all(m
 
 def test_a_challenger_that_wins_one_seed_and_loses_the_next_stops_at_two(monkeypatch):
     def curve(config, seed, step):
-        return {0.5: [1.0, 1.0, 1.0, 1.0], 0.1: [0.0] * 4, 0.6: [1.1, 0.1, 9.0, 9.0]}[config["x"]][seed]
+        return {0.5: [1.0, 1.0, 1.0, 1.0], 0.1: [0.0] * 4, 0.6: [1.1, 0.1, 9.0, 9.0]}[config["x"]][
+            seed
+        ]
 
     optimizer, study = race_of(monkeypatch, [0.5, 0.1, 0.6], curve=curve)
     assert seeds_of(study) == {0: 4, 1: 1, 2: 2}
@@ -151,7 +160,9 @@ def test_a_challenger_that_wins_one_seed_and_loses_the_next_stops_at_two(monkeyp
 
 def test_a_later_scored_supersedes_an_earlier_one(monkeypatch):
     optimizer, study = race_of(monkeypatch, [0.5, 0.8])
-    scored = [event for event in optimizer.seen if isinstance(event, Scored) and event.proposal == 0]
+    scored = [
+        event for event in optimizer.seen if isinstance(event, Scored) and event.proposal == 0
+    ]
     assert [event.n_seeds for event in scored] == [1, 4]
     assert scored[-1].values == pytest.approx((0.5 + 0.015,))
     assert study.driver.ranking[0] == scored[-1]
@@ -183,7 +194,12 @@ def test_nobody_ever_has_more_seeds_than_the_incumbent(monkeypatch, lag, order):
     best = study.driver.ranking.best()
     assert latest[best] == 4
     for proposal, count in latest.items():
-        ran = {row[0] for row in study.store.query("SELECT seed FROM segments WHERE proposal = ?", (proposal,))}
+        ran = {
+            row[0]
+            for row in study.store.query(
+                "SELECT seed FROM segments WHERE proposal = ?", (proposal,)
+            )
+        }
         assert ran == set(range(count)), "seeds come in a fixed order: pairs exist"
     complete = [proposal for proposal, count in latest.items() if count == 4]
     means = {proposal: xs[proposal] + noise[proposal].mean() for proposal in complete}
@@ -195,7 +211,9 @@ def test_the_reference_is_the_incumbent_at_the_proposals_own_ask(monkeypatch):
     for order in range(4):
         optimizer, study = race_of(monkeypatch, [0.5, 0.9, 0.1, 0.95], order, parallelism=3)
         first = {
-            number: next(e.n_seeds for e in optimizer.seen if isinstance(e, Scored) and e.proposal == number)
+            number: next(
+                e.n_seeds for e in optimizer.seen if isinstance(e, Scored) and e.proposal == number
+            )
             for number in range(4)
         }
         assert first == {0: 1, 1: 1, 2: 1, 3: 1}, "the incumbent had one seed when 3 was asked"
@@ -203,7 +221,9 @@ def test_the_reference_is_the_incumbent_at_the_proposals_own_ask(monkeypatch):
 
 
 @pytest.mark.parametrize("lag", [1, 3])
-def test_a_better_proposal_asked_before_the_incumbent_was_complete_races_it_when_it_is_scored(monkeypatch, lag):
+def test_a_better_proposal_asked_before_the_incumbent_was_complete_races_it_when_it_is_scored(
+    monkeypatch, lag
+):
     """Proposals 1 to 4 are asked while the incumbent has one seed; the best of all must still win in the end."""
     _, study = race_of(monkeypatch, [0.5, 0.3, 0.2, 0.9, 0.4, 0.1], parallelism=lag)
     assert study.driver.ranking.best() == 3
@@ -235,12 +255,18 @@ def test_minimise_races_downwards(monkeypatch):
 
 
 def test_populations_cannot_race():
-    with pytest.raises(InputError, match=r"evaluation.seeds: every member of a population trains every tuning seed"):
+    with pytest.raises(
+        InputError, match=r"evaluation.seeds: every member of a population trains every tuning seed"
+    ):
         Study.in_memory(small_spec(optimizer="pbt", evaluation={"seeds": "racing", "max": 2}))
 
 
-@pytest.mark.parametrize("optimizer", [{"name": "asha", "rungs": 3}, {"name": "random", "stop": "median", "rungs": 3}])
-def test_a_new_seed_of_a_continued_proposal_trains_the_same_chain_with_the_same_cuts(tmp_path, optimizer):
+@pytest.mark.parametrize(
+    "optimizer", [{"name": "asha", "rungs": 3}, {"name": "random", "stop": "median", "rungs": 3}]
+)
+def test_a_new_seed_of_a_continued_proposal_trains_the_same_chain_with_the_same_cuts(
+    tmp_path, optimizer
+):
     changes = {**RACE, "seeds": {"tuning": 4, "test": 0}, "budget": {"runs": 16}, "parallelism": 2}
     study = Study.create(small_spec(optimizer=optimizer, **changes), tmp_path / "study")
     run(study)
@@ -252,7 +278,9 @@ def test_a_new_seed_of_a_continued_proposal_trains_the_same_chain_with_the_same_
         ends.setdefault(proposal, {})[seed] = (begin, end, parent is None)
         assert notes == "", "no checkpoint that was still needed had been collected"
     grown = {proposal: cuts for proposal, cuts in ends.items() if len(cuts) > 1}
-    assert any(begin > 0 for cuts in grown.values() for begin, _, _ in cuts.values()), "a continued proposal grew"
+    assert any(begin > 0 for cuts in grown.values() for begin, _, _ in cuts.values()), (
+        "a continued proposal grew"
+    )
     assert all(len(set(cuts.values())) == 1 for cuts in grown.values())
     study.close()
 
@@ -264,7 +292,9 @@ def test_racing_beyond_the_seeds_is_an_input_error():
 
 def test_a_race_ends_within_one_incumbent_of_its_budget():
     study = Study.in_memory(
-        small_spec(**{**RACE, "seeds": {"tuning": 4, "test": 0}, "budget": {"runs": 20}, "parallelism": 4})
+        small_spec(
+            **{**RACE, "seeds": {"tuning": 4, "test": 0}, "budget": {"runs": 20}, "parallelism": 4}
+        )
     )
     run(study)
     assert 2000 <= study.driver.charged_steps <= 2000 + 4 * 4 * 100

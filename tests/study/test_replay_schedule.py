@@ -28,7 +28,10 @@ def winner(study):
 
 
 def curves_of(study, proposal):
-    return {seed: study.driver.work.curve(proposal, seed) for seed in study.driver.tuning_seeds(proposal)}
+    return {
+        seed: study.driver.work.curve(proposal, seed)
+        for seed in study.driver.tuning_seeds(proposal)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,9 @@ def study():
 def assert_reproduced(study):
     """The best proposal of those that exploited another member and changed its configuration."""
     lineage = study.driver.lineage
-    best = next(number for number in study.driver.ranking.ordered() if len(lineage.schedule(number)) > 1)
+    best = next(
+        number for number in study.driver.ranking.ordered() if len(lineage.schedule(number)) > 1
+    )
     assert any(lineage.fork(link, 0) is not None for link in lineage.chain(best))
     again = retrain(study.spec, lineage, study.load, best, study.spec.plan.tuning)
     recorded = curves_of(study, best)
@@ -55,22 +60,38 @@ def test_a_schedule_replays_bitwise_on_its_own_seeds(study):
 
 
 def test_a_schedule_of_pb2_replays_bitwise_on_its_own_seeds():
-    assert_reproduced(finished(small_spec(DRIFT, optimizer={**PBT, "name": "pb2"}, budget={"runs": 12})))
+    assert_reproduced(
+        finished(small_spec(DRIFT, optimizer={**PBT, "name": "pb2"}, budget={"runs": 12}))
+    )
 
 
 def test_a_schedule_of_the_population_engine_replays_bitwise_on_its_own_seeds():
     spec = load_spec(
         {
-            "trainer": {"name": "population/ppo", "kwargs": {"n_steps": 32, "batch_size": 32, "net_width": 8}},
+            "trainer": {
+                "name": "population/ppo",
+                "kwargs": {"n_steps": 32, "batch_size": 32, "net_width": 8},
+            },
             "environment": {"id": "CartPole-v1", "n_envs": 2},
             "space": {
                 "hyperparameters": {
                     "learning_rate": {
-                        **{"type": "float", "lower": 1e-4, "upper": 1e-1, "scale": "log", "changeable": True},
+                        **{
+                            "type": "float",
+                            "lower": 1e-4,
+                            "upper": 1e-1,
+                            "scale": "log",
+                            "changeable": True,
+                        },
                         "schedule": ["constant", "linear", "cosine"],
                     },
                     "n_epochs": {"type": "int", "lower": 1, "upper": 4, "changeable": True},
-                    "gamma": {"type": "float", "lower": 0.8, "upper": 0.999, "scale": "flipped_log"},
+                    "gamma": {
+                        "type": "float",
+                        "lower": 0.8,
+                        "upper": 0.999,
+                        "scale": "flipped_log",
+                    },
                 }
             },
             "fidelity": {"steps": 768, "evaluations": 3, "episodes": 2},
@@ -93,8 +114,12 @@ def test_same_tells_curves_apart(study):
 
 def test_held_out_curves_are_those_of_the_test_phase(study):
     best = winner(study).proposal
-    again = retrain(study.spec, study.driver.lineage, study.load, best, study.spec.plan.test, "test")
-    assert {seed: curve.metrics[-1]["eval_return"] for seed, curve in again.items()} == study.result().test.seeds
+    again = retrain(
+        study.spec, study.driver.lineage, study.load, best, study.spec.plan.test, "test"
+    )
+    assert {
+        seed: curve.metrics[-1]["eval_return"] for seed, curve in again.items()
+    } == study.result().test.seeds
     assert not set(again) & set(study.spec.plan.tuning)
 
 
@@ -121,7 +146,9 @@ def test_the_population_was_tuned_on_other_seeds_than_the_schedule_is_reported_o
 
 def test_every_tuning_seed_of_every_member_is_trained_and_averaged():
     """Published: member i was given the seeds of other members, except the first."""
-    study = finished(small_spec({**DRIFT, "interaction": 0.3}, optimizer=PBT, budget={"runs": 12}, parallelism=4))
+    study = finished(
+        small_spec({**DRIFT, "interaction": 0.3}, optimizer=PBT, budget={"runs": 12}, parallelism=4)
+    )
     assert len(study.driver.lineage) == 6 * 5
     for proposal in study.driver.lineage.proposals:
         values = [curve.metrics[-1]["eval_return"] for curve in curves_of(study, proposal).values()]

@@ -33,7 +33,9 @@ def reporting(*steps):
     ],
 )
 def test_an_outcome_with_reports_at_other_steps_is_a_crash(monkeypatch, steps, problem):
-    study = study_with(monkeypatch, toy_spec(parallelism=1), Scripted(listed(full(0.5))), reporting(*steps))
+    study = study_with(
+        monkeypatch, toy_spec(parallelism=1), Scripted(listed(full(0.5))), reporting(*steps)
+    )
     with pytest.raises(StudyError):
         run(study)
     assert study.store.query("SELECT status, message FROM segments") == [("crash", problem)]
@@ -51,7 +53,9 @@ def test_nominal_steps_are_reported_by_runs_that_end_elsewhere(monkeypatch, reac
 
     trainer.train = train
     spec = toy_spec(fidelity={"steps": 100, "evaluations": 10, "episodes": 1}, parallelism=1)
-    study = study_with(monkeypatch, spec, Scripted(listed(chain(0.5, 50), chain(0.5, 100, 0))), trainer)
+    study = study_with(
+        monkeypatch, spec, Scripted(listed(chain(0.5, 50), chain(0.5, 100, 0))), trainer
+    )
     run(study)
     rows = study.store.query("SELECT DISTINCT step FROM evals ORDER BY step")
     assert [step for (step,) in rows] == list(range(10, 101, 10))

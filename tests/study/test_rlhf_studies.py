@@ -22,7 +22,9 @@ STUDY = {
 def test_a_study_selects_by_the_held_out_score_at_the_best_step_unless_told_otherwise():
     (objective,) = load_spec(STUDY).objective
     assert (objective.metric, objective.reduce, objective.direction) == ("gold", "best", "maximize")
-    (objective,) = load_spec(STUDY | {"objective": {"metric": "kl", "direction": "minimize"}}).objective
+    (objective,) = load_spec(
+        STUDY | {"objective": {"metric": "kl", "direction": "minimize"}}
+    ).objective
     assert (objective.metric, objective.reduce) == ("kl", "last")
 
 
@@ -67,13 +69,21 @@ class Tables:
         metric, proposal = arguments
         assert proposal == 4
         runs = self.values.get(metric, ())
-        return [(run, at, value) for run, pair in enumerate(runs) for at, value in zip((5, 10), pair, strict=True)]
+        return [
+            (run, at, value)
+            for run, pair in enumerate(runs)
+            for at, value in zip((5, 10), pair, strict=True)
+        ]
 
 
 def test_other_metrics_are_read_at_the_step_chosen_on_tuning_seeds():
     spec = load_spec(STUDY | {"objective": {"metric": "proxy", "reduce": "best"}})
-    assert beside(Tables(5), spec, 4) == pytest.approx({"gold": 0.4, "reference_gold": 0.1, "kl": 1.0})
-    assert beside(Tables(10), spec, 4) == pytest.approx({"gold": -2.5, "reference_gold": 0.1, "kl": 9.0})
+    assert beside(Tables(5), spec, 4) == pytest.approx(
+        {"gold": 0.4, "reference_gold": 0.1, "kl": 1.0}
+    )
+    assert beside(Tables(10), spec, 4) == pytest.approx(
+        {"gold": -2.5, "reference_gold": 0.1, "kl": 9.0}
+    )
     assert beside(Tables(None), spec, 4)["gold"] == -2.5
     assert "gold" not in beside(Tables(5), load_spec(STUDY), 4)
     other = {"trainer": "sb3/sac", "environment": "Pendulum-v1", "space": "sb3/sac"}
@@ -95,11 +105,19 @@ def test_the_result_says_so_of_every_signal_that_may_have_been_trained_on():
     allowed = STUDY | {"allow_proxy_selection": True, "objective": {"metric": "proxy_1"}}
     ensemble = allowed | {"environment": {"id": "letters-goldproxy", "kwargs": {"models": 3}}}
     text = proxy_caveat(load_spec(ensemble), {"gold": -1.0, "reference_gold": 0.1})
-    assert text.startswith("selected by 'proxy_1', which it can be trained on: on test seeds its gold is -1, worse")
+    assert text.startswith(
+        "selected by 'proxy_1', which it can be trained on: on test seeds its gold is -1, worse"
+    )
     rate = {"type": "float", "lower": 1e-4, "upper": 1e-2}
     signals = {"type": "categorical", "choices": ["proxy", "gold"]}
-    by_gold = allowed | {"objective": {"metric": "gold"}, "space": {"learning_rate": rate, "reward.signals": signals}}
-    assert proxy_caveat(load_spec(by_gold), {"gold": 1.0}) == "selected by 'gold', which it can be trained on"
+    by_gold = allowed | {
+        "objective": {"metric": "gold"},
+        "space": {"learning_rate": rate, "reward.signals": signals},
+    }
+    assert (
+        proxy_caveat(load_spec(by_gold), {"gold": 1.0})
+        == "selected by 'gold', which it can be trained on"
+    )
 
 
 SHORT = {
@@ -136,7 +154,11 @@ def test_selecting_by_gold_finds_a_better_policy_and_selecting_by_proxy_a_worse_
     assert by_gold.beside["kl"] < 10
     hard = GENTLE | {"learning_rate": 5e-3, "beta": 0.02}
     proxy = {"metric": "proxy", "reduce": "best"}
-    options = SHORT | {"objective": proxy, "allow_proxy_selection": True, "warm_start": [GENTLE | {"beta": 2.0}, hard]}
+    options = SHORT | {
+        "objective": proxy,
+        "allow_proxy_selection": True,
+        "warm_start": [GENTLE | {"beta": 2.0}, hard],
+    }
     by_proxy = tune("trl/rloo", env="letters-goldproxy", **(options | {"runs": 3}))
     assert by_proxy.incumbent.config["beta"] < 0.1
     assert by_proxy.beside["gold"] < by_proxy.beside["reference_gold"]

@@ -47,7 +47,15 @@ def hidden(folder):
 
 def segment_in(folder, **changes):
     spec = TrainerSpec("synthetic")
-    values = {"id": "3.0", "trainer": spec, "config": Config(), "seed": 0, "role": "tuning", "until": 1, "horizon": 1}
+    values = {
+        "id": "3.0",
+        "trainer": spec,
+        "config": Config(),
+        "seed": 0,
+        "role": "tuning",
+        "until": 1,
+        "horizon": 1,
+    }
     values |= {"folder": str(folder / "3.0"), "scratch": str(unfinished(folder, "3.0"))}
     return Segment(**(values | changes))
 
@@ -89,7 +97,9 @@ class Dying:
 
     def poll(self, timeout):
         segment = self.waiting.pop(0)
-        return [failure(segment, self.kinds.pop(0), "ended from outside", 0.0)] if self.kinds else []
+        return (
+            [failure(segment, self.kinds.pop(0), "ended from outside", 0.0)] if self.kinds else []
+        )
 
     def cancel(self, segment):
         pass
@@ -99,12 +109,16 @@ class Dying:
 
 
 def dying_study(monkeypatch, folder, **changes):
-    optimizer = Scripted(lambda number, seen: full(number / 20, until=50), keeps=lambda seen: range(99))
+    optimizer = Scripted(
+        lambda number, seen: full(number / 20, until=50), keeps=lambda seen: range(99)
+    )
     return study_with(monkeypatch, toy_spec(**changes), optimizer, folder=folder)
 
 
 @pytest.mark.parametrize("kind", [Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.CRASH])
-def test_segments_ended_from_outside_and_a_study_that_gives_up_leave_nothing(monkeypatch, tmp_path, kind):
+def test_segments_ended_from_outside_and_a_study_that_gives_up_leave_nothing(
+    monkeypatch, tmp_path, kind
+):
     study = dying_study(monkeypatch, tmp_path / "study", parallelism=5)
     pool = Dying(kind, kind, kind)
     with pytest.raises(StudyError, match="the first 3 proposals failed"):
@@ -114,7 +128,9 @@ def test_segments_ended_from_outside_and_a_study_that_gives_up_leave_nothing(mon
     study.close()
 
 
-def test_what_a_lost_worker_left_is_gone_when_its_segment_is_handed_out_again(monkeypatch, tmp_path):
+def test_what_a_lost_worker_left_is_gone_when_its_segment_is_handed_out_again(
+    monkeypatch, tmp_path
+):
     study = dying_study(monkeypatch, tmp_path / "study", parallelism=1, failures={"retries": 2})
     pool = Dying(*[Status.LOST] * 9)
     with pytest.raises(StudyError):
@@ -141,7 +157,12 @@ def test_a_worker_of_a_command_killed_while_it_saves_leaves_nothing(tmp_path):
         "trainer": {
             "name": "command",
             "kwargs": {
-                "command": [sys.executable, str(tmp_path / "script.py"), "--told", str(tmp_path / "told")],
+                "command": [
+                    sys.executable,
+                    str(tmp_path / "script.py"),
+                    "--told",
+                    str(tmp_path / "told"),
+                ],
                 "seed_flag": "--seed",
                 "steps_flag": "--until",
                 "checkpoint_flag": "--load",
@@ -166,6 +187,8 @@ def test_a_worker_of_a_command_killed_while_it_saves_leaves_nothing(tmp_path):
     assert told
     for folder, others in told:
         assert Path(folder).parent.parent == tmp_path / "study" / "checkpoints"
-        assert all(Path(other).name.startswith("checkpoint-") for other in others), "nothing of the first attempt"
+        assert all(Path(other).name.startswith("checkpoint-") for other in others), (
+            "nothing of the first attempt"
+        )
         assert len(others) <= 1
     assert hidden(tmp_path / "study") == []

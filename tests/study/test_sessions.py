@@ -93,22 +93,39 @@ def test_nothing_is_said_of_a_study_that_is_over(tmp_path, request):
 
 def test_an_edited_function_and_an_edited_script_are_named(tmp_path):
     (tmp_path / "mine.py").write_text("def f(config, *, seed):\n    return config['x']\n")
-    spec = load_spec(small(tmp_path, trainer="python:mine:f", fidelity={"steps": 10, "evaluations": 1}, objective={}))
+    spec = load_spec(
+        small(
+            tmp_path,
+            trainer="python:mine:f",
+            fidelity={"steps": 10, "evaluations": 1},
+            objective={},
+        )
+    )
     before = session(spec)
     (tmp_path / "mine.py").write_text("def f(config, *, seed):\n    return 2 * config['x']\n")
     after = session(spec)
     assert list(changes([before, after])) == ["mine.py"]
     (tmp_path / "train.sh").write_text("true\n")
-    command = {"name": "command", "kwargs": {"command": "bash train.sh {seed} {until} {x}", "metrics": {}}}
+    command = {
+        "name": "command",
+        "kwargs": {"command": "bash train.sh {seed} {until} {x}", "metrics": {}},
+    }
     assert list(user_files(load_spec(small(tmp_path, trainer=command)))) == ["train.sh"]
-    command["kwargs"]["command"] = f"{sys.executable} {tmp_path / 'train.sh'} {{seed}} {{until}} {{x}}"
+    command["kwargs"]["command"] = (
+        f"{sys.executable} {tmp_path / 'train.sh'} {{seed}} {{until}} {{x}}"
+    )
     assert list(user_files(load_spec(small(tmp_path, trainer=command)))) == ["train.sh"]
     by_file = load_spec(small(tmp_path, trainer=f"python:{tmp_path / 'mine.py'}:f", objective={}))
     assert list(user_files(by_file)) == ["mine.py"]
 
 
 def test_every_kind_of_change_is_named_once():
-    first = {"version": "1", "python": "3.11.1", "packages": {"numpy": "2.0", "torch": "2.4"}, "cpu": "znver4 (A)"}
+    first = {
+        "version": "1",
+        "python": "3.11.1",
+        "packages": {"numpy": "2.0", "torch": "2.4"},
+        "cpu": "znver4 (A)",
+    }
     first["source"] = {"sha256": "a" * 64}
     assert changes([first, first]) == {}
     assert changes_text([first, first]) is None

@@ -33,7 +33,9 @@ def quiet(tmp_path):
 
 
 @pytest.mark.parametrize("trainer", ["command", "python"])
-def test_a_study_whose_segments_are_killed_ends_with_the_table_of_a_quiet_one(tmp_path, quiet, trainer):
+def test_a_study_whose_segments_are_killed_ends_with_the_table_of_a_quiet_one(
+    tmp_path, quiet, trainer
+):
     file = gated_study(tmp_path, trainer)
     expected = quiet(file)
     hold(tmp_path)
@@ -50,13 +52,17 @@ def test_a_study_whose_segments_are_killed_ends_with_the_table_of_a_quiet_one(tm
 
 def tree(session):
     """(warden, fork server) of a running session: the warden is the child of the driver that has a grandchild."""
-    pairs = [(warden, server) for warden in children(session.process.pid) for server in children(warden)]
+    pairs = [
+        (warden, server) for warden in children(session.process.pid) for server in children(warden)
+    ]
     return next((warden, server) for warden, server in pairs if children(server))
 
 
 @pytest.mark.parametrize("killed", ["fork server", "warden"])
 @pytest.mark.parametrize("trainer", ["command", "python"])
-def test_a_fork_server_that_dies_is_replaced_and_what_it_ran_is_trained_again(tmp_path, quiet, trainer, killed):
+def test_a_fork_server_that_dies_is_replaced_and_what_it_ran_is_trained_again(
+    tmp_path, quiet, trainer, killed
+):
     file = gated_study(tmp_path, trainer)
     expected = quiet(file)
     hold(tmp_path)
@@ -179,7 +185,9 @@ def test_daemons_end_with_a_driver_that_is_killed(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("executor", ["in_process", "processes"])
-def test_sigterm_and_sighup_end_a_session_with_a_line_and_the_study_goes_on(tmp_path, quiet, number, executor):
+def test_sigterm_and_sighup_end_a_session_with_a_line_and_the_study_goes_on(
+    tmp_path, quiet, number, executor
+):
     file = gated_study(tmp_path, executor={"name": executor})
     expected, folder = quiet(file), tmp_path / "s"
     hold(tmp_path)
@@ -215,7 +223,9 @@ def test_a_signal_to_every_process_of_a_job_loses_nothing(tmp_path, quiet):
 def test_a_signal_that_is_ignored_from_the_start_stays_so(tmp_path):
     file = gated_study(tmp_path, budget={"runs": 2})
     hold(tmp_path)
-    session = Session("tune", file, "--out", tmp_path / "s", "--quiet", ignored=[signal.SIGHUP])  # as `nohup` does
+    session = Session(
+        "tune", file, "--out", tmp_path / "s", "--quiet", ignored=[signal.SIGHUP]
+    )  # as `nohup` does
     begun(tmp_path, 1)
     session.process.send_signal(signal.SIGHUP)
     release(tmp_path)

@@ -19,7 +19,11 @@ from autorl.study import Study
 STORE = Path(__file__).parents[1] / "store"
 CRASHING = {"crash": {"above": {"x": 0.8}}, "nan": {"below": {"x": 0.2}, "seeds": [1]}}
 PBT = {"name": "pbt", "population": 4, "generations": 4}
-RACING = {"evaluation": {"seeds": "racing", "min": 1}, "seeds": {"tuning": 3, "test": 2}, "budget": {"runs": 30}}
+RACING = {
+    "evaluation": {"seeds": "racing", "min": 1},
+    "seeds": {"tuning": 3, "test": 2},
+    "budget": {"runs": 30},
+}
 KINDS = {
     "random": {},
     "racing": RACING,
@@ -31,11 +35,16 @@ KINDS = {
         "objective": {"metric": "eval_return", "reduce": "best"},
     },
     "failures": {"trainer": CRASHING},
-    "two objectives": {"objective": [{"metric": "eval_return"}, {"metric": "eval_length", "direction": "minimize"}]},
+    "two objectives": {
+        "objective": [{"metric": "eval_return"}, {"metric": "eval_length", "direction": "minimize"}]
+    },
     "constraints": {"constraints": [{"metric": "eval_return", "min": 0.9}]},
     "configurations": {"budget": {"configurations": 6}},
     "best": {"objective": {"metric": "eval_return", "reduce": "best"}},
-    "no test": {"seeds": {"tuning": 2, "test": 0}, "objective": {"metric": "eval_return", "reduce": "best"}},
+    "no test": {
+        "seeds": {"tuning": 2, "test": 0},
+        "objective": {"metric": "eval_return", "reduce": "best"},
+    },
     "minimized": {"objective": {"metric": "eval_return", "direction": "minimize"}},
 }
 
@@ -58,7 +67,9 @@ def assert_same(folder):
         assert standing.n_seeds(number) == scored.n_seeds
         assert standing.tuning_score(number) == driver.raw(scored.values)[0]
         assert standing.chosen_step(number) == (
-            next((one.step for one in replayed.tests.latest.values() if one.proposal == number), None)
+            next(
+                (one.step for one in replayed.tests.latest.values() if one.proposal == number), None
+            )
             or driver.chosen_step(number)
         )
         assert standing.lineage([number]).schedule(number) == driver.lineage.schedule(number)
@@ -117,7 +128,11 @@ def earlier_version(folder):
 def dump(folder):
     """All tables but the log, whose hashes an earlier version does not have."""
     with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
-        return sorted(line for line in connection.iterdump() if not re.match(r'\w+ (INTO|TABLE) "?event"?\b', line))
+        return sorted(
+            line
+            for line in connection.iterdump()
+            if not re.match(r'\w+ (INTO|TABLE) "?event"?\b', line)
+        )
 
 
 @pytest.mark.parametrize("kind", ["racing with failures", "pbt", "two objectives", "median"])

@@ -57,11 +57,15 @@ def test_a_whole_study_is_whole(tmp_path):
 
 def test_a_study_of_an_earlier_version_is_whole_and_says_what_is_not_compared(tmp_path):
     verdict = verify(old_study(tmp_path / "s"))
-    assert verdict.problems == [f"checkpoint {name}: the folder is missing" for name in ("0.100", "1.100")]
+    assert verdict.problems == [
+        f"checkpoint {name}: the folder is missing" for name in ("0.100", "1.100")
+    ]
     assert verdict.first_hashed is None
     assert [note for note in verdict.notes if "does not hold study.yaml" in note]
     tables = [note for note in verdict.notes if note.startswith("table")]
-    assert [note.split()[1] for note in tables] == ["runs"], "seconds were made round in the test's data, nothing else"
+    assert [note.split()[1] for note in tables] == ["runs"], (
+        "seconds were made round in the test's data, nothing else"
+    )
 
 
 TABLES = {
@@ -75,7 +79,9 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("sql", TABLES, ids=[sql.split()[1] + " " + sql.split()[0] for sql in TABLES])
+@pytest.mark.parametrize(
+    "sql", TABLES, ids=[sql.split()[1] + " " + sql.split()[0] for sql in TABLES]
+)
 def test_a_table_that_does_not_follow_from_the_events_is_named(tmp_path, sql):
     folder = part_of(tmp_path / "s", 40)
     change(folder, sql)
@@ -193,7 +199,9 @@ def test_a_record_that_is_lost_is_a_problem_and_not_a_traceback(tmp_path, conten
     assert "nothing can be read from the log" in verdict.advice
 
 
-def test_a_study_file_that_is_missing_or_edited_is_a_problem_and_a_copy_has_the_recorded_one(tmp_path, whole_table):
+def test_a_study_file_that_is_missing_or_edited_is_a_problem_and_a_copy_has_the_recorded_one(
+    tmp_path, whole_table
+):
     folder = part_of(tmp_path / "s", 40, **KEPT)
     text = (folder / "study.yaml").read_text(encoding="utf-8")
     edit(folder, "seed", 9)
@@ -233,7 +241,9 @@ def test_a_copy_taken_while_the_study_runs_goes_on_to_the_same_table(tmp_path, k
     run_small(tmp_path / "whole", **changes)
     here = str(Path(__file__).parent)
     command = [sys.executable, "-c", textwrap.dedent(DRIVER), str(tmp_path / "s"), here, keep]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as driver:
         for number in range(20):
             assert driver.stdout.readline() == "outcome\n"
             if number == 15:
@@ -249,7 +259,9 @@ def test_a_copy_taken_while_the_study_runs_goes_on_to_the_same_table(tmp_path, k
     assert table(tmp_path / "copy") == table(tmp_path / "whole") == table(tmp_path / "s")
 
 
-def test_a_checkpoint_that_is_deleted_meanwhile_is_taken_from_a_newer_log(tmp_path, monkeypatch, whole_table):
+def test_a_checkpoint_that_is_deleted_meanwhile_is_taken_from_a_newer_log(
+    tmp_path, monkeypatch, whole_table
+):
     folder = part_of(tmp_path / "s", 40, **KEPT)
     original, gone = backup_module._copy_folder, []
 

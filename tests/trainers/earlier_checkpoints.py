@@ -14,7 +14,13 @@ from autorl.trainers import _streams as streams
 from autorl.types import Checkpoint, Segment
 
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
-_LATEST = ("_last_obs", "_last_episode_starts", "_last_original_obs", "ep_info_buffer", "ep_success_buffer")
+_LATEST = (
+    "_last_obs",
+    "_last_episode_starts",
+    "_last_original_obs",
+    "ep_info_buffer",
+    "ep_success_buffer",
+)
 
 
 def save(model: Any, venv: Any, segment: Segment, values: Mapping[str, Any]) -> Checkpoint:
@@ -31,7 +37,10 @@ def save(model: Any, venv: Any, segment: Segment, values: Mapping[str, Any]) -> 
             "noise": [],
             "environments": frozen,
             "streams": streams.global_state(),
-            "spaces": [space.np_random.bit_generator.state for space in (model.action_space, model.observation_space)],
+            "spaces": [
+                space.np_random.bit_generator.state
+                for space in (model.action_space, model.observation_space)
+            ],
         }
         normaliser = model.get_vec_normalize_env()
         if normaliser is not None:

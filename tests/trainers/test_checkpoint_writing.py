@@ -13,7 +13,16 @@ from autorl.types import Config, Segment, TrainerSpec
 
 def segment(folder: Path | str) -> Segment:
     spec = TrainerSpec("synthetic")
-    return Segment(id="s", trainer=spec, config=Config(), seed=0, role="tuning", until=1, horizon=1, folder=str(folder))
+    return Segment(
+        id="s",
+        trainer=spec,
+        config=Config(),
+        seed=0,
+        role="tuning",
+        until=1,
+        horizon=1,
+        folder=str(folder),
+    )
 
 
 def test_a_checkpoint_appears_whole_or_not_at_all(tmp_path: Path) -> None:

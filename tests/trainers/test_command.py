@@ -14,7 +14,16 @@ from patience import wait_until
 
 from autorl.trainers import load
 from autorl.trainers.conformance import Case, TrainerConformance
-from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Outcome, Segment, Status, TrainerSpec
+from autorl.types import (
+    Config,
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Outcome,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 
 # A training script of the usual kind: flags in, one record per "episode" of 10 steps out, in the form asked for.
 _SCRIPT = """
@@ -73,7 +82,12 @@ def command(scripts: Path, **options: Any) -> TrainerSpec:
 
 
 def segment(spec: TrainerSpec, config: dict[str, Any] | None = None, **changes: Any) -> Segment:
-    values: dict[str, Any] = {"id": "s", "trainer": spec, "config": Config(config or {"learning_rate": 0.5}), "seed": 3}
+    values: dict[str, Any] = {
+        "id": "s",
+        "trainer": spec,
+        "config": Config(config or {"learning_rate": 0.5}),
+        "seed": 3,
+    }
     values |= {"role": "tuning", "until": 100, "horizon": 100, "evaluate_at": (50, 100)}
     return Segment(**(values | changes))
 
@@ -101,13 +115,19 @@ def expected(scripts: Path) -> list[tuple[int, float]]:
 class TestCommand(TrainerConformance):
     """The script from scratch only: it is not given a checkpoint."""
 
-    case = Case(TrainerSpec("command"), configs=(Config(learning_rate=0.5), Config(learning_rate=0.6)), resumable=False)
+    case = Case(
+        TrainerSpec("command"),
+        configs=(Config(learning_rate=0.5), Config(learning_rate=0.6)),
+        resumable=False,
+    )
     case_horizon = 100
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def _in_the_scripts_folder(cls, scripts: Path) -> None:
-        cls.case = Case(command(scripts), configs=cls.case.configs, horizon=cls.case_horizon, resumable=False)
+        cls.case = Case(
+            command(scripts), configs=cls.case.configs, horizon=cls.case_horizon, resumable=False
+        )
 
 
 class TestResumableCommand(TestCommand):
@@ -129,7 +149,14 @@ class TestResumableCommand(TestCommand):
         ("json", {}),
         ("dict", {"map": {"eval_return": "charts/episodic_return"}}),
         ("jsonlines", {"from": "jsonlines", "path": "runs/*.jsonl"}),
-        ("csv", {"from": "csv", "path": "progress.csv", "map": {"eval_return": "charts/episodic_return"}}),
+        (
+            "csv",
+            {
+                "from": "csv",
+                "path": "progress.csv",
+                "map": {"eval_return": "charts/episodic_return"},
+            },
+        ),
     ],
 )
 def test_metrics_come_from_wherever_the_script_writes_them(
@@ -138,27 +165,42 @@ def test_metrics_come_from_wherever_the_script_writes_them(
     spec = command(scripts, command=_COMMAND.replace("json", form), metrics={**_METRICS, **metrics})
     outcome = train(spec)
     assert returns(outcome) == expected
-    assert (outcome.status, outcome.reached, outcome.cost["environment_steps"]) == (Status.DONE, 100, 100)
+    assert (outcome.status, outcome.reached, outcome.cost["environment_steps"]) == (
+        Status.DONE,
+        100,
+        100,
+    )
 
 
 def test_metrics_come_from_tensorboard(scripts: Path, expected: list[tuple[int, float]]) -> None:
     pytest.importorskip("tensorboard")
     pytest.importorskip("torch")
     metrics = {"from": "tensorboard", "map": {"eval_return": "charts/episodic_return"}}
-    outcome = train(command(scripts, command=_COMMAND.replace("json", "tensorboard"), metrics=metrics))
-    assert returns(outcome) == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected]  # float32
+    outcome = train(
+        command(scripts, command=_COMMAND.replace("json", "tensorboard"), metrics=metrics)
+    )
+    assert returns(outcome) == [
+        (step, pytest.approx(value, rel=1e-6)) for step, value in expected
+    ]  # float32
 
 
-def test_the_last_logged_values_are_averaged(scripts: Path, expected: list[tuple[int, float]]) -> None:
+def test_the_last_logged_values_are_averaged(
+    scripts: Path, expected: list[tuple[int, float]]
+) -> None:
     single = returns(train(command(scripts), evaluate_at=tuple(range(10, 110, 10))))
     averaged = returns(train(command(scripts, reduce_last=3)))
     values = dict(single)
-    means = {50: sum(values[step] for step in (30, 40, 50)) / 3, 100: sum(values[step] for step in (80, 90, 100)) / 3}
+    means = {
+        50: sum(values[step] for step in (30, 40, 50)) / 3,
+        100: sum(values[step] for step in (80, 90, 100)) / 3,
+    }
     assert averaged == [(step, pytest.approx(mean)) for step, mean in means.items()]
 
 
 def test_values_logged_past_the_end_count_at_the_end(scripts: Path) -> None:
-    outcome = train(command(scripts), until=95, evaluate_at=(45, 95))  # the script logs at 40, 50, ..., 100
+    outcome = train(
+        command(scripts), until=95, evaluate_at=(45, 95)
+    )  # the script logs at 40, 50, ..., 100
     whole = dict(returns(train(command(scripts), evaluate_at=tuple(range(10, 110, 10)))))
     assert returns(outcome) == [(45, whole[40]), (95, whole[100])]
 
@@ -173,16 +215,30 @@ def test_values_logged_past_the_end_count_at_the_end(scripts: Path) -> None:
         ("hydra", "value", ["deep=True", "learning_rate=0.5", "net_arch=[64, 64]"]),
     ],
 )
-def test_hyperparameters_become_flags(tmp_path: Path, style: str, booleans: str, words: list[str]) -> None:
+def test_hyperparameters_become_flags(
+    tmp_path: Path, style: str, booleans: str, words: list[str]
+) -> None:
     (tmp_path / "echo.py").write_text(
         "import json, sys\nprint(json.dumps({'x': 1}))\nopen(sys.argv[1], 'w').write(json.dumps(sys.argv[2:]))"
     )
-    line = ["{python}", "echo.py", str(tmp_path / "argv.json"), "{seed}", "{until}", "--env={environment}"]
+    line = [
+        "{python}",
+        "echo.py",
+        str(tmp_path / "argv.json"),
+        "{seed}",
+        "{until}",
+        "--env={environment}",
+    ]
     spec = command(tmp_path, command=line, style=style, booleans=booleans, metrics={})
     config = {"learning_rate": 0.5, "net_arch": [64, 64], "deep": True, "absent": None}
     load(spec).check(EnvironmentSpec("CartPole-v1"), set(config))
     train(spec, config, environment=EnvironmentSpec("CartPole-v1"))
-    assert json.loads((tmp_path / "argv.json").read_text()) == ["3", "100", "--env=CartPole-v1", *words]
+    assert json.loads((tmp_path / "argv.json").read_text()) == [
+        "3",
+        "100",
+        "--env=CartPole-v1",
+        *words,
+    ]
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
@@ -191,12 +247,19 @@ def test_hyperparameters_go_into_a_file(tmp_path: Path, form: str) -> None:
     body = f"import json, sys, yaml\nfile = open(sys.argv[1])\nconfig = {parse}\n"
     body += "print(json.dumps({'x': config['lr'], 'n': len(config['arch'])}))"
     (tmp_path / "reads.py").write_text(body)
-    spec = command(tmp_path, command="{python} reads.py {config_file} {seed} {until}", config_file=form, metrics={})
+    spec = command(
+        tmp_path,
+        command="{python} reads.py {config_file} {seed} {until}",
+        config_file=form,
+        metrics={},
+    )
     assert train(spec, {"lr": 0.001, "arch": [1, 2]}).reports[-1].metrics == {"x": 0.001, "n": 2.0}
 
 
 def test_a_hyperparameter_named_in_the_command_is_not_repeated(tmp_path: Path) -> None:
-    (tmp_path / "echo.py").write_text("import json, sys\nprint({'count': len(sys.argv), 'lr': float(sys.argv[1])})")
+    (tmp_path / "echo.py").write_text(
+        "import json, sys\nprint({'count': len(sys.argv), 'lr': float(sys.argv[1])})"
+    )
     spec = command(tmp_path, command="{python} echo.py {lr} {seed} {until}", metrics={})
     assert train(spec, {"lr": 0.25}).reports[-1].metrics == {"count": 4.0, "lr": 0.25}
 
@@ -204,9 +267,16 @@ def test_a_hyperparameter_named_in_the_command_is_not_repeated(tmp_path: Path) -
 def test_each_segment_has_its_own_folder_and_the_variables_asked_for(tmp_path: Path) -> None:
     body = "import os, json\nopen('left_over', 'x').close()\nprint(json.dumps({'x': float(os.environ['SCALE'])}))"
     (tmp_path / "one.py").write_text(body)
-    spec = command(tmp_path, command="{python} one.py {seed} {until}", metrics={}, environment_variables={"SCALE": 4})
+    spec = command(
+        tmp_path,
+        command="{python} one.py {seed} {until}",
+        metrics={},
+        environment_variables={"SCALE": 4},
+    )
     assert train(spec).reports[-1].metrics == {"x": 4.0}
-    assert train(spec).reports[-1].metrics == {"x": 4.0}  # open(..., "x") would fail on a folder used before
+    assert train(spec).reports[-1].metrics == {
+        "x": 4.0
+    }  # open(..., "x") would fail on a folder used before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.py"]
 
 
@@ -218,15 +288,21 @@ def test_a_nan_metric_is_a_divergence(scripts: Path, tmp_path: Path) -> None:
         "checkpoint_flag": "--resume",
     }
     metrics = {**_METRICS, "map": {"eval_return": "charts/episodic_return"}}
-    diverged = train(command(scripts, **options, metrics=metrics), save=True, folder=str(tmp_path / "saved"))
+    diverged = train(
+        command(scripts, **options, metrics=metrics), save=True, folder=str(tmp_path / "saved")
+    )
     assert diverged.status is Status.DIVERGED
     assert (diverged.reached, len(diverged.reports), diverged.checkpoint) == (50, 1, None)
     assert "eval_return = nan" in diverged.message
     assert not (tmp_path / "saved").exists()
 
 
-def test_a_failing_script_raises_with_its_last_line_and_everything_is_in_the_log(tmp_path: Path) -> None:
-    (tmp_path / "fails.py").write_text("print('so far so good')\nraise SystemError('the simulator is gone')\n")
+def test_a_failing_script_raises_with_its_last_line_and_everything_is_in_the_log(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "fails.py").write_text(
+        "print('so far so good')\nraise SystemError('the simulator is gone')\n"
+    )
     log = tmp_path / "logs" / "s.log"
     with pytest.raises(RuntimeError, match="exit code 1: SystemError: the simulator is gone"):
         train(command(tmp_path, command="{python} fails.py {seed} {until}"), log=str(log))
@@ -234,7 +310,9 @@ def test_a_failing_script_raises_with_its_last_line_and_everything_is_in_the_log
     assert "Traceback" in log.read_text()
 
 
-def test_a_script_that_says_nothing_or_something_else_names_what_was_missed(scripts: Path, tmp_path: Path) -> None:
+def test_a_script_that_says_nothing_or_something_else_names_what_was_missed(
+    scripts: Path, tmp_path: Path
+) -> None:
     (tmp_path / "silent.py").write_text("pass")
     with pytest.raises(RuntimeError, match="never logged any metric"):
         train(command(tmp_path, command="{python} silent.py {seed} {until}", metrics={}))
@@ -248,9 +326,9 @@ def test_a_script_that_says_nothing_or_something_else_names_what_was_missed(scri
 def test_nothing_printed_is_ever_executed(tmp_path: Path) -> None:
     line = "{'x': __import__('os').getpid()}"
     (tmp_path / "evil.py").write_text(f'print("""{line}""")\nprint({{"x": 1.5}})\n')
-    assert train(command(tmp_path, command="{python} evil.py {seed} {until}", metrics={})).reports[-1].metrics == {
-        "x": 1.5
-    }
+    assert train(command(tmp_path, command="{python} evil.py {seed} {until}", metrics={})).reports[
+        -1
+    ].metrics == {"x": 1.5}
 
 
 def test_the_script_dies_with_the_worker(tmp_path: Path) -> None:
@@ -295,12 +373,17 @@ def _alive(pid: int) -> bool:
         ({"metrics": {"from": "tensorbord"}}, "did you mean 'tensorboard'"),
         ({"metrics": {"form": "csv"}}, "unknown key 'form'"),
         ({"metrics": {"from": "csv"}}, "need the path of the file"),
-        ({"metrics": {"from": "csv", "path": "/tmp/x.csv"}}, "relative to the segment's own folder"),
+        (
+            {"metrics": {"from": "csv", "path": "/tmp/x.csv"}},
+            "relative to the segment's own folder",
+        ),
         ({"reduce_last": 0}, "at least 1"),
         ({"comand": "x"}, "did you mean 'command'"),
     ],
 )
-def test_wrong_options_say_what_is_allowed(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_wrong_options_say_what_is_allowed(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         load(command(tmp_path, **options))
 

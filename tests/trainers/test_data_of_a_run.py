@@ -14,7 +14,15 @@ import torch
 from autorl.spec import load_spec
 from autorl.study import Study
 from autorl.trainers import load
-from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, StudyError, TrainerSpec
+from autorl.types import (
+    Config,
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Segment,
+    StudyError,
+    TrainerSpec,
+)
 
 torch.set_num_threads(1)
 LINE = EnvironmentSpec("trainer_environments:LineTest-v0", n_envs=8)
@@ -45,7 +53,9 @@ def train(segment):
 
 
 def curve(*outcomes):
-    return [(report.step, dict(report.metrics)) for outcome in outcomes for report in outcome.reports]
+    return [
+        (report.step, dict(report.metrics)) for outcome in outcomes for report in outcome.reports
+    ]
 
 
 def test_weights_are_those_of_the_last_whole_rollout_at_or_before_a_step(tmp_path):
@@ -73,14 +83,19 @@ def test_a_cut_inside_a_rollout_changes_nothing(tmp_path, cut):
 
 def test_a_rollout_longer_than_the_run_is_refused(tmp_path):
     run = segment(tmp_path, "long", config=Config(n_steps=2048, learning_rate=1e-2))
-    with pytest.raises(InputError, match=r"n_steps 2,048 x n_envs 8 = 16,384 .* longer than a run, 8,000 steps"):
+    with pytest.raises(
+        InputError, match=r"n_steps 2,048 x n_envs 8 = 16,384 .* longer than a run, 8,000 steps"
+    ):
         train(run)
     train(replace(run, until=16_384, horizon=16_384, evaluate_at=(), save=False))
 
 
 def study(**changes):
     document = {
-        "trainer": {"name": "sb3/ppo", "kwargs": {name: PPO[name] for name in ("n_epochs", "batch_size")}},
+        "trainer": {
+            "name": "sb3/ppo",
+            "kwargs": {name: PPO[name] for name in ("n_epochs", "batch_size")},
+        },
         "environment": {"id": LINE.id, "n_envs": 8},
         "space": {"n_steps": {"type": "ordinal", "choices": [8, 64, 512], "default": 512}},
         "fidelity": {"steps": 8000, "evaluations": 4, "episodes": 2},
@@ -97,7 +112,9 @@ def test_no_run_of_a_study_trains_more_than_it_is_charged():
     with_all.run()
     runs = with_all.store.query("SELECT environment_steps FROM runs ORDER BY run_id")
     assert sorted(steps for (steps,) in runs) == [4096, 7680, 8000]
-    values = with_all.store.query("SELECT run_id, value FROM evals WHERE metric = 'eval_return' ORDER BY run_id, step")
+    values = with_all.store.query(
+        "SELECT run_id, value FROM evals WHERE metric = 'eval_return' ORDER BY run_id, step"
+    )
     assert len(values) == 12
 
 
@@ -107,9 +124,7 @@ def test_stopped_runs_are_compared_at_no_more_data_than_the_rung():
         fidelity={"steps": 16_000, "evaluations": 4, "episodes": 2},
     )
     halted.run()
-    query = (
-        "SELECT until, to_step, n_steps FROM segments JOIN proposals USING (proposal) JOIN configs USING (config_id)"
-    )
+    query = "SELECT until, to_step, n_steps FROM segments JOIN proposals USING (proposal) JOIN configs USING (config_id)"
     rows = halted.store.query(query.replace("n_steps", "config"))
     assert len(rows) == 12
     for until, reached, config in rows:

@@ -36,7 +36,9 @@ def random_walk(
     if checkpoint is not None:
         position = json.loads((Path(checkpoint) / "position.json").read_text())
     for step in range(start + 1, until + 1):
-        position += config["rate"] * np.random.default_rng([seed, fork or 0, step]).standard_normal()
+        position += (
+            config["rate"] * np.random.default_rng([seed, fork or 0, step]).standard_normal()
+        )
         if step in evaluate_at:
             report(step, {"eval_return": position})
     if folder is not None:
@@ -58,12 +60,22 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestResumableFunction(TrainerConformance):
-    case = Case(TrainerSpec("python", FrozenMap(function=random_walk)), configs=(Config(rate=1.0), Config(rate=2.0)))
+    case = Case(
+        TrainerSpec("python", FrozenMap(function=random_walk)),
+        configs=(Config(rate=1.0), Config(rate=2.0)),
+    )
 
 
 def segment(config: dict[str, Any], **changes: Any) -> Segment:
-    values: dict[str, Any] = {"id": "s", "trainer": TrainerSpec("python"), "config": Config(config), "seed": 7}
-    return Segment(**({**values, "role": "tuning", "until": 10, "horizon": 10, "evaluate_at": (10,)} | changes))
+    values: dict[str, Any] = {
+        "id": "s",
+        "trainer": TrainerSpec("python"),
+        "config": Config(config),
+        "seed": 7,
+    }
+    return Segment(
+        **({**values, "role": "tuning", "until": 10, "horizon": 10, "evaluate_at": (10,)} | changes)
+    )
 
 
 def run(function: Callable[..., Any], config: dict[str, Any], **options: Any) -> Any:
@@ -72,10 +84,19 @@ def run(function: Callable[..., Any], config: dict[str, Any], **options: Any) ->
 
 
 def test_a_number_is_the_value_and_the_metric_of_the_study() -> None:
-    outcome = load(TrainerSpec(_SELF + "forgetful")).train(segment({"rate": 0.5}), lambda report: None)
+    outcome = load(TrainerSpec(_SELF + "forgetful")).train(
+        segment({"rate": 0.5}), lambda report: None
+    )
     assert outcome.reports[0].metrics == {"value": 12.0, "eval_return": 12.0}
-    assert run(forgetful, {"rate": 1}, metric="accuracy").reports[0].metrics == {"value": 17.0, "accuracy": 17.0}
-    assert (outcome.status, outcome.reached, outcome.cost["environment_steps"]) == (Status.DONE, 10, 10)
+    assert run(forgetful, {"rate": 1}, metric="accuracy").reports[0].metrics == {
+        "value": 17.0,
+        "accuracy": 17.0,
+    }
+    assert (outcome.status, outcome.reached, outcome.cost["environment_steps"]) == (
+        Status.DONE,
+        10,
+        10,
+    )
 
 
 def test_a_dict_holds_metrics_and_only_accepted_arguments_are_passed() -> None:
@@ -94,11 +115,18 @@ def test_every_argument_reaches_a_function_that_takes_all() -> None:
     run(curious, {"x": (1, 2), "nested": {"a": 1}})
     assert seen["config"] == {"x": [1, 2], "nested": {"a": 1}}
     assert (seen["seed"], seen["until"], seen["start"], seen["horizon"]) == (7, 10, 0, 10)
-    assert (seen["checkpoint"], seen["folder"], seen["role"], seen["evaluate_at"]) == (None, None, "tuning", (10,))
+    assert (seen["checkpoint"], seen["folder"], seen["role"], seen["evaluate_at"]) == (
+        None,
+        None,
+        "tuning",
+        (10,),
+    )
 
 
 def test_what_is_returned_completes_what_was_reported_at_the_end() -> None:
-    def both(config: dict[str, Any], *, report: Callable[..., None], until: int) -> dict[str, float]:
+    def both(
+        config: dict[str, Any], *, report: Callable[..., None], until: int
+    ) -> dict[str, float]:
         report(5, 1.0)
         report(until, {"eval_return": 2.0, "loss": 0.1})
         return {"eval_return": 3.0}
@@ -121,9 +149,15 @@ def test_what_is_returned_completes_what_was_reported_at_the_end() -> None:
     ],
 )
 @pytest.mark.parametrize("catches", [False, True])
-def test_a_report_at_a_step_the_segment_does_not_have_is_an_error(steps: Any, problem: str, catches: bool) -> None:
+def test_a_report_at_a_step_the_segment_does_not_have_is_an_error(
+    steps: Any, problem: str, catches: bool
+) -> None:
     def counts_frames(
-        config: dict[str, Any], *, report: Callable[..., None], checkpoint: Any = None, folder: Any = None
+        config: dict[str, Any],
+        *,
+        report: Callable[..., None],
+        checkpoint: Any = None,
+        folder: Any = None,
     ) -> float:
         with contextlib.suppress(ValueError if catches else ()):
             for step in steps:
@@ -198,7 +232,9 @@ def test_a_result_that_is_no_number_is_an_error_that_names_it() -> None:
 def test_a_function_that_cannot_continue_says_so(tmp_path: Path) -> None:
     trainer = load(TrainerSpec(_SELF + "forgetful"))
     assert dict(trainer.changes) == {}
-    saved = trainer.train(segment({"rate": 1}, save=True, folder=str(tmp_path / "s")), lambda report: None)
+    saved = trainer.train(
+        segment({"rate": 1}, save=True, folder=str(tmp_path / "s")), lambda report: None
+    )
     assert saved.checkpoint is None
     assert not (tmp_path / "s").exists()
 
@@ -219,8 +255,12 @@ def test_changes_can_be_restricted() -> None:
     assert dict(restricted) == {"rate": "apply"}
 
 
-def test_a_module_is_found_in_the_study_s_folder_and_nothing_stays_on_the_path(tmp_path: Path) -> None:
-    (tmp_path / "my_study_module.py").write_text("def f(config):\n    from my_helper import two\n    return two\n")
+def test_a_module_is_found_in_the_study_s_folder_and_nothing_stays_on_the_path(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "my_study_module.py").write_text(
+        "def f(config):\n    from my_helper import two\n    return two\n"
+    )
     (tmp_path / "my_helper.py").write_text("two = 2.0\n")
     before = list(sys.path)
     trainer = load(TrainerSpec("python:my_study_module:f", FrozenMap(path=str(tmp_path))))
@@ -228,7 +268,9 @@ def test_a_module_is_found_in_the_study_s_folder_and_nothing_stays_on_the_path(t
     assert sys.path == before
 
 
-def test_a_file_is_found_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_found_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train_me.py").write_text("def f(config, *, seed):\n    return seed\n")
     monkeypatch.chdir(tmp_path)

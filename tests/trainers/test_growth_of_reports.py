@@ -32,7 +32,9 @@ def test_reports_of_a_segment_are_linear():
 
 def test_records_of_a_command_are_linear():
     def collect(points):
-        collector = Collector(MetricSource(reduce_last=3), range(10, 10 * points + 1, 10), 0, 10 * points)
+        collector = Collector(
+            MetricSource(reduce_last=3), range(10, 10 * points + 1, 10), 0, 10 * points
+        )
         for step in range(1, 10 * points + 1):
             collector.add({"step": step, "value": float(step)})
         collector.finish()
@@ -43,7 +45,15 @@ def test_records_of_a_command_are_linear():
 def test_a_point_is_the_mean_of_the_latest_values_up_to_it():
     collector = Collector(MetricSource(reduce_last=2), [10, 20, 30], 0, 30)
     told = []
-    for step, value in [(3, 1.0), (9, 2.0), (10, 4.0), (8, 16.0), (15, 32.0), (28, 64.0), (31, 128.0)]:
+    for step, value in [
+        (3, 1.0),
+        (9, 2.0),
+        (10, 4.0),
+        (8, 16.0),
+        (15, 32.0),
+        (28, 64.0),
+        (31, 128.0),
+    ]:
         told += collector.add({"step": step, "value": value})
     told += collector.finish()
     assert told == [(10, {"value": 10.0}), (20, {"value": 24.0}), (30, {"value": 96.0})]

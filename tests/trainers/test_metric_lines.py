@@ -65,13 +65,22 @@ def test_other_lines_and_other_ranks_are_no_records(line):
 
 def test_a_step_line_of_openrlhf():
     record = parse_line(OPENRLHF)
-    assert (record["step"], record["reward"], record["kl"], record["policy_loss"]) == (12, 0.75, 0.031, -0.0125)
+    assert (record["step"], record["reward"], record["kl"], record["policy_loss"]) == (
+        12,
+        0.75,
+        0.031,
+        -0.0125,
+    )
     assert math.isnan(record["group_reward_std"])
 
 
 def test_a_step_line_of_verl():
     record = parse_line(VERL)
-    assert (record["step"], record["critic/score/mean"], record["actor/pg_loss"]) == (20, 0.4375, -0.004)
+    assert (record["step"], record["critic/score/mean"], record["actor/pg_loss"]) == (
+        20,
+        0.4375,
+        -0.004,
+    )
     assert record["val-core/openai/gsm8k/reward/mean@1"] == 0.28125
     assert record["response_length/clip_ratio"] == 1e-05
     assert math.isnan(record["perf/mfu"])
@@ -81,7 +90,15 @@ def test_a_step_line_of_verl():
     ("value", "expected"),
     [
         *((3, 3.0), ("0.2141", 0.2141), ("1e-3", 1e-3), ("-2", -2.0), ("np.float32(0.5)", 0.5)),
-        *(("x", None), ("", None), (True, None), ("True", None), (None, None), ([1], None), ("1 + 1", None)),
+        *(
+            ("x", None),
+            ("", None),
+            (True, None),
+            ("True", None),
+            (None, None),
+            ([1], None),
+            ("1 + 1", None),
+        ),
     ],
 )
 def test_numbers_and_texts_of_numbers(value, expected):
@@ -95,14 +112,21 @@ def test_not_a_number_is_a_number():
 
 def collected(options, lines, points=(10, 20), until=20):
     collector = Collector(MetricSource.parse(options, 1), points, 0, until)
-    done = [point for line in lines if (record := parse_line(line)) for point in collector.add(record)]
+    done = [
+        point for line in lines if (record := parse_line(line)) for point in collector.add(record)
+    ]
     return done + collector.finish()
 
 
 def test_values_of_trl_lines_are_text():
     """Without a step in them they all belong to the last step; the latest counts."""
-    lines = ["{'loss': '0.7', 'rewards/margins': '0.1'}", "{'loss': '0.5', 'rewards/margins': '0.3'}"]
-    assert collected({"map": {"margin": "rewards/margins"}}, lines, points=(20,)) == [(20, {"margin": 0.3})]
+    lines = [
+        "{'loss': '0.7', 'rewards/margins': '0.1'}",
+        "{'loss': '0.5', 'rewards/margins': '0.3'}",
+    ]
+    assert collected({"map": {"margin": "rewards/margins"}}, lines, points=(20,)) == [
+        (20, {"margin": 0.3})
+    ]
 
 
 def test_verl_lines_give_a_curve():
@@ -114,7 +138,11 @@ def test_verl_lines_give_a_curve():
 def test_the_file_of_verl_is_json_lines_with_nested_data(tmp_path):
     rows = [{"step": step, "data": {"val-core/gsm8k/acc/mean@1": step / 100}} for step in (10, 20)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = {"from": "jsonlines", "path": "metrics.jsonl", "map": {"accuracy": "data.val-core/gsm8k/acc/mean@1"}}
+    options = {
+        "from": "jsonlines",
+        "path": "metrics.jsonl",
+        "map": {"accuracy": "data.val-core/gsm8k/acc/mean@1"},
+    }
     source = MetricSource.parse(options, 1)
     collector = Collector(source, (10, 20), 0, 20)
     done = [point for record in source.records(tmp_path, 20) for point in collector.add(record)]
@@ -122,7 +150,11 @@ def test_the_file_of_verl_is_json_lines_with_nested_data(tmp_path):
 
 
 def test_only_rank_0_reports_where_every_rank_prints():
-    lines = [json.dumps({"step": step, "rank": rank, "score": step + rank}) for step in (10, 20) for rank in (1, 0, 3)]
+    lines = [
+        json.dumps({"step": step, "rank": rank, "score": step + rank})
+        for step in (10, 20)
+        for rank in (1, 0, 3)
+    ]
     assert collected({"rank": "rank"}, lines) == [(10, {"score": 10.0}), (20, {"score": 20.0})]
     assert collected({"map": {"score": "score"}, "rank": "rank"}, lines) == [
         (10, {"score": 10.0}),
@@ -135,8 +167,14 @@ def test_the_trainer_state_that_has_come_farthest_is_read(tmp_path):
     for last in (9, 20):
         folder = tmp_path / f"run/checkpoint-{last}"
         folder.mkdir(parents=True)
-        history = [{"step": step, "loss": step / 10, "eval_margin": -step} for step in (3, 9, 20) if step <= last]
-        (folder / "trainer_state.json").write_text(json.dumps({"global_step": last, "log_history": history}))
+        history = [
+            {"step": step, "loss": step / 10, "eval_margin": -step}
+            for step in (3, 9, 20)
+            if step <= last
+        ]
+        (folder / "trainer_state.json").write_text(
+            json.dumps({"global_step": last, "log_history": history})
+        )
     source = MetricSource.parse({"from": "trainer_state", "map": {"margin": "eval_margin"}}, 1)
     assert [record["step"] for record in source.records(tmp_path, 20)] == [3, 9, 20]
     with pytest.raises(FileNotFoundError, match=r"trainer_state\.json"):
@@ -159,9 +197,21 @@ def test_torchrun_with_two_ranks(tmp_path, flags):
 
     pytest.importorskip("torch", reason="torchrun comes with torch")
     (tmp_path / "ranks.py").write_text(_RANKS)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *flags]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        *flags,
+    ]
     printed = subprocess.run(
-        [*command, str(Path(tmp_path, "ranks.py"))], capture_output=True, text=True, check=True, timeout=PATIENCE
+        [*command, str(Path(tmp_path, "ranks.py"))],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
     ).stdout
     shown = [record for line in printed.splitlines() if (record := parse_line(line))]
     assert {record["rank"] for record in shown} == ({0} if flags else {0, 1})
@@ -172,7 +222,9 @@ def test_torchrun_with_two_ranks(tmp_path, flags):
 
 @pytest.mark.parametrize("scale", [0, -1.0, True, "256", math.inf])
 def test_a_scale_of_steps_is_a_number_above_0(scale):
-    with pytest.raises(InputError, match=r"trainer\.kwargs\.metrics\.step_scale: expected a number above 0"):
+    with pytest.raises(
+        InputError, match=r"trainer\.kwargs\.metrics\.step_scale: expected a number above 0"
+    ):
         MetricSource.parse({"step_scale": scale}, 1)
 
 

@@ -25,7 +25,19 @@ def there_and_back(value: Any) -> Any:
 @pytest.mark.parametrize(
     "value",
     [
-        *(None, True, 3, -(2**200), 0.1, -0.0, float("inf"), "text", b"bytes", (1, (2,)), [1, [2.5]]),
+        *(
+            None,
+            True,
+            3,
+            -(2**200),
+            0.1,
+            -0.0,
+            float("inf"),
+            "text",
+            b"bytes",
+            (1, (2,)),
+            [1, [2.5]],
+        ),
         *({"a": 1, 2: None, (3, 4): [5]}, OrderedDict(b=1, a=2), deque([1, 2], maxlen=2), deque()),
         *(np.float32(0.1), np.int64(3), np.bool_(True)),
         *([0.1] * 40, list(range(40)), [2**63] * 40, [True] * 40, [1, 2.0] * 20),
@@ -45,8 +57,16 @@ def test_nan_comes_back() -> None:
 @pytest.mark.parametrize(
     "array",
     [
-        *(np.arange(6.0).reshape(2, 3), np.zeros((0, 3)), np.array(2, np.uint8), np.array([b"S", b"F"])),
-        *(np.asfortranarray(np.arange(6).reshape(2, 3)), np.arange(24).reshape(2, 3, 4).transpose(0, 2, 1)),
+        *(
+            np.arange(6.0).reshape(2, 3),
+            np.zeros((0, 3)),
+            np.array(2, np.uint8),
+            np.array([b"S", b"F"]),
+        ),
+        *(
+            np.asfortranarray(np.arange(6).reshape(2, 3)),
+            np.arange(24).reshape(2, 3, 4).transpose(0, 2, 1),
+        ),
         np.arange(10)[::2],
     ],
 )
@@ -95,7 +115,17 @@ class _Text(str):
 
 
 @pytest.mark.parametrize(
-    "value", [object(), {1, 2}, len, _Text("x"), np.array([object()]), [lambda: 0], 1j, np.ma.masked_array([1])]
+    "value",
+    [
+        object(),
+        {1, 2},
+        len,
+        _Text("x"),
+        np.array([object()]),
+        [lambda: 0],
+        1j,
+        np.ma.masked_array([1]),
+    ],
 )
 def test_what_is_no_plain_data_is_refused(value: Any) -> None:
     with pytest.raises(NotPlainError):
@@ -105,7 +135,14 @@ def test_what_is_no_plain_data_is_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        *({}, {"unknown": 1}, {"array": "a7"}, {"again": 3}, {"again": -1}, {"generator": "os", "state": {"map": []}}),
+        *(
+            {},
+            {"unknown": 1},
+            {"array": "a7"},
+            {"again": 3},
+            {"again": -1},
+            {"generator": "os", "state": {"map": []}},
+        ),
         {"generator": "PCG64", "state": {"map": []}},
     ],
 )

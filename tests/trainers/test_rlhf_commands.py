@@ -48,7 +48,9 @@ def study(name, path, **kwargs):
     """The study file `name`, its programs looked for in `path`, options of the trainer replaced."""
     spec = load_spec(EXAMPLES / f"{name}.yaml")
     trainer = spec.trainer.resolve()
-    changed = replace(trainer, kwargs=type(trainer.kwargs)({**trainer.kwargs, "path": str(path), **kwargs}))
+    changed = replace(
+        trainer, kwargs=type(trainer.kwargs)({**trainer.kwargs, "path": str(path), **kwargs})
+    )
     return spec, changed
 
 
@@ -74,14 +76,20 @@ def test_a_study_file_loads_and_its_command_is_complete(path):
     space = spec.search_space
     trainer.check(spec.environment.resolve(), space.names)
     assert spec.objectives()[0].metric in trainer.metrics.map
-    assert trainer.metrics.map[spec.objectives()[0].metric] not in ("loss", "reward", "critic/score/mean")
+    assert trainer.metrics.map[spec.objectives()[0].metric] not in (
+        "loss",
+        "reward",
+        "critic/score/mean",
+    )
     assert path.read_text().startswith("# ")
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
 def test_a_study_file_of_our_own_trainers_is_accepted(path):
     pytest.importorskip("trl", reason="the extra `rlhf` is not installed")
-    study = Study.in_memory(load_spec(path))  # checks the space, the objective, the optimizer and its options
+    study = Study.in_memory(
+        load_spec(path)
+    )  # checks the space, the objective, the optimizer and its options
     assert study.spec.objectives()[0].metric == "gold"
     study.close()
 
@@ -130,8 +138,12 @@ def test_openrlhf_counts_batches_and_the_study_prompts(tmp_path):
         (6144, 0.24, 2.4),
         (8192, 0.32, 3.2),
     ]
-    unscaled = {name: value for name, value in trainer.kwargs["metrics"].items() if name != "step_scale"}
-    _, wrong = study("openrlhf-ppo", tmp_path, command=command, metrics=type(trainer.kwargs)(unscaled))
+    unscaled = {
+        name: value for name, value in trainer.kwargs["metrics"].items() if name != "step_scale"
+    }
+    _, wrong = study(
+        "openrlhf-ppo", tmp_path, command=command, metrics=type(trainer.kwargs)(unscaled)
+    )
     with pytest.raises(RuntimeError, match=r"the last record is of step 32 of 8192.*`step_scale`"):
         run(spec, wrong, 8192, spec.evaluation_steps)
     assert run(spec, wrong, 8192, (8192,)).reports[0].metrics["held_out"] == 0.32
@@ -152,7 +164,10 @@ def test_the_command_line_of_trl_for_real(tmp_path):
     new_policy(0, len(LETTERS), hidden=16, layers=1).save_pretrained(model)
     write_tokenizer(model)
     data.mkdir()
-    rows = [{"prompt": "a b", "chosen": f" c {letter}", "rejected": f" x {letter}"} for letter in LETTERS * 4]
+    rows = [
+        {"prompt": "a b", "chosen": f" c {letter}", "rejected": f" x {letter}"}
+        for letter in LETTERS * 4
+    ]
     for split in ("train", "test"):
         (data / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     spec, trainer = study("trl-dpo", tmp_path)
@@ -160,9 +175,17 @@ def test_the_command_line_of_trl_for_real(tmp_path):
     command = command.replace("trl-lib/ultrafeedback_binarized", str(data)).replace(
         "trl dpo", f"{program} dpo {_CPU}", 1
     )
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    offline = {
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_CACHE": str(tmp_path / "cache"),
+        "OMP_NUM_THREADS": "1",
+    }
     _, trainer = study("trl-dpo", tmp_path, command=command, environment_variables=offline)
-    config = {**spec.search_space.default(), "learning_rate": 1e-2, "per_device_train_batch_size": 8}
+    config = {
+        **spec.search_space.default(),
+        "learning_rate": 1e-2,
+        "per_device_train_batch_size": 8,
+    }
     outcome = run(spec, trainer, 8, (4, 8), config)
     assert outcome.status == Status.DONE
     assert [report.step for report in outcome.reports] == [4, 8]

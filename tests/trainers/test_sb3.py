@@ -54,12 +54,27 @@ class Runs:
         self.folder, self.count = folder, 0
 
     def __call__(
-        self, name: str, config: dict[str, Any], environment: EnvironmentSpec, until: int = 128, **changes: Any
+        self,
+        name: str,
+        config: dict[str, Any],
+        environment: EnvironmentSpec,
+        until: int = 128,
+        **changes: Any,
     ) -> Outcome:
         self.count += 1
         spec = TrainerSpec(f"sb3/{name}", changes.pop("kwargs", FrozenMap()))
-        values: dict[str, Any] = {"id": f"s{self.count}", "seed": 1, "role": "tuning", "horizon": 256, "episodes": 2}
-        values |= {"save": True, "folder": str(self.folder / f"s{self.count}"), "environment": environment}
+        values: dict[str, Any] = {
+            "id": f"s{self.count}",
+            "seed": 1,
+            "role": "tuning",
+            "horizon": 256,
+            "episodes": 2,
+        }
+        values |= {
+            "save": True,
+            "folder": str(self.folder / f"s{self.count}"),
+            "environment": environment,
+        }
         before: Outcome | None = changes.pop("after", None)
         if before is not None:
             values |= {"parent": before.checkpoint, "start": before.reached}
@@ -93,10 +108,20 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 ALGORITHMS = [
     pytest.param(
-        "ppo", {**PPO, **LINEAR, "clip_range": 0.3, "clip_range.shape": "cosine", "clip_range.end": 0.1}, CARTPOLE
+        "ppo",
+        {**PPO, **LINEAR, "clip_range": 0.3, "clip_range.shape": "cosine", "clip_range.end": 0.1},
+        CARTPOLE,
     ),
-    pytest.param("a2c", {**LINEAR, "n_steps": 8, "gamma": 0.9, "gamma.shape": "linear", "gamma.end": 0.99}, NORMALISED),
-    pytest.param("dqn", {**OFF_POLICY, **LINEAR, "exploration_fraction": 0.9, "target_update_interval": 40}, CARTPOLE),
+    pytest.param(
+        "a2c",
+        {**LINEAR, "n_steps": 8, "gamma": 0.9, "gamma.shape": "linear", "gamma.end": 0.99},
+        NORMALISED,
+    ),
+    pytest.param(
+        "dqn",
+        {**OFF_POLICY, **LINEAR, "exploration_fraction": 0.9, "target_update_interval": 40},
+        CARTPOLE,
+    ),
     pytest.param("sac", {**OFF_POLICY, **LINEAR}, PENDULUM),
 ]
 
@@ -124,18 +149,28 @@ def test_n_plus_n_equals_2n_to_the_last_bit(
     ],
 )
 def test_training_is_what_sb3_does_with_the_same_seed(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch, name: str, config: dict[str, Any], environment: EnvironmentSpec
+    runs: Runs,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    config: dict[str, Any],
+    environment: EnvironmentSpec,
 ) -> None:
     monkeypatch.setattr(trainer_module, "integer_seed", lambda *keys: 7)
     ours = runs(name, config, environment, until=256)
     arguments = {key: value for key, value in config.items() if key != "net_arch"}
-    arguments["policy_kwargs"] = {"net_arch": list(config["net_arch"])} if "net_arch" in config else {}
+    arguments["policy_kwargs"] = (
+        {"net_arch": list(config["net_arch"])} if "net_arch" in config else {}
+    )
     venv = DummyVecEnv([lambda: make_environment(environment)] * environment.n_envs)
     model = getattr(sb3, name.upper())("MlpPolicy", venv, seed=7, **arguments).learn(256)
-    assert same(parameters(ours), {key: value.cpu() for key, value in model.policy.state_dict().items()})
+    assert same(
+        parameters(ours), {key: value.cpu() for key, value in model.policy.state_dict().items()}
+    )
 
 
-def test_epsilon_is_a_function_of_step_and_horizon(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epsilon_is_a_function_of_step_and_horizon(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rates: list[tuple[int, float]] = []
     original = sb3.DQN._on_step
 
@@ -148,7 +183,9 @@ def test_epsilon_is_a_function_of_step_and_horizon(runs: Runs, monkeypatch: pyte
     first = runs("dqn", config, CARTPOLE, until=64)
     runs("dqn", config, CARTPOLE, until=192, after=first)
     assert [step for step, _ in rates] == list(range(2, 194, 2))
-    assert [rate for _, rate in rates] == pytest.approx([max(0.2, 1 - 0.8 * step / 128) for step, _ in rates])
+    assert [rate for _, rate in rates] == pytest.approx(
+        [max(0.2, 1 - 0.8 * step / 128) for step, _ in rates]
+    )
 
 
 def test_a_changed_learning_rate_is_the_one_training_uses(runs: Runs) -> None:
@@ -156,7 +193,9 @@ def test_a_changed_learning_rate_is_the_one_training_uses(runs: Runs) -> None:
         first = runs(name, {**config, "learning_rate": 1e-3}, environment)
         frozen = runs(
             name,
-            {**config, "learning_rate": 0.0, "tau": 0.0} if name == "sac" else {**config, "learning_rate": 0.0},
+            {**config, "learning_rate": 0.0, "tau": 0.0}
+            if name == "sac"
+            else {**config, "learning_rate": 0.0},
             environment,
             until=192,
             after=first,
@@ -166,7 +205,10 @@ def test_a_changed_learning_rate_is_the_one_training_uses(runs: Runs) -> None:
         kept = runs(name, {**config, "learning_rate": 1e-3}, environment, until=192, after=first)
         faster = runs(name, {**config, "learning_rate": 1e-2}, environment, until=192, after=first)
         moved = [
-            max(float((parameters(run)[key] - value).abs().max()) for key, value in parameters(first).items())
+            max(
+                float((parameters(run)[key] - value).abs().max())
+                for key, value in parameters(first).items()
+            )
             for run in (kept, faster)
         ]
         assert moved[1] > 3 * moved[0] > 0
@@ -184,14 +226,20 @@ def test_changed_clip_range_and_entropy_coefficient_are_those_training_uses(
 
     monkeypatch.setattr(sb3.PPO, "train", spy)
     first = runs("ppo", {**PPO, "clip_range": 0.3, "ent_coef": 0.0}, CARTPOLE)
-    changed = runs("ppo", {**PPO, "clip_range": 0.1, "ent_coef": 0.5}, CARTPOLE, until=256, after=first)
+    changed = runs(
+        "ppo", {**PPO, "clip_range": 0.1, "ent_coef": 0.5}, CARTPOLE, until=256, after=first
+    )
     assert seen == [(0.3, 0.0)] * 2 + [(0.1, 0.5)] * 2
     assert (changed.applied["clip_range"], changed.applied["ent_coef"]) == (0.1, 0.5)
-    kept = runs("ppo", {**PPO, "clip_range": 0.3, "ent_coef": 0.0}, CARTPOLE, until=256, after=first)
+    kept = runs(
+        "ppo", {**PPO, "clip_range": 0.3, "ent_coef": 0.0}, CARTPOLE, until=256, after=first
+    )
     assert not same(parameters(changed), parameters(kept))
 
 
-def test_a_changed_gamma_is_the_one_in_the_advantages(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_gamma_is_the_one_in_the_advantages(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from stable_baselines3.common.buffers import RolloutBuffer
 
     found: list[float] = []
@@ -213,7 +261,9 @@ def test_a_changed_gamma_is_the_one_in_the_advantages(runs: Runs, monkeypatch: p
     assert changed.applied["gamma"] == 0.5
 
 
-def test_gamma_reaches_the_n_step_buffer_and_the_reward_normaliser(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gamma_reaches_the_n_step_buffer_and_the_reward_normaliser(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gammas: list[tuple[float, float, float]] = []
     original = sb3.DQN.train
 
@@ -239,16 +289,36 @@ def test_sac_s_entropy_coefficient_changes_between_fixed_and_learned(
         used.append(model.logger.name_to_value["train/ent_coef"])
 
     monkeypatch.setattr(sb3.SAC, "train", spy)
-    learned = runs("sac", {**OFF_POLICY, "ent_coef": "auto", "learning_rate": 1e-2}, PENDULUM, until=64)
+    learned = runs(
+        "sac", {**OFF_POLICY, "ent_coef": "auto", "learning_rate": 1e-2}, PENDULUM, until=64
+    )
     assert used[0] == 1.0
     assert used[-1] != 1.0
     last = used[-1]
-    runs("sac", {**OFF_POLICY, "ent_coef": "auto", "learning_rate": 1e-2}, PENDULUM, until=65, after=learned)
+    runs(
+        "sac",
+        {**OFF_POLICY, "ent_coef": "auto", "learning_rate": 1e-2},
+        PENDULUM,
+        until=65,
+        after=learned,
+    )
     assert used[-1] == pytest.approx(last, rel=0.05)  # continues where it was
-    fixed = runs("sac", {**OFF_POLICY, "ent_coef": 0.2, "learning_rate": 1e-2}, PENDULUM, until=96, after=learned)
+    fixed = runs(
+        "sac",
+        {**OFF_POLICY, "ent_coef": 0.2, "learning_rate": 1e-2},
+        PENDULUM,
+        until=96,
+        after=learned,
+    )
     assert used[-1] == pytest.approx(0.2)
     assert fixed.applied["ent_coef"] == pytest.approx(0.2)
-    again = runs("sac", {**OFF_POLICY, "ent_coef": "auto_0.7", "learning_rate": 1e-2}, PENDULUM, until=97, after=fixed)
+    again = runs(
+        "sac",
+        {**OFF_POLICY, "ent_coef": "auto_0.7", "learning_rate": 1e-2},
+        PENDULUM,
+        until=97,
+        after=fixed,
+    )
     assert used[-1] == pytest.approx(0.7)
     assert again.applied["ent_coef"] == "auto_0.7"
 
@@ -258,11 +328,17 @@ def test_the_rollout_length_changes_by_rebuilding_the_buffer(runs: Runs) -> None
     second = runs("ppo", {**PPO, "n_steps": 48}, CARTPOLE, until=160, after=first)
     assert (second.reached, second.applied["n_steps"]) == (160, 48)
     changes = load(TrainerSpec("sb3/ppo")).changes
-    assert (changes["n_steps"], changes["learning_rate.end"], changes["batch_size"]) == ("rebuild", "apply", "apply")
+    assert (changes["n_steps"], changes["learning_rate.end"], changes["batch_size"]) == (
+        "rebuild",
+        "apply",
+        "apply",
+    )
     assert not {"batch_size.end", "net_arch", "n_envs"} & set(changes)
 
 
-def test_a_value_that_does_not_take_is_an_error(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_does_not_take_is_an_error(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original = sb3.PPO.__init__
 
     def deaf(model: Any, *arguments: Any, **keywords: Any) -> None:
@@ -275,7 +351,14 @@ def test_a_value_that_does_not_take_is_an_error(runs: Runs, monkeypatch: pytest.
 
 
 def test_every_hyperparameter_is_read_back(runs: Runs) -> None:
-    config = {**PPO, "learning_rate": 1e-3, "gae_lambda": 0.8, "vf_coef": 0.7, "max_grad_norm": 0.3, "target_kl": 0.5}
+    config = {
+        **PPO,
+        "learning_rate": 1e-3,
+        "gae_lambda": 0.8,
+        "vf_coef": 0.7,
+        "max_grad_norm": 0.3,
+        "target_kl": 0.5,
+    }
     config |= {
         "clip_range_vf": 0.2,
         "normalize_advantage": False,
@@ -284,12 +367,34 @@ def test_every_hyperparameter_is_read_back(runs: Runs) -> None:
         "n_envs": 3,
     }
     assert runs("ppo", config, CARTPOLE).applied == config
-    config = {"use_rms_prop": True, "rms_prop_eps": 1e-4, "net_arch": FrozenMap(pi=(8,), vf=(16, 8)), "gamma": 0.9}
+    config = {
+        "use_rms_prop": True,
+        "rms_prop_eps": 1e-4,
+        "net_arch": FrozenMap(pi=(8,), vf=(16, 8)),
+        "gamma": 0.9,
+    }
     assert runs("a2c", config, CARTPOLE, until=20).applied == config
-    config = {**OFF_POLICY, "tau": 0.5, "train_freq": (2, "step"), "gradient_steps": -1, "max_grad_norm": 1.0}
-    config |= {"exploration_fraction": 0.5, "exploration_initial_eps": 0.9, "exploration_final_eps": 0.1, "n_steps": 2}
+    config = {
+        **OFF_POLICY,
+        "tau": 0.5,
+        "train_freq": (2, "step"),
+        "gradient_steps": -1,
+        "max_grad_norm": 1.0,
+    }
+    config |= {
+        "exploration_fraction": 0.5,
+        "exploration_initial_eps": 0.9,
+        "exploration_final_eps": 0.1,
+        "n_steps": 2,
+    }
     assert runs("dqn", config, CARTPOLE, until=40).applied == config
-    config = {**OFF_POLICY, "noise_type": "normal", "noise_std": 0.2, "policy_delay": 3, "target_noise_clip": 0.4}
+    config = {
+        **OFF_POLICY,
+        "noise_type": "normal",
+        "noise_std": 0.2,
+        "policy_delay": 3,
+        "target_noise_clip": 0.4,
+    }
     assert runs("td3", config, PENDULUM, until=40).applied == config
 
 
@@ -304,7 +409,9 @@ def test_an_environment_that_cannot_be_saved_starts_new_episodes_and_says_so(run
         assert same(parameters(second), parameters(again))
 
 
-def test_new_episodes_are_a_boundary_in_the_replay_buffer(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_episodes_are_a_boundary_in_the_replay_buffer(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ends: list[tuple[float, float]] = []
     original = sb3.DQN.train
 
@@ -314,7 +421,10 @@ def test_new_episodes_are_a_boundary_in_the_replay_buffer(runs: Runs, monkeypatc
         original(model, **arguments)
 
     first = runs(
-        "dqn", {**OFF_POLICY, "n_steps": 3}, EnvironmentSpec("trainer_environments:UnpicklableTest-v0"), until=64
+        "dqn",
+        {**OFF_POLICY, "n_steps": 3},
+        EnvironmentSpec("trainer_environments:UnpicklableTest-v0"),
+        until=64,
     )
     monkeypatch.setattr(sb3.DQN, "train", spy)
     environment = EnvironmentSpec("trainer_environments:UnpicklableTest-v0")
@@ -324,25 +434,54 @@ def test_new_episodes_are_a_boundary_in_the_replay_buffer(runs: Runs, monkeypatc
 
 def test_evaluation_honours_one_seed_per_episode(runs: Runs) -> None:
     Line.reset_seeds.clear()
-    runs("ppo", PPO, LINE, until=64, evaluate_at=(64,), episodes=5, role="test", kwargs=FrozenMap(evaluation_envs=2))
-    assert evaluation_seeds(1, "test", 64, 5) == [seed for seed in Line.reset_seeds[1:] if seed is not None]
+    runs(
+        "ppo",
+        PPO,
+        LINE,
+        until=64,
+        evaluate_at=(64,),
+        episodes=5,
+        role="test",
+        kwargs=FrozenMap(evaluation_envs=2),
+    )
+    assert evaluation_seeds(1, "test", 64, 5) == [
+        seed for seed in Line.reset_seeds[1:] if seed is not None
+    ]
 
 
 def test_evaluation_side_by_side_or_one_by_one_is_the_same(runs: Runs) -> None:
     outcomes = [
-        runs("ppo", PPO, LINE, until=64, evaluate_at=(64,), episodes=7, kwargs=FrozenMap(evaluation_envs=n))
+        runs(
+            "ppo",
+            PPO,
+            LINE,
+            until=64,
+            evaluate_at=(64,),
+            episodes=7,
+            kwargs=FrozenMap(evaluation_envs=n),
+        )
         for n in (1, 3, 16)
     ]
-    assert outcomes[0].reports[0].metrics == outcomes[1].reports[0].metrics == outcomes[2].reports[0].metrics
-    assert {"eval_return", "eval_return_std", "eval_length", "eval_success_rate", "train_return"} == set(
+    assert (
         outcomes[0].reports[0].metrics
+        == outcomes[1].reports[0].metrics
+        == outcomes[2].reports[0].metrics
     )
+    assert {
+        "eval_return",
+        "eval_return_std",
+        "eval_length",
+        "eval_success_rate",
+        "train_return",
+    } == set(outcomes[0].reports[0].metrics)
     assert outcomes[0].reports[0].metrics["eval_length"] == 10.0
 
 
 @pytest.mark.parametrize("space", ["discrete", "dict", "image"])
 def test_observations_of_every_kind_train_evaluate_and_continue(runs: Runs, space: str) -> None:
-    environment = EnvironmentSpec("trainer_environments:SpacesTest-v0", kwargs=FrozenMap(space=space), n_envs=2)
+    environment = EnvironmentSpec(
+        "trainer_environments:SpacesTest-v0", kwargs=FrozenMap(space=space), n_envs=2
+    )
     config = {"n_steps": 16, "batch_size": 16, "n_epochs": 1}
     whole = runs("ppo", config, environment, until=64, evaluate_at=(64,))
     first = runs("ppo", config, environment, until=32)
@@ -366,8 +505,12 @@ def test_evaluation_does_not_update_the_normaliser(runs: Runs) -> None:
 
 
 def test_wrappers_shape_training_and_the_task_s_own_reward_is_reported(runs: Runs) -> None:
-    wrapped = EnvironmentSpec(LINE.id, wrappers=({"trainer_environments:Doubled": {"factor": 100.0}},))
-    plain, shaped = (runs("ppo", PPO, spec, until=64, evaluate_at=(64,)) for spec in (LINE, wrapped))
+    wrapped = EnvironmentSpec(
+        LINE.id, wrappers=({"trainer_environments:Doubled": {"factor": 100.0}},)
+    )
+    plain, shaped = (
+        runs("ppo", PPO, spec, until=64, evaluate_at=(64,)) for spec in (LINE, wrapped)
+    )
     assert not same(parameters(plain), parameters(shaped))
     assert shaped.reports[0].metrics["eval_return"] <= 10.0
     assert shaped.reports[0].metrics["train_return"] <= 10.0
@@ -375,11 +518,15 @@ def test_wrappers_shape_training_and_the_task_s_own_reward_is_reported(runs: Run
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 def test_nan_is_a_divergence_not_a_crash(runs: Runs) -> None:
-    reward = runs("ppo", PPO, EnvironmentSpec("trainer_environments:InfiniteTest-v0"), evaluate_at=(128,))
+    reward = runs(
+        "ppo", PPO, EnvironmentSpec("trainer_environments:InfiniteTest-v0"), evaluate_at=(128,)
+    )
     assert reward.status is Status.DIVERGED
     assert reward.checkpoint is None
     assert reward.message
-    overflowing = EnvironmentSpec(LINE.id, kwargs=FrozenMap(continuous=True, bonus=1e39))  # infinite as a float32
+    overflowing = EnvironmentSpec(
+        LINE.id, kwargs=FrozenMap(continuous=True, bonus=1e39)
+    )  # infinite as a float32
     sac = runs("sac", OFF_POLICY, overflowing, until=96, evaluate_at=(32, 96))
     assert sac.status is Status.DIVERGED
     assert "policy parameters are not finite" in sac.message
@@ -406,7 +553,9 @@ def test_the_caller_s_random_streams_are_left_alone(runs: Runs) -> None:
 
 
 def test_an_exported_model_is_one_that_sb3_loads(runs: Runs, tmp_path: Path) -> None:
-    outcome = runs("ppo", {**PPO, **LINEAR}, EnvironmentSpec("CartPole-v1", normalize=True), until=128)
+    outcome = runs(
+        "ppo", {**PPO, **LINEAR}, EnvironmentSpec("CartPole-v1", normalize=True), until=128
+    )
     assert outcome.checkpoint is not None
     written = export_model("ppo", outcome.checkpoint, tmp_path / "out" / "agent")
     path = written.path
@@ -415,7 +564,9 @@ def test_an_exported_model_is_one_that_sb3_loads(runs: Runs, tmp_path: Path) -> 
     assert written.kind == "stable_baselines3.PPO"
     model = sb3.PPO.load(path)
     assert same(dict(model.policy.state_dict()), parameters(outcome))
-    assert [model.learning_rate(left) for left in (1.0, 0.5, 0.0)] == pytest.approx([1e-2, 1e-2 - 4.95e-3, 1e-4])
+    assert [model.learning_rate(left) for left in (1.0, 0.5, 0.0)] == pytest.approx(
+        [1e-2, 1e-2 - 4.95e-3, 1e-4]
+    )
     venv = DummyVecEnv([lambda: make_environment(CARTPOLE)])
     statistics = VecNormalize.load(str(path.with_suffix(".vecnormalize.pkl")), venv)
     action, _ = model.predict(statistics.normalize_obs(venv.reset()), deterministic=True)
@@ -427,18 +578,55 @@ def test_an_exported_model_is_one_that_sb3_loads(runs: Runs, tmp_path: Path) -> 
 _TUNED: dict[str, tuple[EnvironmentSpec, dict[str, Any]]] = {
     "ppo": (
         CARTPOLE,
-        {**PPO, **LINEAR, "gamma": 0.9, "gae_lambda": 0.8, "clip_range": 0.3, "clip_range_vf": 0.2, "ent_coef": 0.02}
-        | {"vf_coef": 0.3, "max_grad_norm": 0.7, "target_kl": 0.5, "normalize_advantage": False, "activation": "relu"},
+        {
+            **PPO,
+            **LINEAR,
+            "gamma": 0.9,
+            "gae_lambda": 0.8,
+            "clip_range": 0.3,
+            "clip_range_vf": 0.2,
+            "ent_coef": 0.02,
+        }
+        | {
+            "vf_coef": 0.3,
+            "max_grad_norm": 0.7,
+            "target_kl": 0.5,
+            "normalize_advantage": False,
+            "activation": "relu",
+        },
     ),
-    "a2c": (CARTPOLE, {"n_steps": 8, "gamma": 0.9, "rms_prop_eps": 1e-4, "use_rms_prop": True, "vf_coef": 0.3}),
+    "a2c": (
+        CARTPOLE,
+        {"n_steps": 8, "gamma": 0.9, "rms_prop_eps": 1e-4, "use_rms_prop": True, "vf_coef": 0.3},
+    ),
     "dqn": (
         CARTPOLE,
-        {**OFF_POLICY, "exploration_fraction": 0.3, "exploration_initial_eps": 0.8, "exploration_final_eps": 0.02}
-        | {"target_update_interval": 40, "tau": 0.7, "train_freq": 2, "gradient_steps": 2, "max_grad_norm": 4.0},
+        {
+            **OFF_POLICY,
+            "exploration_fraction": 0.3,
+            "exploration_initial_eps": 0.8,
+            "exploration_final_eps": 0.02,
+        }
+        | {
+            "target_update_interval": 40,
+            "tau": 0.7,
+            "train_freq": 2,
+            "gradient_steps": 2,
+            "max_grad_norm": 4.0,
+        },
     ),
-    "sac": (PENDULUM, {**OFF_POLICY, "ent_coef": 0.2, "tau": 0.02, "target_entropy": -3.0, "train_freq": 2}),
-    "td3": (PENDULUM, {**OFF_POLICY, "policy_delay": 3, "target_policy_noise": 0.3, "noise_std": 0.2}),
-    "ddpg": (PENDULUM, {**OFF_POLICY, "noise_type": "normal", "noise_std": 0.2, "tau": 0.02, "gamma": 0.9}),
+    "sac": (
+        PENDULUM,
+        {**OFF_POLICY, "ent_coef": 0.2, "tau": 0.02, "target_entropy": -3.0, "train_freq": 2},
+    ),
+    "td3": (
+        PENDULUM,
+        {**OFF_POLICY, "policy_delay": 3, "target_policy_noise": 0.3, "noise_std": 0.2},
+    ),
+    "ddpg": (
+        PENDULUM,
+        {**OFF_POLICY, "noise_type": "normal", "noise_std": 0.2, "tau": 0.02, "gamma": 0.9},
+    ),
 }
 
 
@@ -529,8 +717,18 @@ def test_align_is_a_whole_number_of_rollouts() -> None:
             {"gamma"},
             "does not take these arguments",
         ),
-        ("ppo", EnvironmentSpec("CartPole-v1", wrappers=("gymnasium.wrappers:TimeLimits",)), {"gamma"}, "did you mean"),
-        ("ppo", EnvironmentSpec("CartPole-v1", wrappers=("TimeLimit",)), {"gamma"}, "expected module:Class"),
+        (
+            "ppo",
+            EnvironmentSpec("CartPole-v1", wrappers=("gymnasium.wrappers:TimeLimits",)),
+            {"gamma"},
+            "did you mean",
+        ),
+        (
+            "ppo",
+            EnvironmentSpec("CartPole-v1", wrappers=("TimeLimit",)),
+            {"gamma"},
+            "expected module:Class",
+        ),
         (
             "sac",
             CARTPOLE,
@@ -538,10 +736,20 @@ def test_align_is_a_whole_number_of_rollouts() -> None:
             r"sb3/sac needs Box actions, CartPole-v1 has Discrete; try sb3/ppo, sb3/a2c, sb3/dqn",
         ),
         ("dqn", PENDULUM, {"gamma"}, "sb3/dqn needs Discrete actions"),
-        ("dqn", EnvironmentSpec("Blackjack-v1"), {"gamma"}, "takes Box, .*, Blackjack-v1 has Tuple"),
+        (
+            "dqn",
+            EnvironmentSpec("Blackjack-v1"),
+            {"gamma"},
+            "takes Box, .*, Blackjack-v1 has Tuple",
+        ),
         ("ppo", CARTPOLE, {"learning_rat"}, "did you mean 'learning_rate'"),
         ("ppo", CARTPOLE, {"buffer_size"}, "unknown hyperparameter of sb3/ppo 'buffer_size'"),
-        ("ppo", CARTPOLE, {"batch_size", "batch_size.shape"}, "cannot follow a schedule of 'batch_size'"),
+        (
+            "ppo",
+            CARTPOLE,
+            {"batch_size", "batch_size.shape"},
+            "cannot follow a schedule of 'batch_size'",
+        ),
     ],
 )
 def test_check_says_what_is_wrong_and_what_is_allowed(
@@ -561,7 +769,9 @@ def test_check_says_what_is_wrong_and_what_is_allowed(
         ({"policy": "MplPolicy"}, "did you mean 'MlpPolicy'"),
     ],
 )
-def test_a_value_sb3_cannot_take_is_an_input_error(runs: Runs, config: dict[str, Any], message: str) -> None:
+def test_a_value_sb3_cannot_take_is_an_input_error(
+    runs: Runs, config: dict[str, Any], message: str
+) -> None:
     kwargs = FrozenMap({name: config[name] for name in config if name == "policy"})
     values = {**PPO, **{name: config[name] for name in config if name not in kwargs}}
     with pytest.raises(InputError, match=message):
@@ -583,7 +793,12 @@ def test_unknown_trainers_and_options_name_the_nearest() -> None:
 def test_no_damage_of_a_checkpoint_reaches_the_training(tmp_path: Path) -> None:
     """Ten truncations of every file: the worker compares with what was saved and trains nothing."""
     spec = TrainerSpec("sb3/dqn")
-    values: dict[str, Any] = {"trainer": spec, "environment": CARTPOLE, "config": Config(OFF_POLICY), "seed": 1}
+    values: dict[str, Any] = {
+        "trainer": spec,
+        "environment": CARTPOLE,
+        "config": Config(OFF_POLICY),
+        "seed": 1,
+    }
     values |= {"role": "tuning", "horizon": 256, "episodes": 1, "save": True}
     first = Segment(id="a", until=40, folder=str(tmp_path / "a"), **values)
     saved = run_segment(load, first, lambda report: None).checkpoint
@@ -596,6 +811,9 @@ def test_no_damage_of_a_checkpoint_reaches_the_training(tmp_path: Path) -> None:
         for percent in (0, 20, 30, 40, 50, 60, 70, 80, 90, 99):
             path.write_bytes(content[: len(content) * percent // 100])
             found = run_segment(load, second, lambda report: None)
-            assert (found.status, found.damage) == (Status.LOST, f"{path.name} differs from what was saved")
+            assert (found.status, found.damage) == (
+                Status.LOST,
+                f"{path.name} differs from what was saved",
+            )
         path.write_bytes(content)
     assert run_segment(load, second, lambda report: None).status is Status.DONE

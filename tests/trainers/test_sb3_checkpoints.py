@@ -44,7 +44,9 @@ NORMALISED = EnvironmentSpec("CartPole-v1", n_envs=2, normalize=True)
 OPAQUE = EnvironmentSpec("trainer_environments:OpaqueTest-v0")
 PPO_KWARGS = FrozenMap(n_steps=16, batch_size=16, n_epochs=1, net_arch=(8,))
 DQN_KWARGS = FrozenMap(learning_starts=16, batch_size=8, buffer_size=100, net_arch=(8,))
-NOT_OPENED = "environment state not opened, a pickle this installation did not write (--trust opens it)"
+NOT_OPENED = (
+    "environment state not opened, a pickle this installation did not write (--trust opens it)"
+)
 
 
 class Hostile:
@@ -57,7 +59,9 @@ class Hostile:
         return os.system, (f"touch {self.mark}",)
 
 
-def train(folder: Path, name: str = "ppo", environment: EnvironmentSpec = CARTPOLE, **changes: Any) -> Outcome:
+def train(
+    folder: Path, name: str = "ppo", environment: EnvironmentSpec = CARTPOLE, **changes: Any
+) -> Outcome:
     """A segment of 64 steps, or one of 64 more `after` another."""
     spec = TrainerSpec(f"sb3/{name}", PPO_KWARGS if name == "ppo" else DQN_KWARGS)
     values: dict[str, Any] = {
@@ -71,7 +75,12 @@ def train(folder: Path, name: str = "ppo", environment: EnvironmentSpec = CARTPO
     before: Outcome | None = changes.pop("after", None)
     if before is not None:
         values |= {"parent": before.checkpoint, "start": before.reached, "until": 128}
-    values |= {"save": True, "folder": str(folder), "environment": environment, "evaluate_at": (128,)}
+    values |= {
+        "save": True,
+        "folder": str(folder),
+        "environment": environment,
+        "evaluate_at": (128,),
+    }
     segment = Segment(trainer=spec, config=Config(), **(values | changes))
     return load(spec).train(segment, lambda report: None)
 
@@ -84,8 +93,12 @@ def networks(outcome: Outcome) -> dict[str, Any]:
 def same(one: Outcome, other: Outcome) -> bool:
     """Whether two runs ended with the same networks, to the bit, and the same scores."""
     first, second = networks(one), networks(other)
-    equal = first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-    return equal and [report.metrics for report in one.reports] == [report.metrics for report in other.reports]
+    equal = first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
+    return equal and [report.metrics for report in one.reports] == [
+        report.metrics for report in other.reports
+    ]
 
 
 def folder_of(outcome: Outcome) -> Path:
@@ -104,7 +117,9 @@ def earlier(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
-def test_a_run_goes_on_without_unpickling_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_run_goes_on_without_unpickling_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     whole, first = train(tmp_path / "whole", name, until=128), train(tmp_path / "first", name)
     assert {path.suffix for path in folder_of(first).iterdir()} == {".json", ".npz"}
 
@@ -112,7 +127,12 @@ def test_a_run_goes_on_without_unpickling_anything(tmp_path: Path, monkeypatch: 
         raise AssertionError("something was unpickled")
 
     with monkeypatch.context() as patched:
-        for module, function in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"), (torch, "load")):
+        for module, function in (
+            (pickle, "load"),
+            (pickle, "loads"),
+            (pickle, "Unpickler"),
+            (torch, "load"),
+        ):
             patched.setattr(module, function, refuse)
         second = train(tmp_path / "second", name, after=first)
     assert second.notes == ()
@@ -134,20 +154,29 @@ def test_a_hostile_pickle_of_an_earlier_version_is_one_line(
     first = train(tmp_path / "first", "dqn", EnvironmentSpec("CartPole-v1", normalize=True))
     earlier.undo()
     (folder_of(first) / name).write_bytes(pickle.dumps(Hostile(tmp_path / "mark")))
-    with pytest.raises(CheckpointError, match=rf"{name}: is a pickle that asks for \w+\.system: not opened") as caught:
-        train(tmp_path / "second", "dqn", EnvironmentSpec("CartPole-v1", normalize=True), after=first)
+    with pytest.raises(
+        CheckpointError, match=rf"{name}: is a pickle that asks for \w+\.system: not opened"
+    ) as caught:
+        train(
+            tmp_path / "second", "dqn", EnvironmentSpec("CartPole-v1", normalize=True), after=first
+        )
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "mark").exists()
 
 
-def test_a_hostile_model_of_an_earlier_version_is_not_opened(tmp_path: Path, earlier: pytest.MonkeyPatch) -> None:
+def test_a_hostile_model_of_an_earlier_version_is_not_opened(
+    tmp_path: Path, earlier: pytest.MonkeyPatch
+) -> None:
     """Its document holds pickles in base64: what runs is not what is read."""
     import base64
     import zipfile
 
     first = train(tmp_path / "first")
     earlier.undo()
-    path, hostile = folder_of(first) / "model.zip", base64.b64encode(pickle.dumps(Hostile(tmp_path / "mark"))).decode()
+    path, hostile = (
+        folder_of(first) / "model.zip",
+        base64.b64encode(pickle.dumps(Hostile(tmp_path / "mark"))).decode(),
+    )
     with zipfile.ZipFile(path) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
     document = json.loads(contents["data"])
@@ -164,10 +193,19 @@ def test_a_hostile_model_of_an_earlier_version_is_not_opened(tmp_path: Path, ear
 
 # -- environments ------------------------------------------------------------------------------------------------------
 
-CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "FrozenLake-v1")
+CLASSIC = (
+    "CartPole-v1",
+    "Pendulum-v1",
+    "Acrobot-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "FrozenLake-v1",
+)
 
 
-@pytest.mark.parametrize("name", [*CLASSIC, "trainer_environments:LineTest-v0", "trainer_environments:SpacesTest-v0"])
+@pytest.mark.parametrize(
+    "name", [*CLASSIC, "trainer_environments:LineTest-v0", "trainer_environments:SpacesTest-v0"]
+)
 def test_the_state_of_an_environment_is_data_that_goes_on_alike(name: str) -> None:
     spec = EnvironmentSpec(name)
     original, copy = make_environment(spec), make_environment(spec)
@@ -183,7 +221,9 @@ def test_the_state_of_an_environment_is_data_that_goes_on_alike(name: str) -> No
         action = original.action_space.sample()
         assert np.array_equal(action, copy.action_space.sample())
         ours, theirs = original.step(action), copy.step(action)
-        assert [_comparable(part) for part in ours[:4]] == [_comparable(part) for part in theirs[:4]]
+        assert [_comparable(part) for part in ours[:4]] == [
+            _comparable(part) for part in theirs[:4]
+        ]
         if ours[2] or ours[3]:
             assert _comparable(original.reset()[0]) == _comparable(copy.reset()[0])
 
@@ -194,7 +234,9 @@ def _comparable(value: Any) -> Any:
     return value.tobytes() if isinstance(value, np.ndarray) else value
 
 
-@pytest.mark.parametrize("kind", ["Unpicklable", "EzPickled", "Opaque", "Slotted", "Changing", "Viewing"])
+@pytest.mark.parametrize(
+    "kind", ["Unpicklable", "EzPickled", "Opaque", "Slotted", "Changing", "Viewing"]
+)
 def test_an_environment_whose_state_is_not_all_plain_is_not_saved_as_data(kind: str) -> None:
     spec = EnvironmentSpec(f"trainer_environments:{kind}Test-v0")
     env = make_environment(spec)
@@ -259,14 +301,18 @@ def test_a_pickled_environment_that_was_exchanged_is_not_opened(tmp_path: Path) 
     path = folder_of(first) / "state.npz"
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
-    arrays["environment0.pickle"] = np.frombuffer(pickle.dumps(Hostile(tmp_path / "mark")), np.uint8)
+    arrays["environment0.pickle"] = np.frombuffer(
+        pickle.dumps(Hostile(tmp_path / "mark")), np.uint8
+    )
     np.savez(path, allow_pickle=False, **arrays)
     second = train(tmp_path / "second", environment=OPAQUE, after=first)
     assert second.notes == (f"{NOT_OPENED}: new episodes at step 64",)
     assert not (tmp_path / "mark").exists()
 
 
-def test_without_a_place_for_a_key_episodes_start_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_place_for_a_key_episodes_start_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     first = train(tmp_path / "first", environment=OPAQUE)
@@ -281,7 +327,9 @@ def test_text_in_the_state_of_an_environment_is_not_restored(tmp_path: Path) -> 
     path = folder_of(first) / files.DOCUMENT
     text = path.read_text(encoding="utf-8")
     assert '["gravity", 9.8]' in text
-    path.write_text(text.replace('["gravity", 9.8]', '["gravity", "/etc/passwd"]'), encoding="utf-8")
+    path.write_text(
+        text.replace('["gravity", 9.8]', '["gravity", "/etc/passwd"]'), encoding="utf-8"
+    )
     second = train(tmp_path / "second", after=first)
     assert second.notes == ("environment state is of another environment: new episodes at step 64",)
 
@@ -322,14 +370,24 @@ def test_a_truncated_file_of_an_earlier_version_is_an_error_that_names_it(
 @pytest.mark.parametrize(
     ("part", "path", "message"),
     [
-        ("networks", ("parameters", "policy.optimizer"), r"networks\.npz: policy\.optimizer is missing"),
+        (
+            "networks",
+            ("parameters", "policy.optimizer"),
+            r"networks\.npz: policy\.optimizer is missing",
+        ),
         ("networks", ("parameters", "policy"), r"networks\.npz: policy is missing"),
-        ("networks", ("parameters", "policy", "q_net.q_net.0.bias"), r"networks\.npz: policy is not that of the model"),
+        (
+            "networks",
+            ("parameters", "policy", "q_net.q_net.0.bias"),
+            r"networks\.npz: policy is not that of the model",
+        ),
         ("replay", ("arrays", "rewards"), r"replay\.npz: rewards is missing"),
         ("state", ("streams",), r"state\.npz: holds no streams"),
     ],
 )
-def test_what_is_missing_is_named(tmp_path: Path, part: str, path: tuple[str, ...], message: str) -> None:
+def test_what_is_missing_is_named(
+    tmp_path: Path, part: str, path: tuple[str, ...], message: str
+) -> None:
     first = train(tmp_path / "first", "dqn")
     folder = folder_of(first)
     saved = files.read(folder)
@@ -374,11 +432,18 @@ def test_a_checkpoint_of_an_earlier_version_is_exported_from_its_data(
     earlier.undo()
     assert first.checkpoint is not None
     assert other.checkpoint is not None
-    written = load(TrainerSpec("sb3/dqn", DQN_KWARGS)).export_model(first.checkpoint, tmp_path / "dqn.zip")  # type: ignore[attr-defined]
+    written = load(TrainerSpec("sb3/dqn", DQN_KWARGS)).export_model(
+        first.checkpoint, tmp_path / "dqn.zip"
+    )  # type: ignore[attr-defined]
     model, theirs = DQN.load(written.path), DQN.load(folder_of(first) / "model.zip")
-    assert all(torch.equal(theirs.policy.state_dict()[key], value) for key, value in model.policy.state_dict().items())
+    assert all(
+        torch.equal(theirs.policy.state_dict()[key], value)
+        for key, value in model.policy.state_dict().items()
+    )
     assert (model.num_timesteps, model.observation_space) == (64, theirs.observation_space)
-    written = load(TrainerSpec("sb3/ppo", PPO_KWARGS)).export_model(other.checkpoint, tmp_path / "ppo.zip")  # type: ignore[attr-defined]
+    written = load(TrainerSpec("sb3/ppo", PPO_KWARGS)).export_model(
+        other.checkpoint, tmp_path / "ppo.zip"
+    )  # type: ignore[attr-defined]
     assert len(written.beside) == 1
     assert PPO.load(written.path).n_envs == 2
     assert any("is a program" in note for note in written.notes)
@@ -404,11 +469,17 @@ def test_a_study_of_an_earlier_version_is_resumed_with_one_line(
 ) -> None:
     (tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")
     folder = tmp_path / "study"
-    begun = CliRunner().invoke(app, ["tune", str(tmp_path / "study.yaml"), "--out", str(folder), "-q"])
+    begun = CliRunner().invoke(
+        app, ["tune", str(tmp_path / "study.yaml"), "--out", str(folder), "-q"]
+    )
     assert begun.exit_code == 0, begun.output
     with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
-        ((begun_continued,),) = connection.execute("SELECT COUNT(*) FROM segments WHERE from_step > 0").fetchall()
-        connection.execute("UPDATE event SET body = json_remove(body, '$.checkpoint_files'), hash = NULL")
+        ((begun_continued,),) = connection.execute(
+            "SELECT COUNT(*) FROM segments WHERE from_step > 0"
+        ).fetchall()
+        connection.execute(
+            "UPDATE event SET body = json_remove(body, '$.checkpoint_files'), hash = NULL"
+        )
         connection.commit()
     earlier.undo()
     pickled = sorted((folder / "checkpoints").glob("*/training.pkl"))
@@ -418,7 +489,9 @@ def test_a_study_of_an_earlier_version_is_resumed_with_one_line(
     trust = ["--trust"] if kind == "trusted" else []
     resumed = CliRunner().invoke(app, ["resume", str(folder), "--runs", "+2", "-q", *trust])
     what = "opened, whatever they run" if trust else "read as data: their environments start anew"
-    line = f"caution: {len(pickled)} checkpoints of an earlier version, which are pickles, are {what}"
+    line = (
+        f"caution: {len(pickled)} checkpoints of an earlier version, which are pickles, are {what}"
+    )
     assert resumed.exit_code == 0, resumed.output
     said = [text for text in resumed.stderr.splitlines() if "pickle" in text]
     assert said[0] == line
@@ -426,8 +499,12 @@ def test_a_study_of_an_earlier_version_is_resumed_with_one_line(
     assert all(damaged)
     assert bool(damaged) == (kind == "hostile")
     with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
-        continued = connection.execute("SELECT notes, status FROM segments WHERE from_step > 0").fetchall()
-        ((failed,),) = connection.execute("SELECT COUNT(*) FROM segments WHERE status != 'done'").fetchall()
+        continued = connection.execute(
+            "SELECT notes, status FROM segments WHERE from_step > 0"
+        ).fetchall()
+        ((failed,),) = connection.execute(
+            "SELECT COUNT(*) FROM segments WHERE status != 'done'"
+        ).fetchall()
     notes = [text for text, _ in continued[begun_continued:]]
     assert any(NOT_OPENED in text for text in notes) == (kind == "own")
     assert failed == 0, "damage is charged to no configuration"

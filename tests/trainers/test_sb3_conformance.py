@@ -19,8 +19,22 @@ class TestPPO(TrainerConformance):
         TrainerSpec("sb3/ppo", FrozenMap(_PPO)),
         EnvironmentSpec("CartPole-v1", n_envs=2, normalize=True),
         configs=(
-            Config({"learning_rate": 1e-2, "learning_rate.shape": "linear", "learning_rate.end": 1e-3, "gamma": 0.99}),
-            Config({"learning_rate": 1e-3, "learning_rate.shape": "linear", "learning_rate.end": 1e-3, "gamma": 0.9}),
+            Config(
+                {
+                    "learning_rate": 1e-2,
+                    "learning_rate.shape": "linear",
+                    "learning_rate.end": 1e-3,
+                    "gamma": 0.99,
+                }
+            ),
+            Config(
+                {
+                    "learning_rate": 1e-3,
+                    "learning_rate.shape": "linear",
+                    "learning_rate.end": 1e-3,
+                    "gamma": 0.9,
+                }
+            ),
         ),
         fixed=("net_arch", (8,)),
     )
@@ -51,7 +65,10 @@ class TestSAC(TrainerConformance):
     case = Case(
         TrainerSpec("sb3/sac", FrozenMap(_OFF_POLICY)),
         EnvironmentSpec("Pendulum-v1"),
-        configs=(Config(learning_rate=1e-2, ent_coef="auto"), Config(learning_rate=1e-2, ent_coef=0.5)),
+        configs=(
+            Config(learning_rate=1e-2, ent_coef="auto"),
+            Config(learning_rate=1e-2, ent_coef=0.5),
+        ),
         horizon=128,
         episodes=1,
         fixed=("net_arch", (8,)),

@@ -42,13 +42,17 @@ def test_the_process_of_an_environment_that_is_killed_makes_the_segment_lost(tmp
             os.kill(process.pid, signal.SIGKILL)
 
     environment = EnvironmentSpec("CartPole-v1", n_envs=2, vec_env="subproc")
-    outcome = run_segment(trainers.load, segment(tmp_path / "log", environment=environment), kill_environments)
+    outcome = run_segment(
+        trainers.load, segment(tmp_path / "log", environment=environment), kill_environments
+    )
     assert outcome.status is Status.LOST
     assert outcome.message == "the process of an environment ended with signal 9 (SIGKILL)"
 
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "fork_server.py"
-NEAR_NONE = 3  # modules a version of torch may still import by itself; without preloading it is some 800
+NEAR_NONE = (
+    3  # modules a version of torch may still import by itself; without preloading it is some 800
+)
 
 
 @pytest.mark.parametrize("trainer", ["sb3/ppo", pytest.param("sb3/sac", marks=pytest.mark.slow)])
@@ -62,5 +66,7 @@ def test_segments_after_the_first_import_nothing(trainer):
 def test_what_is_preloaded_starts_no_thread():
     code = "import autorl.trainers.sb3.preload, os; print(len(os.listdir('/proc/self/task')))"
     variables = {**os.environ, **ONE_THREAD}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=variables)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=variables
+    )
     assert done.stdout.strip() == "1"

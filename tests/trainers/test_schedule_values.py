@@ -19,7 +19,14 @@ SMALL = {
     "sb3/dqn": {**OFF_POLICY, "net_arch": [8]},
 }
 VALUE = {
-    **{"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 1e-2, "changeable": True},
+    **{
+        "type": "float",
+        "lower": 1e-5,
+        "upper": 1e-1,
+        "scale": "log",
+        "default": 1e-2,
+        "changeable": True,
+    },
     "schedule": ["constant", "linear", "cosine"],
 }
 HORIZON = 256
@@ -65,7 +72,9 @@ def test_what_a_schedule_ends_at_may_change_in_training(tmp_path, name):
         pytest.importorskip("stable_baselines3", reason="the extra `sb3` is not installed")
     config = {"learning_rate": 1e-2, "learning_rate.shape": "linear", "learning_rate.end": 1e-4}
     first = trained(tmp_path, name, config, 0)
-    second = trained(tmp_path, name, config | {"learning_rate.end": 1e-2}, 1, first.checkpoint, first.reached)
+    second = trained(
+        tmp_path, name, config | {"learning_rate.end": 1e-2}, 1, first.checkpoint, first.reached
+    )
     assert second.applied["learning_rate"] == pytest.approx(1e-2)
 
 
@@ -89,10 +98,27 @@ def test_population_based_training_explores_the_end_of_a_schedule(name):
     space = load_space({"hyperparameters": {"learning_rate": VALUE}})
 
     def factory():
-        return make("pbt", space, horizon=100, changeable=names, population=8, generations=6, quantile=0.5, ready=0)
+        return make(
+            "pbt",
+            space,
+            horizon=100,
+            changeable=names,
+            population=8,
+            generations=6,
+            quantile=0.5,
+            ready=0,
+        )
 
     proposals = simulate(factory, lambda number, proposal: float(number % 5), 48).proposals
-    copies = [(proposals[one.resume_from].config, one.config) for one in proposals if "explore" in one.origin]
-    assert all(before["learning_rate.shape"] == after["learning_rate.shape"] for before, after in copies)
+    copies = [
+        (proposals[one.resume_from].config, one.config)
+        for one in proposals
+        if "explore" in one.origin
+    ]
+    assert all(
+        before["learning_rate.shape"] == after["learning_rate.shape"] for before, after in copies
+    )
     scheduled = [(before, after) for before, after in copies if "learning_rate.end" in before]
-    assert any(before["learning_rate.end"] != after["learning_rate.end"] for before, after in scheduled)
+    assert any(
+        before["learning_rate.end"] != after["learning_rate.end"] for before, after in scheduled
+    )

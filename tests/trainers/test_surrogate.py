@@ -21,7 +21,9 @@ from autorl.trainers import load
 from autorl.trainers.conformance import Case, Runner, TrainerConformance
 from autorl.types import EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
 
-ensemble = pytest.importorskip("sklearn.ensemble", reason="the forest is scikit-learn's (extra `bo`)")
+ensemble = pytest.importorskip(
+    "sklearn.ensemble", reason="the forest is scikit-learn's (extra `bo`)"
+)
 
 STEPS = (100, 200, 300, 400)
 SEEDS = {"tuning": (0, 1, 2, 3, 4), "test": (50, 51, 52, 53, 54)}
@@ -54,7 +56,13 @@ def write(folder, *, sigma=SIGMA, shared=0.0, crash=True, levels=level, seeds=SE
         steps = 250 if failed else 400
         runs.append(
             {
-                **{"run_id": run_id, "config_id": number, "seed": seed, "seed_role": role, "algorithm": "toy"},
+                **{
+                    "run_id": run_id,
+                    "config_id": number,
+                    "seed": seed,
+                    "seed_role": role,
+                    "algorithm": "toy",
+                },
                 **{"environment": "Toy-v0", "parent_run": None, "start_step": 0, "member": None},
                 **{"status": "crash" if failed else "done", "environment_steps": steps},
                 "wall_seconds": steps * (2.0 if config["kind"] == "c" else 1.0),
@@ -62,16 +70,31 @@ def write(folder, *, sigma=SIGMA, shared=0.0, crash=True, levels=level, seeds=SE
         )
         noise = common[seed] + sigma * rng.normal()
         evals += [
-            {"run_id": run_id, "step": step, "eval_return": levels(config) * step / 400 + noise, "length": step / 1.0}
+            {
+                "run_id": run_id,
+                "step": step,
+                "eval_return": levels(config) * step / 400 + noise,
+                "length": step / 1.0,
+            }
             for step in STEPS
             if step <= steps
         ]
     frame = pd.DataFrame(runs)
     segments = frame[["run_id", "seed", "config_id", "member"]].assign(
-        segment=frame["run_id"].astype(str), parent=None, from_step=0, to_step=frame["environment_steps"]
+        segment=frame["run_id"].astype(str),
+        parent=None,
+        from_step=0,
+        to_step=frame["environment_steps"],
     )
-    base = {"id": "toys/toy/Toy-v0", "description": "Made.", "algorithm": "toy", "environment": "Toy-v0"}
-    manifest = Manifest(**{**base, "steps": STEPS, "seeds": FrozenMap(seeds), "licence": "CC0", **fields})
+    base = {
+        "id": "toys/toy/Toy-v0",
+        "description": "Made.",
+        "algorithm": "toy",
+        "environment": "Toy-v0",
+    }
+    manifest = Manifest(
+        **{**base, "steps": STEPS, "seeds": FrozenMap(seeds), "licence": "CC0", **fields}
+    )
     tables = Tables(config_rows(SPACE, configs, "sobol"), frame, pd.DataFrame(evals), segments)
     write_landscape(folder / manifest.id, tables, manifest, SPACE)
     return Landscape(folder / manifest.id)
@@ -93,7 +116,15 @@ def spec(landscape):
 
 
 def segment(spec, config, **changes):
-    values = {"id": "0.0", "trainer": spec, "config": config, "seed": 0, "role": "tuning", "until": 400, "horizon": 400}
+    values = {
+        "id": "0.0",
+        "trainer": spec,
+        "config": config,
+        "seed": 0,
+        "role": "tuning",
+        "until": 400,
+        "horizon": 400,
+    }
     return Segment(**(values | {"evaluate_at": STEPS} | changes))
 
 
@@ -107,7 +138,9 @@ class TestSurrogate(TrainerConformance):
     def _case(cls, landscape):
         config = SPACE.config({"x": 0.62, "rate": 0.07, "kind": "a"})
         spec = TrainerSpec("surrogate", FrozenMap(landscape=str(landscape.path)))
-        cls.case = Case(spec, configs=(config, config), horizon=400, passes=True, fixed=("kind", "c"))
+        cls.case = Case(
+            spec, configs=(config, config), horizon=400, passes=True, fixed=("kind", "c")
+        )
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -120,7 +153,9 @@ def test_the_weights_are_those_of_the_forest(landscape, surrogate):
     units = np.array(
         [
             [
-                SPACE.hyperparameters[name].to_unit(config.get(name, SPACE.hyperparameters[name].default))
+                SPACE.hyperparameters[name].to_unit(
+                    config.get(name, SPACE.hyperparameters[name].default)
+                )
                 for name in names
             ]
             for names in [SPACE.names]
@@ -135,7 +170,9 @@ def test_the_weights_are_those_of_the_forest(landscape, surrogate):
     for number in range(0, N, 9):
         weights = surrogate.weights(landscape.config(number))
         assert sum(weights.values()) == pytest.approx(1.0)
-        assert sum(share * targets[row] for row, share in weights.items()) == pytest.approx(predicted[number])
+        assert sum(share * targets[row] for row, share in weights.items()) == pytest.approx(
+            predicted[number]
+        )
     unseen = model.oob_prediction_[:, -1]
     quality = surrogate.quality
     assert quality.configurations == N
@@ -191,7 +228,11 @@ def test_a_draw_depends_on_configuration_seed_and_role_alone(landscape, surrogat
     for seed, role in itertools.product((0, 3, 11), ("tuning", "test")):
         first = surrogate.score(config, seed, role, 400)
         surrogate.score(SPACE.config({"x": 0.1}), seed, role, 400)
-        assert other.score(config, seed, role, 400) == first == surrogate.score(config, seed, role, 400)
+        assert (
+            other.score(config, seed, role, 400)
+            == first
+            == surrogate.score(config, seed, role, 400)
+        )
     draws = {surrogate.score(config, seed, "tuning", 400) for seed in range(40)}
     assert len(draws) > 30  # seeds past the recorded ones draw runs of their own
 
@@ -205,7 +246,9 @@ def test_failures_happen_as_often_as_recorded(surrogate, spec):
         assert outcome.reached == 250
         assert [report.step for report in outcome.reports] == [100, 200]
         assert outcome.checkpoint is None
-        donor = re.fullmatch(r"predicted crash, as configuration (\d+) with seed (\d+) was recorded", outcome.message)
+        donor = re.fullmatch(
+            r"predicted crash, as configuration (\d+) with seed (\d+) was recorded", outcome.message
+        )
         assert crashes(surrogate.landscape.config(int(donor[1])))
     assert all(train(spec, good, seed=seed).status is Status.DONE for seed in range(100))
     assert surrogate.score(bad, failed_seed(outcomes), "tuning", 400) == pytest.approx(
@@ -237,7 +280,9 @@ def test_values_stay_within_those_recorded(tmp_path):
 def test_noise_without_structure_is_refused_unless_forced(tmp_path):
     folder = write(tmp_path, levels=lambda config: 50.0, crash=False).path
     with pytest.raises(InputError, match=r"correlation of -?0\.\d\d, below 0.7; `force: true`"):
-        load(TrainerSpec("surrogate", FrozenMap(landscape=str(folder)))).check(EnvironmentSpec(), ())
+        load(TrainerSpec("surrogate", FrozenMap(landscape=str(folder)))).check(
+            EnvironmentSpec(), ()
+        )
     with pytest.raises(InputError, match=r"below 0\.7"):
         Landscape(folder).surrogate()
     Landscape(folder).surrogate(min_correlation=-1.0)
@@ -278,7 +323,9 @@ def test_the_objective_is_pickled_by_name(landscape):
     assert (copy.space, copy.horizon, copy.quality) == (objective.space, 400, objective.quality)
     config = SPACE.sample(np.random.default_rng(2))
     assert (
-        copy(config, seed=3, until=250) == objective(config, seed=3, until=250) == objective(config, seed=3, until=200)
+        copy(config, seed=3, until=250)
+        == objective(config, seed=3, until=250)
+        == objective(config, seed=3, until=200)
     )
     with pytest.raises(InputError, match="nothing at or before step 99"):
         objective(config, until=99)
@@ -296,7 +343,10 @@ def test_the_objective_is_pickled_by_name(landscape):
     ],
 )
 def test_wrong_options_are_named(landscape, options, message):
-    given = {name: value.format(landscape.path) if name == "landscape" else value for name, value in options.items()}
+    given = {
+        name: value.format(landscape.path) if name == "landscape" else value
+        for name, value in options.items()
+    }
     with pytest.raises(InputError, match=message):
         load(TrainerSpec("surrogate", FrozenMap(given))).check(EnvironmentSpec(), ())
 
@@ -316,15 +366,21 @@ def study_over(folder, **changes):
 @pytest.mark.parametrize("optimizer", ["random", "tpe", "asha"])
 def test_a_study_over_a_surrogate_finds_a_good_configuration(landscape, tmp_path, optimizer):
     budget = {"runs": 15 if optimizer == "asha" else 60}
-    study = Study.create(study_over(landscape.path, optimizer=optimizer, budget=budget), tmp_path / "study")
+    study = Study.create(
+        study_over(landscape.path, optimizer=optimizer, budget=budget), tmp_path / "study"
+    )
     try:
         result = study.run()
         notes = study.store.query("SELECT DISTINCT notes FROM segments")
     finally:
         study.close()
     rng = np.random.default_rng(0)
-    assert level(result.incumbent.config) >= np.quantile([level(SPACE.sample(rng)) for _ in range(200)], 0.7)
-    assert len(set(result.test.seeds.values())) > 10  # test seeds past the recorded ones draw runs of their own
+    assert level(result.incumbent.config) >= np.quantile(
+        [level(SPACE.sample(rng)) for _ in range(200)], 0.7
+    )
+    assert (
+        len(set(result.test.seeds.values())) > 10
+    )  # test seeds past the recorded ones draw runs of their own
     assert [tuple(row) for row in notes] == [
         (f"predicted by a surrogate of toys/toy/Toy-v0: {landscape.surrogate().quality}",)
     ]
@@ -340,22 +396,41 @@ def test_the_same_study_gives_the_same_result_with_processes(landscape):
         finally:
             study.close()
     one, two = results
-    assert (one.incumbent, one.tuning, one.test.value) == (two.incumbent, two.tuning, two.test.value)
+    assert (one.incumbent, one.tuning, one.test.value) == (
+        two.incumbent,
+        two.tuning,
+        two.test.value,
+    )
 
 
 def test_an_objective_is_tuned_like_any_function(landscape):
     objective = landscape.surrogate()
     seeds = autorl.SeedPlan(2, 3)
-    result = autorl.tune(objective, objective.space, steps=objective.horizon, runs=24, optimizer="random", seeds=seeds)
+    result = autorl.tune(
+        objective,
+        objective.space,
+        steps=objective.horizon,
+        runs=24,
+        optimizer="random",
+        seeds=seeds,
+    )
     config = result.incumbent.config
-    assert result.tuning == pytest.approx(np.mean([objective(config, seed=seed) for seed in (0, 1)]))
+    assert result.tuning == pytest.approx(
+        np.mean([objective(config, seed=seed) for seed in (0, 1)])
+    )
 
 
 @pytest.mark.skipif(not ARLBENCH.is_dir(), reason="needs the ARLBench files beside the checkout")
 def test_arlbench_surrogates(tmp_path):
     """Real landscapes on both sides of the bar, conditionals included."""
     for name in ("cc_cartpole_dqn", "minigrid_unlock_dqn"):
-        import_any(ARLBENCH / f"{name}.csv.gz", tmp_path, tuning_seeds=5, namespace="arlbench", replace=False)
+        import_any(
+            ARLBENCH / f"{name}.csv.gz",
+            tmp_path,
+            tuning_seeds=5,
+            namespace="arlbench",
+            replace=False,
+        )
     data = Landscape(tmp_path / "arlbench/dqn/CartPole-v1")
     objective = data.surrogate()
     assert objective.quality.correlation > 0.85

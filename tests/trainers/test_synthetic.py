@@ -14,7 +14,15 @@ import pytest
 
 from autorl.trainers import load
 from autorl.trainers.conformance import Case, TrainerConformance
-from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
+from autorl.types import (
+    Config,
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 
 
 def spec(**kwargs: Any) -> TrainerSpec:
@@ -22,14 +30,27 @@ def spec(**kwargs: Any) -> TrainerSpec:
 
 
 def segment(config: Config, tmp_path: Path | None = None, **changes: Any) -> Segment:
-    values: dict[str, Any] = {"id": "s", "trainer": spec(), "config": config, "seed": 0, "role": "tuning"}
-    values |= {"until": 1000, "horizon": 1000, "evaluate_at": (250, 500, 1000), "folder": str(tmp_path or "") + "/s"}
+    values: dict[str, Any] = {
+        "id": "s",
+        "trainer": spec(),
+        "config": config,
+        "seed": 0,
+        "role": "tuning",
+    }
+    values |= {
+        "until": 1000,
+        "horizon": 1000,
+        "evaluate_at": (250, 500, 1000),
+        "folder": str(tmp_path or "") + "/s",
+    }
     return Segment(**(values | changes))
 
 
 class TestSynthetic(TrainerConformance):
     case = Case(
-        spec(noise=0.1, interaction=0.01, drift=0.3), configs=(Config(x=0.2, y=0.5), Config(x=0.7, y=0.5)), horizon=1000
+        spec(noise=0.1, interaction=0.01, drift=0.3),
+        configs=(Config(x=0.2, y=0.5), Config(x=0.7, y=0.5)),
+        horizon=1000,
     )
 
 
@@ -42,11 +63,17 @@ class TestSyntheticRollouts(TrainerConformance):
 
 
 def test_the_score_of_the_optimum_is_the_height_and_falls_quadratically() -> None:
-    trainer: Any = load(spec(optimum={"lr": 1e-3, "gamma": 0.9}, bounds={"lr": [1e-5, 1e-1]}, log=["lr"], height=2.0))
+    trainer: Any = load(
+        spec(
+            optimum={"lr": 1e-3, "gamma": 0.9}, bounds={"lr": [1e-5, 1e-1]}, log=["lr"], height=2.0
+        )
+    )
     best = Config(trainer.known_optimum())
     assert trainer.score(best, 0, 1000, 1000) == pytest.approx(2.0, abs=1e-8)
     # lr one decade off is 0.25 of the unit interval, weights are equal: quality 1 - 0.25^2 / 2
-    assert trainer.score(Config(best, lr=1e-2), 0, 1000, 1000) == pytest.approx(2.0 * (1 - 0.25**2 / 2), abs=1e-8)
+    assert trainer.score(Config(best, lr=1e-2), 0, 1000, 1000) == pytest.approx(
+        2.0 * (1 - 0.25**2 / 2), abs=1e-8
+    )
 
 
 def test_the_curve_saturates_and_training_reports_the_closed_form() -> None:
@@ -63,7 +90,8 @@ def test_the_curve_saturates_and_training_reports_the_closed_form() -> None:
 def test_seed_noise_is_common_to_all_configurations() -> None:
     trainer: Any = load(spec(noise=0.5))
     differences = [
-        trainer.score(Config(x=0.3), seed, 9, 10) - trainer.score(Config(x=0.8), seed, 9, 10) for seed in range(5)
+        trainer.score(Config(x=0.3), seed, 9, 10) - trainer.score(Config(x=0.8), seed, 9, 10)
+        for seed in range(5)
     ]
     assert np.ptp(differences) < 1e-12
     spread = np.std([trainer.score(Config(x=0.3), seed, 10, 10) for seed in range(200)])
@@ -72,13 +100,19 @@ def test_seed_noise_is_common_to_all_configurations() -> None:
 
 def test_a_moving_optimum_rewards_following_it(tmp_path: Path) -> None:
     trainer: Any = load(spec(optimum={"x": 0.2}, drift=0.6))
-    first = trainer.train(segment(Config(x=0.35), tmp_path, until=500, evaluate_at=(500,), save=True), print)
+    first = trainer.train(
+        segment(Config(x=0.35), tmp_path, until=500, evaluate_at=(500,), save=True), print
+    )
     scores = {}
     for x in (0.35, 0.65):
-        after = segment(Config(x=x), tmp_path, id="t", parent=first.checkpoint, start=500, evaluate_at=(1000,))
+        after = segment(
+            Config(x=x), tmp_path, id="t", parent=first.checkpoint, start=500, evaluate_at=(1000,)
+        )
         scores[x] = trainer.train(after, lambda report: None).reports[-1].metrics["eval_return"]
     assert scores[0.65] > scores[0.35]
-    assert scores[0.65] > trainer.score(Config(x=0.5), 0, 1000, 1000)  # the best constant configuration
+    assert scores[0.65] > trainer.score(
+        Config(x=0.5), 0, 1000, 1000
+    )  # the best constant configuration
 
 
 @pytest.mark.parametrize("kind", ["crash", "nan", "stop"])
@@ -98,9 +132,13 @@ def test_failures_come_where_they_are_asked_for(kind: str) -> None:
 def test_a_fraction_of_configurations_fails_and_always_the_same() -> None:
     trainer = load(spec(nan=0.3))
     configs = [Config(x=x) for x in np.linspace(0, 1, 200).tolist()]
-    failed = [trainer.train(segment(config), lambda report: None).status.failed for config in configs]
+    failed = [
+        trainer.train(segment(config), lambda report: None).status.failed for config in configs
+    ]
     assert 35 <= sum(failed) <= 85  # binomial(200, 0.3): 60 +- 4 standard deviations
-    assert failed[:20] == [trainer.train(segment(c, seed=9), lambda report: None).status.failed for c in configs[:20]]
+    assert failed[:20] == [
+        trainer.train(segment(c, seed=9), lambda report: None).status.failed for c in configs[:20]
+    ]
 
 
 def test_some_seeds_fail() -> None:
@@ -132,7 +170,9 @@ segment = Segment(id="s", trainer=spec, config=Config(x=0.6), seed=0, role="tuni
 load(spec).train(segment, print)
 """
     variables = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=tmp_path, env=variables).returncode
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, cwd=tmp_path, env=variables
+    ).returncode
 
 
 def test_a_lost_worker_is_lost_once(tmp_path: Path) -> None:
@@ -172,14 +212,18 @@ def test_wrong_options_name_the_nearest() -> None:
         ("lost_once", 3, "the path of a file"),
     ],
 )
-def test_an_option_of_another_kind_is_refused_by_its_key(name: str, value: Any, allowed: str) -> None:
+def test_an_option_of_another_kind_is_refused_by_its_key(
+    name: str, value: Any, allowed: str
+) -> None:
     with pytest.raises(InputError, match=allowed) as error:
         load(spec(**{name: value}))
     assert error.value.key == f"trainer.kwargs.{name}"
 
 
 def test_an_environment_is_refused() -> None:
-    with pytest.raises(InputError, match="synthetic trains in no environment, got 'CartPole-v1'") as error:
+    with pytest.raises(
+        InputError, match="synthetic trains in no environment, got 'CartPole-v1'"
+    ) as error:
         load(spec()).check(EnvironmentSpec("CartPole-v1"), {"x"})
     assert error.value.key == "environment.id"
     load(spec()).check(EnvironmentSpec(), {"x"})

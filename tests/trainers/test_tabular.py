@@ -19,13 +19,25 @@ from autorl.spec import load_spec
 from autorl.study import Study
 from autorl.trainers import load
 from autorl.trainers.conformance import Case, TrainerConformance
-from autorl.types import Checkpoint, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
+from autorl.types import (
+    Checkpoint,
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 
 STEPS = (100, 200, 300, 400)
 SEEDS = {"tuning": (10, 11, 12, 13, 14), "test": (50, 51, 52)}
 N = 40
 SECONDS = 8.0
-CRASHED, STOPPED, PARTLY_TESTED = 3, 4, 5  # configurations that end badly, early, or have no test runs
+CRASHED, STOPPED, PARTLY_TESTED = (
+    3,
+    4,
+    5,
+)  # configurations that end badly, early, or have no test runs
 ARLBENCH = Path(__file__).parents[3] / "shared/data/arlbench/landscapes/cc_cartpole_dqn.csv.gz"
 
 
@@ -51,19 +63,39 @@ def folder(tmp_path_factory):
         steps = {"crash": 250, "stopped": 300, "done": 400}[status]
         runs.append(
             {
-                **{"run_id": run_id, "config_id": number, "seed": seed, "seed_role": role, "algorithm": "toy"},
-                **{"environment": "Toy-v0", "parent_run": None, "start_step": 0, "member": None, "status": status},
+                **{
+                    "run_id": run_id,
+                    "config_id": number,
+                    "seed": seed,
+                    "seed_role": role,
+                    "algorithm": "toy",
+                },
+                **{
+                    "environment": "Toy-v0",
+                    "parent_run": None,
+                    "start_step": 0,
+                    "member": None,
+                    "status": status,
+                },
                 **{"environment_steps": steps, "wall_seconds": SECONDS * steps / 400},
             }
         )
         evals += [
-            {"run_id": run_id, "step": step, "eval_return": value(number, seed, step), "length": float(step)}
+            {
+                "run_id": run_id,
+                "step": step,
+                "eval_return": value(number, seed, step),
+                "length": float(step),
+            }
             for step in STEPS
             if step <= steps
         ]
     frame = pd.DataFrame(runs)
     segments = frame[["run_id", "seed", "config_id", "member"]].assign(
-        segment=frame["run_id"].astype(str), parent=None, from_step=0, to_step=frame["environment_steps"]
+        segment=frame["run_id"].astype(str),
+        parent=None,
+        from_step=0,
+        to_step=frame["environment_steps"],
     )
     manifest = Manifest(
         id="toys/toy/Toy-v0",
@@ -150,43 +182,64 @@ def test_a_recorded_configuration_is_answered_by_its_run(landscape, trainer):
 
 def test_a_seed_past_the_last_one_is_refused(landscape, trainer):
     for seed, role in ((5, "tuning"), (103, "test"), (99, "test")):
-        with pytest.raises(InputError, match=rf"{role} seeds, .*seed {seed} would repeat one of them"):
+        with pytest.raises(
+            InputError, match=rf"{role} seeds, .*seed {seed} would repeat one of them"
+        ):
             train(trainer, segment(landscape, 0, seed=seed, role=role))
         with pytest.raises(InputError, match="would repeat"):
             landscape.objective()(landscape.config(0), seed=seed, role=role)
 
 
 def test_a_seed_past_the_last_one_says_that_it_repeats(landscape):
-    trainer = load(TrainerSpec("tabular", FrozenMap(landscape=str(landscape.path), wrap_seeds=True)))
+    trainer = load(
+        TrainerSpec("tabular", FrozenMap(landscape=str(landscape.path), wrap_seeds=True))
+    )
     sixth = train(trainer, segment(landscape, 0, seed=5))
     assert [dict(report.metrics) for report in sixth.reports] == [
         dict(report.metrics) for report in train(trainer, segment(landscape, 0, seed=0)).reports
     ]
     assert "what seed 0 does" in sixth.notes[0]
-    assert "what seed 101 does" in train(trainer, segment(landscape, 0, seed=104, role="test")).notes[0]
+    assert (
+        "what seed 101 does"
+        in train(trainer, segment(landscape, 0, seed=104, role="test")).notes[0]
+    )
     wrapped = landscape.objective(wrap_seeds=True)
     assert wrapped(landscape.config(0), seed=6) == wrapped(landscape.config(0), seed=1)
-    assert pickle.loads(pickle.dumps(wrapped))(landscape.config(0), seed=6) == wrapped(landscape.config(0), seed=1)
+    assert pickle.loads(pickle.dumps(wrapped))(landscape.config(0), seed=6) == wrapped(
+        landscape.config(0), seed=1
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seeds": {"tuning": 6, "test": 3}}, "seeds.tuning: .* records 5 tuning seeds, 0..4 .* seed 5 would repeat"),
-        ({"seeds": {"tuning": 5}}, "seeds.test: .* records 3 test seeds, 100..102 .* seed 103 would repeat"),
+        (
+            {"seeds": {"tuning": 6, "test": 3}},
+            "seeds.tuning: .* records 5 tuning seeds, 0..4 .* seed 5 would repeat",
+        ),
+        (
+            {"seeds": {"tuning": 5}},
+            "seeds.test: .* records 3 test seeds, 100..102 .* seed 103 would repeat",
+        ),
         ({"seeds": {"tuning": [10, 11], "test": 1}}, "seeds.tuning: .* seed 10 would repeat"),
     ],
 )
-def test_a_study_with_more_seeds_than_are_recorded_does_not_begin(folder, tmp_path, changes, message):
+def test_a_study_with_more_seeds_than_are_recorded_does_not_begin(
+    folder, tmp_path, changes, message
+):
     with pytest.raises(InputError, match=message):
         Study.create(study_over(folder, SPACE, **changes), tmp_path / "study")
     assert not (tmp_path / "study").exists()
     kwargs = {"landscape": str(folder), "wrap_seeds": True}
-    Study.in_memory(study_over(folder, SPACE, trainer={"name": "tabular", "kwargs": kwargs}, **changes)).close()
+    Study.in_memory(
+        study_over(folder, SPACE, trainer={"name": "tabular", "kwargs": kwargs}, **changes)
+    ).close()
 
 
 def test_test_seeds_count_only_if_they_are_used(folder):
-    Study.in_memory(study_over(folder, SPACE, seeds={"tuning": 5, "test": 10}, test={"top": 0})).close()
+    Study.in_memory(
+        study_over(folder, SPACE, seeds={"tuning": 5, "test": 10}, test={"top": 0})
+    ).close()
 
 
 @pytest.mark.parametrize("given", ["toys/toy/Toy-v0", "landscapes/toys/toy/Toy-v0"])
@@ -197,7 +250,9 @@ def test_a_study_is_resumed_from_another_working_folder(folder, tmp_path, monkey
     elsewhere.mkdir()
     kwargs = {"landscape": given}
     file = home / "study.yaml"
-    spec = study_over(folder, SPACE, trainer={"name": "tabular", "kwargs": kwargs}, budget={"runs": 12})
+    spec = study_over(
+        folder, SPACE, trainer={"name": "tabular", "kwargs": kwargs}, budget={"runs": 12}
+    )
     text = yaml.safe_load(spec.freeze())
     text["trainer"]["kwargs"] = kwargs
     del text["path"]
@@ -220,17 +275,23 @@ def test_an_evaluation_between_two_recorded_steps_is_the_earlier_one(landscape, 
     outcome = train(trainer, segment(landscape, 2, until=450, evaluate_at=(50, 199, 200, 310, 450)))
     assert [report.step for report in outcome.reports] == [50, 199, 200, 310, 450]
     found = [report.metrics["eval_return"] for report in outcome.reports]
-    assert found == pytest.approx([value(2, 10, step) for step in (100, 100, 200, 300, 400)], rel=1e-6)
+    assert found == pytest.approx(
+        [value(2, 10, step) for step in (100, 100, 200, 300, 400)], rel=1e-6
+    )
     assert outcome.reached == 450
 
 
 def test_a_segment_goes_on_to_the_first_recorded_step(landscape, trainer, tmp_path):
     assert [trainer.align(landscape.config(2), step) for step in (30, 100, 130)] == [100, 100, 130]
-    short = segment(landscape, 2, until=30, evaluate_at=(30,), save=True, folder=str(tmp_path / "short"))
+    short = segment(
+        landscape, 2, until=30, evaluate_at=(30,), save=True, folder=str(tmp_path / "short")
+    )
     first = train(trainer, short)
     assert (first.reached, first.cost["environment_steps"]) == (100, 100)
     assert first.reports[0].metrics["eval_return"] == pytest.approx(value(2, 10, 100), rel=1e-6)
-    rest = train(trainer, segment(landscape, 2, parent=first.checkpoint, start=100, evaluate_at=(200, 400)))
+    rest = train(
+        trainer, segment(landscape, 2, parent=first.checkpoint, start=100, evaluate_at=(200, 400))
+    )
     assert rest.cost["environment_steps"] == 300
 
 
@@ -241,19 +302,40 @@ def test_what_was_not_recorded_is_not_made_up(landscape, trainer):
 
 def test_the_cost_is_the_recorded_one(landscape, trainer, tmp_path):
     whole = train(trainer, segment(landscape, 0))
-    assert (whole.cost["environment_steps"], whole.cost["wall_seconds"]) == (400, pytest.approx(SECONDS))
-    half = segment(landscape, 0, until=100, evaluate_at=(100,), save=True, folder=str(tmp_path / "half"))
+    assert (whole.cost["environment_steps"], whole.cost["wall_seconds"]) == (
+        400,
+        pytest.approx(SECONDS),
+    )
+    half = segment(
+        landscape, 0, until=100, evaluate_at=(100,), save=True, folder=str(tmp_path / "half")
+    )
     first = train(trainer, half)
-    rest = train(trainer, segment(landscape, 0, parent=first.checkpoint, start=100, evaluate_at=(200, 300, 400)))
-    assert (first.cost["wall_seconds"], rest.cost["wall_seconds"]) == (pytest.approx(2.0), pytest.approx(6.0))
+    rest = train(
+        trainer,
+        segment(landscape, 0, parent=first.checkpoint, start=100, evaluate_at=(200, 300, 400)),
+    )
+    assert (first.cost["wall_seconds"], rest.cost["wall_seconds"]) == (
+        pytest.approx(2.0),
+        pytest.approx(6.0),
+    )
     assert rest.cost["environment_steps"] == 300
 
 
 def test_a_recorded_failure_happens_at_its_step(landscape, trainer, tmp_path):
-    before = segment(landscape, CRASHED, until=200, evaluate_at=(100, 200), save=True, folder=str(tmp_path / "before"))
+    before = segment(
+        landscape,
+        CRASHED,
+        until=200,
+        evaluate_at=(100, 200),
+        save=True,
+        folder=str(tmp_path / "before"),
+    )
     first = train(trainer, before)
     assert (first.status, first.reached) == (Status.DONE, 200)
-    then = train(trainer, segment(landscape, CRASHED, parent=first.checkpoint, start=200, evaluate_at=(300, 400)))
+    then = train(
+        trainer,
+        segment(landscape, CRASHED, parent=first.checkpoint, start=200, evaluate_at=(300, 400)),
+    )
     assert (then.status, then.reached, then.reports) == (Status.CRASH, 250, ())
     assert "recorded as crash" in then.message
     whole = train(trainer, segment(landscape, CRASHED, save=True, folder=str(tmp_path / "whole")))
@@ -295,7 +377,9 @@ def test_nearest_is_the_nearest_by_definition(landscape):
     recorded = [landscape.config(number) for number in range(N)]
     for _ in range(50):
         config = SPACE.sample(rng)
-        assert replay.row(config) == min(range(N), key=lambda number: (distance(config, recorded[number]), number))
+        assert replay.row(config) == min(
+            range(N), key=lambda number: (distance(config, recorded[number]), number)
+        )
 
 
 def test_what_is_not_given_has_the_default(landscape):
@@ -305,20 +389,28 @@ def test_what_is_not_given_has_the_default(landscape):
 
 def test_exact_takes_recorded_configurations_only(landscape):
     objective = landscape.objective("exact")
-    assert objective(landscape.config(9), seed=1, until=250) == pytest.approx(value(9, 11, 200), rel=1e-6)
+    assert objective(landscape.config(9), seed=1, until=250) == pytest.approx(
+        value(9, 11, 200), rel=1e-6
+    )
     with pytest.raises(InputError, match="is not in toys/toy/Toy-v0"):
         objective(SPACE.sample(np.random.default_rng(5)))
 
 
 def test_the_objective_is_the_grid_and_can_be_pickled(landscape):
     objective = landscape.objective()
-    assert (objective.direction, objective.horizon, objective.space) == ("maximize", 400, landscape.space)
+    assert (objective.direction, objective.horizon, objective.space) == (
+        "maximize",
+        400,
+        landscape.space,
+    )
     copy = pickle.loads(pickle.dumps(objective))
     for number in (0, CRASHED, STOPPED):
         config = landscape.config(number)
         expected = landscape.grid.value(number, 12, 300)
         assert objective(config, seed=2, until=399) == expected == copy(config, seed=2, until=399)
-    assert objective(landscape.config(CRASHED)) == pytest.approx(value(0, 10, 100), rel=1e-6)  # the worst recorded
+    assert objective(landscape.config(CRASHED)) == pytest.approx(
+        value(0, 10, 100), rel=1e-6
+    )  # the worst recorded
     with pytest.raises(InputError, match="before step 100"):
         objective(landscape.config(0), until=99)
 
@@ -348,9 +440,16 @@ def test_another_space_or_environment_is_refused(trainer):
 
 
 def test_a_checkpoint_of_another_step_is_refused(landscape, trainer, tmp_path):
-    (tmp_path / "state.json").write_text(json.dumps({"step": 100, "config": dict(landscape.config(0))}))
+    (tmp_path / "state.json").write_text(
+        json.dumps({"step": 100, "config": dict(landscape.config(0))})
+    )
     with pytest.raises(InputError, match="checkpoint is at step 100"):
-        train(trainer, segment(landscape, 0, parent=Checkpoint("x", str(tmp_path)), start=200, evaluate_at=(300,)))
+        train(
+            trainer,
+            segment(
+                landscape, 0, parent=Checkpoint("x", str(tmp_path)), start=200, evaluate_at=(300,)
+            ),
+        )
 
 
 def study_over(folder, space, **changes):
@@ -367,27 +466,44 @@ def study_over(folder, space, **changes):
 
 
 @pytest.mark.parametrize("optimizer", ["random", "tpe", "asha"])
-def test_a_study_over_a_landscape_finds_a_good_configuration(folder, landscape, tmp_path, optimizer):
+def test_a_study_over_a_landscape_finds_a_good_configuration(
+    folder, landscape, tmp_path, optimizer
+):
     budget = {"runs": 20 if optimizer == "asha" else 60}
-    study = Study.create(study_over(folder, SPACE, optimizer=optimizer, budget=budget), tmp_path / "study")
+    study = Study.create(
+        study_over(folder, SPACE, optimizer=optimizer, budget=budget), tmp_path / "study"
+    )
     try:
         result = study.run()
     finally:
         study.close()
-    scores = sorted(np.mean([value(n, seed, 400) for seed in SEEDS["tuning"][:3]]) for n in range(N))
+    scores = sorted(
+        np.mean([value(n, seed, 400) for seed in SEEDS["tuning"][:3]]) for n in range(N)
+    )
     assert result.tuning >= scores[N // 2]
     row = landscape.objective().replay.row(result.incumbent.config)
-    assert result.tuning == pytest.approx(np.mean([value(row, seed, 400) for seed in SEEDS["tuning"][:3]]), rel=1e-6)
-    assert result.test.value == pytest.approx(np.mean([value(row, seed, 400) for seed in SEEDS["test"]]), rel=1e-6)
+    assert result.tuning == pytest.approx(
+        np.mean([value(row, seed, 400) for seed in SEEDS["tuning"][:3]]), rel=1e-6
+    )
+    assert result.test.value == pytest.approx(
+        np.mean([value(row, seed, 400) for seed in SEEDS["test"]]), rel=1e-6
+    )
 
 
 def test_an_objective_is_tuned_like_any_function(landscape):
     objective = landscape.objective()
     result = autorl.tune(
-        objective, objective.space, steps=objective.horizon, runs=24, optimizer="random", seeds=autorl.SeedPlan(2, 3)
+        objective,
+        objective.space,
+        steps=objective.horizon,
+        runs=24,
+        optimizer="random",
+        seeds=autorl.SeedPlan(2, 3),
     )
     config = result.incumbent.config
-    assert result.tuning == pytest.approx(np.mean([objective(config, seed=seed) for seed in (0, 1)]))
+    assert result.tuning == pytest.approx(
+        np.mean([objective(config, seed=seed) for seed in (0, 1)])
+    )
     expected = np.mean([objective(config, seed=100 + seed, role="test") for seed in range(3)])
     assert result.test.value == pytest.approx(expected)
 
@@ -395,7 +511,9 @@ def test_an_objective_is_tuned_like_any_function(landscape):
 @pytest.mark.skipif(not ARLBENCH.is_file(), reason="needs the ARLBench files beside the checkout")
 @pytest.mark.parametrize("optimizer", ["random", "tpe"])
 def test_arlbench_replayed(tmp_path, optimizer):
-    (manifest,) = import_any(ARLBENCH, tmp_path, tuning_seeds=5, namespace="arlbench", replace=False)
+    (manifest,) = import_any(
+        ARLBENCH, tmp_path, tuning_seeds=5, namespace="arlbench", replace=False
+    )
     folder = tmp_path / manifest.id
     data = Landscape(folder)
     changes = {

@@ -26,7 +26,9 @@ def test_every_trainer_has_one_line_for_people() -> None:
         (["trl/rloo", "sb3/ppo"], None),
     ],
 )
-def test_what_a_step_is_can_be_told_without_building_a_trainer(names: list[str], unit: str | None) -> None:
+def test_what_a_step_is_can_be_told_without_building_a_trainer(
+    names: list[str], unit: str | None
+) -> None:
     assert step_unit(names) == unit
 
 
@@ -52,5 +54,7 @@ def test_the_registry_imports_no_library() -> None:
         "import sys, autorl.trainers; autorl.trainers.names();"
         "print([m for m in ('torch', 'stable_baselines3', 'gymnasium', 'numpy', 'yaml') if m in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "[]"

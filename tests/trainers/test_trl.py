@@ -12,7 +12,16 @@ from autorl.executors.worker import run_segment
 from autorl.rlhf.task import build
 from autorl.store.checkpoints import unfinished
 from autorl.trainers import load
-from autorl.types import Checkpoint, Config, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
+from autorl.types import (
+    Checkpoint,
+    Config,
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 
 pytestmark = pytest.mark.cpu_seconds(600)  # the first to run builds the task
 LETTERS = EnvironmentSpec("letters-goldproxy")
@@ -32,7 +41,9 @@ def _one_thread():
 def segment(config, name="trl/rloo", steps=3, **changes):
     values = {
         "id": "one",
-        "trainer": TrainerSpec(name, FrozenMap({"per_device_train_batch_size": 16, **changes.pop("options", {})})),
+        "trainer": TrainerSpec(
+            name, FrozenMap({"per_device_train_batch_size": 16, **changes.pop("options", {})})
+        ),
         "environment": LETTERS,
         "config": Config(config),
         "seed": 3,
@@ -58,7 +69,9 @@ def weights(checkpoint):
 
 def same(one, other):
     ours, theirs = weights(one), weights(other)
-    return all(bool((ours[name] == theirs[name]).all()) for name in ours) and set(ours) == set(theirs)
+    return all(bool((ours[name] == theirs[name]).all()) for name in ours) and set(ours) == set(
+        theirs
+    )
 
 
 def halves(folder, config=None, other=None, **changes):
@@ -97,7 +110,9 @@ def test_a_new_learning_rate_is_used_by_a_continued_run_and_not_the_saved_one(tm
     assert outcome.applied["learning_rate"] == 1e-30
     assert all(
         bool((before == after).all())
-        for before, after in zip(weights(second.parent).values(), weights(outcome.checkpoint).values(), strict=True)
+        for before, after in zip(
+            weights(second.parent).values(), weights(outcome.checkpoint).values(), strict=True
+        )
     ), "a learning rate of nothing moved the weights: the saved one was used"
 
 
@@ -112,13 +127,29 @@ def test_the_kl_reference_of_a_continued_run_is_the_original_policy(tmp_path):
     (report,) = train(replace(second, evaluate_at=(4,), save=False)).reports
     built = build("letters-goldproxy", {})
     trained = load_model(Path(second.parent.path))
-    to_itself = measure(trained, trained, load_tokenizer(built.reference), built, seed=3, role="tuning", step=4, n=64)
+    to_itself = measure(
+        trained,
+        trained,
+        load_tokenizer(built.reference),
+        built,
+        seed=3,
+        role="tuning",
+        step=4,
+        n=64,
+    )
     assert to_itself["kl"] == 0.0
     assert report.metrics["kl"] > 0.05
 
 
 def test_a_checkpoint_of_another_reference_policy_is_refused(tmp_path):
-    state = {"method": "rloo", "reference": "another", "values": {}, "step": 2, "history": [], "tokens": 0}
+    state = {
+        "method": "rloo",
+        "reference": "another",
+        "values": {},
+        "step": 2,
+        "history": [],
+        "tokens": 0,
+    }
     (tmp_path / "autorl.json").write_text(json.dumps(state))
     with pytest.raises(InputError, match="another reference policy"):
         train(segment(RLOO, parent=Checkpoint("x", str(tmp_path)), start=2, steps=4))
@@ -134,7 +165,9 @@ def test_a_reference_that_trl_loaded_from_elsewhere_is_an_error():
     policy = live.load_model(build("letters-goldproxy", {}).reference)
     moved = live.load_model(build("letters-goldproxy", {}).reference)
     moved.lm_head.weight.data += 1.0
-    trainer = SimpleNamespace(ref_model=moved, accelerator=SimpleNamespace(unwrap_model=lambda model: model))
+    trainer = SimpleNamespace(
+        ref_model=moved, accelerator=SimpleNamespace(unwrap_model=lambda model: model)
+    )
     with pytest.raises(RuntimeError, match="not the task's"):
         live._check_reference(trainer, policy, find("rloo"))
 
@@ -161,7 +194,9 @@ def test_what_a_policy_is_trained_on_is_refused_as_an_objective(metric):
 def test_it_knows_every_metric_before_it_trains(task):
     place = EnvironmentSpec(task)
     found = train(segment(RLOO, steps=1, environment=place))
-    assert set(found.reports[0].metrics) <= set(load(TrainerSpec("trl/rloo")).reported_metrics(place))
+    assert set(found.reports[0].metrics) <= set(
+        load(TrainerSpec("trl/rloo")).reported_metrics(place)
+    )
 
 
 @pytest.mark.parametrize(
@@ -235,7 +270,9 @@ def test_the_guard_stops_after_the_proxy_rose_and_gold_fell_so_many_times():
 
     guard = Guard(2, "proxy", "gold")
     seen = [(1.0, 0.1), (2.0, 0.5), (3.0, 0.4), (4.0, 0.6), (5.0, 0.5), (6.0, 0.4)]
-    assert [guard.tripped({"proxy": proxy, "gold": gold}) for proxy, gold in seen] == [False] * 5 + [True]
+    assert [guard.tripped({"proxy": proxy, "gold": gold}) for proxy, gold in seen] == [
+        False
+    ] * 5 + [True]
     resumed = Guard(2, "proxy", "gold", guard.history[:-1])
     assert resumed.tripped({"proxy": 6.0, "gold": 0.4})
     off = Guard(0, "proxy", "gold")
@@ -257,7 +294,9 @@ def test_the_guard_watches_what_the_run_is_trained_on():
 @pytest.mark.slow
 def test_a_run_that_exploits_its_proxy_is_stopped_and_scored(tmp_path):
     config = {"learning_rate": 3e-3, "beta": 0.02, "num_generations": 4}
-    one = segment(config, steps=40, evaluate_at=tuple(range(4, 41, 4)), episodes=128, options={"guard": 2})
+    one = segment(
+        config, steps=40, evaluate_at=tuple(range(4, 41, 4)), episodes=128, options={"guard": 2}
+    )
     outcome = train(one)
     assert outcome.status is Status.STOPPED
     assert outcome.reached < 40
@@ -274,10 +313,22 @@ def test_a_run_that_exploits_its_proxy_is_stopped_and_scored(tmp_path):
     [
         ("trl/kto", {"learning_rate": 1e-3, "desirable_weight": 1.5}),
         ("trl/sft", {"learning_rate": 1e-3}),
-        ("trl/grpo", {"learning_rate": 1e-3, "num_generations": 4, "use_kl": False, "loss_type": "dr_grpo"}),
+        (
+            "trl/grpo",
+            {"learning_rate": 1e-3, "num_generations": 4, "use_kl": False, "loss_type": "dr_grpo"},
+        ),
         ("trl/dpo", {"learning_rate": 1e-3, "loss_type": "mpo", "sft_weight": 0.3}),
         ("trl/dpo", {"learning_rate": 1e-3, "loss_type": "robust", "label_smoothing": 0.2}),
-        ("trl/cpo", {"learning_rate": 1e-3, "loss_type": "simpo", "beta": 2.0, "gamma_ratio": 0.5, "cpo_alpha": 0.0}),
+        (
+            "trl/cpo",
+            {
+                "learning_rate": 1e-3,
+                "loss_type": "simpo",
+                "beta": 2.0,
+                "gamma_ratio": 0.5,
+                "cpo_alpha": 0.0,
+            },
+        ),
         ("trl/orpo", {"learning_rate": 1e-3, "beta": 0.1}),
         ("trl/online_dpo", {"learning_rate": 1e-3, "beta": 0.1}),
         ("trl/ppo", {"learning_rate": 1e-3, "batch_size": 16, "num_ppo_epochs": 1}),
@@ -307,10 +358,15 @@ def test_a_segment_leaves_its_checkpoint_alone_and_a_damaged_one_is_not_continue
     files = sorted(path for path in (tmp_path / "a").rglob("*") if path.is_file())
     assert sorted(saved.files) == [path.relative_to(tmp_path / "a").as_posix() for path in files]
     assert len(files) >= 5
-    second = replace(first, id="b", folder=str(tmp_path / "b"), parent=saved, start=2, until=4, evaluate_at=(4,))
+    second = replace(
+        first, id="b", folder=str(tmp_path / "b"), parent=saved, start=2, until=4, evaluate_at=(4,)
+    )
     for path in files:
         content = path.read_bytes()
         path.write_bytes(content[: len(content) * 9 // 10])
         found = run_segment(load, second, lambda report: None)
-        assert (found.status, found.damage) == (Status.LOST, f"{path.name} differs from what was saved")
+        assert (found.status, found.damage) == (
+            Status.LOST,
+            f"{path.name} differs from what was saved",
+        )
         path.write_bytes(content)

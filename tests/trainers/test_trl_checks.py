@@ -41,7 +41,9 @@ def study(trainer="trl/rloo", task="letters-goldproxy", space=RATE, kwargs=None,
     ],
 )
 def test_a_metric_the_method_does_not_report_is_refused(trainer, metric, known):
-    with pytest.raises(InputError, match=f"objective: unknown metric '{metric}'; allowed: .*{known}"):
+    with pytest.raises(
+        InputError, match=f"objective: unknown metric '{metric}'; allowed: .*{known}"
+    ):
         study(trainer, objective={"metric": metric})
     with pytest.raises(InputError, match=f"constraints: unknown metric '{metric}'"):
         study(trainer, constraints=[{"metric": metric, "min": 0}])
@@ -62,14 +64,22 @@ def test_an_objective_that_is_not_given_is_one_the_method_reports(trainer, task,
 
 
 def test_the_objective_of_several_rlhf_algorithms_is_the_tasks_own():
-    algorithms = {name: {"trainer": f"trl/{name}", "space": f"trl/{name}-tiny"} for name in ("rloo", "grpo")}
-    document = {"algorithms": algorithms, "environment": "letters-goldproxy", "fidelity": {"steps": 8}}
+    algorithms = {
+        name: {"trainer": f"trl/{name}", "space": f"trl/{name}-tiny"} for name in ("rloo", "grpo")
+    }
+    document = {
+        "algorithms": algorithms,
+        "environment": "letters-goldproxy",
+        "fidelity": {"steps": 8},
+    }
     assert load_spec({**document, "budget": {"runs": 3}}).objective[0].metric == "gold"
 
 
 @pytest.mark.parametrize("option", [{"reward.signals": ["gold"]}, {"reward.gold.at_least": 0.1}])
 def test_a_win_rate_by_the_signal_that_is_trained_on_is_refused(option):
-    with pytest.raises(InputError, match="'win_rate' is by 'gold', what letters-goldproxy trains on"):
+    with pytest.raises(
+        InputError, match="'win_rate' is by 'gold', what letters-goldproxy trains on"
+    ):
         study(kwargs=option, objective={"metric": "win_rate"})
     study(objective={"metric": "win_rate"})
     study(kwargs=option, objective={"metric": "win_rate"}, allow_proxy_selection=True)
@@ -83,10 +93,13 @@ def test_what_should_be_small_is_not_maximised_unasked(metric):
 
 
 @pytest.mark.parametrize(
-    ("trainer", "name"), [("kto", "beta"), ("cpo", "beta"), ("online_dpo", "beta"), ("rloo", "temperature")]
+    ("trainer", "name"),
+    [("kto", "beta"), ("cpo", "beta"), ("online_dpo", "beta"), ("rloo", "temperature")],
 )
 def test_a_schedule_that_the_trainer_cannot_follow_is_refused(trainer, name):
-    scheduled = {name: {"type": "float", "lower": 0.1, "upper": 1.0, "schedule": ["constant", "linear"]}}
+    scheduled = {
+        name: {"type": "float", "lower": 0.1, "upper": 1.0, "schedule": ["constant", "linear"]}
+    }
     with pytest.raises(InputError, match=f"trl/{trainer} cannot follow a schedule of '{name}'"):
         study(f"trl/{trainer}", space=scheduled)
 
@@ -98,9 +111,21 @@ def test_a_schedule_that_the_trainer_cannot_follow_is_refused(trainer, name):
         ("rloo", {"num_generations": 7}, "trainer.kwargs.num_generations: 7 does not divide"),
         ("rloo", {"beta": "large"}, "trainer.kwargs.beta: expected a number, got 'large'"),
         ("dpo", {"loss_type": "nonsense"}, "trainer.kwargs.loss_type: unknown DPO loss 'nonsense'"),
-        ("dpo", {"loss_type": "robust", "label_smoothing": 0.5}, "trainer.kwargs.label_smoothing: robust needs"),
-        ("cpo", {"loss_type": "simpo", "gamma_ratio": 0.5}, "trainer.kwargs.gamma_ratio: is a share of beta"),
-        ("ppo", {"batch_size": 64, "num_mini_batches": 7}, "trainer.kwargs.batch_size: 64 cannot be divided"),
+        (
+            "dpo",
+            {"loss_type": "robust", "label_smoothing": 0.5},
+            "trainer.kwargs.label_smoothing: robust needs",
+        ),
+        (
+            "cpo",
+            {"loss_type": "simpo", "gamma_ratio": 0.5},
+            "trainer.kwargs.gamma_ratio: is a share of beta",
+        ),
+        (
+            "ppo",
+            {"batch_size": 64, "num_mini_batches": 7},
+            "trainer.kwargs.batch_size: 64 cannot be divided",
+        ),
         ("ppo", {"kl_estimator": "k9"}, "trainer.kwargs.kl_estimator: expected one of k1, k2, k3"),
         ("ppo", {"kl_coef": -1.0}, "trainer.kwargs.kl_coef: expected a number of at least 0"),
         ("ppo", {"lam": 2.0}, "trainer.kwargs.lam: expected a number in 0..1"),
@@ -114,11 +139,17 @@ def test_a_fixed_value_that_no_run_could_train_with_is_refused(trainer, kwargs, 
 def test_a_fixed_value_whose_partner_is_searched_is_left_to_the_space():
     batch = {"per_device_train_batch_size": {"choices": [42, 84]}}
     study(kwargs={"num_generations": 7}, space=batch)
-    study("trl/cpo", kwargs={"loss_type": "simpo", "gamma_ratio": 0.5}, space={"beta": {**RATE["learning_rate"]}})
+    study(
+        "trl/cpo",
+        kwargs={"loss_type": "simpo", "gamma_ratio": 0.5},
+        space={"beta": {**RATE["learning_rate"]}},
+    )
 
 
 def test_a_fixed_value_that_is_searched_too_is_refused_unless_it_fills_in_where_the_space_leaves_it_out():
-    with pytest.raises(InputError, match=r"trainer\.kwargs\.learning_rate: is searched by the space as well"):
+    with pytest.raises(
+        InputError, match=r"trainer\.kwargs\.learning_rate: is searched by the space as well"
+    ):
         study(kwargs={"learning_rate": 1e-3})
     study("trl/grpo", space="trl/grpo-tiny", kwargs={"epsilon": 0.1})
 
@@ -141,14 +172,18 @@ def test_a_schedule_of_epsilon_moves_both_sides_of_the_clip():
     ("name", "hint"), [("rlooo", "did you mean 'rloo'"), ("ppoo", "'ppo'"), ("zzz", "it has rloo")]
 )
 def test_a_method_trl_does_not_have_is_said_before_its_data_is_asked_for(name, hint):
-    with pytest.raises(InputError, match=f"trainer: TRL .* has no trainer for '{name}'; .*{hint}") as error:
+    with pytest.raises(
+        InputError, match=f"trainer: TRL .* has no trainer for '{name}'; .*{hint}"
+    ) as error:
         study(f"trl/{name}")
     assert error.value.key == "trainer"
 
 
 def test_the_data_of_a_method_trl_has_and_we_do_not_know_is_asked_for():
     unknown = next(name for name in available() if name not in (*_STABLE, *_EXPERIMENTAL))
-    with pytest.raises(InputError, match=f"what trl/{unknown} is trained on is not known: say it with `data`"):
+    with pytest.raises(
+        InputError, match=f"what trl/{unknown} is trained on is not known: say it with `data`"
+    ):
         find(unknown)
 
 
@@ -158,19 +193,50 @@ CHOSEN = {"learning_rate": RATE["learning_rate"], "per_device_train_batch_size":
 @pytest.mark.parametrize(
     ("trainer", "name", "value", "message"),
     [
-        ("grpo", "loss_type", "gspo", "loss_type: TRL's GRPOTrainer has no 'gspo'; did you mean .*'grpo'"),
-        ("grpo", "scale_rewards", "groups", "scale_rewards: TRL's GRPOTrainer has no 'groups'; did you mean 'group'"),
-        ("grpo", "importance_sampling_level", "word", "importance_sampling_level: TRL's GRPOTrainer has no 'word'"),
-        ("sft", "loss_type", "nlll", "loss_type: TRL's SFTTrainer has no 'nlll'; did you mean 'nll'"),
+        (
+            "grpo",
+            "loss_type",
+            "gspo",
+            "loss_type: TRL's GRPOTrainer has no 'gspo'; did you mean .*'grpo'",
+        ),
+        (
+            "grpo",
+            "scale_rewards",
+            "groups",
+            "scale_rewards: TRL's GRPOTrainer has no 'groups'; did you mean 'group'",
+        ),
+        (
+            "grpo",
+            "importance_sampling_level",
+            "word",
+            "importance_sampling_level: TRL's GRPOTrainer has no 'word'",
+        ),
+        (
+            "sft",
+            "loss_type",
+            "nlll",
+            "loss_type: TRL's SFTTrainer has no 'nlll'; did you mean 'nll'",
+        ),
         ("kto", "loss_type", "sigmoid", "loss_type: TRL's KTOTrainer has no 'sigmoid'"),
         ("online_dpo", "loss_type", "hinge", "loss_type: TRL's OnlineDPOTrainer has no 'hinge'"),
         ("rloo", "num_generations", 7, "num_generations: 7 does not divide the 8 completions"),
-        ("rloo", "lr_scheduler_type", "zigzag", "lr_scheduler_type: trl/rloo: zigzag is not a valid SchedulerType"),
+        (
+            "rloo",
+            "lr_scheduler_type",
+            "zigzag",
+            "lr_scheduler_type: trl/rloo: zigzag is not a valid SchedulerType",
+        ),
         ("dpo", "loss_type", "nonsense", "loss_type: unknown DPO loss 'nonsense'"),
     ],
 )
-def test_a_value_trl_refuses_is_named_before_a_study_whether_fixed_or_a_choice(trainer, name, value, message):
-    space = {key: part for key, part in CHOSEN.items() if trainer == "rloo" or key != "per_device_train_batch_size"}
+def test_a_value_trl_refuses_is_named_before_a_study_whether_fixed_or_a_choice(
+    trainer, name, value, message
+):
+    space = {
+        key: part
+        for key, part in CHOSEN.items()
+        if trainer == "rloo" or key != "per_device_train_batch_size"
+    }
     batch = {"per_device_train_batch_size": 8} if trainer == "rloo" else {}
     with pytest.raises(InputError, match=f"trainer.kwargs.{message}"):
         study(f"trl/{trainer}", kwargs={name: value, **batch}, space=RATE)
@@ -191,7 +257,10 @@ def test_a_value_trl_refuses_is_named_before_a_study_whether_fixed_or_a_choice(t
         ("dpo", {"padding_free": True}),
         ("sft", {"loss_type": "chunked_nll"}),
         ("cpo", {"loss_type": "alphapo"}),
-        *(("grpo", {"loss_type": name}) for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo")),
+        *(
+            ("grpo", {"loss_type": name})
+            for name in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo")
+        ),
     ],
 )
 def test_values_trl_takes_are_taken(trainer, kwargs):
@@ -217,6 +286,10 @@ def test_what_trains_in_several_processes_is_refused_in_one_line(name):
 
 def test_vllm_that_is_not_installed_is_said(monkeypatch):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "vllm" else find(name, *more))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name == "vllm" else find(name, *more),
+    )
     with pytest.raises(InputError, match=r"trainer\.kwargs\.use_vllm: vLLM is not installed"):
         study(kwargs={"use_vllm": True})

@@ -28,8 +28,12 @@ class TestRLOO(TrainerConformance):
         TrainerSpec("trl/rloo", SMALL),
         LETTERS,
         configs=(
-            Config(learning_rate=1e-3, beta=0.5, num_generations=4, temperature=1.0, weight_decay=0.01),
-            Config(learning_rate=3e-4, beta=0.1, num_generations=4, temperature=1.2, weight_decay=0.1),
+            Config(
+                learning_rate=1e-3, beta=0.5, num_generations=4, temperature=1.0, weight_decay=0.01
+            ),
+            Config(
+                learning_rate=3e-4, beta=0.1, num_generations=4, temperature=1.2, weight_decay=0.1
+            ),
         ),
         horizon=4,
         episodes=16,
@@ -45,10 +49,20 @@ class TestReusedGenerations(TrainerConformance):
         LETTERS,
         configs=(
             Config(
-                learning_rate=1e-3, beta=0.3, num_generations=4, num_iterations=2, steps_per_generation=2, epsilon=0.2
+                learning_rate=1e-3,
+                beta=0.3,
+                num_generations=4,
+                num_iterations=2,
+                steps_per_generation=2,
+                epsilon=0.2,
             ),
             Config(
-                learning_rate=1e-4, beta=0.1, num_generations=4, num_iterations=2, steps_per_generation=2, epsilon=0.1
+                learning_rate=1e-4,
+                beta=0.1,
+                num_generations=4,
+                num_iterations=2,
+                steps_per_generation=2,
+                epsilon=0.1,
             ),
         ),
         horizon=8,

@@ -30,7 +30,12 @@ def varied(prompts, completions):
 """
 PROMPTS = [f"{one} {other}" for one in "abcdefgh" for other in "abcdefgh"]
 CONFIG = {
-    "trl/rloo": {"learning_rate": 1e-2, "num_generations": 4, "per_device_train_batch_size": 8, "beta": 0.05},
+    "trl/rloo": {
+        "learning_rate": 1e-2,
+        "num_generations": 4,
+        "per_device_train_batch_size": 8,
+        "beta": 0.05,
+    },
     "trl/ppo": {"learning_rate": 1e-2, "batch_size": 8, "num_ppo_epochs": 1},
 }
 
@@ -45,9 +50,12 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dead")
     new_policy(0, 24, hidden=16, layers=1).save_pretrained(folder / "model")
     write_tokenizer(folder / "model")
-    (folder / "prompts.jsonl").write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS))
+    (folder / "prompts.jsonl").write_text(
+        "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS)
+    )
     pairs = [
-        {"prompt": prompt, "chosen": "a b", "rejected": "a b" if n % 2 else "c"} for n, prompt in enumerate(PROMPTS)
+        {"prompt": prompt, "chosen": "a b", "rejected": "a b" if n % 2 else "c"}
+        for n, prompt in enumerate(PROMPTS)
     ]
     (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
     (folder / "dead_rewards.py").write_text(CODE)
@@ -95,9 +103,13 @@ def test_groups_of_equal_rewards_are_counted():
     assert reward.zero_std == 0.0
     reward(["p", "p", "q", "q"], ["1", "1", "1", "2"])
     assert reward.zero_std == 0.5
-    reward(["p", "q", "p", "q"], ["1", "2", "1", "2"])  # online DPO: the second completions stand behind the first ones
+    reward(
+        ["p", "q", "p", "q"], ["1", "2", "1", "2"]
+    )  # online DPO: the second completions stand behind the first ones
     assert reward.zero_std == 0.75
-    reward(["p", "q"], ["1", "2"])  # one completion of each prompt: they are held against each other
+    reward(
+        ["p", "q"], ["1", "2"]
+    )  # one completion of each prompt: they are held against each other
     assert reward.zero_std == 0.6
     reward(["p"], ["1"])  # nothing to be held against
     assert reward.zero_std == 0.6
@@ -109,7 +121,9 @@ def test_a_constant_reward_is_seen(name, folder):
     plain = {"missing_eos": "none"} if name == "trl/ppo" else {}
     _, constant = metrics(segment(folder, name, "same", **plain))
     assert constant["reward_zero_std"] == 1.0
-    assert (constant["kl"] == 0.0) == (name == "trl/rloo")  # the value network of PPO is wrong at first
+    assert (constant["kl"] == 0.0) == (
+        name == "trl/rloo"
+    )  # the value network of PPO is wrong at first
     _, found = metrics(segment(folder, name, "varied", **plain))
     assert found["reward_zero_std"] < 1.0
     assert found["kl"] > 0.0
@@ -181,7 +195,9 @@ def test_the_result_cautions_of_a_dead_run(folder):
 
 @pytest.mark.parametrize("trainer", CONFIG)
 def test_what_was_left_out_of_training_is_said_before_a_study_and_in_its_result(trainer, folder):
-    (folder / "held.jsonl").write_text("".join(json.dumps({"prompt": f"{prompt} "}) + "\n" for prompt in PROMPTS[:9]))
+    (folder / "held.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"{prompt} "}) + "\n" for prompt in PROMPTS[:9])
+    )
     files = options(folder, "varied", held_out=str(folder / "held.jsonl"))
     space = {**RATE, "num_generations": {"value": 4}} if trainer == "trl/rloo" else RATE
     note = (
@@ -198,14 +214,21 @@ def test_the_result_says_how_many_pairs_are_ties(folder):
     learnt |= {"selection": "pair_accuracy", "report": "pair_accuracy", "held_out": 0.5}
     found = study("trl/dpo", RATE, options(folder, "same") | learnt, "pair_accuracy")
     (ties,) = [text for text in found.caveats if "ties" in text]
-    assert "data: 32 of 64 pairs have two equal answers, of which nothing can be learnt" in found.caveats
-    assert ties.endswith("% of the held-out pairs are ties, each of which counts half in pair_accuracy")
+    assert (
+        "data: 32 of 64 pairs have two equal answers, of which nothing can be learnt"
+        in found.caveats
+    )
+    assert ties.endswith(
+        "% of the held-out pairs are ties, each of which counts half in pair_accuracy"
+    )
     assert 20 < int(ties.split()[0]) < 80
 
 
 def test_a_reward_that_is_no_number_is_said_as_what_it_is():
     """TRL takes NaN for None, and says that all reward functions returned that."""
     reward = Reward("gold", lambda prompts, texts: [float(text) for text in texts])
-    with pytest.warns(RuntimeWarning, match="the reward gold is not a number for 2 of 3 completions"):
+    with pytest.warns(
+        RuntimeWarning, match="the reward gold is not a number for 2 of 3 completions"
+    ):
         reward(["p", "p", "p"], ["nan", "1", "nan"])
     assert reward.zero_std == 0.0

@@ -12,10 +12,22 @@ pytest.importorskip("trl", reason="needs the extra rlhf")
 from autorl.study.models import exporter, model_name
 from autorl.trainers import load
 from autorl.trainers.trl import export_model, load_model
-from autorl.types import Checkpoint, Config, EnvironmentSpec, FrozenMap, InputError, Segment, TrainerSpec
+from autorl.types import (
+    Checkpoint,
+    Config,
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Segment,
+    TrainerSpec,
+)
 
 pytestmark = pytest.mark.cpu_seconds(600)  # the first to run builds the task
-SMALL = {"rloo": {"num_generations": 4, "learning_rate": 1e-2}, "ppo": {"batch_size": 16}, "reward": {}}
+SMALL = {
+    "rloo": {"num_generations": 4, "learning_rate": 1e-2},
+    "ppo": {"batch_size": 16},
+    "reward": {},
+}
 
 
 def trained(folder: Path, name: str) -> Checkpoint:
@@ -45,7 +57,10 @@ def rloo(tmp_path_factory):
 
 def contents(folder):
     found = {path: path for path in sorted(Path(folder).rglob("*")) if path.is_file()}
-    return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in found
+    }
 
 
 def logits(model, tokenizer, text="ab"):
@@ -68,16 +83,28 @@ def test_transformers_reads_the_folder_and_finds_the_policy_of_the_checkpoint(tm
     folder = export_model(checkpoint, tmp_path / "out" / "model").path
     assert contents(checkpoint.path) == before
     shutil.move(checkpoint.path, tmp_path / "away")  # nothing in the folder leads back to it
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
     here = logits(model, tokenizer)
-    assert torch.equal(here, logits(load_model(Checkpoint("one", str(tmp_path / "away"))), tokenizer))
+    assert torch.equal(
+        here, logits(load_model(Checkpoint("one", str(tmp_path / "away"))), tokenizer)
+    )
     untrained = AutoModelForCausalLM.from_pretrained(build("letters-goldproxy", {}).reference)
     assert not torch.equal(here, logits(untrained, tokenizer))
     assert model.config.use_cache, "TRL switches it off while it trains"
     assert GenerationConfig.from_pretrained(folder).eos_token_id == tokenizer.eos_token_id
     names = {path.name for path in folder.iterdir()}
     assert "model.safetensors" in names
-    assert not names & {"autorl.json", "trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth", "ppo.pt"}
+    assert not names & {
+        "autorl.json",
+        "trainer_state.json",
+        "optimizer.pt",
+        "scheduler.pt",
+        "rng_state.pth",
+        "ppo.pt",
+    }
     assert os.listdir(tmp_path / "out") == ["model"]
 
 
@@ -87,7 +114,10 @@ def test_a_reward_model_is_a_classifier_with_one_output(tmp_path):
 
     checkpoint = trained(tmp_path, "reward")
     folder = export_model(checkpoint, tmp_path / "model").path
-    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        AutoModelForSequenceClassification.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
     assert logits(model, tokenizer).shape == (1, 1)
     assert type(load_model(checkpoint)) is type(model)
     assert float(logits(load_model(checkpoint), tokenizer)) == float(logits(model, tokenizer))
@@ -155,7 +185,10 @@ def test_another_folder_is_no_checkpoint(tmp_path):
 
 
 def test_trainers_say_what_a_model_is_called():
-    assert [model_name(load(TrainerSpec(name))) for name in ("trl/rloo", "trl/ppo")] == ["model", "model"]
+    assert [model_name(load(TrainerSpec(name))) for name in ("trl/rloo", "trl/ppo")] == [
+        "model",
+        "model",
+    ]
     assert model_name(load(TrainerSpec("population/ppo"))) == "model.zip"
     assert model_name(load(TrainerSpec("synthetic"))) == ""
     assert exporter(load(TrainerSpec("synthetic"))) is None

@@ -15,7 +15,15 @@ pytest.importorskip("trl", reason="needs the extra rlhf")
 from autorl.spec import load_spec
 from autorl.study.setup import check, trainer_loader
 from autorl.trainers import load
-from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
+from autorl.types import (
+    Config,
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 
 pytestmark = pytest.mark.cpu_seconds(600)
 EXAMPLE = Path(__file__).parents[2] / "examples/rlhf/own_data"
@@ -43,7 +51,10 @@ ROWS = {
     "prompts": [{"prompt": prompt, "limit": 3} for prompt in PROMPTS],
     "pairs": [{"prompt": prompt, "chosen": "a b c", "rejected": "d d"} for prompt in PROMPTS],
     "ranking": [{"prompt": prompt, "ranking": ["a b c", "a b", "d d"]} for prompt in PROMPTS],
-    "labelled": [{"prompt": prompt, "completion": "a b", "label": number % 2} for number, prompt in enumerate(PROMPTS)],
+    "labelled": [
+        {"prompt": prompt, "completion": "a b", "label": number % 2}
+        for number, prompt in enumerate(PROMPTS)
+    ],
     "completions": [{"prompt": prompt, "completion": "a b c"} for prompt in PROMPTS],
     "text": [{"text": f"{prompt} a b"} for prompt in PROMPTS],
 }
@@ -76,7 +87,11 @@ def _rewards(folder, monkeypatch):
 
 
 def environment(folder, data, **options):
-    common = {"model": str(folder / "model"), "data": str(folder / f"{data}.jsonl"), "max_completion": 4}
+    common = {
+        "model": str(folder / "model"),
+        "data": str(folder / f"{data}.jsonl"),
+        "max_completion": 4,
+    }
     return EnvironmentSpec("files", FrozenMap(common | options))
 
 
@@ -137,7 +152,10 @@ def test_held_out_likelihood_rises_when_completions_are_learnt(data, prompts, fo
     more = {"prompts": str(folder / prompts)} if prompts else {}
     place = environment(folder, data, **LIKELY, **more)
     steps = {"until": 20, "horizon": 20, "evaluate_at": (0, 20)}
-    before, after = (r.metrics["log_likelihood"] for r in train(segment("trl/sft", SMALL, place, **steps)).reports)
+    before, after = (
+        r.metrics["log_likelihood"]
+        for r in train(segment("trl/sft", SMALL, place, **steps)).reports
+    )
     assert after > before + 2.0
     start, _ = train(segment("trl/sft", SMALL, place, role="test", **steps)).reports
     assert start.metrics["log_likelihood"] != before
@@ -147,7 +165,13 @@ def test_held_out_likelihood_rises_when_completions_are_learnt(data, prompts, fo
 def test_a_reward_model_that_was_trained_is_a_signal_of_the_next_study(folder, tmp_path):
     """A reward model learns the pairs; its checkpoint then scores what an online method writes."""
     place = environment(folder, "pairs", **LEARNT)
-    steps = {"until": 20, "horizon": 20, "evaluate_at": (20,), "save": True, "folder": str(tmp_path / "judge")}
+    steps = {
+        "until": 20,
+        "horizon": 20,
+        "evaluate_at": (20,),
+        "save": True,
+        "folder": str(tmp_path / "judge"),
+    }
     outcome = train(segment("trl/reward", SMALL, place, **steps))
     assert outcome.reports[0].metrics["pair_accuracy"] == 1.0
     signals = SCORED["signals"] | {"judge": outcome.checkpoint.path}
@@ -161,8 +185,12 @@ def test_a_reward_model_that_was_trained_is_a_signal_of_the_next_study(folder, t
 
 
 def test_a_method_that_needs_a_reward_or_other_data_says_so(folder):
-    with pytest.raises(InputError, match="trl/grpo is trained on a reward: expected one of the signals, got 'data'"):
-        load(TrainerSpec("trl/grpo")).check(environment(folder, "pairs", **LEARNT), ["learning_rate"])
+    with pytest.raises(
+        InputError, match="trl/grpo is trained on a reward: expected one of the signals, got 'data'"
+    ):
+        load(TrainerSpec("trl/grpo")).check(
+            environment(folder, "pairs", **LEARNT), ["learning_rate"]
+        )
     for name, data, message in (
         ("trl/dpo", "prompts", "trained on pairs; files has prompts"),
         ("trl/kto", "completions", "trained on labelled or pairs; files has prompts, completions"),
@@ -170,7 +198,9 @@ def test_a_method_that_needs_a_reward_or_other_data_says_so(folder):
     ):
         with pytest.raises(InputError, match=message):
             load(TrainerSpec(name)).check(environment(folder, data, **LIKELY), ["learning_rate"])
-    with pytest.raises(InputError, match="trl/dpo is trained on pairs; sort-verifiable has prompts"):
+    with pytest.raises(
+        InputError, match="trl/dpo is trained on pairs; sort-verifiable has prompts"
+    ):
         load(TrainerSpec("trl/dpo")).check(EnvironmentSpec("sort-verifiable"), ["beta"])
 
 
@@ -180,7 +210,9 @@ def test_what_is_trained_on_is_refused_by_whatever_name(folder):
     load(TrainerSpec("trl/grpo")).check_objective(place, ["different"])
     function = SCORED["signals"]["different"]
     with pytest.raises(InputError, match="'different' is what files trains on"):
-        load(TrainerSpec("trl/grpo", FrozenMap({"reward.signals": function}))).check_objective(place, ["different"])
+        load(TrainerSpec("trl/grpo", FrozenMap({"reward.signals": function}))).check_objective(
+            place, ["different"]
+        )
     with pytest.raises(InputError, match="'different' is what files trains on"):
         load(TrainerSpec("trl/grpo")).check_objective(
             place, ["different"], {"reward.signals": (("repeated", function),)}
@@ -198,7 +230,10 @@ def test_a_study_selects_by_what_it_trains_on_only_if_it_says_so(how, folder):
     study = {
         "trainer": "trl/grpo",
         "space": "trl/grpo",
-        "environment": {"id": "files", "kwargs": {"model": "model", "data": "prompts.jsonl", **SCORED, **names}},
+        "environment": {
+            "id": "files",
+            "kwargs": {"model": "model", "data": "prompts.jsonl", **SCORED, **names},
+        },
         "fidelity": {"steps": 10},
         "budget": {"runs": 3},
         "path": str(folder),
@@ -216,7 +251,10 @@ def test_the_metric_of_the_user_is_selected_by_and_a_study_names_it(folder):
     study = {
         "trainer": "trl/grpo",
         "space": "trl/grpo",
-        "environment": {"id": "files", "kwargs": {"model": "model", "data": "prompts.jsonl", **SCORED}},
+        "environment": {
+            "id": "files",
+            "kwargs": {"model": "model", "data": "prompts.jsonl", **SCORED},
+        },
         "fidelity": {"steps": 10},
         "budget": {"runs": 3},
         "path": str(folder),
@@ -235,13 +273,35 @@ def test_the_metric_of_the_user_is_selected_by_and_a_study_names_it(folder):
 def test_the_example_learns_what_it_selects_by(tmp_path):
     """One configuration, three seeds, 30 of its 40 steps, from another working folder; twice the reference's score."""
     place = Path(shutil.copytree(EXAMPLE, tmp_path / "own_data"))
-    subprocess.run([sys.executable, str(place / "make.py")], check=True, capture_output=True, timeout=PATIENCE)
-    command = [sys.executable, "-m", "autorl", "tune", str(place / "study.yaml"), "--json", "--out", "out"]
+    subprocess.run(
+        [sys.executable, str(place / "make.py")], check=True, capture_output=True, timeout=PATIENCE
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "autorl",
+        "tune",
+        str(place / "study.yaml"),
+        "--json",
+        "--out",
+        "out",
+    ]
     less = ["--runs", "1"]
-    for setting in ("fidelity.steps=30", "seeds.tuning=1", "seeds.test=2", "test.top=1", "executor.workers=1"):
+    for setting in (
+        "fidelity.steps=30",
+        "seeds.tuning=1",
+        "seeds.test=2",
+        "test.top=1",
+        "executor.workers=1",
+    ):
         less += ["--set", setting]
     done = subprocess.run(
-        [*command, *less], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
+        [*command, *less],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -263,12 +323,19 @@ RUNS = [
 
 @pytest.mark.parametrize(
     ("name", "values", "otherwise"),
-    [pytest.param(*case, marks=() if number in (0, 4) else pytest.mark.slow) for number, case in enumerate(RUNS)],
+    [
+        pytest.param(*case, marks=() if number in (0, 4) else pytest.mark.slow)
+        for number, case in enumerate(RUNS)
+    ],
 )
 def test_a_value_that_trl_writes_otherwise_is_trained_with(name, values, otherwise, folder):
     """False is `none` to GRPO; generation arguments lie among its own; DPO switches padding-free batches off itself."""
     online = name in ("trl/grpo", "trl/rloo")
-    place = environment(folder, "prompts", **SCORED) if online else environment(folder, "pairs", **LEARNT)
+    place = (
+        environment(folder, "prompts", **SCORED)
+        if online
+        else environment(folder, "pairs", **LEARNT)
+    )
     given = segment(name, ONLINE if online else SMALL, place)
     kwargs = FrozenMap({**given.trainer.kwargs, **values})
     outcome = train(replace(given, trainer=TrainerSpec(name, kwargs)))
@@ -289,13 +356,17 @@ def test_a_value_that_did_not_take_is_still_an_error():
     live = SimpleNamespace(optimizer=optimizer, args=args, scale_rewards="none")
     assert settings.read_back(live, 0, 1)["scale_rewards"] is False
     live.scale_rewards = "batch"
-    with pytest.raises(RuntimeError, match="scale_rewards did not take: asked for False, found 'batch'"):
+    with pytest.raises(
+        RuntimeError, match="scale_rewards did not take: asked for False, found 'batch'"
+    ):
         settings.read_back(live, 0, 1)
 
 
 @pytest.mark.parametrize("method", ["dpo", "reward"])
 def test_when_no_row_is_short_enough_the_limit_is_named(method, folder):
-    given = segment(f"trl/{method}", {**SMALL, "max_length": 2}, environment(folder, "pairs", **LEARNT))
+    given = segment(
+        f"trl/{method}", {**SMALL, "max_length": 2}, environment(folder, "pairs", **LEARNT)
+    )
     with pytest.raises(InputError, match="leaves none of the 51 rows") as error:
         train(given)
     assert error.value.key == "max_length"

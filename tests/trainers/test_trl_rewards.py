@@ -9,13 +9,26 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
 from autorl.trainers import load
-from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
+from autorl.types import (
+    Config,
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 
 TASK = EnvironmentSpec("sort-verifiable", FrozenMap({"digits": 2, "sft_steps": 20}))
 SHORT = {"reward.length.at_most": 1.0, "reward.lagrange_rate": 0.5}
 CONFIGS = {
     "trl/ppo": {"learning_rate": 1e-3, "batch_size": 16, "num_ppo_epochs": 1, "kl_coef": 0.1},
-    "trl/rloo": {"learning_rate": 1e-3, "beta": 0.1, "num_generations": 4, "per_device_train_batch_size": 16},
+    "trl/rloo": {
+        "learning_rate": 1e-3,
+        "beta": 0.1,
+        "num_generations": 4,
+        "per_device_train_batch_size": 16,
+    },
 }
 
 
@@ -79,13 +92,24 @@ def test_a_constraint_is_learnt_saved_and_continued(name, tmp_path):
 def test_a_cautious_rule_over_an_ensemble_loses_less_gold_than_one_proxy(tmp_path):
     """At beta 0.1, 30 steps of 64, over three seeds: -1.5 by one proxy or the mean of four, -0.6 by wco and uwo."""
     config = {"learning_rate": 1e-3, "beta": 0.1, "num_generations": 4}
-    common = {"until": 30, "horizon": 30, "evaluate_at": (30,), "episodes": 256, "save": False, "seed": 0}
+    common = {
+        "until": 30,
+        "horizon": 30,
+        "evaluate_at": (30,),
+        "episodes": 256,
+        "save": False,
+        "seed": 0,
+    }
     found = {}
     for models, rule in ((1, None), (4, "uwo")):
         place = EnvironmentSpec("letters-goldproxy", FrozenMap(models=models))
         options = {} if rule is None else {"reward.rule": rule, "reward.weight": 1.0}
         one = segment("trl/rloo", config | options, tmp_path, environment=place, **common)
-        metrics = train(replace(one, trainer=TrainerSpec("trl/rloo", FrozenMap(guard=0)))).reports[-1].metrics
+        metrics = (
+            train(replace(one, trainer=TrainerSpec("trl/rloo", FrozenMap(guard=0))))
+            .reports[-1]
+            .metrics
+        )
         assert metrics["proxy"] > 1 > metrics["gold"]
         found[models] = metrics["gold"]
     assert {"proxy_0", "proxy_3"} <= set(metrics)
@@ -159,7 +183,11 @@ def test_a_study_may_not_select_by_a_signal_that_its_space_can_make_it_train_on(
     study = {"environment": "sort-verifiable", "fidelity": {"steps": 10}, "budget": {"runs": 3}}
     study["objective"] = {"metric": "exact", "reduce": "best"}
     one = study | {"trainer": "trl/rloo", "space": rate | extra}
-    several = study | {"algorithms": {name: {"trainer": f"trl/{name}", "space": rate | extra} for name in ("rloo",)}}
+    several = study | {
+        "algorithms": {
+            name: {"trainer": f"trl/{name}", "space": rate | extra} for name in ("rloo",)
+        }
+    }
     for refused in (one, several):
         spec = load_spec(refused)
         with pytest.raises(InputError, match="'exact' is what sort-verifiable trains on"):

@@ -17,7 +17,10 @@ ROOT = Path(__file__).parents[2] / "search_spaces" / "trl"
 METHODS = {"simpo": "cpo"}  # where the space is not named after the trainer
 SPACES = sorted(path.stem for path in ROOT.glob("*.yaml"))
 TINY = [name for name in SPACES if name.endswith("-tiny")]
-OURS = {"use_kl", "per_device_train_batch_size"}  # the batch is ours because TRL counts it otherwise in each method
+OURS = {
+    "use_kl",
+    "per_device_train_batch_size",
+}  # the batch is ours because TRL counts it otherwise in each method
 SHAPES = {"learning_rate.shape", "learning_rate.end"}
 
 
@@ -52,7 +55,9 @@ def test_defaults_are_those_of_trl(name):
     _, config_class = find(name).classes()
     own = vars(config_class(output_dir="unused", use_cpu=True, bf16=False))
     default = {
-        key: value for key, value in load_space(ROOT / f"{name}.yaml").default().items() if key not in OURS | SHAPES
+        key: value
+        for key, value in load_space(ROOT / f"{name}.yaml").default().items()
+        if key not in OURS | SHAPES
     }
     assert default
     for key, value in default.items():

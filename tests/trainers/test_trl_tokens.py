@@ -22,13 +22,18 @@ PROMPTS = [
     *"abcd",
     *(f"{one} {other}" for one, other in zip("efgh", "abcd", strict=True)),
 ]  # told by their first letter
-PAIRS = [(prompt, "i j k", "l l") for prompt in PROMPTS[:4]] + [(prompt, "m", "n o p q") for prompt in PROMPTS[4:]]
+PAIRS = [(prompt, "i j k", "l l") for prompt in PROMPTS[:4]] + [
+    (prompt, "m", "n o p q") for prompt in PROMPTS[4:]
+]
 ONLINE = ("rloo", "grpo", "online_dpo", "ppo")
 FROM_DATA = ("dpo", "kto", "sft", "reward", "cpo", "orpo")
 MENDED = ("cpo", "online_dpo", "ppo")  # where TRL differs, or a count did: always run
 TOKENIZERS = ("names", "adds")  # a beginning of sequence only named, or put before every text
 MOST = 5
-STEP = {"learning_rate": 1e-3, "per_device_train_batch_size": len(PAIRS)}  # all of the data in one step
+STEP = {
+    "learning_rate": 1e-3,
+    "per_device_train_batch_size": len(PAIRS),
+}  # all of the data in one step
 CONFIG = {
     "rloo": {"num_generations": 4},
     "grpo": {"num_generations": 4},
@@ -39,7 +44,9 @@ CONFIG = {
 
 
 def each(methods):
-    return [pytest.param(name, marks=() if name in MENDED else pytest.mark.slow) for name in methods]
+    return [
+        pytest.param(name, marks=() if name in MENDED else pytest.mark.slow) for name in methods
+    ]
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,9 @@ class Run:
     @property
     def read(self):
         """The rows without padding."""
-        return [tuple(token for token, counts in zip(*row, strict=True) if counts) for row in self.rows]
+        return [
+            tuple(token for token, counts in zip(*row, strict=True) if counts) for row in self.rows
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -102,17 +111,28 @@ def train(folder, method, tokenizer, **more):
     import trl_token_rewards
     from transformers import LlamaModel
 
-    rewarded = {name: f"trl_token_rewards:{source}" for name, source in (("proxy", "shown"), ("gold", "other"))}
+    rewarded = {
+        name: f"trl_token_rewards:{source}"
+        for name, source in (("proxy", "shown"), ("gold", "other"))
+    }
     options = {"signals": rewarded, "training": "proxy", "selection": "gold", "report": "gold"}
     learnt = {"training": "data", "selection": "pair_accuracy", "report": "pair_accuracy"}
-    files = {"model": str(folder / tokenizer), "data": str(folder / "pairs.jsonl"), "max_completion": MOST}
+    files = {
+        "model": str(folder / tokenizer),
+        "data": str(folder / "pairs.jsonl"),
+        "max_completion": MOST,
+    }
     own = {"guard": 0} if method == "ppo" else {"guard": 0, **STEP}
     one = Segment(
         id="one",
         trainer=TrainerSpec(f"trl/{method}", FrozenMap(own)),
         environment=EnvironmentSpec(
             "files",
-            FrozenMap(files | {"held_out": str(folder / "held.jsonl")} | (options if method in ONLINE else learnt)),
+            FrozenMap(
+                files
+                | {"held_out": str(folder / "held.jsonl")}
+                | (options if method in ONLINE else learnt)
+            ),
         ),
         config=Config(CONFIG.get(method, {}) | more),
         seed=3,
@@ -129,7 +149,9 @@ def train(folder, method, tokenizer, **more):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LlamaModel, "forward", recorded(LlamaModel.forward, rows))
         outcome = load(one.trainer).train(one, lambda report: None)
-    sampled = [pair for pair in trl_token_rewards.seen if pair[0] in PROMPTS]  # evaluation asks held-out prompts
+    sampled = [
+        pair for pair in trl_token_rewards.seen if pair[0] in PROMPTS
+    ]  # evaluation asks held-out prompts
     policy, *_ = rows.values()  # the other is the value network of PPO
     return Run(policy, sampled, outcome.reports[0].metrics["tokens"], Path(outcome.checkpoint.path))
 
@@ -160,7 +182,10 @@ def asked(folder, tokenizer):
     drawn = sample(load_policy(folder), tokenizer, PROMPTS, MOST, seed=0)
     ((tokens, attention, mask),) = drawn.batches
     prompts = attention.bool() & ~mask.bool()
-    return {prompt: tuple(row[own].tolist()) for prompt, row, own in zip(PROMPTS, tokens, prompts, strict=True)}
+    return {
+        prompt: tuple(row[own].tolist())
+        for prompt, row, own in zip(PROMPTS, tokens, prompts, strict=True)
+    }
 
 
 SEQUENCES = [(prompt, text) for prompt, *both in PAIRS for text in both]
@@ -184,7 +209,9 @@ def test_an_online_method_asks_with_the_prompts_that_are_evaluated(method, name,
     found = []
     for row in run.read:
         (prompt,) = [prompt for prompt, ids in prompts.items() if row[: len(ids)] == ids]
-        found.append((prompt, tokenizer.decode(row[len(prompts[prompt]) :], skip_special_tokens=True)))
+        found.append(
+            (prompt, tokenizer.decode(row[len(prompts[prompt]) :], skip_special_tokens=True))
+        )
     assert sorted(found) == sorted(run.sampled)
     assert {ids.count(1) for ids in prompts.values()} == ({1} if name == "adds" else {0})
 
@@ -224,10 +251,18 @@ def test_sequences_laid_end_to_end_are_counted(folder):
 @pytest.mark.parametrize("method", each(["cpo", "orpo", "online_dpo"]))
 def test_the_tokenizer_in_a_checkpoint_is_the_one_of_the_model(method, folder, trained):
     """What a method reads prompts with is for reading alone."""
-    saved, ours = load_tokenizer(trained(method, "names").checkpoint), load_tokenizer(folder / "names")
+    saved, ours = (
+        load_tokenizer(trained(method, "names").checkpoint),
+        load_tokenizer(folder / "names"),
+    )
     assert (saved.bos_token, type(saved)) == ("<bos>", type(ours))
     assert saved("a b")["input_ids"] == ours("a b")["input_ids"]
-    assert json.loads((trained(method, "names").checkpoint / "config.json").read_text())["bos_token_id"] == 1
+    assert (
+        json.loads((trained(method, "names").checkpoint / "config.json").read_text())[
+            "bos_token_id"
+        ]
+        == 1
+    )
 
 
 def test_padding_by_the_end_of_sequence_is_not_counted():

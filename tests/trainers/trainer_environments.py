@@ -17,11 +17,15 @@ class Line(gym.Env[Any, Any]):
 
     def __init__(self, continuous: bool = False, bonus: float = 0.0) -> None:
         self.observation_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
-        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32) if continuous else gym.spaces.Discrete(2)
+        self.action_space = (
+            gym.spaces.Box(-1.0, 1.0, (1,), np.float32) if continuous else gym.spaces.Discrete(2)
+        )
         self.bonus = bonus
         self.left = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.reset_seeds.append(seed)
         self.left = 10
@@ -45,12 +49,16 @@ class Spaces(gym.Env[Any, Any]):
     def __init__(self, space: str = "dict") -> None:
         image = gym.spaces.Box(0, 255, (36, 36, 3), np.uint8)
         kinds: dict[str, gym.Space[Any]] = {"image": image, "discrete": gym.spaces.Discrete(5)}
-        kinds["dict"] = gym.spaces.Dict({"image": image, "vector": gym.spaces.Box(-1, 1, (2,), np.float32)})
+        kinds["dict"] = gym.spaces.Dict(
+            {"image": image, "vector": gym.spaces.Box(-1, 1, (2,), np.float32)}
+        )
         self.observation_space = kinds[space]
         self.action_space = gym.spaces.MultiDiscrete([2, 3])
         self.count = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         if seed is not None:
             self.observation_space.seed(seed)

@@ -22,7 +22,13 @@ from autorl.landscapes.analysis.phases import PhaseComparison, Phases, compare_p
 from autorl.landscapes.analysis.plots import figure_of, interactive, save
 from autorl.landscapes.analysis.progress import best_curves, importance_by_step
 from autorl.landscapes.analysis.redundancy import Redundancy, detectable_difference, redundancy_of
-from autorl.landscapes.analysis.subsets import Subset, SubsetSelection, select_environments, select_subset, size_table
+from autorl.landscapes.analysis.subsets import (
+    Subset,
+    SubsetSelection,
+    select_environments,
+    select_subset,
+    size_table,
+)
 from autorl.landscapes.analysis.tables import (
     Curves,
     TaskTable,

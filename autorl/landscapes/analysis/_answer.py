@@ -55,8 +55,14 @@ class Question:
     reduce: str | None = None
 
 
-def fitted(data: Landscape, forest: Forest, seeds: SeedSet | None, step: int | None) -> dict[str, Any]:
-    return {**scored(data, seeds, step), "configurations": len(forest.targets), "out_of_bag": forest.out_of_bag}
+def fitted(
+    data: Landscape, forest: Forest, seeds: SeedSet | None, step: int | None
+) -> dict[str, Any]:
+    return {
+        **scored(data, seeds, step),
+        "configurations": len(forest.targets),
+        "out_of_bag": forest.out_of_bag,
+    }
 
 
 def scored(data: Landscape, seeds: SeedSet | None, step: int | None) -> dict[str, Any]:
@@ -82,4 +88,6 @@ def left_out(data: Landscape, used: int, seeds: SeedSet) -> tuple[str, ...]:
     total = len(data.grid.config_ids)
     if used == total:
         return ()
-    return (f"{total - used} of {total} configurations have no score for every seed ({seeds}) and are left out",)
+    return (
+        f"{total - used} of {total} configurations have no score for every seed ({seeds}) and are left out",
+    )

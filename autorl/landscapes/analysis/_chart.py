@@ -102,7 +102,9 @@ def axis_of(item: Hyperparameter, names: tuple[str, ...] = ()) -> Axis:
     decades = range(math.floor(-math.log10(1.0 - lower)), math.ceil(-math.log10(1.0 - upper)) + 1)
     wanted = [1.0 - part * 10.0**-decade for decade in decades for part in (1.0, 0.5, 0.2)]
     shown = [value for value in wanted if lower <= value <= upper]
-    ticks = tuple((float(at), f"{value:.6g}") for at, value in zip(positions(item, shown), shown, strict=True))
+    ticks = tuple(
+        (float(at), f"{value:.6g}") for at, value in zip(positions(item, shown), shown, strict=True)
+    )
     return Axis(f"{item.name} (flipped log scale)", ticks=ticks)
 
 

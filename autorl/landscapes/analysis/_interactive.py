@@ -41,10 +41,15 @@ def _line(figure: Any, plotly: Any, mark: Line, color: str) -> None:
     mode = "+".join((["lines"] if mark.joined else []) + (["markers"] if mark.marker else []))
     x, y = mark.x.tolist(), mark.y.tolist()
     bars = None
-    texts = [f"{name.replace(chr(10), ', ')}<br>{value:.6g}" for name, value in zip(names, y, strict=True)]
+    texts = [
+        f"{name.replace(chr(10), ', ')}<br>{value:.6g}"
+        for name, value in zip(names, y, strict=True)
+    ]
     if mark.band is not None:
         low, high = (each.tolist() for each in mark.band)
-        texts = [f"{text} ({a:.6g} to {b:.6g})" for text, a, b in zip(texts, low, high, strict=True)]
+        texts = [
+            f"{text} ({a:.6g} to {b:.6g})" for text, a, b in zip(texts, low, high, strict=True)
+        ]
         if mark.joined:
             red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
             figure.add_trace(
@@ -60,8 +65,16 @@ def _line(figure: Any, plotly: Any, mark: Line, color: str) -> None:
                 )
             )
         else:
-            above, below = np.maximum(0.0, mark.band[1] - mark.y), np.maximum(0.0, mark.y - mark.band[0])
-            bars = {"type": "data", "array": above.tolist(), "arrayminus": below.tolist(), "symmetric": False}
+            above, below = (
+                np.maximum(0.0, mark.band[1] - mark.y),
+                np.maximum(0.0, mark.y - mark.band[0]),
+            )
+            bars = {
+                "type": "data",
+                "array": above.tolist(),
+                "arrayminus": below.tolist(),
+                "symmetric": False,
+            }
     figure.add_trace(
         plotly.Scatter(
             x=x,
@@ -83,7 +96,12 @@ def _bars(figure: Any, plotly: Any, mark: Bars, chart: Chart) -> None:
     if mark.interval is not None:
         low, high = mark.interval
         above, below = np.maximum(0.0, high - mark.values), np.maximum(0.0, mark.values - low)
-        around = {"type": "data", "array": above.tolist(), "arrayminus": below.tolist(), "symmetric": False}
+        around = {
+            "type": "data",
+            "array": above.tolist(),
+            "arrayminus": below.tolist(),
+            "symmetric": False,
+        }
     figure.add_trace(
         plotly.Bar(
             x=mark.values.tolist(),
@@ -103,7 +121,10 @@ def _heat_map(figure: Any, plotly: Any, mark: HeatMap, chart: Chart) -> None:
     low, high = mark.limits
     values = [[None if np.isnan(value) else float(value) for value in row] for row in mark.values]
     texts = [
-        [f"{row.replace(chr(10), ' ')}, {column.replace(chr(10), ' ')}" for column in chart.x.categories]
+        [
+            f"{row.replace(chr(10), ' ')}, {column.replace(chr(10), ' ')}"
+            for column in chart.x.categories
+        ]
         for row in chart.y.categories
     ]
     figure.add_trace(
@@ -124,7 +145,9 @@ def _heat_map(figure: Any, plotly: Any, mark: HeatMap, chart: Chart) -> None:
 
 def _axis(axis: Axis, *, upside_down: bool) -> dict[str, Any]:
     layout: dict[str, Any] = {"title": {"text": axis.label}, "automargin": True}
-    ticks = axis.ticks or tuple((float(at), name.replace("\n", "<br>")) for at, name in enumerate(axis.categories))
+    ticks = axis.ticks or tuple(
+        (float(at), name.replace("\n", "<br>")) for at, name in enumerate(axis.categories)
+    )
     if ticks:
         layout |= {"tickvals": [at for at, _ in ticks], "ticktext": [name for _, name in ticks]}
     if axis.scale == "log":

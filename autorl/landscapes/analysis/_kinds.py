@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autorl.landscapes.analysis._answer import Answer, Question, fitted, left_out, scored, weak
-from autorl.landscapes.analysis.dependence import dependence_surface, dependence_table, interaction_table
+from autorl.landscapes.analysis.dependence import (
+    dependence_surface,
+    dependence_table,
+    interaction_table,
+)
 from autorl.landscapes.analysis.fidelity import budget_table
 from autorl.landscapes.analysis.forest import Forest, landscape_forest
 from autorl.landscapes.analysis.noise import icc_interval, seed_noise
@@ -41,7 +45,9 @@ class Kind:
     ranks: bool = False
 
 
-def _of_forest(data: Sequence[Landscape], ask: Question, kind: str, table: Callable[[Forest], pd.DataFrame]) -> Answer:
+def _of_forest(
+    data: Sequence[Landscape], ask: Question, kind: str, table: Callable[[Forest], pd.DataFrame]
+) -> Answer:
     (landscape,) = data
     for name in ask.names:
         if name not in landscape.space.names:
@@ -53,19 +59,25 @@ def _of_forest(data: Sequence[Landscape], ask: Question, kind: str, table: Calla
 
 
 def _dependence(data: Sequence[Landscape], ask: Question) -> Answer:
-    return _of_forest(data, ask, "dependence", lambda forest: dependence_table(forest, ask.names[0]))
+    return _of_forest(
+        data, ask, "dependence", lambda forest: dependence_table(forest, ask.names[0])
+    )
 
 
 def _surface(data: Sequence[Landscape], ask: Question) -> Answer:
     def rows(forest: Forest) -> pd.DataFrame:
         wide = dependence_surface(forest, ask.names[0], ask.names[1])
-        return wide.reset_index().melt(id_vars=ask.names[0], var_name=ask.names[1], value_name="mean")
+        return wide.reset_index().melt(
+            id_vars=ask.names[0], var_name=ask.names[1], value_name="mean"
+        )
 
     return _of_forest(data, ask, "surface", rows)
 
 
 def _interaction(data: Sequence[Landscape], ask: Question) -> Answer:
-    return _of_forest(data, ask, "interaction", lambda forest: interaction_table(forest, ask.names or None))
+    return _of_forest(
+        data, ask, "interaction", lambda forest: interaction_table(forest, ask.names or None)
+    )
 
 
 def _values(data: Sequence[Landscape], ask: Question) -> Answer:
@@ -80,14 +92,32 @@ def _values(data: Sequence[Landscape], ask: Question) -> Answer:
 def _budget(data: Sequence[Landscape], ask: Question) -> Answer:
     (landscape,) = data
     table = budget_table(landscape, ask.seeds or "all")
-    return Answer("budget", (landscape.manifest.id,), scored(landscape, ask.seeds, None), table, (), tuple(data))
+    return Answer(
+        "budget",
+        (landscape.manifest.id,),
+        scored(landscape, ask.seeds, None),
+        table,
+        (),
+        tuple(data),
+    )
 
 
 def _over_time(data: Sequence[Landscape], ask: Question) -> Answer:
     (landscape,) = data
     table, skipped = importance_by_step(landscape, ask.seeds or "all")
-    notes = (f"nothing to explain at steps {', '.join(map(str, skipped))}: all scores equal",) if skipped else ()
-    return Answer("over-time", (landscape.manifest.id,), scored(landscape, ask.seeds, None), table, notes, tuple(data))
+    notes = (
+        (f"nothing to explain at steps {', '.join(map(str, skipped))}: all scores equal",)
+        if skipped
+        else ()
+    )
+    return Answer(
+        "over-time",
+        (landscape.manifest.id,),
+        scored(landscape, ask.seeds, None),
+        table,
+        notes,
+        tuple(data),
+    )
 
 
 def _curves(data: Sequence[Landscape], ask: Question) -> Answer:
@@ -97,9 +127,13 @@ def _curves(data: Sequence[Landscape], ask: Question) -> Answer:
     table, band = best_curves(landscape, choose, show, rule=rule)
     about = {**scored(landscape, show, None), "chosen_on": choose}
     about["chosen_by"] = rule.text(landscape.manifest.objective.metric, choose)
-    optimistic = ["chosen and shown on the same seeds: the curves are optimistic"] if choose == show else []
+    optimistic = (
+        ["chosen and shown on the same seeds: the curves are optimistic"] if choose == show else []
+    )
     notes = (*optimistic, *left_out(landscape, int(band.attrs["configurations"]), show))
-    return Answer("curves", (landscape.manifest.id,), about, table, notes, tuple(data), {"band": band})
+    return Answer(
+        "curves", (landscape.manifest.id,), about, table, notes, tuple(data), {"band": band}
+    )
 
 
 def _phases(data: Sequence[Landscape], ask: Question) -> Answer:
@@ -167,7 +201,15 @@ def _tunability(data: Sequence[Landscape], ask: Question) -> Answer:
         }
 
     answer = _per_landscape(data, ask, "tunability", row)
-    return Answer(answer.kind, answer.landscapes, answer.about, answer.table, answer.notes, answer.data, curves)
+    return Answer(
+        answer.kind,
+        answer.landscapes,
+        answer.about,
+        answer.table,
+        answer.notes,
+        answer.data,
+        curves,
+    )
 
 
 def _redundancy(data: Sequence[Landscape], ask: Question) -> Answer:
@@ -232,7 +274,9 @@ def _transfer(data: Sequence[Landscape], ask: Question) -> Answer:
         "mean_regret_elsewhere": found.mean_loss,
         "best_single": {"config_id": int(ids[single.row]), "mean_regret": single.mean_loss},
     }
-    optimistic = ("chosen and scored on the same seeds: regret at home is 0",) if choose == show else ()
+    optimistic = (
+        ("chosen and scored on the same seeds: regret at home is 0",) if choose == show else ()
+    )
     names = tuple(each.manifest.id for each in data)
     return Answer("transfer", names, about, pd.DataFrame(rows), optimistic, tuple(data))
 
@@ -247,15 +291,29 @@ def _chosen_and_shown(data: Sequence[Landscape], seeds: SeedSet | None) -> tuple
 
 KINDS: Mapping[str, Kind] = {
     "budget": Kind(_budget, "how early training tells the end", at_step=False),
-    "curves": Kind(_curves, "learning curves of the best configurations", at_step=False, chooses=True, ranks=True),
+    "curves": Kind(
+        _curves,
+        "learning curves of the best configurations",
+        at_step=False,
+        chooses=True,
+        ranks=True,
+    ),
     "dependence": Kind(_dependence, "partial dependence on a hyperparameter", names=(1, 1)),
-    "interaction": Kind(_interaction, "how strongly hyperparameters interact (H squared)", names=(0, 99)),
+    "interaction": Kind(
+        _interaction, "how strongly hyperparameters interact (H squared)", names=(0, 99)
+    ),
     "noise": Kind(_noise, "share of variance that is seed noise", landscapes=(1, None)),
     "over-time": Kind(_over_time, "importance at every step", at_step=False),
     "phases": Kind(_phases, "what the best of one phase misses in another", at_step=False),
-    "redundancy": Kind(_redundancy, "configurations that cannot be told apart", landscapes=(1, None)),
+    "redundancy": Kind(
+        _redundancy, "configurations that cannot be told apart", landscapes=(1, None)
+    ),
     "surface": Kind(_surface, "partial dependence on two hyperparameters", names=(2, 2)),
-    "transfer": Kind(_transfer, "the best of one environment in another", (0, 0), (2, None), False, True),
-    "tunability": Kind(_tunability, "what choosing gains over a typical configuration", landscapes=(1, None)),
+    "transfer": Kind(
+        _transfer, "the best of one environment in another", (0, 0), (2, None), False, True
+    ),
+    "tunability": Kind(
+        _tunability, "what choosing gains over a typical configuration", landscapes=(1, None)
+    ),
     "values": Kind(_values, "scores by value of a hyperparameter", names=(1, 1)),
 }

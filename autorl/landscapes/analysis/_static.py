@@ -10,7 +10,15 @@ import numpy as np
 
 from autorl.landscapes.analysis._chart import Axis, Bars, Chart, HeatMap, Line
 
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a3d9a")  # Okabe and Ito's, and one more
+PALETTE = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#6a3d9a",
+)  # Okabe and Ito's, and one more
 GREY = "#8a8a8a"
 _MOST_INSIDE = 3  # lines that leave room for a legend on the axes
 _MOST_NAMES = 17  # of a thinned axis
@@ -24,7 +32,14 @@ def draw(chart: Chart, new_figure: Any) -> Any:
     figure = new_figure(figsize=(width, height + head), layout="constrained")
     figure.get_layout_engine().set(rect=(0.0, 0.0, 1.0, height / (height + head)))
     figure.text(0.01, 1 - 0.08 / (height + head), chart.title, va="top", fontsize="large")
-    figure.text(0.01, 1 - 0.34 / (height + head), "\n".join(about), va="top", fontsize="small", color="#555555")
+    figure.text(
+        0.01,
+        1 - 0.34 / (height + head),
+        "\n".join(about),
+        va="top",
+        fontsize="small",
+        color="#555555",
+    )
     axes = figure.add_subplot()
     first = chart.marks[0]
     if isinstance(first, HeatMap):
@@ -70,7 +85,13 @@ def _lines(axes: Any, marks: list[Line]) -> None:
             around = np.maximum(0.0, np.stack([mark.y - mark.band[0], mark.band[1] - mark.y]))
             axes.errorbar(mark.x, mark.y, yerr=around, fmt="none", ecolor=color, capsize=3)
         axes.plot(
-            mark.x, mark.y, linestyle=line, marker=mark.marker or None, markersize=4.5, color=color, label=mark.label
+            mark.x,
+            mark.y,
+            linestyle=line,
+            marker=mark.marker or None,
+            markersize=4.5,
+            color=color,
+            label=mark.label,
         )
     if len(marks) > _MOST_INSIDE:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize="small")
@@ -84,9 +105,18 @@ def _bars(axes: Any, mark: Bars) -> None:
     if mark.interval is not None:
         low, high = mark.interval
         around = np.maximum(0.0, np.stack([mark.values - low, high - mark.values]))
-    axes.barh(places, mark.values, xerr=around, color=PALETTE[0], ecolor=GREY, capsize=2, height=0.7)
+    axes.barh(
+        places, mark.values, xerr=around, color=PALETTE[0], ecolor=GREY, capsize=2, height=0.7
+    )
     for at, value, text in zip(places, mark.values, mark.texts, strict=False):
-        axes.annotate(text, (value, at), xytext=(4, 0), textcoords="offset points", va="center", fontsize="small")
+        axes.annotate(
+            text,
+            (value, at),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize="small",
+        )
     if mark.texts:
         axes.margins(x=0.22)
         axes.set_xlim(left=0.0)
@@ -103,7 +133,13 @@ def _heat_map(figure: Any, axes: Any, mark: HeatMap) -> None:
         if not np.isnan(value):
             dark = image.norm(value) < 0.6
             axes.text(
-                column, row, f"{value:.2f}", ha="center", va="center", fontsize="x-small", color="w" if dark else "k"
+                column,
+                row,
+                f"{value:.2f}",
+                ha="center",
+                va="center",
+                fontsize="x-small",
+                color="w" if dark else "k",
             )
 
 
@@ -112,8 +148,12 @@ def _axis(axis: Any, set_limits: Any, set_scale: Any, chosen: Axis, rotation: fl
         set_scale("log")
     if chosen.categories:
         every = max(1, -(-len(chosen.categories) // _MOST_NAMES)) if chosen.thin else 1
-        turned = {"rotation": rotation, "ha": "right", "rotation_mode": "anchor"} if rotation else {}
-        axis.set_ticks(range(0, len(chosen.categories), every), chosen.categories[::every], **turned)
+        turned = (
+            {"rotation": rotation, "ha": "right", "rotation_mode": "anchor"} if rotation else {}
+        )
+        axis.set_ticks(
+            range(0, len(chosen.categories), every), chosen.categories[::every], **turned
+        )
     elif chosen.ticks:
         axis.set_ticks([at for at, _ in chosen.ticks], [name for _, name in chosen.ticks])
     if chosen.limits is not None:

@@ -57,7 +57,9 @@ def analyse(
     least, most = asked.names
     if not least <= len(names) <= most:
         many = str(least) if least == most else f"{least} to {most}"
-        raise InputError(f"{kind} takes {many} hyperparameters, got {len(names)}", key="hyperparameter")
+        raise InputError(
+            f"{kind} takes {many} hyperparameters, got {len(names)}", key="hyperparameter"
+        )
     fewest, limit = asked.landscapes
     if len(data) < fewest or (limit is not None and len(data) > limit):
         wanted = "one landscape" if limit else f"at least {fewest} landscapes"
@@ -67,7 +69,9 @@ def analyse(
     if seeds is None and not asked.chooses:
         seeds = common_seeds(data, step)
     if not asked.ranks and (by is not None or reduce is not None):
-        raise InputError(f"{kind} ranks no configurations", key="by" if by is not None else "reduce")
+        raise InputError(
+            f"{kind} ranks no configurations", key="by" if by is not None else "reduce"
+        )
     return asked.answer(data, Question(tuple(names), seeds, step, by, reduce))
 
 
@@ -95,26 +99,37 @@ def importance(
         InputError: unknown method, an argument another method takes, no scikit-learn, or nothing to explain.
     """
     if method not in METHODS:
-        raise InputError(f"expected {', '.join(METHODS[:-1])} or {METHODS[-1]}, got {method!r}", key="method")
+        raise InputError(
+            f"expected {', '.join(METHODS[:-1])} or {METHODS[-1]}, got {method!r}", key="method"
+        )
     if interactions and method != "fanova":
         raise InputError(f"only fanova knows interactions, not {method}", key="interactions")
     if config_id is not None and method == "fanova":
-        raise InputError("fanova looks at the whole space; local and tunability at one configuration", key="config")
+        raise InputError(
+            "fanova looks at the whole space; local and tunability at one configuration",
+            key="config",
+        )
     seeds = seeds or common_seeds([data], step)
     forest = landscape_forest(data, seeds, step)
     about = {"method": method, **fitted(data, forest, seeds, step)}
     if method == "fanova":
-        table = fanova(forest, pairs=interactions).rename(columns={"first": "hyperparameter", "second": "with"})
+        table = fanova(forest, pairs=interactions).rename(
+            columns={"first": "hyperparameter", "second": "with"}
+        )
         table = table if interactions else table.drop(columns="with")
     elif method == "local":
         chosen = (
-            data.best(seeds, data.rule(default="mean").aggregate, step).config_id if config_id is None else config_id
+            data.best(seeds, data.rule(default="mean").aggregate, step).config_id
+            if config_id is None
+            else config_id
         )
         about["configuration"] = chosen
         table = local_importance(forest, data.config(chosen))
     else:
         about["configuration"] = "the defaults" if config_id is None else config_id
-        table = tuning_gains(forest, data.space.default() if config_id is None else data.config(config_id))
+        table = tuning_gains(
+            forest, data.space.default() if config_id is None else data.config(config_id)
+        )
     notes = weak(forest) + left_out(data, len(forest.targets), seeds)
     return Answer("importance", (data.manifest.id,), about, table, notes, (data,))
 
@@ -146,7 +161,11 @@ def subset(
     seeds = seeds or common_seeds(landscapes)
     table = task_table(landscapes, seeds, first, clip)
     ids = tuple(data.manifest.id for data in landscapes)
-    about = {"environments": list(table.environments), "configurations": len(table.config_ids), "seeds": seeds}
+    about = {
+        "environments": list(table.environments),
+        "configurations": len(table.config_ids),
+        "seeds": seeds,
+    }
     if size is None:
         sizes = size_table(table.values, table.environments)
         return Answer("subset", ids, about, sizes, (), tuple(landscapes))

@@ -13,7 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.landscapes.analysis._answer import Answer
-from autorl.landscapes.analysis._chart import Axis, Bars, Chart, HeatMap, Line, axis_of, number, positions
+from autorl.landscapes.analysis._chart import (
+    Axis,
+    Bars,
+    Chart,
+    HeatMap,
+    Line,
+    axis_of,
+    number,
+    positions,
+)
 from autorl.landscapes.analysis.tables import Array
 from autorl.space import Hyperparameter
 
@@ -35,19 +44,30 @@ def _importance(answer: Answer) -> Chart:
     method = answer.about["method"]
     labels = [
         f"{name} × {other}" if isinstance(other, str) else name
-        for name, other in zip(table["hyperparameter"], table.get("with", [None] * len(table)), strict=True)
+        for name, other in zip(
+            table["hyperparameter"], table.get("with", [None] * len(table)), strict=True
+        )
     ]
     if method == "tunability":
         changes = table[["gain", "reference", "best"]].itertuples(index=False, name=None)
         texts = [f"{_short(old)} → {_short(new)}" if gain > 0 else "" for gain, old, new in changes]
         against = answer.about["configuration"]
         over = f"configuration {against}" if isinstance(against, int) else against
-        return _bars(answer, "What tuning one alone gains", labels, table["gain"], f"gain over {over}", texts=texts)
+        return _bars(
+            answer,
+            "What tuning one alone gains",
+            labels,
+            table["gain"],
+            f"gain over {over}",
+            texts=texts,
+        )
     values = table["importance"].to_numpy()
     spread = table["spread"].to_numpy() if "spread" in table else None
     interval = None if spread is None else (np.maximum(0.0, values - spread), values + spread)
     where = " around one configuration" if method == "local" else ""
-    label = "share of variance" + (" (± standard deviation over trees)" if spread is not None else "")
+    label = "share of variance" + (
+        " (± standard deviation over trees)" if spread is not None else ""
+    )
     return _bars(answer, f"Importance of hyperparameters{where}", labels, values, label, interval)
 
 
@@ -56,14 +76,27 @@ def _noise(answer: Answer) -> Chart:
     interval = (1.0 - table["high"].clip(0, 1).to_numpy(), 1.0 - table["low"].clip(0, 1).to_numpy())
     label = "1 − ICC (95 % interval over configurations)"
     title = "Share of variance that is seed noise"
-    return _bars(answer, title, list(table["landscape"]), table["noise_share"], label, interval, limits=(0.0, 1.0))
+    return _bars(
+        answer,
+        title,
+        list(table["landscape"]),
+        table["noise_share"],
+        label,
+        interval,
+        limits=(0.0, 1.0),
+    )
 
 
 def _redundancy(answer: Answer) -> Chart:
     table = answer.table
-    texts = [f"{distinct} of {n}" for distinct, n in zip(table["distinct"], table["configurations"], strict=True)]
+    texts = [
+        f"{distinct} of {n}"
+        for distinct, n in zip(table["distinct"], table["configurations"], strict=True)
+    ]
     title = "Results that seed noise lets one tell apart"
-    return _bars(answer, title, list(table["landscape"]), table["distinct"], "distinct results", texts=texts)
+    return _bars(
+        answer, title, list(table["landscape"]), table["distinct"], "distinct results", texts=texts
+    )
 
 
 def _subset(answer: Answer) -> Chart:
@@ -74,7 +107,9 @@ def _subset(answer: Answer) -> Chart:
         labels = [", ".join(each) for each in shown["environments"]]
         title = f"Subsets of {answer.about['size']} environments, near-ties"
         scores = 1.0 - shown["error"].to_numpy()
-        return _bars(answer, title, labels, scores, label, texts=[f"{score:.3f}" for score in scores])
+        return _bars(
+            answer, title, labels, scores, label, texts=[f"{score:.3f}" for score in scores]
+        )
     lines = []
     for place, name in enumerate(("best", "second", "third"), 1):
         rows = table[table["place"] == place]
@@ -83,7 +118,9 @@ def _subset(answer: Answer) -> Chart:
         lines.append(Line(name, x, y, names=names, marker="o", joined=place == 1))
     sizes = sorted(table["k"].unique())
     axis = Axis("environments in the subset", ticks=tuple((float(k), str(k)) for k in sizes))
-    return Chart("What a larger subset of environments buys", _about(answer), axis, Axis(label), tuple(lines))
+    return Chart(
+        "What a larger subset of environments buys", _about(answer), axis, Axis(label), tuple(lines)
+    )
 
 
 def _dependence(answer: Answer) -> Chart:
@@ -91,20 +128,37 @@ def _dependence(answer: Answer) -> Chart:
     band = (table["low"].to_numpy(), table["high"].to_numpy())
     names = tuple(_short(value) for value in table["value"])
     axis = axis_of(item, names)
-    x = np.arange(len(table), dtype=np.float64) if axis.categories else positions(item, table["value"])
+    x = (
+        np.arange(len(table), dtype=np.float64)
+        if axis.categories
+        else positions(item, table["value"])
+    )
     label = "mean; 10 % to 90 % of configurations"
-    mark = Line(label, x, table["mean"].to_numpy(), band, names, "o" if axis.categories else "", not axis.categories)
+    mark = Line(
+        label,
+        x,
+        table["mean"].to_numpy(),
+        band,
+        names,
+        "o" if axis.categories else "",
+        not axis.categories,
+    )
     title = f"Partial dependence on {item.name}"
     return Chart(title, _about(answer), axis, Axis(f"predicted {_metric(answer)}"), (mark,))
 
 
 def _surface(answer: Answer) -> Chart:
     first, second = answer.about["hyperparameters"]
-    wide = answer.table.pivot_table(index=first, columns=second, values="mean", sort=False, observed=True)[::-1]
+    wide = answer.table.pivot_table(
+        index=first, columns=second, values="mean", sort=False, observed=True
+    )[::-1]
     rows, columns = (tuple(_short(value) for value in axis) for axis in (wide.index, wide.columns))
     items = [_item(answer, 0), _item(answer, 1)]
     mark = HeatMap(wide.to_numpy(), f"predicted {_metric(answer)}")
-    y, x = (Axis(_named(item), categories=names, thin=True) for item, names in zip(items, (rows, columns), strict=True))
+    y, x = (
+        Axis(_named(item), categories=names, thin=True)
+        for item, names in zip(items, (rows, columns), strict=True)
+    )
     return Chart(f"Partial dependence on {first} and {second}", _about(answer), x, y, (mark,))
 
 
@@ -113,7 +167,9 @@ def _interaction(answer: Answer) -> Chart:
     known = {*table["first"], *table["second"]}
     names = [name for name in answer.data[0].space.names if name in known]
     matrix = np.full((len(names), len(names)), np.nan)
-    for first, second, value in table[["first", "second", "interaction"]].itertuples(index=False, name=None):
+    for first, second, value in table[["first", "second", "interaction"]].itertuples(
+        index=False, name=None
+    ):
         row, column = names.index(first), names.index(second)
         matrix[row, column] = matrix[column, row] = value
     axis = Axis("", categories=tuple(names))
@@ -125,11 +181,21 @@ def _interaction(answer: Answer) -> Chart:
 def _values(answer: Answer) -> Chart:
     table = answer.table[answer.table["n"] > 0]
     name = answer.about["hyperparameters"][0]
-    labels = tuple(f"{_short(value)}\nn = {n}" for value, n in zip(table["value"], table["n"], strict=True))
+    labels = tuple(
+        f"{_short(value)}\nn = {n}" for value, n in zip(table["value"], table["n"], strict=True)
+    )
     x = np.arange(len(table), dtype=np.float64)
     quartiles = (table["q25"].to_numpy(), table["q75"].to_numpy())
     marks = (
-        Line("median and quartiles", x, table["median"].to_numpy(), quartiles, labels, "o", joined=False),
+        Line(
+            "median and quartiles",
+            x,
+            table["median"].to_numpy(),
+            quartiles,
+            labels,
+            "o",
+            joined=False,
+        ),
         Line("best", x, table["best"].to_numpy(), None, labels, "^", joined=False, muted=True),
     )
     title = f"Scores by value of {name}"
@@ -142,12 +208,28 @@ def _budget(answer: Answer) -> Chart:
     band = (table["low"].to_numpy(), table["high"].to_numpy())
     names = tuple(f"step {step:,}" for step in table["step"])
     marks = (
-        Line("rank correlation with the end (95 % interval)", x, table["correlation"].to_numpy(), band, names, "o"),
-        Line("regret of choosing here (share of range)", x, table["regret"].to_numpy(), None, names, "s"),
+        Line(
+            "rank correlation with the end (95 % interval)",
+            x,
+            table["correlation"].to_numpy(),
+            band,
+            names,
+            "o",
+        ),
+        Line(
+            "regret of choosing here (share of range)",
+            x,
+            table["regret"].to_numpy(),
+            None,
+            names,
+            "s",
+        ),
     )
     low = min(-0.02, float(table["low"].min()) - 0.02)
     y = Axis("correlation, regret", limits=(low, 1.04))
-    return Chart("How early training tells the end", _about(answer), Axis("share of training"), y, marks)
+    return Chart(
+        "How early training tells the end", _about(answer), Axis("share of training"), y, marks
+    )
 
 
 def _over_time(answer: Answer) -> Chart:
@@ -168,7 +250,13 @@ def _curves(answer: Answer) -> Chart:
     everyone = (band["low"].to_numpy(), band["high"].to_numpy())
     steps = band["step"].to_numpy(float)
     marks = [
-        Line("all configurations: median, 10 % to 90 %", steps, band["median"].to_numpy(), everyone, muted=True),
+        Line(
+            "all configurations: median, 10 % to 90 %",
+            steps,
+            band["median"].to_numpy(),
+            everyone,
+            muted=True,
+        ),
     ]
     for config_id in list(dict.fromkeys(table["config_id"]))[:_MOST_CURVES]:
         rows = table[table["config_id"] == config_id]
@@ -179,7 +267,9 @@ def _curves(answer: Answer) -> Chart:
     about = answer.about
     choice = f"chosen by {about['chosen_by']}, shown on {about['seeds']} seeds: mean, 95 % interval"
     text = f"{answer.landscapes[0]} · {choice}"
-    return Chart("Best configurations", text, Axis(_steps(answer)), Axis(_metric(answer)), tuple(marks))
+    return Chart(
+        "Best configurations", text, Axis(_steps(answer)), Axis(_metric(answer)), tuple(marks)
+    )
 
 
 def _tunability(answer: Answer) -> Chart:
@@ -203,9 +293,13 @@ def _phases(answer: Answer) -> Chart:
 
 
 def _matrix(answer: Answer, title: str, label: Callable[[Any], str]) -> Chart:
-    wide = answer.table.pivot_table(index="best_in", columns="used_in", values="regret", sort=False, observed=True)
+    wide = answer.table.pivot_table(
+        index="best_in", columns="used_in", values="regret", sort=False, observed=True
+    )
     rows, columns = (tuple(label(name) for name in axis) for axis in (wide.index, wide.columns))
-    mark = HeatMap(wide.to_numpy(), "regret (0 = its own best, 1 = the worst)", (0.0, 1.0), annotate=True)
+    mark = HeatMap(
+        wide.to_numpy(), "regret (0 = its own best, 1 = the worst)", (0.0, 1.0), annotate=True
+    )
     x, y = Axis("used in", categories=columns), Axis("best in", categories=rows)
     return Chart(title, _about(answer), x, y, (mark,))
 
@@ -221,7 +315,13 @@ def _bars(
     limits: tuple[float | None, float | None] | None = None,
 ) -> Chart:
     mark = Bars(np.asarray(values, dtype=np.float64), interval, tuple(texts))
-    return Chart(title, _about(answer), Axis(label, limits=limits), Axis("", categories=tuple(labels)), (mark,))
+    return Chart(
+        title,
+        _about(answer),
+        Axis(label, limits=limits),
+        Axis("", categories=tuple(labels)),
+        (mark,),
+    )
 
 
 def _about(answer: Answer) -> str:
@@ -248,7 +348,9 @@ def _item(answer: Answer, number: int) -> Hyperparameter:
 
 def _named(item: Hyperparameter) -> str:
     return (
-        f"{item.name} ({item.scale.replace('_', ' ')} scale)" if item.numeric and item.scale != "linear" else item.name
+        f"{item.name} ({item.scale.replace('_', ' ')} scale)"
+        if item.numeric and item.scale != "linear"
+        else item.name
     )
 
 

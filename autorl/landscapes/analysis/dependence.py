@@ -27,14 +27,18 @@ if TYPE_CHECKING:
 Predict: TypeAlias = Callable[[Array], Array]
 
 
-def individual_dependence(predict: Predict, rows: Array, columns: Sequence[int], points: Array) -> Array:
+def individual_dependence(
+    predict: Predict, rows: Array, columns: Sequence[int], points: Array
+) -> Array:
     """Predictions of every row with `columns` set to each point: rows (n, d), points (g, len(columns)) -> (n, g)."""
     moved = np.repeat(rows[:, None, :], len(points), axis=1)
     moved[:, :, list(columns)] = points
     return predict(moved.reshape(-1, rows.shape[1])).reshape(len(rows), len(points))
 
 
-def partial_dependence(predict: Predict, rows: Array, columns: Sequence[int], points: Array) -> Array:
+def partial_dependence(
+    predict: Predict, rows: Array, columns: Sequence[int], points: Array
+) -> Array:
     """Mean over rows of `individual_dependence`: (g,)."""
     return np.asarray(individual_dependence(predict, rows, columns, points).mean(axis=0))
 
@@ -48,7 +52,9 @@ def interaction_strength(predict: Predict, rows: Array, first: int, second: int)
     rounding = 1e-12 * float(np.abs(joint).max())
     joint, one, two = (each - each.mean() for each in (joint, one, two))
     total = float((joint**2).mean())
-    return 0.0 if total <= rounding**2 else min(1.0, float(((joint - one - two) ** 2).mean()) / total)
+    return (
+        0.0 if total <= rounding**2 else min(1.0, float(((joint - one - two) ** 2).mean()) / total)
+    )
 
 
 def dependence_table(forest: Forest, name: str, points: int = 32) -> pd.DataFrame:
@@ -60,7 +66,9 @@ def dependence_table(forest: Forest, name: str, points: int = 32) -> pd.DataFram
     import pandas as pd
 
     grid = forest.grid(name, points)
-    curves = individual_dependence(forest.predict, forest.rows, [forest.column(name)], grid[:, None])
+    curves = individual_dependence(
+        forest.predict, forest.rows, [forest.column(name)], grid[:, None]
+    )
     low, high = np.quantile(curves, (0.1, 0.9), axis=0)
     item = forest.space.hyperparameters[name]
     values = [item.from_unit(float(unit)) for unit in grid]
@@ -77,10 +85,14 @@ def dependence_surface(forest: Forest, first: str, second: str, points: int = 16
 
     columns = [forest.column(name) for name in (first, second)]
     if first == second:
-        raise InputError(f"two different hyperparameters are needed, got {first!r} twice", key="hyperparameter")
+        raise InputError(
+            f"two different hyperparameters are needed, got {first!r} twice", key="hyperparameter"
+        )
     grids = [forest.grid(name, points) for name in (first, second)]
     mesh = np.stack([each.ravel() for each in np.meshgrid(*grids, indexing="ij")], axis=1)
-    surface = partial_dependence(forest.predict, forest.rows, columns, mesh).reshape(len(grids[0]), len(grids[1]))
+    surface = partial_dependence(forest.predict, forest.rows, columns, mesh).reshape(
+        len(grids[0]), len(grids[1])
+    )
     axes = []
     for name, grid in zip((first, second), grids, strict=True):
         item = forest.space.hyperparameters[name]

@@ -30,7 +30,9 @@ def budget_correlation(values: npt.ArrayLike) -> Array:
     return spearman(means[:, None, :], means[None, :, :])
 
 
-def correlation_intervals(values: npt.ArrayLike, resamples: int = 500, seed: int = 0) -> tuple[Array, Array]:
+def correlation_intervals(
+    values: npt.ArrayLike, resamples: int = 500, seed: int = 0
+) -> tuple[Array, Array]:
     """95 % percentile intervals of `budget_correlation`'s last row, by bootstrap over configurations: (low, high)."""
     means = np.asarray(values, dtype=np.float64).mean(axis=1)
     rows = np.random.default_rng(seed).integers(len(means), size=(resamples, len(means)))

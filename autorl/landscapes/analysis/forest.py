@@ -24,7 +24,9 @@ _FEATURES = 5 / 6  # tried per split, as in SMAC's and DeepCAVE's forests
 _MIN_LEAF = 3
 _MAX_LEAVES = 512  # bounds the memory of fANOVA, which looks at pairs of leaves
 _MIN_ROWS = 10
-_MIN_TREES = 32  # with fewer, some configurations were seen by every tree and have no out-of-bag prediction
+_MIN_TREES = (
+    32  # with fewer, some configurations were seen by every tree and have no out-of-bag prediction
+)
 
 
 class Regressor(Protocol):
@@ -90,7 +92,12 @@ class Forest:
 def encode(space: Space, names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> Array:
     """Configurations as rows of the unit cube, columns `names`; inactive hyperparameters have their default."""
     items = [space.hyperparameters[name] for name in names]
-    return np.array([[item.to_unit(config.get(item.name, item.default)) for item in items] for config in configs])
+    return np.array(
+        [
+            [item.to_unit(config.get(item.name, item.default)) for item in items]
+            for config in configs
+        ]
+    )
 
 
 def fit_forest(
@@ -112,9 +119,13 @@ def fit_forest(
     scores = np.asarray(targets, dtype=np.float64)
     names = tuple(name for name in space.names if space.hyperparameters[name].type != "constant")
     if len(configs) < _MIN_ROWS or len(scores) != len(configs):
-        raise InputError(f"a forest needs at least {_MIN_ROWS} configurations with a score each, got {len(configs)}")
+        raise InputError(
+            f"a forest needs at least {_MIN_ROWS} configurations with a score each, got {len(configs)}"
+        )
     if not names or np.ptp(scores) == 0.0:
-        raise InputError("all configurations or all scores are the same, so there is nothing to explain")
+        raise InputError(
+            "all configurations or all scores are the same, so there is nothing to explain"
+        )
     model = regressor(
         n_estimators=trees,
         max_features=_FEATURES,
@@ -130,11 +141,18 @@ def fit_forest(
 
 
 def landscape_forest(
-    data: Landscape, seeds: SeedSet = "all", step: int | None = None, *, trees: int = TREES, seed: int = 0
+    data: Landscape,
+    seeds: SeedSet = "all",
+    step: int | None = None,
+    *,
+    trees: int = TREES,
+    seed: int = 0,
 ) -> Forest:
     """`fit_forest` to a landscape's mean scores over the seeds of a role at a step (None = the last)."""
     curves = final_scores(data, seeds, step)
-    return fit_forest(data.space, configurations(data, curves.config_ids), curves.means, trees=trees, seed=seed)
+    return fit_forest(
+        data.space, configurations(data, curves.config_ids), curves.means, trees=trees, seed=seed
+    )
 
 
 def neighbours(forest: Forest, config: Mapping[str, Any], name: str, grid: Array) -> Array:
@@ -147,7 +165,9 @@ def moved(forest: Forest, config: Mapping[str, Any], name: str, grid: Array) -> 
     item = forest.space.hyperparameters[name]
     defaults = {each: forest.space.hyperparameters[each].default for each in forest.space.names}
     found = [Config({**defaults, **config, name: item.from_unit(float(unit))}) for unit in grid]
-    return [Config({each: values[each] for each in forest.space.active(values)}) for values in found]
+    return [
+        Config({each: values[each] for each in forest.space.active(values)}) for values in found
+    ]
 
 
 def regressor(**options: Any) -> Regressor:
@@ -155,7 +175,9 @@ def regressor(**options: Any) -> Regressor:
     try:
         ensemble = import_module("sklearn.ensemble")
     except ImportError:
-        raise InputError("fitting a random forest needs scikit-learn: pip install 'autorl[plots]'") from None
+        raise InputError(
+            "fitting a random forest needs scikit-learn: pip install 'autorl[plots]'"
+        ) from None
     model: Regressor = ensemble.RandomForestRegressor(**options)
     return model
 

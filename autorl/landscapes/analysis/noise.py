@@ -54,7 +54,9 @@ class SeedNoise:
     def seeds_for(self, reliability: float = 0.9) -> int | None:
         """Fewest seeds whose mean is that reliable; None if no number is, because nothing differs but by noise."""
         if not 0.0 < reliability < 1.0:
-            raise InputError(f"reliability must lie between 0 and 1, got {reliability}", key="reliability")
+            raise InputError(
+                f"reliability must lie between 0 and 1, got {reliability}", key="reliability"
+            )
         if self.icc <= 0.0:
             return None
         needed = reliability * (1.0 - self.icc) / (self.icc * (1.0 - reliability))
@@ -69,17 +71,23 @@ def seed_noise(scores: npt.ArrayLike) -> SeedNoise:
     """
     table = np.asarray(scores, dtype=np.float64)
     if table.ndim != 2 or min(table.shape) < 2:
-        raise InputError(f"seed noise needs at least two configurations and two seeds, got shape {table.shape}")
+        raise InputError(
+            f"seed noise needs at least two configurations and two seeds, got shape {table.shape}"
+        )
     n, s = table.shape
     within = float(table.var(axis=1, ddof=1).mean())
     mean_square_between = float(s * table.mean(axis=1).var(ddof=1))
     total = mean_square_between + (s - 1) * within
     if total == 0.0:
         raise InputError("all scores are equal, so there is no variance to split")
-    return SeedNoise((mean_square_between - within) / total, (mean_square_between - within) / s, within, n, s)
+    return SeedNoise(
+        (mean_square_between - within) / total, (mean_square_between - within) / s, within, n, s
+    )
 
 
-def icc_interval(scores: npt.ArrayLike, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
+def icc_interval(
+    scores: npt.ArrayLike, resamples: int = 2000, seed: int = 0
+) -> tuple[float, float]:
     """95 % percentile interval of the ICC of scores (n, s), by bootstrap over configurations.
 
     Raises:
@@ -92,7 +100,9 @@ def icc_interval(scores: npt.ArrayLike, resamples: int = 2000, seed: int = 0) ->
     within = table.var(axis=1, ddof=1)[rows].mean(axis=1)
     mean_square_between = s * table.mean(axis=1)[rows].var(axis=1, ddof=1)
     total = mean_square_between + (s - 1) * within
-    drawn = np.divide(mean_square_between - within, total, out=np.zeros_like(total), where=total > 0)
+    drawn = np.divide(
+        mean_square_between - within, total, out=np.zeros_like(total), where=total > 0
+    )
     low, high = np.quantile(drawn, (0.025, 0.975))
     return float(low), float(high)
 

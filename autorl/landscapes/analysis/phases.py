@@ -66,12 +66,16 @@ def compare_phases(scores: npt.ArrayLike) -> PhaseComparison:
     """
     table = np.asarray(scores, dtype=np.float64)
     if table.ndim != 3 or len(table) < 2:
-        raise InputError(f"expected scores (phases, configurations, seeds) of at least two phases, got {table.shape}")
+        raise InputError(
+            f"expected scores (phases, configurations, seeds) of at least two phases, got {table.shape}"
+        )
     means = table.mean(axis=2)
     relative = unit_scores(means.T).T
     best = means.argmax(axis=1).astype(np.int64)
     correlation = spearman(means[:, None, :], means[None, :, :])
-    return PhaseComparison(best, correlation, 1.0 - relative[:, best].T, float((1.0 - relative).mean(axis=0).min()))
+    return PhaseComparison(
+        best, correlation, 1.0 - relative[:, best].T, float((1.0 - relative).mean(axis=0).min())
+    )
 
 
 def phase_scores(data: Landscape, seeds: SeedSet = "all") -> Phases:
@@ -91,11 +95,15 @@ def phase_scores(data: Landscape, seeds: SeedSet = "all") -> Phases:
     rows = rows[rows["seed"].isin(chosen)]
     starts = np.sort(rows["start_step"].unique())
     if len(starts) < 2:
-        raise InputError(f"no phases: all runs start at step {starts.tolist()}", file=str(data.path))
+        raise InputError(
+            f"no phases: all runs start at step {starts.tolist()}", file=str(data.path)
+        )
     tables = [_phase(rows[rows["start_step"] == start], chosen) for start in starts]
     shared = sorted(set.intersection(*(set(table.index) for table in tables)))
     if not shared:
-        raise InputError("no configuration has a score for every seed in every phase", file=str(data.path))
+        raise InputError(
+            "no configuration has a score for every seed in every phase", file=str(data.path)
+        )
     sign = -1.0 if data.manifest.objective.direction == "minimize" else 1.0
     scores = sign * np.stack([table.loc[shared].to_numpy(np.float64) for table in tables])
     ends = np.array([rows.loc[rows["start_step"] == start, "step"].max() for start in starts])

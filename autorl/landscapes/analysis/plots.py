@@ -51,15 +51,22 @@ def save(answer: Answer, path: str | Path) -> Path:
     target = Path(path)
     suffix = target.suffix.lower()
     if suffix not in SUFFIXES:
-        raise InputError(f"expected a file name that ends in {', '.join(SUFFIXES)}; got {target.name!r}", key="out")
+        raise InputError(
+            f"expected a file name that ends in {', '.join(SUFFIXES)}; got {target.name!r}",
+            key="out",
+        )
     if not target.parent.is_dir():
         raise InputError("no such folder", file=str(target.parent))
     if suffix == ".html":
-        interactive(answer).write_html(target, include_plotlyjs=True, full_html=True, div_id="chart")
+        interactive(answer).write_html(
+            target, include_plotlyjs=True, full_html=True, div_id="chart"
+        )
         return target
     figure = figure_of(answer)
     stamped = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    with _library("matplotlib", "matplotlib").rc_context({"svg.hashsalt": "autorl", "svg.fonttype": "none"}):
+    with _library("matplotlib", "matplotlib").rc_context(
+        {"svg.hashsalt": "autorl", "svg.fonttype": "none"}
+    ):
         figure.savefig(target, dpi=150, metadata=stamped[suffix])
     return target
 

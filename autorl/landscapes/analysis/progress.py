@@ -19,7 +19,9 @@ BEST = 5
 _QUANTILES = {"low": 0.1, "median": 0.5, "high": 0.9}
 
 
-def importance_by_step(data: Landscape, seeds: SeedSet = "all") -> tuple[pd.DataFrame, tuple[int, ...]]:
+def importance_by_step(
+    data: Landscape, seeds: SeedSet = "all"
+) -> tuple[pd.DataFrame, tuple[int, ...]]:
     """Main effects of fANOVA at every step: step, hyperparameter, importance, spread, out_of_bag.
 
     Also the steps without an answer, where all configurations score the same (nobody has learned anything yet).
@@ -36,7 +38,9 @@ def importance_by_step(data: Landscape, seeds: SeedSet = "all") -> tuple[pd.Data
             skipped.append(step)
             continue
         forest = landscape_forest(data, seeds, step)
-        main = fanova(forest)[["first", "importance", "spread"]].rename(columns={"first": "hyperparameter"})
+        main = fanova(forest)[["first", "importance", "spread"]].rename(
+            columns={"first": "hyperparameter"}
+        )
         parts.append(main.assign(step=step, out_of_bag=forest.out_of_bag))
     table = pd.concat(parts, ignore_index=True)
     return table[["step", "hyperparameter", "importance", "spread", "out_of_bag"]], tuple(skipped)
@@ -58,7 +62,9 @@ def best_curves(
     import pandas as pd
 
     curves = learning_curves(data, show)
-    ranked = data.grid.config_ids[data.ranked(choose, rule or data.rule(default="mean"), data.grid.step_position(None))]
+    ranked = data.grid.config_ids[
+        data.ranked(choose, rule or data.rule(default="mean"), data.grid.step_position(None))
+    ]
     shown = [config_id for config_id in ranked.tolist() if config_id in curves.config_ids][:count]
     rows = []
     for place, config_id in enumerate(shown, 1):

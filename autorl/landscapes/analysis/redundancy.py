@@ -62,7 +62,9 @@ def redundancy_of(scores: npt.ArrayLike, epsilon: float | None = None) -> Redund
         raise InputError(f"epsilon must be at least 0, got {limit}", key="epsilon")
     means = np.sort(table.mean(axis=1))
     as_good = int((means >= means[-1] - limit).sum())
-    return Redundancy(limit, len(means), _cover(means, limit), as_good, (len(means) + 1) / (as_good + 1))
+    return Redundancy(
+        limit, len(means), _cover(means, limit), as_good, (len(means) + 1) / (as_good + 1)
+    )
 
 
 def detectable_difference(scores: npt.ArrayLike) -> float:

@@ -84,7 +84,11 @@ class SubsetSelection:
     def rank(self, environments: Sequence[str]) -> int | None:
         """Place of a subset among the near-ties, 1 = best; None if it is not one."""
         wanted = frozenset(environments)
-        places = (place for place, each in enumerate(self.near_ties, 1) if frozenset(each.environments) == wanted)
+        places = (
+            place
+            for place, each in enumerate(self.near_ties, 1)
+            if frozenset(each.environments) == wanted
+        )
         return next(places, None)
 
 
@@ -122,7 +126,10 @@ def select_subset(
     errors = _cross_validated(columns, target, subsets, error)
     order = np.argsort(errors, kind="stable")
     tied = order[errors[order] <= errors[order[0]] + tolerance][:keep]
-    found = tuple(_refit(columns, target, subsets[row], environments, costs, float(errors[row])) for row in tied)
+    found = tuple(
+        _refit(columns, target, subsets[row], environments, costs, float(errors[row]))
+        for row in tied
+    )
     return SubsetSelection(k, found, len(subsets), tolerance)
 
 
@@ -131,12 +138,20 @@ def select_environments(
 ) -> SubsetSelection:
     """`select_subset` of landscapes (see `task_table`), with their training lengths as costs."""
     return select_subset(
-        table.values, table.environments, k, normalise=normalise, tolerance=tolerance, costs=table.costs
+        table.values,
+        table.environments,
+        k,
+        normalise=normalise,
+        tolerance=tolerance,
+        costs=table.costs,
     )
 
 
 def size_table(
-    scores: npt.ArrayLike, environments: Sequence[str], sizes: Sequence[int] = range(1, 7), top: int = 3
+    scores: npt.ArrayLike,
+    environments: Sequence[str],
+    sizes: Sequence[int] = range(1, 7),
+    top: int = 3,
 ) -> pd.DataFrame:
     """The best subsets of several sizes: k, place, environments, error, correlation, unweighted.
 
@@ -172,23 +187,36 @@ def k_fold(n: int, folds: int = FOLDS, seed: int = SHUFFLE_SEED) -> list[tuple[I
         InputError: fewer rows than folds.
     """
     if not 2 <= folds <= n:
-        raise InputError(f"cross-validation needs 2 <= folds <= rows, got {folds} folds of {n} rows", key="folds")
-    shuffled = np.random.RandomState(seed).permutation(n)  # the generator scikit-learn shuffles with
+        raise InputError(
+            f"cross-validation needs 2 <= folds <= rows, got {folds} folds of {n} rows", key="folds"
+        )
+    shuffled = np.random.RandomState(seed).permutation(
+        n
+    )  # the generator scikit-learn shuffles with
     rows = np.arange(n)
     tests = [np.sort(part) for part in np.array_split(shuffled, folds)]
     return [(np.setdiff1d(rows, test, assume_unique=True), test) for test in tests]
 
 
-def _check(table: Array, environments: Sequence[str], k: int, costs: Sequence[float] | None) -> None:
+def _check(
+    table: Array, environments: Sequence[str], k: int, costs: Sequence[float] | None
+) -> None:
     if table.ndim != 2 or table.shape[1] != len(environments):
-        raise InputError(f"scores of {len(environments)} environments need as many columns, got shape {table.shape}")
+        raise InputError(
+            f"scores of {len(environments)} environments need as many columns, got shape {table.shape}"
+        )
     n, m = table.shape
     if not 1 <= k < m:
         raise InputError(f"a subset of {m} environments has 1 to {m - 1} of them, got {k}", key="k")
     if n < 2 * FOLDS:
-        raise InputError(f"subset selection needs at least {2 * FOLDS} configurations in common, got {n}")
+        raise InputError(
+            f"subset selection needs at least {2 * FOLDS} configurations in common, got {n}"
+        )
     if math.comb(m, k) > _MOST:
-        raise InputError(f"{math.comb(m, k):,} subsets of {k} out of {m} are too many to compare; choose k", key="k")
+        raise InputError(
+            f"{math.comb(m, k):,} subsets of {k} out of {m} are too many to compare; choose k",
+            key="k",
+        )
     if costs is not None and len(costs) != m:
         raise InputError(f"expected {m} costs, one per environment, got {len(costs)}", key="costs")
 
@@ -204,7 +232,9 @@ def _normalised(table: Array, normalise: Normalisation) -> Array:
         known = ~np.isnan(values)
         if known.any():
             kept = values[known]
-            columns[known, column] = rankdata(kept) / len(kept) if normalise == "rank" else unit_scores(kept)
+            columns[known, column] = (
+                rankdata(kept) / len(kept) if normalise == "rank" else unit_scores(kept)
+            )
     return columns
 
 

@@ -94,7 +94,8 @@ def common_seeds(landscapes: Sequence[Landscape], step: int | None = None) -> Se
         return int((~np.isnan(values).any(axis=1)).sum())
 
     few = (
-        {"tuning", "test"} <= set(data.grid.roles) and 2 * complete(data, "all") < complete(data, "tuning")
+        {"tuning", "test"} <= set(data.grid.roles)
+        and 2 * complete(data, "all") < complete(data, "tuning")
         for data in landscapes
     )
     return "tuning" if any(few) else "all"
@@ -124,7 +125,9 @@ def task_table(
             environment to clip that is not there.
     """
     if len(landscapes) < 2:
-        raise InputError(f"comparing environments needs at least two landscapes, got {len(landscapes)}")
+        raise InputError(
+            f"comparing environments needs at least two landscapes, got {len(landscapes)}"
+        )
     names = landscapes[0].space.names
     for data in landscapes[1:]:
         if data.space.names != names:
@@ -150,7 +153,10 @@ def task_table(
     unique = len(set(environments)) == len(environments)
     labels = tuple(environments if unique else (data.manifest.id for data in landscapes))
     return TaskTable(
-        np.stack(columns, axis=1), shared, labels, tuple(float(data.manifest.steps[-1]) for data in landscapes)
+        np.stack(columns, axis=1),
+        shared,
+        labels,
+        tuple(float(data.manifest.steps[-1]) for data in landscapes),
     )
 
 
@@ -172,10 +178,16 @@ def unit_scores(scores: npt.ArrayLike) -> Array:
     """
     table = np.asarray(scores, dtype=np.float64)
     columns = table[:, None] if table.ndim == 1 else table
-    flat = [0] if len(columns) == 0 else np.flatnonzero(columns.max(axis=0) == columns.min(axis=0)).tolist()
+    flat = (
+        [0]
+        if len(columns) == 0
+        else np.flatnonzero(columns.max(axis=0) == columns.min(axis=0)).tolist()
+    )
     if flat:
         where = f" in columns {flat}" if table.ndim > 1 else ""
-        raise InputError(f"all configurations score the same{where}, so there is nothing to compare")
+        raise InputError(
+            f"all configurations score the same{where}, so there is nothing to compare"
+        )
     return np.asarray(min_max(columns).reshape(table.shape))
 
 
@@ -223,6 +235,10 @@ def _complete(data: Landscape, seeds: SeedSet, steps: Integers) -> Curves:
         reached = grid.steps[~np.isnan(grid.values[:, chosen]).all(axis=(0, 1))]
         if len(steps) == 1 and len(reached) and reached[-1] < grid.steps[steps[0]]:
             where += f"; runs from scratch end at step {reached[-1]}: ask for it, or compare phases"
-        raise InputError(f"no configuration has a score for every seed ({seeds}) {where}", file=str(data.path))
+        raise InputError(
+            f"no configuration has a score for every seed ({seeds}) {where}", file=str(data.path)
+        )
     sign = -1.0 if data.manifest.objective.direction == "minimize" else 1.0
-    return Curves(sign * values[complete], grid.config_ids[complete], grid.seeds[chosen], grid.steps[steps])
+    return Curves(
+        sign * values[complete], grid.config_ids[complete], grid.seeds[chosen], grid.steps[steps]
+    )

@@ -45,7 +45,9 @@ class Transfer:
         import pandas as pd
 
         names = list(self.environments)
-        return pd.DataFrame(self.regret, index=pd.Index(names, name="from"), columns=pd.Index(names, name="to"))
+        return pd.DataFrame(
+            self.regret, index=pd.Index(names, name="from"), columns=pd.Index(names, name="to")
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +83,14 @@ def transfer_regret(
     """
     table, choice = _pair(scores, chosen_by)
     if table.shape[1] != len(environments) or len(environments) < 2:
-        raise InputError(f"expected at least two environments, one per column; got {len(environments)}, {table.shape}")
+        raise InputError(
+            f"expected at least two environments, one per column; got {len(environments)}, {table.shape}"
+        )
     best = choice.argmax(axis=0).astype(np.int64)
     tried = table[best]
-    beaten = (table[:, None, :] < tried).mean(axis=0) + (table[:, None, :] == tried).mean(axis=0) / 2
+    beaten = (table[:, None, :] < tried).mean(axis=0) + (table[:, None, :] == tried).mean(
+        axis=0
+    ) / 2
     return Transfer(tuple(environments), best, 1.0 - tried, beaten)
 
 

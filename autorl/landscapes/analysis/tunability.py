@@ -88,11 +88,15 @@ def tuning_gains(forest: Forest, config: Mapping[str, Any], points: int = 64) ->
     rows = []
     for name in forest.names:
         allowed = moved(forest, config, name, forest.grid(name, points)) if name in active else []
-        allowed = [each for each in allowed if forest.space.missing or not forest.space.violated(each)]
+        allowed = [
+            each for each in allowed if forest.space.missing or not forest.space.violated(each)
+        ]
         predicted = forest.predict(forest.encode(allowed)) if allowed else np.array([base])
         better = bool(predicted.max() > base)
         best = allowed[int(predicted.argmax())][name] if better else config.get(name)
-        rows.append((name, float(predicted.max()) - base if better else 0.0, config.get(name), best))
+        rows.append(
+            (name, float(predicted.max()) - base if better else 0.0, config.get(name), best)
+        )
     table = pd.DataFrame(rows, columns=["hyperparameter", "gain", "reference", "best"]).astype(
         {"reference": object, "best": object}
     )

@@ -20,7 +20,11 @@ INACTIVE = "inactive"
 
 
 def performance_by_value(
-    space: Space, configs: Sequence[Mapping[str, Any]], means: npt.ArrayLike, name: str, bins: int = 8
+    space: Space,
+    configs: Sequence[Mapping[str, Any]],
+    means: npt.ArrayLike,
+    name: str,
+    bins: int = 8,
 ) -> pd.DataFrame:
     """Scores of configurations grouped by the value of one hyperparameter.
 
@@ -42,15 +46,25 @@ def performance_by_value(
     item = space.hyperparameters[name]
     values = [config.get(name) for config in configs]
     active = np.array([name in config for config in configs], dtype=bool)
-    units = np.array([item.to_unit(value) if on else np.nan for value, on in zip(values, active, strict=True)])
+    units = np.array(
+        [item.to_unit(value) if on else np.nan for value, on in zip(values, active, strict=True)]
+    )
     n_bins = item.n_choices or _bins(item, bins)
-    places = np.where(active, np.minimum(np.nan_to_num(units) * n_bins, n_bins - 1).astype(np.int64), -1)
+    places = np.where(
+        active, np.minimum(np.nan_to_num(units) * n_bins, n_bins - 1).astype(np.int64), -1
+    )
     top = scores >= np.sort(scores)[-max(1, len(scores) // 10)]
     rows = []
     for place in [*range(n_bins), *([-1] if not active.all() else [])]:
         members = places == place
-        label = _label(item, place, [value for value, inside in zip(values, members, strict=True) if inside])
-        rows.append(label | _statistics(scores[members]) | {"top_share": float((top & members).sum() / top.sum())})
+        label = _label(
+            item, place, [value for value, inside in zip(values, members, strict=True) if inside]
+        )
+        rows.append(
+            label
+            | _statistics(scores[members])
+            | {"top_share": float((top & members).sum() / top.sum())}
+        )
     return pd.DataFrame(rows)
 
 
@@ -59,7 +73,9 @@ def values_table(
 ) -> pd.DataFrame:
     """`performance_by_value` of a landscape's mean scores at a step (None = the last)."""
     curves = final_scores(data, seeds, step)
-    return performance_by_value(data.space, configurations(data, curves.config_ids), curves.means, name, bins)
+    return performance_by_value(
+        data.space, configurations(data, curves.config_ids), curves.means, name, bins
+    )
 
 
 def _bins(item: Hyperparameter, bins: int) -> int:

@@ -61,7 +61,9 @@ def fanova(forest: Forest, pairs: bool = False) -> pd.DataFrame:
         terms += combinations(columns, 2)
     shares = [variance_shares(each, terms) for each in forest_leaves(forest)]
     if not shares:
-        raise InputError("no tree of the forest has a split: the scores do not depend on the hyperparameters")
+        raise InputError(
+            "no tree of the forest has a split: the scores do not depend on the hyperparameters"
+        )
     table = np.array(shares)
     named = [tuple(forest.names[column] for column in term) for term in terms]
     rows = {
@@ -70,7 +72,9 @@ def fanova(forest: Forest, pairs: bool = False) -> pd.DataFrame:
         "importance": table.mean(axis=0),
         "spread": table.std(axis=0, ddof=1) if len(table) > 1 else np.zeros(len(terms)),
     }
-    return pd.DataFrame(rows).sort_values("importance", ascending=False, kind="stable", ignore_index=True)
+    return pd.DataFrame(rows).sort_values(
+        "importance", ascending=False, kind="stable", ignore_index=True
+    )
 
 
 def local_importance(forest: Forest, config: Mapping[str, Any], points: int = 64) -> pd.DataFrame:
@@ -92,7 +96,9 @@ def local_importance(forest: Forest, config: Mapping[str, Any], points: int = 64
         for name in forest.names
     ]
     total = sum(variances) or 1.0
-    table = pd.DataFrame({"hyperparameter": forest.names, "importance": [each / total for each in variances]})
+    table = pd.DataFrame(
+        {"hyperparameter": forest.names, "importance": [each / total for each in variances]}
+    )
     return table.sort_values("importance", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -151,7 +157,9 @@ def _measure(item: Hyperparameter, threshold: float) -> float:
         count = int(upper - lower) + 1 if upper - lower < _FEW else 0
     if not count:
         return threshold
-    centres = ((np.arange(count) + 0.5) / count).astype(np.float32)  # the forest compares in single precision
+    centres = ((np.arange(count) + 0.5) / count).astype(
+        np.float32
+    )  # the forest compares in single precision
     return float(np.count_nonzero(centres <= threshold)) / count
 
 

@@ -37,7 +37,9 @@ class Importer(Protocol):
         ...
 
 
-def import_any(source: str | Path, target: str | Path, *, format: str | None = None, **options: Any) -> list[Manifest]:
+def import_any(
+    source: str | Path, target: str | Path, *, format: str | None = None, **options: Any
+) -> list[Manifest]:
     """Import a file or folder, in a format of `FORMATS` or in the one (or several) it is recognised to be in.
 
     Args:
@@ -56,16 +58,30 @@ def import_any(source: str | Path, target: str | Path, *, format: str | None = N
         raise InputError("no such file or folder", file=str(source))
     importers = _importers()
     if format is not None and format not in importers:
-        raise InputError(f"unknown format {format!r}; allowed: {', '.join(importers)}", key="--format")
-    chosen = [format] if format is not None else _recognised(path, importers, tabular=bool(settings.map))
-    return [manifest for name in chosen for manifest in _imported(name, importers[name], path, settings)]
+        raise InputError(
+            f"unknown format {format!r}; allowed: {', '.join(importers)}", key="--format"
+        )
+    chosen = (
+        [format] if format is not None else _recognised(path, importers, tabular=bool(settings.map))
+    )
+    return [
+        manifest for name in chosen for manifest in _imported(name, importers[name], path, settings)
+    ]
 
 
 def _imported(name: str, importer: Importer, path: Path, options: Options) -> list[Manifest]:
     """What an importer wrote. Its files are others': whatever they break says that they are not of the format."""
     try:
         return importer.import_source(path, options)
-    except (EOFError, zlib.error, RecursionError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except (
+        EOFError,
+        zlib.error,
+        RecursionError,
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         problem = f"{type(error).__name__}: {shortened(str(error), 100)}"
         raise InputError(f"is not as the format {name} says ({problem})", file=str(path)) from error
 
@@ -80,7 +96,9 @@ def _recognised(path: Path, importers: Mapping[str, Importer], *, tabular: bool)
         return ["csv"]
     found = [name for name in importers if importers[name].recognises(path)]
     if not found:
-        raise InputError(f"its format is not recognised; known are {', '.join(FORMATS)}", file=str(path))
+        raise InputError(
+            f"its format is not recognised; known are {', '.join(FORMATS)}", file=str(path)
+        )
     together = [name for name in found if name.startswith("arlbench")]
     return together or found[:1]
 

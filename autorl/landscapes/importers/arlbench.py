@@ -38,7 +38,9 @@ _SYNONYMS = {
 }
 _COLUMNS = ("config_id", "budget", "performance", "seed", "optimisation_seed", "optimization_step")
 _PREFIX = "hp_config."
-_DIGITS = 6  # hyperparameters of one configuration that differ by less between seeds differ by round-off
+_DIGITS = (
+    6  # hyperparameters of one configuration that differ by less between seeds differ by round-off
+)
 EPISODES = 128
 ORIGIN: Mapping[str, Any] = {
     "evaluation": FrozenMap(episodes=EPISODES),
@@ -54,7 +56,9 @@ def recognises(path: Path) -> bool:
     """Whether a file, some file in a folder or in its folder `landscapes` has columns `hp_config.*`."""
     if path.is_dir():
         return any(recognises(file) for file in sorted(_tables_of(path)))
-    return path.name.endswith((".csv", ".csv.gz")) and any(name.startswith(_PREFIX) for name in _header(path))
+    return path.name.endswith((".csv", ".csv.gz")) and any(
+        name.startswith(_PREFIX) for name in _header(path)
+    )
 
 
 def import_source(path: Path, options: Options) -> list[Manifest]:
@@ -92,7 +96,9 @@ def csv_files(path: Path) -> list[Path]:
     return files
 
 
-def import_file(path: Path, target: str | Path, tuning_seeds: int | None, namespace: str, replace: bool) -> Manifest:
+def import_file(
+    path: Path, target: str | Path, tuning_seeds: int | None, namespace: str, replace: bool
+) -> Manifest:
     """Import one file; see `import_arlbench`."""
     algorithm, task = task_of(path)
     frame, names = read_rows(path, ("config_id", "seed", "budget"))
@@ -111,7 +117,9 @@ def import_file(path: Path, target: str | Path, tuning_seeds: int | None, namesp
         objective=Objective(floor=task.floor),
         return_bounds=task.bounds,
         steps=tuple(sorted(int(step) for step in frame["budget"].unique())),
-        seeds=FrozenMap({role: sorted(s for s, r in roles.items() if r == role) for role in ("tuning", "test")}),
+        seeds=FrozenMap(
+            {role: sorted(s for s, r in roles.items() if r == role) for role in ("tuning", "test")}
+        ),
         sampler=FrozenMap(name="sobol"),
         **ORIGIN,
         sources=(FrozenMap(path=path.name, sha256=file_sha256(path)),),
@@ -145,7 +153,11 @@ def space_of(
         space = arlbench_space(algorithm, task.domain)
         absent = [name for name in space.names if name not in names]
         if set(names) <= set(space.names):
-            return space, ((f"Not published and set to their defaults: {', '.join(absent)}.",) if absent else ())
+            return space, (
+                (f"Not published and set to their defaults: {', '.join(absent)}.",)
+                if absent
+                else ()
+            )
     return infer_space(configs), (NOTE,)
 
 
@@ -163,22 +175,30 @@ def read_rows(path: Path, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     prefixed = [name for name in columns if name.startswith(_PREFIX)]
     names = [name.removeprefix(_PREFIX) for name in prefixed or columns if name not in _COLUMNS]
     frame = frame.rename(columns=lambda name: name.removeprefix(_PREFIX))
-    missing = [name for name in dict.fromkeys((*key, "budget", "performance", "seed")) if name not in frame]
+    missing = [
+        name for name in dict.fromkeys((*key, "budget", "performance", "seed")) if name not in frame
+    ]
     if missing:
-        raise InputError(f"columns {missing} are missing; the file has {list(frame)}", file=str(path))
+        raise InputError(
+            f"columns {missing} are missing; the file has {list(frame)}", file=str(path)
+        )
     repeated = frame.duplicated(list(key))
     if repeated.any() and "optimization_step" in frame:
         frame = _numbered_by_step(frame)
         repeated = frame.duplicated(list(key))
     if repeated.any():
         line = int(repeated.to_numpy().argmax()) + 2
-        raise InputError(f"{repeated.sum()} rows repeat a ({', '.join(key)})", file=str(path), line=line)
+        raise InputError(
+            f"{repeated.sum()} rows repeat a ({', '.join(key)})", file=str(path), line=line
+        )
     return frame, names
 
 
 def _numbered_by_step(frame: pd.DataFrame) -> pd.DataFrame:
     """Proposals numbered through the steps of the optimizer, where config_id begins again at each."""
-    return frame.assign(config_id=frame.groupby(["optimization_step", "config_id"], sort=True).ngroup())
+    return frame.assign(
+        config_id=frame.groupby(["optimization_step", "config_id"], sort=True).ngroup()
+    )
 
 
 def _tables_of(folder: Path) -> list[Path]:
@@ -207,7 +227,9 @@ def _with_configurations(
     notes: tuple[str, ...] = ()
     if differing:
         frame, added = _split_by_vector(frame, names)
-        distinct = frame.sort_values("seed", kind="stable")[["config_id", *names]].drop_duplicates("config_id")
+        distinct = frame.sort_values("seed", kind="stable")[["config_id", *names]].drop_duplicates(
+            "config_id"
+        )
         notes = (
             f"hp_differ_by_seed: in {differing} configurations the hyperparameters differ between seeds. Differences "
             f"after digit {_DIGITS} were taken as round-off (the lowest seed's are kept); {added} more are their own "
@@ -221,14 +243,21 @@ def _with_configurations(
 def _split_by_vector(frame: pd.DataFrame, names: Sequence[str]) -> tuple[pd.DataFrame, int]:
     """Rows with a new config_id (above the others) where the rounded values are not those of the lowest seed."""
     frame = frame.sort_values("seed", kind="stable")
-    vector = frame[list(names)].apply(lambda column: column.map(_rounded)).astype(str).agg("|".join, axis=1)
+    vector = (
+        frame[list(names)]
+        .apply(lambda column: column.map(_rounded))
+        .astype(str)
+        .agg("|".join, axis=1)
+    )
     first_free = int(frame["config_id"].max()) + 1
     lowest_seed: dict[int, str] = {}
     added: dict[tuple[int, str], int] = {}
     ids = []
     for config_id, text in zip(frame["config_id"].tolist(), vector.tolist(), strict=True):
         same = lowest_seed.setdefault(config_id, text) == text
-        ids.append(config_id if same else added.setdefault((config_id, text), first_free + len(added)))
+        ids.append(
+            config_id if same else added.setdefault((config_id, text), first_free + len(added))
+        )
     return frame.assign(config_id=ids), len(added)
 
 
@@ -236,12 +265,16 @@ def _rounded(value: Any) -> Any:
     return f"{value:.{_DIGITS}g}" if isinstance(value, float) else value
 
 
-def _tables(frame: pd.DataFrame, configs: pd.DataFrame, roles: Mapping[int, str], algorithm: str, task: Task) -> Tables:
+def _tables(
+    frame: pd.DataFrame, configs: pd.DataFrame, roles: Mapping[int, str], algorithm: str, task: Task
+) -> Tables:
     import pandas as pd
 
     frame = frame.sort_values(["config_id", "seed", "budget"], ignore_index=True)
     run = frame.groupby(["config_id", "seed"], sort=True)
-    last = run.agg(steps=("budget", "max"), score=("performance", lambda column: column.iloc[-1])).reset_index()
+    last = run.agg(
+        steps=("budget", "max"), score=("performance", lambda column: column.iloc[-1])
+    ).reset_index()
     runs = pd.DataFrame(
         {
             "run_id": np.arange(len(last)),
@@ -252,5 +285,7 @@ def _tables(frame: pd.DataFrame, configs: pd.DataFrame, roles: Mapping[int, str]
             "environment_steps": last["steps"],
         }
     )
-    evals = pd.DataFrame({"run_id": run.ngroup(), "step": frame["budget"], "eval_return": frame["performance"]})
+    evals = pd.DataFrame(
+        {"run_id": run.ngroup(), "step": frame["budget"], "eval_return": frame["performance"]}
+    )
     return assemble_tables(configs, runs, evals, algorithm, task.environment)

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autorl.landscapes.importers.arlbench import EPISODES, ORIGIN, csv_files, read_rows, space_of, task_of
+from autorl.landscapes.importers.arlbench import (
+    EPISODES,
+    ORIGIN,
+    csv_files,
+    read_rows,
+    space_of,
+    task_of,
+)
 from autorl.landscapes.importers.common import Options, assemble_tables
 from autorl.landscapes.importers.inference import table_rows
 from autorl.landscapes.manifest import Manifest, Objective, file_sha256
@@ -29,7 +36,12 @@ from autorl.types import Config, FrozenMap, InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-METHODS: Mapping[str, str] = {"rs": "random", "smac": "smac", "smac_mf": "smac-hyperband", "pbt": "pbt"}
+METHODS: Mapping[str, str] = {
+    "rs": "random",
+    "smac": "smac",
+    "smac_mf": "smac-hyperband",
+    "pbt": "pbt",
+}
 _UNPAIRED = (
     "Random search as published: scores do not follow the configurations beside them (rank correlation with a model of "
     "the task -0.05; SMAC's 0.61). The distribution of scores is usable, pairs of configuration and score are not."
@@ -60,15 +72,21 @@ def import_arlbench_runs(
     if not folders:
         raise InputError(f"none of the folders {', '.join(METHODS)} is in it", file=str(source))
     return [
-        _import_file(file, folder.name, target, namespace, replace) for folder in folders for file in csv_files(folder)
+        _import_file(file, folder.name, target, namespace, replace)
+        for folder in folders
+        for file in csv_files(folder)
     ]
 
 
-def _import_file(path: Path, method: str, target: str | Path, namespace: str, replace: bool) -> Manifest:
+def _import_file(
+    path: Path, method: str, target: str | Path, namespace: str, replace: bool
+) -> Manifest:
     algorithm, task = task_of(path)
     frame, names = read_rows(path, _KEY)
     try:
-        space, notes = space_of(algorithm, task, names, table_rows({each: frame[each].tolist() for each in names}))
+        space, notes = space_of(
+            algorithm, task, names, table_rows({each: frame[each].tolist() for each in names})
+        )
     except InputError as error:
         raise InputError(error.message, file=str(path), key=error.key) from None
     frame, configs = _configurations(frame, space, path)
@@ -76,7 +94,10 @@ def _import_file(path: Path, method: str, target: str | Path, namespace: str, re
     frame["start"] = _generation(frame) * frame["budget"] if pbt else 0
     frame["end"] = (frame["start"] + frame["budget"]).astype(int)
     if pbt:
-        notes = (*notes, "PBT: which run a run continues was not published, so parent_run is empty.")
+        notes = (
+            *notes,
+            "PBT: which run a run continues was not published, so parent_run is empty.",
+        )
     elif method == "rs":
         notes = (*notes, _UNPAIRED)
     name = METHODS[method]
@@ -89,7 +110,9 @@ def _import_file(path: Path, method: str, target: str | Path, namespace: str, re
         return_bounds=task.bounds,
         steps=tuple(sorted(int(step) for step in frame["end"].unique())),
         seeds=FrozenMap(tuning=sorted(int(seed) for seed in frame["seed"].unique())),
-        sampler=FrozenMap(name=name, seeds=sorted(int(seed) for seed in frame["optimisation_seed"].unique())),
+        sampler=FrozenMap(
+            name=name, seeds=sorted(int(seed) for seed in frame["optimisation_seed"].unique())
+        ),
         **{**ORIGIN, "evaluation": FrozenMap(episodes=EPISODES, at="end")},
         sources=(FrozenMap(path=f"{method}/{path.name}", sha256=file_sha256(path)),),
         notes=notes,
@@ -98,7 +121,9 @@ def _import_file(path: Path, method: str, target: str | Path, namespace: str, re
     return write_landscape(Path(target) / manifest.id, tables, manifest, space, replace)
 
 
-def _configurations(frame: pd.DataFrame, space: Space, path: Path) -> tuple[pd.DataFrame, dict[int, Config]]:
+def _configurations(
+    frame: pd.DataFrame, space: Space, path: Path
+) -> tuple[pd.DataFrame, dict[int, Config]]:
     """Rows with `number`, one per distinct configuration, and the configurations by number."""
     names = [name for name in space.names if name in frame]
     numbers: dict[str, int] = {}
@@ -142,7 +167,9 @@ def _tables(frame: pd.DataFrame, configs: pd.DataFrame, algorithm: str, environm
             "run_id": run_ids,
             "seed": frame["seed"],
             "config_id": frame["number"],
-            "member": frame["optimisation_seed"].astype(int).astype(str) + "/" + frame["config_id"].astype(str),
+            "member": frame["optimisation_seed"].astype(int).astype(str)
+            + "/"
+            + frame["config_id"].astype(str),
             "seed_role": "tuning",
             "start_step": frame["start"],
             "last_step": frame["end"],
@@ -150,5 +177,7 @@ def _tables(frame: pd.DataFrame, configs: pd.DataFrame, algorithm: str, environm
             "environment_steps": frame["budget"],
         }
     )
-    evals = pd.DataFrame({"run_id": run_ids, "step": frame["end"], "eval_return": frame["performance"]})
+    evals = pd.DataFrame(
+        {"run_id": run_ids, "step": frame["end"], "eval_return": frame["performance"]}
+    )
     return assemble_tables(configs, runs, evals, algorithm, environment)

@@ -33,8 +33,12 @@ TASKS: Mapping[str, Task] = {
     "atari_phoenix": Task("Phoenix-v5", "atari", (0.0, None)),
     "atari_qbert": Task("Qbert-v5", "atari", (0.0, None)),
     "box2d_lunar_lander": Task("LunarLander-v2", "box2d", (_BOX2D_FLOOR, 350.0), _BOX2D_FLOOR),
-    "box2d_lunar_lander_continuous": Task("LunarLanderContinuous-v2", "box2d", (_BOX2D_FLOOR, 350.0), _BOX2D_FLOOR),
-    "box2d_continuous_lunar_lander": Task("LunarLanderContinuous-v2", "box2d", (_BOX2D_FLOOR, 350.0), _BOX2D_FLOOR),
+    "box2d_lunar_lander_continuous": Task(
+        "LunarLanderContinuous-v2", "box2d", (_BOX2D_FLOOR, 350.0), _BOX2D_FLOOR
+    ),
+    "box2d_continuous_lunar_lander": Task(
+        "LunarLanderContinuous-v2", "box2d", (_BOX2D_FLOOR, 350.0), _BOX2D_FLOOR
+    ),
     "box2d_bipedal_walker": Task("BipedalWalker-v3", "box2d", (_BOX2D_FLOOR, 350.0), _BOX2D_FLOOR),
     "brax_ant": Task("brax-ant", "brax", (_BRAX_FLOOR, None), _BRAX_FLOOR),
     "brax_halfcheetah": Task("brax-halfcheetah", "brax", (_BRAX_FLOOR, None), _BRAX_FLOOR),
@@ -58,11 +62,21 @@ _BATCHES = {
         "minigrid": (32, 64, 128),
         "brax": (512, 1024, 2048),
     },
-    "dqn": {"atari": (16, 32, 64), "box2d": (64, 128, 256), "cc": (64, 128, 256), "minigrid": (32, 64, 128)},
+    "dqn": {
+        "atari": (16, 32, 64),
+        "box2d": (64, 128, 256),
+        "cc": (64, 128, 256),
+        "minigrid": (32, 64, 128),
+    },
     "sac": {"cc": (256, 512, 1024), "box2d": (128, 256, 512), "brax": (512, 1024, 2048)},
 }
 _BUFFERS = {
-    "dqn": {"atari": (1024, 1_000_000), "box2d": (1024, 120_000), "cc": (1024, 120_000), "minigrid": (1024, 1_000_000)},
+    "dqn": {
+        "atari": (1024, 1_000_000),
+        "box2d": (1024, 120_000),
+        "cc": (1024, 120_000),
+        "minigrid": (1024, 1_000_000),
+    },
     "sac": {"cc": (1024, 120_000), "box2d": (1024, 500_000), "brax": (2048, 2_000_000)},
 }
 
@@ -80,7 +94,9 @@ def arlbench_space(algorithm: str, domain: str) -> Space:
     """
     if not has_space(algorithm, domain):
         known = {name: sorted(domains) for name, domains in _BATCHES.items()}
-        raise InputError(f"ARLBench has no {algorithm} landscapes in domain {domain}; it has {known}")
+        raise InputError(
+            f"ARLBench has no {algorithm} landscapes in domain {domain}; it has {known}"
+        )
     build = {"ppo": _ppo, "dqn": _dqn, "sac": _sac}[algorithm]
     return load_space(build(domain))
 
@@ -129,7 +145,9 @@ def _replay(algorithm: str, domain: str, epsilon: tuple[float, float, float]) ->
     }
 
 
-_PRIORITISED = {f"buffer_{name}": "buffer_prio_sampling == true" for name in ("alpha", "beta", "epsilon")}
+_PRIORITISED = {
+    f"buffer_{name}": "buffer_prio_sampling == true" for name in ("alpha", "beta", "epsilon")
+}
 
 
 def _dqn(domain: str) -> dict[str, Any]:

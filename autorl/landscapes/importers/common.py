@@ -57,7 +57,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.direction not in (None, "maximize", "minimize"):
-            raise InputError(f"expected maximize or minimize, got {self.direction!r}", key="direction")
+            raise InputError(
+                f"expected maximize or minimize, got {self.direction!r}", key="direction"
+            )
         if not self.unit > 0 or not math.isfinite(self.unit):
             raise InputError(f"expected a number above 0, got {self.unit}", key="unit")
         if self.id is not None:
@@ -73,7 +75,9 @@ class Options:
             InputError: there is neither.
         """
         if self.id is None and found is None:
-            message = "says neither algorithm nor environment; add --id namespace/algorithm/environment"
+            message = (
+                "says neither algorithm nor environment; add --id namespace/algorithm/environment"
+            )
             raise InputError(message, file=str(source))
         return self.id or str(found)
 
@@ -132,7 +136,9 @@ def write_source(source: Source, options: Options) -> Manifest:
         roles = _given_roles(source.roles, seeds) or seed_roles(seeds, options.tuning_seeds)
         rows = config_rows(space, configs, source.origin)
     except InputError as error:
-        raise InputError(error.message, file=error.file or str(source.path), key=error.key) from None
+        raise InputError(
+            error.message, file=error.file or str(source.path), key=error.key
+        ) from None
     steps = sorted({step for run in runs for step in run.steps})
     _, algorithm, environment = source.id.split("/", 2)
     tables = assemble_tables(rows, _run_rows(runs, roles), _eval_rows(runs), algorithm, environment)
@@ -149,7 +155,9 @@ def write_source(source: Source, options: Options) -> Manifest:
         objective=source.objective,
         return_bounds=source.return_bounds,
         steps=tuple(steps),
-        seeds=FrozenMap({role: sorted(s for s in seeds if roles[s] == role) for role in ("tuning", "test")}),
+        seeds=FrozenMap(
+            {role: sorted(s for s in seeds if roles[s] == role) for role in ("tuning", "test")}
+        ),
         sampler=FrozenMap(name=source.sampler) if source.sampler else FrozenMap(),
         evaluation=FrozenMap(at="end") if _gaps(runs, steps) else FrozenMap(),
         sources=(fingerprint(source.path, source.files),),
@@ -172,7 +180,11 @@ def assemble_tables(
 
     defaults = {"member": None, "wall_seconds": None, "start_step": 0, "parent_run": None}
     runs = runs.assign(**{name: value for name, value in defaults.items() if name not in runs})
-    last = runs.pop("last_step") if "last_step" in runs else runs["start_step"] + runs["environment_steps"]
+    last = (
+        runs.pop("last_step")
+        if "last_step" in runs
+        else runs["start_step"] + runs["environment_steps"]
+    )
     runs = runs.assign(algorithm=algorithm, environment=environment)
     segments = pd.DataFrame(
         {
@@ -220,7 +232,9 @@ def whole_step(value: float, unit: float, file: Path, row: str) -> int:
         message = f"the budget {value} is not a whole number of steps; --unit N says how many steps 1 stands for"
         raise InputError(message, file=str(file), key=row)
     if abs(steps) >= _STEP_LIMIT:
-        raise InputError(f"the budget {value} is more steps than can be counted (2^53)", file=str(file), key=row)
+        raise InputError(
+            f"the budget {value} is more steps than can be counted (2^53)", file=str(file), key=row
+        )
     return round(steps)
 
 
@@ -235,7 +249,9 @@ def id_part(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.:-]+", "_", text).strip(".") or "unnamed"
 
 
-def _distinct(space: Space, configs: Mapping[int, Mapping[str, Any]]) -> tuple[dict[int, int], dict[int, Any]]:
+def _distinct(
+    space: Space, configs: Mapping[int, Mapping[str, Any]]
+) -> tuple[dict[int, int], dict[int, Any]]:
     """The id of each of the source's numbers (the first number with equal values), and the configurations by id."""
     by_hash: dict[str, int] = {}
     ids: dict[int, int] = {}
@@ -250,7 +266,9 @@ def _distinct(space: Space, configs: Mapping[int, Mapping[str, Any]]) -> tuple[d
     return ids, distinct
 
 
-def _identified(runs: Sequence[Run], ids: Mapping[int, int], metric: str) -> tuple[list[Run], tuple[str, ...]]:
+def _identified(
+    runs: Sequence[Run], ids: Mapping[int, int], metric: str
+) -> tuple[list[Run], tuple[str, ...]]:
     """Runs with their distinct configuration and a seed, curves cleaned, by configuration and seed; and notes."""
     found: dict[tuple[int, int], Run] = {}
     repeated = unnamed = 0
@@ -263,14 +281,21 @@ def _identified(runs: Sequence[Run], ids: Mapping[int, int], metric: str) -> tup
         unnamed += not named
         if found.setdefault((config_id, seed), clean) is clean:
             continue
-        if (found[config_id, seed].steps, found[config_id, seed].metrics) != (clean.steps, clean.metrics):
-            raise InputError(f"configuration {run.config_id} was trained twice with seed {seed}, with other results")
+        if (found[config_id, seed].steps, found[config_id, seed].metrics) != (
+            clean.steps,
+            clean.metrics,
+        ):
+            raise InputError(
+                f"configuration {run.config_id} was trained twice with seed {seed}, with other results"
+            )
         repeated += 1
     notes = []
     if repeated:
         notes.append(f"{repeated} exact copies of runs were left out.")
     if unnamed:
-        notes.append(f"The source names no seeds for {unnamed} runs: repetitions of a configuration are numbered.")
+        notes.append(
+            f"The source names no seeds for {unnamed} runs: repetitions of a configuration are numbered."
+        )
     return [found[key] for key in sorted(found)], tuple(notes)
 
 
@@ -280,11 +305,15 @@ def _cleaned(run: Run, metric: str) -> Run:
     A run without a value of the objective somewhere has failed, whatever the source says: diverged.
     """
     keep = [place for place, step in enumerate(run.steps) if step > 0]
-    metrics = {name: [_finite(curve[place]) for place in keep] for name, curve in run.metrics.items()}
+    metrics = {
+        name: [_finite(curve[place]) for place in keep] for name, curve in run.metrics.items()
+    }
     broken = run.status in ("done", "stopped") and None in metrics.get(metric, [None])
     steps = [run.steps[place] for place in keep]
     if sorted(set(steps)) != steps:
-        raise InputError(f"the steps of configuration {run.config_id} with seed {run.seed} do not rise: {steps[:6]}")
+        raise InputError(
+            f"the steps of configuration {run.config_id} with seed {run.seed} do not rise: {steps[:6]}"
+        )
     status = "diverged" if broken else run.status
     return dataclasses.replace(run, steps=steps, metrics=metrics, status=status)
 
@@ -293,7 +322,9 @@ def _finite(value: float | None) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def _given_roles(roles: Mapping[str, Sequence[int]] | None, seeds: Sequence[int]) -> dict[int, str] | None:
+def _given_roles(
+    roles: Mapping[str, Sequence[int]] | None, seeds: Sequence[int]
+) -> dict[int, str] | None:
     """The roles the source gives, if it gives one to every seed."""
     given = {int(seed): role for role, listed in (roles or {}).items() for seed in listed}
     return {seed: given[seed] for seed in seeds} if roles and set(seeds) <= set(given) else None
@@ -311,7 +342,9 @@ def _run_rows(runs: Sequence[Run], roles: Mapping[int, str]) -> pd.DataFrame:
             "seed_role": [roles[run.seed or 0] for run in runs],
             "member": [run.member for run in runs],
             "status": [run.status for run in runs],
-            "environment_steps": [float(at) if run.counted else None for at, run in zip(last, runs, strict=True)],
+            "environment_steps": [
+                float(at) if run.counted else None for at, run in zip(last, runs, strict=True)
+            ],
             "last_step": last,
             "wall_seconds": [run.wall_seconds for run in runs],
         }
@@ -328,7 +361,9 @@ def _eval_rows(runs: Sequence[Run]) -> pd.DataFrame:
     }
     for name in names:
         missing = [None]
-        columns[name] = [each for run in runs for each in run.metrics.get(name, missing * len(run.steps))]
+        columns[name] = [
+            each for run in runs for each in run.metrics.get(name, missing * len(run.steps))
+        ]
     return pd.DataFrame(columns)
 
 
@@ -340,4 +375,6 @@ def _gaps(runs: Sequence[Run], steps: Sequence[int]) -> bool:
 
 def _date(files: Sequence[Path]) -> str:
     """The day the newest file was written."""
-    return datetime.fromtimestamp(max(file.stat().st_mtime for file in files), UTC).date().isoformat()
+    return (
+        datetime.fromtimestamp(max(file.stat().st_mtime for file in files), UTC).date().isoformat()
+    )

@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autorl.landscapes.importers.common import Options, Run, Source, metric_column, whole_step, write_source
+from autorl.landscapes.importers.common import (
+    Options,
+    Run,
+    Source,
+    metric_column,
+    whole_step,
+    write_source,
+)
 from autorl.landscapes.importers.inference import clean_name, table_rows
 from autorl.landscapes.importers.mapping import read_mapping
 from autorl.landscapes.manifest import Manifest, Objective
@@ -43,13 +50,21 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
     roles = read_mapping(options.map, columns, path)
     for role in ("hyperparameter", "metric"):
         if not roles[role]:
-            raise InputError(f"a column has to be a {role}: --map column={role}", file=str(path), key="--map")
+            raise InputError(
+                f"a column has to be a {role}: --map column={role}", file=str(path), key="--map"
+            )
     metrics = {name: metric_column(name) for name in roles["metric"]}
     objective = options.metric or roles["metric"][0]
     if objective not in metrics:
-        raise InputError(f"{objective!r} is not among {', '.join(metrics)}", file=str(path), key="metric")
+        raise InputError(
+            f"{objective!r} is not among {', '.join(metrics)}", file=str(path), key="metric"
+        )
     configs, numbers = _configurations(frame, roles, path)
-    ignored = [name for name in columns if name not in {each for listed in roles.values() for each in listed}]
+    ignored = [
+        name
+        for name in columns
+        if name not in {each for listed in roles.values() for each in listed}
+    ]
     source = Source(
         path=path,
         files=[path],
@@ -79,7 +94,9 @@ def read_csv(path: Path) -> pd.DataFrame:
     try:
         return pd.read_csv(path)
     except (OSError, EOFError, zlib.error, ValueError, OverflowError) as error:
-        raise InputError(f"cannot be read as CSV: {shortened(str(error), 150)}", file=str(path)) from None
+        raise InputError(
+            f"cannot be read as CSV: {shortened(str(error), 150)}", file=str(path)
+        ) from None
 
 
 def _configurations(
@@ -91,7 +108,9 @@ def _configurations(
     seen: dict[str, int] = {}
     configs: dict[int, dict[str, Any]] = {}
     numbers = []
-    columns = {clean_name(name): [_parsed(cell) for cell in frame[name].tolist()] for name in listed}
+    columns = {
+        clean_name(name): [_parsed(cell) for cell in frame[name].tolist()] for name in listed
+    }
     for place, config in enumerate(table_rows(columns)):
         number = given[0][place] if given else seen.setdefault(canonical_json(config), len(seen))
         if configs.setdefault(number, config) != config:
@@ -112,7 +131,11 @@ def _parsed(cell: Any) -> Any:
 
 
 def _runs(
-    frame: pd.DataFrame, roles: Mapping[str, Sequence[str]], metrics: Mapping[str, str], path: Path, options: Options
+    frame: pd.DataFrame,
+    roles: Mapping[str, Sequence[str]],
+    metrics: Mapping[str, str],
+    path: Path,
+    options: Options,
 ) -> list[Run]:
     """Rows of one configuration and seed as a run. Without seed and step every row is a run of its own."""
     for name in (*metrics, *roles["step"], *roles["wall_seconds"]):
@@ -129,8 +152,15 @@ def _runs(
             rows = rows.sort_values(roles["step"][0], kind="stable")
             lines = [f"line {place + _HEADER}" for place in rows.index]
             cells = rows[roles["step"][0]].tolist()
-            steps = [whole_step(cell, options.unit, path, line) for cell, line in zip(cells, lines, strict=True)]
-        repeated = [place for place, step in zip(rows.index[1:], steps[1:], strict=True) if steps.count(step) > 1]
+            steps = [
+                whole_step(cell, options.unit, path, line)
+                for cell, line in zip(cells, lines, strict=True)
+            ]
+        repeated = [
+            place
+            for place, step in zip(rows.index[1:], steps[1:], strict=True)
+            if steps.count(step) > 1
+        ]
         if repeated:
             message = "another row has the same configuration, seed and step"
             raise InputError(message, file=str(path), line=max(repeated) + _HEADER)
@@ -148,11 +178,15 @@ def _status(rows: pd.DataFrame, roles: Mapping[str, Sequence[str]], path: Path) 
     status = str(rows[roles["status"][0]].iloc[-1])
     if status not in STATUSES:
         line = int(rows.index[-1]) + _HEADER
-        raise InputError(f"status {shown(status)}; allowed: {', '.join(STATUSES)}", file=str(path), line=line)
+        raise InputError(
+            f"status {shown(status)}; allowed: {', '.join(STATUSES)}", file=str(path), line=line
+        )
     return status
 
 
-def _seed_roles(frame: pd.DataFrame, roles: Mapping[str, Sequence[str]], path: Path) -> dict[str, list[int]] | None:
+def _seed_roles(
+    frame: pd.DataFrame, roles: Mapping[str, Sequence[str]], path: Path
+) -> dict[str, list[int]] | None:
     if not roles["seed_role"] or not roles["seed"]:
         return None
     column = frame[roles["seed_role"][0]]
@@ -161,7 +195,9 @@ def _seed_roles(frame: pd.DataFrame, roles: Mapping[str, Sequence[str]], path: P
         message = f"seed role {shown(wrong.iloc[0])}; allowed: tuning, test"
         raise InputError(message, file=str(path), line=int(wrong.index[0]) + _HEADER)
     seeds = frame[roles["seed"][0]]
-    return {role: sorted({int(seed) for seed in seeds[column == role]}) for role in ("tuning", "test")}
+    return {
+        role: sorted({int(seed) for seed in seeds[column == role]}) for role in ("tuning", "test")
+    }
 
 
 def _whole(frame: pd.DataFrame, name: str, path: Path) -> list[int]:

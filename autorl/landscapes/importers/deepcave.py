@@ -15,7 +15,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autorl.landscapes.importers.common import Options, Run, Source, metric_column, whole_step, write_source
+from autorl.landscapes.importers.common import (
+    Options,
+    Run,
+    Source,
+    metric_column,
+    whole_step,
+    write_source,
+)
 from autorl.landscapes.importers.inference import flatten
 from autorl.landscapes.manifest import Manifest, Objective
 from autorl.space import Space
@@ -28,7 +35,16 @@ HISTORY, CONFIGS, CONFIGSPACE, META, ORIGINS = (
     "meta.json",
     "origins.json",
 )
-STATUS = {1: "done", 2: "timeout", 3: "out_of_memory", 4: "crash", 5: "lost", 7: "crash", 8: "stopped", 9: "lost"}
+STATUS = {
+    1: "done",
+    2: "timeout",
+    3: "out_of_memory",
+    4: "crash",
+    5: "lost",
+    7: "crash",
+    8: "stopped",
+    9: "lost",
+}
 _NOT_EVALUATED = 6
 _SHORT, _LONG = 8, 9
 
@@ -57,14 +73,25 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
     if space is not None:
         from autorl.space.configspace import from_configuration
 
-        values: dict[int, Mapping[str, Any]] = {key: from_configuration(space, each) for key, each in configs.items()}
+        values: dict[int, Mapping[str, Any]] = {
+            key: from_configuration(space, each) for key, each in configs.items()
+        }
     else:
         values = {key: _given(each) for key, each in configs.items()}
-    metrics = [objective.metric if at == place else metric_column(name) for at, name in enumerate(names)]
+    metrics = [
+        objective.metric if at == place else metric_column(name) for at, name in enumerate(names)
+    ]
     runs = _runs(path / HISTORY, values, metrics, options)
     used = {run.config_id for run in runs}
-    bounds = [listed[place].get(key) if listed[place].get(f"lock_{key}") else None for key in ("lower", "upper")]
-    files = [path / name for name in (HISTORY, CONFIGS, CONFIGSPACE, META, ORIGINS) if (path / name).is_file()]
+    bounds = [
+        listed[place].get(key) if listed[place].get(f"lock_{key}") else None
+        for key in ("lower", "upper")
+    ]
+    files = [
+        path / name
+        for name in (HISTORY, CONFIGS, CONFIGSPACE, META, ORIGINS)
+        if (path / name).is_file()
+    ]
     source = Source(
         path=path,
         files=files,
@@ -88,7 +115,11 @@ def _objective(
     """Which of the objectives counts, and how: the one named, else the first."""
     names = [str(each.get("name")) for each in listed]
     if options.metric is not None and options.metric not in names:
-        raise InputError(f"no objective {options.metric!r}; allowed: {', '.join(names)}", file=str(path), key="metric")
+        raise InputError(
+            f"no objective {options.metric!r}; allowed: {', '.join(names)}",
+            file=str(path),
+            key="metric",
+        )
     place = names.index(options.metric) if options.metric is not None else 0
     if place == 0 and own.get("objective"):
         return 0, Objective(**own["objective"])
@@ -114,7 +145,9 @@ def _space(file: Path) -> Space | None:
         raise InputError(f"ConfigSpace cannot read it: {error!r}", file=str(file)) from None
 
 
-def _runs(file: Path, configs: Mapping[int, Any], metrics: Sequence[str], options: Options) -> list[Run]:
+def _runs(
+    file: Path, configs: Mapping[int, Any], metrics: Sequence[str], options: Options
+) -> list[Run]:
     """Rows of one configuration and seed as one run, which ended as its row with the largest budget did."""
     found: dict[tuple[int, int], dict[int, tuple[Sequence[Any], str]]] = {}
     for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
@@ -125,7 +158,9 @@ def _runs(file: Path, configs: Mapping[int, Any], metrics: Sequence[str], option
             continue
         where = f"line {number}"
         if config_id not in configs:
-            raise InputError(f"configuration {config_id} is not in {CONFIGS}", file=str(file), line=number)
+            raise InputError(
+                f"configuration {config_id} is not in {CONFIGS}", file=str(file), line=number
+            )
         if len(costs) != len(metrics):
             message = f"{len(costs)} costs, but the objectives are {', '.join(metrics)}"
             raise InputError(message, file=str(file), line=number)
@@ -156,9 +191,17 @@ def _row(text: str, file: Path, number: int) -> tuple[int, float | None, int, Se
     if status not in STATUS and status != _NOT_EVALUATED:
         raise InputError(f"status {status!r} is not one of 1 to 9", file=str(file), line=number)
     if not isinstance(config_id, int) or not isinstance(seed, int | None):
-        raise InputError(f"expected integers, got {config_id!r} and {seed!r}", file=str(file), line=number)
+        raise InputError(
+            f"expected integers, got {config_id!r} and {seed!r}", file=str(file), line=number
+        )
     endless = budget is None or budget in (float("inf"), "inf")
-    return config_id, None if endless else float(budget), -1 if seed is None else seed, costs, status
+    return (
+        config_id,
+        None if endless else float(budget),
+        -1 if seed is None else seed,
+        costs,
+        status,
+    )
 
 
 def _json(file: Path) -> dict[str, Any]:
@@ -178,5 +221,7 @@ def _given(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _number(key: str, path: Path) -> int:
     if not key.lstrip("-").isdigit():
-        raise InputError(f"expected the number of a configuration, got {key!r}", file=str(path / CONFIGS))
+        raise InputError(
+            f"expected the number of a configuration, got {key!r}", file=str(path / CONFIGS)
+        )
     return int(key)

@@ -62,8 +62,13 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
         message = "no files <environment>_<ALGORITHM>_[random_]lr_..._seed<n>[_eval].json are in it"
         raise InputError(message, file=str(path))
     if options.id is not None and len(groups) > 1:
-        raise InputError(f"--id names one landscape, here are {', '.join(groups)}", file=str(path), key="id")
-    return [write_source(_source(path, options.id or id, found), options) for id, found in sorted(groups.items())]
+        raise InputError(
+            f"--id names one landscape, here are {', '.join(groups)}", file=str(path), key="id"
+        )
+    return [
+        write_source(_source(path, options.id or id, found), options)
+        for id, found in sorted(groups.items())
+    ]
 
 
 def _id(config: Mapping[str, Any], name: re.Match[str], namespace: str | None) -> str:
@@ -79,9 +84,15 @@ def _source(path: Path, id: str, found: Sequence[tuple[Path, dict[str, Any], Run
     for _, config, run in found:
         number = numbers.setdefault(tuple(sorted(config.items())), len(numbers))
         configs[number] = config
-        runs.append(replace(run, config_id=number, status="done" if len(run.steps) == longest else "lost"))
+        runs.append(
+            replace(run, config_id=number, status="done" if len(run.steps) == longest else "lost")
+        )
     cut = sum(run.status == "lost" for run in runs)
-    notes = (f"{cut} curves stop before the others without a reason given; they count as lost.",) if cut else ()
+    notes = (
+        (f"{cut} curves stop before the others without a reason given; they count as lost.",)
+        if cut
+        else ()
+    )
     return Source(
         path=path,
         files=[file for file, _, _ in found],
@@ -105,11 +116,15 @@ def _read(file: Path, name: re.Match[str]) -> tuple[dict[str, Any], Run]:
     curves = {}
     for metric, key in (("eval_return", "returns_eval"), ("eval_return_std", "std_returns_eval")):
         curve = values.get(key) if isinstance(values, dict) else None
-        if not isinstance(curve, list) or not all(isinstance(each, int | float | None) for each in curve):
+        if not isinstance(curve, list) or not all(
+            isinstance(each, int | float | None) for each in curve
+        ):
             raise InputError("expected a list of numbers", file=str(file), key=key)
         curves[metric] = [float("nan") if each is None else float(each) for each in curve]
     if len(curves["eval_return_std"]) != len(curves["eval_return"]):
-        message = f"{len(curves['eval_return_std'])} values for {len(curves['eval_return'])} evaluations"
+        message = (
+            f"{len(curves['eval_return_std'])} values for {len(curves['eval_return'])} evaluations"
+        )
         raise InputError(message, file=str(file), key="std_returns_eval")
     config = _schedule(values, file) if "configs" in values else _static(name["values"], file)
     times = values.get("timestamps_eval") or [None]
@@ -126,7 +141,10 @@ def _static(text: str, file: Path) -> dict[str, Any]:
             config[_NAMES.get(key, key)] = 10.0 ** int(value) if key == "lr" else float(value)
     except ValueError:
         raise InputError(f"expected pairs <name>_<value>, got {text!r}", file=str(file)) from None
-    return {key: int(value) if key in ("n_layers", "n_units") else value for key, value in config.items()}
+    return {
+        key: int(value) if key in ("n_layers", "n_units") else value
+        for key, value in config.items()
+    }
 
 
 def _schedule(values: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -134,8 +152,14 @@ def _schedule(values: Mapping[str, Any], file: Path) -> dict[str, Any]:
     config: dict[str, Any] = {}
     for key in ("learning_rate", "gamma"):
         listed = values.get(key)
-        if not isinstance(listed, list) or not all(isinstance(each, int | float) for each in listed):
-            raise InputError(f"expected a list with a value for each phase, got {listed!r}", file=str(file), key=key)
+        if not isinstance(listed, list) or not all(
+            isinstance(each, int | float) for each in listed
+        ):
+            raise InputError(
+                f"expected a list with a value for each phase, got {listed!r}",
+                file=str(file),
+                key=key,
+            )
         for phase, value in enumerate(listed, 1):
             config[f"{key}_{phase}"] = 10.0**value if key == "learning_rate" else float(value)
     return config

@@ -38,7 +38,10 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def table_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Rows of a table without their empty cells. A column that is fractional only because of those is of integers."""
     whole = {name for name, cells in columns.items() if _whole_with_gaps(cells)}
-    listed = [[int(cell) if name in whole and cell == cell else cell for cell in columns[name]] for name in columns]
+    listed = [
+        [int(cell) if name in whole and cell == cell else cell for cell in columns[name]]
+        for name in columns
+    ]
     return [
         {name: cell for name, cell in zip(columns, cells, strict=True) if cell == cell}
         for cells in zip(*listed, strict=True)
@@ -47,7 +50,9 @@ def table_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 def _whole_with_gaps(cells: Sequence[Any]) -> bool:
     given = [cell for cell in cells if cell == cell]
-    return len(given) < len(cells) and all(isinstance(cell, float) and cell.is_integer() for cell in given)
+    return len(given) < len(cells) and all(
+        isinstance(cell, float) and cell.is_integer() for cell in given
+    )
 
 
 def infer_space(configs: Sequence[Mapping[str, Any]]) -> Space:
@@ -63,7 +68,10 @@ def infer_space(configs: Sequence[Mapping[str, Any]]) -> Space:
     names = list(dict.fromkeys(name for config in configs for name in config))
     if not names:
         raise InputError("no hyperparameters were found in it")
-    items = [_hyperparameter(name, [config[name] for config in configs if name in config]) for name in names]
+    items = [
+        _hyperparameter(name, [config[name] for config in configs if name in config])
+        for name in names
+    ]
     return Space(items, conditions=infer_conditions(names, configs))
 
 
@@ -110,7 +118,9 @@ def _condition(name: str, names: Sequence[str], configs: Sequence[Mapping[str, A
     """When `name` is active, as an expression over another hyperparameter that is there wherever `name` is."""
     counts = {each: sum(each in config for config in configs) for each in names}
     parents = [each for each in names if counts[each] > counts[name]]
-    parents = [each for each in parents if all(each in config for config in configs if name in config)]
+    parents = [
+        each for each in parents if all(each in config for config in configs if name in config)
+    ]
     for choices_only in (True, False):
         for parent in parents:
             found = _telling(name, parent, configs, choices_only=choices_only)
@@ -121,12 +131,17 @@ def _condition(name: str, names: Sequence[str], configs: Sequence[Mapping[str, A
     raise InputError(message, key=name)
 
 
-def _telling(name: str, parent: str, configs: Sequence[Mapping[str, Any]], *, choices_only: bool) -> str | None:
+def _telling(
+    name: str, parent: str, configs: Sequence[Mapping[str, Any]], *, choices_only: bool
+) -> str | None:
     """The condition of `name` on `parent`, if the parent's values tell where it is active."""
     given = [(config[parent], name in config) for config in configs if parent in config]
     active = list({canonical_json(value): value for value, there in given if there}.values())
     without = list({canonical_json(value): value for value, there in given if not there}.values())
-    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (*active, *without))
+    numeric = all(
+        isinstance(value, int | float) and not isinstance(value, bool)
+        for value in (*active, *without)
+    )
     if numeric and not choices_only and active and without:
         if min(active) > max(without):
             return f"{parent} >= {spelled(min(active))}"

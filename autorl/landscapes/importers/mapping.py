@@ -19,11 +19,22 @@ from typing import Any
 from autorl.space import read_document, unknown_key
 from autorl.types import InputError
 
-ROLES = ("config_id", "hyperparameter", "seed", "seed_role", "step", "metric", "status", "wall_seconds")
+ROLES = (
+    "config_id",
+    "hyperparameter",
+    "seed",
+    "seed_role",
+    "step",
+    "metric",
+    "status",
+    "wall_seconds",
+)
 MANY = ("hyperparameter", "metric")
 
 
-def read_mapping(entries: Sequence[str], columns: Sequence[str], file: Path) -> dict[str, list[str]]:
+def read_mapping(
+    entries: Sequence[str], columns: Sequence[str], file: Path
+) -> dict[str, list[str]]:
     """The columns of each role, in the order of the mapping.
 
     Args:
@@ -44,10 +55,14 @@ def read_mapping(entries: Sequence[str], columns: Sequence[str], file: Path) -> 
             raise InputError(message, file=where, key=role)
         for name in found:
             if taken.setdefault(name, role) != role:
-                raise InputError(f"the column {name!r} is {taken[name]} already", file=where, key=role)
+                raise InputError(
+                    f"the column {name!r} is {taken[name]} already", file=where, key=role
+                )
         roles[role] += [name for name in found if name not in roles[role]]
         if role not in MANY and len(roles[role]) > 1:
-            raise InputError(f"one column can be {role}, got {', '.join(roles[role])}", file=where, key=role)
+            raise InputError(
+                f"one column can be {role}, got {', '.join(roles[role])}", file=where, key=role
+            )
     return roles
 
 

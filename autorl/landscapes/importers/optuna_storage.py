@@ -16,7 +16,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autorl.landscapes.importers.common import Options, Run, Source, metric_column, whole_step, write_source
+from autorl.landscapes.importers.common import (
+    Options,
+    Run,
+    Source,
+    metric_column,
+    whole_step,
+    write_source,
+)
 from autorl.landscapes.importers.inference import clean_name, infer_conditions
 from autorl.landscapes.manifest import Manifest, Objective
 from autorl.space import Hyperparameter, Space
@@ -57,7 +64,10 @@ def _read(study: optuna.Study, path: Path, options: Options) -> Source:
     place, objective = _objective(study, path, options)
     trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in _STATUS]
     left_out = len(study.get_trials(deepcopy=False)) - len(trials)
-    configs = {trial.number: {clean_name(name): value for name, value in trial.params.items()} for trial in trials}
+    configs = {
+        trial.number: {clean_name(name): value for name, value in trial.params.items()}
+        for trial in trials
+    }
     try:
         space = _space(trials, list(configs.values()))
     except InputError as error:
@@ -96,12 +106,22 @@ def _objective(study: optuna.Study, path: Path, options: Options) -> tuple[int, 
     elif options.metric in names:
         place = names.index(str(options.metric))
     else:
-        raise InputError(f"the study has several objectives: --metric one of {', '.join(names)}", file=str(path))
+        raise InputError(
+            f"the study has several objectives: --metric one of {', '.join(names)}", file=str(path)
+        )
     metric = options.metric or names[place]
-    return place, Objective(metric_column(metric), options.direction or study.directions[place].name.lower())  # type: ignore[arg-type]
+    direction = options.direction or study.directions[place].name.lower()
+    return place, Objective(metric_column(metric), direction)  # type: ignore[arg-type]
 
 
-def _run(trial: optuna.trial.FrozenTrial, place: int, metric: str, shift: int, path: Path, options: Options) -> Run:
+def _run(
+    trial: optuna.trial.FrozenTrial,
+    place: int,
+    metric: str,
+    shift: int,
+    path: Path,
+    options: Options,
+) -> Run:
     """A trial's reports as a curve that ends with its value."""
     reports = {
         whole_step(step + shift, options.unit, path, f"trial {trial.number}"): value
@@ -109,15 +129,22 @@ def _run(trial: optuna.trial.FrozenTrial, place: int, metric: str, shift: int, p
     }
     steps, curve = list(reports), list(reports.values())
     metrics: dict[str, Sequence[float]] = {metric: curve}
-    final = trial.values[place] if trial.values is not None and trial.state.name == "COMPLETE" else None
+    final = (
+        trial.values[place] if trial.values is not None and trial.state.name == "COMPLETE" else None
+    )
     if final is not None and _differs(trial, place):
         metrics = {metric: [*curve[:-1], final], "reported": curve}
     elif final is not None and not steps:
-        steps, metrics = [whole_step(1, options.unit, path, f"trial {trial.number}")], {metric: [final]}
+        steps, metrics = (
+            [whole_step(1, options.unit, path, f"trial {trial.number}")],
+            {metric: [final]},
+        )
     seed = trial.user_attrs.get("seed")
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
         raise InputError(
-            f"the attribute seed must be an integer, got {seed!r}", file=str(path), key=f"trial {trial.number}"
+            f"the attribute seed must be an integer, got {seed!r}",
+            file=str(path),
+            key=f"trial {trial.number}",
         )
     return Run(
         trial.number,
@@ -135,7 +162,9 @@ def _differs(trial: optuna.trial.FrozenTrial, place: int) -> bool:
     return bool(trial.intermediate_values[max(trial.intermediate_values)] != trial.values[place])
 
 
-def _space(trials: Sequence[optuna.trial.FrozenTrial], configs: Sequence[Mapping[str, Any]]) -> Space:
+def _space(
+    trials: Sequence[optuna.trial.FrozenTrial], configs: Sequence[Mapping[str, Any]]
+) -> Space:
     """The union of the trials' distributions; conditions are inferred from who has which."""
     seen: dict[str, list[Any]] = {}
     for trial in trials:
@@ -154,11 +183,18 @@ def _hyperparameter(name: str, distributions: Sequence[Any]) -> Hyperparameter:
 
     kinds = {type(each) for each in distributions}
     if len(kinds) > 1 or len({getattr(each, "log", False) for each in distributions}) > 1:
-        raise InputError(f"its trials drew from distributions that do not fit together: {distributions[:3]}", key=name)
+        raise InputError(
+            f"its trials drew from distributions that do not fit together: {distributions[:3]}",
+            key=name,
+        )
     if kinds == {CategoricalDistribution}:
         choices = list(dict.fromkeys(choice for each in distributions for choice in each.choices))
         single = len(choices) == 1
-        return Hyperparameter.constant(name, choices[0]) if single else Hyperparameter.categorical(name, choices)
+        return (
+            Hyperparameter.constant(name, choices[0])
+            if single
+            else Hyperparameter.categorical(name, choices)
+        )
     lower, upper = min(each.low for each in distributions), max(each.high for each in distributions)
     if lower == upper:
         return Hyperparameter.constant(name, lower)
@@ -171,7 +207,11 @@ def _study(storage: Any, wanted: str | None, path: Path) -> optuna.Study:
 
     names = optuna.get_all_study_names(storage)
     if wanted not in names and (wanted is not None or len(names) != 1):
-        raise InputError(f"--study must be one of: {', '.join(names) or 'none is in it'}", file=str(path), key="study")
+        raise InputError(
+            f"--study must be one of: {', '.join(names) or 'none is in it'}",
+            file=str(path),
+            key="study",
+        )
     return optuna.load_study(study_name=wanted or names[0], storage=storage)
 
 
@@ -192,8 +232,16 @@ def _opened(path: Path) -> Iterator[Any]:
             with closing(_read_only(path)) as source, closing(sqlite3.connect(copy)) as target:
                 source.backup(target)
             storage = optuna.storages.RDBStorage(f"sqlite:///{copy}")
-        except (RuntimeError, SQLAlchemyError, sqlite3.Error, json.JSONDecodeError, KeyError) as error:
-            message = f"this Optuna ({optuna.__version__}) cannot read it: {str(error).splitlines()[0]}"
+        except (
+            RuntimeError,
+            SQLAlchemyError,
+            sqlite3.Error,
+            json.JSONDecodeError,
+            KeyError,
+        ) as error:
+            message = (
+                f"this Optuna ({optuna.__version__}) cannot read it: {str(error).splitlines()[0]}"
+            )
             raise InputError(message, file=str(path)) from None
         try:
             yield storage
@@ -209,6 +257,9 @@ def _read_only(path: Path) -> sqlite3.Connection:
 def _sqlite_tables(path: Path) -> set[str]:
     try:
         with closing(_read_only(path)) as connection:
-            return {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            return {
+                row[0]
+                for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            }
     except sqlite3.Error as error:
         raise InputError(f"cannot be read as SQLite: {error}", file=str(path)) from None

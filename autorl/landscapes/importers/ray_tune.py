@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autorl.landscapes.importers.common import Options, Run, Source, metric_column, whole_step, write_source
+from autorl.landscapes.importers.common import (
+    Options,
+    Run,
+    Source,
+    metric_column,
+    whole_step,
+    write_source,
+)
 from autorl.landscapes.importers.inference import clean_name, flatten
 from autorl.landscapes.manifest import Manifest, Objective
 from autorl.space import canonical_json
@@ -35,7 +42,9 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
         InputError: no trials, no such metric, or a trial whose configuration changed while it ran (PBT).
     """
     if options.metric is None:
-        raise InputError("say which result is the objective: --metric NAME", file=str(path), key="metric")
+        raise InputError(
+            "say which result is the objective: --metric NAME", file=str(path), key="metric"
+        )
     names = _mapped(options)
     states = _states(path)
     read = [_read(folder, names, states, options) for folder in _trials(path)]
@@ -46,7 +55,9 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
     runs = [_ended(number, run, longest) for number, (_, run) in enumerate(read)]
     notes = (f"Settings equal in all trials were left out: {equal}.",) if equal else ()
     folders = _trials(path)
-    files = [file for folder in folders for file in (folder / "params.json", _results(folder)) if file]
+    files = [
+        file for folder in folders for file in (folder / "params.json", _results(folder)) if file
+    ]
     source = Source(
         path=path,
         files=[*files, *sorted(path.glob("experiment_state-*.json"))],
@@ -88,32 +99,53 @@ def _states(path: Path) -> dict[str, str]:
     if not files:
         return {}
     try:
-        trials = [json.loads(entry[0]) for entry in json.loads(files[-1].read_text(encoding="utf-8"))["trial_data"]]
+        trials = [
+            json.loads(entry[0])
+            for entry in json.loads(files[-1].read_text(encoding="utf-8"))["trial_data"]
+        ]
         return {str(trial["trial_id"]): str(trial["status"]) for trial in trials}
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise InputError(f"not an experiment state of Ray Tune: {error!r}", file=str(files[-1])) from None
+        raise InputError(
+            f"not an experiment state of Ray Tune: {error!r}", file=str(files[-1])
+        ) from None
 
 
 def _read(
     folder: Path, names: Mapping[str, str], states: Mapping[str, str], options: Options
 ) -> tuple[dict[str, Any], Run]:
     """The configuration of a trial without its seed, and its run; the status is the trial's own."""
-    config = _settings(_parsed((folder / "params.json").read_text(encoding="utf-8"), folder / "params.json"))
+    config = _settings(
+        _parsed((folder / "params.json").read_text(encoding="utf-8"), folder / "params.json")
+    )
     file = _results(folder)
     rows = _rows(file) if file else []
     seed = config.pop(clean_name(names.get("seed", "seed")), None)
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
-        raise InputError(f"expected an integer, got {seed!r}", file=str(folder / "params.json"), key="seed")
-    step = names.get("step") or next((name for name in _STEPS if all(row.get(name) is not None for row in rows)), None)
+        raise InputError(
+            f"expected an integer, got {seed!r}", file=str(folder / "params.json"), key="seed"
+        )
+    step = names.get("step") or next(
+        (name for name in _STEPS if all(row.get(name) is not None for row in rows)), None
+    )
     curve: dict[int, float] = {}
     for number, row in enumerate(rows, 1):
         _same_configuration(row, config, names, file or folder, number)
         for key in (options.metric or "", step or "training_iteration"):
             if key not in row:
-                numbers = sorted(name for name, value in row.items() if isinstance(value, int | float))
-                raise InputError(f"no result {key!r}; there are {', '.join(numbers)}", file=str(file), line=number)
-        at = whole_step(float(row[step or "training_iteration"]), options.unit, file or folder, f"line {number}")
-        curve[at] = float("nan") if row[options.metric or ""] is None else float(row[options.metric or ""])
+                numbers = sorted(
+                    name for name, value in row.items() if isinstance(value, int | float)
+                )
+                raise InputError(
+                    f"no result {key!r}; there are {', '.join(numbers)}",
+                    file=str(file),
+                    line=number,
+                )
+        at = whole_step(
+            float(row[step or "training_iteration"]), options.unit, file or folder, f"line {number}"
+        )
+        curve[at] = (
+            float("nan") if row[options.metric or ""] is None else float(row[options.metric or ""])
+        )
     trial_id = str(rows[-1].get("trial_id", "")) if rows else ""
     state = states.get(trial_id, "TERMINATED")
     status = "crash" if (folder / "error.txt").is_file() else _ENDED.get(state, "lost")
@@ -125,7 +157,14 @@ def _read(
 def _ended(number: int, run: Run, longest: int) -> Run:
     """The run with its number; one that ended before the longest was stopped by a scheduler."""
     early = run.status == "done" and (not run.steps or run.steps[-1] < longest)
-    return Run(number, run.seed, run.steps, run.metrics, "stopped" if early else run.status, run.wall_seconds)
+    return Run(
+        number,
+        run.seed,
+        run.steps,
+        run.metrics,
+        "stopped" if early else run.status,
+        run.wall_seconds,
+    )
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:
@@ -136,7 +175,9 @@ def _rows(file: Path) -> list[dict[str, Any]]:
         records = read_csv(file).to_dict("records") if file.stat().st_size else []
         return [{str(name): value for name, value in record.items()} for record in records]
     lines = file.read_text(encoding="utf-8").splitlines()
-    return [_joined(_parsed(line, file, number)) for number, line in enumerate(lines, 1) if line.strip()]
+    return [
+        _joined(_parsed(line, file, number)) for number, line in enumerate(lines, 1) if line.strip()
+    ]
 
 
 def _joined(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -145,7 +186,11 @@ def _joined(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if name == "config" and not prefix:
             flat[name] = value
         else:
-            flat |= _joined(value, f"{prefix}{name}/") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+            flat |= (
+                _joined(value, f"{prefix}{name}/")
+                if isinstance(value, Mapping)
+                else {f"{prefix}{name}": value}
+            )
     return flat
 
 
@@ -164,7 +209,11 @@ def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _same_configuration(
-    row: Mapping[str, Any], config: Mapping[str, Any], names: Mapping[str, str], file: Path, line: int
+    row: Mapping[str, Any],
+    config: Mapping[str, Any],
+    names: Mapping[str, str],
+    file: Path,
+    line: int,
 ) -> None:
     if not isinstance(row.get("config"), Mapping):
         return
@@ -172,7 +221,9 @@ def _same_configuration(
     now.pop(clean_name(names.get("seed", "seed")), None)
     changed = sorted(name for name in config if name in now and now[name] != config[name])
     if changed:
-        message = "changed while the trial ran (population-based training?); a run has one configuration"
+        message = (
+            "changed while the trial ran (population-based training?); a run has one configuration"
+        )
         raise InputError(message, file=str(file), key=changed[0], line=line)
 
 
@@ -180,11 +231,14 @@ def _varying(configs: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], s
     """Configurations without the settings that are equal in all (unless all are), and the names of those."""
     names = dict.fromkeys(name for config in configs for name in config)
     distinct = {
-        name: {canonical_json(config[name]) if name in config else None for config in configs} for name in names
+        name: {canonical_json(config[name]) if name in config else None for config in configs}
+        for name in names
     }
     equal = [name for name in names if len(distinct[name]) == 1]
     if len(equal) == len(names):
         return list(configs), ""
     more = f" and {len(equal) - _NAMED} more" if len(equal) > _NAMED else ""
-    kept = [{name: value for name, value in config.items() if name not in equal} for config in configs]
+    kept = [
+        {name: value for name, value in config.items() if name not in equal} for config in configs
+    ]
     return kept, ", ".join(equal[:_NAMED]) + more

@@ -14,7 +14,8 @@ from autorl.population.environments.pendulum import PENDULUM
 from autorl.types import InputError
 
 ENVIRONMENTS = {
-    environment.id: environment for environment in (ACROBOT, CARTPOLE, MOUNTAIN_CAR, MOUNTAIN_CAR_CONTINUOUS, PENDULUM)
+    environment.id: environment
+    for environment in (ACROBOT, CARTPOLE, MOUNTAIN_CAR, MOUNTAIN_CAR_CONTINUOUS, PENDULUM)
 }
 
 __all__ = ["ENVIRONMENTS", "Environment", "find_environment"]

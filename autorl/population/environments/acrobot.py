@@ -68,7 +68,9 @@ def is_terminated(state: Array) -> bool:
 
 
 @kernel
-def accelerations(angle_1: float, angle_2: float, speed_1: float, speed_2: float, torque: float) -> tuple[float, float]:
+def accelerations(
+    angle_1: float, angle_2: float, speed_1: float, speed_2: float, torque: float
+) -> tuple[float, float]:
     """Angular accelerations of both joints (the book's equations of motion)."""
     reach = LENGTH * CENTRE * math.cos(angle_2)
     swing = LENGTH * CENTRE * math.sin(angle_2)

@@ -67,26 +67,36 @@ class Environment:
     @property
     def bounds(self) -> Array:
         """Lowest and highest action, (2, action_size) float64."""
-        return np.array([self.low, self.high], np.float64) if not self.n_actions else np.zeros((2, 1))
+        return (
+            np.array([self.low, self.high], np.float64) if not self.n_actions else np.zeros((2, 1))
+        )
 
     def functions(self, dtype: Any) -> tuple[Function, Function, Function]:
         """`reset`, `step` and `observe` as function pointers; observations are written as `dtype`."""
         real = numba.from_dtype(np.dtype(dtype))
         observe = types.void(_STATE, types.Array(real, 1, "C"))
         pairs = ((self.reset, _RESET), (self.step, _STEP), (self.observe, observe))
-        reset, step, observed = (Function(function, types.FunctionType(kind)) for function, kind in pairs)
+        reset, step, observed = (
+            Function(function, types.FunctionType(kind)) for function, kind in pairs
+        )
         return reset, step, observed
 
     def check(self) -> None:
         """Raise `InputError` when a function does not compile to the signature the engine calls."""
         key = f"environment {self.id}"
-        for name, (function, kind) in zip(("reset", "step", "observe"), self.functions(np.float32), strict=True):
+        for name, (function, kind) in zip(
+            ("reset", "step", "observe"), self.functions(np.float32), strict=True
+        ):
             if not hasattr(function, "get_compile_result"):
                 raise InputError(f"{name} must be compiled with numba.njit", key=key)
             try:
                 found = function.get_compile_result(kind.signature).signature.return_type
             except (NumbaError, TypeError) as error:
                 reason = str(error).strip().splitlines()[-1]
-                raise InputError(f"{name} does not compile for {kind.signature.args}: {reason}", key=key) from error
+                raise InputError(
+                    f"{name} does not compile for {kind.signature.args}: {reason}", key=key
+                ) from error
             if found != kind.signature.return_type:
-                raise InputError(f"{name} must return {kind.signature.return_type}, it returns {found}", key=key)
+                raise InputError(
+                    f"{name} must return {kind.signature.return_type}, it returns {found}", key=key
+                )

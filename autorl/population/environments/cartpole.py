@@ -42,7 +42,9 @@ def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
     force = FORCE if action[0] == 1.0 else -FORCE
     cosine, sine = math.cos(angle), math.sin(angle)
     pull = (force + MASS_POLE * HALF_LENGTH * turn * turn * sine) / MASS
-    turning = (GRAVITY * sine - cosine * pull) / (HALF_LENGTH * (4.0 / 3.0 - MASS_POLE * cosine * cosine / MASS))
+    turning = (GRAVITY * sine - cosine * pull) / (
+        HALF_LENGTH * (4.0 / 3.0 - MASS_POLE * cosine * cosine / MASS)
+    )
     speeding = pull - MASS_POLE * HALF_LENGTH * turning * cosine / MASS
     state[0] = x + SECONDS_PER_STEP * speed
     state[1] = speed + SECONDS_PER_STEP * speeding

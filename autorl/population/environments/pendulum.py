@@ -56,4 +56,6 @@ def is_terminated(state: Array) -> bool:
     return False
 
 
-PENDULUM = Environment("Pendulum-v1", 2, 3, 200, reset, step, observe, low=(-TOP_TORQUE,), high=(TOP_TORQUE,))
+PENDULUM = Environment(
+    "Pendulum-v1", 2, 3, 200, reset, step, observe, low=(-TOP_TORQUE,), high=(TOP_TORQUE,)
+)

@@ -17,7 +17,15 @@ from autorl.population.environments import Environment
 from autorl.population.networks import layer_table
 from autorl.population.stacked import rng
 from autorl.population.stacked.environments import STACKED
-from autorl.population.stacked.members import Hyper, adam, advance, clipped, draws, forward, stack_members
+from autorl.population.stacked.members import (
+    Hyper,
+    adam,
+    advance,
+    clipped,
+    draws,
+    forward,
+    stack_members,
+)
 from autorl.population.stacked.replay import StackedReplay
 
 
@@ -29,12 +37,21 @@ class StackedDQN:
         records: their hyperparameters.
     """
 
-    def __init__(self, states: Sequence[Any], environment: Environment, records: Sequence[Any]) -> None:
-        self.environment, self.functions, self.hyper = environment, STACKED[environment.id], Hyper(records)
+    def __init__(
+        self, states: Sequence[Any], environment: Environment, records: Sequence[Any]
+    ) -> None:
+        self.environment, self.functions, self.hyper = (
+            environment,
+            STACKED[environment.id],
+            Hyper(records),
+        )
         self.members = stack_members(states, environment)
         self.target = self.members.parameters.clone()
         self.layers = layer_table(native.network_sizes(environment, records[0]))
-        self.activation, self.horizon = self.hyper.static("activation"), self.hyper.static("horizon")
+        self.activation, self.horizon = (
+            self.hyper.static("activation"),
+            self.hyper.static("horizon"),
+        )
         rows = states[0]["replay"].rows
         self.prioritized = bool(self.hyper.static("prioritized"))
         self.replay = StackedReplay(len(states), rows.shape[0], rows.shape[1], self.prioritized)
@@ -50,7 +67,9 @@ class StackedDQN:
                 if members.steps // n_envs % target_period == 0:
                     self.target = (1.0 - tau) * self.target + tau * members.parameters
             if members.steps > self.hyper.static("learning_starts"):
-                for _ in range(updates if updates >= 0 else self.hyper.static("train_freq") * n_envs):
+                for _ in range(
+                    updates if updates >= 0 else self.hyper.static("train_freq") * n_envs
+                ):
                     self.update()
 
     def values(self, parameters: Tensor, observations: Tensor) -> Tensor:
@@ -61,7 +80,10 @@ class StackedDQN:
         """(P,) epsilon at the present step."""
         if self.members.steps < self.hyper.static("learning_starts"):
             return torch.ones(len(self.members.key), dtype=torch.float64)
-        first, last = self.hyper.column("exploration_initial_eps"), self.hyper.column("exploration_final_eps")
+        first, last = (
+            self.hyper.column("exploration_initial_eps"),
+            self.hyper.column("exploration_final_eps"),
+        )
         progress = torch.tensor(self.members.steps / self.horizon, dtype=torch.float64)
         done = (progress / self.hyper.column("exploration_fraction")).clamp(max=1.0)
         return (1.0 - done) * first + done * last
@@ -82,17 +104,26 @@ class StackedDQN:
 
     def update(self) -> None:
         """One Huber update of every member towards its bootstrapped targets."""
-        members, n, inputs = self.members, self.hyper.static("batch_size"), self.environment.observation_size
+        members, n, inputs = (
+            self.members,
+            self.hyper.static("batch_size"),
+            self.environment.observation_size,
+        )
         progress = members.steps / self.horizon
         seed, counter = draws(members, purposes.REPLAY, ())
         if self.prioritized:
             beta = self.hyper.scheduled("priority_beta", progress)
             batch, weights = self.replay.sample_by_priority(rng.bits(seed, counter), n, beta)
         else:
-            batch, weights = self.replay.sample_uniform(rng.bits(seed, counter), n), torch.ones(1, dtype=torch.float64)
+            batch, weights = (
+                self.replay.sample_uniform(rng.bits(seed, counter), n),
+                torch.ones(1, dtype=torch.float64),
+            )
         rows = self.replay.take(batch)
         targets = self.targets(rows, inputs)
-        gradient, errors = torch.func.grad(self.loss, has_aux=True)(members.parameters, rows, targets, weights)
+        gradient, errors = torch.func.grad(self.loss, has_aux=True)(
+            members.parameters, rows, targets, weights
+        )
         if self.prioritized:
             error = errors.abs() + self.hyper.column("priority_eps")[:, None]
             self.replay.set_priorities(batch, error ** self.hyper.column("priority_alpha")[:, None])
@@ -107,12 +138,18 @@ class StackedDQN:
         following = rows[..., inputs : 2 * inputs]
         online = self.values(self.members.parameters, following)
         judge = self.values(self.target, following)
-        judge = torch.where(self.hyper.column("use_target_network")[:, None, None] > 0, judge, online)
-        choice = torch.where(self.hyper.column("double")[:, None] > 0, online.argmax(-1), judge.argmax(-1))
+        judge = torch.where(
+            self.hyper.column("use_target_network")[:, None, None] > 0, judge, online
+        )
+        choice = torch.where(
+            self.hyper.column("double")[:, None] > 0, online.argmax(-1), judge.argmax(-1)
+        )
         values = judge.gather(-1, choice[..., None])[..., 0]
         return rows[..., -2] + self.hyper.column("gamma")[:, None] * (1.0 - rows[..., -1]) * values
 
-    def loss(self, parameters: Tensor, rows: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    def loss(
+        self, parameters: Tensor, rows: Tensor, targets: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Sum over members of mean(w * huber(Q(s, a) - y)); also the errors Q(s, a) - y."""
         inputs = self.environment.observation_size
         actions = rows[..., 2 * inputs].long()[..., None]

@@ -13,7 +13,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from autorl.population.environments import acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum
+from autorl.population.environments import (
+    acrobot,
+    cartpole,
+    mountain_car,
+    mountain_car_continuous,
+    pendulum,
+)
 from autorl.population.stacked import rng
 
 Stepped = tuple[Tensor, Tensor, Tensor]
@@ -39,13 +45,19 @@ def _itself(states: Tensor) -> Tensor:
 def _step_cartpole(states: Tensor, actions: Tensor) -> Stepped:
     x, speed, angle, turn = states.unbind(-1)
     force = torch.where(actions[..., 0] == 1.0, cartpole.FORCE, -cartpole.FORCE)
-    cosine, sine, moment = torch.cos(angle), torch.sin(angle), cartpole.MASS_POLE * cartpole.HALF_LENGTH
+    cosine, sine, moment = (
+        torch.cos(angle),
+        torch.sin(angle),
+        cartpole.MASS_POLE * cartpole.HALF_LENGTH,
+    )
     pull = (force + moment * turn**2 * sine) / cartpole.MASS
     inertia = cartpole.HALF_LENGTH * (4.0 / 3.0 - cartpole.MASS_POLE * cosine**2 / cartpole.MASS)
     turning = (cartpole.GRAVITY * sine - cosine * pull) / inertia
     speeding = pull - moment * turning * cosine / cartpole.MASS
     dt = cartpole.SECONDS_PER_STEP
-    states = torch.stack([x + dt * speed, speed + dt * speeding, angle + dt * turn, turn + dt * turning], -1)
+    states = torch.stack(
+        [x + dt * speed, speed + dt * speeding, angle + dt * turn, turn + dt * turning], -1
+    )
     terminated = (states[..., 0].abs() > cartpole.TRACK) | (states[..., 2].abs() > cartpole.ANGLE)
     return states, torch.ones_like(x), terminated
 
@@ -57,7 +69,11 @@ def _reset_car(keys: Tensor) -> Tensor:
 
 def _step_mountain_car(states: Tensor, actions: Tensor) -> Stepped:
     position, speed = states.unbind(-1)
-    speed = speed + (actions[..., 0] - 1.0) * mountain_car.FORCE - mountain_car.GRAVITY * torch.cos(3.0 * position)
+    speed = (
+        speed
+        + (actions[..., 0] - 1.0) * mountain_car.FORCE
+        - mountain_car.GRAVITY * torch.cos(3.0 * position)
+    )
     speed = speed.clamp(-mountain_car.TOP_SPEED, mountain_car.TOP_SPEED)
     position = (position + speed).clamp(mountain_car.LEFT, mountain_car.RIGHT)
     speed = torch.where((position == mountain_car.LEFT) & (speed < 0.0), 0.0, speed)
@@ -86,7 +102,11 @@ def _step_pendulum(states: Tensor, actions: Tensor) -> Stepped:
     dt = pendulum.SECONDS_PER_STEP
     speed = speed + (1.5 * pendulum.GRAVITY * torch.sin(angle) + 3.0 * torque) * dt
     speed = speed.clamp(-pendulum.TOP_SPEED, pendulum.TOP_SPEED)
-    return torch.stack([angle + dt * speed, speed], -1), -cost, torch.zeros_like(cost, dtype=torch.bool)
+    return (
+        torch.stack([angle + dt * speed, speed], -1),
+        -cost,
+        torch.zeros_like(cost, dtype=torch.bool),
+    )
 
 
 def _observe_pendulum(states: Tensor) -> Tensor:
@@ -126,13 +146,23 @@ def _step_acrobot(states: Tensor, actions: Tensor) -> Stepped:
 
 def _observe_acrobot(states: Tensor) -> Tensor:
     a, b, speed_1, speed_2 = states.unbind(-1)
-    return torch.stack([torch.cos(a), torch.sin(a), torch.cos(b), torch.sin(b), speed_1, speed_2], -1)
+    return torch.stack(
+        [torch.cos(a), torch.sin(a), torch.cos(b), torch.sin(b), speed_1, speed_2], -1
+    )
 
 
 STACKED = {
-    "CartPole-v1": StackedEnvironment(lambda keys: _around(keys, (cartpole.START,) * 4), _step_cartpole, _itself),
+    "CartPole-v1": StackedEnvironment(
+        lambda keys: _around(keys, (cartpole.START,) * 4), _step_cartpole, _itself
+    ),
     "MountainCar-v0": StackedEnvironment(_reset_car, _step_mountain_car, _itself),
-    "MountainCarContinuous-v0": StackedEnvironment(_reset_car, _step_mountain_car_continuous, _itself),
-    "Pendulum-v1": StackedEnvironment(lambda keys: _around(keys, (math.pi, 1.0)), _step_pendulum, _observe_pendulum),
-    "Acrobot-v1": StackedEnvironment(lambda keys: _around(keys, (acrobot.START,) * 4), _step_acrobot, _observe_acrobot),
+    "MountainCarContinuous-v0": StackedEnvironment(
+        _reset_car, _step_mountain_car_continuous, _itself
+    ),
+    "Pendulum-v1": StackedEnvironment(
+        lambda keys: _around(keys, (math.pi, 1.0)), _step_pendulum, _observe_pendulum
+    ),
+    "Acrobot-v1": StackedEnvironment(
+        lambda keys: _around(keys, (acrobot.START,) * 4), _step_acrobot, _observe_acrobot
+    ),
 }

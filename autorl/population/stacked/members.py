@@ -55,12 +55,18 @@ class Hyper:
         """The value of a hyperparameter that has to be the same for all."""
         values = {record[name].item() for record in self.records}
         if len(values) > 1:
-            raise ValueError(f"{name} must be the same for all members of one stack, got {sorted(values)}")
+            raise ValueError(
+                f"{name} must be the same for all members of one stack, got {sorted(values)}"
+            )
         return values.pop()
 
     def scheduled(self, name: str, progress: float) -> Tensor:
         """(P,) values of a scheduled hyperparameter at progress = step / horizon."""
-        start, end, shape = self.column(name), self.column(f"{name}_end"), self.column(f"{name}_shape")
+        start, end, shape = (
+            self.column(name),
+            self.column(f"{name}_end"),
+            self.column(f"{name}_shape"),
+        )
         progress = min(max(progress, 0.0), 1.0)
         cosine = 0.5 * (1.0 - np.cos(np.pi * progress))
         done = torch.where(shape == LINEAR, progress, torch.where(shape == COSINE, cosine, 0.0))
@@ -70,7 +76,9 @@ class Hyper:
 def stack_members(states: Sequence[Any], environment: Environment) -> Members:
     """New native members, not yet trained, as one stack in float64; their environments are reset."""
     members = [state["member"] for state in states]
-    parameters = torch.tensor(np.stack([member.parameters for member in members]), dtype=torch.float64)
+    parameters = torch.tensor(
+        np.stack([member.parameters for member in members]), dtype=torch.float64
+    )
     n_envs = len(members[0].states)
     population = Members(
         key=torch.tensor(np.array([member.key[0] for member in members], np.uint64).view(np.int64)),
@@ -104,7 +112,9 @@ def restart(population: Members, environment: Environment, ended: Tensor) -> Non
     population.lengths = torch.where(ended, 0.0, population.lengths)
 
 
-def advance(population: Members, environment: Environment, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def advance(
+    population: Members, environment: Environment, actions: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """One step of every environment: (final observations, rewards, terminated, truncated), then new episodes."""
     functions = STACKED[environment.id]
     population.states, rewards, terminated = functions.step(population.states, actions)
@@ -145,4 +155,6 @@ def adam(population: Members, gradient: Tensor, rate: Tensor, epsilon: Tensor, p
 def rmsprop(population: Members, gradient: Tensor, rate: Tensor, epsilon: Tensor) -> None:
     """One RMSprop update of all parameters; learning rate and epsilon are (P,)."""
     population.second = RMSPROP_ALPHA * population.second + (1.0 - RMSPROP_ALPHA) * gradient**2
-    population.parameters -= rate[:, None] * gradient / (population.second.sqrt() + epsilon[:, None])
+    population.parameters -= (
+        rate[:, None] * gradient / (population.second.sqrt() + epsilon[:, None])
+    )

@@ -20,7 +20,16 @@ from autorl.population.environments import Environment
 from autorl.population.networks import layer_table, parameter_count
 from autorl.population.stacked import rng
 from autorl.population.stacked.environments import STACKED
-from autorl.population.stacked.members import Hyper, adam, advance, clipped, draws, forward, rmsprop, stack_members
+from autorl.population.stacked.members import (
+    Hyper,
+    adam,
+    advance,
+    clipped,
+    draws,
+    forward,
+    rmsprop,
+    stack_members,
+)
 
 
 @dataclass
@@ -45,8 +54,14 @@ class StackedPPO:
         records: their hyperparameters.
     """
 
-    def __init__(self, states: Sequence[Any], environment: Environment, records: Sequence[Any]) -> None:
-        self.environment, self.functions, self.hyper = environment, STACKED[environment.id], Hyper(records)
+    def __init__(
+        self, states: Sequence[Any], environment: Environment, records: Sequence[Any]
+    ) -> None:
+        self.environment, self.functions, self.hyper = (
+            environment,
+            STACKED[environment.id],
+            Hyper(records),
+        )
         self.members = stack_members(states, environment)
         actor, critic = native.network_sizes(environment, records[0])
         self.actor, self.critic = layer_table(actor), layer_table(critic)
@@ -62,13 +77,16 @@ class StackedPPO:
             rollout = self.collect_rollout()
             progress = self.members.steps / self.hyper.static("horizon")
             rate, clip, entropy = (
-                self.hyper.scheduled(name, progress) for name in ("learning_rate", "clip_range", "ent_coef")
+                self.hyper.scheduled(name, progress)
+                for name in ("learning_rate", "clip_range", "ent_coef")
             )
             for _ in range(self.hyper.static("n_epochs")):
                 seed, counter = draws(self.members, purposes.SHUFFLE, ())
                 order = rng.permute(rng.bits(seed, counter), rollout.rewards.shape[1])
                 for batch in torch.split(order, self.hyper.static("batch_size"), dim=1):
-                    gradient = torch.func.grad(self.loss)(self.members.parameters, rollout, batch, clip, entropy)
+                    gradient = torch.func.grad(self.loss)(
+                        self.members.parameters, rollout, batch, clip, entropy
+                    )
                     self.descend(gradient, rate)
 
     def policy(self, parameters: Tensor, observations: Tensor) -> Any:
@@ -78,12 +96,16 @@ class StackedPPO:
             return torch.distributions.Categorical(logits=outputs, validate_args=False)
         deviation = parameters[:, None, self.end :].exp().expand_as(outputs)
         return torch.distributions.Independent(
-            torch.distributions.Normal(outputs, deviation, validate_args=False), 1, validate_args=False
+            torch.distributions.Normal(outputs, deviation, validate_args=False),
+            1,
+            validate_args=False,
         )
 
     def value(self, parameters: Tensor, observations: Tensor) -> Tensor:
         """(P, rows) values."""
-        return forward(parameters[:, self.split : self.end], self.critic, self.activation, observations)[..., 0]
+        return forward(
+            parameters[:, self.split : self.end], self.critic, self.activation, observations
+        )[..., 0]
 
     def sample(self, policy: Any, n_envs: int) -> Tensor:
         """Actions (P, n_envs, action_size), drawn as the native engine draws them."""
@@ -92,7 +114,9 @@ class StackedPPO:
             below = policy.probs.cumsum(-1)[..., :-1] <= rng.uniform(seed, counter)[..., None]
             return torch.as_tensor(below.sum(-1, keepdim=True), dtype=torch.float64)
         seed, counter = draws(self.members, purposes.ACTION, (n_envs, self.environment.action_size))
-        return torch.as_tensor(policy.base_dist.loc + policy.base_dist.scale * rng.normal(seed, counter))
+        return torch.as_tensor(
+            policy.base_dist.loc + policy.base_dist.scale * rng.normal(seed, counter)
+        )
 
     def log_prob(self, policy: Any, actions: Tensor) -> Tensor:
         """(P, rows) log-probabilities."""
@@ -107,14 +131,21 @@ class StackedPPO:
         columns: list[tuple[Tensor, ...]] = []
         for _ in range(self.hyper.static("n_steps")):
             observations = self.functions.observe(members.states)
-            policy, values = self.policy(parameters, observations), self.value(parameters, observations)
+            policy, values = (
+                self.policy(parameters, observations),
+                self.value(parameters, observations),
+            )
             actions = self.sample(policy, members.states.shape[1])
             applied = actions if self.environment.n_actions else actions.clamp(bounds[0], bounds[1])
             final, rewards, terminated, truncated = advance(members, self.environment, applied)
             rewards = rewards + gamma * self.value(parameters, final) * truncated
             dones = (terminated | truncated).to(torch.float64)
-            columns.append((observations, actions, self.log_prob(policy, actions), values, rewards, dones))
-        stacked = [torch.stack(column, 1) for column in zip(*columns, strict=True)]  # (P, n_steps, n_envs, ...)
+            columns.append(
+                (observations, actions, self.log_prob(policy, actions), values, rewards, dones)
+            )
+        stacked = [
+            torch.stack(column, 1) for column in zip(*columns, strict=True)
+        ]  # (P, n_steps, n_envs, ...)
         last = self.value(parameters, self.functions.observe(members.states))
         advantages = self.advantages(stacked[3], stacked[4], stacked[5], last)
         return Rollout(*(x.flatten(1, 2) for x in (*stacked, advantages, advantages + stacked[3])))
@@ -131,7 +162,9 @@ class StackedPPO:
             found.append(advantage)
         return torch.stack(found[::-1], 1)
 
-    def loss(self, parameters: Tensor, rollout: Rollout, batch: Tensor, clip: Tensor, entropy: Tensor) -> Tensor:
+    def loss(
+        self, parameters: Tensor, rollout: Rollout, batch: Tensor, clip: Tensor, entropy: Tensor
+    ) -> Tensor:
         """Sum over members of each one's loss on its rows `batch` (P, size): their gradients do not mix."""
 
         def rows(table: Tensor) -> Tensor:
@@ -143,9 +176,13 @@ class StackedPPO:
         policy, values = self.policy(parameters, observations), self.value(parameters, observations)
         ratio = torch.exp(self.log_prob(policy, actions) - rows(rollout.log_probs))
         advantages = self.normalised(rows(rollout.advantages))
-        surrogate = torch.minimum(advantages * ratio, advantages * torch.clamp(ratio, 1 - clip, 1 + clip)).mean(1)
+        surrogate = torch.minimum(
+            advantages * ratio, advantages * torch.clamp(ratio, 1 - clip, 1 + clip)
+        ).mean(1)
         limit = self.hyper.column("clip_range_vf")[:, None]
-        held = torch.where(limit == math.inf, values, old + torch.clamp(values - old, -limit, limit))
+        held = torch.where(
+            limit == math.inf, values, old + torch.clamp(values - old, -limit, limit)
+        )
         value_loss = (rows(rollout.returns) - held).square().mean(1)
         bonus: Tensor = entropy * policy.entropy().mean(1)
         return (self.hyper.column("vf_coef") * value_loss - surrogate - bonus).sum()
@@ -154,13 +191,20 @@ class StackedPPO:
         """Advantages of a minibatch with mean 0 and deviation 1, for the members that ask for it."""
         if advantages.shape[1] < 2:
             return advantages
-        scaled = (advantages - advantages.mean(1, keepdim=True)) / (advantages.std(1, keepdim=True) + 1e-8)
-        return torch.where(self.hyper.column("normalize_advantage")[:, None] > 0, scaled, advantages)
+        scaled = (advantages - advantages.mean(1, keepdim=True)) / (
+            advantages.std(1, keepdim=True) + 1e-8
+        )
+        return torch.where(
+            self.hyper.column("normalize_advantage")[:, None] > 0, scaled, advantages
+        )
 
     def descend(self, gradient: Tensor, rate: Tensor) -> None:
         """One optimizer step of every member along its clipped gradient."""
         self.members.updates += 1
-        gradient, epsilon = clipped(gradient, self.hyper.column("max_grad_norm")), self.hyper.column("optimizer_eps")
+        gradient, epsilon = (
+            clipped(gradient, self.hyper.column("max_grad_norm")),
+            self.hyper.column("optimizer_eps"),
+        )
         if self.hyper.static("optimizer") == ADAM:
             adam(self.members, gradient, rate, epsilon, slice(None))
         else:

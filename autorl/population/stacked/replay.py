@@ -16,7 +16,9 @@ class StackedReplay:
 
     def __init__(self, members: int, capacity: int, width: int, prioritized: bool) -> None:
         self.rows = torch.zeros((members, capacity, width), dtype=torch.float64)
-        self.priorities = torch.zeros((members, capacity if prioritized else 0), dtype=torch.float64)
+        self.priorities = torch.zeros(
+            (members, capacity if prioritized else 0), dtype=torch.float64
+        )
         self.top = torch.ones(members, dtype=torch.float64)
         self.written = 0
 
@@ -44,7 +46,9 @@ class StackedReplay:
         shares = torch.arange(n)[None, :] + rng.uniform(seed[:, None], torch.arange(n)[None, :])
         cumulated = self.priorities.cumsum(1)
         total = cumulated[:, -1:]
-        batch = torch.searchsorted(cumulated, total * shares / n, right=True).clamp(max=len(self) - 1)
+        batch = torch.searchsorted(cumulated, total * shares / n, right=True).clamp(
+            max=len(self) - 1
+        )
         weights = (len(self) * self.priorities.gather(1, batch) / total) ** -beta[:, None]
         return batch, weights / weights.amax(1, keepdim=True)
 

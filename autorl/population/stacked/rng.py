@@ -16,7 +16,11 @@ def _signed(word: Any) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-_GOLDEN, _MIX_1, _MIX_2 = _signed(rng.GOLDEN), _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
+_GOLDEN, _MIX_1, _MIX_2 = (
+    _signed(rng.GOLDEN),
+    _signed(0xBF58476D1CE4E5B9),
+    _signed(0x94D049BB133111EB),
+)
 
 
 def shift(z: Tensor, places: int) -> Tensor:
@@ -33,12 +37,16 @@ def mix(z: Tensor) -> Tensor:
 
 def stream(key: Tensor, purpose: Tensor | int) -> Tensor:
     """The stream of each key for a purpose."""
-    return mix(key ^ mix(torch.as_tensor(purpose, dtype=torch.int64, device=key.device).add(1) * _GOLDEN))
+    return mix(
+        key ^ mix(torch.as_tensor(purpose, dtype=torch.int64, device=key.device).add(1) * _GOLDEN)
+    )
 
 
 def bits(seed: Tensor, counter: Tensor | int) -> Tensor:
     """64 random bits: draw `counter` of stream `seed`."""
-    return mix(seed + (torch.as_tensor(counter, dtype=torch.int64, device=seed.device) + 1) * _GOLDEN)
+    return mix(
+        seed + (torch.as_tensor(counter, dtype=torch.int64, device=seed.device) + 1) * _GOLDEN
+    )
 
 
 def uniform(seed: Tensor, counter: Tensor | int) -> Tensor:

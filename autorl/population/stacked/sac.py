@@ -31,22 +31,36 @@ class StackedSAC:
         records: their hyperparameters.
     """
 
-    def __init__(self, states: Sequence[Any], environment: Environment, records: Sequence[Any]) -> None:
-        self.environment, self.functions, self.hyper = environment, STACKED[environment.id], Hyper(records)
+    def __init__(
+        self, states: Sequence[Any], environment: Environment, records: Sequence[Any]
+    ) -> None:
+        self.environment, self.functions, self.hyper = (
+            environment,
+            STACKED[environment.id],
+            Hyper(records),
+        )
         self.members = stack_members(states, environment)
         actor, critic = native.network_sizes(environment, records[0])
         self.actor, self.critic = layer_table(actor), layer_table(critic)
         self.split, self.size = parameter_count(actor), parameter_count(critic)
-        self.actors, self.critics = slice(0, self.split), slice(self.split, self.split + 2 * self.size)
+        self.actors, self.critics = (
+            slice(0, self.split),
+            slice(self.split, self.split + 2 * self.size),
+        )
         self.temperature = slice(self.critics.stop, None)
         self.target = self.members.parameters[:, self.critics].clone()
-        self.activation, self.horizon = self.hyper.static("activation"), self.hyper.static("horizon")
+        self.activation, self.horizon = (
+            self.hyper.static("activation"),
+            self.hyper.static("horizon"),
+        )
         rows = states[0]["replay"].rows
         self.replay = StackedReplay(len(states), rows.shape[0], rows.shape[1], False)
 
     def advance(self, iterations: int) -> None:
         """Train every member for a number of rounds of steps and updates."""
-        steps, updates, tau = (self.hyper.static(name) for name in ("train_freq", "gradient_steps", "tau"))
+        steps, updates, tau = (
+            self.hyper.static(name) for name in ("train_freq", "gradient_steps", "tau")
+        )
         for _ in range(iterations):
             for _ in range(steps):
                 self.step_environments()
@@ -64,10 +78,17 @@ class StackedSAC:
         mean, log_std = outputs.chunk(2, -1)
         log_std = log_std.clamp(native.LOG_STD_LOW, native.LOG_STD_HIGH)
         action = torch.tanh(mean + log_std.exp() * noise)
-        log_prob = -0.5 * noise**2 - log_std - HALF_LOG_2PI - torch.log(1.0 - action**2 + native.SQUASH_EPS)
+        log_prob = (
+            -0.5 * noise**2
+            - log_std
+            - HALF_LOG_2PI
+            - torch.log(1.0 - action**2 + native.SQUASH_EPS)
+        )
         return action, log_prob.sum(-1)
 
-    def judge(self, critics: Tensor, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    def judge(
+        self, critics: Tensor, observations: Tensor, actions: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """(P, rows) values of both critics."""
         pairs = torch.cat([observations, actions], -1)
         first, second = critics[:, : self.size], critics[:, self.size :]
@@ -81,11 +102,15 @@ class StackedSAC:
         """One step of every environment of every member with a drawn action, remembered."""
         members, bounds = self.members, torch.tensor(self.environment.bounds)
         observations = self.functions.observe(members.states)
-        seed, counter = draws(members, purposes.ACTION, (members.states.shape[1], self.environment.action_size))
+        seed, counter = draws(
+            members, purposes.ACTION, (members.states.shape[1], self.environment.action_size)
+        )
         if members.steps < self.hyper.static("learning_starts"):
             actions = 2.0 * rng.uniform(seed, 2 * counter) - 1.0
         else:
-            actions, _ = self.sample(members.parameters[:, self.actors], observations, rng.normal(seed, counter))
+            actions, _ = self.sample(
+                members.parameters[:, self.actors], observations, rng.normal(seed, counter)
+            )
         applied = bounds[0] + 0.5 * (bounds[1] - bounds[0]) * (1.0 + actions)
         final, rewards, terminated, _ = advance(members, self.environment, applied)
         rewards = rewards * self.hyper.column("reward_scale")[:, None]
@@ -96,8 +121,13 @@ class StackedSAC:
         """One gradient step of temperature, critics and actor of every member on a fresh minibatch."""
         members, n = self.members, self.hyper.static("batch_size")
         _, counter = draws(members, purposes.UPDATE, ())
-        batch = self.replay.sample_uniform(rng.bits(rng.stream(members.key, purposes.REPLAY), counter), n)
-        rows, seed = self.replay.take(batch), rng.bits(rng.stream(members.key, purposes.UPDATE), counter)
+        batch = self.replay.sample_uniform(
+            rng.bits(rng.stream(members.key, purposes.REPLAY), counter), n
+        )
+        rows, seed = (
+            self.replay.take(batch),
+            rng.bits(rng.stream(members.key, purposes.UPDATE), counter),
+        )
         members.updates += 1
         learned = self.hyper.static("ent_coef") < 0.0
         alpha = members.parameters[:, -1].exp() if learned else self.hyper.column("ent_coef")
@@ -119,7 +149,9 @@ class StackedSAC:
         inputs = self.environment.observation_size
         following = rows[..., inputs : 2 * inputs]
         actions, log_prob = self.sample(self.members.parameters[:, self.actors], following, noise)
-        value = torch.minimum(*self.judge(self.target, following, actions)) - alpha[:, None] * log_prob
+        value = (
+            torch.minimum(*self.judge(self.target, following, actions)) - alpha[:, None] * log_prob
+        )
         return rows[..., -2] + self.hyper.column("gamma")[:, None] * (1.0 - rows[..., -1]) * value
 
     def temperature_loss(self, log_alpha: Tensor, rows: Tensor, noise: Tensor) -> Tensor:
@@ -140,7 +172,9 @@ class StackedSAC:
         """Sum over members of mean(alpha * log pi - min Q)."""
         observations = rows[..., : self.environment.observation_size]
         actions, log_prob = self.sample(actors, observations, noise)
-        value = torch.minimum(*self.judge(self.members.parameters[:, self.critics], observations, actions))
+        value = torch.minimum(
+            *self.judge(self.members.parameters[:, self.critics], observations, actions)
+        )
         return (alpha[:, None] * log_prob - value).mean(1).sum()
 
     def descend(self, loss: Any, part: slice, *arguments: Tensor) -> None:

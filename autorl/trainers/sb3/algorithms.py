@@ -10,22 +10,58 @@ from typing import Any
 from autorl.trainers._shared import Change
 from autorl.types import InputError
 
-_RESERVED = {"self", "policy", "env", "seed", "verbose", "tensorboard_log", "device", "policy_kwargs", "action_noise"}
-_NOT_NAMES = {"self", "args", "kwargs", "observation_space", "action_space", "lr_schedule", "_init_setup_model"}
+_RESERVED = {
+    "self",
+    "policy",
+    "env",
+    "seed",
+    "verbose",
+    "tensorboard_log",
+    "device",
+    "policy_kwargs",
+    "action_noise",
+}
+_NOT_NAMES = {
+    "self",
+    "args",
+    "kwargs",
+    "observation_space",
+    "action_space",
+    "lr_schedule",
+    "_init_setup_model",
+}
 # Hyperparameters that are not arguments of SB3's constructors; noise_* have the names of RL Baselines3 Zoo.
 _ADDED = ("n_envs", "activation")
 _NOISE = ("noise_type", "noise_std")
 
-CALLABLES = ("learning_rate", "clip_range", "clip_range_vf")  # SB3 takes these as functions of the progress
+CALLABLES = (
+    "learning_rate",
+    "clip_range",
+    "clip_range_vf",
+)  # SB3 takes these as functions of the progress
 # Plain numbers that training reads anew at every update, so a schedule can set them between two rollouts.
-_NUMBERS = ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "tau", "noise_std", "target_policy_noise")
+_NUMBERS = (
+    "gamma",
+    "gae_lambda",
+    "ent_coef",
+    "vf_coef",
+    "max_grad_norm",
+    "tau",
+    "noise_std",
+    "target_policy_noise",
+)
 SCHEDULED = CALLABLES + _NUMBERS
 
 _ANY = ("learning_rate", "gamma")
 _ON_POLICY = (*_ANY, "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "normalize_advantage")
 _PPO = (*_ON_POLICY, "clip_range", "clip_range_vf", "n_epochs", "batch_size", "target_kl")
 _OFF_POLICY = (*_ANY, "batch_size", "tau", "train_freq", "gradient_steps", "learning_starts")
-_DQN = ("target_update_interval", "exploration_fraction", "exploration_initial_eps", "exploration_final_eps")
+_DQN = (
+    "target_update_interval",
+    "exploration_fraction",
+    "exploration_initial_eps",
+    "exploration_final_eps",
+)
 _TD3 = (*_OFF_POLICY, "policy_delay", "target_policy_noise", "target_noise_clip", "noise_std")
 
 
@@ -50,7 +86,12 @@ class Algorithm:
     @property
     def changes(self) -> dict[str, Change]:
         """How a continued segment may change each hyperparameter, the parts of its schedule included."""
-        parts = [f"{name}{part}" for name in self.apply if name in SCHEDULED for part in (".shape", ".end")]
+        parts = [
+            f"{name}{part}"
+            for name in self.apply
+            if name in SCHEDULED
+            for part in (".shape", ".end")
+        ]
         changes: dict[str, Change] = dict.fromkeys([*self.apply, *parts], "apply")
         return {**changes, **dict.fromkeys(self.rebuild, "rebuild")}
 
@@ -65,7 +106,9 @@ ALGORITHMS: dict[str, Algorithm] = {
     "ppo": Algorithm("PPO", True, _ACTIONS_ANY, _PPO, ("n_steps",)),
     "a2c": Algorithm("A2C", True, _ACTIONS_ANY, _ON_POLICY, ("n_steps",)),
     "dqn": Algorithm("DQN", False, ("Discrete",), (*_OFF_POLICY, *_DQN, "max_grad_norm")),
-    "sac": Algorithm("SAC", False, ("Box",), (*_OFF_POLICY, "target_update_interval"), ("ent_coef",)),
+    "sac": Algorithm(
+        "SAC", False, ("Box",), (*_OFF_POLICY, "target_update_interval"), ("ent_coef",)
+    ),
     "td3": Algorithm("TD3", False, ("Box",), _TD3),
     "ddpg": Algorithm("DDPG", False, ("Box",), (*_OFF_POLICY, "noise_std")),
 }
@@ -82,7 +125,11 @@ def constructor_names(name: str) -> frozenset[str]:
 def policy_names(name: str) -> frozenset[str]:
     """Hyperparameters of algorithm `name` that its networks take (`net_arch`, `ortho_init`, `n_critics`, ...)."""
     policy = ALGORITHMS[name].load_class().policy_aliases["MlpPolicy"]
-    return frozenset(inspect.signature(policy.__init__).parameters) - _NOT_NAMES - constructor_names(name)
+    return (
+        frozenset(inspect.signature(policy.__init__).parameters)
+        - _NOT_NAMES
+        - constructor_names(name)
+    )
 
 
 @cache
@@ -95,7 +142,9 @@ def hyperparameter_names(name: str) -> frozenset[str]:
 @cache
 def constructor_default(name: str, hyperparameter: str) -> Any:
     """SB3's own default."""
-    return inspect.signature(ALGORITHMS[name].load_class().__init__).parameters[hyperparameter].default
+    return (
+        inspect.signature(ALGORITHMS[name].load_class().__init__).parameters[hyperparameter].default
+    )
 
 
 def steps_per_cut(name: str, values: dict[str, Any], n_envs: int) -> int:
@@ -107,7 +156,8 @@ def steps_per_cut(name: str, values: dict[str, Any], n_envs: int) -> int:
     if isinstance(value, list | tuple):
         if value[1] != "step":
             raise InputError(
-                "training in whole episodes cannot be cut at a known step; give a number of steps", key="train_freq"
+                "training in whole episodes cannot be cut at a known step; give a number of steps",
+                key="train_freq",
             )
         value = value[0]
     return int(value) * n_envs

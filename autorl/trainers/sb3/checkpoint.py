@@ -30,7 +30,18 @@ _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "explora
 _LATEST = ("_last_obs", "_last_episode_starts", "_last_original_obs")
 _RECORDS = ("ep_info_buffer", "ep_success_buffer")
 _ENTROPY_OPTIMIZER, _ENTROPY = "ent_coef_optimizer", "log_ent_coef"
-_NEEDED = ("class", "n_envs", "values", "counters", "latest", "noise", "streams", "spaces", "normaliser", "definition")
+_NEEDED = (
+    "class",
+    "n_envs",
+    "values",
+    "counters",
+    "latest",
+    "noise",
+    "streams",
+    "spaces",
+    "normaliser",
+    "definition",
+)
 
 
 def save(model: Any, venv: Any, segment: Segment, values: Mapping[str, Any]) -> Checkpoint:
@@ -45,9 +56,15 @@ def save(model: Any, venv: Any, segment: Segment, values: Mapping[str, Any]) -> 
         "latest": {name: getattr(model, name) for name in _LATEST} | _records(model),
         "noise": [getattr(noise, "noise_prev", None) for noise in _noises(model)],
         "streams": streams.global_state(),
-        "spaces": [streams.space_state(space) for space in (model.action_space, model.observation_space)],
-        "definition": [space_as_data(space) for space in (venv.observation_space, venv.action_space)],
-        "normaliser": None if normaliser is None else normaliser_state(normaliser, normaliser.returns),
+        "spaces": [
+            streams.space_state(space) for space in (model.action_space, model.observation_space)
+        ],
+        "definition": [
+            space_as_data(space) for space in (venv.observation_space, venv.action_space)
+        ],
+        "normaliser": None
+        if normaliser is None
+        else normaliser_state(normaliser, normaliser.returns),
     }
     parts: dict[str, Mapping[str, Any]] = {STATE: state, NETWORKS: _networks_state(model)}
     if getattr(model, "replay_buffer", None) is not None:
@@ -106,7 +123,9 @@ def restore_counters(model: Any, saved: Saved) -> None:
             setattr(model, name, value)
 
 
-def restore_networks(model: Any, saved: Saved, *, same_entropy: bool = True, keep_options: bool = False) -> None:
+def restore_networks(
+    model: Any, saved: Saved, *, same_entropy: bool = True, keep_options: bool = False
+) -> None:
     """Put weights and optimizer moments into a model.
 
     `same_entropy` says that SAC's entropy coefficient is learned or fixed as it was. With `keep_options` the optimizers
@@ -116,7 +135,9 @@ def restore_networks(model: Any, saved: Saved, *, same_entropy: bool = True, kee
         CheckpointError: a network or an optimizer of the model is missing, or is another one. Names the file.
     """
     if saved.state["class"] not in (type(model).__name__, ""):  # early versions did not record it
-        raise CheckpointError(f"is of {saved.state['class']}, not of {type(model).__name__}", file=saved.file(STATE))
+        raise CheckpointError(
+            f"is of {saved.state['class']}, not of {type(model).__name__}", file=saved.file(STATE)
+        )
     networks, file = saved.networks(), saved.file(NETWORKS)
     parameters, variables = networks.get("parameters"), networks.get("variables")
     if not isinstance(parameters, dict) or not isinstance(variables, dict):
@@ -132,7 +153,9 @@ def restore_networks(model: Any, saved: Saved, *, same_entropy: bool = True, kee
             else:
                 part.load_state_dict(parameters[name])
         except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{name} is not that of the model ({reason_of(error)})", file=file) from error
+            raise CheckpointError(
+                f"{name} is not that of the model ({reason_of(error)})", file=file
+            ) from error
     learned = getattr(model, _ENTROPY, None)
     if same_entropy and learned is not None:
         value = variables.get(_ENTROPY)
@@ -166,7 +189,9 @@ def restore_latest(model: Any, saved: Saved, *, same_episodes: bool) -> None:
 
 def restore_streams(model: Any, saved: Saved) -> None:
     """Put every random stream back; the last thing to restore, since building a model draws from them."""
-    for space, state in zip((model.action_space, model.observation_space), saved.state["spaces"], strict=True):
+    for space, state in zip(
+        (model.action_space, model.observation_space), saved.state["spaces"], strict=True
+    ):
         streams.set_space_state(space, state)
     streams.set_global_state(saved.state["streams"])
 
@@ -176,9 +201,12 @@ def _records(model: Any) -> dict[str, Any]:
     infos, successes = model.ep_info_buffer, model.ep_success_buffer
     return {
         "ep_info_buffer": deque(
-            ({name: value for name, value in info.items() if _is_plain(value)} for info in infos), infos.maxlen
+            ({name: value for name, value in info.items() if _is_plain(value)} for info in infos),
+            infos.maxlen,
         ),
-        "ep_success_buffer": deque((value for value in successes if _is_plain(value)), successes.maxlen),
+        "ep_success_buffer": deque(
+            (value for value in successes if _is_plain(value)), successes.maxlen
+        ),
     }
 
 
@@ -202,11 +230,19 @@ def _unfrozen(value: Any) -> Any:
 def _networks_state(model: Any) -> dict[str, Any]:
     """Weights and optimizers by SB3's names, and SAC's entropy coefficient if it is learned, which is neither."""
     learned = getattr(model, _ENTROPY, None)
-    return {"parameters": model.get_parameters(), "variables": {} if learned is None else {_ENTROPY: learned}}
+    return {
+        "parameters": model.get_parameters(),
+        "variables": {} if learned is None else {_ENTROPY: learned},
+    }
 
 
-def _restore_optimizer(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any], *, keep_options: bool) -> None:
-    options = [{name: group[name] for name in group if name != "params"} for group in optimizer.param_groups]
+def _restore_optimizer(
+    optimizer: torch.optim.Optimizer, saved: Mapping[str, Any], *, keep_options: bool
+) -> None:
+    options = [
+        {name: group[name] for name in group if name != "params"}
+        for group in optimizer.param_groups
+    ]
     optimizer.load_state_dict(dict(saved))
     for parameter, moments in optimizer.state.items():
         for name, moment in moments.items():
@@ -237,20 +273,30 @@ def _restore_buffer(buffer: Any, saved: Mapping[str, Any], file: str) -> None:
     """
     try:
         position, full, rows, arrays = (saved[name] for name in ("pos", "full", "rows", "arrays"))
-        inside = isinstance(position, int) and 0 <= position < buffer.buffer_size and isinstance(full, bool)
+        inside = (
+            isinstance(position, int)
+            and 0 <= position < buffer.buffer_size
+            and isinstance(full, bool)
+        )
         if not inside or rows != _rows(buffer, position, full):
-            raise CheckpointError(f"position {position!r} with {rows!r} rows is none of this replay buffer", file=file)
+            raise CheckpointError(
+                f"position {position!r} with {rows!r} rows is none of this replay buffer", file=file
+            )
         own = _storage(buffer)
         check_same_names(arrays, own, file)
         pairs = [pair for name in own for pair in _pairs(name, own[name], arrays[name], file)]
         for name, target, source in pairs:
             if source.shape != (rows, *target.shape[1:]) or source.dtype != target.dtype:
-                raise CheckpointError(f"{name} of the replay buffer has another shape or type", file=file)
+                raise CheckpointError(
+                    f"{name} of the replay buffer has another shape or type", file=file
+                )
         for _, target, source in pairs:
             target[:rows] = source
         buffer.pos, buffer.full = position, full
     except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"the replay buffer is not whole ({reason_of(error)})", file=file) from error
+        raise CheckpointError(
+            f"the replay buffer is not whole ({reason_of(error)})", file=file
+        ) from error
 
 
 def _pairs(name: str, own: Any, saved: Any, file: str) -> list[tuple[str, Any, Any]]:
@@ -267,7 +313,11 @@ def _rows(buffer: Any, position: int, full: bool) -> int:
 
 
 def _storage(buffer: Any) -> dict[str, Any]:
-    return {name: value for name, value in vars(buffer).items() if _is_storage(value, buffer.buffer_size)}
+    return {
+        name: value
+        for name, value in vars(buffer).items()
+        if _is_storage(value, buffer.buffer_size)
+    }
 
 
 def _is_storage(value: Any, size: int) -> bool:
@@ -277,4 +327,8 @@ def _is_storage(value: Any, size: int) -> bool:
 
 
 def _head(value: Any, rows: int) -> Any:
-    return {key: item[:rows] for key, item in value.items()} if isinstance(value, dict) else value[:rows]
+    return (
+        {key: item[:rows] for key, item in value.items()}
+        if isinstance(value, dict)
+        else value[:rows]
+    )

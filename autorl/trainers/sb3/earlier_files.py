@@ -29,13 +29,35 @@ from autorl.trainers.sb3.normaliser import normaliser_state
 from autorl.trainers.sb3.spaces import attributes_as_data
 from autorl.types import CheckpointError, Config, FrozenMap
 
-_TRAINING, _MODEL, _REPLAY, _NORMALISER = "training.pkl", "model.zip", "replay_buffer.pkl", "vecnormalize.pkl"
+_TRAINING, _MODEL, _REPLAY, _NORMALISER = (
+    "training.pkl",
+    "model.zip",
+    "replay_buffer.pkl",
+    "vecnormalize.pkl",
+)
 _RECORDED = re.compile(
     r"gymnasium\.spaces\.\w+|numpy\.random\.\w+|stable_baselines3\.common\.(vec_env\.vec_normalize|running_mean_std)"
 )
 _TORN = (
-    *(OSError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, UnicodeDecodeError, ImportError),
-    *(ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError, MemoryError, OverflowError),
+    *(
+        OSError,
+        EOFError,
+        pickle.UnpicklingError,
+        zipfile.BadZipFile,
+        zlib.error,
+        UnicodeDecodeError,
+        ImportError,
+    ),
+    *(
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        RuntimeError,
+        MemoryError,
+        OverflowError,
+    ),
 )
 
 
@@ -82,11 +104,18 @@ def _called() -> dict[tuple[str, str], Callable[..., Any]]:
         ("numpy", "ndarray"): np.ndarray,
         ("numpy", "dtype"): np.dtype,
     }
-    for array in (np.zeros(1), np.zeros((2, 2))[:, :1], np.float64(0.0)):  # each is pickled by another function
+    for array in (
+        np.zeros(1),
+        np.zeros((2, 2))[:, :1],
+        np.float64(0.0),
+    ):  # each is pickled by another function
         for protocol in (2, pickle.HIGHEST_PROTOCOL):
             function = array.__reduce_ex__(protocol)[0]
             assert callable(function)
-            for module in (function.__module__, function.__module__.replace("numpy._core", "numpy.core")):
+            for module in (
+                function.__module__,
+                function.__module__.replace("numpy._core", "numpy.core"),
+            ):
                 functions[module, function.__name__] = function
     return functions
 
@@ -103,12 +132,18 @@ class _Unpickler(pickle.Unpickler):
             return self._functions[module, name]
         if _RECORDED.fullmatch(module):
             return type("Recorded", (_Record,), {"origin": name})
-        if module == "numpy" and isinstance(vars(np).get(name), type) and issubclass(vars(np)[name], np.generic):
+        if (
+            module == "numpy"
+            and isinstance(vars(np).get(name), type)
+            and issubclass(vars(np)[name], np.generic)
+        ):
             return vars(np)[name]
         if self._trust:
             return super().find_class(module, name)
         asked = shortened(printable(f"{module}.{name}", keep_lines=False))
-        raise CheckpointError(f"is a pickle that asks for {asked}: not opened (--trust opens it)", file=self._name)
+        raise CheckpointError(
+            f"is a pickle that asks for {asked}: not opened (--trust opens it)", file=self._name
+        )
 
 
 def are_in(folder: Path) -> bool:
@@ -128,15 +163,21 @@ def read(folder: Path, *, trust: bool) -> Saved:
     document = _model_document(folder / _MODEL)
     state = {"normaliser": None, "class": "", "n_envs": document.get("n_envs", 1), **training}
     state["horizon"] = document.get("_total_timesteps", 0)
-    state["definition"] = [_space(folder / _MODEL, document, name) for name in ("observation_space", "action_space")]
+    state["definition"] = [
+        _space(folder / _MODEL, document, name) for name in ("observation_space", "action_space")
+    ]
     if (folder / _NORMALISER).is_file():
-        state["normaliser"] = _normaliser(folder / _NORMALISER, training.get("normaliser_returns"), trust=trust)
+        state["normaliser"] = _normaliser(
+            folder / _NORMALISER, training.get("normaliser_returns"), trust=trust
+        )
     frozen = training.get("environments")
     has_replay = (folder / _REPLAY).is_file()
     return Saved(
         folder=folder,
         state=state,
-        environments=None if frozen is None else tuple(Frozen(pickled=bytes(pickled)) for pickled in frozen),
+        environments=None
+        if frozen is None
+        else tuple(Frozen(pickled=bytes(pickled)) for pickled in frozen),
         networks=lambda: _networks(folder / _MODEL),
         replay=(lambda: _replay(folder / _REPLAY, trust=trust)) if has_replay else None,
         earlier=True,
@@ -176,7 +217,9 @@ def _networks(path: Path) -> dict[str, Any]:
             for name in archive.namelist():
                 if not name.endswith(".pth"):
                     continue
-                content = torch.load(io.BytesIO(archive.read(name)), map_location="cpu", weights_only=True)
+                content = torch.load(
+                    io.BytesIO(archive.read(name)), map_location="cpu", weights_only=True
+                )
                 if name == "pytorch_variables.pth":
                     variables = content or {}
                 else:

@@ -42,7 +42,9 @@ class _Layer:
     streams: dict[str, list[Any]] = field(default_factory=dict)
 
 
-def capture(env: gym.Env[Any, Any], make: Callable[[], gym.Env[Any, Any]]) -> tuple[Document, dict[str, Any]] | None:
+def capture(
+    env: gym.Env[Any, Any], make: Callable[[], gym.Env[Any, Any]]
+) -> tuple[Document, dict[str, Any]] | None:
     """The state of `env` as a JSON document and arrays; None where it is not plain data.
 
     `make` builds a new environment of the same kind. The state is put into it and compared, so what this returns has
@@ -112,7 +114,10 @@ def _read_layers(env: gym.Env[Any, Any], other: gym.Env[Any, Any]) -> list[_Laye
     if [type(layer) for layer in layers] != [type(counterpart) for counterpart in others]:
         raise NotPlainError("a new environment is made of other layers")
     numbers = {id(layer): number for number, layer in enumerate(layers)}
-    return [_read_layer(layer, vars(theirs), numbers) for layer, theirs in zip(layers, others, strict=True)]
+    return [
+        _read_layer(layer, vars(theirs), numbers)
+        for layer, theirs in zip(layers, others, strict=True)
+    ]
 
 
 def _read_layer(layer: Any, other: Mapping[str, Any], numbers: Mapping[int, int]) -> _Layer:
@@ -147,7 +152,11 @@ def _check_whole(layer: Any) -> None:
         reduced = layer.__reduce_ex__(4)
     except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
         raise NotPlainError(str(error)) from error
-    default = len(reduced) >= 3 and reduced[0] is vars(copyreg)["__newobj__"] and reduced[1] == (type(layer),)
+    default = (
+        len(reduced) >= 3
+        and reduced[0] is vars(copyreg)["__newobj__"]
+        and reduced[1] == (type(layer),)
+    )
     if not default or any(part is not None for part in reduced[3:]):
         raise NotPlainError(f"{_name(layer)} has a state of its own")
     state = reduced[2]

@@ -27,7 +27,15 @@ _PURPOSE = "environment of a checkpoint"
 # What reading a document that is no state may raise.
 _NOT_A_STATE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 # What pickling may raise on an environment that holds a window, a simulator handle, a socket or a local function.
-_UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, NotImplementedError, ValueError, OSError, RuntimeError)
+_UNPICKLABLE = (
+    pickle.PicklingError,
+    TypeError,
+    AttributeError,
+    NotImplementedError,
+    ValueError,
+    OSError,
+    RuntimeError,
+)
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,9 @@ class Freezable(gym.Wrapper[Any, Any, Any, Any]):
         """Take on a saved state; False if it is of another kind of environment. The caller has checked its origin."""
         if frozen.document is None:
             self.env.close()
-            self.env = pickle.loads(frozen.pickled)  # signed, or trusted by the user: `Frozen.may_be_opened`
+            self.env = pickle.loads(
+                frozen.pickled
+            )  # signed, or trusted by the user: `Frozen.may_be_opened`
             return True
         try:
             restore(self.env, frozen.document, frozen.arrays)
@@ -109,7 +119,9 @@ def make_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> gy
     from stable_baselines3.common.monitor import Monitor
 
     if spec.id is None:
-        raise InputError("the trainer needs an environment, e.g. {id: CartPole-v1}", key="environment.id")
+        raise InputError(
+            "the trainer needs an environment, e.g. {id: CartPole-v1}", key="environment.id"
+        )
     with module_path(*folders):
         env: gym.Env[Any, Any] = Monitor(_make(spec))
         for wrapper, kwargs in _wrappers(spec.wrappers):
@@ -125,9 +137,13 @@ def vectorise(spec: EnvironmentSpec, n_envs: int, folders: tuple[str, ...]) -> A
     """`n_envs` training environments as SB3's `DummyVecEnv` or `SubprocVecEnv`."""
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-    makers: list[Callable[[], gym.Env[Any, Any]]] = [partial(make_training_environment, spec, folders)] * n_envs
+    makers: list[Callable[[], gym.Env[Any, Any]]] = [
+        partial(make_training_environment, spec, folders)
+    ] * n_envs
     if spec.vec_env not in ("dummy", "subproc"):
-        raise InputError(f"expected dummy or subproc, got {spec.vec_env!r}", key="environment.vec_env")
+        raise InputError(
+            f"expected dummy or subproc, got {spec.vec_env!r}", key="environment.vec_env"
+        )
     return DummyVecEnv(makers) if spec.vec_env == "dummy" else SubprocVecEnv(makers)
 
 
@@ -166,7 +182,9 @@ def thaw_all(venv: Any, frozen: Sequence[Frozen]) -> bool:
 
     if len(frozen) != venv.num_envs:
         return False
-    restored = [venv.env_method("thaw", state, indices=index)[0] for index, state in enumerate(frozen)]
+    restored = [
+        venv.env_method("thaw", state, indices=index)[0] for index, state in enumerate(frozen)
+    ]
     if isinstance(venv, DummyVecEnv):
         venv.action_space = venv.envs[0].action_space
         venv.observation_space = venv.envs[0].observation_space
@@ -191,16 +209,22 @@ def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
     try:
         return gym.make(spec.id, **plain(spec.kwargs))
     except ModuleNotFoundError as error:
-        raise InputError(f"the module of {spec.id!r} cannot be imported: {error}", key="environment.id") from error
+        raise InputError(
+            f"the module of {spec.id!r} cannot be imported: {error}", key="environment.id"
+        ) from error
     except gym.error.DependencyNotInstalled as error:
-        raise InputError(f"{spec.id!r} needs a library that is missing: {error}", key="environment.id") from error
+        raise InputError(
+            f"{spec.id!r} needs a library that is missing: {error}", key="environment.id"
+        ) from error
     except gym.error.Error as error:
         hint = nearest(name, gym.registry) or "; `module:Env-v0` imports a module that registers it"
         raise InputError(f"no environment {spec.id!r}{hint}", key="environment.id") from error
     except TypeError as error:
         if not spec.kwargs:
             raise
-        raise InputError(f"{spec.id!r} does not take these arguments: {error}", key="environment.kwargs") from error
+        raise InputError(
+            f"{spec.id!r} does not take these arguments: {error}", key="environment.kwargs"
+        ) from error
 
 
 def _wrappers(wrappers: Iterable[Any]) -> Iterable[tuple[Any, dict[str, Any]]]:
@@ -216,7 +240,11 @@ def _wrapper_class(target: str) -> Any:
     try:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise InputError(f"module of {target!r} cannot be imported: {error}", key="environment.wrappers") from error
+        raise InputError(
+            f"module of {target!r} cannot be imported: {error}", key="environment.wrappers"
+        ) from error
     if not hasattr(found, name):
-        raise InputError(f"{module!r} has no {name!r}{nearest(name, vars(found))}", key="environment.wrappers")
+        raise InputError(
+            f"{module!r} has no {name!r}{nearest(name, vars(found))}", key="environment.wrappers"
+        )
     return getattr(found, name)

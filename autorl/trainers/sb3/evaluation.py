@@ -34,7 +34,9 @@ def evaluate(
     """
     with preserved():
         seed_global(seeds[0])
-        episodes = sorted(_episodes(model, environment, list(seeds), deterministic, n_envs, folders))
+        episodes = sorted(
+            _episodes(model, environment, list(seeds), deterministic, n_envs, folders)
+        )
     returns = np.array([episode[1] for episode in episodes])
     metrics = {
         "eval_return": float(returns.mean()),
@@ -96,5 +98,7 @@ def _result(env: Any, info: dict[str, Any]) -> tuple[float, int, float | None]:
 def _stack(observations: list[Any], space: Any) -> Any:
     """A batch of observations as SB3's vectorised environments give it."""
     if isinstance(observations[0], dict):
-        return {key: _stack([item[key] for item in observations], space[key]) for key in observations[0]}
+        return {
+            key: _stack([item[key] for item in observations], space[key]) for key in observations[0]
+        }
     return np.stack([np.asarray(item) for item in observations]).astype(space.dtype)

@@ -36,7 +36,12 @@ class _StandIn(gym.Env[Any, Any]):
 
 
 def export_model(
-    algorithm: str, options: Mapping[str, Any], checkpoint: Checkpoint, file: str | Path, *, replace: bool = False
+    algorithm: str,
+    options: Mapping[str, Any],
+    checkpoint: Checkpoint,
+    file: str | Path,
+    *,
+    replace: bool = False,
 ) -> ExportedModel:
     """Write the model of a checkpoint to `file`, a zip that SB3's `load` reads; a normaliser goes beside it.
 
@@ -50,11 +55,15 @@ def export_model(
     normalised = saved.state["normaliser"] is not None
     target = zip_target(file, replace=replace, beside=[NORMALISER_ENDING] if normalised else [])
     with streams.preserved(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about buffers and batches that were allowed when it was trained
+        warnings.simplefilter(
+            "ignore"
+        )  # about buffers and batches that were allowed when it was trained
         try:
             model = _build(algorithm, options, saved)
         except (AssertionError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"no model can be built from it ({reason_of(error)})", file=saved.file(STATE)) from error
+            raise InputError(
+                f"no model can be built from it ({reason_of(error)})", file=saved.file(STATE)
+            ) from error
     normaliser = model.get_vec_normalize_env()
     model.save(target)
     beside = target.with_suffix(NORMALISER_ENDING)
@@ -102,7 +111,9 @@ def _make_portable(model: Any, values: Mapping[str, Any]) -> None:
         if shape == "constant":
             portable[name] = schedule(1.0)
         else:
-            portable[name] = remaining_schedule(float(values[name]), float(values[f"{name}.end"]), shape)
+            portable[name] = remaining_schedule(
+                float(values[name]), float(values[f"{name}.end"]), shape
+            )
     portable["lr_schedule"] = FloatSchedule(portable["learning_rate"])
     portable |= {name: FloatSchedule(portable[name]) for name in CALLABLES[1:] if name in portable}
     vars(model).update(portable)
@@ -111,13 +122,20 @@ def _make_portable(model: Any, values: Mapping[str, Any]) -> None:
 def _notes(saved: Saved, normalised: bool) -> tuple[str, ...]:
     """What somebody who loads an exported model, or trains it further, has to know."""
     values = saved.state["values"]
-    held = sorted(base_name(name) for name, value in values.items() if name.endswith(".shape") and value != "constant")
+    held = sorted(
+        base_name(name)
+        for name, value in values.items()
+        if name.endswith(".shape") and value != "constant"
+    )
     notes = [
         f"`set_env` takes a vectorised environment of n_envs={saved.state['n_envs']}, as the run had",
-        "`learn` goes on with the run's optimizer moments" + " and an empty replay memory" * (saved.replay is not None),
+        "`learn` goes on with the run's optimizer moments"
+        + " and an empty replay memory" * (saved.replay is not None),
     ]
     if normalised:
-        notes.append("`VecNormalize.load` reads the statistics: the agent saw normalised observations or rewards")
+        notes.append(
+            "`VecNormalize.load` reads the statistics: the agent saw normalised observations or rewards"
+        )
     notes += [
         f"{name} went from {values[name]!r} to {values[f'{name}.end']!r} ({values[f'{name}.shape']}), "
         "Stable-Baselines3 keeps it at the last value"

@@ -24,7 +24,16 @@ from autorl.types import CheckpointError
 DOCUMENT = "state.json"
 STATE, NETWORKS, REPLAY = "state", "networks", "replay"
 _VERSION = 2  # 1 were the pickles of autorl before
-_UNREADABLE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, ValueError, TypeError, KeyError, IndexError)
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    zipfile.BadZipFile,
+    zlib.error,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,9 @@ class Saved:
         return str(self.folder / (names[part] if self.earlier else f"{part}.npz"))
 
 
-def write(folder: Path, parts: Mapping[str, Mapping[str, Any]], environments: list[Frozen] | None) -> None:
+def write(
+    folder: Path, parts: Mapping[str, Mapping[str, Any]], environments: list[Frozen] | None
+) -> None:
     """Write a checkpoint's parts (`state`, `networks`, `replay`) into an empty folder.
 
     Raises:
@@ -82,7 +93,9 @@ def read(folder: Path) -> Saved:
     except (OSError, ValueError, RecursionError) as error:
         raise torn(path, error) from error
     if not isinstance(document, dict) or document.get("version") != _VERSION:
-        raise CheckpointError(f"expected a checkpoint of version {_VERSION} of its format", file=str(path))
+        raise CheckpointError(
+            f"expected a checkpoint of version {_VERSION} of its format", file=str(path)
+        )
     missing = [name for name in (STATE, NETWORKS, "environments") if name not in document]
     if missing:
         raise CheckpointError(f"holds no {missing[0]}", file=str(path))
@@ -118,7 +131,9 @@ def reason_of(error: BaseException) -> str:
     return shortened(printable(text.split("\n")[0], keep_lines=False), 120) or type(error).__name__
 
 
-def _read_part(folder: Path, name: str, document: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
+def _read_part(
+    folder: Path, name: str, document: Mapping[str, Any], arrays: Mapping[str, Any]
+) -> dict[str, Any]:
     try:
         values = Reader(arrays).read(document[name])
     except (*_UNREADABLE, RecursionError, RuntimeError) as error:
@@ -153,21 +168,29 @@ def _write_environments(environments: list[Frozen] | None, arrays: dict[str, Any
     return entries
 
 
-def _read_environments(path: Path, entries: Any, arrays: Mapping[str, Any]) -> tuple[Frozen, ...] | None:
+def _read_environments(
+    path: Path, entries: Any, arrays: Mapping[str, Any]
+) -> tuple[Frozen, ...] | None:
     if entries is None:
         return None
     environments: list[Frozen] = []
     try:
         for number, entry in enumerate(entries):
             prefix = f"environment{number}."
-            own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            own = {
+                name.removeprefix(prefix): array
+                for name, array in arrays.items()
+                if name.startswith(prefix)
+            }
             if "document" in entry:
                 environments.append(Frozen(entry["document"], own))
             else:
                 signature = entry["signature"]
                 pickled = own["pickle"].tobytes()
                 environments.append(
-                    Frozen(pickled=pickled, signature=signature if isinstance(signature, str) else None)
+                    Frozen(
+                        pickled=pickled, signature=signature if isinstance(signature, str) else None
+                    )
                 )
     except _UNREADABLE as error:
         raise torn(path, error) from error

@@ -10,7 +10,15 @@ import numpy as np
 from autorl.trainers.sb3.files import check_same_names, reason_of
 from autorl.types import CheckpointError
 
-_SETTINGS = ("norm_obs", "norm_reward", "clip_obs", "clip_reward", "gamma", "epsilon", "norm_obs_keys")
+_SETTINGS = (
+    "norm_obs",
+    "norm_reward",
+    "clip_obs",
+    "clip_reward",
+    "gamma",
+    "epsilon",
+    "norm_obs_keys",
+)
 
 
 def normaliser_state(normaliser: Any, returns: Any) -> dict[str, Any]:
@@ -74,7 +82,9 @@ def _restore_observations(own: Any, saved: Any, file: str) -> None:
 
 
 def _restore_statistics(running: Any, saved: Mapping[str, Any]) -> None:
-    if np.shape(saved["mean"]) != np.shape(running.mean) or np.shape(saved["var"]) != np.shape(running.var):
+    if np.shape(saved["mean"]) != np.shape(running.mean) or np.shape(saved["var"]) != np.shape(
+        running.var
+    ):
         raise ValueError("another shape")
     running.mean = saved["mean"]
     running.var = saved["var"]

@@ -87,7 +87,11 @@ class Writer:
         if kind is deque:
             return {"deque": [self.write(item) for item in value], "maxlen": value.maxlen}
         if kind in _MAPPINGS:
-            return {_MAPPINGS[kind]: [[self.write(key), self.write(item)] for key, item in value.items()]}
+            return {
+                _MAPPINGS[kind]: [
+                    [self.write(key), self.write(item)] for key, item in value.items()
+                ]
+            }
         if isinstance(value, torch.Tensor):
             return self._write_tensor(value.detach().cpu())
         if kind is np.random.Generator and type(value.bit_generator).__name__ in _GENERATORS:
@@ -105,7 +109,9 @@ class Writer:
         return None
 
     def _write_tensor(self, value: torch.Tensor) -> Any:
-        if value.dtype is torch.bfloat16:  # NumPy has no such type; a float32 holds its values exactly
+        if (
+            value.dtype is torch.bfloat16
+        ):  # NumPy has no such type; a float32 holds its values exactly
             return self._write_array("bfloat16", value.float().numpy())
         return self._write_array("tensor", value.numpy())
 
@@ -170,9 +176,13 @@ class Reader:
             case "array":
                 return self._remember(self._ordered_array(document, content))
             case "tensor":
-                return self._remember(torch.from_numpy(self._ordered_array(document, content)).clone())
+                return self._remember(
+                    torch.from_numpy(self._ordered_array(document, content)).clone()
+                )
             case "bfloat16":
-                return self._remember(torch.from_numpy(self._ordered_array(document, content)).bfloat16())
+                return self._remember(
+                    torch.from_numpy(self._ordered_array(document, content)).bfloat16()
+                )
             case "numbers":
                 return self._remember(self._array(content).tolist())
             case "deque":

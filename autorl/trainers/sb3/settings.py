@@ -22,7 +22,18 @@ from autorl.trainers.sb3.algorithms import (
 from autorl.types import Config, FrozenMap, InputError
 
 OPTIONS = ("policy", "policy_kwargs", "deterministic", "device", "evaluation_envs", "path")
-_ACTIVATIONS = ("tanh", "relu", "elu", "selu", "gelu", "silu", "mish", "leaky_relu", "softplus", "sigmoid")
+_ACTIVATIONS = (
+    "tanh",
+    "relu",
+    "elu",
+    "selu",
+    "gelu",
+    "silu",
+    "mish",
+    "leaky_relu",
+    "softplus",
+    "sigmoid",
+)
 _COPIED = ("gamma", "gae_lambda")  # buffers and normaliser keep their own
 
 
@@ -50,15 +61,25 @@ class Settings:
     """
 
     def __init__(
-        self, algorithm: str, kwargs: Mapping[str, Any], config: Mapping[str, Any], normaliser_follows: bool = True
+        self,
+        algorithm: str,
+        kwargs: Mapping[str, Any],
+        config: Mapping[str, Any],
+        normaliser_follows: bool = True,
     ) -> None:
         self.algorithm, self.normaliser_follows = algorithm, normaliser_follows
         self.options = {name: value for name, value in kwargs.items() if name in OPTIONS}
-        self.values: dict[str, Any] = {n: v for n, v in kwargs.items() if n not in OPTIONS} | dict(config)
+        self.values: dict[str, Any] = {n: v for n, v in kwargs.items() if n not in OPTIONS} | dict(
+            config
+        )
         check_hyperparameters(algorithm, self.values)
         self._check_optimizer()
         self.scheduled = tuple(
-            sorted(base_name(n) for n, v in self.values.items() if n.endswith(".shape") and v != "constant")
+            sorted(
+                base_name(n)
+                for n, v in self.values.items()
+                if n.endswith(".shape") and v != "constant"
+            )
         )
 
     def at(self, step: int, horizon: int) -> dict[str, Any]:
@@ -72,14 +93,22 @@ class Settings:
     def constructor(self, observation_space: Any, action_space: Any) -> dict[str, Any]:
         """Keyword arguments of the algorithm's constructor, `env` and `seed` apart."""
         start = self.at(0, 1)
-        arguments = {name: _argument(name, start[name]) for name in constructor_names(self.algorithm) & set(start)}
+        arguments = {
+            name: _argument(name, start[name])
+            for name in constructor_names(self.algorithm) & set(start)
+        }
         for name in set(self.scheduled) & set(CALLABLES):
             from autorl.space import schedule_function
 
             arguments[name] = ProgressSchedule(schedule_function(Config(self.values), name))
         noise = _action_noise(start, action_space)
         policy = self.options.get("policy") or default_policy(observation_space)
-        check_names([policy], ALGORITHMS[self.algorithm].load_class().policy_aliases, "policy", "trainer.kwargs.policy")
+        check_names(
+            [policy],
+            ALGORITHMS[self.algorithm].load_class().policy_aliases,
+            "policy",
+            "trainer.kwargs.policy",
+        )
         return {
             **arguments,
             **({"action_noise": noise} if noise is not None else {}),
@@ -92,7 +121,12 @@ class Settings:
         """Set the scheduled numbers of `model` for its current step."""
         for name in self.scheduled:
             if name not in CALLABLES:
-                _set(model, name, self.at(model.num_timesteps, horizon)[name], self._holders(model, name))
+                _set(
+                    model,
+                    name,
+                    self.at(model.num_timesteps, horizon)[name],
+                    self._holders(model, name),
+                )
 
     def read_back(self, model: Any, n_envs: int, horizon: int) -> dict[str, Any]:
         """The value every hyperparameter really has in `model` at its current step.
@@ -106,7 +140,9 @@ class Settings:
             found = _read(model, name, n_envs, self._holders(model, name))
             wanted = _comparable(name, value)
             if not _same(found, wanted):
-                raise RuntimeError(f"hyperparameter {name}: {wanted!r} was asked for, the model has {found!r}")
+                raise RuntimeError(
+                    f"hyperparameter {name}: {wanted!r} was asked for, the model has {found!r}"
+                )
             applied[name] = value if wanted is not value else found
         return applied
 
@@ -140,7 +176,11 @@ class Settings:
 _ALIASES = {
     "activation": ("activation", "activation_fn"),
     "activation_fn": ("activation_fn", "activation"),
-    "optimizer_class": ("optimizer_class", "use_rms_prop", "rms_prop_eps"),  # A2C's own optimizer gives way to it
+    "optimizer_class": (
+        "optimizer_class",
+        "use_rms_prop",
+        "rms_prop_eps",
+    ),  # A2C's own optimizer gives way to it
 }
 """Names by which a space could search the same thing as an option fixes."""
 
@@ -151,11 +191,14 @@ def fixed_values(kwargs: Mapping[str, Any]) -> tuple[FixedValue, ...]:
     of_policy = kwargs.get("policy_kwargs") or {}
     nested = {f"policy_kwargs.{name}": (name, value) for name, value in of_policy.items()}
     return tuple(
-        FixedValue(place, _ALIASES.get(name, (name,)), value) for place, (name, value) in (given | nested).items()
+        FixedValue(place, _ALIASES.get(name, (name,)), value)
+        for place, (name, value) in (given | nested).items()
     )
 
 
-def check_hyperparameters(algorithm: str, names: Mapping[str, Any] | set[str] | frozenset[str]) -> None:
+def check_hyperparameters(
+    algorithm: str, names: Mapping[str, Any] | set[str] | frozenset[str]
+) -> None:
     """Raise `InputError` for a hyperparameter (or a schedule) the algorithm does not have."""
     allowed = hyperparameter_names(algorithm)
     for name in names:
@@ -185,11 +228,17 @@ def layers(value: Any) -> Any:
         try:
             value = ast.literal_eval(text if text[:1] in "[({" else f"[{text}]")
         except (SyntaxError, ValueError) as error:
-            raise InputError(f"expected layer sizes such as [64, 64], got {value!r}", key="net_arch") from error
+            raise InputError(
+                f"expected layer sizes such as [64, 64], got {value!r}", key="net_arch"
+            ) from error
     value = plain(value)
     for sizes in value.values() if isinstance(value, dict) else [value]:
-        if not isinstance(sizes, list) or not all(isinstance(size, int) and size > 0 for size in sizes):
-            raise InputError(f"expected layer sizes such as [64, 64], got {value!r}", key="net_arch")
+        if not isinstance(sizes, list) or not all(
+            isinstance(size, int) and size > 0 for size in sizes
+        ):
+            raise InputError(
+                f"expected layer sizes such as [64, 64], got {value!r}", key="net_arch"
+            )
     return value
 
 
@@ -200,7 +249,10 @@ def activation(name: str) -> Any:
     modules = {known: known for known in _ACTIVATIONS}
     if name.lower() not in modules:
         allowed = ", ".join(_ACTIVATIONS)
-        raise InputError(f"unknown activation {name!r}{nearest(name, modules)}; allowed: {allowed}", key="activation")
+        raise InputError(
+            f"unknown activation {name!r}{nearest(name, modules)}; allowed: {allowed}",
+            key="activation",
+        )
     by_lower = {attribute.lower(): attribute for attribute in vars(nn)}
     return getattr(nn, by_lower[name.lower().replace("_", "")])
 
@@ -217,7 +269,11 @@ def _action_noise(values: Mapping[str, Any], action_space: Any) -> Any:
         return None
     from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
 
-    classes = {"normal": NormalActionNoise, "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise, "none": None}
+    classes = {
+        "normal": NormalActionNoise,
+        "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise,
+        "none": None,
+    }
     check_names([kind or "normal"], classes, "noise_type", "noise_type")
     noise = classes[kind or "normal"]
     size = int(np.prod(action_space.shape))
@@ -244,7 +300,11 @@ def optimizers(model: Any) -> list[Any]:
     from torch.optim import Optimizer
 
     owners = [model, *(getattr(model, part, None) for part in ("policy", "actor", "critic"))]
-    found = [getattr(owner, name, None) for owner in owners for name in ("optimizer", "ent_coef_optimizer")]
+    found = [
+        getattr(owner, name, None)
+        for owner in owners
+        for name in ("optimizer", "ent_coef_optimizer")
+    ]
     return [optimizer for optimizer in found if isinstance(optimizer, Optimizer)]
 
 
@@ -253,7 +313,14 @@ def _read(model: Any, name: str, n_envs: int, holders: list[Any]) -> Any:  # noq
     first = optimizers(model)[0].param_groups[0]
     match name:
         case "learning_rate":
-            return _agreed(name, [group["lr"] for optimizer in optimizers(model) for group in optimizer.param_groups])
+            return _agreed(
+                name,
+                [
+                    group["lr"]
+                    for optimizer in optimizers(model)
+                    for group in optimizer.param_groups
+                ],
+            )
         case "clip_range" | "clip_range_vf":
             schedule = getattr(model, name)
             return None if schedule is None else schedule(model._current_progress_remaining)
@@ -262,7 +329,11 @@ def _read(model: Any, name: str, n_envs: int, holders: list[Any]) -> Any:  # noq
         case "n_steps" if hasattr(model, "rollout_buffer"):
             return _agreed(name, [model.n_steps, model.rollout_buffer.buffer_size])
         case "ent_coef" if hasattr(model, "ent_coef_optimizer"):
-            return model.ent_coef if model.ent_coef_optimizer is not None else float(model.ent_coef_tensor)
+            return (
+                model.ent_coef
+                if model.ent_coef_optimizer is not None
+                else float(model.ent_coef_tensor)
+            )
         case "target_entropy":
             auto = -float(np.prod(model.action_space.shape))
             return "auto" if model.target_entropy == auto else model.target_entropy
@@ -305,9 +376,10 @@ def _comparable(name: str, value: Any) -> Any:
         case "net_arch":
             return layers(value)
         case "noise_type":
-            return {"normal": "NormalActionNoise", "ornstein-uhlenbeck": "OrnsteinUhlenbeckActionNoise"}.get(
-                value, "none"
-            )
+            return {
+                "normal": "NormalActionNoise",
+                "ornstein-uhlenbeck": "OrnsteinUhlenbeckActionNoise",
+            }.get(value, "none")
         case "train_freq" if isinstance(value, list | tuple):
             return value[0]
     return plain(value) if isinstance(value, tuple | Mapping) else value
@@ -322,5 +394,7 @@ def _agreed(name: str, values: list[Any]) -> Any:
 def _same(found: Any, wanted: Any) -> bool:
     numbers = (int, float, np.integer, np.floating)
     if isinstance(found, numbers) and isinstance(wanted, numbers):
-        return math.isclose(float(found), float(wanted), rel_tol=1e-6, abs_tol=1e-12)  # SAC's is a float32 tensor
+        return math.isclose(
+            float(found), float(wanted), rel_tol=1e-6, abs_tol=1e-12
+        )  # SAC's is a float32 tensor
     return bool(found == wanted)

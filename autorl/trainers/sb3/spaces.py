@@ -23,11 +23,15 @@ def space_as_data(space: gym.Space[Any]) -> dict[str, Any]:
     Raises:
         ValueError: it is of another kind.
     """
-    kind = next((name for name, kind in _KINDS.items() if isinstance(space, kind)), type(space).__name__)
+    kind = next(
+        (name for name, kind in _KINDS.items() if isinstance(space, kind)), type(space).__name__
+    )
     return attributes_as_data(kind, space, space_as_data)
 
 
-def attributes_as_data(kind: str, space: Any, part_as_data: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+def attributes_as_data(
+    kind: str, space: Any, part_as_data: Callable[[Any], dict[str, Any]]
+) -> dict[str, Any]:
     """The attributes that define a space of a kind, `Box` for instance; `part_as_data` is called for spaces in it."""
     match kind:
         case "Box":
@@ -35,12 +39,23 @@ def attributes_as_data(kind: str, space: Any, part_as_data: Callable[[Any], dict
         case "Discrete":
             return {"kind": kind, "n": int(space.n), "start": int(space.start)}
         case "MultiDiscrete":
-            return {"kind": kind, "nvec": space.nvec, "start": space.start, "dtype": str(space.dtype)}
+            return {
+                "kind": kind,
+                "nvec": space.nvec,
+                "start": space.start,
+                "dtype": str(space.dtype),
+            }
         case "MultiBinary":
             n = space.n
-            return {"kind": kind, "n": int(n) if np.ndim(n) == 0 else [int(size) for size in np.ravel(n)]}
+            return {
+                "kind": kind,
+                "n": int(n) if np.ndim(n) == 0 else [int(size) for size in np.ravel(n)],
+            }
         case "Dict":
-            return {"kind": kind, "spaces": {name: part_as_data(part) for name, part in space.spaces.items()}}
+            return {
+                "kind": kind,
+                "spaces": {name: part_as_data(part) for name, part in space.spaces.items()},
+            }
     raise ValueError(f"Stable-Baselines3 takes no {kind} space")
 
 
@@ -61,7 +76,9 @@ def space_from_data(data: Mapping[str, Any]) -> gym.Space[Any]:
         case "MultiBinary":
             return gym.spaces.MultiBinary(data["n"])
         case "Dict":
-            return gym.spaces.Dict({name: space_from_data(part) for name, part in data["spaces"].items()})
+            return gym.spaces.Dict(
+                {name: space_from_data(part) for name, part in data["spaces"].items()}
+            )
     raise ValueError(f"unknown kind of space {data['kind']!r}")
 
 

@@ -45,8 +45,24 @@ from autorl.trainers.sb3.environments import (
 from autorl.trainers.sb3.evaluation import METRICS, evaluate
 from autorl.trainers.sb3.export import export_model
 from autorl.trainers.sb3.files import Saved
-from autorl.trainers.sb3.settings import OPTIONS, Settings, check_hyperparameters, fixed_values, optimizers
-from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Outcome, Report, Segment, Status, TrainerSpec
+from autorl.trainers.sb3.settings import (
+    OPTIONS,
+    Settings,
+    check_hyperparameters,
+    fixed_values,
+    optimizers,
+)
+from autorl.types import (
+    Checkpoint,
+    Config,
+    EnvironmentSpec,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 
 _OBSERVATIONS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict")
 
@@ -79,7 +95,10 @@ class SB3Trainer:
         """Build the environment once and compare its actions, and every name, with what the algorithm takes."""
         check_hyperparameters(self.name, frozenset(hyperparameters))
         env = make_environment(environment, self.folders)
-        observations, actions = type(env.observation_space).__name__, type(env.action_space).__name__
+        observations, actions = (
+            type(env.observation_space).__name__,
+            type(env.action_space).__name__,
+        )
         env.close()
         if observations not in _OBSERVATIONS:
             raise InputError(
@@ -87,7 +106,9 @@ class SB3Trainer:
                 key="environment",
             )
         if actions not in self.algorithm.actions:
-            fitting = [f"sb3/{name}" for name, other in ALGORITHMS.items() if actions in other.actions]
+            fitting = [
+                f"sb3/{name}" for name, other in ALGORITHMS.items() if actions in other.actions
+            ]
             raise InputError(
                 f"sb3/{self.name} needs {' or '.join(self.algorithm.actions)} actions, {environment.id} has {actions}"
                 + (f"; try {', '.join(fitting)}" if fitting else ""),
@@ -110,9 +131,13 @@ class SB3Trainer:
         check_start(segment)
         normalize = segment.environment.normalize
         own_gamma = isinstance(normalize, Mapping) and "gamma" in normalize
-        settings = Settings(self.name, self.kwargs, segment.config, normaliser_follows=not own_gamma)
+        settings = Settings(
+            self.name, self.kwargs, segment.config, normaliser_follows=not own_gamma
+        )
         with streams.preserved(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="You have specified a mini-batch size of")  # allowed, tuned
+            warnings.filterwarnings(
+                "ignore", message="You have specified a mini-batch size of"
+            )  # allowed, tuned
             run = _Run(self, segment, settings)
             try:
                 run.begin()
@@ -123,7 +148,9 @@ class SB3Trainer:
             finally:
                 run.close()
 
-    def export_model(self, checkpoint: Checkpoint, file: str | Path, *, replace: bool = False) -> ExportedModel:
+    def export_model(
+        self, checkpoint: Checkpoint, file: str | Path, *, replace: bool = False
+    ) -> ExportedModel:
         """Write the model of a checkpoint as a zip that Stable-Baselines3 loads; see `sb3.export`."""
         options = {name: value for name, value in self.kwargs.items() if name in OPTIONS}
         return export_model(self.name, options, checkpoint, file, replace=replace)
@@ -169,11 +196,15 @@ class _Run:
             checkpoint.restore_model(self.model, parent, self.settings.values)
             reached = self.model.num_timesteps
             if reached != segment.start:
-                raise InputError(f"checkpoint is at step {reached}, segment {segment.id!r} starts at {segment.start}")
+                raise InputError(
+                    f"checkpoint is at step {reached}, segment {segment.id!r} starts at {segment.start}"
+                )
         if parent and same_episodes:
             self.model._last_obs = parent.state["latest"]["_last_obs"]
         else:
-            self.venv.seed(integer_seed(seed, "training", *keys, *([segment.start] if parent else [])))
+            self.venv.seed(
+                integer_seed(seed, "training", *keys, *([segment.start] if parent else []))
+            )
             if parent:
                 checkpoint.end_episodes(self.model)
         self._start_learning()
@@ -182,7 +213,9 @@ class _Run:
         if parent and segment.fork is None:
             checkpoint.restore_streams(self.model, parent)
         else:
-            self._reseed(algorithm_seed, integer_seed(seed, "training", *keys), forked=same_episodes)
+            self._reseed(
+                algorithm_seed, integer_seed(seed, "training", *keys), forked=same_episodes
+            )
         self.applied = self.settings.read_back(self.model, n_envs, segment.horizon)
 
     def advance(self, report: Callable[[Report], None]) -> tuple[list[Report], str]:
@@ -232,7 +265,9 @@ class _Run:
         if self.segment.parent is None:
             return None
         saved = checkpoint.read(self.segment.parent, trust=self.segment.trust)
-        check_continuation(saved.state["values"], Config(self.settings.values), self.trainer.changes)
+        check_continuation(
+            saved.state["values"], Config(self.settings.values), self.trainer.changes
+        )
         return saved
 
     def _restore_environments(self, parent: Saved) -> bool:
@@ -290,7 +325,9 @@ class _Run:
     def _rollout_and_update(self) -> None:
         model = self.model
         if self.trainer.algorithm.on_policy:
-            model.collect_rollouts(model.env, self.callback, model.rollout_buffer, n_rollout_steps=model.n_steps)
+            model.collect_rollouts(
+                model.env, self.callback, model.rollout_buffer, n_rollout_steps=model.n_steps
+            )
             model._update_current_progress_remaining(model.num_timesteps, self.segment.horizon)
             self.settings.set_scheduled(model, self.segment.horizon)
             model.train()
@@ -328,7 +365,9 @@ class _Run:
     def _diverged(self) -> str:
         import torch
 
-        finite = all(bool(torch.isfinite(parameter).all()) for parameter in self.model.policy.parameters())
+        finite = all(
+            bool(torch.isfinite(parameter).all()) for parameter in self.model.policy.parameters()
+        )
         return "" if finite else "policy parameters are not finite"
 
 

@@ -13,7 +13,10 @@ from autorl.trainers.trl.shell import OPTIONS
 from autorl.types import Config, InputError, TrainerSpec
 
 _OF_TASK = ("max_completion_length", "max_new_tokens")
-_DECAYS = {"linear": ("polynomial", "lr_end", {"power": 1.0}), "cosine": ("cosine_with_min_lr", "min_lr", {})}
+_DECAYS = {
+    "linear": ("polynomial", "lr_end", {"power": 1.0}),
+    "cosine": ("cosine_with_min_lr", "min_lr", {}),
+}
 """Which scheduler of transformers decays as a schedule does, and what it calls the value at the end."""
 
 
@@ -40,7 +43,9 @@ def all_values(trainer: TrainerSpec, config: Mapping[str, Any]) -> Config:
     return Config({**config, **rest})
 
 
-def trl_arguments(trainer: TrainerSpec, config: Mapping[str, Any], horizon: int, end: int | None = None) -> Arguments:
+def trl_arguments(
+    trainer: TrainerSpec, config: Mapping[str, Any], horizon: int, end: int | None = None
+) -> Arguments:
     """The configuration of a run of `horizon` optimizer steps as arguments of the method's configuration class in TRL.
 
     `max_steps` is `end`, the step the score is of, where that is before the horizon, over which schedules go. A decay
@@ -55,18 +60,33 @@ def trl_arguments(trainer: TrainerSpec, config: Mapping[str, Any], horizon: int,
     try:
         _, owner = method.classes()
     except ImportError as error:
-        raise InputError('the names of its arguments are read from TRL: pip install "autorl[rlhf]"') from error
+        raise InputError(
+            'the names of its arguments are read from TRL: pip install "autorl[rlhf]"'
+        ) from error
     fields = {field.name for field in dataclasses.fields(owner)}
     translated = settings.translated(settings.at(0, horizon))
     steps = -(-(end or horizon) // settings.stride) * settings.stride
-    values = {name: value for name, value in translated.items() if name in fields} | {"max_steps": steps}
+    values = {name: value for name, value in translated.items() if name in fields} | {
+        "max_steps": steps
+    }
     if trainer.kwargs.get("device", "cpu") == "cpu":
         values["bf16"] = False  # TRL's default is half precision
-    notes = [f"step {end} of {horizon}: schedules go over {horizon}"] if end is not None and end < horizon else []
+    notes = (
+        [f"step {end} of {horizon}: schedules go over {horizon}"]
+        if end is not None and end < horizon
+        else []
+    )
     for name in settings.scheduled:
         decay = _decay(settings.values, steps, horizon) if name == "learning_rate" else {}
         values |= decay
-        notes.append(_in_words(settings.values, name, horizon, "" if decay else f", which {owner.__name__} cannot say"))
+        notes.append(
+            _in_words(
+                settings.values,
+                name,
+                horizon,
+                "" if decay else f", which {owner.__name__} cannot say",
+            )
+        )
     other = [f"{name}={plain(value)!r}" for name, value in translated.items() if name not in fields]
     notes += [f"not arguments of {owner.__name__}: {', '.join(other)}"] if other else []
     notes += [f"{name} is the task's" for name in _OF_TASK if name in fields]
@@ -82,7 +102,11 @@ def _decay(values: Mapping[str, Any], steps: int, horizon: int) -> dict[str, Any
     if steps > horizon or (steps < horizon and values["learning_rate.shape"] != "linear"):
         return {}
     warm = any(values.get(name) for name in ("warmup_steps", "warmup_ratio"))
-    if warm or values["lr_scheduler_type"] != "constant" or values["learning_rate.end"] >= values["learning_rate"]:
+    if (
+        warm
+        or values["lr_scheduler_type"] != "constant"
+        or values["learning_rate.end"] >= values["learning_rate"]
+    ):
         return {}
     kind, end, further = _DECAYS[values["learning_rate.shape"]]
     start, last = values["learning_rate"], values["learning_rate.end"]

@@ -17,7 +17,10 @@ from autorl.store.checkpoints import writing
 from autorl.types import Checkpoint, InputError, Segment
 
 _OURS = "autorl.json"
-_LEFT_OUT = ("training_args.bin", "README.md")  # paths and host of the machine it was saved on; a model card
+_LEFT_OUT = (
+    "training_args.bin",
+    "README.md",
+)  # paths and host of the machine it was saved on; a model card
 _MODEL = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")  # what `from_pretrained` reads
 _STATE = (_OURS, "trainer_state.json")
 
@@ -28,7 +31,9 @@ def save(segment: Segment, source: Path, state: Mapping[str, Any]) -> Checkpoint
         for path in sorted(source.iterdir()):
             if path.name not in _LEFT_OUT:
                 shutil.move(path, folder / path.name)
-        (folder / _OURS).write_text(json.dumps(dict(state), sort_keys=True) + "\n", encoding="utf-8")
+        (folder / _OURS).write_text(
+            json.dumps(dict(state), sort_keys=True) + "\n", encoding="utf-8"
+        )
     return Checkpoint(segment.id, segment.folder)
 
 
@@ -43,9 +48,13 @@ def load_state(checkpoint: Checkpoint, method: str, reference: str) -> dict[str,
         raise InputError(f"{checkpoint.path} is not a checkpoint of a trl trainer")
     state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if state["method"] != method:
-        raise InputError(f"{checkpoint.path} is a checkpoint of trl/{state['method']}, not of trl/{method}")
+        raise InputError(
+            f"{checkpoint.path} is a checkpoint of trl/{state['method']}, not of trl/{method}"
+        )
     if state["reference"] != reference:
-        raise InputError(f"{checkpoint.path} was trained against another reference policy ({state['reference']})")
+        raise InputError(
+            f"{checkpoint.path} was trained against another reference policy ({state['reference']})"
+        )
     return state
 
 
@@ -58,7 +67,9 @@ def model_files(checkpoint: Checkpoint) -> list[Path]:
     folder = Path(checkpoint.path)
     if not (folder / _OURS).is_file() or not (folder / "config.json").is_file():
         raise InputError(f"{checkpoint.path} is not a checkpoint of a trl trainer")
-    return sorted({path for pattern in _MODEL for path in folder.glob(pattern) if path.name not in _STATE})
+    return sorted(
+        {path for pattern in _MODEL for path in folder.glob(pattern) if path.name not in _STATE}
+    )
 
 
 def weights_hash(model: Any) -> str:

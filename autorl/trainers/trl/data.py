@@ -22,14 +22,18 @@ def data_set(method: Method, built: Built) -> Any:
     """
     from datasets import Dataset
 
-    pairs = [(prompt, joined(prompt, one), joined(prompt, other)) for prompt, one, other in built.pairs]
+    pairs = [
+        (prompt, joined(prompt, one), joined(prompt, other)) for prompt, one, other in built.pairs
+    ]
     match method.data:
         case "prompts":
             columns: dict[str, list[Any]] = {"prompt": list(built.prompts)}
         case "pairs" | "ranking":
             columns = _columns(("prompt", "chosen", "rejected"), pairs)
         case "unpaired":
-            labelled = [(prompt, joined(prompt, text), wanted) for prompt, text, wanted in built.labelled]
+            labelled = [
+                (prompt, joined(prompt, text), wanted) for prompt, text, wanted in built.labelled
+            ]
             taken_apart = [
                 (prompt, text, label)
                 for prompt, *both in pairs
@@ -38,19 +42,26 @@ def data_set(method: Method, built: Built) -> Any:
             columns = _columns(("prompt", "completion", "label"), labelled or taken_apart)
         case "completions":
             imitated = [(prompt, joined(prompt, text)) for prompt, text in built.completions]
-            columns = _columns(("prompt", "completion"), imitated or [(prompt, text) for prompt, text, _ in pairs])
+            columns = _columns(
+                ("prompt", "completion"), imitated or [(prompt, text) for prompt, text, _ in pairs]
+            )
             if columns and not any(columns["prompt"]):
                 columns = {"text": columns["completion"]}
     if not columns:
         raise InputError(
-            f"trl/{method.name} is trained on {' or '.join(method.kinds)}; {built.name} has none", key="environment"
+            f"trl/{method.name} is trained on {' or '.join(method.kinds)}; {built.name} has none",
+            key="environment",
         )
     return Dataset.from_dict(columns)
 
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
     """Rows by column; nothing where there is no row."""
-    return dict(zip(names, (list(column) for column in zip(*rows, strict=True)), strict=True)) if rows else {}
+    return (
+        dict(zip(names, (list(column) for column in zip(*rows, strict=True)), strict=True))
+        if rows
+        else {}
+    )
 
 
 def sequence_tokens(batch: Mapping[str, Any]) -> int:
@@ -60,7 +71,9 @@ def sequence_tokens(batch: Mapping[str, Any]) -> int:
     can lay sequences end to end.
     """
     names = {name for name in batch if name.endswith("attention_mask")} - {"prompt_attention_mask"}
-    return sum(int(batch[name].sum()) for name in names) if names else int(batch["input_ids"].numel())
+    return (
+        sum(int(batch[name].sum()) for name in names) if names else int(batch["input_ids"].numel())
+    )
 
 
 class Reward:
@@ -89,7 +102,11 @@ class Reward:
         self.tokens = self.groups = self.equal_groups = 0
 
     def __call__(
-        self, prompts: Sequence[str], completions: Sequence[str], completion_ids: Any = (), **rest: Any
+        self,
+        prompts: Sequence[str],
+        completions: Sequence[str],
+        completion_ids: Any = (),
+        **rest: Any,
     ) -> list[float]:
         self.tokens += sum(self._length(ids) for ids in completion_ids)
         rewards = self._score(prompts, completions)
@@ -119,7 +136,9 @@ class Reward:
         return self.equal_groups / self.groups if self.groups else 0.0
 
     def _length(self, ids: Sequence[int]) -> int:
-        return next((place for place, token in enumerate(ids, start=1) if token in self.ends), len(ids))
+        return next(
+            (place for place, token in enumerate(ids, start=1) if token in self.ends), len(ids)
+        )
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold, as JSON."""

@@ -20,7 +20,9 @@ _CONFIG = "config.json"
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx")
 
 
-def export_model(checkpoint: Checkpoint, target: str | Path, *, replace: bool = False) -> ExportedModel:
+def export_model(
+    checkpoint: Checkpoint, target: str | Path, *, replace: bool = False
+) -> ExportedModel:
     """Copy the model of a checkpoint to the folder `target`, which `from_pretrained` of transformers reads offline.
 
     A language model (`AutoModelForCausalLM`), or from `trl/reward` a sequence classifier
@@ -39,7 +41,9 @@ def export_model(checkpoint: Checkpoint, target: str | Path, *, replace: bool = 
     source, folder = Path(checkpoint.path), Path(target)
     files = model_files(checkpoint)
     if replace:
-        raise InputError("a model that is a folder replaces nothing: give another name", key="--replace")
+        raise InputError(
+            "a model that is a folder replaces nothing: give another name", key="--replace"
+        )
     if folder.suffix.lower() in _ARCHIVES:
         raise InputError(
             f"a language model is a folder, as transformers writes and reads it, and no {folder.suffix} file: expected "
@@ -47,16 +51,22 @@ def export_model(checkpoint: Checkpoint, target: str | Path, *, replace: bool = 
             file=str(folder),
         )
     if os.path.lexists(folder):
-        raise InputError("is there already; a model overwrites nothing: give another name", file=str(folder))
+        raise InputError(
+            "is there already; a model overwrites nothing: give another name", file=str(folder)
+        )
     if folder.resolve().is_relative_to(source.resolve()):
-        raise InputError("lies in the checkpoint, which stays as it is: give another name", file=str(folder))
+        raise InputError(
+            "lies in the checkpoint, which stays as it is: give another name", file=str(folder)
+        )
     scratch = folder.with_name(f".tmp-{folder.name}-{os.getpid()}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch.mkdir()
         _copy(files, scratch)
         sync_tree(scratch)
-        scratch.rename(folder)  # fails where a file, or a folder that is not empty, has come meanwhile
+        scratch.rename(
+            folder
+        )  # fails where a file, or a folder that is not empty, has come meanwhile
     except BaseException as error:
         shutil.rmtree(scratch, ignore_errors=True)
         if isinstance(error, OSError):
@@ -72,12 +82,16 @@ def load_model(checkpoint: Checkpoint) -> Any:
     model_files(checkpoint)
     folder = Path(checkpoint.path)
     (architecture,) = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))["architectures"]
-    return (load_reward_model if architecture.endswith("ForSequenceClassification") else load_policy)(folder)
+    return (
+        load_reward_model if architecture.endswith("ForSequenceClassification") else load_policy
+    )(folder)
 
 
 def _copy(files: list[Path], folder: Path) -> None:
     for path in files:
-        if path.name == _CONFIG:  # TRL switches the cache of keys and values off to train; that is not the model's
+        if (
+            path.name == _CONFIG
+        ):  # TRL switches the cache of keys and values off to train; that is not the model's
             config = json.loads(path.read_text(encoding="utf-8"))
             config.pop("use_cache", None)
             (folder / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -19,9 +19,13 @@ class Guard:
         history: (training, selection) of earlier evaluations of the chain, oldest first.
     """
 
-    def __init__(self, patience: int, training: str, selection: str, history: Sequence[Sequence[float]] = ()) -> None:
+    def __init__(
+        self, patience: int, training: str, selection: str, history: Sequence[Sequence[float]] = ()
+    ) -> None:
         self.patience, self.training, self.selection = patience, training, selection
-        self.history: list[tuple[float, float]] = [(float(one), float(other)) for one, other in history]
+        self.history: list[tuple[float, float]] = [
+            (float(one), float(other)) for one, other in history
+        ]
 
     def tripped(self, metrics: Mapping[str, float]) -> bool:
         """Take note of an evaluation and say whether the run is to stop."""

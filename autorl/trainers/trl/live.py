@@ -124,7 +124,9 @@ def build(settings: Settings, built: Built, callback: Callback, arguments: Any, 
     method = settings.method
     trainer_class, _ = method.classes()
     seed_global(seed)
-    reward = Reward(built.training, assemble(built, settings.values) if method.online else _unscored)
+    reward = Reward(
+        built.training, assemble(built, settings.values) if method.online else _unscored
+    )
     values: dict[str, Any] = {
         "model": load_model(built.reference, method),
         "args": arguments,
@@ -195,7 +197,10 @@ def _check_rows(trainer: Any, data: Any) -> None:
     """TRL leaves out rows that are too long, and fails without a word of it when none is left."""
     if len(trainer.train_dataset) == 0:
         most = getattr(trainer.args, "max_length", None)
-        raise InputError(f"a limit of {most} tokens leaves none of the {len(data)} rows to train on", key="max_length")
+        raise InputError(
+            f"a limit of {most} tokens leaves none of the {len(data)} rows to train on",
+            key="max_length",
+        )
 
 
 def _check_reference(trainer: Any, reference: Any, method: Method) -> None:
@@ -205,4 +210,6 @@ def _check_reference(trainer: Any, reference: Any, method: Method) -> None:
         return
     found = trainer.accelerator.unwrap_model(found)
     if weights_hash(found) != weights_hash(reference):
-        raise RuntimeError("the reference policy TRL loaded is not the task's: KL would be measured against another")
+        raise RuntimeError(
+            "the reference policy TRL loaded is not the task's: KL would be measured against another"
+        )

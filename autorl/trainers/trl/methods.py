@@ -24,7 +24,9 @@ _STABLE: Mapping[str, Data] = {
     "sft": "completions",
     "reward": "ranking",
 }
-_EXPERIMENTAL: Mapping[str, Data] = {  # what those known today are trained on; others say it with the option `data`
+_EXPERIMENTAL: Mapping[
+    str, Data
+] = {  # what those known today are trained on; others say it with the option `data`
     "cpo": "pairs",
     "orpo": "pairs",
     "bco": "unpaired",
@@ -44,12 +46,41 @@ _OPTIMIZER: Mapping[str, Change] = {
 }
 _LOSS: Mapping[str, tuple[str, ...]] = {  # what a rebuilt trainer takes from its new configuration
     "prompts": (
-        *("beta", "epsilon", "epsilon_high", "delta", "temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
-        *("reward_clip_range", "normalize_advantages", "scale_rewards", "entropy_coef", "top_entropy_quantile"),
-        *("mask_truncated_completions", "loss_type", "importance_sampling_level", "missing_eos_penalty"),
+        *(
+            "beta",
+            "epsilon",
+            "epsilon_high",
+            "delta",
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "repetition_penalty",
+        ),
+        *(
+            "reward_clip_range",
+            "normalize_advantages",
+            "scale_rewards",
+            "entropy_coef",
+            "top_entropy_quantile",
+        ),
+        *(
+            "mask_truncated_completions",
+            "loss_type",
+            "importance_sampling_level",
+            "missing_eos_penalty",
+        ),
     ),
     "pairs": (
-        *("beta", "loss_type", "label_smoothing", "sft_weight", "ld_alpha", "use_weighting", "f_divergence_type"),
+        *(
+            "beta",
+            "loss_type",
+            "label_smoothing",
+            "sft_weight",
+            "ld_alpha",
+            "use_weighting",
+            "f_divergence_type",
+        ),
         *("simpo_gamma", "gamma_ratio", "cpo_alpha", "discopop_tau"),
     ),
     "unpaired": ("beta", "loss_type", "desirable_weight", "undesirable_weight"),
@@ -107,7 +138,12 @@ class Method:
         changes: dict[str, Change] = {**_OPTIMIZER}
         changes |= dict.fromkeys(_LOSS[self.data], "rebuild")
         changes |= dict.fromkeys(REWARD_CHANGES if self.online else (), "rebuild")
-        parts = [f"{name}{part}" for name in self.scheduled if name in changes for part in (".shape", ".end")]
+        parts = [
+            f"{name}{part}"
+            for name in self.scheduled
+            if name in changes
+            for part in (".shape", ".end")
+        ]
         changes |= dict.fromkeys(parts, "apply")
         return changes
 
@@ -161,7 +197,9 @@ def _no_trainer(name: str) -> str:
     import trl
 
     hint = nearest(name, (*available(), "ppo"))
-    return f"TRL {trl.__version__} has no trainer for {name!r}; it has {', '.join(available())}{hint}"
+    return (
+        f"TRL {trl.__version__} has no trainer for {name!r}; it has {', '.join(available())}{hint}"
+    )
 
 
 @lru_cache(maxsize=1)
@@ -170,5 +208,16 @@ def available() -> tuple[str, ...]:
     import trl
     import trl.experimental
 
-    stable = [name for name in _STABLE if name in {found.lower().removesuffix("trainer") for found in dir(trl)}]
-    return (*stable, *sorted(module.name for module in pkgutil.iter_modules(trl.experimental.__path__) if module.ispkg))
+    stable = [
+        name
+        for name in _STABLE
+        if name in {found.lower().removesuffix("trainer") for found in dir(trl)}
+    ]
+    return (
+        *stable,
+        *sorted(
+            module.name
+            for module in pkgutil.iter_modules(trl.experimental.__path__)
+            if module.ispkg
+        ),
+    )

@@ -21,7 +21,11 @@ NAMED = ("loss_type", "scale_rewards", "importance_sampling_level", "multi_objec
 
 def check_named(trainer_class: Any, config_class: Any, name: str, value: Any) -> None:
     """Raise `InputError` for a name that TRL's trainer does not know; `value` is as the configuration class left it."""
-    known = known_names(trainer_class, config_class, name) if name in NAMED and isinstance(value, str) else ()
+    known = (
+        known_names(trainer_class, config_class, name)
+        if name in NAMED and isinstance(value, str)
+        else ()
+    )
     if known and value not in known:
         hint = nearest(value, known) or f"; it has {', '.join(map(repr, known))}"
         raise InputError(f"TRL's {trainer_class.__name__} has no {value!r}{hint}", key=name)
@@ -47,6 +51,8 @@ def _compared(tree: ast.AST, name: str) -> Iterator[str]:
                 yield from (
                     part.value
                     for side in sides
-                    for part in (side.elts if isinstance(side, ast.List | ast.Tuple | ast.Set) else [side])
+                    for part in (
+                        side.elts if isinstance(side, ast.List | ast.Tuple | ast.Set) else [side]
+                    )
                     if isinstance(part, ast.Constant) and isinstance(part.value, str)
                 )

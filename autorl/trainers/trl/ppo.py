@@ -34,7 +34,9 @@ class PPOTrainer(RLHFTrainer):
         scheduled = [name for name in ppo.CHANGES if isinstance(ppo.DEFAULTS[name], float)]
         parts = [f"{name}{part}" for name in scheduled for part in (".shape", ".end")]
         reward = dict.fromkeys(REWARD_CHANGES, "rebuild")
-        return cast("Mapping[str, Change]", {**ppo.CHANGES, **dict.fromkeys(parts, "apply"), **reward})
+        return cast(
+            "Mapping[str, Change]", {**ppo.CHANGES, **dict.fromkeys(parts, "apply"), **reward}
+        )
 
     def check_names(self, names: Collection[str]) -> None:
         from autorl.rlhf import ppo
@@ -46,7 +48,15 @@ class PPOTrainer(RLHFTrainer):
         from autorl.rlhf import ppo
 
         tied = {"batch_size", "num_mini_batches"}
-        ppo.settings_at({name: value for name, value in fixed.items() if name not in tied or not tied & {*free}}, 0, 1)
+        ppo.settings_at(
+            {
+                name: value
+                for name, value in fixed.items()
+                if name not in tied or not tied & {*free}
+            },
+            0,
+            1,
+        )
 
     def check_configuration(self, config: Config) -> None:
         from autorl.rlhf import ppo
@@ -80,11 +90,15 @@ class _Run:
         built = build_task(segment.environment)
         reference, tokenizer = live.load_model(built.reference), load_tokenizer(built.reference)
         self.reference_hash = checkpoint.weights_hash(reference)
-        state = load_parent(segment, trainer.name, self.reference_hash, self.values, trainer.changes)
+        state = load_parent(
+            segment, trainer.name, self.reference_hash, self.values, trainer.changes
+        )
         self.reward = Reward(built.training, assemble(built, self.values), grouped=False)
         seed = integer_seed(segment.seed, "algorithm")
         ppo = _counting(self.reward)
-        self.ppo = ppo(built, built.reference, without(self.values), seed, segment.horizon, self.reward)
+        self.ppo = ppo(
+            built, built.reference, without(self.values), seed, segment.horizon, self.reward
+        )
         history: Sequence[Sequence[float]] = ()
         if state is not None and segment.parent is not None:
             self._restore(segment.parent, state)
@@ -101,13 +115,18 @@ class _Run:
             for step in sorted({*segment.evaluate_at, segment.until}):
                 self.ppo.train_to(self._align(step))
                 for due in watch.due(self.ppo.step, self._align):
-                    counted = {"tokens": float(self.reward.tokens), "reward_zero_std": self.reward.zero_std}
+                    counted = {
+                        "tokens": float(self.reward.tokens),
+                        "reward_zero_std": self.reward.zero_std,
+                    }
                     watch.evaluate(self.ppo.policy, due, "prompts", counted, report)
                 if watch.stopped or watch.problem:
                     break
         except NotFiniteError as error:
             watch.problem = str(error)
-        status = Status.DIVERGED if watch.problem else Status.STOPPED if watch.stopped else Status.DONE
+        status = (
+            Status.DIVERGED if watch.problem else Status.STOPPED if watch.stopped else Status.DONE
+        )
         return Outcome(
             segment=segment.id,
             status=status,
@@ -127,11 +146,18 @@ class _Run:
             RuntimeError: one did not take.
         """
         found = self.ppo.applied()
-        wanted = resolve_schedules(without(self.values), min(self.ppo.step, self.segment.horizon), self.segment.horizon)
+        wanted = resolve_schedules(
+            without(self.values), min(self.ppo.step, self.segment.horizon), self.segment.horizon
+        )
         for name, value in wanted.items():
             if found[name] != value:
-                raise RuntimeError(f"hyperparameter {name} did not take: asked for {value!r}, found {found[name]!r}")
-        return {**{name: value for name, value in self.values.items() if name not in wanted}, **wanted}
+                raise RuntimeError(
+                    f"hyperparameter {name} did not take: asked for {value!r}, found {found[name]!r}"
+                )
+        return {
+            **{name: value for name, value in self.values.items() if name not in wanted},
+            **wanted,
+        }
 
     def _restore(self, parent: Checkpoint, state: Mapping[str, Any]) -> None:
         import torch

@@ -8,7 +8,14 @@ import trl
 from autorl.trainers.trl import live
 
 torch.set_num_threads(1)
-_TRAINERS = ("RLOOTrainer", "GRPOTrainer", "DPOTrainer", "KTOTrainer", "SFTTrainer", "RewardTrainer")
+_TRAINERS = (
+    "RLOOTrainer",
+    "GRPOTrainer",
+    "DPOTrainer",
+    "KTOTrainer",
+    "SFTTrainer",
+    "RewardTrainer",
+)
 LOADED = [getattr(trl, name) for name in _TRAINERS]  # loaded lazily
 
 __all__ = ["LOADED", "live"]

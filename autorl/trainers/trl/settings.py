@@ -24,7 +24,16 @@ _OURS = ("sft_weight", "gamma_ratio", "use_kl")
 _MIXED = {"rpo": {"sigmoid": 1.0, "sft": 1.0}, "mpo": {"sigmoid": 0.8, "bco_pair": 0.2, "sft": 1.0}}
 """Published mixtures of DPO losses and their weights (Pang et al. 2024; Wang et al. 2024)."""
 _RESERVED = {  # belongs to the study, or would reach out of it
-    *("output_dir", "max_steps", "num_train_epochs", "seed", "data_seed", "report_to", "run_name", "project"),
+    *(
+        "output_dir",
+        "max_steps",
+        "num_train_epochs",
+        "seed",
+        "data_seed",
+        "report_to",
+        "run_name",
+        "project",
+    ),
     *(
         "save_strategy",
         "save_steps",
@@ -33,9 +42,31 @@ _RESERVED = {  # belongs to the study, or would reach out of it
         "save_on_each_node",
         "load_best_model_at_end",
     ),
-    *("eval_strategy", "eval_steps", "eval_on_start", "do_train", "do_eval", "do_predict", "resume_from_checkpoint"),
-    *("logging_strategy", "logging_steps", "logging_dir", "logging_first_step", "disable_tqdm", "hub_model_id"),
-    *("push_to_hub", "hub_token", "hub_strategy", "reward_weights", "model_init_kwargs", "max_completion_length"),
+    *(
+        "eval_strategy",
+        "eval_steps",
+        "eval_on_start",
+        "do_train",
+        "do_eval",
+        "do_predict",
+        "resume_from_checkpoint",
+    ),
+    *(
+        "logging_strategy",
+        "logging_steps",
+        "logging_dir",
+        "logging_first_step",
+        "disable_tqdm",
+        "hub_model_id",
+    ),
+    *(
+        "push_to_hub",
+        "hub_token",
+        "hub_strategy",
+        "reward_weights",
+        "model_init_kwargs",
+        "max_completion_length",
+    ),
 }
 _CPU = {
     "use_cpu": True,
@@ -46,12 +77,21 @@ _CPU = {
     "dataloader_pin_memory": False,
 }
 _DISTRIBUTED = ("deepspeed", "fsdp", "fsdp_config", "parallelism_config")
-_LAYOUT = ("padding_free",)  # how a batch lies in memory: TRL decides by what is installed, the training is the same
+_LAYOUT = (
+    "padding_free",
+)  # how a batch lies in memory: TRL decides by what is installed, the training is the same
 _PARTNERS: Mapping[str, frozenset[str]] = {  # a value that can only be judged beside these
     "num_generations": frozenset(
-        {"per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size"}
+        {
+            "per_device_train_batch_size",
+            "gradient_accumulation_steps",
+            "steps_per_generation",
+            "generation_batch_size",
+        }
     ),
-    "generation_batch_size": frozenset({"num_generations", "per_device_train_batch_size", "steps_per_generation"}),
+    "generation_batch_size": frozenset(
+        {"num_generations", "per_device_train_batch_size", "steps_per_generation"}
+    ),
     "per_device_train_batch_size": frozenset({"num_generations"}),
     "gradient_accumulation_steps": frozenset({"num_generations"}),
     "steps_per_generation": frozenset({"num_generations"}),
@@ -69,7 +109,18 @@ _QUIET = {
 }
 DPO_LOSSES = frozenset(
     {
-        *("sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_unpaired"),
+        *(
+            "sigmoid",
+            "hinge",
+            "ipo",
+            "exo_pair",
+            "nca_pair",
+            "robust",
+            "bco_pair",
+            "sppo_hard",
+            "aot",
+            "aot_unpaired",
+        ),
         *("apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm"),
     }
 )
@@ -96,7 +147,9 @@ class Settings:
     def scheduled(self) -> tuple[str, ...]:
         """Hyperparameters that change while a segment runs."""
         return tuple(
-            name for name in self.method.scheduled if self.values.get(f"{name}.shape", "constant") != "constant"
+            name
+            for name in self.method.scheduled
+            if self.values.get(f"{name}.shape", "constant") != "constant"
         )
 
     @property
@@ -123,14 +176,22 @@ class Settings:
         fields = {field.name for field in dataclasses.fields(config_class)}
         values = self.translated(self.at(0, horizon))
         cpu = {name: value for name, value in _CPU.items() if name != _old_name(fields)}
-        values |= {"output_dir": folder, "max_steps": horizon, "seed": seed, **_QUIET, **({} if cuda else cpu)}
+        values |= {
+            "output_dir": folder,
+            "max_steps": horizon,
+            "seed": seed,
+            **_QUIET,
+            **({} if cuda else cpu),
+        }
         ours = {"max_completion_length": most, "max_new_tokens": most}
         values |= {name: value for name, value in ours.items() if name in fields}
         try:
             made = config_class(**{name: value for name, value in values.items() if name in fields})
         except (ValueError, TypeError, NotImplementedError, ImportError) as error:
             reason = str(error).splitlines()[0]
-            raise InputError(f"trl/{self.method.name}: {reason}", key=_blamed(reason, self.values)) from error
+            raise InputError(
+                f"trl/{self.method.name}: {reason}", key=_blamed(reason, self.values)
+            ) from error
         self._made = {name: getattr(made, name) for name in self.values if name in fields}
         for name in NAMED:
             if name in self._made:
@@ -144,7 +205,9 @@ class Settings:
         """
         values = self.at(step, horizon)
         if first:
-            if "weight_decay" in values:  # transformers puts biases and norms, which do not decay, in the second group
+            if (
+                "weight_decay" in values
+            ):  # transformers puts biases and norms, which do not decay, in the second group
                 trainer.optimizer.param_groups[0]["weight_decay"] = values["weight_decay"]
             for group in trainer.optimizer.param_groups:
                 group["eps"] = trainer.args.adam_epsilon
@@ -173,11 +236,20 @@ class Settings:
             if name in _LAYOUT:
                 applied[name] = found
                 continue
-            same = all(_same(getattr(trainer, attribute), value_there) for attribute in self._attributes(name)[1:])
+            same = all(
+                _same(getattr(trainer, attribute), value_there)
+                for attribute in self._attributes(name)[1:]
+            )
             if not same or not (_same(found, value_there) or self._is_made(name, found)):
-                raise RuntimeError(f"hyperparameter {name} did not take: asked for {value!r}, found {found!r}")
+                raise RuntimeError(
+                    f"hyperparameter {name} did not take: asked for {value!r}, found {found!r}"
+                )
             applied[name] = value
-        helpers = {name: value for name, value in self.values.items() if base_name(name) != name or is_option(name)}
+        helpers = {
+            name: value
+            for name, value in self.values.items()
+            if base_name(name) != name or is_option(name)
+        }
         return {**applied, **helpers}
 
     def _is_made(self, name: str, found: Any) -> bool:
@@ -189,7 +261,10 @@ class Settings:
         if name == "learning_rate" or name not in self.method.scheduled:
             return ()
         if name == "epsilon" and self.values.get("epsilon_high") is None:
-            return ("epsilon_low", "epsilon_high")  # one value for both sides, copied when TRL builds its trainer
+            return (
+                "epsilon_low",
+                "epsilon_high",
+            )  # one value for both sides, copied when TRL builds its trainer
         return (_ATTRIBUTES.get(name, name),)
 
     def _generation(self) -> tuple[int, int]:
@@ -198,7 +273,9 @@ class Settings:
         batch = int(values["per_device_train_batch_size"])
         accumulation = int(values.get("gradient_accumulation_steps", 1))
         if values.get("generation_batch_size") is not None:
-            return max(1, int(values["generation_batch_size"]) // batch), int(values["generation_batch_size"])
+            return max(1, int(values["generation_batch_size"]) // batch), int(
+                values["generation_batch_size"]
+            )
         per_generation = int(values.get("steps_per_generation") or accumulation)
         return per_generation, batch * per_generation
 
@@ -222,7 +299,9 @@ class Settings:
         check_names(parts, DPO_LOSSES, "DPO loss", "loss_type")
         smoothing = float(self.values.get("label_smoothing", 0.0))
         if "robust" in parts and not 0.0 <= smoothing < 0.5:
-            raise InputError(f"robust needs a label smoothing in 0..0.5, got {smoothing}", key="label_smoothing")
+            raise InputError(
+                f"robust needs a label smoothing in 0..0.5, got {smoothing}", key="label_smoothing"
+            )
         if "exo_pair" in parts and smoothing == 0.0:
             raise InputError("exo_pair needs a label smoothing above 0", key="label_smoothing")
 
@@ -234,7 +313,10 @@ class Settings:
             if "sft_weight" in values and "sft" in weights:
                 weights["sft"] = values["sft_weight"]
             given = values.get("loss_weights")
-            translated |= {"loss_type": list(weights), "loss_weights": given or list(weights.values())}
+            translated |= {
+                "loss_type": list(weights),
+                "loss_weights": given or list(weights.values()),
+            }
         if values.get("use_kl") is False:
             translated["beta"] = 0.0
         if "gamma_ratio" in values:  # SimPO's margin is a fraction of beta
@@ -250,13 +332,23 @@ def _old_name(fields: Collection[str]) -> str:
     return "gradient_checkpointing" if "activation_checkpointing" in fields else ""
 
 
-def check_fixed(method: Method, fixed: Mapping[str, Any], free: Collection[str], *, cuda: bool) -> None:
+def check_fixed(
+    method: Method, fixed: Mapping[str, Any], free: Collection[str], *, cuda: bool
+) -> None:
     """Raise `InputError` for values no run could train with; `free` are the hyperparameters searched beside them."""
-    judged = {name: value for name, value in fixed.items() if not _PARTNERS.get(name, frozenset()).intersection(free)}
+    judged = {
+        name: value
+        for name, value in fixed.items()
+        if not _PARTNERS.get(name, frozenset()).intersection(free)
+    }
     fields = {field.name: field for field in dataclasses.fields(method.classes()[1])}
     numbers = {name for name, field in fields.items() if type(field.default) in (int, float)}
     for name, value in judged.items():
-        if value is None and name in fields and any(text in str(fields[name].type) for text in ("None", "Optional")):
+        if (
+            value is None
+            and name in fields
+            and any(text in str(fields[name].type) for text in ("None", "Optional"))
+        ):
             continue
         if name in numbers and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InputError(f"expected a number, got {value!r}", key=name)
@@ -265,10 +357,14 @@ def check_fixed(method: Method, fixed: Mapping[str, Any], free: Collection[str],
     check_values(method, judged, {}, cuda=cuda)
 
 
-def check_values(method: Method, own: Mapping[str, Any], config: Mapping[str, Any], *, cuda: bool) -> None:
+def check_values(
+    method: Method, own: Mapping[str, Any], config: Mapping[str, Any], *, cuda: bool
+) -> None:
     """Raise `InputError` if no run of this configuration, over the trainer's own values, could train."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # TRL's own use of names transformers is renaming
+        warnings.simplefilter(
+            "ignore", FutureWarning
+        )  # TRL's own use of names transformers is renaming
         Settings(method, own, config).arguments(0, 1, "unused", 1, cuda=cuda)
 
 
@@ -283,7 +379,8 @@ def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool 
         base = base_name(name)
         if base in _RESERVED:
             raise InputError(
-                f"{base} is set by the study or the task, not by the space of trl/{method.name}", key="space"
+                f"{base} is set by the study or the task, not by the space of trl/{method.name}",
+                key="space",
             )
         if base in _DISTRIBUTED:
             raise InputError(
@@ -292,10 +389,14 @@ def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool 
                 key=base,
             )
         if base in _CPU and not cuda:
-            raise InputError(f"{base} is for a GPU: give the trainer `device: auto` beside it", key="space")
+            raise InputError(
+                f"{base} is for a GPU: give the trainer `device: auto` beside it", key="space"
+            )
         if base not in allowed:
             hint = nearest(base, allowed) or f"; TRL's {config_class.__name__} has no such field"
-            raise InputError(f"unknown hyperparameter of trl/{method.name} {base!r}{hint}", key="space")
+            raise InputError(
+                f"unknown hyperparameter of trl/{method.name} {base!r}{hint}", key="space"
+            )
         if base != name and base not in method.scheduled:
             raise InputError(
                 f"trl/{method.name} cannot follow a schedule of {base!r}; it can for {', '.join(method.scheduled)}",
@@ -326,7 +427,9 @@ def _losses(value: Any) -> dict[str, float]:
     """Weights by loss, from `sigmoid`, `rpo`, `sigmoid+sft` or a list of losses."""
     if isinstance(value, str) and value in _MIXED:
         return dict(_MIXED[value])
-    return dict.fromkeys([str(part) for part in value] if isinstance(value, list) else str(value).split("+"), 1.0)
+    return dict.fromkeys(
+        [str(part) for part in value] if isinstance(value, list) else str(value).split("+"), 1.0
+    )
 
 
 def _read(trainer: Any, name: str) -> Any:

@@ -40,10 +40,18 @@ class RLHFTrainer:
         self.name = spec.name.partition("/")[2]
         self.kwargs = spec.kwargs
         self.patience: int = spec.kwargs.get("guard", PATIENCE)
-        if isinstance(self.patience, bool) or not isinstance(self.patience, int) or self.patience < 0:
-            raise InputError(f"expected a whole number, got {self.patience!r}", key="trainer.kwargs.guard")
+        if (
+            isinstance(self.patience, bool)
+            or not isinstance(self.patience, int)
+            or self.patience < 0
+        ):
+            raise InputError(
+                f"expected a whole number, got {self.patience!r}", key="trainer.kwargs.guard"
+            )
         if spec.kwargs.get("device", "cpu") not in ("cpu", "auto"):
-            raise InputError(f"expected cpu or auto, got {spec.kwargs['device']!r}", key="trainer.kwargs.device")
+            raise InputError(
+                f"expected cpu or auto, got {spec.kwargs['device']!r}", key="trainer.kwargs.device"
+            )
 
     @property
     def preload(self) -> tuple[str, ...]:
@@ -75,21 +83,35 @@ class RLHFTrainer:
 
     def fixed_values(self) -> tuple[FixedValue, ...]:
         """What its options fix; generation options of a library overrule hyperparameters of the same name."""
-        given = [FixedValue(name, (name, *_ALIASES.get(name, ())), value) for name, value in self.defaults.items()]
+        given = [
+            FixedValue(name, (name, *_ALIASES.get(name, ())), value)
+            for name, value in self.defaults.items()
+        ]
         nested = self.defaults.get("generation_kwargs") or {}
         given += [
-            FixedValue(f"generation_kwargs.{name}", (name,), value, fills_in=False) for name, value in nested.items()
+            FixedValue(f"generation_kwargs.{name}", (name,), value, fills_in=False)
+            for name, value in nested.items()
         ]
         if self.defaults.get("use_kl") is False:
             given.append(FixedValue("use_kl", ("beta",), fills_in=False))
         return tuple(given)
 
-    def guard(self, built: Built, values: Mapping[str, Any], history: Sequence[Sequence[float]]) -> Guard:
+    def guard(
+        self, built: Built, values: Mapping[str, Any], history: Sequence[Sequence[float]]
+    ) -> Guard:
         """What stops a run with these hyperparameters: it watches a signal the run is trained on, so where a method
         learns from data there is none, and no run is stopped.
         """
-        trained_on = reward_options.trained_on(values, built.training, built.ensemble) if self.scores else frozenset()
-        signal = built.training if built.training in trained_on else min(built.signals.keys() & trained_on, default="")
+        trained_on = (
+            reward_options.trained_on(values, built.training, built.ensemble)
+            if self.scores
+            else frozenset()
+        )
+        signal = (
+            built.training
+            if built.training in trained_on
+            else min(built.signals.keys() & trained_on, default="")
+        )
         return Guard(self.patience, signal, built.selection, history)
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
@@ -100,7 +122,10 @@ class RLHFTrainer:
         reward_options.check(names, found.signals, found.ensemble)
         own = {name for name in names if not reward_options.is_option(name)}
         if own != names and not self.scores:
-            raise InputError(f"trl/{self.name} learns from data: it has no reward to change", key=min(names - own))
+            raise InputError(
+                f"trl/{self.name} learns from data: it has no reward to change",
+                key=min(names - own),
+            )
         if self.scores and found.training not in found.signals:
             raise InputError(
                 f"trl/{self.name} is trained on a reward: expected one of {', '.join(found.signals) or 'the signals'}, "
@@ -115,7 +140,9 @@ class RLHFTrainer:
         try:
             self.check_fixed(reward_options.without(self.defaults), hyperparameters)
         except InputError as error:
-            raise InputError(error.message, key=f"trainer.kwargs.{error.key}".removesuffix(".space")) from None
+            raise InputError(
+                error.message, key=f"trainer.kwargs.{error.key}".removesuffix(".space")
+            ) from None
         if not set(self.kinds) & set(there):
             raise InputError(
                 f"trl/{self.name} is trained on {' or '.join(self.kinds)}; {found.name} has {', '.join(there)}",
@@ -126,7 +153,13 @@ class RLHFTrainer:
         found = find_task(environment)
         by = judge(found)
         if not self.policies:
-            return {"pair_accuracy", "pair_margin", "pair_ties", "tokens", *(("best_of_16",) if by else ())}
+            return {
+                "pair_accuracy",
+                "pair_margin",
+                "pair_ties",
+                "tokens",
+                *(("best_of_16",) if by else ()),
+            }
         known = {*found.signals, *found.probed, "kl", "length", "truncated", "distinct", "tokens"}
         known |= {"win_rate", REFERENCE + by} if by else set()
         known |= {"reward_zero_std"} if self.scores else set()
@@ -159,7 +192,9 @@ class RLHFTrainer:
         ensemble: they were fitted to the same comparisons.
         """
         found = find_task(environment)
-        trained = reward_options.maybe_trained_on(self.defaults, choices, found.training, found.ensemble)
+        trained = reward_options.maybe_trained_on(
+            self.defaults, choices, found.training, found.ensemble
+        )
         refused = {*trained, found.training, *found.ensemble, *_NEVER}
         refused |= same_sources(environment.kwargs.get("signals"), refused)
         decides = {found.selection: found.selection, **dict.fromkeys(JUDGED, judge(found))}
@@ -204,7 +239,11 @@ def build_task(environment: EnvironmentSpec) -> Built:
 
 
 def load_parent(
-    segment: Segment, method: str, reference: str, values: Mapping[str, Any], changes: Mapping[str, Change]
+    segment: Segment,
+    method: str,
+    reference: str,
+    values: Mapping[str, Any],
+    changes: Mapping[str, Change],
 ) -> dict[str, Any] | None:
     """What the parent's checkpoint says of itself, checked; None for a run from scratch.
 
@@ -216,7 +255,9 @@ def load_parent(
     state = checkpoint.load_state(segment.parent, method, reference)
     check_continuation(state["values"], Config(values), changes)
     if state["step"] != segment.start:
-        raise InputError(f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at {segment.start}")
+        raise InputError(
+            f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at {segment.start}"
+        )
     return state
 
 

@@ -13,7 +13,11 @@ from typing import Any
 
 from autorl.trainers.trl.methods import Method
 
-_READERS: Mapping[str, str] = {"cpo": "tokenize_row", "orpo": "tokenize_row", "online_dpo": "_generate"}
+_READERS: Mapping[str, str] = {
+    "cpo": "tokenize_row",
+    "orpo": "tokenize_row",
+    "online_dpo": "_generate",
+}
 """Where TRL turns prompts into tokens by a rule of its own, by method."""
 
 

@@ -74,21 +74,27 @@ class TRLTrainer(RLHFTrainer):
         built = build_task(segment.environment)
         settings = Settings(self.method, self.defaults, segment.config)
         with preserved(), warnings.catch_warnings(), scratch(segment) as folder:
-            warnings.simplefilter("ignore", FutureWarning)  # TRL's own use of names transformers is renaming
+            warnings.simplefilter(
+                "ignore", FutureWarning
+            )  # TRL's own use of names transformers is renaming
             return _Run(self, segment, settings, built).train(clock, str(folder), report)
 
 
 class _Run:
     """One segment in progress."""
 
-    def __init__(self, trainer: TRLTrainer, segment: Segment, settings: Settings, built: Built) -> None:
+    def __init__(
+        self, trainer: TRLTrainer, segment: Segment, settings: Settings, built: Built
+    ) -> None:
         from autorl.trainers.trl import live
         from autorl.trainers.trl.watch import Watch
 
         self.trainer, self.segment, self.settings, self.built = trainer, segment, settings, built
         reference = live.load_model(built.reference)
         self.reference_hash = checkpoint.weights_hash(reference)
-        self.state = load_parent(segment, trainer.name, self.reference_hash, settings.values, trainer.changes)
+        self.state = load_parent(
+            segment, trainer.name, self.reference_hash, settings.values, trainer.changes
+        )
         history = self.state["history"] if self.state and segment.fork is None else ()
         guard = trainer.guard(built, settings.values, history)
         self.watch = Watch(segment, built, reference, load_tokenizer(built.reference), guard)
@@ -102,12 +108,16 @@ class _Run:
         seed = integer_seed(segment.seed, "algorithm", *keys)
         callback = live.Callback(segment, self.settings, self.watch, self._align, report)
         horizon = self._align(segment.horizon)
-        arguments = self.settings.arguments(seed, horizon, folder, self.built.max_completion, self.trainer.cuda)
+        arguments = self.settings.arguments(
+            seed, horizon, folder, self.built.max_completion, self.trainer.cuda
+        )
         running = live.build(self.settings, self.built, callback, arguments, seed)
         if self.state is not None:
             running.reward.load(self.state)
         try:
-            running.trainer.train(resume_from_checkpoint=segment.parent.path if segment.parent else None)
+            running.trainer.train(
+                resume_from_checkpoint=segment.parent.path if segment.parent else None
+            )
         except RuntimeError:
             if is_finite(running.policy):
                 raise
@@ -117,7 +127,9 @@ class _Run:
 
     def _outcome(self, clock: Clock, running: Any) -> Outcome:
         segment, watch = self.segment, self.watch
-        status = Status.DIVERGED if watch.problem else Status.STOPPED if watch.stopped else Status.DONE
+        status = (
+            Status.DIVERGED if watch.problem else Status.STOPPED if watch.stopped else Status.DONE
+        )
         return Outcome(
             segment=segment.id,
             status=status,

@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from autorl.rlhf.measures import log_likelihoods, measure, pair_likelihoods, pair_measures, reward_measures
+from autorl.rlhf.measures import (
+    log_likelihoods,
+    measure,
+    pair_likelihoods,
+    pair_measures,
+    reward_measures,
+)
 from autorl.rlhf.task import Built, Pair
 from autorl.seeds import evaluation_seeds
 from autorl.trainers._shared import not_finite
@@ -25,8 +31,15 @@ class Watch:
         problem: set once weights or metrics are not finite.
     """
 
-    def __init__(self, segment: Segment, built: Built, reference: Any, tokenizer: Any, guard: Guard) -> None:
-        self.segment, self.built, self.reference, self.tokenizer = segment, built, reference, tokenizer
+    def __init__(
+        self, segment: Segment, built: Built, reference: Any, tokenizer: Any, guard: Guard
+    ) -> None:
+        self.segment, self.built, self.reference, self.tokenizer = (
+            segment,
+            built,
+            reference,
+            tokenizer,
+        )
         self.guard = guard
         self.reports: list[Report] = []
         self.stopped = False
@@ -40,7 +53,12 @@ class Watch:
         return found
 
     def evaluate(
-        self, policy: Any, step: int, kind: str, counted: Mapping[str, float], report: Callable[[Report], None]
+        self,
+        policy: Any,
+        step: int,
+        kind: str,
+        counted: Mapping[str, float],
+        report: Callable[[Report], None],
     ) -> bool:
         """Measure `policy` at a nominal step and report it beside what training has counted; whether it is to stop."""
         if not is_finite(policy):
@@ -62,7 +80,9 @@ class Watch:
         self.reference.to(policy.device)
         if kind == "ranking":
             (seed,) = evaluation_seeds(segment.seed, segment.role, step, 1)
-            return reward_measures(policy, self.tokenizer, self.reference, built, seed, segment.role)
+            return reward_measures(
+                policy, self.tokenizer, self.reference, built, seed, segment.role
+            )
         metrics = measure(
             policy,
             self.reference,
@@ -79,9 +99,15 @@ class Watch:
         if self._pairs:
             found = pair_likelihoods(policy, self.tokenizer, self._pairs)
             metrics |= pair_measures(found, self._reference_likelihoods)
-        texts = built.test_completions if apart and built.test_completions is not None else built.held_out_completions
+        texts = (
+            built.test_completions
+            if apart and built.test_completions is not None
+            else built.held_out_completions
+        )
         if texts:
-            metrics["log_likelihood"] = math.fsum(log_likelihoods(policy, self.tokenizer, texts)) / len(texts)
+            metrics["log_likelihood"] = math.fsum(
+                log_likelihoods(policy, self.tokenizer, texts)
+            ) / len(texts)
         return metrics
 
     @property

@@ -12,13 +12,25 @@ from autorl.space import load_space
 from autorl.types import FrozenMap
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "arlbench" / "landscapes"
-with_data = pytest.mark.skipif(not DATA.is_dir(), reason="ARLBench's raw files are not beside the checkout")
+with_data = pytest.mark.skipif(
+    not DATA.is_dir(), reason="ARLBench's raw files are not beside the checkout"
+)
 SPACE = load_space(
     {
         "hyperparameters": {
-            "learning_rate": {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 1e-3},
+            "learning_rate": {
+                "type": "float",
+                "lower": 1e-5,
+                "upper": 1e-1,
+                "scale": "log",
+                "default": 1e-3,
+            },
             "width": {"type": "int", "lower": 8, "upper": 64, "default": 32},
-            "activation": {"type": "categorical", "choices": ["tanh", "relu", "silu"], "default": "tanh"},
+            "activation": {
+                "type": "categorical",
+                "choices": ["tanh", "relu", "silu"],
+                "default": "tanh",
+            },
             "target": {"type": "categorical", "choices": [True, False], "default": True},
             "interval": {"type": "int", "lower": 1, "upper": 100, "default": 10},
             "version": {"type": "constant", "value": 1},
@@ -31,7 +43,15 @@ SEEDS = {"tuning": (0, 1, 2), "test": (100, 101)}
 
 
 def write_sample(
-    folder, level, *, environment="Sample-v0", configs=48, first=0, direction="maximize", noise=1.0, sampler=0
+    folder,
+    level,
+    *,
+    environment="Sample-v0",
+    configs=48,
+    first=0,
+    direction="maximize",
+    noise=1.0,
+    sampler=0,
 ):
     """A landscape whose final score is level(config) plus seed noise; a third and two thirds of it before.
 
@@ -39,21 +59,39 @@ def write_sample(
     is missing.
     """
     numbers = range(first, first + configs)
-    chosen = {number: SPACE.sample(np.random.default_rng(number + 10_000 * sampler)) for number in numbers}
+    chosen = {
+        number: SPACE.sample(np.random.default_rng(number + 10_000 * sampler)) for number in numbers
+    }
     rng = np.random.default_rng(0)
     runs, evals = [], []
     for number, config in chosen.items():
         for role, seed in ((role, seed) for role, seeds in SEEDS.items() for seed in seeds):
-            run = {"run_id": len(runs), "config_id": number, "seed": seed, "seed_role": role, "algorithm": "dqn"}
-            run |= {"environment": environment, "parent_run": None, "start_step": 0, "member": None, "status": "done"}
+            run = {
+                "run_id": len(runs),
+                "config_id": number,
+                "seed": seed,
+                "seed_role": role,
+                "algorithm": "dqn",
+            }
+            run |= {
+                "environment": environment,
+                "parent_run": None,
+                "start_step": 0,
+                "member": None,
+                "status": "done",
+            }
             runs.append(run | {"environment_steps": STEPS[-1], "wall_seconds": 1.0})
             for place, step in enumerate(STEPS, 1):
                 score = level(config) * place / len(STEPS) + noise * rng.normal()
                 if run["run_id"] or step < STEPS[-1]:
                     evals.append({"run_id": run["run_id"], "step": step, "eval_return": score})
     frame = pd.DataFrame(runs)
-    segments = pd.DataFrame({"segment": [f"s{each}" for each in frame.run_id], "run_id": frame.run_id})
-    segments = segments.assign(seed=frame.seed, parent=None, member=None, from_step=0, to_step=STEPS[-1])
+    segments = pd.DataFrame(
+        {"segment": [f"s{each}" for each in frame.run_id], "run_id": frame.run_id}
+    )
+    segments = segments.assign(
+        seed=frame.seed, parent=None, member=None, from_step=0, to_step=STEPS[-1]
+    )
     segments = segments.assign(config_id=frame.config_id)
     manifest = Manifest(
         id=f"sample/dqn/{environment}",
@@ -86,4 +124,6 @@ def arlbench(algorithm, clipped=True):
 def means(algorithm, clipped=True):
     """Task names and the table (256 configurations, m tasks) of mean final scores."""
     tasks = arlbench(algorithm, clipped)
-    return list(tasks), np.stack([values[:, :, -1].mean(axis=1) for values in tasks.values()], axis=1)
+    return list(tasks), np.stack(
+        [values[:, :, -1].mean(axis=1) for values in tasks.values()], axis=1
+    )

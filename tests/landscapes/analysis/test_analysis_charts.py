@@ -17,7 +17,9 @@ def data(tmp_path_factory):
     return [
         write_sample(
             folder / name,
-            lambda config, shift=shift: 100 * unit(config["learning_rate"]) + shift * config["width"],
+            lambda config, shift=shift: (
+                100 * unit(config["learning_rate"]) + shift * config["width"]
+            ),
             environment=name,
             configs=40,
             noise=5.0,
@@ -69,7 +71,9 @@ def test_dependence_and_surface(data):
     (heat,) = chart.marks
     assert heat.values.shape == (16, 3)
     assert chart.x.categories == ("tanh", "relu", "silu")
-    assert heat.values[-1, 0] == surface.table["mean"].iloc[0]  # the smallest learning rate is at the bottom
+    assert (
+        heat.values[-1, 0] == surface.table["mean"].iloc[0]
+    )  # the smallest learning rate is at the bottom
     assert "log scale" in chart.y.label
 
 
@@ -151,7 +155,9 @@ def test_subset(data):
 
 
 def test_a_landscape_that_is_minimised_says_so(tmp_path):
-    data = write_sample(tmp_path / "a", lambda config: float(config["width"]), configs=16, direction="minimize")
+    data = write_sample(
+        tmp_path / "a", lambda config: float(config["width"]), configs=16, direction="minimize"
+    )
     answer = analysis.analyse(data, "values", ["width"])
     assert chart_of(answer).y.label == "−eval_return"
     assert answer.table["mean"].max() < 0
@@ -160,7 +166,19 @@ def test_a_landscape_that_is_minimised_says_so(tmp_path):
 def test_a_flipped_logarithm_is_spread_out_near_one():
     item = Hyperparameter.real("gamma", 0.8, 0.9999, scale="flipped_log")
     axis = axis_of(item)
-    names = ["0.8", "0.9", "0.95", "0.98", "0.99", "0.995", "0.998", "0.999", "0.9995", "0.9998", "0.9999"]
+    names = [
+        "0.8",
+        "0.9",
+        "0.95",
+        "0.98",
+        "0.99",
+        "0.995",
+        "0.998",
+        "0.999",
+        "0.9995",
+        "0.9998",
+        "0.9999",
+    ]
     assert [name for _, name in axis.ticks] == names
     assert positions(item, [0.9, 0.99, 0.999]) == pytest.approx([1, 2, 3])
     assert axis_of(Hyperparameter.integer("n", 1, 1024, scale="log")).scale == "log"

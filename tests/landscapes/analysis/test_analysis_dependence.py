@@ -32,14 +32,17 @@ def forest():
     configs = [SPACE.sample(np.random.default_rng(number)) for number in range(150)]
     unit = SPACE.hyperparameters["learning_rate"].to_unit
     scores = [
-        10 * unit(each["learning_rate"]) * (each["activation"] == "relu") + each["width"] / 64 for each in configs
+        10 * unit(each["learning_rate"]) * (each["activation"] == "relu") + each["width"] / 64
+        for each in configs
     ]
     return fit_forest(SPACE, configs, scores, trees=32)
 
 
 def test_closed_forms():
     grid = np.linspace(0, 1, 5)[:, None]
-    assert partial_dependence(additive, ROWS, [0], grid) == pytest.approx(2 * grid[:, 0] + np.sin(ROWS[:, 1]).mean())
+    assert partial_dependence(additive, ROWS, [0], grid) == pytest.approx(
+        2 * grid[:, 0] + np.sin(ROWS[:, 1]).mean()
+    )
     pair = np.array([[0.0, 1.0], [1.0, 1.0]])
     assert partial_dependence(multiplied, ROWS, [0, 1], pair) == pytest.approx(
         np.array([-0.25, 0.25]) + ROWS[:, 2].mean()
@@ -57,7 +60,9 @@ def test_individual_curves_by_loop():
 
 def test_interaction_of_known_functions():
     assert interaction_strength(additive, ROWS, 0, 1) == pytest.approx(0.0, abs=1e-20)
-    assert interaction_strength(multiplied, ROWS, 0, 2) < 0.05  # the first column acts through the second only
+    assert (
+        interaction_strength(multiplied, ROWS, 0, 2) < 0.05
+    )  # the first column acts through the second only
     centred = ROWS - ROWS.mean(axis=0)
     product = interaction_strength(lambda rows: rows[:, 0] * rows[:, 1], centred, 0, 1)
     assert product == pytest.approx(1.0)  # both partial dependences are flat
@@ -87,7 +92,9 @@ def test_tables(forest):
     assert table["value"].is_monotonic_increasing
     assert table["mean"].iloc[-1] - table["mean"].iloc[0] > 1.5
     assert ((table.low <= table["mean"]) & (table["mean"] <= table.high)).all()
-    expected = partial_dependence(forest.predict, forest.rows, [0], forest.grid("learning_rate", 10)[:, None])
+    expected = partial_dependence(
+        forest.predict, forest.rows, [0], forest.grid("learning_rate", 10)[:, None]
+    )
     assert table["mean"].to_numpy() == pytest.approx(expected)
     assert dependence_table(forest, "activation")["value"].tolist() == ["tanh", "relu", "silu"]
     surface = dependence_surface(forest, "learning_rate", "activation", points=6)

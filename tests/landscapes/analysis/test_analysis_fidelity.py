@@ -30,7 +30,12 @@ def test_intervals_by_a_loop():
     low, high = correlation_intervals(values, resamples=50)
     means = values.mean(axis=1)
     rows = np.random.default_rng(0).integers(30, size=(50, 30))
-    drawn = np.array([[spearmanr(means[row, step], means[row, -1]).statistic for step in range(3)] for row in rows])
+    drawn = np.array(
+        [
+            [spearmanr(means[row, step], means[row, -1]).statistic for step in range(3)]
+            for row in rows
+        ]
+    )
     assert low == pytest.approx(np.quantile(drawn, 0.025, axis=0))
     assert high == pytest.approx(np.quantile(drawn, 0.975, axis=0))
     assert (low[-1], high[-1]) == pytest.approx((1.0, 1.0))
@@ -45,7 +50,9 @@ def test_regret_by_hand():
 
 def test_table_of_a_landscape(tmp_path):
     unit = SPACE.hyperparameters["learning_rate"].to_unit
-    data = write_sample(tmp_path / "a", lambda config: 100 * unit(config["learning_rate"]), configs=16)
+    data = write_sample(
+        tmp_path / "a", lambda config: 100 * unit(config["learning_rate"]), configs=16
+    )
     table = budget_table(data)
     assert table.step.tolist() == [100, 200, 300]
     assert table.fraction.tolist() == pytest.approx([1 / 3, 2 / 3, 1])

@@ -9,7 +9,12 @@ from analysis_samples import SPACE, arlbench, with_data, write_sample
 
 from autorl.landscapes import Landscape
 from autorl.landscapes.analysis.forest import encode, fit_forest, landscape_forest, neighbours
-from autorl.landscapes.analysis.variance import fanova, forest_leaves, local_importance, variance_shares
+from autorl.landscapes.analysis.variance import (
+    fanova,
+    forest_leaves,
+    local_importance,
+    variance_shares,
+)
 from autorl.landscapes.importers.arlbench import import_file
 from autorl.space import load_space
 from autorl.types import InputError
@@ -67,7 +72,9 @@ def by_brute_force(estimator, space):
     total = variance(range(len(items)))
     single = [variance([column]) for column in range(len(items))]
     pairs = {
-        (a, b): variance([a, b]) - single[a] - single[b] for a in range(len(items)) for b in range(a + 1, len(items))
+        (a, b): variance([a, b]) - single[a] - single[b]
+        for a in range(len(items))
+        for b in range(a + 1, len(items))
     }
     return {(column,): value / total for column, value in enumerate(single)} | {
         pair: value / total for pair, value in pairs.items()
@@ -75,10 +82,14 @@ def by_brute_force(estimator, space):
 
 
 def test_shares_equal_brute_force_integration_of_every_tree():
-    forest = fitted(MIXED, lambda c: c["x"] * c["n"] + (c["c"] in "ad") * 3 + np.sin(5 * c["z"]), n=60)
+    forest = fitted(
+        MIXED, lambda c: c["x"] * c["n"] + (c["c"] in "ad") * 3 + np.sin(5 * c["z"]), n=60
+    )
     for leaves, estimator in zip(forest_leaves(forest), forest.model.estimators_, strict=True):
         expected = by_brute_force(estimator, MIXED)
-        assert variance_shares(leaves, list(expected)) == pytest.approx(list(expected.values()), abs=1e-9)
+        assert variance_shares(leaves, list(expected)) == pytest.approx(
+            list(expected.values()), abs=1e-9
+        )
         sizes = (leaves.high - leaves.low).prod(axis=1)
         assert sizes.sum() == pytest.approx(1.0)
 
@@ -96,13 +107,24 @@ def test_a_full_factorial_grid_has_the_shares_of_its_analysis_of_variance():
     )
     a, b, c = np.meshgrid(np.arange(1.0, 9), np.arange(1.0, 7), np.arange(3.0), indexing="ij")
     table = 2 * np.abs(a - 4) + 0.5 * (a - 4.5) * (b - 3.5) + np.where(c == 1, 4.0, 0.0)
-    configs = [{"a": int(i), "b": int(j), "c": "xyz"[int(k)]} for i, j, k in zip(a.flat, b.flat, c.flat, strict=True)]
+    configs = [
+        {"a": int(i), "b": int(j), "c": "xyz"[int(k)]}
+        for i, j, k in zip(a.flat, b.flat, c.flat, strict=True)
+    ]
     repeated = [config for config in configs for _ in range(4)]
     forest = fit_forest(space, repeated, np.repeat(table.ravel(), 4))
     found = fanova(forest, pairs=True)
-    marginals = {"a": table.mean(axis=(1, 2)), "b": table.mean(axis=(0, 2)), "c": table.mean(axis=(0, 1))}
+    marginals = {
+        "a": table.mean(axis=(1, 2)),
+        "b": table.mean(axis=(0, 2)),
+        "c": table.mean(axis=(0, 1)),
+    }
     total = table.var()
-    joint = {("a", "b"): table.mean(axis=2), ("a", "c"): table.mean(axis=1), ("b", "c"): table.mean(axis=0)}
+    joint = {
+        ("a", "b"): table.mean(axis=2),
+        ("a", "c"): table.mean(axis=1),
+        ("b", "c"): table.mean(axis=0),
+    }
     expected = {(name, None): marginal.var() / total for name, marginal in marginals.items()}
     expected |= {
         pair: (values.var() - marginals[pair[0]].var() - marginals[pair[1]].var()) / total
@@ -125,7 +147,9 @@ def test_an_additive_function_has_the_shares_of_its_terms():
 
 
 def test_an_interaction_is_found_as_one():
-    table = fanova(fitted(MIXED, lambda c: float((c["x"] > 0.5) ^ (c["z"] > 0.5)), n=600), pairs=True)
+    table = fanova(
+        fitted(MIXED, lambda c: float((c["x"] > 0.5) ^ (c["z"] > 0.5)), n=600), pairs=True
+    )
     assert set(table.loc[0, ["first", "second"]]) == {"x", "z"}
     assert table.importance[0] > 0.8
     assert fanova(fitted(MIXED, lambda c: c["x"])).second.isna().all()
@@ -147,7 +171,9 @@ def test_neighbours_differ_in_one_hyperparameter_and_what_it_switches_off():
     forest = fitted(SPACE, lambda c: np.log(c["learning_rate"]) + c["width"], n=40)
     assert forest.names == ("learning_rate", "width", "activation", "target", "interval")
     config = next(
-        each for each in (SPACE.sample(np.random.default_rng(i)) for i in range(20)) if each.get("interval", 10) != 10
+        each
+        for each in (SPACE.sample(np.random.default_rng(i)) for i in range(20))
+        if each.get("interval", 10) != 10
     )
     base = forest.encode([config])[0]
     rows = neighbours(forest, config, "target", forest.grid("target", 8))
@@ -177,7 +203,11 @@ def test_local_importance_is_the_variance_along_each_axis():
 
 def test_inactive_hyperparameters_have_no_local_importance():
     forest = fitted(SPACE, lambda c: c.get("interval", 50) + c["width"], n=60)
-    config = next(each for each in (SPACE.sample(np.random.default_rng(i)) for i in range(20)) if not each["target"])
+    config = next(
+        each
+        for each in (SPACE.sample(np.random.default_rng(i)) for i in range(20))
+        if not each["target"]
+    )
     table = local_importance(forest, config).set_index("hyperparameter").importance
     assert table["interval"] == 0.0
     with pytest.raises(InputError):
@@ -187,9 +217,18 @@ def test_inactive_hyperparameters_have_no_local_importance():
 def test_grid_points():
     forest = fitted(MIXED, lambda c: c["x"])
     assert len(forest.grid("n", 64)) == 6
-    assert [MIXED.hyperparameters["n"].from_unit(unit) for unit in forest.grid("n", 64)] == [1, 2, 3, 4, 5, 6]
+    assert [MIXED.hyperparameters["n"].from_unit(unit) for unit in forest.grid("n", 64)] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]
     assert len(forest.grid("n", 4)) == 4
-    assert [MIXED.hyperparameters["c"].from_unit(unit) for unit in forest.grid("c", 2)] == list("abcde")
+    assert [MIXED.hyperparameters["c"].from_unit(unit) for unit in forest.grid("c", 2)] == list(
+        "abcde"
+    )
 
 
 def test_a_forest_is_the_same_every_time_and_says_how_well_it_fits():
@@ -217,7 +256,9 @@ def test_mistakes_are_named(monkeypatch):
 
 def test_of_a_landscape(tmp_path):
     unit = SPACE.hyperparameters["learning_rate"].to_unit
-    data = write_sample(tmp_path / "a", lambda config: 100 * unit(config["learning_rate"]), configs=60)
+    data = write_sample(
+        tmp_path / "a", lambda config: 100 * unit(config["learning_rate"]), configs=60
+    )
     forest = landscape_forest(data, "tuning")
     assert len(forest.targets) == 59
     assert fanova(forest).loc[0, "first"] == "learning_rate"

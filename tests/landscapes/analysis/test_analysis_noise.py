@@ -47,7 +47,9 @@ def test_mistakes_are_named():
 
 
 def test_of_a_landscape(tmp_path):
-    data = write_sample(tmp_path / "a", lambda config: float(config["width"]), configs=40, noise=5.0)
+    data = write_sample(
+        tmp_path / "a", lambda config: float(config["width"]), configs=40, noise=5.0
+    )
     found = landscape_noise(data)
     assert found.n_configurations == 39
     assert found.within == pytest.approx(25.0, rel=0.3)

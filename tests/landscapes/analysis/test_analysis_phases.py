@@ -28,9 +28,13 @@ def test_against_scipy_and_loops():
     assert found.correlation == pytest.approx(spearmanr(means.T).statistic)
     for source in range(3):
         for target in range(3):
-            missed = (means[target].max() - means[target][means[source].argmax()]) / np.ptp(means[target])
+            missed = (means[target].max() - means[target][means[source].argmax()]) / np.ptp(
+                means[target]
+            )
             assert found.regret[source, target] == pytest.approx(missed)
-    fixed = ((means.max(axis=1, keepdims=True) - means) / np.ptp(means, axis=1, keepdims=True)).mean(axis=0)
+    fixed = (
+        (means.max(axis=1, keepdims=True) - means) / np.ptp(means, axis=1, keepdims=True)
+    ).mean(axis=0)
     assert found.schedule_gain == pytest.approx(fixed.min())
     assert compare_phases(np.stack([scores[0]] * 2)).schedule_gain == 0.0
 
@@ -44,10 +48,15 @@ def test_mistakes_are_named():
 
 def with_second_phase(folder, first):
     """The landscape `first` with a phase from step 300 to 500 in which scores have the other sign."""
-    parts = {name: first.sql(f"SELECT * FROM {name}").df() for name in ("configs", "runs", "evals", "segments")}
+    parts = {
+        name: first.sql(f"SELECT * FROM {name}").df()
+        for name in ("configs", "runs", "evals", "segments")
+    }
     ends = parts["evals"][parts["evals"].step == STEPS[-1]].set_index("run_id").eval_return
     shift = len(parts["runs"])
-    runs = parts["runs"].assign(run_id=lambda frame: frame.run_id + shift, parent_run=1, start_step=STEPS[-1])
+    runs = parts["runs"].assign(
+        run_id=lambda frame: frame.run_id + shift, parent_run=1, start_step=STEPS[-1]
+    )
     later = [
         {"run_id": run + shift, "step": step, "eval_return": -value * (step == 500)}
         for run, value in ends.items()
@@ -87,7 +96,11 @@ def test_phases_of_a_landscape(tmp_path):
 
 
 def test_what_is_minimised_changes_its_sign(tmp_path):
-    first = write_sample(tmp_path / "one", lambda config: float(config["width"]), configs=5, direction="minimize")
+    first = write_sample(
+        tmp_path / "one", lambda config: float(config["width"]), configs=5, direction="minimize"
+    )
     data = with_second_phase(tmp_path / "two", first)
-    stored = data.sql("SELECT value FROM scores WHERE config_id = 3 AND step = 300 ORDER BY seed").fetchall()
+    stored = data.sql(
+        "SELECT value FROM scores WHERE config_id = 3 AND step = 300 ORDER BY seed"
+    ).fetchall()
     assert phase_scores(data).scores[0, 2] == pytest.approx([-row[0] for row in stored])

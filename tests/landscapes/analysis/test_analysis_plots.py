@@ -20,9 +20,21 @@ LINES = Chart(
     Axis("x", "log"),
     Axis("y", limits=(0.0, 4.0)),
     (
-        Line("a", np.array([1.0, 10, 100]), np.array([1.0, 2, 3]), (np.array([0.5, 1, 2]), np.array([2.0, 3, 4]))),
         Line(
-            "b", np.array([1.0, 10, 100]), np.array([3.0, 2, 1]), None, ("p", "q", "r"), "^", joined=False, muted=True
+            "a",
+            np.array([1.0, 10, 100]),
+            np.array([1.0, 2, 3]),
+            (np.array([0.5, 1, 2]), np.array([2.0, 3, 4])),
+        ),
+        Line(
+            "b",
+            np.array([1.0, 10, 100]),
+            np.array([3.0, 2, 1]),
+            None,
+            ("p", "q", "r"),
+            "^",
+            joined=False,
+            muted=True,
         ),
     ),
 )
@@ -39,7 +51,11 @@ HEAT = Chart(
     "about",
     Axis("x", categories=("p", "q", "r")),
     Axis("y", categories=("u", "v")),
-    (HeatMap(np.array([[0.0, 0.5, 1.0], [0.25, np.nan, 0.75]]), REGRET, (0.0, 1.0), annotate=True),),
+    (
+        HeatMap(
+            np.array([[0.0, 0.5, 1.0], [0.25, np.nan, 0.75]]), REGRET, (0.0, 1.0), annotate=True
+        ),
+    ),
 )
 
 
@@ -51,13 +67,18 @@ def _names(axis):
 @pytest.fixture(scope="module")
 def answer(tmp_path_factory):
     unit = SPACE.hyperparameters["learning_rate"].to_unit
-    data = write_sample(tmp_path_factory.mktemp("plots") / "a", lambda c: 100 * unit(c["learning_rate"]), configs=24)
+    data = write_sample(
+        tmp_path_factory.mktemp("plots") / "a", lambda c: 100 * unit(c["learning_rate"]), configs=24
+    )
     return analysis.analyse(data, "values", ["learning_rate"])
 
 
 @pytest.mark.parametrize(
     ("module", "draw", "name"),
-    [("matplotlib.figure", figure_of, "matplotlib"), ("plotly.graph_objects", interactive, "plotly")],
+    [
+        ("matplotlib.figure", figure_of, "matplotlib"),
+        ("plotly.graph_objects", interactive, "plotly"),
+    ],
 )
 def test_a_missing_library_is_named(answer, monkeypatch, module, draw, name):
     monkeypatch.setitem(sys.modules, module, None)
@@ -115,8 +136,15 @@ class TestStatic:
             figure.draw_without_rendering()
             width, height = figure.bbox.size
             axes = figure.axes[0]
-            named = [label for axis in (axes.xaxis, axes.yaxis) for label in (axis.label, *_names(axis))]
-            for text in [*figure.texts, *named, *axes.texts, *(each.yaxis.label for each in figure.axes)]:
+            named = [
+                label for axis in (axes.xaxis, axes.yaxis) for label in (axis.label, *_names(axis))
+            ]
+            for text in [
+                *figure.texts,
+                *named,
+                *axes.texts,
+                *(each.yaxis.label for each in figure.axes),
+            ]:
                 if text.get_text():
                     box = text.get_window_extent()
                     where = (chart.title, text.get_text())
@@ -135,7 +163,9 @@ class TestStatic:
 class TestInteractive:
     @pytest.fixture
     def draw(self):
-        plotly = pytest.importorskip("plotly.graph_objects", reason="the extra plots is not installed")
+        plotly = pytest.importorskip(
+            "plotly.graph_objects", reason="the extra plots is not installed"
+        )
         from autorl.landscapes.analysis._interactive import draw
 
         return lambda chart: json.loads(draw(chart, plotly).to_json())
@@ -155,7 +185,10 @@ class TestInteractive:
         figure = draw(BARS)
         (bars,) = figure["data"]
         assert bars["x"] == [0.75, 0.25]
-        assert (bars["error_x"]["array"], bars["error_x"]["arrayminus"]) == ([0.25, 0.25], [0.25, 0.125])
+        assert (bars["error_x"]["array"], bars["error_x"]["arrayminus"]) == (
+            [0.25, 0.25],
+            [0.25, 0.125],
+        )
         assert figure["layout"]["yaxis"]["ticktext"] == ["first", "second"]
         assert figure["layout"]["yaxis"]["autorange"] == "reversed"
 

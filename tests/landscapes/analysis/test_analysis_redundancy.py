@@ -28,7 +28,10 @@ def test_the_cover_is_the_smallest(seed):
 def test_expected_trials_over_every_order():
     values = np.array([1.0, 5.0, 2.0, 4.6, 3.0, 4.9])
     found = redundancy_of(values[:, None], 0.5)
-    first = [next(i for i, value in enumerate(order, 1) if value >= 4.5) for order in permutations(values)]
+    first = [
+        next(i for i, value in enumerate(order, 1) if value >= 4.5)
+        for order in permutations(values)
+    ]
     assert found.as_good == 3
     assert found.expected_trials == pytest.approx(np.mean(first))
     assert found.share == pytest.approx(1 - 4 / 6)

@@ -27,7 +27,12 @@ SHIPPED = list_landscapes(ROOT) if ROOT is not None else {}
 
 def has_several_starts(folder):
     files = str(folder / "runs.parquet")
-    return duckdb.sql(f"SELECT count(DISTINCT start_step) FROM read_parquet('{files}')").fetchall()[0][0] > 1
+    return (
+        duckdb.sql(f"SELECT count(DISTINCT start_step) FROM read_parquet('{files}')").fetchall()[0][
+            0
+        ]
+        > 1
+    )
 
 
 def in_phases(folder):
@@ -35,7 +40,9 @@ def in_phases(folder):
 
 
 PHASES = [name for name, folder in SHIPPED.items() if in_phases(folder)]
-FLAT = [name for name, folder in SHIPPED.items() if not has_several_starts(folder)]  # a lineage is neither
+FLAT = [
+    name for name, folder in SHIPPED.items() if not has_several_starts(folder)
+]  # a lineage is neither
 GROUPS = sorted({name.rsplit("/", 1)[0] for name in FLAT})
 ALIKE = {}  # environments over the same hyperparameters can be compared
 for name in FLAT:
@@ -69,7 +76,9 @@ def run(*arguments):
 
 def metric(name):
     """The objective's column of evaluations."""
-    return json.loads((SHIPPED[name] / "manifest.json").read_text(encoding="utf-8"))["objective"]["metric"]
+    return json.loads((SHIPPED[name] / "manifest.json").read_text(encoding="utf-8"))["objective"][
+        "metric"
+    ]
 
 
 def frame(name, table):
@@ -96,7 +105,9 @@ def subset_error(table, subset):
     target, correlations = columns.mean(axis=1), []
     for train, test in k_fold(len(columns)):
         weights, _ = nnls(columns[train][:, subset], target[train])
-        correlations.append(spearmanr(np.round(columns[test][:, subset] @ weights, 12), target[test]).statistic)
+        correlations.append(
+            spearmanr(np.round(columns[test][:, subset] @ weights, 12), target[test]).statistic
+        )
     return 1 - np.mean(correlations)
 
 
@@ -112,7 +123,13 @@ def test_list_shows_them_all():
 def test_best(name):
     found = run("best", name, "--by", "iqm", "--seeds", "tuning")
     table = scores(name, "tuning").astype(np.float64)
-    order = pd.DataFrame({"iqm": trim_mean(table, 0.25, axis=1), "mean": table.mean(axis=1), "sd": -table.std(axis=1)})
+    order = pd.DataFrame(
+        {
+            "iqm": trim_mean(table, 0.25, axis=1),
+            "mean": table.mean(axis=1),
+            "sd": -table.std(axis=1),
+        }
+    )
     order.index = table.index
     best = order.sort_values(["iqm", "mean", "sd"], ascending=False, kind="stable").index[0]
     assert found["config_id"] == best
@@ -131,7 +148,9 @@ def test_curve(name):
     expected = frame(name, "evals").merge(runs, on="run_id").sort_values(["seed", "step"])
     assert len(found) == len(expected) > 0
     for column in ("seed", "step", metric(name)):
-        assert found[column].to_numpy(float) == pytest.approx(expected[column].to_numpy(float), nan_ok=True)
+        assert found[column].to_numpy(float) == pytest.approx(
+            expected[column].to_numpy(float), nan_ok=True
+        )
 
 
 @pytest.mark.parametrize("name", COSTLY)
@@ -144,7 +163,9 @@ def test_importance(name):
     assert sorted(forest.targets) == pytest.approx(sorted(scores(name).mean(axis=1)), rel=1e-5)
     first = found["rows"][0]
     rng = np.random.default_rng(0)
-    rows = np.stack([rng.choice(forest.grid(each, 512), 8000) for each in forest.names], axis=1).astype(np.float32)
+    rows = np.stack(
+        [rng.choice(forest.grid(each, 512), 8000) for each in forest.names], axis=1
+    ).astype(np.float32)
     column, grid = forest.column(first["hyperparameter"]), forest.grid(first["hyperparameter"], 128)
     moved = np.repeat(rows[:4000], len(grid), axis=0)
     moved[:, column] = np.tile(grid, 4000)
@@ -155,7 +176,9 @@ def test_importance(name):
     assert first["importance"] == pytest.approx(np.mean(shares), abs=0.03)
 
 
-@pytest.mark.parametrize("names", [names for names in ALIKE.values() if len(names) > 1], ids="+".join)
+@pytest.mark.parametrize(
+    "names", [names for names in ALIKE.values() if len(names) > 1], ids="+".join
+)
 def test_subset(names):
     size = 2 if len(names) > 2 else 1
     (found,) = run("subset", *names, "--size", size, "--tolerance", 10)
@@ -167,13 +190,17 @@ def test_subset(names):
         frozenset(environments[column] for column in subset): subset_error(table, list(subset))
         for subset in combinations(range(len(names)), size)
     }
-    assert {frozenset(row["environments"]): row["error"] for row in found["rows"]} == pytest.approx(expected)
+    assert {frozenset(row["environments"]): row["error"] for row in found["rows"]} == pytest.approx(
+        expected
+    )
     assert expected[frozenset(found["best"])] == pytest.approx(min(expected.values()))
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_environments_over_other_hyperparameters_are_answered_apart(group):
-    alike = [names for (algorithm, *_), names in ALIKE.items() if algorithm == group and len(names) > 1]
+    alike = [
+        names for (algorithm, *_), names in ALIKE.items() if algorithm == group and len(names) > 1
+    ]
     if not alike:
         pytest.skip("a subset needs two environments over the same hyperparameters")
     answers = run("subset", group, "--size", 1, "--tolerance", 1000)

@@ -9,7 +9,12 @@ from scipy.optimize import nnls
 from scipy.stats import rankdata, spearmanr
 
 from autorl.landscapes import Landscape
-from autorl.landscapes.analysis.subsets import k_fold, select_environments, select_subset, size_table
+from autorl.landscapes.analysis.subsets import (
+    k_fold,
+    select_environments,
+    select_subset,
+    size_table,
+)
 from autorl.landscapes.analysis.tables import task_table
 from autorl.landscapes.importers.arlbench import import_file
 from autorl.types import InputError
@@ -58,7 +63,9 @@ def test_every_error_is_that_of_the_plain_loop(k):
     expected = {subset: by_hand(table, list(subset)) for subset in combinations(range(6), k)}
     assert found.n_candidates == len(expected) == len(found.near_ties)
     for each in found.near_ties:
-        assert each.error == pytest.approx(expected[tuple(names.index(name) for name in each.environments)], abs=1e-9)
+        assert each.error == pytest.approx(
+            expected[tuple(names.index(name) for name in each.environments)], abs=1e-9
+        )
     errors = [each.error for each in found.near_ties]
     assert errors == sorted(errors)
     assert found.best.error == pytest.approx(min(expected.values()))
@@ -73,7 +80,9 @@ def test_the_regression_is_that_of_scikit_learn():
         chosen = columns[:, ["abcdef".index(name) for name in each.environments]]
         theirs = linear.LinearRegression(positive=True, fit_intercept=False).fit(chosen, target)
         assert each.weights == pytest.approx(theirs.coef_)
-        assert each.correlation == pytest.approx(spearmanr(theirs.predict(chosen), target).statistic)
+        assert each.correlation == pytest.approx(
+            spearmanr(theirs.predict(chosen), target).statistic
+        )
         assert each.unweighted == pytest.approx(spearmanr(chosen.mean(axis=1), target).statistic)
 
 
@@ -115,7 +124,9 @@ def test_a_crashed_configuration_has_rank_zero():
 def test_other_normalisation_and_error():
     table = made_up()
     scaled = (table - table.min(axis=0)) / (table.max(axis=0) - table.min(axis=0))
-    found = select_subset(table, list("abcdef"), 2, normalise="min_max", error="mse", tolerance=10.0)
+    found = select_subset(
+        table, list("abcdef"), 2, normalise="min_max", error="mse", tolerance=10.0
+    )
     target, errors = scaled.mean(axis=1), []
     for train, test in k_fold(40):
         weights, _ = nnls(scaled[train][:, [0, 4]], target[train])
@@ -161,7 +172,9 @@ def test_landscapes_in_one_call(tmp_path):
         "B-v0": lambda config: 10 * unit(config, "width"),
         "C-v0": lambda config: 10 * unit(config, "learning_rate") + 10 * unit(config, "width"),
     }
-    folders = [write_sample(tmp_path / name, tasks[name], environment=name, configs=24) for name in tasks]
+    folders = [
+        write_sample(tmp_path / name, tasks[name], environment=name, configs=24) for name in tasks
+    ]
     table = task_table(folders)
     found = select_environments(table, 1)
     assert found.best.environments == ("C-v0",)
@@ -172,7 +185,9 @@ def test_landscapes_in_one_call(tmp_path):
 @with_data
 def test_arlbenchs_dqn_subset_is_found():
     names, table = means("dqn")
-    found = select_subset(table[:128], names, 4)  # ARLBench kept the first 128: Atari had no more then
+    found = select_subset(
+        table[:128], names, 4
+    )  # ARLBench kept the first 128: Atari had no more then
     assert found.n_candidates == 715
     assert found.rank(DQN) == 1
     assert 1 - found.best.error == pytest.approx(0.9371, abs=5e-5)

@@ -5,7 +5,13 @@ import pytest
 from analysis_samples import SPACE, write_sample
 from scipy.stats import spearmanr
 
-from autorl.landscapes.analysis.tables import final_scores, learning_curves, spearman, task_table, unit_scores
+from autorl.landscapes.analysis.tables import (
+    final_scores,
+    learning_curves,
+    spearman,
+    task_table,
+    unit_scores,
+)
 from autorl.types import InputError
 
 
@@ -31,13 +37,18 @@ def test_incomplete_configurations_are_left_out_where_they_are_incomplete(tmp_pa
 
 
 def test_what_is_minimised_changes_its_sign(tmp_path):
-    up, down = (write_sample(tmp_path / each, level, configs=5, direction=each) for each in ("maximize", "minimize"))
+    up, down = (
+        write_sample(tmp_path / each, level, configs=5, direction=each)
+        for each in ("maximize", "minimize")
+    )
     assert final_scores(up).values == pytest.approx(-final_scores(down).values)
 
 
 def test_the_rows_of_a_task_table_are_the_configurations_in_common(tmp_path):
     one = write_sample(tmp_path / "a", level, configs=6)
-    two = write_sample(tmp_path / "b", lambda config: -level(config), environment="Other-v0", configs=4)
+    two = write_sample(
+        tmp_path / "b", lambda config: -level(config), environment="Other-v0", configs=4
+    )
     table = task_table([one, two], seeds="test")
     assert table.environments == ("Sample-v0", "Other-v0")
     assert table.config_ids.tolist() == [0, 1, 2, 3]
@@ -78,11 +89,17 @@ def test_unit_scores():
 
 def test_scores_are_clipped_before_the_mean_over_seeds(tmp_path):
     one = write_sample(tmp_path / "a", level, configs=6, noise=3.0)
-    two = write_sample(tmp_path / "b", level, environment="Other-v0", configs=6, direction="minimize", noise=3.0)
+    two = write_sample(
+        tmp_path / "b", level, environment="Other-v0", configs=6, direction="minimize", noise=3.0
+    )
     table = task_table([one, two], clip={"Sample-v0": 4.0, "Other-v0": 5.0})
     for column, (data, low, sign) in enumerate(((one, 4.0, 1), (two, 5.0, -1))):
-        rows = data.sql("SELECT config_id, value FROM scores WHERE step = 300 AND config_id > 0").df()
-        expected = sign * rows.assign(value=rows.value.clip(lower=low)).groupby("config_id").value.mean()
+        rows = data.sql(
+            "SELECT config_id, value FROM scores WHERE step = 300 AND config_id > 0"
+        ).df()
+        expected = (
+            sign * rows.assign(value=rows.value.clip(lower=low)).groupby("config_id").value.mean()
+        )
         assert table.values[:, column] == pytest.approx(expected.to_numpy())
     with pytest.raises(InputError, match="did you mean 'Other-v0'"):
         task_table([one, two], clip={"Other-v1": 0.0})
@@ -98,5 +115,7 @@ def test_ids_that_stand_for_other_configurations_are_not_paired(tmp_path):
 def test_a_step_that_only_later_phases_reach_is_named(tmp_path):
     data = write_sample(tmp_path / "a", level, configs=4)
     data.grid.values[:, :, -1] = np.nan
-    with pytest.raises(InputError, match="runs from scratch end at step 200: ask for it, or compare phases"):
+    with pytest.raises(
+        InputError, match="runs from scratch end at step 200: ask for it, or compare phases"
+    ):
         final_scores(data)

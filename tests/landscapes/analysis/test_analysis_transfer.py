@@ -29,7 +29,9 @@ def test_against_plain_loops():
         row = table[:, source].argmax()
         for target in range(4):
             column = table[:, target]
-            assert found.regret[source, target] == pytest.approx((column.max() - column[row]) / np.ptp(column))
+            assert found.regret[source, target] == pytest.approx(
+                (column.max() - column[row]) / np.ptp(column)
+            )
             expected = percentileofscore(column, column[row], "mean") / 100
             assert found.percentile[source, target] == pytest.approx(expected)
     losses = [np.mean((table.max(axis=0) - row) / np.ptp(table, axis=0)) for row in table]

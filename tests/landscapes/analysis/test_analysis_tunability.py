@@ -51,7 +51,10 @@ def test_gains_are_those_of_the_best_neighbour():
     base = forest.predict(forest.encode([reference]))[0]
     for name in ("learning_rate", "width", "activation", "interval"):
         item = SPACE.hyperparameters[name]
-        options = [SPACE.config({**reference, name: item.from_unit(point)}) for point in forest.grid(name, 16)]
+        options = [
+            SPACE.config({**reference, name: item.from_unit(point)})
+            for point in forest.grid(name, 16)
+        ]
         predicted = [forest.predict(forest.encode([each]))[0] for each in options]
         assert table.gain[name] == pytest.approx(max(0.0, max(predicted) - base))
         if table.gain[name] > 0:

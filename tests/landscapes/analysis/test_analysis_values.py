@@ -18,7 +18,9 @@ def test_choices():
     for row in table.itertuples():
         members = MEANS[[config["activation"] == row.value for config in CONFIGS]]
         assert row.n == len(members)
-        assert [row.mean, row.median, row.best] == pytest.approx([members.mean(), np.median(members), members.max()])
+        assert [row.mean, row.median, row.best] == pytest.approx(
+            [members.mean(), np.median(members), members.max()]
+        )
         assert [row.sd, row.q25] == pytest.approx([members.std(ddof=1), np.quantile(members, 0.25)])
         assert row.top_share == pytest.approx((members >= 54).sum() / 6)
     assert table.n.sum() == 60
