@@ -146,9 +146,10 @@ def _groups_of_equal_curves(
     Curves that are not `telling` (configurations, seeds) have a group each. Seeds of a configuration are ordered by a
     hash of their curve, and neighbours compared exactly: a dictionary of a million curves grew faster than the data.
     """
-    curves = values + np.float32(0)  # 0 and -0 are equal, their bits are not
+    curves = values + values.dtype.type(0)  # 0 and -0 are equal, their bits are not
+    bits = curves.view(f"u{curves.itemsize}")
     factors = np.random.default_rng(0).integers(2**64, size=values.shape[2], dtype=np.uint64)
-    digests = (curves.view(np.uint32) * factors).sum(axis=2)
+    digests = (bits * factors).sum(axis=2)
     seed = np.argsort(digests, axis=1, kind="stable")
     ordered = np.take_along_axis(curves, seed[:, :, np.newaxis], axis=1)
     compared = np.take_along_axis(telling, seed, axis=1)
