@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autorl import trainers
 from autorl.executors import InProcess
-from autorl.rlhf.task import tasks
 from autorl.seeds import SeedPlan
-from autorl.space import Space, find_space, unknown_key
+from autorl.space import Space, unknown_key
 from autorl.spec import UNLIMITED, Spec, load_spec, thaw
 from autorl.store.folder import holds_study
 from autorl.study import Progress, Result, Study
-from autorl.trainers._shared import AnyChange
 from autorl.trainers._user_code import NO_PRUNING, metric_value, refuse_pruning
+from autorl.trainers.base import AnyChange, Change, Trainer
 from autorl.trainers.function import FunctionTrainer
 from autorl.types import (
     AutorlError,
@@ -29,7 +29,6 @@ from autorl.types import (
     Segment,
     SegmentId,
     Status,
-    Trainer,
     TrainerSpec,
 )
 
@@ -79,40 +78,16 @@ def tune(
 
 
 def space_study(name: str, environment: Any = None) -> dict[str, Any]:
-    """The study a search space's name stands for: its trainer, 96 runs of 100,000 steps.
+    """The study a search space's name stands for: its trainer, and a usual budget.
 
-    The trainer is the name without a `-suffix` of its last part: `sb3/ppo-small` is a space of `sb3/ppo`. For a
-    `trl/*` trainer it is 48 runs of 60 optimizer steps; on a task that comes with the package, whose models are tiny,
-    `trl/rloo` stands for the space `trl/rloo-tiny`.
+    The trainer is the name without a `-suffix` of its last part: `sb3/ppo-small` is a space of
+    `sb3/ppo`. What it is trained for is said by `TrainerInfo.study_of_space`.
     """
     folder, _, last = name.rpartition("/")
-    trainer = f"{folder}/{last.split('-')[0]}" if folder else last.split("-")[0]
-    study: dict[str, Any] = {
-        "name": name.replace("/", "-"),
-        "trainer": _TRAINERS.get(trainer, trainer),
-        "space": name,
-        "fidelity": {"steps": 100_000},
-        "budget": {"runs": 96},
-    }
-    if folder == "trl":
-        study |= {
-            "fidelity": {"steps": 60, "evaluations": 12, "episodes": 256},
-            "budget": {"runs": 48},
-        }
-        if environment in tasks() and environment != "files" and _is_space(f"{name}-tiny"):
-            study["space"] = f"{name}-tiny"
+    short = last.split("-")[0]
+    trainer = f"{folder}/{short}" if folder else short
+    study = trainers.info(trainer).study_of_space(name, trainer, environment)
     return study | ({"environment": environment} if environment is not None else {})
-
-
-_TRAINERS = {"trl/simpo": "trl/cpo"}  # spaces that are named after a loss of their trainer
-
-
-def _is_space(name: str) -> bool:
-    try:
-        find_space(name)
-    except InputError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)
@@ -322,17 +297,12 @@ class Tuner:
         return self._open.pop(trial.id)
 
 
-class _Caller:
+class _Caller(Trainer):
     """The trainer of a `Tuner`: the caller's own loop."""
 
-    changes = AnyChange()
-    preload = ()
-
-    def check(self, environment: object, hyperparameters: object) -> None:
-        """The caller knows what it can train."""
-
-    def align(self, config: Config, step: int) -> int:
-        return step
+    @property
+    def changes(self) -> Mapping[str, Change]:
+        return AnyChange()
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         raise InputError("the trials of an embedded tuner are trained by its caller")

@@ -6,7 +6,7 @@ with one seed from step `start` to step `until`. Everything a study does is a se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
@@ -402,38 +402,6 @@ class Optimizer(Protocol):
 
     def keeps(self) -> Collection[ProposalId]:
         """Proposals that may still be resumed: their checkpoints are not collected."""
-        ...
-
-
-class Trainer(Protocol):
-    """Runs segments. Stateless between calls and safe to build in any process.
-
-    Attributes:
-        changes: hyperparameters a continued segment may change, and how: `apply` (set on the restored state) or
-            `rebuild` (the model is built anew around the restored weights). Others must equal the parent's.
-        preload: modules worth importing once in a fork server before segments are started.
-    """
-
-    @property
-    def changes(self) -> Mapping[str, Literal["apply", "rebuild"]]: ...
-
-    @property
-    def preload(self) -> Sequence[str]: ...
-
-    def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
-        """Raise `InputError` if the environment or a hyperparameter name cannot be used. Called before a study."""
-        ...
-
-    def align(self, config: Config, step: int) -> int:
-        """The last step <= `step` at which training can be cut, so that no run trains more than it is charged.
-
-        0 where the first rollout ends later. Two kinds go on to the first cut >= `step`: `trl/*`, whose steps are
-        updates, and trainers that look recorded runs up, of which nothing is known before their first evaluation.
-        """
-        ...
-
-    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        """Run one segment. Failures of the training itself may be raised: the executor turns them into an `Outcome`."""
         ...
 
 

@@ -101,7 +101,8 @@ def _estimate(spec: Spec, folder: Path, workers: int, runs: int) -> Estimate | N
     """Seconds of `runs` whole runs: measured here for the engine, else from studies beside `folder`."""
     from autorl.report.plan import Estimate, estimate_time
 
-    if not all(trainer.name.startswith("population/") for trainer in spec.trainers.values()):
+    described = [spec.info(trainer) for trainer in spec.trainers.values()]
+    if not all(info.estimates_by_training for info in described):
         return estimate_time(spec, runs * spec.fidelity.steps, workers, folder)
     seconds, count = _seconds_per_run(spec)
     source = f"{count} configurations trained here for a while: {seconds:.2f} s a run and worker"

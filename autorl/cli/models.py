@@ -9,7 +9,7 @@ from autorl.types import InputError, StudyError
 
 if TYPE_CHECKING:
     from autorl.report.reading import StudyView
-    from autorl.trainers._shared import ExportedModel
+    from autorl.trainers.base import ExportedModel
 
 
 def export(
@@ -25,7 +25,7 @@ def export(
             or the target is there already and may not be replaced.
         StudyError: the model was not kept.
     """
-    from autorl.study.models import best_seed, check_whole, exporter, kept_checkpoints, steps_of
+    from autorl.study.models import best_seed, check_whole, kept_checkpoints, steps_of
     from autorl.study.setup import trainer_loader
 
     number = view.incumbent().proposal if proposal is None else proposal
@@ -35,11 +35,9 @@ def export(
             key="--proposal",
         )
     spec, _ = view.spec.trainer_for(view.driver.lineage[number].config)
-    write = exporter(trainer_loader(view.spec)(spec))
-    if write is None:
-        raise InputError(
-            f"trainer {spec.name!r} has no models to export: it has no export_model", key="trainer"
-        )
+    trainer = trainer_loader(view.spec)(spec)
+    if not trainer.model_name:
+        raise InputError(f"trainer {spec.name!r} has no models to export", key="trainer")
     kept = kept_checkpoints(view.store.query, view.folder, number)
     if not kept:
         raise StudyError(
@@ -63,7 +61,7 @@ def export(
     role = "test" if seed in view.spec.plan.test else "tuning"
     check_whole(view.store.query, kept[seed])
     steps = steps_of(view.store.query, view.spec, number, kept[seed])
-    written = write(kept[seed], target, replace=replace)
+    written = trainer.export_model(kept[seed], target, replace=replace)
     return exported_text(written, f"proposal {number}, {role} seed {seed}{chosen}; {steps}")
 
 

@@ -296,12 +296,10 @@ def print_result(result: Result, study: Study, *, as_json: bool) -> None:
 
 def _model_name(result: Result, study: Study) -> str:
     """What `autorl export` can write of the incumbent's test runs; empty if they left no model."""
-    from autorl.study.models import model_name
-
     if study.spec.keep.checkpoints == "none":
         return ""
     trainer, _ = study.spec.trainer_for(result.incumbent.config)
-    return model_name(study.load(trainer))
+    return study.load(trainer).model_name
 
 
 def _say_if_pickled(study: Study) -> None:

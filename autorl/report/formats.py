@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
+from autorl import trainers
 from autorl.masking import masked
 from autorl.report.reading import StudyView, plain
 from autorl.report.text import columns, failed_text, interval_text, number, one_line, seeds_text
 from autorl.study import Entry
+from autorl.trainers import TrainerInfo
 from autorl.types import Config, FrozenMap, ProposalId, TrainerSpec
 
 FORMATS = ("yaml", "json", "kwargs", "cli", "table")
@@ -26,7 +28,8 @@ class Candidate:
     Attributes:
         step: its score is read at; None: by the study's reduction, of the whole run.
         horizon: steps of a full run, over which schedules go.
-        trainer: its name and options; `environment`: id and arguments, without what is at its default.
+        trainer: its name and options; `info`: what it is like.
+        environment: id and arguments, without what is at its default.
         schedule: full configurations by the step they start at: the trainer's own options under the proposal's
             hyperparameters, no algorithm prefix.
         entry: its test, if it was tested.
@@ -45,6 +48,7 @@ class Candidate:
     entry: Entry | None
     step: int | None = None
     configuration: ProposalId | None = None
+    info: TrainerInfo = field(default_factory=TrainerInfo)
 
     @property
     def end(self) -> int:
@@ -80,6 +84,7 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
     found = []
     for rank, proposal in enumerate(view.best(top), start=1):
         lineage = view.standing.lineage([proposal])
+        trainer, _ = view.spec.trainer_for(lineage[proposal].config)
         label = "incumbent" if rank == 1 else f"rank {rank}"
         found.append(
             Candidate(
@@ -89,12 +94,13 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
                 view.standing.n_seeds(proposal),
                 lineage[proposal].until,
                 view.spec.fidelity.steps,
-                view.spec.trainer_for(lineage[proposal].config)[0],
+                trainer,
                 masked(view.spec.environment.model_dump(mode="json", exclude_defaults=True)),
                 tuple((step, _full(view, config)) for step, config in lineage.schedule(proposal)),
                 tested.get(proposal),
                 view.chosen_step(proposal),
                 _introduced(view, proposal),
+                view.spec.info(trainer),
             )
         )
     return found
@@ -125,8 +131,8 @@ def render(found: Sequence[Candidate], style: str) -> str:
             if candidate.end < candidate.horizon:
                 after += f", trained until step {candidate.end} of {candidate.horizon}"
                 after += "" if candidate.step is None else ", which its score is of"
-                if candidate.trainer.name.startswith(("sb3/", "population/")):
-                    after += f": total_timesteps={candidate.end}"
+                steps = candidate.info.total_steps(candidate.end)
+                after += f": {steps}" if steps else ""
             if len(found) > 1 or after:
                 lines.append(f"# {candidate.title}{after}")
             lines.append(
@@ -137,6 +143,7 @@ def render(found: Sequence[Candidate], style: str) -> str:
                     style,
                     candidate.end,
                     candidate.environment,
+                    candidate.info,
                 )
             )
     return "\n".join(lines)
@@ -149,28 +156,27 @@ def arguments(
     style: str = "kwargs",
     end: int | None = None,
     environment: Mapping[str, Any] = FrozenMap(),
+    info: TrainerInfo | None = None,
 ) -> str:
     """The configuration as keyword arguments or, with `cli`, as flags: of the library's own where the trainer has one.
 
     What is no argument of the library follows as a comment, and so does what schedules do over `horizon` steps. `end`
     is the step to train to, by default the horizon.
     """
-    if trainer.name.startswith(("sb3/", "population/")) and style == "kwargs":
-        from autorl.report.sb3_arguments import constructor_arguments
-
-        return constructor_arguments(
-            trainer.name, config, horizon, environment, (end or horizon) / horizon
-        )
-    write, comment = (flags if style == "cli" else keyword_arguments), ""
-    if trainer.name.startswith("trl/") and trainer.name != "trl/ppo":
-        from autorl.trainers.trl.arguments import trl_arguments
-
-        found = trl_arguments(trainer, config, horizon, end)
-        config, comment = (
-            masked(found.values),
-            "  # " + "; ".join(found.notes) if found.notes else "",
-        )
-    return write(config) + one_line(comment)
+    described = trainers.info(trainer.name) if info is None else info
+    of_library = described.arguments(
+        trainer,
+        config,
+        horizon=horizon,
+        end=end or horizon,
+        environment=environment,
+        as_flags=style == "cli",
+    )
+    if of_library.code:
+        return of_library.code
+    write = flags if style == "cli" else keyword_arguments
+    comment = "  # " + "; ".join(of_library.notes) if of_library.notes else ""
+    return write(of_library.values) + one_line(comment)
 
 
 def keyword_arguments(config: Mapping[str, Any]) -> str:
@@ -200,16 +206,7 @@ def _full(view: StudyView, config: Config) -> Config:
     trainer, own = view.spec.trainer_for(
         Config({name: config[name] for name in names if name in config})
     )
-    if trainer.name.startswith("trl/"):
-        from autorl.trainers.trl.arguments import all_values
-
-        return Config(masked(all_values(trainer, own)))
-    if not trainer.name.startswith(("sb3/", "population/")):
-        return own  # the options of other trainers are no hyperparameters
-    from autorl.trainers.sb3.settings import OPTIONS
-
-    given = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
-    return Config(masked({**(trainer.kwargs.get("policy_kwargs") or {}), **given, **own}))
+    return view.spec.info(trainer).full_configuration(trainer, own)
 
 
 def _document(candidate: Candidate) -> dict[str, Any]:

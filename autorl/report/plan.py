@@ -23,7 +23,6 @@ from autorl.store.store import DATABASE
 from autorl.study import Study
 from autorl.study.lengths import Reach
 from autorl.study.setup import check, make_optimizer, trainer_loader
-from autorl.trainers._shared import KnowsData
 
 _MODELS = frozenset(
     {"tpe", "gp", "cmaes", "nsga2", "smac"}
@@ -165,12 +164,7 @@ def _data_notes(spec: Spec, load: Load) -> list[str]:
     """What trainers have to say of the user's data, each once."""
     loaded = [load(trainer) for trainer in spec.trainers.values()]
     environment = spec.environment.resolve()
-    notes = [
-        note
-        for each in loaded
-        if isinstance(each, KnowsData)
-        for note in each.data_notes(environment)
-    ]
+    notes = [note for trainer in loaded for note in trainer.data_notes(environment)]
     return list(dict.fromkeys(notes))
 
 

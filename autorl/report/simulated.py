@@ -53,7 +53,7 @@ class Tally:
             for step in segment.evaluate_at
         )
         reached = self._end(segment)
-        saves = segment.save and getattr(self._reach.trainer(segment.trainer), "resumable", True)
+        saves = segment.save and self._reach.trainer(segment.trainer).resumable
         self._trained += reached - segment.start
         return Outcome(
             segment.id,

@@ -17,9 +17,6 @@ from autorl.spec.optimizer import optimizer_of
 from autorl.statistics.reductions import parse_reduction
 from autorl.types import InputError, Proposal
 
-TAKES_N_ENVS = ("sb3/", "population/")
-"""Trainers for which `n_envs` is a hyperparameter as well as a key of the environment."""
-
 if TYPE_CHECKING:
     from autorl.space import Space
     from autorl.spec.study_file import Spec
@@ -68,7 +65,7 @@ def check_n_envs(spec: Spec, data: Mapping[str, Any]) -> None:
     """
     explicit = _explicit_n_envs(data)
     for algorithm, trainer in spec.trainers.items():
-        if not trainer.name.startswith(TAKES_N_ENVS):
+        if not spec.info(trainer).takes_n_envs:
             continue
         own = trainer.kwargs.get("n_envs")
         section = f"algorithms.{algorithm}." if algorithm else ""

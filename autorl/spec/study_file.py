@@ -27,11 +27,11 @@ from pydantic import (
     model_validator,
 )
 
+from autorl import trainers
 from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
 from autorl.landscapes.warm_start import fitting, misfit, starting_configurations
 from autorl.masking import masked
 from autorl.plain_text import shown
-from autorl.rlhf.task import task as find_task
 from autorl.seeds import SeedPlan
 from autorl.space import (
     Document,
@@ -46,7 +46,6 @@ from autorl.space import (
 )
 from autorl.space.canonical import jsonable
 from autorl.spec.checks import (
-    TAKES_N_ENVS,
     check_budget,
     check_evaluations,
     check_n_envs,
@@ -79,8 +78,8 @@ from autorl.spec.sections import (
     WarmStart,
     WarmStartSection,
 )
-from autorl.trainers import REPLAYING
-from autorl.types import Config, FrozenMap, InputError, TrainerSpec, step_unit
+from autorl.trainers import TrainerInfo
+from autorl.types import Config, FrozenMap, InputError, TrainerSpec
 
 UNLIMITED = MOST_RUNS  # configurations: the budget of an embedded search, which ends when its caller stops asking
 
@@ -199,16 +198,20 @@ class Spec(Section):
         assert self.trainer is not None
         return {"": self._trainer(self.trainer)}
 
+    def info(self, trainer: TrainerSpec | TrainerSection) -> TrainerInfo:
+        """What one of its trainers is like; a class of the user's lies beside the study file."""
+        return trainers.info(trainer.name, self.path)
+
     @property
     def steps(self) -> str:
         """What its trainers count, as text: `environment steps`, `optimizer steps`, or `steps` of the user's own."""
-        return (step_unit(trainer.name for trainer in self.trainers.values()) or "steps").replace(
-            "_", " "
-        )
+        units = {self.info(trainer).step_unit for trainer in self.trainers.values()}
+        unit = units.pop() if len(units) == 1 else None
+        return (unit or "steps").replace("_", " ")
 
     def _trainer(self, section: TrainerSection) -> TrainerSpec:
         """Scripts and functions are looked for beside the study file unless it says where."""
-        of_user = section.name == "command" or section.name.startswith("python:")
+        of_user = self.info(section).of_user
         where = {"path": self.path} if of_user and self.path is not None else {}
         return TrainerSpec(section.name, FrozenMap({**where, **section.kwargs}))
 
@@ -358,7 +361,7 @@ def load_spec(
         _override(data, key, value)
     _fill_defaults(data)
     _share_n_envs(data)
-    _pin_landscapes(data)
+    _pin_options(data)
     _pin_files(data)
     spec = _validated(data, document)
     spec._document = document
@@ -438,44 +441,49 @@ def _override(data: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _fill_defaults(data: dict[str, Any]) -> None:
-    """Defaults that depend on the trainer.
+    """Add the sections that a study may leave out because its trainers know better."""
+    names = [_name_of(trainer) for trainer in _trainer_sections(data)]
+    described = [trainers.info(name, str(data["path"])) for name in names]
+    if not described or len({_family(info) for info in described}) > 1:
+        return
+    task, kwargs = _environment_of(data)
+    for key, section in described[0].default_sections(names, task, kwargs).items():
+        data.setdefault(key, section)
+    objective = data.get("objective")
+    if isinstance(objective, dict) and described[0].default_metric is not None:
+        objective.setdefault("metric", described[0].default_metric)
 
-    A Python function has no environment steps and returns one value. An RLHF task names the metric to select by, never
-    the signal it trains on, at the best step of a run: longer is not better there.
-    """
-    name = _name_of(data.get("trainer"))
+
+def _trainer_sections(data: Mapping[str, Any]) -> list[Any]:
+    """What a study file says under `trainer`, or under that of each of its algorithms."""
     algorithms = data.get("algorithms")
-    sections = algorithms.values() if isinstance(algorithms, Mapping) else ()
-    names = [_name_of(each.get("trainer")) for each in sections if isinstance(each, Mapping)] or [
-        name
-    ]
-    if all(each.startswith("trl/") for each in names) and "objective" not in data:
-        environment = data.get("environment")
-        task = environment.get("id") if isinstance(environment, Mapping) else environment
-        if isinstance(task, str):
-            kwargs = environment.get("kwargs") if isinstance(environment, Mapping) else None
-            found = find_task(task, kwargs if isinstance(kwargs, Mapping) else None)
-            of_policies = set(names) == {"trl/reward"} and found.selection in found.signals
-            data["objective"] = {
-                "metric": "best_of_16" if of_policies else found.selection,
-                "reduce": "best",
-            }
-    if name.startswith("python:"):
-        data.setdefault("fidelity", {"steps": 1, "evaluations": 1, "episodes": 1})
-        objective = data.setdefault("objective", {})
-        if isinstance(objective, dict):
-            objective.setdefault("metric", "value")
+    if not isinstance(algorithms, Mapping):
+        return [data.get("trainer")]
+    return [each.get("trainer") for each in algorithms.values() if isinstance(each, Mapping)]
+
+
+def _family(info: TrainerInfo) -> object:
+    """What trainers have in common that have the same defaults: the method that says them."""
+    return type(info).default_sections
+
+
+def _environment_of(data: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any] | None]:
+    """The id of the environment and its options, as far as a study file that is not checked says them."""
+    environment = data.get("environment")
+    if not isinstance(environment, Mapping):
+        return environment if isinstance(environment, str) else None, None
+    name, kwargs = environment.get("id"), environment.get("kwargs")
+    options = kwargs if isinstance(kwargs, Mapping) else None
+    return name if isinstance(name, str) else None, options
 
 
 def _share_n_envs(data: dict[str, Any]) -> None:
-    """A number of environments among the trainer's options, for the constraints of the space to see as well."""
+    """Say a number of environments among the trainer's options where the space's constraints see it."""
     trainer = data.get("trainer")
     kwargs = trainer.get("kwargs") if isinstance(trainer, Mapping) else None
-    if (
-        not _name_of(trainer).startswith(TAKES_N_ENVS)
-        or not isinstance(kwargs, Mapping)
-        or "n_envs" not in kwargs
-    ):
+    if not isinstance(kwargs, Mapping) or "n_envs" not in kwargs:
+        return
+    if not trainers.info(_name_of(trainer), str(data["path"])).takes_n_envs:
         return
     environment = data.get("environment")
     if isinstance(environment, str):
@@ -489,20 +497,13 @@ def _name_of(trainer: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _pin_landscapes(data: dict[str, Any]) -> None:
-    """Landscapes that trainers replay, by their absolute folder: a study is resumed from any working folder."""
-    from autorl.landscapes import find_landscape
-
-    algorithms = data.get("algorithms")
-    sections = [data, *(algorithms.values() if isinstance(algorithms, dict) else ())]
-    for trainer in (section.get("trainer") for section in sections if isinstance(section, dict)):
-        if not isinstance(trainer, dict) or trainer.get("name") not in REPLAYING:
-            continue
-        kwargs = trainer.get("kwargs")
-        if isinstance(kwargs, dict) and isinstance(kwargs.get("landscape"), str):
-            found = find_landscape(kwargs["landscape"], folder=data["path"])
-            if found is not None:  # if there is none, the trainer says so when the study is set up
-                kwargs["landscape"] = str(found.resolve())
+def _pin_options(data: dict[str, Any]) -> None:
+    """Make what trainers' options name absolute: a study is resumed from any working folder."""
+    for trainer in _trainer_sections(data):
+        kwargs = trainer.get("kwargs") if isinstance(trainer, dict) else None
+        if isinstance(kwargs, dict):
+            folder = str(data["path"])
+            trainer["kwargs"] = trainers.info(_name_of(trainer), folder).pinned(kwargs, folder)
 
 
 def _pin_files(data: dict[str, Any]) -> None:

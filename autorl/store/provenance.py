@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
 import importlib.metadata
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 
 from autorl.types import FrozenMap
@@ -24,14 +22,12 @@ def package(name: str, version: str) -> FrozenMap:
 
 
 @functools.cache
-def own_source(*, engine: bool) -> dict[str, str]:
-    """Hash of this package's source files as `sha256`; `engine_hash` as `engine` if wanted; the git commit, if any."""
+def own_source() -> FrozenMap:
+    """Hash of this package's source files as `sha256`, and the git commit it runs from, if any."""
     source = {"sha256": _own_hash()}
-    if engine:
-        source["engine"] = engine_hash()
     if commit := checkout_commit():
         source["commit"] = commit
-    return source
+    return FrozenMap(source)
 
 
 def checkout_commit() -> str:
@@ -57,56 +53,6 @@ def checkout_commit() -> str:
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError):  # no git here, or a repository it will not read
         return ""
-
-
-def engine_hash() -> str:
-    """Hash of the code that decides what the population engine computes.
-
-    Equal code on one CPU type, with one version of Numba, gives results that are the same to the bit.
-    """
-    import autorl
-
-    root = Path(autorl.__file__).parent
-    engine = [
-        *(root / "population").glob("*.py"),
-        *(root / "population" / "environments").glob("*.py"),
-    ]
-    return code_hash([*engine, root / "seeds.py"], root)
-
-
-_WRITES_ONLY = ("arguments.py", "export.py")  # for people and other programs, of a run that is over
-
-
-def rlhf_hash() -> str:
-    """Hash of the code of this package that decides what an RLHF trainer computes, TRL's own left out."""
-    import autorl
-
-    root = Path(autorl.__file__).parent
-    tasks = [
-        path for path in (root / "rlhf").glob("*.py") if path.name != "overoptimization.py"
-    ]  # reads results only
-    trainers = [
-        path for path in (root / "trainers" / "trl").glob("*.py") if path.name not in _WRITES_ONLY
-    ]
-    trainers.append(root / "trainers" / "_streams.py")
-    return code_hash([*tasks, *trainers, root / "seeds.py"], root)
-
-
-def code_hash(files: Iterable[Path], root: Path) -> str:
-    """Hash of Python files by their path below `root`; comments, docstrings and layout do not count."""
-    total = hashlib.sha256()
-    for path in sorted(files):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-                and ast.get_docstring(node) is not None
-            ):
-                node.body = node.body[1:] or [ast.Pass()]
-        total.update(
-            path.relative_to(root).as_posix().encode() + b"\0" + ast.unparse(tree).encode()
-        )
-    return total.hexdigest()
 
 
 def _own_hash() -> str:

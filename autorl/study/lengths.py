@@ -6,14 +6,14 @@ is in the tables `segments` and `runs`. Environment steps are never exceeded; se
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autorl.executors.worker import Load
     from autorl.spec import Spec
-    from autorl.types import Config, EnvironmentSpec, Trainer, TrainerSpec
+    from autorl.trainers import Trainer
+    from autorl.types import Config, EnvironmentSpec, TrainerSpec
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
@@ -36,15 +36,7 @@ class Reach:
         """
         key = (spec, environment, config, step)
         if key not in self._known:
-            align: Callable[..., int] = self.trainer(spec).align
-            more = (
-                {"environment": environment}
-                if "environment" in inspect.signature(align).parameters
-                else {}
-            )
-            self._known[key] = align(
-                config, step, **more
-            )  # with n_envs of the environment where rollouts have it
+            self._known[key] = self.trainer(spec).align(config, step, environment)
         return self._known[key]
 
     def trainer(self, spec: TrainerSpec) -> Trainer:

@@ -1,16 +1,8 @@
-"""Trained agents: which checkpoints of a proposal were kept, and how a trainer writes one as a model for others.
-
-Trainers offer `export_model(checkpoint, target, replace=...) -> ExportedModel`, themselves or their package. Those of
-agents write a Stable-Baselines3 zip, whatever engine trained it. Others say with `MODEL_NAME` what a target is called,
-and offer `load_model(checkpoint)`: language models are folders that transformers reads.
-"""
+"""Trained models: which checkpoints of a proposal were kept, and the model of one."""
 
 from __future__ import annotations
 
-import pickle
 import sqlite3
-import sys
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -23,31 +15,9 @@ from autorl.store.checkpoints import damage
 from autorl.study.chosen import chosen, link_at, until
 from autorl.study.lineage import proposal_of, segment_id
 from autorl.study.setup import trainer_loader
-from autorl.trainers._shared import ExportedModel
-from autorl.types import Checkpoint, Config, InputError, SegmentId, StudyError, Trainer
+from autorl.types import Checkpoint, Config, InputError, SegmentId, StudyError
 
-Export = Callable[..., ExportedModel]
 Query = Callable[..., list[tuple[Any, ...]]]
-AGENT_NAME = "model.zip"
-
-
-def exporter(trainer: Trainer) -> Export | None:
-    """How the trainer writes a model; None for those whose checkpoints are their own affair (functions, commands)."""
-    found: Export | None = _offer(trainer, "export_model")
-    return found
-
-
-def model_name(trainer: Trainer) -> str:
-    """What a model of the trainer can be called, such as `model.zip`; empty if it writes none."""
-    return "" if exporter(trainer) is None else str(_offer(trainer, "MODEL_NAME") or AGENT_NAME)
-
-
-def _offer(trainer: Trainer, name: str) -> Any:
-    """What the trainer has of this name, or its module or package; None if none of them has it."""
-    module = type(trainer).__module__
-    owners: list[Any] = [trainer, sys.modules[module], sys.modules.get(module.rpartition(".")[0])]
-    found = (getattr(owner, name, None) for owner in owners)
-    return next((one for one in found if one is not None), None)
 
 
 def kept_checkpoints(query: Query, folder: Path, proposal: int) -> dict[int, Checkpoint]:
@@ -187,30 +157,6 @@ def load_model(folder: Path, proposal: int, config: Config, seed: int | None) ->
 def _read(spec: Spec, config: Config, checkpoint: Checkpoint) -> Any:
     trainer, _ = spec.trainer_for(config)
     loaded = trainer_loader(spec)(trainer)
-    load = _offer(loaded, "load_model")
-    if load is not None:
-        return load(checkpoint)
-    write = exporter(loaded)
-    if write is None:
+    if not loaded.model_name:
         raise InputError(f"trainer {trainer.name!r} has no models to load", key="trainer")
-    try:
-        import stable_baselines3
-    except ImportError as error:
-        raise InputError('a model needs Stable-Baselines3: pip install "autorl[sb3]"') from error
-    algorithm = getattr(stable_baselines3, trainer.name.rpartition("/")[2].upper())
-    with tempfile.TemporaryDirectory() as folder:
-        written = write(checkpoint, Path(folder) / AGENT_NAME)
-        model = algorithm.load(written.path, device="cpu")
-        for file in written.beside:
-            model._vec_normalize_env = _normaliser(file)
-    return model
-
-
-def _normaliser(file: Path) -> Any:
-    """The `VecNormalize` of a study without its environments, as `get_vec_normalize_env` gives it."""
-    normaliser = pickle.loads(
-        file.read_bytes()
-    )  # written a moment ago, from arrays, by the trainer here
-    normaliser.training = False
-    normaliser.norm_reward = False
-    return normaliser
+    return loaded.load_model(checkpoint)

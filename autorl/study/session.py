@@ -7,33 +7,20 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from autorl.spec import Spec
-from autorl.store.provenance import own_source, rlhf_hash
+from autorl.store.provenance import own_source
 from autorl.store.sessions import Query, changes_text, recorded_sessions
 from autorl.trainers._shared import search_folders
-from autorl.types import TrainerSpec
+from autorl.trainers.families import module_files, module_of
 
 _PACKAGES = (
     *("numpy", "scipy", "numba", "llvmlite", "pandas", "duckdb", "ConfigSpace"),
     *("optuna", "cmaes", "scikit-learn", "smac"),
     *("torch", "gymnasium", "stable-baselines3", "mujoco", "ale-py", "box2d", "box2d-py"),
-)
-_PACKAGES_RLHF = (
-    *(
-        "trl",
-        "transformers",
-        "accelerate",
-        "datasets",
-        "tokenizers",
-        "peft",
-        "safetensors",
-        "vaderSentiment",
-    ),
 )
 
 
@@ -41,20 +28,18 @@ def session(spec: Spec) -> dict[str, object]:
     """Versions, the code that trains, the user's own files by hash, and the kind of machine."""
     from autorl import __version__
 
-    trainers = {trainer.name.partition("/")[0] for trainer in spec.trainers.values()}
-    installed = {
-        name: installed_version(name)
-        for name in (*_PACKAGES, *(_PACKAGES_RLHF if "trl" in trainers else ()))
-    }
+    described = [spec.info(trainer) for trainer in spec.trainers.values()]
+    packages = [*_PACKAGES, *(name for info in described for name in info.packages)]
+    installed = {name: installed_version(name) for name in packages}
     versions = {name: version for name, version in installed.items() if version is not None}
     machine = {
         "platform": platform.platform(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
     }
-    source = own_source(engine="population" in trainers) | (
-        {"rlhf": rlhf_hash()} if "trl" in trainers else {}
-    )
+    source = dict(own_source())
+    for info in described:
+        source |= info.source_hashes()
     code = {
         "version": __version__,
         "source": source,
@@ -93,20 +78,17 @@ def user_files(spec: Spec) -> dict[str, str]:
 
 
 def _named_files(spec: Spec) -> Iterator[tuple[Path, str]]:
-    modules = [_module_of(spec.environment.id or "")]
+    modules = [module_of(spec.environment.id or "")]
     for wrapper in spec.environment.wrappers:
         modules += [
-            _module_of(name) for name in ([wrapper] if isinstance(wrapper, str) else wrapper)
+            module_of(name) for name in ([wrapper] if isinstance(wrapper, str) else wrapper)
         ]
     for trainer in spec.trainers.values():
         folders = [Path(folder) for folder in search_folders(trainer.kwargs) or (spec.path or ".",)]
-        if trainer.name == "command":
-            yield from _first(folders, _words(trainer))
-        elif trainer.name.startswith("python:"):
-            yield from _first(folders, _sources(_module_of(trainer.name.removeprefix("python:"))))
+        yield from _first(folders, spec.info(trainer).user_files(trainer))
     here = [Path(spec.path or ".")]
     for module in modules:
-        yield from _first(here, _sources(module))
+        yield from _first(here, module_files(module))
 
 
 def _first(folders: list[Path], names: list[str]) -> Iterator[tuple[Path, str]]:
@@ -115,27 +97,6 @@ def _first(folders: list[Path], names: list[str]) -> Iterator[tuple[Path, str]]:
         folder = next((folder for folder in folders if (folder / name).is_file()), None)
         if folder is not None:
             yield folder, name
-
-
-def _words(trainer: TrainerSpec) -> list[str]:
-    """The words of a command that may be files of the user's; an absolute path at its beginning is a program."""
-    command = trainer.kwargs.get("command", ())
-    words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
-    programs = words[:1] if words and Path(words[0]).is_absolute() else []
-    return [word for word in words[len(programs) :] if word and not word.startswith("-")]
-
-
-def _module_of(name: str) -> str:
-    """`a.b` of `a.b:function`; empty where no module is named."""
-    module, separator, _ = name.partition(":")
-    return module if separator else ""
-
-
-def _sources(module: str) -> list[str]:
-    if module.endswith(".py"):  # a file instead of a module
-        return [module]
-    path = module.replace(".", "/")
-    return [f"{path}.py", f"{path}/__init__.py"] if path else []
 
 
 def cpu() -> str:

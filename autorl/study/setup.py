@@ -15,15 +15,8 @@ from autorl.executors.worker import Load, from_folder
 from autorl.spec import Spec
 from autorl.spec.optimizer import optimizer_of
 from autorl.study.fixed import check_fixed_values
-from autorl.trainers import REPLAYING
-from autorl.trainers._shared import (
-    KnowsConfigurations,
-    KnowsFixedValues,
-    KnowsMetrics,
-    KnowsObjectives,
-    KnowsSeeds,
-    check_names,
-)
+from autorl.trainers import Trainer
+from autorl.trainers._shared import check_names
 from autorl.types import Config, Executor, InputError, Optimizer
 
 _LOOKED_AT = (
@@ -54,17 +47,16 @@ def _check(spec: Spec, load: Load) -> None:
         prefix = f"{algorithm}." if algorithm else ""
         own = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
         loaded = load(trainer)
-        if isinstance(loaded, KnowsFixedValues):
-            check_fixed_values(loaded.fixed_values(), spec.spaces[algorithm], algorithm)
+        check_fixed_values(loaded.fixed_values(), spec.spaces[algorithm], algorithm)
         loaded.check(spec.environment.resolve(), own)
-        if isinstance(loaded, KnowsObjectives) and not spec.allow_proxy_selection:
+        if not spec.allow_proxy_selection:
             metrics = [objective.metric for objective in spec.objective]
             loaded.check_objective(spec.environment.resolve(), metrics, choices_of(spec, prefix))
-        if isinstance(loaded, KnowsMetrics):
-            _check_metrics(spec, loaded.reported_metrics(spec.environment.resolve()))
-        if isinstance(loaded, KnowsSeeds):
-            loaded.check_seeds(spec.plan.tuning, "tuning")
-            loaded.check_seeds(spec.plan.test if spec.test.top else (), "test")
+        metrics_of_runs = loaded.reported_metrics(spec.environment.resolve())
+        if metrics_of_runs is not None:
+            _check_metrics(spec, metrics_of_runs)
+        loaded.check_seeds(spec.plan.tuning, "tuning")
+        loaded.check_seeds(spec.plan.test if spec.test.top else (), "test")
     _check_configurations(spec, load)
     optimizer = make_optimizer(spec, load)
     if spec.evaluation.seeds == "racing" and getattr(optimizer, "population_based", False):
@@ -79,7 +71,8 @@ def _check_configurations(spec: Spec, load: Load) -> None:
     Looked at are the default and some random ones, those left out that differ from another in floats alone.
     """
     loaded = {trainer: load(trainer) for trainer in spec.trainers.values()}
-    if not any(isinstance(each, KnowsConfigurations) for each in loaded.values()):
+    judges = {spec for spec, trainer in loaded.items() if _judges_configurations(trainer)}
+    if not judges:
         return
     space, rng = spec.search_space, np.random.default_rng(0)
     drawn = [space.default(), *(space.try_sample(rng, _LOOKED_AT) for _ in range(_LOOKED_AT))]
@@ -88,9 +81,12 @@ def _check_configurations(spec: Spec, load: Load) -> None:
     }
     for config in reversed(different.values()):
         trainer, own = spec.trainer_for(config)
-        judge = loaded[trainer]
-        if isinstance(judge, KnowsConfigurations):
-            judge.check_configuration(own)
+        if trainer in judges:
+            loaded[trainer].check_configuration(own)
+
+
+def _judges_configurations(trainer: Trainer) -> bool:
+    return type(trainer).check_configuration is not Trainer.check_configuration
 
 
 def _without_floats(config: Config) -> Config:
@@ -131,19 +127,17 @@ def changeable(spec: Spec, load: Load) -> frozenset[str]:
 
 
 def executor_name(spec: Spec) -> str:
-    """The executor of a study: threads for the compiled engine, whatever the file says but `in_process`.
+    """The executor of a study: the one its trainers run best on, unless the file says otherwise.
 
-    Trainers that only look a value up run in the driver's process unless the file says otherwise or sets a limit.
+    Trainers that run in threads do so whatever the file says but `in_process`. Those that look a
+    value up run in the driver's process only where no limit and no device asks for another.
     """
-    names = [trainer.name for trainer in spec.trainers.values()]
-    if all(name.startswith("population/") for name in names) and spec.executor.name != "in_process":
+    best = {spec.info(trainer).executor for trainer in spec.trainers.values()}
+    if best == {"threads"} and spec.executor.name != "in_process":
         return "threads"
-    looked_up = (
-        all(name in REPLAYING for name in names) and executor_limits(spec) == executors.Limits()
-    )
-    return spec.executor.name or (
-        "in_process" if looked_up and not spec.executor.devices else "processes"
-    )
+    unlimited = executor_limits(spec) == executors.Limits() and not spec.executor.devices
+    in_driver = best == {"in_process"} and unlimited
+    return spec.executor.name or ("in_process" if in_driver else "processes")
 
 
 def executor_limits(spec: Spec) -> executors.Limits:
@@ -154,7 +148,7 @@ def executor_limits(spec: Spec) -> executors.Limits:
 
 
 def make_executor(spec: Spec, load: Load) -> Executor:
-    """The executor the study file names; by default threads for `population/*` and processes for everything else."""
+    """The executor of a study, with what its trainers need imported before they start."""
     preload = sorted(
         {module for trainer in spec.trainers.values() for module in load(trainer).preload}
     )

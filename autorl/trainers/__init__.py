@@ -1,6 +1,9 @@
-"""The trainers: what runs a segment. `load` builds one from its spec; a new trainer registers one line in `_TRAINERS`.
+"""The trainers: what runs a segment.
 
-Importing this module imports no trainer: modules and their heavy libraries are loaded by name, when first asked for.
+`load` builds one from its spec, `info` describes it. A new trainer of the package is a line in
+`_TRAINERS`; those of other packages register under the entry point group `autorl.trainers`, or are
+named as `module:Class`. Importing this module imports no trainer: modules and their heavy libraries
+are loaded by name, when first asked for.
 """
 
 from __future__ import annotations
@@ -9,43 +12,53 @@ import importlib
 import importlib.util
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
 
-from autorl.types import InputError, Trainer, TrainerSpec
+from autorl.trainers._shared import module_path, nearest
+from autorl.trainers.base import Trainer
+from autorl.trainers.families import (
+    FUNCTION_PREFIX,
+    CommandInfo,
+    FunctionInfo,
+    LookUpInfo,
+    OwnPPOInfo,
+    PopulationInfo,
+    SB3Info,
+    SurrogateInfo,
+    SyntheticInfo,
+    TRLInfo,
+)
+from autorl.trainers.info import TrainerInfo
+from autorl.types import InputError, TrainerSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["REPLAYING", "load", "names"]
+__all__ = ["Trainer", "TrainerInfo", "info", "load", "names"]
 
-FUNCTION_PREFIX = "python:"
-REPLAYING = (
-    "tabular",
-    "surrogate",
-)  # answer from a landscape, their option of this name, in microseconds
+GROUP = "autorl.trainers"
+"""Entry points under which other packages register subclasses of `Trainer`."""
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """Where a trainer lives (`module:factory`, called with the spec), and the extra that brings its libraries."""
+    """Where a trainer lives (`module:factory`, called with the spec), and what it is like."""
 
     target: str
-    description: str
-    extra: str | None = None
-    needs: tuple[str, ...] = ()
+    info: TrainerInfo
 
 
 def _sb3(description: str) -> _Entry:
-    return _Entry("autorl.trainers.sb3:make", description, "sb3", ("torch", "stable_baselines3"))
-
-
-def _trl(description: str) -> _Entry:
-    needs = ("torch", "trl", "transformers", "datasets")
-    return _Entry("autorl.trainers.trl:make", description, "rlhf", needs)
+    return _Entry("autorl.trainers.sb3:make", SB3Info(description))
 
 
 def _population(description: str) -> _Entry:
-    return _Entry("autorl.trainers.population:make", description)
+    return _Entry("autorl.trainers.population:make", PopulationInfo(description))
+
+
+def _trl(description: str) -> _Entry:
+    return _Entry("autorl.trainers.trl:make", TRLInfo(description))
 
 
 _TRAINERS: dict[str, _Entry] = {
@@ -60,8 +73,11 @@ _TRAINERS: dict[str, _Entry] = {
     "population/sac": _population("SAC compiled, for continuous actions"),
     "trl/rloo": _trl("TRL's REINFORCE leave-one-out on an RLHF task"),
     "trl/grpo": _trl("TRL's GRPO and its variants (DAPO, Dr. GRPO, GSPO, CISPO) on an RLHF task"),
-    "trl/ppo": _trl(
-        "PPO on a language model with its details as hyperparameters, the package's own"
+    "trl/ppo": _Entry(
+        "autorl.trainers.trl:make",
+        OwnPPOInfo(
+            "PPO on a language model with its details as hyperparameters, the package's own"
+        ),
     ),
     "trl/dpo": _trl("TRL's DPO and its loss families on preference pairs"),
     "trl/kto": _trl("TRL's KTO on single labelled completions"),
@@ -70,60 +86,121 @@ _TRAINERS: dict[str, _Entry] = {
     "trl/*": _trl(
         "any other trainer of the installed TRL, looked up by name: trl/cpo, trl/orpo, trl/online_dpo"
     ),
-    "command": _Entry(
-        "autorl.trainers.command:make", "any script: flags or a config file in, metrics out"
-    ),
-    "python": _Entry("autorl.trainers.function:make", "a Python function: python:module:function"),
+    "command": _Entry("autorl.trainers.command:make", CommandInfo()),
+    "python": _Entry("autorl.trainers.function:make", FunctionInfo()),
     "tabular": _Entry(
-        "autorl.trainers.tabular:make", "replays a landscape: recorded runs instead of training"
+        "autorl.trainers.tabular:make",
+        LookUpInfo("replays a landscape: recorded runs instead of training"),
     ),
     "surrogate": _Entry(
         "autorl.trainers.surrogate:make",
-        "replays a landscape: predicted runs with seed noise",
-        extra="bo",
-        needs=("sklearn",),
+        SurrogateInfo("replays a landscape: predicted runs with seed noise"),
     ),
-    "synthetic": _Entry(
-        "autorl.trainers.synthetic:make", "analytic learning curves with a known optimum, for tests"
-    ),
+    "synthetic": _Entry("autorl.trainers.synthetic:make", SyntheticInfo()),
 }
 
 
 def names() -> dict[str, str]:
     """One-line description of every trainer, by the name a study file uses."""
-    return {
-        f"{FUNCTION_PREFIX}module:function" if name == "python" else name: entry.description
+    own = {
+        f"{FUNCTION_PREFIX}module:function" if name == "python" else name: entry.info.description
         for name, entry in _TRAINERS.items()
     }
+    return own | {name: _registered_text(point) for name, point in _registered().items()}
+
+
+def info(name: str, folder: str | None = None) -> TrainerInfo:
+    """What a trainer of this name is like.
+
+    Of one that is unknown or cannot be imported nothing is known: a study of it can still be looked
+    at where it is not installed, and `load` says what is wrong.
+
+    Args:
+        name: as in a study file.
+        folder: where a class of the user's may lie besides what is installed.
+    """
+    entry = _entry(name)
+    if entry is not None:
+        return entry.info
+    try:
+        with module_path(*([folder] if folder is not None else [])):
+            trainer = _other_class(name)
+    except InputError:
+        trainer = None
+    return TrainerInfo() if trainer is None else trainer.info
 
 
 @lru_cache(maxsize=64)
 def load(spec: TrainerSpec) -> Trainer:
-    """The trainer `spec` names; built once per process and spec. Picklable by reference, for worker processes.
+    """The trainer that `spec` names, built once per process and spec.
+
+    Picklable by reference, for worker processes.
 
     Raises:
         InputError: the name is unknown, its libraries are not installed, or its options are wrong.
     """
+    described = info(spec.name)
+    missing = [module for module in described.needs if importlib.util.find_spec(module) is None]
+    if missing:
+        how = f': pip install "autorl[{described.extra}]"' if described.extra else ""
+        raise InputError(f"trainer {spec.name!r} needs {', '.join(missing)}{how}", key="trainer")
     entry = _entry(spec.name)
-    if entry is None:
-        from autorl.trainers._shared import nearest
-
+    if entry is not None:
+        module, _, factory = entry.target.partition(":")
+        make: Callable[[TrainerSpec], Trainer] = getattr(importlib.import_module(module), factory)
+        return make(spec)
+    trainer = _other_class(spec.name)
+    if trainer is None:
         raise InputError(
             f"unknown trainer {spec.name!r}{nearest(spec.name, names())}; `autorl trainers` lists all",
             key="trainer",
         )
-    missing = [module for module in entry.needs if importlib.util.find_spec(module) is None]
-    if missing:
-        raise InputError(
-            f'trainer {spec.name!r} needs {", ".join(missing)}: pip install "autorl[{entry.extra}]"',
-            key="trainer",
-        )
-    module, _, factory = entry.target.partition(":")
-    make: Callable[[TrainerSpec], Trainer] = getattr(importlib.import_module(module), factory)
-    return make(spec)
+    return trainer(spec)
 
 
 def _entry(name: str) -> _Entry | None:
+    """The entry of a trainer of this package."""
     if name.startswith(FUNCTION_PREFIX):
         return _TRAINERS["python"]
     return _TRAINERS.get(name) or (_TRAINERS["trl/*"] if name.startswith("trl/") else None)
+
+
+def _registered() -> dict[str, EntryPoint]:
+    """What other packages have registered, by name; a name of this package stays its own."""
+    points = entry_points(group=GROUP)
+    return {point.name: point for point in points if _entry(point.name) is None}
+
+
+def _registered_text(point: EntryPoint) -> str:
+    """The description of a registered trainer, or why it cannot be imported."""
+    try:
+        return _as_trainer(point.load(), point.name).info.description or f"of {point.value}"
+    except Exception as error:  # noqa: BLE001 - one broken package must not hide all others
+        return f"cannot be imported: {type(error).__name__}: {error}"
+
+
+def _other_class(name: str) -> type[Trainer] | None:
+    """The class of a trainer of another package: registered, or named as `module:Class`.
+
+    Raises:
+        InputError: it cannot be imported, or is no subclass of `Trainer`.
+    """
+    point = _registered().get(name)
+    if point is None:
+        module, separator, attribute = name.partition(":")
+        if not separator or not all(part.isidentifier() for part in module.split(".")):
+            return None
+        point = EntryPoint(name, f"{module}:{attribute}", GROUP)
+    try:
+        found = point.load()
+    except Exception as error:  # whatever a stranger's module raises while it is imported
+        message = f"{name!r} cannot be imported: {type(error).__name__}: {error}"
+        raise InputError(message, key="trainer") from error
+    return _as_trainer(found, name)
+
+
+def _as_trainer(found: Any, name: str) -> type[Trainer]:
+    if not isinstance(found, type) or not issubclass(found, Trainer):
+        message = f"{name!r} is no trainer: expected a subclass of autorl.trainers.Trainer"
+        raise InputError(message, key="trainer")
+    return found

@@ -18,14 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from autorl.landscapes.replay import RecordedRun
 from autorl.store.checkpoints import writing
-from autorl.trainers._shared import (
-    Change,
-    Clock,
-    check_continuation,
-    check_names,
-    check_start,
-    plain,
-)
+from autorl.trainers._shared import Clock, check_continuation, check_names, check_start, plain
+from autorl.trainers.base import Trainer
 from autorl.types import (
     Checkpoint,
     Config,
@@ -58,7 +52,7 @@ class Runs(Protocol):
     def run(self, config: Mapping[str, object], seed: int, role: SeedRole) -> RecordedRun: ...
 
 
-class ReplayTrainer(ABC):
+class ReplayTrainer(Trainer, ABC):
     """A trainer without training."""
 
     @property
@@ -73,10 +67,6 @@ class ReplayTrainer(ABC):
     def message(self, run: RecordedRun) -> str:
         """Why a run ended before its time."""
         return f"configuration {run.config_id} with seed {run.seed} was recorded as {run.status}"
-
-    @property
-    def changes(self) -> Mapping[str, Change]:
-        return {}
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """Raise `InputError` if there is no such landscape, a name is not in its space, or its task is another."""
@@ -93,7 +83,7 @@ class ReplayTrainer(ABC):
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
         return self.runs.landscape.metrics
 
-    def align(self, config: Config, step: int) -> int:
+    def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         return max(step, int(self.runs.grid.steps[0]))
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:

@@ -35,10 +35,7 @@ from autorl.store.checkpoints import scratch, writing
 from autorl.store.log_files import open_log
 from autorl.trainers._process import start, stop
 from autorl.trainers._shared import (
-    AnyChange,
-    Change,
     Diverged,
-    FixedValue,
     check_names,
     check_start,
     nearest,
@@ -47,6 +44,7 @@ from autorl.trainers._shared import (
 )
 from autorl.trainers._user_code import Told
 from autorl.trainers._variables import checked, resolved
+from autorl.trainers.base import AnyChange, Change, FixedValue, Trainer
 from autorl.trainers.metric_lines import parse_line
 from autorl.trainers.metrics import Collector, MetricSource
 from autorl.types import (
@@ -93,7 +91,7 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True)
-class CommandTrainer:
+class CommandTrainer(Trainer):
     """Runs segments by running a command. The fields are the options of `trainer: {name: command, kwargs: {...}}`.
 
     Attributes:
@@ -178,9 +176,6 @@ class CommandTrainer:
         return tuple(
             FixedValue(place, (name,), fills_in=False) for place, name in found if name not in used
         )
-
-    def align(self, config: Config, step: int) -> int:
-        return step
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         check_start(segment, self.resumable)

@@ -34,7 +34,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,8 +43,6 @@ from autorl.forks import ends_forked_children
 from autorl.plain_text import encodable
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import (
-    AnyChange,
-    Change,
     Diverged,
     check_names,
     check_start,
@@ -55,10 +53,9 @@ from autorl.trainers._shared import (
     search_folders,
 )
 from autorl.trainers._user_code import Told, metric_value, refuse_pruning, step_number
+from autorl.trainers.base import AnyChange, Change, Trainer
 from autorl.types import (
     Checkpoint,
-    Config,
-    EnvironmentSpec,
     InputError,
     Outcome,
     Report,
@@ -86,7 +83,7 @@ class _Reporter:
         __getattr__ = refuse_pruning
 
 
-class FunctionTrainer:
+class FunctionTrainer(Trainer):
     """Runs segments by calling a function of the user.
 
     Options (`trainer.kwargs`): `metric` (name of a returned number), `path` (folders to find the module in; default the
@@ -98,10 +95,12 @@ class FunctionTrainer:
         self.metric = str(options.get("metric", "eval_return"))
         self.folders = search_folders(options)
         self.accepted = _accepted(function)
-        self.resumable = "checkpoint" in self.accepted and bool(
-            self.accepted & {"folder", "save_to"}
-        )
         self._changes: tuple[str, ...] | None = options.get("changes")
+
+    @property
+    def resumable(self) -> bool:
+        saves = bool(self.accepted & {"folder", "save_to"})
+        return saves and "checkpoint" in self.accepted
 
     @property
     def changes(self) -> Mapping[str, Change]:
@@ -112,12 +111,6 @@ class FunctionTrainer:
     @property
     def preload(self) -> tuple[str, ...]:
         return ("autorl.trainers.function",)
-
-    def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
-        """Any name is a hyperparameter of a function; nothing is run."""
-
-    def align(self, config: Config, step: int) -> int:
-        return step
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         check_start(segment, self.resumable)

@@ -24,13 +24,13 @@ from autorl.space import resolve_schedules
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import (
     ZIP_IS_A_PROGRAM,
-    ExportedModel,
-    FixedValue,
     check_continuation,
     check_rollout,
     check_start,
     zip_target,
 )
+from autorl.trainers.agents import AgentTrainer
+from autorl.trainers.base import ExportedModel, FixedValue
 from autorl.types import (
     Checkpoint,
     Config,
@@ -47,7 +47,7 @@ _ARCHIVE = "state.npz"
 _NEW_EPISODES = "n_envs changed: new episodes at step {step}"
 
 
-class PopulationTrainer:
+class PopulationTrainer(AgentTrainer):
     """Runs segments of one algorithm of the engine on a native environment.
 
     Options (`trainer.kwargs`): any hyperparameter, as a default under the configuration.
@@ -139,7 +139,7 @@ class PopulationTrainer:
         )
 
     def export_model(
-        self, checkpoint: Checkpoint, file: str | Path, *, replace: bool = False
+        self, checkpoint: Checkpoint, target: str | Path, *, replace: bool = False
     ) -> ExportedModel:
         """Save the agent of a checkpoint as a Stable-Baselines3 model that acts and trains the same.
 
@@ -153,12 +153,12 @@ class PopulationTrainer:
         state, meta = _load(self.algorithm, checkpoint)
         hp = record(self.algorithm.settings, meta["values"], meta["horizon"])
         model = to_sb3(self.algorithm, state, find_environment(meta["environment"]), hp)
-        target = zip_target(file, replace=replace)
-        model.save(target)
+        file = zip_target(target, replace=replace)
+        model.save(file)
         arguments = sb3_arguments(self.algorithm.settings, hp, engine.steps(state))
         with_memory = "replay" in state
         return ExportedModel(
-            path=target,
+            path=file,
             kind=f"stable_baselines3.{type(model).__name__}",
             hyperparameters=f"all hyperparameters of the run, defaults of population/{self.name} included",
             notes=(

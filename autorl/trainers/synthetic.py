@@ -25,15 +25,8 @@ import numpy as np
 
 from autorl.seeds import digest, generator
 from autorl.store.checkpoints import writing
-from autorl.trainers._shared import (
-    AnyChange,
-    Change,
-    Clock,
-    check_names,
-    check_rollout,
-    check_start,
-    plain,
-)
+from autorl.trainers._shared import Clock, check_names, check_rollout, check_start, plain
+from autorl.trainers.base import AnyChange, Change, Trainer
 from autorl.types import (
     Checkpoint,
     Config,
@@ -54,7 +47,7 @@ _STATE = "state.json"
 
 
 @dataclass(frozen=True)
-class Synthetic:
+class Synthetic(Trainer):
     """A trainer without training. Its fields are the options of `trainer: {name: synthetic, kwargs: {...}}`.
 
     Attributes:
@@ -114,7 +107,7 @@ class Synthetic:
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
         return ("eval_return", "eval_return_std", "eval_length")
 
-    def align(self, config: Config, step: int) -> int:
+    def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         return step // self.rollout * self.rollout
 
     def known_optimum(self, names: Collection[str] = ()) -> dict[str, float]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from patience import FOREVER
 
+from autorl.trainers import Trainer
 from autorl.types import InputError, Outcome, Report, Status
 
 ERRORS = {
@@ -31,13 +32,7 @@ def print_much(megabytes):
     os.write(1, b"last\n")
 
 
-class Misbehaving:
-    def check(self, environment, hyperparameters):
-        pass
-
-    def align(self, config, step):
-        return step
-
+class Misbehaving(Trainer):
     def train(self, segment, report):
         config = segment.config
         print("training", segment.id, flush=True)

@@ -13,11 +13,14 @@ from typer.testing import CliRunner
 import autorl
 from autorl.cli import app
 from autorl.landscapes import Landscape, from_study
+from autorl.source_code import code_hash
 from autorl.space import load_space
 from autorl.spec import load_spec
-from autorl.store.provenance import checkout_commit, code_hash, engine_hash, own_source
+from autorl.store.provenance import checkout_commit, own_source
 from autorl.study import Study
 from autorl.study.session import cpu
+from autorl.trainers import info
+from autorl.trainers.families import engine_hash
 
 STUDY = {
     "name": "bowl",
@@ -173,18 +176,18 @@ def test_the_manifest_says_which_machine_and_code_made_it(tmp_path):
     build(tmp_path)
     manifest = Landscape(tmp_path / "out" / "my/synthetic/bowl").manifest
     assert cpu() in manifest.hardware
-    source = own_source(engine=False)
+    source = own_source()
     assert manifest.packages["autorl"] == {
         "version": autorl.__version__,
         "sha256": source["sha256"],
     }
     assert manifest.commit == source.get("commit", "")
-    assert own_source(engine=True)["engine"] == engine_hash()
+    assert info("population/ppo").source_hashes() == {"engine": engine_hash()}
 
 
 def test_the_code_is_that_of_the_training_not_of_the_export(tmp_path, monkeypatch):
     now = {"sha256": "a" * 64, "engine": "b" * 64, "commit": "c" * 40}
-    monkeypatch.setattr("autorl.study.session.own_source", lambda *, engine: now)
+    monkeypatch.setattr("autorl.study.session.own_source", lambda: now)
     study = Study.create(load_spec(STUDY), tmp_path / "study")
     study.run()
     study.close()

@@ -17,9 +17,9 @@ from autorl.cli.landscape_build import build_spec, shape
 from autorl.landscapes import Landscape, list_landscapes, shipped_root
 from autorl.landscapes.analysis.phases import phase_scores
 from autorl.landscapes.validate import validate
-from autorl.store.provenance import engine_hash, rlhf_hash
 from autorl.study.session import cpu
 from autorl.study.setup import make_optimizer, trainer_loader
+from autorl.trainers.families import engine_hash, rlhf_hash
 from autorl.types import InputError, Proposed, Segment
 
 ROOT = Path(__file__).parents[2] / "landscapes"

@@ -11,7 +11,7 @@ from autorl.executors.worker import run_segment
 from autorl.spec import load_spec
 from autorl.store.checkpoints import writing
 from autorl.study import Study
-from autorl.trainers._shared import AnyChange
+from autorl.trainers.base import AnyChange, Trainer
 from autorl.types import (
     Checkpoint,
     Config,
@@ -52,26 +52,19 @@ def toy_spec(**changes):
     return load_spec(study | {"test": {"baseline": False, **study["test"]}})
 
 
-class Toy:
+class Toy(Trainer):
     """Reports `curve(config, seed, step)`. `before(segment)` may raise, or return a status to end with.
 
     A checkpoint holds the lineage that wrote it: [segment, fork, configuration] from scratch to its end.
     """
 
     changes = AnyChange()
-    preload = ()
 
     def __init__(
         self, curve=lambda config, seed, step: config["x"] * step / 100, before=lambda segment: None
     ):
         self.curve, self.before = curve, before
         self.segments = []
-
-    def check(self, environment, hyperparameters):
-        pass
-
-    def align(self, config, step):
-        return step
 
     def train(self, segment, report):
         self.segments.append(segment)

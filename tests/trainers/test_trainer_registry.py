@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autorl.trainers import load, names
+from autorl.trainers import info, load, names
 from autorl.types import InputError, TrainerSpec, step_unit
 
 
@@ -30,6 +30,8 @@ def test_what_a_step_is_can_be_told_without_building_a_trainer(
     names: list[str], unit: str | None
 ) -> None:
     assert step_unit(names) == unit
+    units = {info(name).step_unit for name in names}
+    assert (units.pop() if len(units) == 1 else None) == unit
 
 
 def test_a_trainer_is_built_once_per_process() -> None:

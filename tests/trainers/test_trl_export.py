@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
-from autorl.study.models import exporter, model_name
 from autorl.trainers import load
 from autorl.trainers.trl import export_model, load_model
 from autorl.types import (
@@ -185,10 +184,11 @@ def test_another_folder_is_no_checkpoint(tmp_path):
 
 
 def test_trainers_say_what_a_model_is_called():
-    assert [model_name(load(TrainerSpec(name))) for name in ("trl/rloo", "trl/ppo")] == [
+    assert [load(TrainerSpec(name)).model_name for name in ("trl/rloo", "trl/ppo")] == [
         "model",
         "model",
     ]
-    assert model_name(load(TrainerSpec("population/ppo"))) == "model.zip"
-    assert model_name(load(TrainerSpec("synthetic"))) == ""
-    assert exporter(load(TrainerSpec("synthetic"))) is None
+    assert load(TrainerSpec("population/ppo")).model_name == "model.zip"
+    assert load(TrainerSpec("synthetic")).model_name == ""
+    with pytest.raises(InputError, match="no models"):
+        load(TrainerSpec("synthetic")).export_model(Checkpoint("s", "nowhere"), "out")

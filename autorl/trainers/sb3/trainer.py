@@ -21,10 +21,7 @@ from typing import Any
 from autorl.seeds import evaluation_seeds, integer_seed
 from autorl.trainers import _streams as streams
 from autorl.trainers._shared import (
-    Change,
     Clock,
-    ExportedModel,
-    FixedValue,
     check_continuation,
     check_names,
     check_rollout,
@@ -32,6 +29,8 @@ from autorl.trainers._shared import (
     not_finite,
     search_folders,
 )
+from autorl.trainers.agents import AgentTrainer
+from autorl.trainers.base import Change, ExportedModel, FixedValue
 from autorl.trainers.sb3 import checkpoint
 from autorl.trainers.sb3.algorithms import ALGORITHMS, steps_per_cut
 from autorl.trainers.sb3.environments import (
@@ -67,7 +66,7 @@ from autorl.types import (
 _OBSERVATIONS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict")
 
 
-class SB3Trainer:
+class SB3Trainer(AgentTrainer):
     """Runs segments of one SB3 algorithm.
 
     Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), `policy` (MlpPolicy, CnnPolicy,
@@ -149,11 +148,11 @@ class SB3Trainer:
                 run.close()
 
     def export_model(
-        self, checkpoint: Checkpoint, file: str | Path, *, replace: bool = False
+        self, checkpoint: Checkpoint, target: str | Path, *, replace: bool = False
     ) -> ExportedModel:
         """Write the model of a checkpoint as a zip that Stable-Baselines3 loads; see `sb3.export`."""
         options = {name: value for name, value in self.kwargs.items() if name in OPTIONS}
-        return export_model(self.name, options, checkpoint, file, replace=replace)
+        return export_model(self.name, options, checkpoint, target, replace=replace)
 
     def n_envs(self, config: Mapping[str, Any], environment: EnvironmentSpec) -> int:
         return int(config.get("n_envs", self.kwargs.get("n_envs", environment.n_envs)))

@@ -14,7 +14,6 @@ os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
-from autorl.trainers.trl.export import MODEL_NAME, export_model, load_model
 from autorl.trainers.trl.trainer import TRLTrainer, make
 
-__all__ = ["MODEL_NAME", "TRLTrainer", "export_model", "load_model", "make"]
+__all__ = ["TRLTrainer", "make"]

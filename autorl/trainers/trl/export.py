@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from autorl.store.checkpoints import sync_tree
-from autorl.trainers._shared import ExportedModel
+from autorl.trainers.base import ExportedModel
 from autorl.trainers.trl.checkpoint import model_files
 from autorl.types import Checkpoint, InputError
-
-MODEL_NAME = "model"
-"""A name that fits an exported model: it is a folder."""
 
 _CONFIG = "config.json"
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx")
@@ -47,7 +44,7 @@ def export_model(
     if folder.suffix.lower() in _ARCHIVES:
         raise InputError(
             f"a language model is a folder, as transformers writes and reads it, and no {folder.suffix} file: expected "
-            f"a name such as {folder.with_suffix('').name or MODEL_NAME}",
+            f"a name such as {folder.with_suffix('').name or 'model'}",
             file=str(folder),
         )
     if os.path.lexists(folder):

@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from autorl.rlhf.reward_options import CHANGES as REWARD_CHANGES
-from autorl.trainers._shared import Change, nearest
+from autorl.trainers._shared import nearest
+from autorl.trainers.base import Change
 from autorl.types import InputError
 
 Data = Literal["prompts", "pairs", "unpaired", "completions", "ranking"]

@@ -12,11 +12,12 @@ from autorl.rlhf.reward_options import assemble, without
 from autorl.seeds import integer_seed
 from autorl.space import resolve_schedules
 from autorl.store.checkpoints import scratch
-from autorl.trainers._shared import Change, Clock, check_names, check_start
+from autorl.trainers._shared import Clock, check_names, check_start
+from autorl.trainers.base import Change
 from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.data import Reward
 from autorl.trainers.trl.shell import RLHFTrainer, build_task, load_parent, peak_memory_mb
-from autorl.types import Checkpoint, Config, Outcome, Report, Segment, Status
+from autorl.types import Checkpoint, Config, EnvironmentSpec, Outcome, Report, Segment, Status
 
 if TYPE_CHECKING:
     from autorl.rlhf.ppo import PPO, Rollout, Settings
@@ -63,7 +64,7 @@ class PPOTrainer(RLHFTrainer):
 
         ppo.settings_at(without({**self.defaults, **config}), 0, 1)
 
-    def align(self, config: Config, step: int) -> int:
+    def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """The end of the batch of completions that reaches `step`."""
         from autorl.rlhf import ppo
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from autorl.rlhf import reward_options
 from autorl.rlhf.measures import JUDGED, REFERENCE, judge
 from autorl.rlhf.task import Built, Task, build, task, tasks
-from autorl.trainers._shared import Change, FixedValue, check_continuation
+from autorl.trainers._shared import check_continuation
+from autorl.trainers.base import Change, ExportedModel, FixedValue, Trainer
 from autorl.trainers.trl import checkpoint
+from autorl.trainers.trl.export import export_model, load_model
 from autorl.trainers.trl.guard import PATIENCE, Guard
-from autorl.types import Config, EnvironmentSpec, InputError, Segment, TrainerSpec
+from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Segment, TrainerSpec
 
 OPTIONS = ("guard", "data", "device")  # of a trainer, beside hyperparameters
 _ALIASES = {
@@ -27,7 +30,7 @@ _ALIASES = {
 _NEVER = ("loss", "train_loss", "reward")
 
 
-class RLHFTrainer:
+class RLHFTrainer(Trainer):
     """The part of an RLHF trainer that does not train.
 
     Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), those of the training signal
@@ -35,6 +38,8 @@ class RLHFTrainer:
     its training signal rose and its held-out score fell this many evaluations in a row; default 3, 0 = never),
     `device` (`cpu`, the default, or `auto`).
     """
+
+    model_name: ClassVar[str] = "model"  # a folder, as transformers writes it
 
     def __init__(self, spec: TrainerSpec) -> None:
         self.name = spec.name.partition("/")[2]
@@ -208,6 +213,16 @@ class RLHFTrainer:
                     f"it hardest. Select by {other}, or say `allow_proxy_selection: true`",
                     key="objective",
                 )
+
+    def export_model(
+        self, checkpoint: Checkpoint, target: str | Path, *, replace: bool = False
+    ) -> ExportedModel:
+        """Copy the model to a folder for transformers; see `trl.export`."""
+        return export_model(checkpoint, target, replace=replace)
+
+    def load_model(self, checkpoint: Checkpoint) -> Any:
+        """The model as transformers' own class; see `trl.export`."""
+        return load_model(checkpoint)
 
 
 def same_sources(signals: Any, trained: Collection[str]) -> set[str]:

@@ -18,12 +18,22 @@ from autorl.rlhf.models import load_tokenizer
 from autorl.rlhf.task import Built
 from autorl.seeds import integer_seed
 from autorl.store.checkpoints import scratch
-from autorl.trainers._shared import Change, Clock, check_start
+from autorl.trainers._shared import Clock, check_start
+from autorl.trainers.base import Change
 from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.methods import Method, find
 from autorl.trainers.trl.settings import Settings, check_fixed, check_hyperparameters, check_values
 from autorl.trainers.trl.shell import RLHFTrainer, build_task, load_parent, peak_memory_mb
-from autorl.types import Checkpoint, Config, Outcome, Report, Segment, Status, TrainerSpec
+from autorl.types import (
+    Checkpoint,
+    Config,
+    EnvironmentSpec,
+    Outcome,
+    Report,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 
 
 class TRLTrainer(RLHFTrainer):
@@ -61,7 +71,7 @@ class TRLTrainer(RLHFTrainer):
     def policies(self) -> bool:
         return self.method.data != "ranking"
 
-    def align(self, config: Config, step: int) -> int:
+    def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """The first step >= `step` at which a batch of completions is used up."""
         stride = Settings(self.method, self.defaults, config).stride
         return -(-step // stride) * stride

@@ -12,8 +12,8 @@ from typing import Any
 from autorl.population.engine import find_algorithm
 from autorl.population.hyperparameters import record
 from autorl.population.sb3_arguments import Schedule, sb3_arguments
-from autorl.report.reading import plain
 from autorl.trainers import load
+from autorl.trainers._shared import plain
 from autorl.types import InputError, TrainerSpec
 
 _SHAPES = {"linear": "{done}", "cosine": "0.5 * (1 - math.cos(math.pi * {done}))"}

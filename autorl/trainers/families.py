@@ -1,0 +1,281 @@
+"""The trainers of this package, described: one class for each family, in the words of `TrainerInfo`.
+
+Nothing here imports a trainer or its libraries before it is asked something only they know.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import autorl
+from autorl.masking import masked
+from autorl.source_code import code_hash
+from autorl.trainers.info import Arguments, TrainerInfo
+from autorl.types import Config, InputError, StepUnit, TrainerSpec
+
+FUNCTION_PREFIX = "python:"
+
+
+class AgentInfo(TrainerInfo):
+    """Trainers of agents, whose hyperparameters and models are those of Stable-Baselines3."""
+
+    step_unit: StepUnit | None = "environment_steps"
+    takes_n_envs = True
+
+    def __init__(self, description: str) -> None:
+        self.description = description
+
+    def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
+        from autorl.trainers.sb3.settings import OPTIONS
+
+        given = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
+        policy = trainer.kwargs.get("policy_kwargs") or {}
+        return Config(masked({**policy, **given, **config}))
+
+    def total_steps(self, end: int) -> str:
+        return f"total_timesteps={end}"
+
+    def arguments(
+        self,
+        trainer: TrainerSpec,
+        config: Mapping[str, Any],
+        *,
+        horizon: int,
+        end: int,
+        environment: Mapping[str, Any],
+        as_flags: bool,
+    ) -> Arguments:
+        if as_flags:
+            return Arguments(config)
+        from autorl.trainers.sb3.constructor import constructor_arguments
+
+        code = constructor_arguments(trainer.name, config, horizon, environment, end / horizon)
+        return Arguments(config, code=code)
+
+
+class SB3Info(AgentInfo):
+    """Stable-Baselines3's own algorithms."""
+
+    extra = "sb3"
+    needs = ("torch", "stable_baselines3")
+
+
+class PopulationInfo(AgentInfo):
+    """Algorithms of the compiled engine."""
+
+    executor: Literal["processes", "in_process", "threads"] = "threads"
+    estimates_by_training = True
+
+    def source_hashes(self) -> dict[str, str]:
+        return {"engine": engine_hash()}
+
+
+class TRLInfo(TrainerInfo):
+    """Trainers of language models on an RLHF task."""
+
+    extra = "rlhf"
+    needs = ("torch", "trl", "transformers", "datasets")
+    step_unit: StepUnit | None = "optimizer_steps"
+    packages = (
+        "trl",
+        "transformers",
+        "accelerate",
+        "datasets",
+        "tokenizers",
+        "peft",
+        "safetensors",
+        "vaderSentiment",
+    )
+    trainer_of_space: Mapping[str, str] = {"trl/simpo": "trl/cpo"}
+    """Spaces that are named after a loss of their trainer."""
+
+    def __init__(self, description: str) -> None:
+        self.description = description
+
+    def default_sections(
+        self, names: Collection[str], environment: str | None, kwargs: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """The metric the task selects by, never the signal it trains on, at a run's best step.
+
+        Longer is not better there. A reward model is judged by the policies it would choose.
+        """
+        from autorl.rlhf.task import task
+
+        if environment is None:
+            return {}
+        of_task = task(environment, kwargs)
+        of_reward_models = set(names) == {"trl/reward"} and of_task.selection in of_task.signals
+        metric = "best_of_16" if of_reward_models else of_task.selection
+        return {"objective": {"metric": metric, "reduce": "best"}}
+
+    def study_of_space(self, name: str, trainer: str, environment: Any) -> dict[str, Any]:
+        """48 runs of 60 optimizer steps.
+
+        On a task that comes with the package, whose models are tiny, the space `NAME-tiny` is
+        taken where there is one.
+        """
+        from autorl.rlhf.task import tasks
+        from autorl.space import find_space
+
+        study = super().study_of_space(name, self.trainer_of_space.get(trainer, trainer), None)
+        study["fidelity"] = {"steps": 60, "evaluations": 12, "episodes": 256}
+        study["budget"] = {"runs": 48}
+        of_package = environment in tasks() and environment != "files"
+        if of_package:
+            with suppress(InputError):  # there is none for tiny models
+                find_space(f"{name}-tiny")
+                study["space"] = f"{name}-tiny"
+        return study
+
+    def source_hashes(self) -> dict[str, str]:
+        return {"rlhf": rlhf_hash()}
+
+    def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
+        from autorl.trainers.trl.arguments import all_values
+
+        return Config(masked(all_values(trainer, config)))
+
+    def arguments(
+        self,
+        trainer: TrainerSpec,
+        config: Mapping[str, Any],
+        *,
+        horizon: int,
+        end: int,
+        environment: Mapping[str, Any],
+        as_flags: bool,
+    ) -> Arguments:
+        from autorl.trainers.trl.arguments import trl_arguments
+
+        of_library = trl_arguments(trainer, config, horizon, end)
+        return Arguments(masked(of_library.values), of_library.notes)
+
+
+class OwnPPOInfo(TRLInfo):
+    """PPO on a language model, the package's own: no library has arguments for it."""
+
+    def arguments(
+        self,
+        trainer: TrainerSpec,
+        config: Mapping[str, Any],
+        *,
+        horizon: int,
+        end: int,
+        environment: Mapping[str, Any],
+        as_flags: bool,
+    ) -> Arguments:
+        return Arguments(config)
+
+
+class CommandInfo(TrainerInfo):
+    """Scripts of the user's."""
+
+    description = "any script: flags or a config file in, metrics out"
+    of_user = True
+
+    def user_files(self, trainer: TrainerSpec) -> list[str]:
+        """The words of the command; an absolute path at its beginning is a program."""
+        command = trainer.kwargs.get("command", ())
+        words = shlex.split(command) if isinstance(command, str) else [*map(str, command)]
+        if words and Path(words[0]).is_absolute():
+            words = words[1:]
+        return [word for word in words if word and not word.startswith("-")]
+
+
+class FunctionInfo(TrainerInfo):
+    """Functions of the user's: they return one value and have no environment steps."""
+
+    description = "a Python function: python:module:function"
+    of_user = True
+    default_metric = "value"
+
+    def default_sections(
+        self, names: Collection[str], environment: str | None, kwargs: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        return {
+            "fidelity": {"steps": 1, "evaluations": 1, "episodes": 1},
+            "objective": {"metric": self.default_metric},
+        }
+
+    def user_files(self, trainer: TrainerSpec) -> list[str]:
+        return module_files(module_of(trainer.name.removeprefix(FUNCTION_PREFIX)))
+
+
+class LookUpInfo(TrainerInfo):
+    """Trainers that look runs up in a landscape, in microseconds."""
+
+    executor: Literal["processes", "in_process", "threads"] = "in_process"
+    replays_landscape = True
+
+    def __init__(self, description: str) -> None:
+        self.description = description
+
+    def pinned(self, kwargs: Mapping[str, Any], folder: str) -> dict[str, Any]:
+        """The landscape by its absolute folder: a study is resumed from any working folder."""
+        from autorl.landscapes import find_landscape
+
+        name = kwargs.get("landscape")
+        place = find_landscape(name, folder=folder) if isinstance(name, str) else None
+        if place is None:  # the trainer says so when the study is set up
+            return dict(kwargs)
+        return {**kwargs, "landscape": str(place.resolve())}
+
+
+class SurrogateInfo(LookUpInfo):
+    """Runs predicted by a model of a landscape."""
+
+    extra = "bo"
+    needs = ("sklearn",)
+
+
+class SyntheticInfo(TrainerInfo):
+    """Learning curves by formula."""
+
+    description = "analytic learning curves with a known optimum, for tests"
+
+
+def module_of(name: str) -> str:
+    """`a.b` of `a.b:function`; empty where no module is named."""
+    module, separator, _ = name.partition(":")
+    return module if separator else ""
+
+
+def module_files(module: str) -> list[str]:
+    """Where the source of a module can lie below the folder it is imported from."""
+    if module.endswith(".py"):  # a file instead of a module
+        return [module]
+    path = module.replace(".", "/")
+    return [f"{path}.py", f"{path}/__init__.py"] if path else []
+
+
+def engine_hash() -> str:
+    """Hash of the code that decides what the population engine computes.
+
+    Equal code on one CPU type, with one version of Numba, gives results that are the same to the
+    bit.
+    """
+    root = Path(autorl.__file__).parent
+    engine = [
+        *(root / "population").glob("*.py"),
+        *(root / "population" / "environments").glob("*.py"),
+    ]
+    return code_hash([*engine, root / "seeds.py"], root)
+
+
+_WRITES_ONLY = ("arguments.py", "export.py")  # for people and other programs, of a run that is over
+_READS_ONLY = "overoptimization.py"  # results of runs
+
+
+def rlhf_hash() -> str:
+    """Hash of the code that decides what an RLHF trainer computes, TRL's own left out."""
+    root = Path(autorl.__file__).parent
+    tasks = [path for path in (root / "rlhf").glob("*.py") if path.name != _READS_ONLY]
+    trainers = [
+        path for path in (root / "trainers" / "trl").glob("*.py") if path.name not in _WRITES_ONLY
+    ]
+    trainers.append(root / "trainers" / "_streams.py")
+    return code_hash([*tasks, *trainers, root / "seeds.py"], root)

@@ -1,0 +1,132 @@
+"""What the toolkit asks about a trainer before it builds one: `TrainerInfo`.
+
+No other room knows a trainer by its name. Whatever differs between trainers (what they count as a
+step, where their segments run, how their configurations print) is said by an object of this class.
+The trainers of the package are described in `autorl.trainers.families`; one of your own sets
+`Trainer.info`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from autorl.types import Config, StepUnit, TrainerSpec
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A configuration in the words of the library that trains it.
+
+    Attributes:
+        values: arguments by name, to be written as keyword arguments or flags.
+        notes: what is no argument, such as a schedule, each in a phrase.
+        code: the arguments as Python code where values alone cannot say them; else empty.
+    """
+
+    values: Mapping[str, Any]
+    notes: Sequence[str] = ()
+    code: str = ""
+
+
+class TrainerInfo:
+    """Describes a trainer, or a family of them, without importing its libraries.
+
+    Attributes:
+        description: one line for `autorl trainers`.
+        extra: the extra of this package that brings its libraries.
+        needs: modules that must be importable.
+        step_unit: what it counts as a step; None: that is the user's affair.
+        executor: where segments run unless the study file says otherwise: worker processes, the
+            driver's process (for trainers that look a value up), or threads (for compiled ones that
+            hold no interpreter lock; there the study file can only choose `in_process` instead).
+        of_user: whether it runs the user's code, which is looked for beside the study file.
+        replays_landscape: whether it answers from a landscape, its option `landscape`.
+        takes_n_envs: whether `n_envs` is a hyperparameter as well as a key of the environment.
+        estimates_by_training: whether a few runs trained here tell what many cost.
+        packages: whose versions a session records beside those every study does.
+        default_metric: of an objective that names none.
+    """
+
+    description: str = ""
+    extra: str | None = None
+    needs: tuple[str, ...] = ()
+    step_unit: StepUnit | None = None
+    executor: Literal["processes", "in_process", "threads"] = "processes"
+    of_user: bool = False
+    replays_landscape: bool = False
+    takes_n_envs: bool = False
+    estimates_by_training: bool = False
+    packages: tuple[str, ...] = ()
+    default_metric: str | None = None
+
+    def default_sections(
+        self, names: Collection[str], environment: str | None, kwargs: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Sections a study file may leave out, as mappings by their key.
+
+        Args:
+            names: of the trainers of the study, all of this family.
+            environment: its id, where the study file says one.
+            kwargs: its options, where the study file gives a mapping.
+        """
+        return {}
+
+    def pinned(self, kwargs: Mapping[str, Any], folder: str) -> dict[str, Any]:
+        """The options with what they name below `folder` as absolute paths."""
+        return dict(kwargs)
+
+    def study_of_space(self, name: str, trainer: str, environment: Any) -> dict[str, Any]:
+        """The study that the bare name of a search space stands for.
+
+        Args:
+            name: of the space, `sb3/ppo-small`.
+            trainer: the name without the suffix of its last part, `sb3/ppo`.
+            environment: as given by the user, or None.
+        """
+        return {
+            "name": name.replace("/", "-"),
+            "trainer": trainer,
+            "space": name,
+            "fidelity": {"steps": 100_000},
+            "budget": {"runs": 96},
+        }
+
+    def source_hashes(self) -> dict[str, str]:
+        """Hashes of the code of this package that decides what is computed, by a short name."""
+        return {}
+
+    def user_files(self, trainer: TrainerSpec) -> list[str]:
+        """Names of files the user's options may mean, relative to where its code is looked for."""
+        return []
+
+    def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
+        """Every hyperparameter trained with: the trainer's own options under the configuration's."""
+        return config
+
+    def total_steps(self, end: int) -> str:
+        """How its library is told to train to step `end`, as code; empty: it is not an argument."""
+        return ""
+
+    def arguments(
+        self,
+        trainer: TrainerSpec,
+        config: Mapping[str, Any],
+        *,
+        horizon: int,
+        end: int,
+        environment: Mapping[str, Any],
+        as_flags: bool,
+    ) -> Arguments:
+        """A configuration as the arguments of the trainer's library.
+
+        Args:
+            trainer: its name and options.
+            config: hyperparameters by name.
+            horizon: steps of a full run, over which schedules go.
+            end: the step to train to.
+            environment: id and options, without what is at its default.
+            as_flags: whether they are flags of a command, not arguments of a constructor.
+        """
+        return Arguments(config)
