@@ -18,6 +18,7 @@ from autorl.store.folder import holds_study
 from autorl.study import Progress, Result, Study
 from autorl.trainers._user_code import NO_PRUNING, metric_value, refuse_pruning
 from autorl.trainers.base import AnyChange, Change, Trainer
+from autorl.trainers.families import FUNCTION_PREFIX
 from autorl.trainers.function import FunctionTrainer
 from autorl.types import (
     AutorlError,
@@ -332,9 +333,7 @@ def _function_study(
 ) -> tuple[Spec, Callable[[TrainerSpec], Trainer]]:
     if space is None:
         raise InputError("a function needs a search space: tune(f, space)", key="space")
-    name = (
-        f"python:{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
-    )
+    name = f"{FUNCTION_PREFIX}{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
     study = {
         "trainer": name,
         "space": _definition(space),

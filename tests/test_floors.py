@@ -1,6 +1,7 @@
 """The floors of the design: a room imports only lower floors, and heavy packages only when they are used."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,44 @@ def test_the_check_sees_what_it_should(tmp_path):
     ]
     found = {name for node in nodes for name in resolve(node, "store/store.py")}
     assert {"autorl.study.Study", "autorl.cli.app"} <= found
+
+
+NAMES_OF_TRAINERS = re.compile(
+    r"((sb3|trl|population)/[\w*-]*|python:|sb3|trl|tabular|surrogate|synthetic)$"
+)  # whole strings: a sentence may give an example
+MAY_NAME_TRAINERS = {
+    "types.py": ["sb3", "trl"],  # `step_unit`, for landscapes of studies, a floor below trainers
+}
+
+
+def trainers_named_in(source):
+    """String constants that name a trainer, docstrings left out."""
+    tree = ast.parse(source)
+    texts = [
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ]
+    strings = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts
+    ]
+    return [string for string in strings if NAMES_OF_TRAINERS.match(string)]
+
+
+@pytest.mark.parametrize(
+    "module", [module for module in MODULES if room(module) not in ("trainers", "rlhf")]
+)
+def test_only_trainers_know_trainers_by_name(module):
+    """What differs between trainers is asked of `TrainerInfo`."""
+    named = trainers_named_in((PACKAGE / module).read_text(encoding="utf-8"))
+    assert named == MAY_NAME_TRAINERS.get(module, [])
+
+
+def test_the_check_sees_names_of_trainers():
+    source = '"""sb3/ppo"""\nname.startswith("sb3/") or f"python:{name}" or "such as sb3/ppo"'
+    assert trainers_named_in(source) == ["sb3/", "python:"]
 
 
 RUNS_WHAT_IT_READS = (

@@ -7,8 +7,10 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from autorl import trainers, tune
+from autorl.cli import app
 from autorl.spec import load_spec
 from autorl.study.setup import executor_name
 from autorl.types import InputError, TrainerSpec
@@ -37,7 +39,7 @@ def test_the_documents_trainer_is_tuned_from_its_study_file(study_file):
     options = {"executor__name": "in_process", "seeds__test": 2, "seeds__tuning": 1}
     result = tune(study_file, out=study_file.parent / "s", **options)
     assert result.test is not None
-    assert abs(result.config["x"] - 0.3) < 0.2
+    assert abs(result.incumbent.config["x"] - 0.3) < 0.2
     assert load_spec(study_file).steps == "environment steps"
 
 
@@ -78,23 +80,12 @@ def test_what_is_no_trainer_is_one_line(tmp_path, name, message):
 
 
 def test_a_study_whose_trainer_is_not_installed_can_be_looked_at(study_file):
-    from cli_support import autorl
-
-    options = (
-        "--set",
-        "executor.name=in_process",
-        "--set",
-        "seeds.test=2",
-        "--set",
-        "seeds.tuning=1",
-    )
-    assert (
-        autorl("tune", study_file, "--out", study_file.parent / "s", "--quiet", *options).exit_code
-        == 0
-    )
+    folder = str(study_file.parent / "s")
+    options = {"executor__name": "in_process", "seeds__test": 2, "seeds__tuning": 1}
+    tune(study_file, out=folder, **options)
     (study_file.parent / "my_trainers.py").unlink()
     sys.modules.pop("my_trainers", None)
     trainers.load.cache_clear()
-    for command in (["status"], ["best", "--format", "kwargs"]):
-        done = autorl(command[0], study_file.parent / "s", *command[1:])
-        assert done.exit_code == 0, done.output
+    for command in (["status", folder], ["best", folder, "--format", "kwargs"]):
+        done = CliRunner().invoke(app, command)
+        assert (done.exit_code, done.exception) == (0, None), done.output
