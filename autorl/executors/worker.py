@@ -16,7 +16,7 @@ from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
 from autorl.plain_text import encodable
 from autorl.store.checkpoints import damage, file_hashes
 from autorl.store.log_files import open_log
-from autorl.trainers.base import Trainer
+from autorl.trainers.contract import Trainer
 from autorl.types import (
     CheckpointError,
     FrozenMap,

@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from autorl.trainers._shared import module_path, nearest
-from autorl.trainers.base import Trainer
+from autorl.trainers.contract import Trainer
 from autorl.trainers.families import (
     FUNCTION_PREFIX,
     CommandInfo,

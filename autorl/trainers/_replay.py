@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from autorl.landscapes.replay import RecordedRun
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import Clock, check_continuation, check_names, check_start, plain
-from autorl.trainers.base import Trainer
+from autorl.trainers.contract import Trainer
 from autorl.types import (
     Checkpoint,
     Config,

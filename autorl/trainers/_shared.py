@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autorl.plain_text import listed
-from autorl.trainers.base import Change
+from autorl.trainers.contract import Change
 from autorl.types import Config, FrozenMap, InputError, Report, Segment
 
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
-from autorl.trainers.base import Trainer
+from autorl.trainers.contract import Trainer
 from autorl.types import Checkpoint, InputError
 
 

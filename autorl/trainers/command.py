@@ -44,7 +44,7 @@ from autorl.trainers._shared import (
 )
 from autorl.trainers._user_code import Told
 from autorl.trainers._variables import checked, resolved
-from autorl.trainers.base import AnyChange, Change, FixedValue, Trainer
+from autorl.trainers.contract import AnyChange, Change, FixedValue, Trainer
 from autorl.trainers.metric_lines import parse_line
 from autorl.trainers.metrics import Collector, MetricSource
 from autorl.types import (

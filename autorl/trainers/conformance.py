@@ -23,7 +23,7 @@ import pytest
 
 from autorl.store import checkpoints
 from autorl.trainers import load
-from autorl.trainers.base import Trainer
+from autorl.trainers.contract import Trainer
 from autorl.types import (
     Checkpoint,
     Config,

@@ -53,7 +53,7 @@ from autorl.trainers._shared import (
     search_folders,
 )
 from autorl.trainers._user_code import Told, metric_value, refuse_pruning, step_number
-from autorl.trainers.base import AnyChange, Change, Trainer
+from autorl.trainers.contract import AnyChange, Change, Trainer
 from autorl.types import (
     Checkpoint,
     InputError,

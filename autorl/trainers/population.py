@@ -30,7 +30,7 @@ from autorl.trainers._shared import (
     zip_target,
 )
 from autorl.trainers.agents import AgentTrainer
-from autorl.trainers.base import ExportedModel, FixedValue
+from autorl.trainers.contract import ExportedModel, FixedValue
 from autorl.types import (
     Checkpoint,
     Config,

@@ -26,7 +26,7 @@ import numpy as np
 from autorl.seeds import digest, generator
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import Clock, check_names, check_rollout, check_start, plain
-from autorl.trainers.base import AnyChange, Change, Trainer
+from autorl.trainers.contract import AnyChange, Change, Trainer
 from autorl.types import (
     Checkpoint,
     Config,

@@ -11,7 +11,7 @@ from autorl.executors.worker import run_segment
 from autorl.spec import load_spec
 from autorl.store.checkpoints import writing
 from autorl.study import Study
-from autorl.trainers.base import AnyChange, Trainer
+from autorl.trainers.contract import AnyChange, Trainer
 from autorl.types import (
     Checkpoint,
     Config,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autorl.trainers._shared import base_name, check_names, nearest, plain
-from autorl.trainers.base import FixedValue
+from autorl.trainers.contract import FixedValue
 from autorl.trainers.sb3.algorithms import (
     ALGORITHMS,
     CALLABLES,

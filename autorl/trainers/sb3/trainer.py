@@ -30,7 +30,7 @@ from autorl.trainers._shared import (
     search_folders,
 )
 from autorl.trainers.agents import AgentTrainer
-from autorl.trainers.base import Change, ExportedModel, FixedValue
+from autorl.trainers.contract import Change, ExportedModel, FixedValue
 from autorl.trainers.sb3 import checkpoint
 from autorl.trainers.sb3.algorithms import ALGORITHMS, steps_per_cut
 from autorl.trainers.sb3.environments import (

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from autorl.rlhf.reward_options import CHANGES as REWARD_CHANGES
 from autorl.trainers._shared import nearest
-from autorl.trainers.base import Change
+from autorl.trainers.contract import Change
 from autorl.types import InputError
 
 Data = Literal["prompts", "pairs", "unpaired", "completions", "ranking"]

@@ -13,7 +13,7 @@ from autorl.rlhf import reward_options
 from autorl.rlhf.measures import JUDGED, REFERENCE, judge
 from autorl.rlhf.task import Built, Task, build, task, tasks
 from autorl.trainers._shared import check_continuation
-from autorl.trainers.base import Change, ExportedModel, FixedValue, Trainer
+from autorl.trainers.contract import Change, ExportedModel, FixedValue, Trainer
 from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.export import export_model, load_model
 from autorl.trainers.trl.guard import PATIENCE, Guard
