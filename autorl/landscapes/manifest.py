@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from autorl.landscapes.schema import SCHEMA_VERSION
 from autorl.plain_text import shortened, shown
-from autorl.types import FrozenMap, InputError
+from autorl.plain_values import plain
+from autorl.types import FrozenMap, InputError, freeze
 
 MANIFEST = "manifest.json"
 _PART = r"(?!\.+(/|\Z))[A-Za-z0-9_.:-]+"  # a folder name, not . or ..
@@ -113,7 +114,8 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """The manifest in JSON types."""
-        return {each.name: _jsonable(getattr(self, each.name)) for each in dataclasses.fields(self)}
+        fields = vars(self) | {"objective": dataclasses.asdict(self.objective)}
+        return {name: plain(value) for name, value in fields.items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Manifest:
@@ -139,7 +141,7 @@ class Manifest:
         if isinstance(objective, Mapping):
             _check_keys(Objective, objective, "objective.")
         check_types(cls, values)
-        converted = {name: _thaw(value) for name, value in values.items() if name != "objective"}
+        converted = {name: freeze(value) for name, value in values.items() if name != "objective"}
         return cls(**converted, objective=Objective(**objective))
 
     def write(self, folder: Path) -> None:
@@ -213,17 +215,3 @@ def _check_keys(kind: type[Any], values: Mapping[str, Any], prefix: str = "") ->
         )
         if required and name not in values:
             raise InputError("missing", key=prefix + name)
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, Objective):
-        return dataclasses.asdict(value)
-    if isinstance(value, Mapping):
-        return {name: _jsonable(item) for name, item in value.items()}
-    return [_jsonable(item) for item in value] if isinstance(value, tuple | list) else value
-
-
-def _thaw(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return FrozenMap(value)
-    return tuple(_thaw(item) for item in value) if isinstance(value, list | tuple) else value

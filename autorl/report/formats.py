@@ -11,7 +11,8 @@ from typing import Any
 import yaml
 
 from autorl.masking import masked
-from autorl.report.reading import StudyView, plain
+from autorl.plain_values import plain
+from autorl.report.reading import StudyView
 from autorl.report.text import columns, failed_text, interval_text, number, one_line, seeds_text
 from autorl.study import Entry
 from autorl.types import Config, FrozenMap, ProposalId, TrainerSpec

@@ -10,9 +10,10 @@ import yaml
 
 from autorl.masking import shareable, without_folders
 from autorl.optimizers.model_share import share_text
+from autorl.plain_values import plain
 from autorl.report.checklist import checklist
 from autorl.report.formats import Candidate, candidates
-from autorl.report.reading import StudyView, plain
+from autorl.report.reading import StudyView
 from autorl.report.status import state, warnings
 from autorl.report.svg import Band, step_chart
 from autorl.report.text import (

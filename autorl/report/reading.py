@@ -15,7 +15,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -273,12 +272,3 @@ class _Onlooker:
 
     def keeps(self) -> Collection[ProposalId]:
         return ()
-
-
-def plain(value: Any) -> Any:
-    """`value` with frozen mappings as `dict` and tuples as `list`, for JSON and YAML."""
-    if isinstance(value, FrozenMap):
-        return {name: plain(item) for name, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
-    return value

@@ -9,10 +9,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from autorl.plain_values import plain
 from autorl.population.engine import find_algorithm
 from autorl.population.hyperparameters import record
 from autorl.population.sb3_arguments import Schedule, sb3_arguments
-from autorl.report.reading import plain
 from autorl.trainers import load
 from autorl.types import InputError, TrainerSpec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autorl.report.reading import plain
+from autorl.plain_values import plain
 from autorl.report.text import columns, number, one_line
 from autorl.space import Hyperparameter, Space
 from autorl.types import Config

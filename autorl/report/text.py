@@ -8,7 +8,7 @@ from typing import Any
 
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.plain_text import printable
-from autorl.report.reading import plain
+from autorl.plain_values import plain
 from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import measured_coverage
 from autorl.store.store import shown_folder

@@ -31,6 +31,7 @@ from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
 from autorl.landscapes.warm_start import fitting, misfit, starting_configurations
 from autorl.masking import masked
 from autorl.plain_text import shown
+from autorl.plain_values import plain
 from autorl.rlhf.task import task as find_task
 from autorl.seeds import SeedPlan
 from autorl.space import (
@@ -350,7 +351,7 @@ def load_spec(
         document, folder = read_document(source), Path(source).resolve().parent
     if not isinstance(document.data, Mapping):
         raise document.error("expected a mapping of keys such as `trainer`, `space`, `budget`")
-    data = _copied(document.data)
+    data = plain(document.data)
     data.setdefault("path", str(folder))
     if not isinstance(source, Mapping):
         data.setdefault("name", Path(source).stem)
@@ -413,12 +414,6 @@ def _validated(data: Any, document: Document) -> Spec:
         raise document.located(error) from None
     except ValidationError as error:
         raise _first_problem(error, document) from None
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
-    return value
 
 
 def _override(data: dict[str, Any], key: str, value: Any) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from autorl.landscapes.replay import RecordedRun
+from autorl.plain_values import plain
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import (
     Change,
@@ -24,7 +25,6 @@ from autorl.trainers._shared import (
     check_continuation,
     check_names,
     check_start,
-    plain,
 )
 from autorl.types import (
     Checkpoint,

@@ -180,15 +180,6 @@ def check_names(given: Iterable[str], allowed: Collection[str], what: str, key: 
             raise InputError(f"unknown {what} {name!r}{hint}", key=key)
 
 
-def plain(value: Any) -> Any:
-    """`value` with frozen mappings as `dict` and tuples as `list`, for libraries and for JSON."""
-    if isinstance(value, Mapping):
-        return {name: plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value
-
-
 def base_name(name: str) -> str:
     """The hyperparameter a schedule part belongs to: `learning_rate` for `learning_rate.end`."""
     for suffix in (".shape", ".end"):

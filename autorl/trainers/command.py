@@ -31,6 +31,7 @@ from typing import IO, Any
 from autorl.masking import without_values
 from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
 from autorl.plain_text import shown
+from autorl.plain_values import plain
 from autorl.store.checkpoints import scratch, writing
 from autorl.store.log_files import open_log
 from autorl.trainers._process import start, stop
@@ -42,7 +43,6 @@ from autorl.trainers._shared import (
     check_names,
     check_start,
     nearest,
-    plain,
     search_folders,
 )
 from autorl.trainers._user_code import Told

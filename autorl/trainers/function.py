@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.forks import ends_forked_children
 from autorl.plain_text import encodable
+from autorl.plain_values import plain
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import (
     AnyChange,
@@ -51,7 +52,6 @@ from autorl.trainers._shared import (
     module_path,
     nearest,
     not_finite,
-    plain,
     search_folders,
 )
 from autorl.trainers._user_code import Told, metric_value, refuse_pruning, step_number

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from autorl.plain_values import plain
 from autorl.seeds import digest, generator
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import (
@@ -32,7 +33,6 @@ from autorl.trainers._shared import (
     check_names,
     check_rollout,
     check_start,
-    plain,
 )
 from autorl.types import (
     Checkpoint,

@@ -16,8 +16,9 @@ import gymnasium as gym
 from gymnasium.utils import EzPickle, seeding
 
 from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
+from autorl.plain_values import plain
 from autorl.store.signing import is_signed, sign
-from autorl.trainers._shared import check_names, module_path, nearest, plain
+from autorl.trainers._shared import check_names, module_path, nearest
 from autorl.trainers._streams import preserved
 from autorl.trainers.sb3.environment_state import capture, layers_of, restore
 from autorl.types import EnvironmentSpec, InputError

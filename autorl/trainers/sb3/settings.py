@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from autorl.trainers._shared import FixedValue, base_name, check_names, nearest, plain
+from autorl.plain_values import plain
+from autorl.trainers._shared import FixedValue, base_name, check_names, nearest
 from autorl.trainers.sb3.algorithms import (
     ALGORITHMS,
     CALLABLES,

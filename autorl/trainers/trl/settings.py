@@ -10,9 +10,10 @@ import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from autorl.plain_values import plain
 from autorl.rlhf.reward_options import is_option, without
 from autorl.space import resolve_schedules
-from autorl.trainers._shared import base_name, check_names, nearest, plain
+from autorl.trainers._shared import base_name, check_names, nearest
 from autorl.trainers.trl.methods import Method
 from autorl.trainers.trl.named_values import NAMED, check_named
 from autorl.types import InputError
