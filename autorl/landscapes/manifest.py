@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autorl.landscapes.schema import SCHEMA_VERSION
-from autorl.plain_text import shortened, shown
+from autorl.plain_text import did_you_mean, shortened, shown
 from autorl.plain_values import plain
 from autorl.types import FrozenMap, InputError, freeze
 
@@ -206,9 +205,9 @@ def _check_keys(kind: type[Any], values: Mapping[str, Any], prefix: str = "") ->
     known = {each.name: each for each in dataclasses.fields(kind)}
     for name in values:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
-            raise InputError(f"unknown key{hint}", key=prefix + shortened(str(name)))
+            raise InputError(
+                f"unknown key{did_you_mean(name, known)}", key=prefix + shortened(str(name))
+            )
     for name, each in known.items():
         required = (
             each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING

@@ -6,7 +6,6 @@ A name is a key of `REGISTRY`, or `"module:Class"` for an optimizer of your own 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import math
 import typing
@@ -15,6 +14,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from autorl.optimizers.base import BaseOptimizer, Problem
+from autorl.plain_text import did_you_mean
 from autorl.types import InputError
 
 if TYPE_CHECKING:
@@ -166,10 +166,8 @@ def find(name: str) -> type[BaseOptimizer[Any]]:
     """
     target = REGISTRY.get(name, name if isinstance(name, str) and ":" in name else None)
     if target is None:
-        raise InputError(
-            f"no optimizer {name!r}{_nearest(name, names())}; there are {', '.join(names())}",
-            key="optimizer.name",
-        )
+        hint = did_you_mean(name, names(), f"there are {', '.join(names())}")
+        raise InputError(f"no optimizer {name!r}{hint}", key="optimizer.name")
     return _load(target)
 
 
@@ -238,13 +236,8 @@ def _refuse_unknown(options: Iterable[str], known: Sequence[str], name: str) -> 
                 else f"{name} has no options"
             )
             raise InputError(
-                f"unknown option{_nearest(key, known)}; {allowed}", key=f"optimizer.{key}"
+                f"unknown option{did_you_mean(key, known, allowed)}", key=f"optimizer.{key}"
             )
-
-
-def _nearest(word: object, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(word), list(known), n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
 
 
 def _one_of(choices: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from autorl.plain_text import shortened, shown
+from autorl.plain_text import did_you_mean, shortened, shown
 from autorl.space.document import Dumper, read_document, unknown_key
 from autorl.space.extend import EXTENDS, extended
 from autorl.space.hyperparameter import KINDS, Hyperparameter, check_name
@@ -124,9 +124,9 @@ def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
             for path in root.glob("**/*.yaml")
         }
     )
-    close = get_close_matches(str(source), found, n=3)
-    known = f"; shipped: {', '.join(found)}" if found else ""
-    hint = f"; did you mean {' or '.join(close)}?" if close else known
+    hint = did_you_mean(source, found)
+    if found and not hint:
+        hint = f"; shipped: {', '.join(found)}"
     raise InputError(
         f"no search space of this name and no such file{hint}", file=shortened(str(source), 200)
     )

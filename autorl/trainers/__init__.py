@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from autorl.plain_text import did_you_mean
 from autorl.types import InputError, Trainer, TrainerSpec
 
 if TYPE_CHECKING:
@@ -106,12 +107,8 @@ def load(spec: TrainerSpec) -> Trainer:
     """
     entry = _entry(spec.name)
     if entry is None:
-        from autorl.trainers._shared import nearest
-
-        raise InputError(
-            f"unknown trainer {spec.name!r}{nearest(spec.name, names())}; `autorl trainers` lists all",
-            key="trainer",
-        )
+        hint = did_you_mean(spec.name, names(), "`autorl trainers` lists all")
+        raise InputError(f"unknown trainer {spec.name!r}{hint}", key="trainer")
     missing = [module for module in entry.needs if importlib.util.find_spec(module) is None]
     if missing:
         raise InputError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import sys
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from autorl.plain_text import listed
+from autorl.plain_text import did_you_mean, listed
 from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Report, SeedRole, Segment
 
 Change = Literal["apply", "rebuild"]
@@ -166,17 +165,11 @@ def zip_target(file: str | Path, *, replace: bool, beside: Sequence[str] = ()) -
     return target
 
 
-def nearest(name: str, allowed: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or nothing if no allowed name is close."""
-    close = difflib.get_close_matches(name, list(allowed), n=3, cutoff=0.6)
-    return f"; did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
-
-
 def check_names(given: Iterable[str], allowed: Collection[str], what: str, key: str) -> None:
     """Raise `InputError` for the first of `given` that is not in `allowed`."""
     for name in given:
         if name not in allowed:
-            hint = nearest(name, allowed) or f"; allowed: {', '.join(sorted(allowed))}"
+            hint = did_you_mean(name, allowed) or f"; allowed: {', '.join(sorted(allowed))}"
             raise InputError(f"unknown {what} {name!r}{hint}", key=key)
 
 
