@@ -11,7 +11,7 @@ import autorl
 
 PACKAGE = Path(autorl.__file__).parent
 FLOORS = [
-    {"types", "plain_text", "plain_values", "masking", "forks"},
+    {"types", "plain_text", "plain_values", "shipped", "masking", "forks"},
     {"space", "seeds", "statistics", "os_processes", "signals"},
     {"store"},
     {"landscapes"},

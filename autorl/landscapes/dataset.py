@@ -34,6 +34,7 @@ from autorl.landscapes.schema import (
 )
 from autorl.landscapes.study import is_study, read_study
 from autorl.plain_text import did_you_mean, shown
+from autorl.shipped import shipped_folder
 from autorl.space import Space
 from autorl.statistics import Aggregate, parse_aggregate, ranking
 from autorl.statistics.reductions import Reduction, parse_reduction
@@ -597,10 +598,8 @@ def list_landscapes(root: str | Path) -> dict[str, Path]:
 
 
 def shipped_root() -> Path | None:
-    """The folder of the landscapes that come with the package: in an installation, else in a checkout; None if none."""
-    package = Path(__file__).parents[1]
-    candidates = (package / "_shipped" / "landscapes", package.parent / "landscapes")
-    return next((folder for folder in candidates if folder.is_dir()), None)
+    """The folder of the landscapes that come with the package; None where there are none."""
+    return shipped_folder("landscapes")
 
 
 def find_landscape(
