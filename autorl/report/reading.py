@@ -6,10 +6,6 @@ needs more, and folds the events by the driver's own code. A test holds that bot
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import socket
 import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -20,7 +16,8 @@ import numpy as np
 
 from autorl.spec import Spec, thaw
 from autorl.store import Recorded, Store
-from autorl.store.folder import LOCK_FILE, check_database, check_recorded
+from autorl.store.folder import check_database, check_recorded
+from autorl.store.lock import lock_holder
 from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
 from autorl.store.study_file import check_unchanged, recorded_study_file
@@ -233,32 +230,6 @@ def open_view(folder: Path) -> StudyView:
         return StudyView(folder, spec, store)
     except sqlite3.Error as error:
         raise InputError(f"cannot be read ({error})", file=str(path)) from error
-
-
-def lock_holder(folder: Path) -> str | None:
-    """The process that drives the study in `folder`; None when nobody does."""
-    try:
-        with open(folder / LOCK_FILE, encoding="utf-8") as file:
-            who = json.loads(file.read() or "{}")
-            on_this_host = who.get("host") == socket.gethostname()
-            if not who or (on_this_host and not _alive(who["pid"])):
-                return None
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back when the file is closed
-    except BlockingIOError:
-        return f"process {who['pid']} on {who['host']}"
-    except (OSError, ValueError):
-        return None
-    return None
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 class _Onlooker:
