@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from autorl.executors.worker import Load
     from autorl.spec import Spec
     from autorl.types import Config, EnvironmentSpec, Trainer, TrainerSpec
 
-Query = Callable[..., list[tuple[Any, ...]]]
+from autorl.store.query import Query
 
 
 class Reach:

@@ -20,6 +20,7 @@ from typing import Any
 from autorl.spec import Spec, thaw
 from autorl.store import codec
 from autorl.store.checkpoints import damage
+from autorl.store.query import Query
 from autorl.study.chosen import chosen, link_at, until
 from autorl.study.lineage import proposal_of, segment_id
 from autorl.study.setup import trainer_loader
@@ -27,7 +28,6 @@ from autorl.trainers._shared import ExportedModel
 from autorl.types import Checkpoint, Config, InputError, SegmentId, StudyError, Trainer
 
 Export = Callable[..., ExportedModel]
-Query = Callable[..., list[tuple[Any, ...]]]
 AGENT_NAME = "model.zip"
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from autorl.spec import Spec
 from autorl.store.provenance import own_source, rlhf_hash
-from autorl.store.sessions import Query, changes_text, recorded_sessions
+from autorl.store.query import Query
+from autorl.store.sessions import changes_text, recorded_sessions
 from autorl.trainers._shared import search_folders
 from autorl.types import TrainerSpec
 
