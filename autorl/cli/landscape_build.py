@@ -11,6 +11,7 @@ import typer
 from autorl.cli.landscape_analysis import ROOT
 from autorl.cli.options import AsJson, Quiet, Workers, key_texts
 from autorl.cli.rows import show_written
+from autorl.optimizers.registry import named_of_kind, search_kind
 from autorl.types import InputError
 
 if TYPE_CHECKING:
@@ -19,16 +20,6 @@ if TYPE_CHECKING:
 
 Out = Annotated[Path, typer.Option("--out", help="Folder landscapes are kept in.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
-_BLIND = (
-    "sobol",
-    "random",
-    "grid",
-    "phases",
-)  # optimizers whose configurations do not depend on results
-_LINEAGE = (
-    "pbt",
-    "pb2",
-)  # whose members change while they train: the landscape is who copied whom, and when
 
 
 def build(
@@ -95,7 +86,7 @@ def build(
         )
     _check_id(name, spec, file)
     folder = study or STUDIES / spec.name
-    if dry_run and spec.optimizer.name in _LINEAGE:
+    if dry_run and search_kind(spec.optimizer.name) == "population":
         print_plan(spec, folder, as_json=as_json)
         return
     if dry_run:
@@ -127,10 +118,11 @@ def build_spec(file: Path, settings: list[str], id: str | None = None) -> Spec:
 
     named = {} if id is None else {"landscape.id": id}
     spec = read_study(str(file), named, settings)
-    if spec.optimizer.name in _LINEAGE:
+    kind = search_kind(spec.optimizer.name)
+    if kind == "population":  # its landscape is who copied whom, and when
         return spec
-    if spec.optimizer.name not in _BLIND or spec.optimizer.stop is not None:
-        allowed = ", ".join(_BLIND + _LINEAGE)
+    if kind not in ("design", "phased_design") or spec.optimizer.stop is not None:
+        allowed = ", ".join(named_of_kind("design", "phased_design", "population"))
         message = (
             f"expected one of {allowed}, without `stop`: a search would leave out what looks bad"
         )
@@ -152,7 +144,7 @@ def shape(spec: Spec) -> tuple[int, tuple[int, ...]]:
     from autorl.optimizers.phases import Phases
     from autorl.study.setup import make_optimizer, trainer_loader
 
-    if spec.optimizer.name == "phases":
+    if search_kind(spec.optimizer.name) == "phased_design":
         optimizer = make_optimizer(spec, trainer_loader(spec))
         assert isinstance(optimizer, Phases)
         return optimizer.configurations, optimizer.ends

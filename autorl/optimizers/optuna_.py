@@ -36,6 +36,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
     """What the samplers share: the study as a view of the history, drafts, validity, failures."""
 
     multi_objective = True
+    search_kind = "search"
     learns = True
     redraws: ClassVar[int] = 5  # after drafts that repeat a proposal or break a rule of the space
     relax: ClassVar[float] = math.inf  # integers with more values are continuous for the sampler

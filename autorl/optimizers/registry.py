@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from autorl.optimizers.base import BaseOptimizer, Problem
+from autorl.optimizers.base import BaseOptimizer, Problem, SearchKind
 from autorl.plain_text import did_you_mean
 from autorl.types import InputError
 
@@ -141,6 +141,27 @@ def make(
     if rule is None:
         return cls(problem, _parse(cls, options, name))
     return _with_stopping(cls, problem, name, rule, options)
+
+
+def search_kind(name: str) -> SearchKind:
+    """Say what decides the configurations of an optimizer; `search` where its class cannot be read.
+
+    A study is read where it was not made, and a user's own class may not be there.
+    """
+    try:
+        return find(name).search_kind
+    except InputError:
+        return "search"
+
+
+def named_of_kind(*kinds: SearchKind) -> tuple[str, ...]:
+    """List the optimizers of some kinds that come with the package, sorted."""
+    return tuple(name for name in names() if find(name).search_kind in kinds)
+
+
+def is_slow_to_ask(name: str) -> bool:
+    """Say whether an optimizer has a model of full-length runs that `StandIn` can stand in for."""
+    return find(name).modelled is not BaseOptimizer.modelled
 
 
 def cuts(name: str, horizon: int, **options: Any) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ from pydantic import (
 from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
 from autorl.landscapes.warm_start import fitting, misfit, starting_configurations
 from autorl.masking import masked
+from autorl.optimizers.registry import search_kind
 from autorl.plain_text import shown
 from autorl.plain_values import plain
 from autorl.rlhf.task import task as find_task
@@ -248,8 +249,10 @@ class Spec(Section):
     @property
     def adds_baseline(self) -> bool:
         """Whether the default configuration is trained as far as the incumbent: there is a search, and a test of it."""
-        searches = self.optimizer.name not in ("phases", "schedule") and self.landscape is None
-        return searches and self.test.baseline and bool(self.plan.test)
+        kind = search_kind(self.optimizer.name)
+        if self.landscape is not None or kind in ("phased_design", "schedule"):
+            return False
+        return self.test.baseline and bool(self.plan.test)
 
     def policy(self) -> Fixed | Racing:
         if self.evaluation.seeds == "fixed":
