@@ -167,9 +167,9 @@ def _check_bounds(
 ) -> None:
     """Raise `InputError` for a range that scores have left: a landscape that says so is not valid."""
     from autorl.landscapes import Landscape
-    from autorl.landscapes._rules_values import outside
+    from autorl.landscapes.bounds import outside_bounds
 
-    for problem in outside(Landscape(study), limits):
+    for problem in outside_bounds(Landscape(study), limits):
         message = f"{problem}; nothing was written, and all that was trained is kept in {study}: the same command with"
         if given:
             raise InputError(f"{message} a wider range writes it", file="--bounds")

@@ -9,7 +9,7 @@ from autorl.types import InputError, StudyError
 
 if TYPE_CHECKING:
     from autorl.report.reading import StudyView
-    from autorl.trainers._shared import ExportedModel
+    from autorl.trainers.contract import ExportedModel
 
 
 def export(

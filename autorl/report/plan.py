@@ -24,7 +24,7 @@ from autorl.store.store import DATABASE
 from autorl.study import Study
 from autorl.study.lengths import Reach
 from autorl.study.setup import check, make_optimizer, trainer_loader
-from autorl.trainers._shared import KnowsData
+from autorl.trainers.contract import KnowsData
 
 _STOP_OPTIONS = frozenset({"grace", "peers", "against"})
 _STAND_IN = "autorl.optimizers.stand_in:StandIn"

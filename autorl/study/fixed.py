@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autorl.space import Hyperparameter, Space
-from autorl.trainers._shared import FixedValue
+from autorl.trainers.contract import FixedValue
 from autorl.types import FrozenMap, InputError
 
 

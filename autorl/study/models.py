@@ -24,7 +24,7 @@ from autorl.store.query import Query
 from autorl.study.chosen import chosen, link_at, until
 from autorl.study.lineage import proposal_of, segment_id
 from autorl.study.setup import trainer_loader
-from autorl.trainers._shared import ExportedModel
+from autorl.trainers.contract import ExportedModel
 from autorl.types import Checkpoint, Config, InputError, SegmentId, StudyError, Trainer
 
 Export = Callable[..., ExportedModel]

@@ -16,7 +16,7 @@ from autorl.spec import Spec
 from autorl.store.provenance import own_source, rlhf_hash
 from autorl.store.query import Query
 from autorl.store.sessions import changes_text, recorded_sessions
-from autorl.trainers._shared import search_folders
+from autorl.trainers.options import search_folders
 from autorl.types import TrainerSpec
 
 _PACKAGES = (

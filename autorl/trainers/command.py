@@ -35,19 +35,13 @@ from autorl.plain_values import plain
 from autorl.store.checkpoints import scratch, writing
 from autorl.store.log_files import open_log
 from autorl.trainers._process import start, stop
-from autorl.trainers._shared import (
-    AnyChange,
-    Change,
-    Diverged,
-    FixedValue,
-    check_names,
-    check_start,
-    search_folders,
-)
-from autorl.trainers._user_code import Told
+from autorl.trainers._shared import Diverged, check_start
 from autorl.trainers._variables import checked, resolved
+from autorl.trainers.contract import AnyChange, Change, FixedValue
 from autorl.trainers.metric_lines import parse_line
 from autorl.trainers.metrics import Collector, MetricSource
+from autorl.trainers.options import check_names, search_folders
+from autorl.trainers.user_code import Told
 from autorl.types import (
     Checkpoint,
     Config,

@@ -23,7 +23,7 @@ import pytest
 
 from autorl.store import checkpoints
 from autorl.trainers import load
-from autorl.trainers._shared import KnowsMetrics
+from autorl.trainers.contract import KnowsMetrics
 from autorl.types import (
     Checkpoint,
     Config,

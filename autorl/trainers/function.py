@@ -43,17 +43,10 @@ from autorl.forks import ends_forked_children
 from autorl.plain_text import did_you_mean, encodable
 from autorl.plain_values import plain
 from autorl.store.checkpoints import writing
-from autorl.trainers._shared import (
-    AnyChange,
-    Change,
-    Diverged,
-    check_names,
-    check_start,
-    module_path,
-    not_finite,
-    search_folders,
-)
-from autorl.trainers._user_code import Told, metric_value, refuse_pruning, step_number
+from autorl.trainers._shared import Diverged, check_start, module_path, not_finite
+from autorl.trainers.contract import AnyChange, Change
+from autorl.trainers.options import check_names, search_folders
+from autorl.trainers.user_code import Told, metric_value, refuse_pruning, step_number
 from autorl.types import (
     Checkpoint,
     Config,

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from autorl.plain_text import did_you_mean, listed
-from autorl.trainers._shared import check_names
 from autorl.trainers.metric_lines import number, parse_line
+from autorl.trainers.options import check_names
 from autorl.types import InputError
 
 SOURCES = ("stdout", "jsonlines", "csv", "tensorboard", "trainer_state")

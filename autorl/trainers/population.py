@@ -24,13 +24,12 @@ from autorl.space import resolve_schedules
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import (
     ZIP_IS_A_PROGRAM,
-    ExportedModel,
-    FixedValue,
     check_continuation,
     check_rollout,
     check_start,
     zip_target,
 )
+from autorl.trainers.contract import ExportedModel, FixedValue
 from autorl.types import (
     Checkpoint,
     Config,

@@ -248,7 +248,7 @@ def test_the_report_is_one_file_with_the_numbers_of_the_result(folder, tmp_path)
 def test_export_writes_the_checkpoint_of_a_test_seed(tmp_path, monkeypatch):
     """With a trainer that can export: which checkpoint it is given, and the errors around it."""
     from autorl.trainers import synthetic
-    from autorl.trainers._shared import ExportedModel
+    from autorl.trainers.contract import ExportedModel
 
     def export_model(checkpoint, file, *, replace=False):
         file.write_text(checkpoint.segment)

@@ -11,7 +11,7 @@ from autorl.executors.worker import run_segment
 from autorl.spec import load_spec
 from autorl.store.checkpoints import writing
 from autorl.study import Study
-from autorl.trainers._shared import AnyChange
+from autorl.trainers.contract import AnyChange
 from autorl.types import (
     Checkpoint,
     Config,

@@ -19,7 +19,7 @@ from autorl.executors.worker import run_segment
 from autorl.seeds import evaluation_seeds
 from autorl.space import schedule_function
 from autorl.trainers import load
-from autorl.trainers._shared import ExportedModel
+from autorl.trainers.contract import ExportedModel
 from autorl.trainers.sb3 import checkpoint
 from autorl.trainers.sb3 import trainer as trainer_module
 from autorl.trainers.sb3.environments import make_environment

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from autorl.trainers._shared import Change
+from autorl.trainers.contract import Change
 from autorl.types import InputError
 
 _RESERVED = {

@@ -19,8 +19,9 @@ from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
 from autorl.plain_text import did_you_mean
 from autorl.plain_values import plain
 from autorl.store.signing import is_signed, sign
-from autorl.trainers._shared import check_names, module_path
+from autorl.trainers._shared import module_path
 from autorl.trainers._streams import preserved
+from autorl.trainers.options import check_names
 from autorl.trainers.sb3.environment_state import capture, layers_of, restore
 from autorl.types import EnvironmentSpec, InputError
 

@@ -15,7 +15,8 @@ import gymnasium as gym
 
 from autorl.space.schedules import remaining_schedule
 from autorl.trainers import _streams as streams
-from autorl.trainers._shared import ZIP_IS_A_PROGRAM, ExportedModel, base_name, zip_target
+from autorl.trainers._shared import ZIP_IS_A_PROGRAM, base_name, zip_target
+from autorl.trainers.contract import ExportedModel
 from autorl.trainers.sb3 import checkpoint as checkpoints
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES
 from autorl.trainers.sb3.files import STATE, Saved, reason_of

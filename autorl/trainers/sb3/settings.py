@@ -12,7 +12,9 @@ import numpy as np
 
 from autorl.plain_text import did_you_mean
 from autorl.plain_values import plain
-from autorl.trainers._shared import FixedValue, base_name, check_names
+from autorl.trainers._shared import base_name
+from autorl.trainers.contract import FixedValue
+from autorl.trainers.options import check_names
 from autorl.trainers.sb3.algorithms import (
     ALGORITHMS,
     CALLABLES,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autorl.store.checkpoints import sync_tree
-from autorl.trainers._shared import ExportedModel
+from autorl.trainers.contract import ExportedModel
 from autorl.trainers.trl.checkpoint import model_files
 from autorl.types import Checkpoint, InputError
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from autorl.plain_text import did_you_mean
 from autorl.rlhf.reward_options import CHANGES as REWARD_CHANGES
-from autorl.trainers._shared import Change
+from autorl.trainers.contract import Change
 from autorl.types import InputError
 
 Data = Literal["prompts", "pairs", "unpaired", "completions", "ranking"]

@@ -14,7 +14,8 @@ from autorl.plain_text import did_you_mean
 from autorl.plain_values import plain
 from autorl.rlhf.reward_options import is_option, without
 from autorl.space import resolve_schedules
-from autorl.trainers._shared import base_name, check_names
+from autorl.trainers._shared import base_name
+from autorl.trainers.options import check_names
 from autorl.trainers.trl.methods import Method
 from autorl.trainers.trl.named_values import NAMED, check_named
 from autorl.types import InputError

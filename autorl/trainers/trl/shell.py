@@ -11,7 +11,8 @@ from typing import Any
 from autorl.rlhf import reward_options
 from autorl.rlhf.measures import JUDGED, REFERENCE, judge
 from autorl.rlhf.task import Built, Task, build, task, tasks
-from autorl.trainers._shared import Change, FixedValue, check_continuation
+from autorl.trainers._shared import check_continuation
+from autorl.trainers.contract import Change, FixedValue
 from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.guard import PATIENCE, Guard
 from autorl.types import Config, EnvironmentSpec, InputError, Segment, TrainerSpec

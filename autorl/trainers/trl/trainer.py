@@ -18,7 +18,8 @@ from autorl.rlhf.models import load_tokenizer
 from autorl.rlhf.task import Built
 from autorl.seeds import integer_seed
 from autorl.store.checkpoints import scratch
-from autorl.trainers._shared import Change, Clock, check_start
+from autorl.trainers._shared import Clock, check_start
+from autorl.trainers.contract import Change
 from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.methods import Method, find
 from autorl.trainers.trl.settings import Settings, check_fixed, check_hyperparameters, check_values
