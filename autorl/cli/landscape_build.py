@@ -16,7 +16,6 @@ from autorl.types import InputError
 
 if TYPE_CHECKING:
     from autorl.spec import Spec
-    from autorl.study import Study
 
 Out = Annotated[Path, typer.Option("--out", help="Folder landscapes are kept in.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
@@ -182,35 +181,13 @@ def _train_all(
     spec: Spec, folder: Path, *, workers: int | None, as_json: bool, quiet: bool
 ) -> None:
     """Run the study in `folder` to its end, or to the end of what is left of it."""
-    from autorl.cli.run import run_study, stopped
+    from autorl.cli.run import run_study, stopped, take_up
 
-    study = _take_up(spec, folder)
+    # what a landscape says of itself can be corrected afterwards
+    study = take_up(spec, folder, option="--study", apart_from=("landscape",))
     try:
         run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
     except KeyboardInterrupt as error:
         raise stopped(error, "the same command goes on") from None
     finally:
         study.close()
-
-
-def _take_up(spec: Spec, folder: Path) -> Study:
-    """The study in `folder`: a new one, or the one that was begun there.
-
-    Raises:
-        InputError: the folder holds another study.
-    """
-    from autorl.store.folder import holds_study
-    from autorl.study import Study
-
-    if not holds_study(folder):
-        return Study.create(spec, folder)
-    study = Study.open(folder)
-    of_training = [each.model_copy(update={"landscape": None}) for each in (spec, study.spec)]
-    if not of_training[0].same_study(
-        of_training[1]
-    ):  # what a landscape says of itself can be corrected afterwards
-        study.close()
-        raise InputError(
-            "holds another study: choose another folder with --study", file=str(folder)
-        )
-    return study

@@ -109,6 +109,11 @@ def number(value: float | None) -> str:
     return f"{value:.6g}"
 
 
+def value_text(value: object) -> str:
+    """Write a hyperparameter's value for people: six digits of a float, lists without tuples."""
+    return number(value) if isinstance(value, float) else str(plain(value))
+
+
 def interval_text(interval: Interval | None) -> str:
     return "-" if interval is None else f"[{number(interval.low)}, {number(interval.high)}]"
 
