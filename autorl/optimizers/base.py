@@ -32,7 +32,8 @@ order; which of them precede which `ask` depends on the study file alone. A trac
     observe(Scored(0, (12.1,), n_seeds=2))                          # 0 was run on one more seed: supersedes 12.5
 
 To write an optimizer: subclass `BaseOptimizer`, implement `_ask` (and `_observe` if there is state beyond the history),
-declare the options as a frozen dataclass, name the class in `registry.py`, and the conformance kit tests it.
+declare the options as a frozen dataclass and, as `search_kind`, what decides the configurations, name the class in
+`registry.py`, and the conformance kit tests it.
 """
 
 from __future__ import annotations
