@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from itertools import islice
 
 LONGEST = 80  # characters of a foreign value in a message
@@ -54,6 +55,25 @@ def listed(names: Collection[str], most: int = MOST_NAMES) -> str:
     """The first names, each cut, separated by commas, and how many more there are."""
     text = ", ".join(shortened(name) for name in islice(names, most))
     return text if len(names) <= most else f"{text} and {len(names) - most:,} more"
+
+
+def did_you_mean(name: object, allowed: Iterable[str], where: str = "") -> str:
+    """Say which allowed names are near an unknown one, as the end of a message.
+
+    Args:
+        name: what the user wrote.
+        allowed: every name that would have been right.
+        where: what follows the question, or stands alone where no name is near: the list of all
+            allowed names, say.
+
+    Returns:
+        `; did you mean 'x' or 'y'? WHERE` with the nearest three at most, best first.
+    """
+    matches = get_close_matches(str(name), [str(other) for other in allowed], n=3, cutoff=0.6)
+    if not matches:
+        return f"; {where}" if where else ""
+    question = f"; did you mean {' or '.join(map(repr, matches))}?"
+    return f"{question} {where}" if where else question
 
 
 def shown(value: object, most: int = LONGEST) -> str:

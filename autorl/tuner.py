@@ -16,10 +16,10 @@ from autorl.space import Space, unknown_key
 from autorl.spec import UNLIMITED, Spec, load_spec, thaw
 from autorl.store.folder import holds_study
 from autorl.study import Progress, Result, Study
-from autorl.trainers._user_code import NO_PRUNING, metric_value, refuse_pruning
 from autorl.trainers.contract import AnyChange, Change, Trainer
 from autorl.trainers.families import FUNCTION_PREFIX
 from autorl.trainers.function import FunctionTrainer
+from autorl.trainers.user_code import NO_PRUNING, metric_value, refuse_pruning
 from autorl.types import (
     AutorlError,
     Checkpoint,

@@ -12,7 +12,7 @@ import autorl
 
 PACKAGE = Path(autorl.__file__).parent
 FLOORS = [
-    {"types", "plain_text", "masking", "forks", "source_code"},
+    {"types", "plain_text", "plain_values", "shipped", "masking", "forks", "source_code"},
     {"space", "seeds", "statistics", "os_processes", "signals"},
     {"store"},
     {"landscapes"},
@@ -63,19 +63,30 @@ def resolve(node, module):
     return [f"{base}.{alias.name}" for alias in node.names]
 
 
-def imported_rooms(module):
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
-    names = [
+def imported_names(module, source=None):
+    """Full names of all that a module imports of the package."""
+    text = (PACKAGE / module).read_text(encoding="utf-8") if source is None else source
+    return {
         name
-        for node in ast.walk(tree)
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in resolve(node, module)
-    ]
-    return {
-        name.split(".")[1]
-        for name in names
-        if name.startswith("autorl.") and name.split(".")[1] in FLOOR
+        if name.startswith("autorl.")
     }
+
+
+def imported_rooms(module):
+    return {name.split(".")[1] for name in imported_names(module)} & set(FLOOR)
+
+
+def private_names(module, source=None):
+    """What a module imports of other rooms that their underscore says is their own."""
+    return sorted(
+        name
+        for name in imported_names(module, source)
+        if name.split(".")[1] != room(module)
+        and any(re.match("_(?!_)", part) for part in name.split(".")[1:])
+    )
 
 
 def test_every_room_has_a_floor():
@@ -90,6 +101,27 @@ def test_a_module_imports_only_lower_floors(module):
         other for other in imported_rooms(module) if other != mine and FLOOR[other] >= FLOOR[mine]
     }
     assert not wrong, f"autorl/{module} ({mine}) imports {sorted(wrong)}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_nothing_private_of_another_room(module):
+    assert private_names(module) == []
+
+
+def test_the_check_of_private_imports_sees_modules_and_names():
+    source = """
+def f():
+    from autorl.store._pages import read
+import autorl.seeds._streams
+from autorl.store.chain import _hash
+from autorl.study._own import x
+from autorl import __version__
+"""
+    assert private_names("study/study.py", source) == [
+        "autorl.seeds._streams",
+        "autorl.store._pages.read",
+        "autorl.store.chain._hash",
+    ]
 
 
 def test_types_imports_nothing_of_the_package():

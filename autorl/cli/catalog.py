@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from autorl.cli.options import AsJson, print_json, say
+from autorl.plain_values import plain
 
 
 def space(
@@ -30,8 +31,6 @@ def space(
     rng = np.random.default_rng(seed)
     drawn = [found.sample(rng) for _ in range(sample)]
     if as_json:
-        from autorl.report.reading import plain
-
         print_json(
             {**found.to_dict(), "hash": found.hash, "samples": [plain(config) for config in drawn]}
         )

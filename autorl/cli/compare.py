@@ -12,7 +12,7 @@ from autorl.types import InputError, StudyError
 
 if TYPE_CHECKING:
     from autorl.spec import Spec
-    from autorl.study import Result, Study
+    from autorl.study import Result
 
 
 def compare(
@@ -43,7 +43,7 @@ def compare(
     <out>/<optimizer>/seed-<n>. The same command goes on where it was interrupted; finished studies are only read. An
     optimizer the file names keeps its options, the others have their defaults.
     """
-    from autorl.cli.run import STUDIES, read_study, run_study, stopped
+    from autorl.cli.run import STUDIES, read_study, run_study, stopped, take_up
     from autorl.report.comparison import compare_results, comparison_dict, comparison_text
 
     names = list(dict.fromkeys(name.strip() for name in optimizers.split(",") if name.strip()))
@@ -63,7 +63,7 @@ def compare(
         place = folder / name.replace(":", "-") / f"seed-{seed}"
         if not quiet:
             say_line(f"{name}, study seed {seed}: {place}", err=as_json)
-        study = _take_up(spec, place)
+        study = take_up(spec, place, option="--out")
         try:
             results[name][seed] = run_study(
                 study, workers=workers, search=True, as_json=as_json, quiet=quiet
@@ -115,21 +115,3 @@ def _check_all(specs: dict[tuple[str, int], Spec]) -> None:
 
     for _, spec in {name: (name, spec) for (name, _), spec in specs.items()}.values():
         check(spec, trainer_loader(spec))
-
-
-def _take_up(spec: Spec, folder: Path) -> Study:
-    """The study in `folder`: a new one, or the one that was begun there.
-
-    Raises:
-        InputError: the folder holds another study.
-    """
-    from autorl.store.folder import holds_study
-    from autorl.study import Study
-
-    if not holds_study(folder):
-        return Study.create(spec, folder)
-    study = Study.open(folder)
-    if not spec.same_study(study.spec):
-        study.close()
-        raise InputError("holds another study: choose another folder with --out", file=str(folder))
-    return study

@@ -16,8 +16,9 @@ from autorl.cli.landscape_analysis import ROOT, By, Reduce, Source, landscapes_o
 from autorl.cli.landscape_build import Out, Replace, build
 from autorl.cli.options import AsJson, key_texts, print_json, print_json_rows, say, say_line
 from autorl.cli.progress import RuleProgress
-from autorl.cli.rows import cell, plain, rows_of, show_rows, show_written
+from autorl.cli.rows import cell, rows_of, show_rows, show_written
 from autorl.plain_text import printable
+from autorl.plain_values import json_value
 from autorl.types import InputError
 
 
@@ -93,7 +94,9 @@ def info(source: Source, as_json: AsJson = False) -> None:
         ).fetchall()
     )
     if as_json:
-        print_json(plain({**manifest.to_dict(), "folder": str(landscape.path), "status": status}))
+        print_json(
+            json_value({**manifest.to_dict(), "folder": str(landscape.path), "status": status})
+        )
         return
     objective = manifest.objective
     steps = manifest.steps
@@ -142,7 +145,7 @@ def query(
     )  # one more tells whether there are more
     shown = rows if not most else islice(rows, most)
     if as_json:
-        print_json_rows(header, ([plain(value) for value in row] for row in shown))
+        print_json_rows(header, ([json_value(value) for value in row] for row in shown))
     else:
         show_rows(header, shown, as_json=False)
     if most and next(rows, None) is not None:
@@ -168,7 +171,7 @@ def best(
     landscape = load_landscape(source)
     choice = landscape.best(role(seeds), by, step, reduce)
     if as_json:
-        print_json({**vars(choice), "config": plain(choice.config)})
+        print_json({**vars(choice), "config": json_value(choice.config)})
         return
     unit = "optimizer steps" if landscape.manifest.step_unit == "optimizer_steps" else "steps"
     rule = landscape.rule(by, reduce).text(landscape.manifest.objective.metric, seeds)
@@ -182,7 +185,7 @@ def best(
         )
         say(f"  {name + ' seeds':14}{cell(value)}{chosen if value is not None else ''}{failed}")
     for name, setting in choice.config.items():
-        say_line(f"  {name} = {cell(plain(setting))}")
+        say_line(f"  {name} = {cell(json_value(setting))}")
 
 
 @app.command()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autorl.cli.options import AsJson, print_json, say, say_line
-from autorl.cli.rows import cell, plain, rows_of, show_rows
+from autorl.cli.rows import cell, rows_of, show_rows
+from autorl.plain_values import json_value
 from autorl.types import InputError
 
 if TYPE_CHECKING:
@@ -362,10 +363,10 @@ def document(answer: Answer) -> dict[str, Any]:
     """An answer in JSON types."""
     header = [str(name) for name in answer.table]
     rows = [
-        {name: plain(value) for name, value in zip(header, row, strict=True)}
+        {name: json_value(value) for name, value in zip(header, row, strict=True)}
         for row in rows_of(answer.table)
     ]
-    about = plain(dict(answer.about))
+    about = json_value(dict(answer.about))
     return {
         "kind": answer.kind,
         "landscapes": list(answer.landscapes),
@@ -395,7 +396,7 @@ def _summary(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _text(value: Any) -> str:
-    value = plain(value)
+    value = json_value(value)
     if isinstance(value, dict):
         return ", ".join(f"{name} {cell(item)}" for name, item in value.items())
     if isinstance(value, list):

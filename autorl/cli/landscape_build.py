@@ -11,24 +11,14 @@ import typer
 from autorl.cli.landscape_analysis import ROOT
 from autorl.cli.options import AsJson, Quiet, Workers, key_texts
 from autorl.cli.rows import show_written
+from autorl.optimizers.registry import named_of_kind, search_kind
 from autorl.types import InputError
 
 if TYPE_CHECKING:
     from autorl.spec import Spec
-    from autorl.study import Study
 
 Out = Annotated[Path, typer.Option("--out", help="Folder landscapes are kept in.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
-_BLIND = (
-    "sobol",
-    "random",
-    "grid",
-    "phases",
-)  # optimizers whose configurations do not depend on results
-_LINEAGE = (
-    "pbt",
-    "pb2",
-)  # whose members change while they train: the landscape is who copied whom, and when
 
 
 def build(
@@ -95,7 +85,7 @@ def build(
         )
     _check_id(name, spec, file)
     folder = study or STUDIES / spec.name
-    if dry_run and spec.optimizer.name in _LINEAGE:
+    if dry_run and search_kind(spec.optimizer.name) == "population":
         print_plan(spec, folder, as_json=as_json)
         return
     if dry_run:
@@ -127,10 +117,11 @@ def build_spec(file: Path, settings: list[str], id: str | None = None) -> Spec:
 
     named = {} if id is None else {"landscape.id": id}
     spec = read_study(str(file), named, settings)
-    if spec.optimizer.name in _LINEAGE:
+    kind = search_kind(spec.optimizer.name)
+    if kind == "population":  # its landscape is who copied whom, and when
         return spec
-    if spec.optimizer.name not in _BLIND or spec.optimizer.stop is not None:
-        allowed = ", ".join(_BLIND + _LINEAGE)
+    if kind not in ("design", "phased_design") or spec.optimizer.stop is not None:
+        allowed = ", ".join(named_of_kind("design", "phased_design", "population"))
         message = (
             f"expected one of {allowed}, without `stop`: a search would leave out what looks bad"
         )
@@ -152,7 +143,7 @@ def shape(spec: Spec) -> tuple[int, tuple[int, ...]]:
     from autorl.optimizers.phases import Phases
     from autorl.study.setup import make_optimizer, trainer_loader
 
-    if spec.optimizer.name == "phases":
+    if search_kind(spec.optimizer.name) == "phased_design":
         optimizer = make_optimizer(spec, trainer_loader(spec))
         assert isinstance(optimizer, Phases)
         return optimizer.configurations, optimizer.ends
@@ -175,9 +166,9 @@ def _check_bounds(
 ) -> None:
     """Raise `InputError` for a range that scores have left: a landscape that says so is not valid."""
     from autorl.landscapes import Landscape
-    from autorl.landscapes._rules_values import outside
+    from autorl.landscapes.bounds import outside_bounds
 
-    for problem in outside(Landscape(study), limits):
+    for problem in outside_bounds(Landscape(study), limits):
         message = f"{problem}; nothing was written, and all that was trained is kept in {study}: the same command with"
         if given:
             raise InputError(f"{message} a wider range writes it", file="--bounds")
@@ -190,35 +181,13 @@ def _train_all(
     spec: Spec, folder: Path, *, workers: int | None, as_json: bool, quiet: bool
 ) -> None:
     """Run the study in `folder` to its end, or to the end of what is left of it."""
-    from autorl.cli.run import run_study, stopped
+    from autorl.cli.run import run_study, stopped, take_up
 
-    study = _take_up(spec, folder)
+    # what a landscape says of itself can be corrected afterwards
+    study = take_up(spec, folder, option="--study", apart_from=("landscape",))
     try:
         run_study(study, workers=workers, search=True, as_json=as_json, quiet=quiet)
     except KeyboardInterrupt as error:
         raise stopped(error, "the same command goes on") from None
     finally:
         study.close()
-
-
-def _take_up(spec: Spec, folder: Path) -> Study:
-    """The study in `folder`: a new one, or the one that was begun there.
-
-    Raises:
-        InputError: the folder holds another study.
-    """
-    from autorl.store.folder import holds_study
-    from autorl.study import Study
-
-    if not holds_study(folder):
-        return Study.create(spec, folder)
-    study = Study.open(folder)
-    of_training = [each.model_copy(update={"landscape": None}) for each in (spec, study.spec)]
-    if not of_training[0].same_study(
-        of_training[1]
-    ):  # what a landscape says of itself can be corrected afterwards
-        study.close()
-        raise InputError(
-            "holds another study: choose another folder with --study", file=str(folder)
-        )
-    return study

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autorl.cli.options import print_json, say
+from autorl.plain_values import json_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,10 +32,15 @@ def show_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: 
 
     if as_json:
         print_json(
-            [{name: plain(value) for name, value in zip(header, row, strict=True)} for row in rows]
+            [
+                {name: json_value(value) for name, value in zip(header, row, strict=True)}
+                for row in rows
+            ]
         )
     else:
-        say(columns(header, ([cell(plain(value)) for value in row] for row in rows), indent=""))
+        say(
+            columns(header, ([cell(json_value(value)) for value in row] for row in rows), indent="")
+        )
 
 
 def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
@@ -53,16 +58,3 @@ def cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def plain(value: Any) -> Any:
-    """The value in JSON types; numbers that are not finite are null."""
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value if isinstance(value, str | int | bool | None) else str(value)

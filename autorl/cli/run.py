@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -195,6 +195,30 @@ def refuse_existing(folder: Path) -> None:
             f"holds a study already: go on with `autorl resume {folder}`, or choose another folder with --out",
             file=str(folder),
         )
+
+
+def take_up(spec: Spec, folder: Path, *, option: str, apart_from: Sequence[str] = ()) -> Study:
+    """Open the study in `folder`: a new one, or the one that was begun there.
+
+    Sections in `apart_from` may have changed since. `option` is the one of the command line by
+    which another folder is chosen.
+
+    Raises:
+        InputError: the folder holds another study.
+    """
+    from autorl.store.folder import holds_study
+    from autorl.study import Study
+
+    if not holds_study(folder):
+        return Study.create(spec, folder)
+    study = Study.open(folder)
+    left_out = dict.fromkeys(apart_from)
+    if not spec.model_copy(update=left_out).same_study(study.spec.model_copy(update=left_out)):
+        study.close()
+        raise InputError(
+            f"holds another study: choose another folder with {option}", file=str(folder)
+        )
+    return study
 
 
 def optimizer_cautions(spec: Spec) -> tuple[str, ...]:

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes.analysis.forest import Regressor, regressor
+from autorl.landscapes.analysis.forest import MIN_TREES, Regressor, regressor
 from autorl.landscapes.grid import carry_forward
 from autorl.landscapes.replay import Table
 from autorl.types import Status
 
-MIN_TREES = (
-    32  # with fewer, some configurations were seen by every tree and have no out-of-bag prediction
-)
 MIN_ROWS = 20
 _FEATURES = 5 / 6  # tried per split, as in SMAC's forests
 _MIN_LEAF = 3

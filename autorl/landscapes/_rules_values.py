@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from autorl.landscapes.bounds import outside_bounds
 from autorl.statistics import ranks
 
 if TYPE_CHECKING:
@@ -45,19 +46,7 @@ def steps_increase(landscape: Landscape) -> Iterator[str]:
 
 def bounded_returns(landscape: Landscape) -> Iterator[str]:
     """Values lie in the range of the environment (published traces held another environment's values)."""
-    yield from outside(landscape, landscape.manifest.return_bounds)
-
-
-def outside(landscape: Landscape, bounds: tuple[float | None, float | None]) -> Iterator[str]:
-    """What values of the objective, in any run, lie outside bounds; None = unbounded."""
-    low, high = bounds
-    tests = ["value < ?"] * (low is not None) + ["value > ?"] * (high is not None)
-    if tests:
-        query = f"SELECT count(*), min(value), max(value) FROM measured WHERE {' OR '.join(tests)}"
-        limits = [limit for limit in bounds if limit is not None]
-        count, smallest, largest = landscape.own_query(query, limits).fetchall()[0]
-        if count:
-            yield f"{count} values lie outside [{low}, {high}], from {smallest} to {largest}"
+    yield from outside_bounds(landscape, landscape.manifest.return_bounds)
 
 
 def failures_marked(landscape: Landscape) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import threading
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,7 +33,8 @@ from autorl.landscapes.schema import (
     hyperparameter_column,
 )
 from autorl.landscapes.study import is_study, read_study
-from autorl.plain_text import shown
+from autorl.plain_text import did_you_mean, shown
+from autorl.shipped import shipped_folder
 from autorl.space import Space
 from autorl.statistics import Aggregate, parse_aggregate, ranking
 from autorl.statistics.reductions import Reduction, parse_reduction
@@ -598,10 +598,8 @@ def list_landscapes(root: str | Path) -> dict[str, Path]:
 
 
 def shipped_root() -> Path | None:
-    """The folder of the landscapes that come with the package: in an installation, else in a checkout; None if none."""
-    package = Path(__file__).parents[1]
-    candidates = (package / "_shipped" / "landscapes", package.parent / "landscapes")
-    return next((folder for folder in candidates if folder.is_dir()), None)
+    """The folder of the landscapes that come with the package; None where there are none."""
+    return shipped_folder("landscapes")
 
 
 def find_landscape(
@@ -635,11 +633,6 @@ def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Lands
         return Landscape(found)
     roots = [Path(root), *([shipped] if (shipped := shipped_root()) else [])]
     known = sorted({name for each in roots if each.is_dir() for name in list_landscapes(each)})
-    close = difflib.get_close_matches(str(source), known, n=3)
     more = f" and {len(known) - 10} more: `autorl landscape list`" if len(known) > 10 else ""
-    hint = (
-        f"; did you mean {' or '.join(close)}?"
-        if close
-        else f"; known: {', '.join(known[:10]) or 'none'}{more}"
-    )
+    hint = did_you_mean(source, known) or f"; known: {', '.join(known[:10]) or 'none'}{more}"
     raise InputError(f"no landscape {shown(str(source))} and no such folder{hint}", key="landscape")

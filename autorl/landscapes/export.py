@@ -222,7 +222,11 @@ def fresh(file: str | Path) -> Path:
 
 
 def _distribution(item: Hyperparameter) -> optuna.distributions.BaseDistribution:
-    """Optuna's domain; scales it lacks become linear, ordered choices become unordered ones."""
+    """Optuna's domain of the values themselves, for those who read the exported study.
+
+    Scales that Optuna lacks become linear, ordered choices become unordered ones. Optimizers need
+    both kept, and translate in another way (`optimizers._optuna_study`).
+    """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if item.lower is not None and item.upper is not None and item.type == "float":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import os
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autorl.landscapes.schema import SCHEMA_VERSION
-from autorl.plain_text import shortened, shown
-from autorl.types import FrozenMap, InputError
+from autorl.plain_text import did_you_mean, shortened, shown
+from autorl.plain_values import plain
+from autorl.types import FrozenMap, InputError, freeze
 
 MANIFEST = "manifest.json"
 _PART = r"(?!\.+(/|\Z))[A-Za-z0-9_.:-]+"  # a folder name, not . or ..
@@ -113,7 +113,8 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """The manifest in JSON types."""
-        return {each.name: _jsonable(getattr(self, each.name)) for each in dataclasses.fields(self)}
+        fields = vars(self) | {"objective": dataclasses.asdict(self.objective)}
+        return {name: plain(value) for name, value in fields.items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Manifest:
@@ -139,7 +140,7 @@ class Manifest:
         if isinstance(objective, Mapping):
             _check_keys(Objective, objective, "objective.")
         check_types(cls, values)
-        converted = {name: _thaw(value) for name, value in values.items() if name != "objective"}
+        converted = {name: freeze(value) for name, value in values.items() if name != "objective"}
         return cls(**converted, objective=Objective(**objective))
 
     def write(self, folder: Path) -> None:
@@ -204,26 +205,12 @@ def _check_keys(kind: type[Any], values: Mapping[str, Any], prefix: str = "") ->
     known = {each.name: each for each in dataclasses.fields(kind)}
     for name in values:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
-            raise InputError(f"unknown key{hint}", key=prefix + shortened(str(name)))
+            raise InputError(
+                f"unknown key{did_you_mean(name, known)}", key=prefix + shortened(str(name))
+            )
     for name, each in known.items():
         required = (
             each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
         )
         if required and name not in values:
             raise InputError("missing", key=prefix + name)
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, Objective):
-        return dataclasses.asdict(value)
-    if isinstance(value, Mapping):
-        return {name: _jsonable(item) for name, item in value.items()}
-    return [_jsonable(item) for item in value] if isinstance(value, tuple | list) else value
-
-
-def _thaw(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return FrozenMap(value)
-    return tuple(_thaw(item) for item in value) if isinstance(value, list | tuple) else value

@@ -30,7 +30,6 @@ import numpy.typing as npt
 
 from autorl.landscapes._forest import (
     MIN_ROWS,
-    MIN_TREES,
     Array,
     Cost,
     Noise,
@@ -39,7 +38,7 @@ from autorl.landscapes._forest import (
     mean_scores,
     nanmean,
 )
-from autorl.landscapes.analysis.forest import encode
+from autorl.landscapes.analysis.forest import MIN_TREES, encode
 from autorl.landscapes.analysis.tables import configurations, spearman
 from autorl.landscapes.replay import RecordedRun, first_seed, tabulate
 from autorl.seeds import generator, integer_seed

@@ -133,7 +133,9 @@ class TrialTable(BaseStorage):
 def distribution_of(hyperparameter: Hyperparameter, relax: float = math.inf) -> BaseDistribution:
     """Optuna's counterpart of a hyperparameter: flipped-log values in the unit interval, choices by index.
 
-    Integers with more than `relax` values are floats, which `decode` rounds.
+    Integers with more than `relax` values are floats, which `decode` rounds. This is a code for
+    samplers, which keeps scales and order; a study exported for people (`landscapes.export`) has
+    the values themselves.
     """
     if hyperparameter.type == "categorical":
         return CategoricalDistribution(tuple(range(len(hyperparameter.choices))))

@@ -32,6 +32,7 @@ class ASHA(BaseOptimizer[ASHAOptions]):
     """Random configurations; whoever is in the top 1/eta of its rung goes on at once, eta times longer."""
 
     Options = ASHAOptions
+    search_kind = "search"
     partial = True
 
     def __init__(self, problem: Problem, options: ASHAOptions) -> None:

@@ -32,7 +32,8 @@ order; which of them precede which `ask` depends on the study file alone. A trac
     observe(Scored(0, (12.1,), n_seeds=2))                          # 0 was run on one more seed: supersedes 12.5
 
 To write an optimizer: subclass `BaseOptimizer`, implement `_ask` (and `_observe` if there is state beyond the history),
-declare the options as a frozen dataclass, name the class in `registry.py`, and the conformance kit tests it.
+declare the options as a frozen dataclass and, as `search_kind`, what decides the configurations, name the class in
+`registry.py`, and the conformance kit tests it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from autorl.types import (
     Config,
@@ -62,6 +63,17 @@ if TYPE_CHECKING:
     import numpy as np
 
     from autorl.space import Space
+
+
+SearchKind: TypeAlias = Literal["search", "design", "phased_design", "population", "schedule"]
+"""What decides which configurations an optimizer has trained:
+
+- search: scores, by a model, by selection, or by how far each is trained
+- design: a plan made before any score is known
+- phased_design: such a plan, trained phase by phase from the best agent of the phase before
+- population: members that change their configurations while they train, by copying and exploring
+- schedule: the user, who gives one configuration for each step
+"""
 
 
 @dataclass(frozen=True)
@@ -182,6 +194,7 @@ class BaseOptimizer(ABC, Generic[O]):
             `Proposal.informed` where they do.
         lag_free: how many proposals are in flight does not change what is proposed, or only what a generation knows
             of itself: there is nothing to gain by waiting for scores.
+        search_kind: what decides which configurations are trained; see `SearchKind`.
     """
 
     Options: ClassVar[type[Any]] = NoOptions
@@ -189,6 +202,7 @@ class BaseOptimizer(ABC, Generic[O]):
     partial: ClassVar[bool] = False
     learns: ClassVar[bool] = False
     lag_free: ClassVar[bool] = False
+    search_kind: ClassVar[SearchKind] = "search"
     population_based: bool = False  # of an instance where it depends on the options
 
     def __init__(self, problem: Problem, options: O) -> None:
@@ -249,7 +263,8 @@ class BaseOptimizer(ABC, Generic[O]):
     def modelled(self, proposed: int, scored: int) -> bool:
         """Whether a model of full-length runs makes proposal number `proposed`, with so many scores known.
 
-        For counting without asking the model, which may be dear.
+        For counting without asking the model, which may be dear: `--dry-run` asks `StandIn` instead
+        of an optimizer that overrides this.
         """
         return False
 

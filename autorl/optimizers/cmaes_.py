@@ -54,6 +54,7 @@ class CMAES(BaseOptimizer[CMAESOptions]):
     """CMA-ES from the middle of the space; categorical hyperparameters by bins of the unit interval."""
 
     Options = CMAESOptions
+    search_kind = "search"
     learns = True
 
     def __init__(self, problem: Problem, options: CMAESOptions) -> None:

@@ -74,6 +74,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
     """Bayesian search near the Pareto front of score against cost, which also chooses how long to train."""
 
     Options = CostAwareOptions
+    search_kind = "search"
     multi_objective = True
     partial = True
     learns = True

@@ -55,6 +55,7 @@ class DE(BaseOptimizer[DEOptions]):
     """Differential evolution, rand/1/bin: differences of members make children, which replace worse members."""
 
     Options = DEOptions
+    search_kind = "search"
     learns = True
 
     def __init__(self, problem: Problem, options: DEOptions) -> None:

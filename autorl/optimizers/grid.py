@@ -31,6 +31,7 @@ class GridSearch(BaseOptimizer[GridOptions]):
     Options = GridOptions
     multi_objective = True
     lag_free = True
+    search_kind = "design"
 
     def __init__(self, problem: Problem, options: GridOptions) -> None:
         super().__init__(problem, options)

@@ -127,6 +127,7 @@ class Hyperband(BaseOptimizer[B]):
     """Random configurations in brackets of successive halving, from many short runs to few long ones."""
 
     Options: ClassVar[type[HyperbandOptions]] = HyperbandOptions
+    search_kind = "search"
     partial = True
 
     def __init__(self, problem: Problem, options: B) -> None:

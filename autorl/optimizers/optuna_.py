@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from autorl.optimizers._startup import counts_option, startup_option, startup_over, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, require
+from autorl.plain_values import plain
 from autorl.types import Config, Event, Failed, Proposal, Proposed
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
     """What the samplers share: the study as a view of the history, drafts, validity, failures."""
 
     multi_objective = True
+    search_kind = "search"
     learns = True
     redraws: ClassVar[int] = 5  # after drafts that repeat a proposal or break a rule of the space
     relax: ClassVar[float] = math.inf  # integers with more values are continuous for the sampler
@@ -147,7 +149,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
         for proposal in sorted(self._stale):
             record = self.history[proposal]
             self._table.put(self._numbers[proposal], self._trial(record))
-            self._table.study_attributes |= _plain(record.proposal.meta.get("study", {}))
+            self._table.study_attributes |= plain(record.proposal.meta.get("study", {}))
         self._stale.clear()
         return self._table
 
@@ -169,16 +171,9 @@ class OptunaOptimizer(BaseOptimizer[O]):
             distributions=self._distributions,
             values=record.values or None,
             state=state,
-            attributes=_plain(record.proposal.meta.get("trial", self.first_attributes)),
+            attributes=plain(record.proposal.meta.get("trial", self.first_attributes)),
             constraints=self._worst if failed else record.constraints,
         )
-
-
-def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as the sampler wrote them: the record holds tuples for lists."""
-    return {
-        key: list(value) if isinstance(value, tuple) else value for key, value in attributes.items()
-    }
 
 
 @dataclass(frozen=True)

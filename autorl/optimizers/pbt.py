@@ -150,6 +150,7 @@ class Population(BaseOptimizer[O]):
     population_based = True
     learns = True
     lag_free = True
+    search_kind = "population"
 
     def __init__(self, problem: Problem, options: O) -> None:
         super().__init__(problem, options)

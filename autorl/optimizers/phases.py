@@ -49,6 +49,7 @@ class Phases(BaseOptimizer[PhasesOptions]):
     partial = True
     population_based = True
     lag_free = True
+    search_kind = "phased_design"
 
     def __init__(self, problem: Problem, options: PhasesOptions) -> None:
         fixed = sorted(

@@ -16,6 +16,7 @@ class RandomSearch(BaseOptimizer[NoOptions]):
 
     multi_objective = True
     lag_free = True
+    search_kind = "design"
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         return self._propose(self.problem.space.sample(rng), "random")

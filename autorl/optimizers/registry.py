@@ -6,7 +6,6 @@ A name is a key of `REGISTRY`, or `"module:Class"` for an optimizer of your own 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import math
 import typing
@@ -14,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from autorl.optimizers.base import BaseOptimizer, Problem
+from autorl.optimizers.base import BaseOptimizer, Problem, SearchKind
+from autorl.plain_text import did_you_mean
 from autorl.types import InputError
 
 if TYPE_CHECKING:
@@ -143,6 +143,27 @@ def make(
     return _with_stopping(cls, problem, name, rule, options)
 
 
+def search_kind(name: str) -> SearchKind:
+    """Say what decides the configurations of an optimizer; `search` where its class cannot be read.
+
+    A study is read where it was not made, and a user's own class may not be there.
+    """
+    try:
+        return find(name).search_kind
+    except InputError:
+        return "search"
+
+
+def named_of_kind(*kinds: SearchKind) -> tuple[str, ...]:
+    """List the optimizers of some kinds that come with the package, sorted."""
+    return tuple(name for name in names() if find(name).search_kind in kinds)
+
+
+def is_slow_to_ask(name: str) -> bool:
+    """Say whether an optimizer has a model of full-length runs that `StandIn` can stand in for."""
+    return find(name).modelled is not BaseOptimizer.modelled
+
+
 def cuts(name: str, horizon: int, **options: Any) -> tuple[int, ...]:
     """Steps at which an optimizer, or its stopping rule, ends segments of runs; ascending, the last is the horizon.
 
@@ -166,10 +187,8 @@ def find(name: str) -> type[BaseOptimizer[Any]]:
     """
     target = REGISTRY.get(name, name if isinstance(name, str) and ":" in name else None)
     if target is None:
-        raise InputError(
-            f"no optimizer {name!r}{_nearest(name, names())}; there are {', '.join(names())}",
-            key="optimizer.name",
-        )
+        hint = did_you_mean(name, names(), f"there are {', '.join(names())}")
+        raise InputError(f"no optimizer {name!r}{hint}", key="optimizer.name")
     return _load(target)
 
 
@@ -238,13 +257,8 @@ def _refuse_unknown(options: Iterable[str], known: Sequence[str], name: str) -> 
                 else f"{name} has no options"
             )
             raise InputError(
-                f"unknown option{_nearest(key, known)}; {allowed}", key=f"optimizer.{key}"
+                f"unknown option{did_you_mean(key, known, allowed)}", key=f"optimizer.{key}"
             )
-
-
-def _nearest(word: object, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(word), list(known), n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
 
 
 def _one_of(choices: Iterable[str]) -> str:

@@ -112,6 +112,7 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
     """One optimizer for each algorithm; algorithms rest that cannot catch up within the budget at the pace of late."""
 
     Options = RisingBanditsOptions
+    search_kind = "search"
     partial = True
     learns = True
 

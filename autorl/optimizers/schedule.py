@@ -34,6 +34,7 @@ class Schedule(BaseOptimizer[ScheduleOptions]):
     Options = ScheduleOptions
     partial = True
     lag_free = True
+    search_kind = "schedule"
 
     def __init__(self, problem: Problem, options: ScheduleOptions) -> None:
         super().__init__(problem, options)

@@ -6,7 +6,6 @@ recorded, through JSON, into a fresh one.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from autorl import seeds
+from autorl.plain_values import plain
 from autorl.types import (
     Config,
     Done,
@@ -214,20 +214,11 @@ def replayed(factory: Callable[[], Optimizer], events: Sequence[Event]) -> Optim
 
 
 def to_json(event: Event) -> dict[str, Any]:
-    """An event as plain JSON."""
-    fields = {name: _plain(value) for name, value in vars(event).items()}
-    return {"event": type(event).__name__, **fields}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, Proposal):
-        return {
-            name: _plain(getattr(value, name))
-            for name in (f.name for f in dataclasses.fields(value))
-        }
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+    """Turn an event into plain JSON."""
+    fields = dict(vars(event))
+    if isinstance(event, Proposed):
+        fields["proposal"] = vars(event.proposal)
+    return {"event": type(event).__name__, **plain(fields)}
 
 
 def from_json(fields: Mapping[str, Any]) -> Event:

@@ -32,6 +32,7 @@ class SobolSearch(BaseOptimizer[SobolOptions]):
     Options = SobolOptions
     multi_objective = True
     lag_free = True
+    search_kind = "design"
 
     def __init__(self, problem: Problem, options: SobolOptions) -> None:
         super().__init__(problem, options)

@@ -6,7 +6,6 @@ Stable-Baselines3 where it has them. A scheduled one takes three fields: `x` (va
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from autorl.plain_text import did_you_mean
 from autorl.population.kernels import kernel
 from autorl.types import InputError
 
@@ -138,8 +138,7 @@ def check_names(settings: Settings, names: Collection[str]) -> None:
     allowed = [*settings, *scheduled]
     for name in names:
         if name not in allowed:
-            near = difflib.get_close_matches(name, allowed, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; allowed: {', '.join(allowed)}"
+            hint = did_you_mean(name, allowed) or f"; allowed: {', '.join(allowed)}"
             raise InputError(f"unknown hyperparameter{hint}", key=name)
 
 

@@ -12,8 +12,17 @@ import yaml
 
 from autorl import trainers
 from autorl.masking import masked
-from autorl.report.reading import StudyView, plain
-from autorl.report.text import columns, failed_text, interval_text, number, one_line, seeds_text
+from autorl.plain_values import plain
+from autorl.report.reading import StudyView
+from autorl.report.text import (
+    columns,
+    failed_text,
+    interval_text,
+    number,
+    one_line,
+    seeds_text,
+    value_text,
+)
 from autorl.study import Entry
 from autorl.trainers import TrainerInfo
 from autorl.types import Config, FrozenMap, ProposalId, TrainerSpec
@@ -269,7 +278,7 @@ def _table(found: Sequence[Candidate]) -> str:
     for candidate in found:
         config, test = candidate.schedule[-1][1], candidate.entry.test if candidate.entry else None
         scores = [number(test.iqm), interval_text(test.iqm_interval)] if test else ["-", "-"]
-        values = [_short(config[name]) if name in config else "" for name in names]
+        values = [value_text(config[name]) if name in config else "" for name in names]
         if failing:
             scores.append("-" if candidate.entry is None else _runs_text(candidate.entry))
         rows.append(
@@ -280,7 +289,3 @@ def _table(found: Sequence[Candidate]) -> str:
 
 def _runs_text(entry: Entry) -> str:
     return failed_text(entry.failures) if entry.test is None else seeds_text(entry.test)
-
-
-def _short(value: Any) -> str:
-    return number(value) if isinstance(value, float) else str(plain(value))

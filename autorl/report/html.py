@@ -10,9 +10,10 @@ import yaml
 
 from autorl.masking import shareable, without_folders
 from autorl.optimizers.model_share import share_text
+from autorl.plain_values import plain
 from autorl.report.checklist import checklist
 from autorl.report.formats import Candidate, candidates
-from autorl.report.reading import StudyView, plain
+from autorl.report.reading import StudyView
 from autorl.report.status import state, warnings
 from autorl.report.svg import Band, step_chart
 from autorl.report.text import (
@@ -27,6 +28,7 @@ from autorl.report.text import (
     paired_note,
     seeds_text,
     shorter,
+    value_text,
 )
 from autorl.study import Entry, Result
 from autorl.study.shares import optimizer_learns, study_share
@@ -186,7 +188,7 @@ def _proposals(view: StudyView) -> str:
     for proposal, first, origin, status, score, n_seeds, until, config in rows[:_MOST_ROWS]:
         values = json.loads(config)
         tuning = number(json.loads(score)[0]) if score and json.loads(score) else "-"
-        shown = [_short(values[name]) if name in values else "" for name in names]
+        shown = [value_text(values[name]) if name in values else "" for name in names]
         cells.append([proposal, first, origin, status, tuning, n_seeds or "", until, *shown])
     share = study_share(view.store.query)
     counted = (
@@ -250,7 +252,3 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
         "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
     )
     return f"<div class=wide><table>{head}{body}</table></div>"
-
-
-def _short(value: object) -> str:
-    return number(value) if isinstance(value, float) else str(plain(value))

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from autorl.executors.worker import Load
 from autorl.optimizers import BaseOptimizer, find
 from autorl.optimizers.model_share import ModelShare, model_share, share_caution
+from autorl.optimizers.registry import is_slow_to_ask, search_kind
 from autorl.report.simulated import Ends, Phase, Tally, candidates
 from autorl.spec import OptimizerSection, Spec
 from autorl.store import Store
@@ -24,12 +25,6 @@ from autorl.study import Study
 from autorl.study.lengths import Reach
 from autorl.study.setup import check, make_optimizer, trainer_loader
 
-_MODELS = frozenset(
-    {"tpe", "gp", "cmaes", "nsga2", "smac"}
-)  # propose full-length runs, at a cost; counts are random's
-_BLIND = frozenset(
-    {"random", "sobol", "grid"}
-)  # scores do not change which configurations these propose
 _STOP_OPTIONS = frozenset({"grace", "peers", "against"})
 _STAND_IN = "autorl.optimizers.stand_in:StandIn"
 MOST_SEGMENTS = 20_000
@@ -112,7 +107,7 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     rungs = _rungs(spec, tally)
     exact = not partial and spec.evaluation.seeds == "fixed" and not (open_ended or cut)
     ends = Ends(spec, reach)
-    blind = spec.optimizer.name in _BLIND
+    blind = search_kind(spec.optimizer.name) == "design"
     share = model_share(study.driver.lineage.proposals.values())
     learns = find(spec.optimizer.name).learns
     caution = None if open_ended else share_caution(spec.optimizer.name, share, learns=learns)
@@ -217,7 +212,7 @@ def _light(spec: Spec, open_ended: bool) -> Spec:
     """The same study with an optimizer that costs nothing where only the counts matter."""
     changes: dict[str, object] = {}
     section = spec.optimizer
-    if section.name in _MODELS:
+    if is_slow_to_ask(section.name):
         stopping = {name: value for name, value in section.options.items() if name in _STOP_OPTIONS}
         own = {name: value for name, value in section.options.items() if name not in _STOP_OPTIONS}
         options = {"stands_for": section.name, "settings": own, **stopping}

@@ -6,22 +6,18 @@ needs more, and folds the events by the driver's own code. A test holds that bot
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import socket
 import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from autorl.spec import Spec, thaw
 from autorl.store import Recorded, Store
-from autorl.store.folder import LOCK_FILE, check_database, check_recorded
+from autorl.store.folder import check_database, check_recorded
+from autorl.store.lock import lock_holder
 from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
 from autorl.store.study_file import check_unchanged, recorded_study_file
@@ -236,32 +232,6 @@ def open_view(folder: Path) -> StudyView:
         raise InputError(f"cannot be read ({error})", file=str(path)) from error
 
 
-def lock_holder(folder: Path) -> str | None:
-    """The process that drives the study in `folder`; None when nobody does."""
-    try:
-        with open(folder / LOCK_FILE, encoding="utf-8") as file:
-            who = json.loads(file.read() or "{}")
-            on_this_host = who.get("host") == socket.gethostname()
-            if not who or (on_this_host and not _alive(who["pid"])):
-                return None
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back when the file is closed
-    except BlockingIOError:
-        return f"process {who['pid']} on {who['host']}"
-    except (OSError, ValueError):
-        return None
-    return None
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 class _Onlooker:
     """Stands in for the optimizer: a view never asks, and needs no optimizer's state."""
 
@@ -273,12 +243,3 @@ class _Onlooker:
 
     def keeps(self) -> Collection[ProposalId]:
         return ()
-
-
-def plain(value: Any) -> Any:
-    """`value` with frozen mappings as `dict` and tuples as `list`, for JSON and YAML."""
-    if isinstance(value, FrozenMap):
-        return {name: plain(item) for name, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
-    return value

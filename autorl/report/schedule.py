@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autorl.report.reading import plain
+from autorl.plain_values import plain
 from autorl.report.text import columns, failed_text, interval_text, number, one_line, seeds_text
 from autorl.study import Result
 from autorl.types import Config

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autorl.report.reading import plain
-from autorl.report.text import columns, number, one_line
+from autorl.report.text import columns, one_line, value_text
 from autorl.space import Hyperparameter, Space
 from autorl.types import Config
 
@@ -18,7 +17,7 @@ def space_text(space: Space, samples: Sequence[Config] = ()) -> str:
             one.type,
             _domain(one),
             one.scale if one.numeric else "",
-            _value(one.default),
+            value_text(one.default),
             "yes" if one.changeable else "",
             space.condition_texts.get(name, ""),
         )
@@ -37,7 +36,7 @@ def space_text(space: Space, samples: Sequence[Config] = ()) -> str:
         blocks.append("\n".join(map(one_line, rules)))
     if samples:
         cells = [
-            [_value(config[name]) if name in config else "" for name in space.names]
+            [value_text(config[name]) if name in config else "" for name in space.names]
             for config in samples
         ]
         blocks.append(columns(space.names, cells, indent=""))
@@ -48,9 +47,5 @@ def _domain(one: Hyperparameter) -> str:
     if one.type == "constant":
         return ""
     if one.choices:
-        return ", ".join(_value(choice) for choice in one.choices)
-    return f"{_value(one.lower)} to {_value(one.upper)}"
-
-
-def _value(value: object) -> str:
-    return number(value) if isinstance(value, float) else str(plain(value))
+        return ", ".join(value_text(choice) for choice in one.choices)
+    return f"{value_text(one.lower)} to {value_text(one.upper)}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.plain_text import printable
-from autorl.report.reading import plain
+from autorl.plain_values import plain
 from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import measured_coverage
 from autorl.store.store import shown_folder
@@ -107,6 +107,11 @@ def number(value: float | None) -> str:
     if value is None or math.isnan(value):
         return "-"
     return f"{value:.6g}"
+
+
+def value_text(value: object) -> str:
+    """Write a hyperparameter's value for people: six digits of a float, lists without tuples."""
+    return number(value) if isinstance(value, float) else str(plain(value))
 
 
 def interval_text(interval: Interval | None) -> str:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from autorl.rlhf.overoptimization import best_of_n_kl
 from autorl.rlhf.sampling import sample
 from autorl.rlhf.task import Built, Signal
-from autorl.statistics._check import Array, as_table, same_shape
+from autorl.statistics.arrays import Array, as_table, same_shape
 
 
 @dataclass(frozen=True)

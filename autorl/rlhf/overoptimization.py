@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from autorl.statistics._check import Array, as_vector, same_shape
+from autorl.statistics.arrays import Array, as_vector, same_shape
 from autorl.types import InputError
 
 if TYPE_CHECKING:

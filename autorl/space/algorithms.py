@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autorl.plain_text import shown
-from autorl.space.canonical import plain
+from autorl.space.canonical import frozen
 from autorl.space.expressions import rename
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.space.space import Space
@@ -67,7 +67,7 @@ def split_algorithm(config: Mapping[str, Any]) -> tuple[str, Config]:
     Raises:
         InputError: `config` names no algorithm.
     """
-    algorithm = plain(config.get(ALGORITHM))
+    algorithm = frozen(config.get(ALGORITHM))
     if not isinstance(algorithm, str):
         raise InputError("expected the name of an algorithm", key=ALGORITHM)
     prefix = f"{algorithm}."

@@ -10,35 +10,34 @@ from typing import Any
 import numpy as np
 
 from autorl.plain_text import shown
+from autorl.plain_values import plain
 from autorl.types import InputError, freeze
 
 
-def plain(value: Any) -> Any:
-    """`value` as a frozen Python value: NumPy scalars and arrays unwrapped, lists as tuples, mappings frozen."""
+def frozen(value: Any) -> Any:
+    """Freeze a value and unwrap the scalars and arrays of NumPy in it.
+
+    Lists and arrays become tuples, mappings become `FrozenMap`.
+    """
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
-        return freeze(value.tolist())
+        return frozen(value.tolist())
     if isinstance(value, list | tuple):
-        return tuple(plain(item) for item in value)
+        return tuple(frozen(item) for item in value)
     if isinstance(value, Mapping):
-        return freeze({name: plain(item) for name, item in value.items()})
+        return freeze({name: frozen(item) for name, item in value.items()})
     return value
 
 
 def jsonable(value: Any) -> Any:
-    """`value` in the types JSON and YAML know: tuples as lists, frozen mappings as dicts."""
-    value = plain(value)
-    if isinstance(value, tuple):
-        return [jsonable(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(name): jsonable(item) for name, item in value.items()}
-    return value
+    """Turn a value, NumPy's included, into the types JSON and YAML know, with text as names."""
+    return plain(frozen(value))
 
 
 def spelled(value: Any) -> str:
     """`value` as a search-space file and its expressions spell it."""
-    value = plain(value)
+    value = frozen(value)
     if isinstance(value, tuple):
         return "[" + ", ".join(spelled(item) for item in value) + "]"
     if value is None or isinstance(value, bool):

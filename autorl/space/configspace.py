@@ -13,7 +13,7 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from autorl.space.canonical import canonical_json, plain
+from autorl.space.canonical import canonical_json, frozen
 from autorl.space.conditions import Comparison, Condition
 from autorl.space.configspace_rules import (
     FLIPPED,
@@ -85,7 +85,7 @@ def from_configuration(space: Space, configuration: Mapping[str, Any]) -> Config
     values: dict[str, Any] = {}
     for name, item in space.hyperparameters.items():
         if exported_name(item) in configuration:
-            values[name] = imported_value(item, plain(configuration[exported_name(item)]))
+            values[name] = imported_value(item, frozen(configuration[exported_name(item)]))
     return Config(values)
 
 
@@ -263,10 +263,10 @@ def _import_hyperparameter(item: Any) -> Hyperparameter:
     import ConfigSpace
 
     meta = item.meta or {}
-    default = plain(item.default_value)
+    default = frozen(item.default_value)
     changeable = bool(meta.get("changeable", False))
     if isinstance(item, ConfigSpace.Constant):
-        return Hyperparameter.constant(item.name, _read_json(meta, plain(item.value)))
+        return Hyperparameter.constant(item.name, _read_json(meta, frozen(item.value)))
     if isinstance(item, ConfigSpace.UniformFloatHyperparameter) and "range" in meta:
         lower, upper, default, scale = meta["range"]  # as they were: ConfigSpace rounds them
         name = item.name.removesuffix(ONE_MINUS)
@@ -281,7 +281,7 @@ def _import_hyperparameter(item: Any) -> Hyperparameter:
             if isinstance(item, ConfigSpace.UniformFloatHyperparameter)
             else Hyperparameter.integer
         )
-        bounds = plain(item.lower), plain(item.upper)
+        bounds = frozen(item.lower), frozen(item.upper)
         return build(
             item.name,
             *bounds,
@@ -290,7 +290,7 @@ def _import_hyperparameter(item: Any) -> Hyperparameter:
             changeable=changeable,
         )
     if isinstance(item, ConfigSpace.OrdinalHyperparameter):
-        choices = [_read_json(meta, plain(choice)) for choice in item.sequence]
+        choices = [_read_json(meta, frozen(choice)) for choice in item.sequence]
         return Hyperparameter.ordinal(
             item.name, choices, default=_read_json(meta, default), changeable=changeable
         )
@@ -299,7 +299,7 @@ def _import_hyperparameter(item: Any) -> Hyperparameter:
             raise InputError(
                 "weighted choices are not supported", key=f"hyperparameters.{item.name}"
             )
-        choices = [_read_json(meta, plain(choice)) for choice in item.choices]
+        choices = [_read_json(meta, frozen(choice)) for choice in item.choices]
         return Hyperparameter.categorical(
             item.name, choices, default=_read_json(meta, default), changeable=changeable
         )

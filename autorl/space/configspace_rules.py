@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from autorl.space.canonical import plain, spelled
+from autorl.space.canonical import frozen, spelled
 from autorl.space.constraints import Constraint
 from autorl.space.expressions import Syntax, literal, parse
 from autorl.space.hyperparameter import Hyperparameter
@@ -196,4 +196,4 @@ def _value(item: Hyperparameter, value: Any) -> Any:
     """A value in the ConfigSpace as one of `item`."""
     from autorl.space.configspace import imported_value
 
-    return imported_value(item, plain(value))
+    return imported_value(item, frozen(value))

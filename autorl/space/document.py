@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from autorl.plain_text import shortened, shown
+from autorl.plain_text import did_you_mean, shortened, shown
 from autorl.types import InputError
 
 _KEY = 100  # characters of a key in a message
@@ -187,6 +186,5 @@ def _collect_lines(
 
 def unknown_key(key: object, known: Collection[str]) -> str:
     """The message for a key nobody knows: the nearest known one, and all of them."""
-    close = get_close_matches(str(key), sorted(known), n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"unknown key {shown(str(key))}; {hint}known keys: {', '.join(sorted(known))}"
+    hint = did_you_mean(key, known, f"known keys: {', '.join(sorted(known))}")
+    return f"unknown key {shown(str(key))}{hint}"

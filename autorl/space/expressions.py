@@ -9,10 +9,9 @@ import ast
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, TypeAlias
 
-from autorl.plain_text import shown
+from autorl.plain_text import did_you_mean, shown
 from autorl.types import InputError
 
 Values: TypeAlias = Mapping[str, Any]
@@ -80,11 +79,8 @@ def _tokens(names: Collection[str]) -> re.Pattern[str]:
 
 def nearest(word: str, known: Collection[str]) -> str:
     """`; did you mean 'x'?` for the closest of `known`, else the first dozen of them."""
-    close = get_close_matches(word, sorted(known), n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
     listed = ", ".join(list(known)[:12]) + (", ..." if len(known) > 12 else "")
-    return f"; known: {listed}"
+    return did_you_mean(word, known) or f"; known: {listed}"
 
 
 def literal(syntax: Syntax, node: ast.AST, known: Collection[str]) -> Any:

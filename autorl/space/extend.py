@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
-from autorl.plain_text import shown
+from autorl.plain_text import did_you_mean, shown
 from autorl.types import InputError
 
 EXTENDS = "extends"
@@ -42,8 +41,7 @@ def extended(definition: Mapping[str, Any], read_base: Callable[[Any], Any]) -> 
     )
     for name, entry in (definition.get("hyperparameters") or {}).items():
         if name not in entries and (entry is None or not _is_new(entry)):
-            close = get_close_matches(str(name), entries, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else "; a new one needs a type"
+            hint = did_you_mean(name, entries) or "; a new one needs a type"
             raise InputError(
                 f"{definition[EXTENDS]} has none of this name{hint}", key=f"hyperparameters.{name}"
             )

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
 
 from autorl.plain_text import shown
-from autorl.space.canonical import canonical_json, plain, spelled
+from autorl.space.canonical import canonical_json, frozen, spelled
 from autorl.types import InputError
 
 Kind: TypeAlias = Literal["float", "int", "categorical", "ordinal", "constant"]
@@ -104,9 +104,9 @@ class Hyperparameter:
         cls, name: str, choices: Iterable[Any], *, default: Any = UNSET, changeable: bool = False
     ) -> Hyperparameter:
         """One of unordered choices: strings, numbers, booleans, None, or (nested) lists and mappings of those."""
-        values = tuple(plain(choice) for choice in choices)
+        values = tuple(frozen(choice) for choice in choices)
         first = values[0] if values else None
-        picked = first if default is UNSET else plain(default)
+        picked = first if default is UNSET else frozen(default)
         return cls(name, "categorical", None, None, values, "linear", picked, changeable)
 
     @classmethod
@@ -114,15 +114,15 @@ class Hyperparameter:
         cls, name: str, choices: Iterable[Any], *, default: Any = UNSET, changeable: bool = False
     ) -> Hyperparameter:
         """One of choices given in their order, smallest first."""
-        values = tuple(plain(choice) for choice in choices)
+        values = tuple(frozen(choice) for choice in choices)
         middle = values[len(values) // 2] if values else None
-        picked = middle if default is UNSET else plain(default)
+        picked = middle if default is UNSET else frozen(default)
         return cls(name, "ordinal", None, None, values, "linear", picked, changeable)
 
     @classmethod
     def constant(cls, name: str, value: Any) -> Hyperparameter:
         """A value every configuration has."""
-        fixed = plain(value)
+        fixed = frozen(value)
         return cls(name, "constant", None, None, (fixed,), "linear", fixed)
 
     @classmethod
@@ -193,7 +193,7 @@ class Hyperparameter:
         """`value` as this hyperparameter holds it: unwrapped, integers of a float as floats and whole floats of an int
         as integers, a choice as it was listed. What does not fit is returned unchanged, for `problem` to name.
         """
-        value = plain(value)
+        value = frozen(value)
         if self.type == "float" and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         if self.type == "int" and isinstance(value, float) and value.is_integer():
@@ -323,7 +323,7 @@ def check_name(name: Any) -> None:
 
 
 def _number(name: str, field: str, kind: Kind, value: Any) -> float:
-    value = plain(value)
+    value = frozen(value)
     key = f"hyperparameters.{name}.{field}"
     if kind == "int" and isinstance(value, float) and value.is_integer():
         value = int(value)  # 1e5 is how people write a hundred thousand

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from autorl.plain_text import shown
+from autorl.plain_values import plain
 from autorl.space.algorithms import ALGORITHM
 from autorl.space.conditions import Comparison, Condition, Junction, parents
 from autorl.space.space import Space
@@ -112,10 +113,6 @@ def _decided(
 
 def _text(condition: Condition) -> str:
     if isinstance(condition, Comparison):
-        values: Any = [_plain(value) for value in condition.values]
+        values: Any = [plain(value) for value in condition.values]
         return f"{condition.parent.name} {condition.operator} {values if condition.operator == 'in' else values[0]!r}"
     return f" {condition.kind} ".join(f"({_text(part)})" for part in condition.parts)
-
-
-def _plain(value: Any) -> Any:
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value

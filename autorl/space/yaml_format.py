@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from autorl.plain_text import shortened, shown
+from autorl.plain_text import did_you_mean, shortened, shown
+from autorl.shipped import shipped_folder
 from autorl.space.document import Dumper, read_document, unknown_key
 from autorl.space.extend import EXTENDS, extended
 from autorl.space.hyperparameter import KINDS, Hyperparameter, check_name
@@ -100,17 +101,15 @@ def _read_inline(source: Mapping[str, Any], constants: Mapping[str, float] | Non
 def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
     """The file of a space: a path, or a name under `search_spaces/` (working folder first, then the package)."""
     base = Path(folder) if folder is not None else Path()
-    package = Path(__file__).resolve().parents[1]
-    shipped = [
-        Path("search_spaces"),
-        package / "_shipped" / "search_spaces",
-        package.parent / "search_spaces",
-    ]
+    roots = [Path("search_spaces")]
+    shipped = shipped_folder("search_spaces")
+    if shipped is not None:
+        roots.append(shipped)
     name = Path(source)
     if name.suffix in (".yaml", ".yml", ".json"):
-        candidates = [base / name, *(root / name for root in shipped)]
+        candidates = [base / name, *(root / name for root in roots)]
     else:
-        candidates = [root / f"{source}.yaml" for root in shipped] + [
+        candidates = [root / f"{source}.yaml" for root in roots] + [
             base / f"{source}.yaml",
             base / name,
         ]
@@ -120,13 +119,13 @@ def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
     found = sorted(
         {
             path.relative_to(root).with_suffix("").as_posix()
-            for root in shipped
+            for root in roots
             for path in root.glob("**/*.yaml")
         }
     )
-    close = get_close_matches(str(source), found, n=3)
-    known = f"; shipped: {', '.join(found)}" if found else ""
-    hint = f"; did you mean {' or '.join(close)}?" if close else known
+    hint = did_you_mean(source, found)
+    if found and not hint:
+        hint = f"; shipped: {', '.join(found)}"
     raise InputError(
         f"no search space of this name and no such file{hint}", file=shortened(str(source), 200)
     )

@@ -31,7 +31,9 @@ from autorl import trainers
 from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
 from autorl.landscapes.warm_start import fitting, misfit, starting_configurations
 from autorl.masking import masked
+from autorl.optimizers.registry import search_kind
 from autorl.plain_text import shown
+from autorl.plain_values import plain
 from autorl.seeds import SeedPlan
 from autorl.space import (
     Document,
@@ -250,8 +252,10 @@ class Spec(Section):
     @property
     def adds_baseline(self) -> bool:
         """Whether the default configuration is trained as far as the incumbent: there is a search, and a test of it."""
-        searches = self.optimizer.name not in ("phases", "schedule") and self.landscape is None
-        return searches and self.test.baseline and bool(self.plan.test)
+        kind = search_kind(self.optimizer.name)
+        if self.landscape is not None or kind in ("phased_design", "schedule"):
+            return False
+        return self.test.baseline and bool(self.plan.test)
 
     def policy(self) -> Fixed | Racing:
         if self.evaluation.seeds == "fixed":
@@ -353,7 +357,7 @@ def load_spec(
         document, folder = read_document(source), Path(source).resolve().parent
     if not isinstance(document.data, Mapping):
         raise document.error("expected a mapping of keys such as `trainer`, `space`, `budget`")
-    data = _copied(document.data)
+    data = plain(document.data)
     data.setdefault("path", str(folder))
     if not isinstance(source, Mapping):
         data.setdefault("name", Path(source).stem)
@@ -416,12 +420,6 @@ def _validated(data: Any, document: Document) -> Spec:
         raise document.located(error) from None
     except ValidationError as error:
         raise _first_problem(error, document) from None
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
-    return value
 
 
 def _override(data: dict[str, Any], key: str, value: Any) -> None:

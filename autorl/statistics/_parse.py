@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 
+from autorl.plain_text import did_you_mean
 from autorl.types import InputError
 
 _FORM = re.compile(r"\s*([a-z_]+)\s*(?:\(\s*([^()]*?)\s*\))?\s*\Z")
@@ -23,9 +23,9 @@ def name_and_number(
     match = _FORM.match(text) if isinstance(text, str) else None
     name = match.group(1) if match else str(text)
     if match is None or name not in (*plain, *with_number):
-        close = difflib.get_close_matches(name.split("(")[0], [*plain, *with_number], n=1)
-        hint = f"did you mean '{close[0]}'? " if close else ""
-        raise InputError(f"unknown name {text!r}; {hint}allowed: {', '.join(forms)}", key=key)
+        allowed = f"allowed: {', '.join(forms)}"
+        hint = did_you_mean(name.split("(")[0], [*plain, *with_number], allowed)
+        raise InputError(f"unknown name {text!r}{hint}", key=key)
     argument = match.group(2)
     if name in plain:
         if argument is not None:

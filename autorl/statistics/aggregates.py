@@ -18,8 +18,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from autorl.statistics._check import Array, as_scores, as_table
 from autorl.statistics._parse import name_and_number
+from autorl.statistics.arrays import Array, as_scores, as_table
 from autorl.types import InputError
 
 

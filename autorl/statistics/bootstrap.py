@@ -18,8 +18,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from autorl.statistics._check import Array, as_scores, in_range, same_shape
 from autorl.statistics.aggregates import Aggregate, iqm, parse_aggregate
+from autorl.statistics.arrays import Array, as_scores, in_range, same_shape
 
 Method: TypeAlias = Literal["percentile", "bca"]
 Stacked: TypeAlias = Callable[[Array, Array], Array]

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from autorl.statistics._check import (
+from autorl.statistics.arrays import (
     Array,
     as_scores,
     as_table,

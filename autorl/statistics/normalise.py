@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from autorl.statistics._check import Array, as_table, finite
+from autorl.statistics.arrays import Array, as_table, finite
 from autorl.statistics.comparison import ranks
 
 

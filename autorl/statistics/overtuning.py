@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from autorl.statistics._check import Array, as_vector, same_shape
+from autorl.statistics.arrays import Array, as_vector, same_shape
 
 
 @dataclass(frozen=True)

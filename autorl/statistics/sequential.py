@@ -29,7 +29,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from autorl.statistics._check import Array, as_vector, in_range
+from autorl.statistics.arrays import Array, as_vector, in_range
 
 Pair: TypeAlias = tuple[str, str]
 Verdict: TypeAlias = Literal["larger", "smaller", "equal", "open"]

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from autorl.plain_values import python_scalar
 from autorl.types import (
     Checkpoint,
     Config,
@@ -29,18 +30,20 @@ _FLAGS = ("provisional", "informed", "baseline")
 
 def dumps(body: Any) -> str:
     """One line of canonical JSON: sorted keys, no spaces."""
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), default=_plain)
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), default=_unfrozen)
 
 
 def loads(text: str) -> dict[str, Any]:
     return {name: freeze(value) for name, value in json.loads(text).items()}
 
 
-def _plain(value: Any) -> Any:
+def _unfrozen(value: Any) -> Any:
+    # Not `plain`: json calls this for the few values it does not know and walks the rest in C.
     if isinstance(value, Mapping):
         return dict(value)
-    if hasattr(value, "item"):  # a NumPy scalar that slipped through a trainer's metrics
-        return value.item()
+    number = python_scalar(value)  # one of NumPy that slipped through a trainer's metrics
+    if number is not value:
+        return number
     raise TypeError(
         f"{type(value).__name__} {value!r} cannot be stored: use numbers, strings, lists and mappings"
     )

@@ -6,7 +6,9 @@ import fcntl
 import json
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
+from typing import IO, Any
 
 from autorl.store.folder import LOCK_FILE
 from autorl.types import InputError
@@ -22,15 +24,16 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / LOCK_FILE
-        self._file = open(self._path, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the lock
+        self._file = open(folder / LOCK_FILE, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the lock
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = _holder(self._path)
+            self._file.seek(0)
+            holder = _recorded_holder(self._file)
             self._file.close()
+            name = _shown_holder(holder) if holder else "unknown process"
             raise InputError(
-                f"another driver works on this study ({holder}): wait for it or stop it first",
+                f"another driver works on this study ({name}): wait for it or stop it first",
                 file=str(folder),
             ) from error
         self._directory: int | None = os.open(folder, os.O_RDONLY)
@@ -55,9 +58,44 @@ class FolderLock:
             self._directory = None
 
 
-def _holder(path: Path) -> str:
+def lock_holder(folder: Path) -> str | None:
+    """Name the process that drives the study in `folder`; None when nobody does.
+
+    The file of a driver that was killed stays, so a holder must live where that can be seen, and
+    hold the lock.
+    """
     try:
-        who = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return "unknown process"
-    return f"process {who.get('pid')} on {who.get('host')}"
+        with open(folder / LOCK_FILE, encoding="utf-8") as file:
+            holder = _recorded_holder(file)
+            if not holder or not _may_live(holder):
+                return None
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back when the file is closed
+    except BlockingIOError:
+        return _shown_holder(holder)
+    except OSError:
+        return None
+    return None
+
+
+def _recorded_holder(file: IO[str]) -> Mapping[str, Any]:
+    try:
+        holder = json.loads(file.read())
+    except ValueError:  # a driver is about to write it
+        return {}
+    return holder if isinstance(holder, dict) and isinstance(holder.get("pid"), int) else {}
+
+
+def _shown_holder(holder: Mapping[str, Any]) -> str:
+    return f"process {holder.get('pid')} on {holder.get('host')}"
+
+
+def _may_live(holder: Mapping[str, Any]) -> bool:
+    if holder.get("host") != socket.gethostname():
+        return True
+    try:
+        os.kill(holder["pid"], 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

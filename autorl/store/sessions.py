@@ -6,13 +6,13 @@ A study's table is only then that of one uninterrupted run if all sessions compu
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from autorl.plain_text import LONGEST, shortened
+from autorl.store.query import Query
 
-Query = Callable[..., list[tuple[Any, ...]]]
 _MOST_CHANGES = 4  # named in one line
 _DIGITS = 8  # of a hash
 

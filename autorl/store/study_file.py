@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from autorl.plain_text import shown
 from autorl.space import parse_document
 from autorl.space.document import Dumper
 from autorl.store.codec import loads
+from autorl.store.query import Query
 from autorl.types import InputError
 
 KIND = "study_file"  # of the event; the first of a study
@@ -25,8 +26,6 @@ MAY_CHANGE = (
 _MOST_KEYS = 3  # named in a message
 _VALUE = 40  # characters of a value in a message
 _MISSING = object()
-
-Query = Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]
 
 
 def study_file_body(text: str, space_hash: str | None) -> dict[str, Any]:

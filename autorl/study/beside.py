@@ -4,13 +4,14 @@ deserves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autorl.rlhf import reward_options
 from autorl.rlhf.task import Task, task, tasks
+from autorl.store.query import Query
 from autorl.study.chosen import chosen, link_at
 from autorl.study.setup import choices_of
 from autorl.trainers.trl.shell import same_sources
@@ -18,7 +19,6 @@ from autorl.trainers.trl.shell import same_sources
 if TYPE_CHECKING:
     from autorl.spec import Spec
 
-Query = Callable[..., list[tuple[Any, ...]]]
 REFERENCE = "reference_"
 _ALWAYS = ("kl", "win_rate", "length", "distinct")
 

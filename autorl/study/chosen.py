@@ -6,11 +6,9 @@ With `reduce: best` the step is chosen on tuning seeds, and the runs whose model
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-Query = Callable[..., list[tuple[Any, ...]]]
+from autorl.store.query import Query
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autorl.statistics.aggregates import parse_aggregate
+from autorl.store.query import Query
 from autorl.types import ProposalId, Status
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def spread(front: Sequence[ProposalId], k: int) -> list[ProposalId]:
 
 
 def read_front(
-    query: Callable[..., list[tuple[Any, ...]]],
+    query: Query,
     spec: Spec,
     front: Sequence[ProposalId],
     tested: Sequence[ProposalId],
@@ -67,9 +68,7 @@ def read_front(
     )
 
 
-def _test_values(
-    query: Callable[..., list[tuple[Any, ...]]], spec: Spec, objective: int, proposal: ProposalId
-) -> list[float]:
+def _test_values(query: Query, spec: Spec, objective: int, proposal: ProposalId) -> list[float]:
     """Values of test runs by one objective: failed ones count where the study file states their value."""
     rows = query(
         "SELECT value, status FROM tests WHERE objective = ? AND proposal = ? ORDER BY seed",

@@ -6,8 +6,8 @@ is in the tables `segments` and `runs`. Environment steps are never exceeded; se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from autorl.executors.worker import Load
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from autorl.trainers import Trainer
     from autorl.types import Config, EnvironmentSpec, TrainerSpec
 
-Query = Callable[..., list[tuple[Any, ...]]]
+from autorl.store.query import Query
 
 
 class Reach:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autorl.evaluation import COST_METRICS
+from autorl.store.query import Query
 from autorl.study.beside import mean_of_tests
 from autorl.study.chosen import chosen, link_at
 
 if TYPE_CHECKING:
     from autorl.evaluation import Constraint
     from autorl.spec import Spec
-
-Query = Callable[..., list[tuple[Any, ...]]]
 
 
 def limit_caveats(query: Query, spec: Spec, proposal: int) -> list[str]:

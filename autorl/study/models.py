@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,11 @@ from typing import Any
 from autorl.spec import Spec, thaw
 from autorl.store import codec
 from autorl.store.checkpoints import damage
+from autorl.store.query import Query
 from autorl.study.chosen import chosen, link_at, until
 from autorl.study.lineage import proposal_of, segment_id
 from autorl.study.setup import trainer_loader
 from autorl.types import Checkpoint, Config, InputError, SegmentId, StudyError
-
-Query = Callable[..., list[tuple[Any, ...]]]
 
 
 def kept_checkpoints(query: Query, folder: Path, proposal: int) -> dict[int, Checkpoint]:

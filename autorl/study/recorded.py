@@ -7,8 +7,9 @@ from pathlib import Path
 
 from autorl.spec import Spec
 from autorl.store import Store
+from autorl.store.query import Query
 from autorl.store.store import STUDY_FILE
-from autorl.store.study_file import Query, recorded_study_file
+from autorl.store.study_file import recorded_study_file
 from autorl.types import InputError
 
 SEGMENT_NAME = re.compile(r"(\d+)\.\d+(@\d+)?(\.log)?")

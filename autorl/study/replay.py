@@ -7,7 +7,7 @@ it is the same schedule on other luck.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 
 import yaml
@@ -15,6 +15,7 @@ import yaml
 from autorl.evaluation import Curve
 from autorl.executors.worker import Load
 from autorl.masking import variables_by_name
+from autorl.plain_values import plain
 from autorl.spec import Spec
 from autorl.store import Store, codec
 from autorl.study.lineage import Lineage
@@ -78,7 +79,7 @@ def schedule_study(spec: Spec, schedule: Sequence[tuple[int, Config]]) -> str:
     document["name"] = f"{spec.name}-schedule"
     document["optimizer"] = {
         "name": "schedule",
-        "schedule": {step: _plain(config) for step, config in schedule},
+        "schedule": {step: plain(config) for step, config in schedule},
     }
     document["budget"] = {"runs": len(spec.plan.tuning)}
     for key in ("warm_start", "landscape", "path"):
@@ -86,9 +87,3 @@ def schedule_study(spec: Spec, schedule: Sequence[tuple[int, Config]]) -> str:
     document = variables_by_name(document)
     text: str = yaml.safe_dump(document, sort_keys=False, width=110)
     return text
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value

@@ -6,7 +6,7 @@ Read from the study's tables, so a finished, a running and a killed study give i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from autorl.statistics.bootstrap import (
     student_interval,
 )
 from autorl.statistics.coverage import FEW_RUNS, FEW_RUNS_OF_MEAN, measured_coverage
+from autorl.store.query import Query
 from autorl.store.sessions import changes_text, recorded_sessions
 from autorl.study.beside import beside, proxy_caveat
 from autorl.study.front import Point, read_front
@@ -37,8 +38,6 @@ from autorl.types import Config, Incumbent, Status, StudyError, schedule_of
 
 if TYPE_CHECKING:
     from autorl.spec import Spec
-
-Query = Callable[..., list[tuple[Any, ...]]]
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autorl.rlhf.task import OF_DATA, task, tasks
+from autorl.store.query import Query
 from autorl.study.beside import noted
 from autorl.study.chosen import chosen, link_at
 
 if TYPE_CHECKING:
     from autorl.spec import Spec
 
-Query = Callable[..., list[tuple[Any, ...]]]
 _MANY_CUT = 0.1  # share of completions; below it few texts are lost
 _MANY_EQUAL = 0.9  # share of groups that teach nothing
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from autorl.spec import Spec
 from autorl.store.provenance import own_source
-from autorl.store.sessions import Query, changes_text, recorded_sessions
-from autorl.trainers._shared import search_folders
+from autorl.store.query import Query
+from autorl.store.sessions import changes_text, recorded_sessions
 from autorl.trainers.families import module_files, module_of
+from autorl.trainers.options import search_folders
 
 _PACKAGES = (
     *("numpy", "scipy", "numba", "llvmlite", "pandas", "duckdb", "ConfigSpace"),

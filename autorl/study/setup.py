@@ -16,7 +16,7 @@ from autorl.spec import Spec
 from autorl.spec.optimizer import optimizer_of
 from autorl.study.fixed import check_fixed_values
 from autorl.trainers import Trainer
-from autorl.trainers._shared import check_names
+from autorl.trainers.options import check_names
 from autorl.types import Config, Executor, InputError, Optimizer
 
 _LOOKED_AT = (

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from autorl.optimizers import find
 from autorl.optimizers.model_share import ModelShare
 from autorl.spec import Spec
+from autorl.store.query import Query
 from autorl.types import InputError
-
-Query = Callable[..., list[tuple[Any, ...]]]
 
 
 def study_share(query: Query) -> ModelShare | None:

@@ -15,7 +15,8 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from autorl.trainers._shared import module_path, nearest
+from autorl.plain_text import did_you_mean
+from autorl.trainers._shared import module_path
 from autorl.trainers.contract import Trainer
 from autorl.trainers.families import (
     FUNCTION_PREFIX,
@@ -151,10 +152,8 @@ def load(spec: TrainerSpec) -> Trainer:
         return make(spec)
     trainer = _other_class(spec.name)
     if trainer is None:
-        raise InputError(
-            f"unknown trainer {spec.name!r}{nearest(spec.name, names())}; `autorl trainers` lists all",
-            key="trainer",
-        )
+        hint = did_you_mean(spec.name, names(), "`autorl trainers` lists all")
+        raise InputError(f"unknown trainer {spec.name!r}{hint}", key="trainer")
     return trainer(spec)
 
 

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from autorl.landscapes.replay import RecordedRun
+from autorl.plain_values import plain
 from autorl.store.checkpoints import writing
-from autorl.trainers._shared import Clock, check_continuation, check_names, check_start, plain
+from autorl.trainers._shared import Clock, check_continuation, check_start
 from autorl.trainers.contract import Trainer
+from autorl.trainers.options import check_names
 from autorl.types import (
     Checkpoint,
     Config,

@@ -1,13 +1,12 @@
-"""What several trainers need: option checking, module look-up, costs, and the rules of a continued segment."""
+"""What several trainers need: module look-up, costs, and the rules of a continued segment."""
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,29 +40,6 @@ def zip_target(file: str | Path, *, replace: bool, beside: Sequence[str] = ()) -
     except OSError as error:
         raise InputError(f"cannot be written ({error.strerror})", file=str(target)) from error
     return target
-
-
-def nearest(name: str, allowed: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or nothing if no allowed name is close."""
-    close = difflib.get_close_matches(name, list(allowed), n=3, cutoff=0.6)
-    return f"; did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
-
-
-def check_names(given: Iterable[str], allowed: Collection[str], what: str, key: str) -> None:
-    """Raise `InputError` for the first of `given` that is not in `allowed`."""
-    for name in given:
-        if name not in allowed:
-            hint = nearest(name, allowed) or f"; allowed: {', '.join(sorted(allowed))}"
-            raise InputError(f"unknown {what} {name!r}{hint}", key=key)
-
-
-def plain(value: Any) -> Any:
-    """`value` with frozen mappings as `dict` and tuples as `list`, for libraries and for JSON."""
-    if isinstance(value, Mapping):
-        return {name: plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value
 
 
 def base_name(name: str) -> str:
@@ -149,9 +125,3 @@ def module_path(*folders: str) -> Iterator[None]:
         for folder in added:
             if folder in sys.path:
                 sys.path.remove(folder)
-
-
-def search_folders(kwargs: Mapping[str, Any]) -> tuple[str, ...]:
-    """The option `path`: the folder or folders a trainer looks for the user's modules in; empty = working folder."""
-    path = kwargs.get("path", ())
-    return (path,) if isinstance(path, str) else tuple(path)

@@ -30,23 +30,18 @@ from typing import IO, Any
 
 from autorl.masking import without_values
 from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
-from autorl.plain_text import shown
+from autorl.plain_text import did_you_mean, shown
+from autorl.plain_values import plain
 from autorl.store.checkpoints import scratch, writing
 from autorl.store.log_files import open_log
 from autorl.trainers._process import start, stop
-from autorl.trainers._shared import (
-    Diverged,
-    check_names,
-    check_start,
-    nearest,
-    plain,
-    search_folders,
-)
-from autorl.trainers._user_code import Told
+from autorl.trainers._shared import Diverged, check_start
 from autorl.trainers._variables import checked, resolved
 from autorl.trainers.contract import AnyChange, Change, FixedValue, Trainer
 from autorl.trainers.metric_lines import parse_line
 from autorl.trainers.metrics import Collector, MetricSource
+from autorl.trainers.options import check_names, search_folders
+from autorl.trainers.user_code import Told
 from autorl.types import (
     Checkpoint,
     Config,
@@ -323,9 +318,9 @@ def make(spec: TrainerSpec) -> CommandTrainer:
     allowed = {"arguments": ("flags", "none"), "style": _STYLES, "booleans": ("value", "flag")}
     for name, choices in {**allowed, "config_file": ("yaml", "json")}.items():
         if name in options and options[name] not in choices:
-            hint = nearest(str(options[name]), choices)
+            hint = did_you_mean(options[name], choices, f"allowed: {', '.join(choices)}")
             raise InputError(
-                f"got {options[name]!r}{hint}; allowed: {', '.join(choices)}",
+                f"got {options[name]!r}{hint}",
                 key=f"trainer.kwargs.{name}",
             )
     trainer = CommandTrainer(

@@ -40,20 +40,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autorl.forks import ends_forked_children
-from autorl.plain_text import encodable
+from autorl.plain_text import did_you_mean, encodable
+from autorl.plain_values import plain
 from autorl.store.checkpoints import writing
-from autorl.trainers._shared import (
-    Diverged,
-    check_names,
-    check_start,
-    module_path,
-    nearest,
-    not_finite,
-    plain,
-    search_folders,
-)
-from autorl.trainers._user_code import Told, metric_value, refuse_pruning, step_number
+from autorl.trainers._shared import Diverged, check_start, module_path, not_finite
 from autorl.trainers.contract import AnyChange, Change, Trainer
+from autorl.trainers.options import check_names, search_folders
+from autorl.trainers.user_code import Told, metric_value, refuse_pruning, step_number
 from autorl.types import (
     Checkpoint,
     InputError,
@@ -217,7 +210,8 @@ def _import(name: str, folders: tuple[str, ...]) -> Any:
         )
     if not hasattr(module, attribute):
         raise InputError(
-            f"{module_name!r} has no {attribute!r}{nearest(attribute, vars(module))}", key="trainer"
+            f"{module_name!r} has no {attribute!r}{did_you_mean(attribute, vars(module))}",
+            key="trainer",
         )
     return getattr(module, attribute)
 
@@ -263,9 +257,9 @@ def _accepted(function: Callable[..., Any]) -> frozenset[str]:
     rest = list(parameters.values())[1:]
     for parameter in rest:
         if parameter.name not in _KEYWORDS and parameter.default is inspect.Parameter.empty:
+            hint = did_you_mean(parameter.name, _KEYWORDS, f"offered: {', '.join(_KEYWORDS)}")
             raise InputError(
-                f"the function needs an argument {parameter.name!r} nobody gives"
-                f"{nearest(parameter.name, _KEYWORDS)}; offered: {', '.join(_KEYWORDS)}",
+                f"the function needs an argument {parameter.name!r} nobody gives{hint}",
                 key="trainer",
             )
     return frozenset(parameter.name for parameter in rest) & frozenset(_KEYWORDS)

@@ -16,9 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from autorl.plain_text import listed
-from autorl.trainers._shared import check_names, nearest
+from autorl.plain_text import did_you_mean, listed
 from autorl.trainers.metric_lines import number, parse_line
+from autorl.trainers.options import check_names
 from autorl.types import InputError
 
 SOURCES = ("stdout", "jsonlines", "csv", "tensorboard", "trainer_state")
@@ -58,8 +58,9 @@ class MetricSource:
         )
         source = options.get("from", "stdout")
         if source not in SOURCES:
+            hint = did_you_mean(source, SOURCES, f"allowed: {', '.join(SOURCES)}")
             raise InputError(
-                f"unknown source {source!r}{nearest(str(source), SOURCES)}; allowed: {', '.join(SOURCES)}",
+                f"unknown source {source!r}{hint}",
                 key="trainer.kwargs.metrics.from",
             )
         if source in ("jsonlines", "csv") and "path" not in options:
@@ -163,10 +164,9 @@ class Collector:
         self._check_unit()
         for name, key in self.source.map.items() or {"any metric": ""}.items():
             if not self.history or (self.source.map and name not in self.history):
-                logged = f"; it logged {listed(sorted(self.seen))}" if self.seen else ""
-                raise RuntimeError(
-                    f"the command never logged {key or name}{nearest(key, self.seen)}{logged}"
-                )
+                logged = f"it logged {listed(sorted(self.seen))}" if self.seen else ""
+                hint = did_you_mean(key, self.seen, logged)
+                raise RuntimeError(f"the command never logged {key or name}{hint}")
         points = list(self.pending)
         self.pending.clear()
         reduced = [

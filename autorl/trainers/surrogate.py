@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import cached_property
 
-from autorl.landscapes._forest import MIN_TREES
+from autorl.landscapes.analysis.forest import MIN_TREES
 from autorl.landscapes.dataset import load_landscape
 from autorl.landscapes.replay import RecordedRun
 from autorl.landscapes.surrogate import MIN_CORRELATION, TREES, Surrogate
 from autorl.trainers._replay import ReplayTrainer, flag, required_landscape
-from autorl.trainers._shared import check_names
+from autorl.trainers.options import check_names
 from autorl.types import InputError, Segment, TrainerSpec
 
 

@@ -23,10 +23,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from autorl.plain_values import plain
 from autorl.seeds import digest, generator
 from autorl.store.checkpoints import writing
-from autorl.trainers._shared import Clock, check_names, check_rollout, check_start, plain
+from autorl.trainers._shared import Clock, check_rollout, check_start
 from autorl.trainers.contract import AnyChange, Change, Trainer
+from autorl.trainers.options import check_names
 from autorl.types import (
     Checkpoint,
     Config,

@@ -21,7 +21,7 @@ from typing import cast
 from autorl.landscapes.dataset import load_landscape
 from autorl.landscapes.replay import LOOK_UPS, LookUp, RecordedRun, Replay
 from autorl.trainers._replay import ReplayTrainer, flag, required_landscape
-from autorl.trainers._shared import check_names
+from autorl.trainers.options import check_names
 from autorl.types import InputError, SeedRole, Segment, TrainerSpec
 
 

@@ -316,7 +316,7 @@ def test_load_and_list(landscape):
     assert load_landscape("sample/dqn/CartPole-v1", root).manifest == landscape.manifest
     assert load_landscape(landscape.path).manifest == landscape.manifest
     assert list_landscapes(root) == {"sample/dqn/CartPole-v1": landscape.path}
-    with pytest.raises(InputError, match="did you mean sample/dqn/CartPole-v1"):
+    with pytest.raises(InputError, match="did you mean 'sample/dqn/CartPole-v1'"):
         load_landscape("sample/dqn/Pong", root)
     assert "sample/dqn/CartPole-v1" in repr(landscape)
 

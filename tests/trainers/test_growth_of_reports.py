@@ -2,8 +2,8 @@
 
 from growth_exponent import exponent
 
-from autorl.trainers._user_code import Told
 from autorl.trainers.metrics import Collector, MetricSource
+from autorl.trainers.user_code import Told
 from autorl.types import Config, EnvironmentSpec, Report, Segment, TrainerSpec
 
 SEGMENT = Segment(

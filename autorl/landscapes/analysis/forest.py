@@ -24,7 +24,7 @@ _FEATURES = 5 / 6  # tried per split, as in SMAC's and DeepCAVE's forests
 _MIN_LEAF = 3
 _MAX_LEAVES = 512  # bounds the memory of fANOVA, which looks at pairs of leaves
 _MIN_ROWS = 10
-_MIN_TREES = (
+MIN_TREES = (
     32  # with fewer, some configurations were seen by every tree and have no out-of-bag prediction
 )
 
@@ -114,8 +114,8 @@ def fit_forest(
         InputError: scikit-learn is not installed, fewer than 10 configurations or 32 trees, equal scores, or nothing
             that varies.
     """
-    if trees < _MIN_TREES:
-        raise InputError(f"a forest needs at least {_MIN_TREES} trees, got {trees}", key="trees")
+    if trees < MIN_TREES:
+        raise InputError(f"a forest needs at least {MIN_TREES} trees, got {trees}", key="trees")
     scores = np.asarray(targets, dtype=np.float64)
     names = tuple(name for name in space.names if space.hyperparameters[name].type != "constant")
     if len(configs) < _MIN_ROWS or len(scores) != len(configs):

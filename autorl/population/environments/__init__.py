@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 
+from autorl.plain_text import did_you_mean
 from autorl.population.environments.acrobot import ACROBOT
 from autorl.population.environments.base import Environment
 from autorl.population.environments.cartpole import CARTPOLE
@@ -31,8 +31,7 @@ def find_environment(name: str | None) -> Environment:
         return ENVIRONMENTS[name]
     if name and ":" in name:
         return _imported(name)
-    near = difflib.get_close_matches(name or "", ENVIRONMENTS, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(name or "", ENVIRONMENTS)
     raise InputError(
         f"{name!r} is not an environment of the population engine{hint} "
         f"(native: {', '.join(ENVIRONMENTS)}; your own: module:NAME; for any other use an sb3/* trainer)",

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from autorl.plain_values import plain_mappings
 from autorl.store.checkpoints import writing
 from autorl.trainers import _streams as streams
 from autorl.trainers.sb3 import earlier_files, files
@@ -51,7 +52,7 @@ def save(model: Any, venv: Any, segment: Segment, values: Mapping[str, Any]) -> 
         "class": type(model).__name__,
         "n_envs": model.n_envs,
         "horizon": segment.horizon,
-        "values": _unfrozen(values),
+        "values": plain_mappings(values),
         "counters": {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)},
         "latest": {name: getattr(model, name) for name in _LATEST} | _records(model),
         "noise": [getattr(noise, "noise_prev", None) for noise in _noises(model)],
@@ -216,15 +217,6 @@ def _is_plain(value: Any) -> bool:
     except NotPlainError:
         return False
     return True
-
-
-def _unfrozen(value: Any) -> Any:
-    """`value` with its frozen mappings as `dict`."""
-    if isinstance(value, Mapping):
-        return {name: _unfrozen(item) for name, item in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_unfrozen(item) for item in value)
-    return value
 
 
 def _networks_state(model: Any) -> dict[str, Any]:

@@ -16,9 +16,12 @@ import gymnasium as gym
 from gymnasium.utils import EzPickle, seeding
 
 from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
+from autorl.plain_text import did_you_mean
+from autorl.plain_values import plain
 from autorl.store.signing import is_signed, sign
-from autorl.trainers._shared import check_names, module_path, nearest, plain
+from autorl.trainers._shared import module_path
 from autorl.trainers._streams import preserved
+from autorl.trainers.options import check_names
 from autorl.trainers.sb3.environment_state import capture, layers_of, restore
 from autorl.types import EnvironmentSpec, InputError
 
@@ -217,7 +220,10 @@ def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
             f"{spec.id!r} needs a library that is missing: {error}", key="environment.id"
         ) from error
     except gym.error.Error as error:
-        hint = nearest(name, gym.registry) or "; `module:Env-v0` imports a module that registers it"
+        hint = (
+            did_you_mean(name, gym.registry)
+            or "; `module:Env-v0` imports a module that registers it"
+        )
         raise InputError(f"no environment {spec.id!r}{hint}", key="environment.id") from error
     except TypeError as error:
         if not spec.kwargs:
@@ -245,6 +251,7 @@ def _wrapper_class(target: str) -> Any:
         ) from error
     if not hasattr(found, name):
         raise InputError(
-            f"{module!r} has no {name!r}{nearest(name, vars(found))}", key="environment.wrappers"
+            f"{module!r} has no {name!r}{did_you_mean(name, vars(found))}",
+            key="environment.wrappers",
         )
     return getattr(found, name)

@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from autorl.trainers._shared import base_name, check_names, nearest, plain
+from autorl.plain_text import did_you_mean
+from autorl.plain_values import plain
+from autorl.trainers._shared import base_name
 from autorl.trainers.contract import FixedValue
+from autorl.trainers.options import check_names
 from autorl.trainers.sb3.algorithms import (
     ALGORITHMS,
     CALLABLES,
@@ -249,11 +252,8 @@ def activation(name: str) -> Any:
 
     modules = {known: known for known in _ACTIVATIONS}
     if name.lower() not in modules:
-        allowed = ", ".join(_ACTIVATIONS)
-        raise InputError(
-            f"unknown activation {name!r}{nearest(name, modules)}; allowed: {allowed}",
-            key="activation",
-        )
+        hint = did_you_mean(name, modules, f"allowed: {', '.join(_ACTIVATIONS)}")
+        raise InputError(f"unknown activation {name!r}{hint}", key="activation")
     by_lower = {attribute.lower(): attribute for attribute in vars(nn)}
     return getattr(nn, by_lower[name.lower().replace("_", "")])
 

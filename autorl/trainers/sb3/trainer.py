@@ -23,14 +23,13 @@ from autorl.trainers import _streams as streams
 from autorl.trainers._shared import (
     Clock,
     check_continuation,
-    check_names,
     check_rollout,
     check_start,
     not_finite,
-    search_folders,
 )
 from autorl.trainers.agents import AgentTrainer
 from autorl.trainers.contract import Change, ExportedModel, FixedValue
+from autorl.trainers.options import check_names, search_folders
 from autorl.trainers.sb3 import checkpoint
 from autorl.trainers.sb3.algorithms import ALGORITHMS, steps_per_cut
 from autorl.trainers.sb3.environments import (

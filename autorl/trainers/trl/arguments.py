@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from autorl.trainers._shared import plain
+from autorl.plain_values import plain
 from autorl.trainers.trl.methods import find
 from autorl.trainers.trl.settings import DEFAULTS, Settings
 from autorl.trainers.trl.shell import OPTIONS

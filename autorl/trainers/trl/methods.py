@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
+from autorl.plain_text import did_you_mean
 from autorl.rlhf.reward_options import CHANGES as REWARD_CHANGES
-from autorl.trainers._shared import nearest
 from autorl.trainers.contract import Change
 from autorl.types import InputError
 
@@ -197,10 +197,8 @@ def _check_there(name: str) -> None:
 def _no_trainer(name: str) -> str:
     import trl
 
-    hint = nearest(name, (*available(), "ppo"))
-    return (
-        f"TRL {trl.__version__} has no trainer for {name!r}; it has {', '.join(available())}{hint}"
-    )
+    hint = did_you_mean(name, (*available(), "ppo"), f"it has {', '.join(available())}")
+    return f"TRL {trl.__version__} has no trainer for {name!r}{hint}"
 
 
 @lru_cache(maxsize=1)

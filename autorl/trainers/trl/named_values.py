@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from autorl.trainers._shared import nearest
+from autorl.plain_text import did_you_mean
 from autorl.types import InputError
 
 NAMED = ("loss_type", "scale_rewards", "importance_sampling_level", "multi_objective_aggregation")
@@ -27,7 +27,7 @@ def check_named(trainer_class: Any, config_class: Any, name: str, value: Any) ->
         else ()
     )
     if known and value not in known:
-        hint = nearest(value, known) or f"; it has {', '.join(map(repr, known))}"
+        hint = did_you_mean(value, known) or f"; it has {', '.join(map(repr, known))}"
         raise InputError(f"TRL's {trainer_class.__name__} has no {value!r}{hint}", key=name)
 
 

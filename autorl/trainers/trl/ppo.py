@@ -12,8 +12,9 @@ from autorl.rlhf.reward_options import assemble, without
 from autorl.seeds import integer_seed
 from autorl.space import resolve_schedules
 from autorl.store.checkpoints import scratch
-from autorl.trainers._shared import Clock, check_names, check_start
+from autorl.trainers._shared import Clock, check_start
 from autorl.trainers.contract import Change
+from autorl.trainers.options import check_names
 from autorl.trainers.trl import checkpoint
 from autorl.trainers.trl.data import Reward
 from autorl.trainers.trl.shell import RLHFTrainer, build_task, load_parent, peak_memory_mb

@@ -10,9 +10,12 @@ import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from autorl.plain_text import did_you_mean
+from autorl.plain_values import plain
 from autorl.rlhf.reward_options import is_option, without
 from autorl.space import resolve_schedules
-from autorl.trainers._shared import base_name, check_names, nearest, plain
+from autorl.trainers._shared import base_name
+from autorl.trainers.options import check_names
 from autorl.trainers.trl.methods import Method
 from autorl.trainers.trl.named_values import NAMED, check_named
 from autorl.types import InputError
@@ -393,7 +396,8 @@ def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool 
                 f"{base} is for a GPU: give the trainer `device: auto` beside it", key="space"
             )
         if base not in allowed:
-            hint = nearest(base, allowed) or f"; TRL's {config_class.__name__} has no such field"
+            no_field = f"; TRL's {config_class.__name__} has no such field"
+            hint = did_you_mean(base, allowed) or no_field
             raise InputError(
                 f"unknown hyperparameter of trl/{method.name} {base!r}{hint}", key="space"
             )

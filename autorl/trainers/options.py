@@ -1,0 +1,23 @@
+"""The options of a trainer: names are checked, and the folders of a user's modules are read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from autorl.plain_text import did_you_mean
+from autorl.types import InputError
+
+
+def check_names(given: Iterable[str], allowed: Collection[str], what: str, key: str) -> None:
+    """Raise `InputError` for the first of `given` that is not in `allowed`."""
+    for name in given:
+        if name not in allowed:
+            hint = did_you_mean(name, allowed) or f"; allowed: {', '.join(sorted(allowed))}"
+            raise InputError(f"unknown {what} {name!r}{hint}", key=key)
+
+
+def search_folders(kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+    """The option `path`: the folder or folders a trainer looks for the user's modules in; empty = working folder."""
+    path = kwargs.get("path", ())
+    return (path,) if isinstance(path, str) else tuple(path)

@@ -1,0 +1,28 @@
+"""Who holds a study's folder, as its lock file says."""
+
+import os
+import socket
+
+import pytest
+
+from autorl.store.folder import LOCK_FILE
+from autorl.store.lock import FolderLock, lock_holder
+from autorl.types import InputError
+
+
+def test_the_holder_of_a_study_is_named_while_it_holds_the_lock(tmp_path):
+    assert lock_holder(tmp_path) is None
+    lock = FolderLock(tmp_path)
+    assert lock_holder(tmp_path) == f"process {os.getpid()} on {socket.gethostname()}"
+    lock.release()
+    assert lock_holder(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b"{}", b'{"pid": null}', b"\xff\xfe"])
+def test_a_lock_file_that_names_nobody_has_no_holder(tmp_path, content):
+    lock = FolderLock(tmp_path)
+    (tmp_path / LOCK_FILE).write_bytes(content)
+    assert lock_holder(tmp_path) is None
+    with pytest.raises(InputError, match="unknown process"):
+        FolderLock(tmp_path)
+    lock.release()
