@@ -87,6 +87,27 @@ def test_bca_matches_scipy():
     assert ours.high > percentile.high  # a right-skewed sample moves both ends to the right
 
 
+def test_bca_counts_half_of_the_resamples_that_tie_with_the_estimate():
+    """Seven successes of ten: 27 % of the resamples have the mean of the sample."""
+    from scipy.stats import bootstrap
+
+    successes = np.array([1.0] * 7 + [0.0] * 3)
+    ours = bootstrap_interval(successes, mean, rng=rng(8), method="bca", resamples=40_000)
+    theirs = bootstrap(
+        (successes,), np.mean, method="BCa", n_resamples=40_000, rng=9
+    ).confidence_interval
+    assert (ours.low, ours.high) == (theirs.low, theirs.high) == (0.4, 0.9)
+
+
+def test_bca_knows_ties_in_any_unit():
+    """0.1 + 0.2 + 0.3 depends on the order of the sum, 1 + 2 + 3 does not."""
+    whole, tenths = (
+        bootstrap_interval(values, mean, rng=rng(8), method="bca", resamples=4000)
+        for values in ([1.0, 2.0, 3.0], [0.1, 0.2, 0.3])
+    )
+    assert (10 * tenths.low, 10 * tenths.high) == pytest.approx((whole.low, whole.high))
+
+
 @pytest.mark.parametrize(("runs", "nominal"), [(3, 0.74), (10, 0.95)])
 def test_coverage_of_the_iqm_of_one_task(runs, nominal):
     """Measured reference 0.74 (n=3) and 0.95 (n=10), each +-0.01; 1,500 draws add a standard error under 0.012."""
