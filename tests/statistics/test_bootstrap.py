@@ -141,6 +141,15 @@ def test_pairing_removes_what_seeds_share():
     assert paired.method == "paired percentile"
 
 
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_a_paired_difference_of_means_is_the_mean_of_the_differences(level):
+    first, second = rng(15).normal(size=12), rng(16).normal(size=12)
+    options = {"level": level, "resamples": 4000}
+    paired = difference_interval(first, second, mean, rng=rng(17), paired=True, **options)
+    differences = bootstrap_interval(first - second, mean, rng=rng(17), **options)
+    assert (paired.low, paired.high) == pytest.approx((differences.low, differences.high))
+
+
 def test_difference_of_unequal_numbers_of_runs_matches_the_closed_form_width():
     a, b = rng(18).normal(size=30), rng(19).normal(size=10)
     interval = difference_interval(a, b, mean, rng=rng(20), resamples=20_000)
@@ -155,6 +164,7 @@ def test_difference_of_unequal_numbers_of_runs_matches_the_closed_form_width():
         (lambda: bootstrap_interval([1.0], rng=rng()), "at least 2 runs"),
         (lambda: bootstrap_interval([1.0, np.nan], rng=rng()), "finite"),
         (lambda: bootstrap_interval([1.0, 2.0], rng=rng(), level=1.0), "strictly between 0 and 1"),
+        (lambda: difference_interval(GRID, GRID, rng=rng(), level=1.0), "strictly between 0 and 1"),
         (lambda: bootstrap_interval([1.0, 2.0], rng=rng(), resamples=0), "at least 1"),
         (lambda: bootstrap_interval(GRID, rng=rng(), method="bca"), "one task"),
         (lambda: bootstrap_interval(GRID, rng=rng(), method="normal"), "'percentile' or 'bca'"),
