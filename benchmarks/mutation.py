@@ -3,11 +3,12 @@
     python benchmarks/mutation.py statistics --sample 40
     python benchmarks/mutation.py store evaluation --sample 20 --seed 1
 
-Draws places from a seed among comparisons, arithmetic, numbers, `and`/`or`, `not`, `True`/`False`, `min`/`max` and
-`any`/`all`; what is raised, asserted or printed as a text, annotations and decorators are left alone. Each mutant is
-imported by a process of its own, which runs the tests that are not slow: those of the module (`tests/ROOM/test_MODULE.py`),
-then those `TESTS` names for the room. No file is written. Code that a test runs in another program is not mutated, so a
-survivor may be one for that reason alone. The exit code is the number of survivors.
+Draws places from a seed among comparisons, arithmetic, numbers, `and`/`or`, `not`, `True`/`False`,
+`min`/`max` and `any`/`all`. What is raised, asserted or put into a text, annotations and decorators
+are left alone. Each mutant is imported by a process of its own, which runs the tests that are not
+slow: those of the module (`tests/ROOM/test_MODULE.py`), then those `TESTS` names for the room. No
+file is written. Code that a test runs in another program is not mutated, so a survivor may be one
+for that reason alone. The exit code is the number of survivors.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
-PRELOADED = ("pytest", "hypothesis", "numpy", "scipy.stats", "pandas", "yaml")
+PRELOADED = ("hypothesis", "numpy", "scipy.stats", "pandas", "yaml")
 CPU_SECONDS = 240  # of a mutant: one that loops for ever is noticed by this limit
 TESTS = {  # what is run besides the tests of the module itself
     "statistics": [
@@ -96,7 +99,7 @@ LEFT_ALONE = (ast.Raise, ast.Assert, ast.JoinedStr)
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change of one expression of a file, which is number `place` among those that can be changed."""
+    """A change of one expression of a file, number `place` of those that can be changed."""
 
     path: Path
     place: int
@@ -166,12 +169,12 @@ def sample(room: str, module: str, size: int, seed: int) -> list[Mutant]:
 def mutants_of(path: Path) -> list[Mutant]:
     """Every mutant of a file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = []
+    mutants = []
     for place, node in enumerate(changeable(tree)):
         changed = copy.deepcopy(node)
         change(changed)
-        found.append(Mutant(path, place, node.lineno, ast.unparse(node), ast.unparse(changed)))
-    return found
+        mutants.append(Mutant(path, place, node.lineno, ast.unparse(node), ast.unparse(changed)))
+    return mutants
 
 
 def changeable(node: ast.AST) -> Iterator[Any]:
@@ -289,18 +292,12 @@ def passes(paths: tuple[str, ...], mutant: Mutant | None) -> bool:
         silence = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(silence, stream)
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
         if mutant is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
             sys.meta_path.insert(0, MutantFinder(mutant))
-        code = int(pytest_main([*paths, *ARGUMENTS]))
+        code = int(pytest.main([*paths, *ARGUMENTS]))
     finally:
         os._exit(code)
-
-
-def pytest_main(arguments: list[str]) -> int:
-    import pytest
-
-    return pytest.main(arguments)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Mutants of `benchmarks/mutation.py`: which expressions change, how, and that tests are run on the change."""
+"""Mutants of `benchmarks/mutation.py`: which expressions change, and how."""
 
 import sys
 from pathlib import Path
