@@ -159,6 +159,22 @@ def test_asha_promotes_the_top_third_at_once():
     assert optimizer.ask(np.random.default_rng(9)).until == 10
 
 
+def test_asha_keeps_what_may_be_promoted_one_day_and_nothing_of_the_last_rung():
+    optimizer = make("asha", SPACE, horizon=100, eta=2, rungs=2)
+    for number in range(2):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    assert sorted(optimizer.keeps()) == [0, 1]
+    for number in range(2):
+        optimizer.observe(Scored(number, (float(number),), reached=50))
+    assert sorted(optimizer.keeps()) == [0, 1]
+    promotion = optimizer.ask(np.random.default_rng(2))
+    assert (promotion.until, promotion.resume_from) == (100, 1)
+    optimizer.observe(Proposed(2, promotion))
+    assert list(optimizer.keeps()) == [0]
+    optimizer.observe(Scored(2, (1.0,), reached=100))
+    assert list(optimizer.keeps()) == [0]
+
+
 def test_asha_counts_failures_as_runs_at_the_bottom():
     optimizer = make("asha", SPACE, horizon=90, eta=3, rungs=3)
     for number in range(3):
