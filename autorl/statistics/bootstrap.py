@@ -25,6 +25,7 @@ Method: TypeAlias = Literal["percentile", "bca"]
 Stacked: TypeAlias = Callable[[Array, Array], Array]
 RESAMPLES = 10_000
 _CHUNK = 2_000_000  # drawn values held in memory at once
+_ROUNDING = 1e-12  # of the largest score: aggregates that are no further apart are ties
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,10 @@ def _bca_tails(scores: Array, aggregate: Aggregate, draws: Array, tails: Array) 
     scale = float((pull**2).sum()) ** 1.5
     acceleration = float((pull**3).sum()) / (6 * scale) if scale > 0 else 0.0
     estimate = aggregate(scores)
-    below = np.mean(draws < estimate) + 0.5 * np.mean(draws == estimate)
+    # A resample of the same values summed in another order is the estimate but for rounding.
+    apart = draws - estimate
+    rounding = _ROUNDING * np.abs(scores).max()
+    below = np.mean(apart < -rounding) + 0.5 * np.mean(np.abs(apart) <= rounding)
     half = 0.5 / len(draws)
     bias = ndtri(np.clip(below, half, 1 - half))
     z = bias + ndtri(tails)

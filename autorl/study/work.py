@@ -317,10 +317,14 @@ class Work:
         keep = self._spec.keep.checkpoints
         if role == "test":
             return keep != "none"
-        wanted = self._lineage[proposal]
-        resumable = wanted.until < self._spec.fidelity.steps or wanted.member is not None
+        trained = self._lineage[proposal]
+        resumable = trained.until < self._spec.fidelity.steps
+        # A test run repeats a member's schedule from step 0, without its copies: the agent that was
+        # selected is there nowhere else.
+        selected = trained.member is not None
         return (
             resumable
+            or selected
             or keep in ("top", "lineage")
             or (keep == "incumbent" and not self._spec.plan.test)
         )

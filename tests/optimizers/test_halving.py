@@ -121,6 +121,15 @@ def test_kept_are_the_running_rung_and_those_to_be_promoted():
     assert sorted(optimizer.keeps()) == [6, 7, 9]
 
 
+def test_runs_of_a_last_rung_are_not_kept():
+    """Nobody goes on from the horizon: bracket 1 is of two full runs, of which one is under way."""
+    optimizer = make("hyperband", SPACE, horizon=90, eta=3, rungs=2)
+    for number in range(4):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    assert [record.proposal.until for record in optimizer.history] == [30, 30, 30, 90]
+    assert sorted(optimizer.keeps()) == [0, 1, 2]
+
+
 def test_infeasible_runs_are_promoted_last():
     optimizer = make("successive_halving", SPACE, horizon=30, eta=3, rungs=2)
     for number in range(3):
@@ -148,6 +157,22 @@ def test_asha_promotes_the_top_third_at_once():
     assert resumed == [None, None, None, 0, None, 4]
     optimizer.observe(Failed(5, Status.CRASH, (0.1,)))
     assert optimizer.ask(np.random.default_rng(9)).until == 10
+
+
+def test_asha_keeps_what_may_be_promoted_one_day_and_nothing_of_the_last_rung():
+    optimizer = make("asha", SPACE, horizon=100, eta=2, rungs=2)
+    for number in range(2):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    assert sorted(optimizer.keeps()) == [0, 1]
+    for number in range(2):
+        optimizer.observe(Scored(number, (float(number),), reached=50))
+    assert sorted(optimizer.keeps()) == [0, 1]
+    promotion = optimizer.ask(np.random.default_rng(2))
+    assert (promotion.until, promotion.resume_from) == (100, 1)
+    optimizer.observe(Proposed(2, promotion))
+    assert list(optimizer.keeps()) == [0]
+    optimizer.observe(Scored(2, (1.0,), reached=100))
+    assert list(optimizer.keeps()) == [0]
 
 
 def test_asha_counts_failures_as_runs_at_the_bottom():
@@ -229,6 +254,23 @@ def test_a_run_whose_new_seed_failed_is_not_promoted(name, options):
     optimizer.observe(Scored(3, (3.0,), reached=25, n_seeds=2, resumable=False))
     assert optimizer.ask(np.random.default_rng(9)).resume_from == 2
     assert 3 not in optimizer.keeps()
+
+
+@pytest.mark.parametrize("name", ["successive_halving", "hyperband", "dehb", "bohb"])
+def test_a_bracket_goes_on_with_those_that_are_left_when_a_promotion_is_withdrawn(name):
+    """Rungs of 4, 2 and 1 runs: the second is closed by the one run that is left for it."""
+    optimizer = make(name, SPACE, horizon=100, eta=2, rungs=3)
+    for number in range(4):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    for number in range(4):
+        optimizer.observe(Scored(number, (float(number),), reached=25))
+    optimizer.observe(Scored(3, (3.0,), reached=25, n_seeds=2, resumable=False))
+    optimizer.observe(Proposed(4, optimizer.ask(np.random.default_rng(4))))
+    following = optimizer.ask(np.random.default_rng(5))
+    assert (following.meta["bracket"], following.resume_from) == (1, None)
+    optimizer.observe(Scored(4, (1.0,), reached=50))
+    following = optimizer.ask(np.random.default_rng(5))
+    assert (following.meta["bracket"], following.until, following.resume_from) == (0, 100, 4)
 
 
 @pytest.mark.parametrize(("name", "options"), BRACKETS)

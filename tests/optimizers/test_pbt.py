@@ -127,6 +127,24 @@ def test_a_population_that_died_out_starts_again():
     assert len({answer.config for answer in answers}) == 3
 
 
+def test_asynchronous_members_without_survivors_wait_for_the_slowest():
+    """Member 0 failed at step 40; member 1 is to get there, and is copied instead of starting anew."""
+    optimizer = factory(population=2, synchronous=False)()
+    generation(optimizer, 0, 2)
+    optimizer.observe(Scored(0, (1.0,), reached=20))
+    (ahead,) = generation(optimizer, 2, 1)
+    assert (ahead.member, ahead.until) == ("0", 40)
+    optimizer.observe(Failed(2, Status.DIVERGED, (-9.0,)))
+    assert optimizer.ask(np.random.default_rng(3)) == Wait(), "member 1 is still before step 20"
+    optimizer.observe(Scored(1, (2.0,), reached=20))
+    (behind,) = generation(optimizer, 3, 1)
+    assert (behind.member, behind.until) == ("1", 40)
+    assert optimizer.ask(np.random.default_rng(4)) == Wait(), "member 1 is on its way to step 40"
+    optimizer.observe(Scored(3, (2.0,), reached=40))
+    (replaced,) = generation(optimizer, 4, 1)
+    assert (replaced.member, replaced.until, replaced.resume_from) == ("0", 60, 3)
+
+
 def test_kept_are_the_parents_still_needed_and_the_running_generation():
     optimizer = started([1.0, 2.0, 3.0, 4.0])
     assert list(optimizer.keeps()) == [0, 1, 2, 3]

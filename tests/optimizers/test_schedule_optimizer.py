@@ -1,11 +1,12 @@
 """The optimizer `schedule`: one chain of given configurations, cut where they change."""
 
+import numpy as np
 import pytest
 
 from autorl.optimizers import make
 from autorl.optimizers.conformance import space_of
 from autorl.optimizers.simulation import simulate
-from autorl.types import InputError, Status
+from autorl.types import InputError, Proposed, Scored, Status
 
 SPACE = space_of("types")
 CHANGEABLE = {"rate", "gamma"}
@@ -40,6 +41,17 @@ def test_a_failed_part_ends_it():
     )
     assert simulation.done
     assert len(simulation.proposals) == 1
+
+
+def test_kept_is_the_part_that_the_next_one_continues():
+    optimizer = planned({"0": {}, "50": {"rate": 1e-4}})()
+    assert list(optimizer.keeps()) == []
+    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
+    assert list(optimizer.keeps()) == [0]
+    optimizer.observe(Scored(0, (1.0,), reached=50))
+    assert list(optimizer.keeps()) == [0]
+    optimizer.observe(Proposed(1, optimizer.ask(np.random.default_rng(1))))
+    assert list(optimizer.keeps()) == []
 
 
 @pytest.mark.parametrize(

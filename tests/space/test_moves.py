@@ -299,6 +299,44 @@ def test_repair_of_two_rules_moves_what_is_to_be_kept_last():
         assert space.repair(wanted, rng, keep=["a", "d"]) == {"a": 8, "b": 8, "c": 1, "d": 1}
 
 
+def repairs(space, wanted, keep):
+    """The different repairs of `wanted` by six generators."""
+    repaired = [space.repair(wanted, np.random.default_rng(seed), keep=keep) for seed in range(6)]
+    return {tuple(config.values()) for config in repaired}
+
+
+def test_where_no_single_move_helps_what_is_to_be_kept_is_restored_first():
+    """Only one of three can have its value of 9; the default configuration leaves room for any."""
+    space = Space.from_dict(
+        {
+            "hyperparameters": {
+                name: {"type": "int", "lower": 0, "upper": 9, "default": 0} for name in "abc"
+            },
+            "constraints": ["a + b + c <= 9"],
+        }
+    )
+    wanted = dict.fromkeys("abc", 9)
+    assert repairs(space, wanted, ["b"]) == {(0, 9, 0)}
+    assert repairs(space, wanted, ["c"]) == {(0, 0, 9)}
+
+
+def test_where_no_single_move_helps_a_repair_that_keeps_is_taken_before_one_that_does_not():
+    """Two move either way; the default configuration leads to the one that loses `a`."""
+    space = Space.from_dict(
+        {
+            "hyperparameters": {
+                "a": {"type": "ordinal", "choices": [0, 9], "default": 0},
+                "b": {"type": "ordinal", "choices": [0, 9], "default": 9},
+                "c": {"type": "ordinal", "choices": [0, 9], "default": 0},
+            },
+            "constraints": ["a + b + c <= 9"],
+        }
+    )
+    wanted = dict.fromkeys("abc", 9)
+    assert repairs(space, wanted, ["a"]) == {(9, 0, 0)}
+    assert (0, 9, 0) in repairs(space, wanted, [])
+
+
 def test_repair_of_foreign_values(mixed):
     rng = np.random.default_rng(0)
     wanted = {

@@ -87,6 +87,27 @@ def test_bca_matches_scipy():
     assert ours.high > percentile.high  # a right-skewed sample moves both ends to the right
 
 
+def test_bca_counts_half_of_the_resamples_that_tie_with_the_estimate():
+    """Six successes of ten: 25 % of the resamples have the mean of the sample."""
+    from scipy.stats import bootstrap
+
+    successes = np.array([1.0] * 6 + [0.0] * 4)
+    ours = bootstrap_interval(successes, mean, rng=rng(8), method="bca", resamples=40_000)
+    theirs = bootstrap(
+        (successes,), np.mean, method="BCa", n_resamples=40_000, rng=9
+    ).confidence_interval
+    assert (ours.low, ours.high) == (theirs.low, theirs.high) == (0.3, 0.9)
+
+
+def test_bca_knows_ties_in_any_unit():
+    """0.1 + 0.2 + 0.3 depends on the order of the sum, 1 + 2 + 3 does not."""
+    whole, tenths = (
+        bootstrap_interval(values, mean, rng=rng(8), method="bca", resamples=4000)
+        for values in ([1.0, 2.0, 3.0], [0.1, 0.2, 0.3])
+    )
+    assert (10 * tenths.low, 10 * tenths.high) == pytest.approx((whole.low, whole.high))
+
+
 @pytest.mark.parametrize(("runs", "nominal"), [(3, 0.74), (10, 0.95)])
 def test_coverage_of_the_iqm_of_one_task(runs, nominal):
     """Measured reference 0.74 (n=3) and 0.95 (n=10), each +-0.01; 1,500 draws add a standard error under 0.012."""
@@ -120,6 +141,15 @@ def test_pairing_removes_what_seeds_share():
     assert paired.method == "paired percentile"
 
 
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_a_paired_difference_of_means_is_the_mean_of_the_differences(level):
+    first, second = rng(15).normal(size=12), rng(16).normal(size=12)
+    options = {"level": level, "resamples": 4000}
+    paired = difference_interval(first, second, mean, rng=rng(17), paired=True, **options)
+    differences = bootstrap_interval(first - second, mean, rng=rng(17), **options)
+    assert (paired.low, paired.high) == pytest.approx((differences.low, differences.high))
+
+
 def test_difference_of_unequal_numbers_of_runs_matches_the_closed_form_width():
     a, b = rng(18).normal(size=30), rng(19).normal(size=10)
     interval = difference_interval(a, b, mean, rng=rng(20), resamples=20_000)
@@ -134,6 +164,7 @@ def test_difference_of_unequal_numbers_of_runs_matches_the_closed_form_width():
         (lambda: bootstrap_interval([1.0], rng=rng()), "at least 2 runs"),
         (lambda: bootstrap_interval([1.0, np.nan], rng=rng()), "finite"),
         (lambda: bootstrap_interval([1.0, 2.0], rng=rng(), level=1.0), "strictly between 0 and 1"),
+        (lambda: difference_interval(GRID, GRID, rng=rng(), level=1.0), "strictly between 0 and 1"),
         (lambda: bootstrap_interval([1.0, 2.0], rng=rng(), resamples=0), "at least 1"),
         (lambda: bootstrap_interval(GRID, rng=rng(), method="bca"), "one task"),
         (lambda: bootstrap_interval(GRID, rng=rng(), method="normal"), "'percentile' or 'bca'"),

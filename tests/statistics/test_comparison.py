@@ -183,6 +183,7 @@ def test_pairwise_wilcoxon_is_the_adjusted_matrix():
     assert matrix[np.triu_indices(3, 1)] == pytest.approx(holm(raw))
     assert np.array_equal(matrix, matrix.T)
     assert np.diag(matrix).tolist() == [1.0, 1.0, 1.0]
+    assert pairwise_wilcoxon(scores[:, :2])[0, 1] == raw[0]
 
 
 REFERENCE_Q = [1.9600, 2.3437, 2.5690, 2.7278, 2.8497, 2.9483, 3.0309, 3.1017, 3.1637]

@@ -128,6 +128,41 @@ def test_three_agents_agree_with_all_permutations_of_all_their_runs_enumerated()
     assert agree == 40  # shares are multiples of 6 of 90: none is near 0.17
 
 
+def permuted_statistics(first, second, blocks, number, rng):
+    """T after each of `blocks` blocks under the permutations the test draws, the identity first."""
+    runs = np.zeros((number, 2, 0))
+    for a, b in zip(np.split(first, blocks), np.split(second, blocks), strict=True):
+        observed = np.concatenate([a, b])
+        permuted = rng.permuted(np.tile(observed, (number, 1)), axis=1)
+        permuted[0] = observed
+        runs = np.concatenate([runs, permuted.reshape(number, 2, -1)], axis=2)
+        yield np.array([studentized(*row) for row in runs])
+
+
+def smallest_threshold(statistics, spent, level):
+    """The least t that leaves a share of at most `level` spent already or above t."""
+    for t in np.sort(statistics[~spent]):
+        if (spent | (statistics > t * (1 + 1e-9))).mean() <= level + 1e-12:
+            return t
+    raise AssertionError("no statistic is large enough")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_thresholds_are_the_smallest_that_the_definition_allows(seed):
+    """Every candidate is tried, at three interims, on the permutations the test itself draws."""
+    data = np.random.default_rng([8, seed])
+    first, second = data.normal(size=9), data.normal(size=9)
+    options = {"block": 3, "interims": 3, "alpha": 0.2, "permutations": 60}
+    thresholds = verdict({"a": first, "b": second}, seed, **options).thresholds
+    spent, expected = np.zeros(60, dtype=bool), []
+    statistics = permuted_statistics(first, second, 3, 60, np.random.default_rng(seed))
+    for interim, table in enumerate(statistics, start=1):
+        expected.append(smallest_threshold(table, spent, 0.2 * interim / 3))
+        spent |= table > expected[-1] * (1 + 1e-9)
+    assert len(thresholds) >= 1
+    assert thresholds == pytest.approx(expected[: len(thresholds)], rel=1e-6)
+
+
 def test_a_pair_with_a_wide_spread_does_not_hide_a_difference_of_narrow_ones():
     """The largest difference is not the clearest one: statistics are studentized."""
     data = np.random.default_rng(7)

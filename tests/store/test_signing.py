@@ -24,6 +24,7 @@ def test_the_key_is_the_user_s_alone_and_stays(home):
     first = signing.sign("purpose", b"data")
     key = home / "autorl" / "key"
     assert key.stat().st_mode & 0o777 == 0o600
+    assert key.parent.stat().st_mode & 0o777 == 0o700
     assert len(key.read_bytes()) == 32
     assert signing.sign("purpose", b"data") == first
     assert [path.name for path in key.parent.iterdir()] == ["key"]

@@ -13,6 +13,7 @@ import pytest
 from autorl.executors import InProcess
 from autorl.spec import load_spec
 from autorl.store import Store, schema
+from autorl.store.folder import check_recorded
 from autorl.study import Study
 from autorl.types import Config, InputError, StudyError
 
@@ -195,6 +196,18 @@ def test_a_study_killed_before_its_study_file_was_written_starts_from_nothing(tm
     assert study.run().counts == {"scored": 3}
     assert [event.kind for event in study.store.events()].count("study_file") == 1
     study.close()
+
+
+def test_tables_without_an_event_are_a_loss_but_for_studies_of_earlier_versions(tmp_path):
+    with sqlite3.connect(tmp_path / "study.sqlite") as connection:
+        schema.create(connection)
+        with pytest.raises(InputError, match="holds no events"):
+            check_recorded(tmp_path, connection)
+        connection.execute("ALTER TABLE event DROP COLUMN hash")
+        check_recorded(tmp_path, connection)
+        (tmp_path / "checkpoints" / "0.0").mkdir(parents=True)
+        with pytest.raises(InputError, match="holds no events"):
+            check_recorded(tmp_path, connection)
 
 
 def test_opening_what_is_no_study_is_an_input_error(tmp_path):

@@ -120,6 +120,11 @@ def test_the_default_that_is_the_incumbent_is_tested_once(monkeypatch):
     assert study.store.query("SELECT COUNT(*) FROM runs WHERE seed_role = 'test'") == [(9,)]
 
 
+def test_of_two_defaults_of_one_length_the_first_is_tested(monkeypatch):
+    result, _, _ = held_out(monkeypatch, [0.5, 0.5, 0.9])
+    assert (result.incumbent.proposal, result.default.proposal) == (2, 0)
+
+
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_value_interval_and_gap_are_those_of_a_recomputation(monkeypatch, direction):
     result, _, _ = held_out(

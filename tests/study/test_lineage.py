@@ -191,6 +191,41 @@ def test_a_continuation_starts_where_its_parent_really_stopped(monkeypatch):
     assert [(segment.start, segment.until) for segment in trainer.segments] == [(0, 40), (64, 100)]
 
 
+class Overshooting(Toy):
+    """Trains on to the end of a rollout of 32 steps, each of which takes half a second."""
+
+    def train(self, segment, report):
+        import dataclasses
+
+        outcome = super().train(segment, report)
+        reached = -(-segment.until // 32) * 32
+        cost = {"environment_steps": float(reached - segment.start), "wall_seconds": 0.0}
+        cost["wall_seconds"] = cost["environment_steps"] / 64
+        return dataclasses.replace(outcome, reached=reached, cost=cost)
+
+
+def test_a_run_starts_at_the_nominal_step_of_its_change_wherever_its_parent_stopped(monkeypatch):
+    """Evaluations have nominal steps: one at 50 would lie before a start at 64."""
+    script = [chain(0.9, 40), chain(0.9, 100, 0, y=0.7)]
+    spec = toy_spec(fidelity={"steps": 100, "evaluations": 2})
+    study = study_with(monkeypatch, spec, Scripted(waiting_for(script)), Overshooting())
+    run(study)
+    query = study.store.query
+    assert query("SELECT start_step FROM runs ORDER BY run_id") == [(0,), (40,)]
+    assert query("SELECT from_step, to_step FROM segments ORDER BY segment") == [(0, 64), (64, 128)]
+    assert query("SELECT step FROM evals WHERE run_id > 0 ORDER BY step") == [(50,), (100,)]
+
+
+def test_the_cost_of_a_continued_run_is_that_of_all_its_segments(monkeypatch):
+    """Segments of 64 and 32 steps are one run, the third is of another configuration."""
+    script = [chain(0.9, 40), chain(0.9, 80, 0), chain(0.9, 100, 1, y=0.7)]
+    study = study_with(monkeypatch, toy_spec(), Scripted(waiting_for(script)), Overshooting())
+    run(study)
+    assert study.store.query(
+        "SELECT environment_steps, wall_seconds FROM runs ORDER BY run_id"
+    ) == [(96.0, 1.5), (32.0, 0.5)]
+
+
 # -- trainers that cannot continue -------------------------------------------------------------------------------------
 
 
@@ -220,6 +255,17 @@ def test_without_checkpoints_a_continuation_is_trained_from_scratch_and_says_so(
     assert study.store.query("SELECT environment_steps FROM runs") == [(140.0,)], (
         "what was really trained"
     )
+
+
+def test_a_run_trained_from_step_0_again_is_evaluated_from_there(monkeypatch):
+    trainer = Forgetful()
+    script = [chain(0.9, 60), chain(0.9, 100, 0)]
+    spec = toy_spec(fidelity={"steps": 100, "evaluations": 5})
+    run(study_with(monkeypatch, spec, Scripted(waiting_for(script)), trainer))
+    assert [segment.evaluate_at for segment in trainer.segments] == [
+        (20, 40, 60),
+        (20, 40, 60, 80, 100),
+    ]
 
 
 def test_without_checkpoints_nobody_can_be_exploited(monkeypatch):

@@ -307,6 +307,15 @@ def test_keys_that_were_added_removed_or_many_are_counted(tmp_path):
         Study.open(folder)
 
 
+def test_as_many_changed_keys_as_a_line_names_are_not_counted(tmp_path):
+    folder = part_of(tmp_path / "s", 20)
+    for key in ("seed", "test.top", "budget.runs"):
+        edit(folder, key, 1)
+    with pytest.raises(InputError, match="changed since the study began") as error:
+        Study.open(folder)
+    assert "more keys" not in str(error.value)
+
+
 def test_what_is_no_part_of_the_table_may_be_edited(tmp_path):
     """Where the study runs, by what, how much room it has; comments and the order of keys."""
     run_small(tmp_path / "whole")

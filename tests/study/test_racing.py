@@ -231,6 +231,16 @@ def test_a_better_proposal_asked_before_the_incumbent_was_complete_races_it_when
     assert seeds_of(study)[2] == 1
 
 
+def test_a_second_race_is_observed_at_the_usual_lag(monkeypatch):
+    """Proposal 3 is scored before ask 6, its race against the complete incumbent before ask 9."""
+    xs = [0.5, 0.4, 0.3, 0.9, 0.2, 0.1, 0.05, 0.04, 0.03, 0.02]
+    optimizer, _ = race_of(monkeypatch, xs, parallelism=3)
+    calls = [call for call in optimizer.order if call[0] != "propose"]
+    told = [place for place, call in enumerate(calls) if call == ("told", 3)]
+    assert calls[told[0] + 1] == ("ask", 6)
+    assert calls.index(("ask", 8)) < told[1] < calls.index(("ask", 9))
+
+
 def test_arrival_order_changes_nothing(monkeypatch):
     found = []
     for order in range(4):

@@ -1,0 +1,304 @@
+"""Change one place of the code at a time: do the tests notice?
+
+    python benchmarks/mutation.py statistics --sample 40
+    python benchmarks/mutation.py store evaluation --sample 20 --seed 1
+
+Draws places from a seed among comparisons, arithmetic, numbers, `and`/`or`, `not`, `True`/`False`,
+`min`/`max` and `any`/`all`. What is raised, asserted or put into a text, annotations and decorators
+are left alone. Each mutant is imported by a process of its own, which runs the tests that are not
+slow: those of the module (`tests/ROOM/test_MODULE.py`), then those `TESTS` names for the room. No
+file is written. Code that a test runs in another program is not mutated, so a survivor may be one
+for that reason alone. The exit code is the number of survivors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import random
+import resource
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PRELOADED = ("hypothesis", "numpy", "scipy.stats", "pandas", "yaml")
+CPU_SECONDS = 240  # of a mutant: one that loops for ever is noticed by this limit
+TESTS = {  # what is run besides the tests of the module itself
+    "statistics": [
+        "tests/statistics/test_aggregates.py",
+        "tests/statistics/test_reductions.py",
+        "tests/statistics/test_comparison.py",
+    ],
+    "evaluation": ["tests/test_evaluation.py", "tests/study/test_racing.py"],
+    "store": ["tests/store", "tests/study/test_sessions.py", "tests/study/test_proof.py"],
+    "optimizers": ["tests/optimizers/test_base.py", "tests/optimizers/test_conformance.py"],
+    "study": [
+        "tests/study/test_driver.py",
+        "tests/study/test_lineage.py",
+        "tests/study/test_racing.py",
+        "tests/study/test_checkpoints.py",
+        "tests/study/test_held_out.py",
+    ],
+}
+OWN_TESTS = {  # of modules whose tests have another name
+    "optimizers/_optuna_study.py": "test_optuna.py",
+    "optimizers/_pb2_gp.py": "test_pb2.py",
+    "optimizers/_retraining.py": "test_pbt.py",
+    "optimizers/asha.py": "test_halving.py",
+    "optimizers/hyperband.py": "test_halving.py",
+    "optimizers/schedule.py": "test_schedule_optimizer.py",
+    "statistics/_check.py": "test_bootstrap.py",
+    "store/checkpoints.py": "test_checkpoint_files.py",
+    "store/schema.py": "test_store.py",
+    "study/backup.py": "test_verify_and_backup.py",
+    "study/fixed.py": "test_fixed_values.py",
+    "study/kept_models.py": "test_models.py",
+    "study/result.py": "test_held_out.py",
+    "study/session.py": "test_sessions.py",
+    "study/test_phase.py": "test_held_out.py",
+    "study/verify.py": "test_verify_and_backup.py",
+}
+TEST_KITS = ("conformance.py", "simulation.py")  # test others: no test is to notice their changes
+ARGUMENTS = ("-q", "-x", "-n0", "-m", "not slow", "-p", "no:cacheprovider", "--no-header")
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult,
+}
+OTHER_NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+LEFT_ALONE = (ast.Raise, ast.Assert, ast.JoinedStr)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change of one expression of a file, number `place` of those that can be changed."""
+
+    path: Path
+    place: int
+    line: int
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        where = f"{self.path.relative_to(ROOT)}:{self.line}"
+        return f"{where}: {self.before} -> {self.after}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("rooms", nargs="+", choices=sorted(TESTS))
+    parser.add_argument("--sample", type=int, default=20, help="mutants of each room")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="leave out so many of the sample")
+    parser.add_argument("--module", default="", help="only of modules of this name")
+    options = parser.parse_args()
+    prepare()
+    survivors = 0
+    for room in options.rooms:
+        mutants = sample(room, options.module, options.sample, options.seed)[options.first :]
+        survived = 0
+        for mutant in mutants:
+            noticed = killed(room, mutant)
+            survived += not noticed
+            print(f"{'killed  ' if noticed else 'SURVIVED'} {mutant}", flush=True)
+        killed_share = 1 - survived / max(1, len(mutants))
+        cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
+        minutes = (cpu.ru_utime + cpu.ru_stime) / 60
+        print(
+            f"{room}: {len(mutants)} mutants of seed {options.seed}, {killed_share:.0%} killed, "
+            f"{minutes:.1f} CPU minutes so far",
+            flush=True,
+        )
+        survivors += survived
+    return survivors
+
+
+def prepare() -> None:
+    """Import what every process of a mutant needs, but nothing of the package."""
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ[f"{library}_NUM_THREADS"] = "1"
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))
+    for name in PRELOADED:
+        importlib.import_module(name)
+    if "autorl" in sys.modules:
+        raise SystemExit("a library has imported autorl: nothing can be mutated any more")
+
+
+def sample(room: str, module: str, size: int, seed: int) -> list[Mutant]:
+    """The mutants of a room in an order that the seed decides, `size` of them."""
+    folder = ROOT / "autorl" / room
+    paths = sorted(folder.glob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+    if module:
+        paths = [path for path in paths if path.stem == module]
+    mutants = [
+        mutant for path in paths if path.name not in TEST_KITS for mutant in mutants_of(path)
+    ]
+    random.Random(f"{room} {seed}").shuffle(mutants)
+    return mutants[:size]
+
+
+def mutants_of(path: Path) -> list[Mutant]:
+    """Every mutant of a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    mutants = []
+    for place, node in enumerate(changeable(tree)):
+        changed = copy.deepcopy(node)
+        change(changed)
+        mutants.append(Mutant(path, place, node.lineno, ast.unparse(node), ast.unparse(changed)))
+    return mutants
+
+
+def changeable(node: ast.AST) -> Iterator[Any]:
+    """The expressions below a node that `change` can change, depth first."""
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "decorator_list"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and not isinstance(child, LEFT_ALONE):
+                yield from changeable(child)
+                if can_change(child):
+                    yield child
+
+
+def can_change(node: ast.AST) -> bool:
+    match node:
+        case ast.Compare(ops=[operator]):
+            return type(operator) in COMPARISONS
+        case ast.BinOp(left, operator, right):
+            return type(operator) in ARITHMETIC and not (is_text(left) or is_text(right))
+        case ast.Constant(value):
+            return isinstance(value, int | float)
+        case ast.Call(ast.Name(name)):
+            return name in OTHER_NAMES
+        case ast.UnaryOp(ast.Not()) | ast.BoolOp():
+            return True
+    return False
+
+
+def is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+def change(node: ast.AST) -> None:
+    """Turn an expression into another one, in place."""
+    match node:
+        case ast.Compare(ops=[operator]):
+            node.ops = [COMPARISONS[type(operator)]()]
+        case ast.BinOp(op=operator):
+            node.op = ARITHMETIC[type(operator)]()
+        case ast.Constant(bool(value)):
+            node.value = not value
+        case ast.Constant(int() | float() as value):
+            node.value = value + 1
+        case ast.Call(ast.Name() as function):
+            function.id = OTHER_NAMES[function.id]
+        case ast.UnaryOp():
+            node.operand = ast.UnaryOp(ast.Not(), node.operand)
+        case ast.BoolOp(operator):
+            node.op = ast.Or() if isinstance(operator, ast.And) else ast.And()
+
+
+def compiled(mutant: Mutant) -> CodeType:
+    """The file with its change."""
+    tree = ast.parse(mutant.path.read_text(encoding="utf-8"))
+    for place, node in enumerate(list(changeable(tree))):
+        if place == mutant.place:
+            change(node)
+    return compile(ast.fix_missing_locations(tree), str(mutant.path), "exec")
+
+
+class Mutated(importlib.machinery.SourceFileLoader):
+    """Imports a file as it is, but for the mutant."""
+
+    def __init__(self, name: str, path: str, code: CodeType) -> None:
+        super().__init__(name, path)
+        self._code = code
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self._code
+
+
+class MutantFinder(importlib.abc.MetaPathFinder):
+    """Finds the module of a mutant before anybody else does."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        parts = mutant.path.relative_to(ROOT).with_suffix("").parts
+        self._name = ".".join(parts).removesuffix(".__init__")
+        self._mutant = mutant
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        if fullname != self._name:
+            return None
+        file = str(self._mutant.path)
+        loader = Mutated(fullname, file, compiled(self._mutant))
+        return importlib.util.spec_from_file_location(fullname, file, loader=loader)
+
+
+def killed(room: str, mutant: Mutant) -> bool:
+    """Whether a test that passes on the code as it is fails on the mutant."""
+    own = OWN_TESTS.get(f"{room}/{mutant.path.name}", f"test_{mutant.path.stem.strip('_')}.py")
+    of_module = f"tests/{room}/{own}"
+    first = [of_module] if Path(of_module).exists() else []
+    rest = [path for path in TESTS[room] if path not in first]
+    for paths in (first, rest):
+        if not paths:
+            continue
+        if not passes(tuple(paths), None):
+            raise SystemExit(f"{' '.join(paths)} fail without a mutant")
+        if not passes(tuple(paths), mutant):
+            return True
+    return False
+
+
+@functools.cache
+def passes(paths: tuple[str, ...], mutant: Mutant | None) -> bool:
+    """Whether tests pass, run in a process of their own on the mutant, or on the code as it is."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] == 0
+    code = 1
+    try:
+        silence = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(silence, stream)
+        if mutant is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+            sys.meta_path.insert(0, MutantFinder(mutant))
+        code = int(pytest.main([*paths, *ARGUMENTS]))
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
