@@ -1,45 +1,41 @@
-"""Export to and import from ConfigSpace, for SMAC and for spaces people already have.
+"""Export to ConfigSpace, for SMAC, and its configurations.
 
-Two things ConfigSpace lacks are mapped. A `flipped_log` float x becomes the log-scaled float `x.one_minus` = 1 - x.
-Choices that are not all strings, all integers, all floats or all booleans (tuples, mixtures) become their JSON text.
-Constraints it cannot say are listed by `unexpressed` and remain the caller's to check. It rounds floats to nine digits
-or so: a configuration that passes through it may come back with a float changed in the last of them.
+Constraints that ConfigSpace cannot say are listed by `unexpressed`: reject what breaks them.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from autorl.space.canonical import canonical_json, plain
-from autorl.space.conditions import Comparison, Condition
-from autorl.space.configspace_rules import (
-    FLIPPED,
-    export_constraint,
-    read_condition_text,
-    read_forbidden_clause,
+from autorl.space.canonical import plain
+from autorl.space.conditions import Comparison, Tree
+from autorl.space.configspace_rules import FLIPPED, export_constraint
+from autorl.space.configspace_values import (
+    exported_name,
+    exported_value,
+    imported_value,
+    is_native,
 )
+from autorl.space.core import SpaceCore
 from autorl.space.hyperparameter import Hyperparameter
-from autorl.space.space import Space
-from autorl.types import Config, InputError, freeze
+from autorl.types import Config
 
 if TYPE_CHECKING:
     import ConfigSpace
 
-ONE_MINUS = ".one_minus"
-_NATIVE = (str, bool, int, float)
 
-
-def export_space(space: Space) -> ConfigSpace.ConfigurationSpace:
+def to_configspace(space: SpaceCore) -> ConfigSpace.ConfigurationSpace:
     """The ConfigSpace of `space`. Values pass through `to_configuration` and `from_configuration`."""
     import ConfigSpace
 
     exported = ConfigSpace.ConfigurationSpace()
     exported.add([_export_hyperparameter(item) for item in space.hyperparameters.values()])
     for name, condition in space.conditions.items():
-        mapped = _export_condition(exported, exported_name(space.hyperparameters[name]), condition)
+        mapped = _export_condition(
+            exported, exported_name(space.hyperparameters[name]), condition.tree
+        )
         assert mapped is not None, f"{name} can never be active, which the space refuses"
         exported.add(mapped)
     clauses = [
@@ -58,9 +54,9 @@ def export_space(space: Space) -> ConfigSpace.ConfigurationSpace:
     return exported
 
 
-def unexpressed(space: Space) -> tuple[str, ...]:
+def unexpressed(space: SpaceCore) -> tuple[str, ...]:
     """The constraints of `space` that its ConfigSpace does not hold: reject what breaks them."""
-    exported = export_space(space)
+    exported = to_configspace(space)
     return tuple(
         constraint.text
         for constraint in space.constraints
@@ -69,7 +65,7 @@ def unexpressed(space: Space) -> tuple[str, ...]:
 
 
 def to_configuration(
-    space: Space, exported: ConfigSpace.ConfigurationSpace, config: Mapping[str, Any]
+    space: SpaceCore, exported: ConfigSpace.ConfigurationSpace, config: Mapping[str, Any]
 ) -> ConfigSpace.Configuration:
     """A configuration of `space` as one of its ConfigSpace."""
     import ConfigSpace
@@ -80,7 +76,7 @@ def to_configuration(
     )
 
 
-def from_configuration(space: Space, configuration: Mapping[str, Any]) -> Config:
+def from_configuration(space: SpaceCore, configuration: Mapping[str, Any]) -> Config:
     """A configuration of the ConfigSpace of `space` as one of `space`: plain Python values."""
     values: dict[str, Any] = {}
     for name, item in space.hyperparameters.items():
@@ -89,40 +85,12 @@ def from_configuration(space: Space, configuration: Mapping[str, Any]) -> Config
     return Config(values)
 
 
-def exported_name(item: Hyperparameter) -> str:
-    """The name of a hyperparameter in the ConfigSpace."""
-    return item.name + ONE_MINUS if item.scale == "flipped_log" else item.name
-
-
-def exported_value(item: Hyperparameter, value: Any) -> Any:
-    """A value of a hyperparameter in the ConfigSpace."""
-    if item.scale == "flipped_log":
-        return 1.0 - value
-    return value if item.numeric or _native(item) else canonical_json(value)
-
-
-def imported_value(item: Hyperparameter, value: Any) -> Any:
-    """A plain value from the ConfigSpace as the hyperparameter has it."""
-    if item.scale == "flipped_log":
-        return item.tidy(1.0 - value)
-    if item.type == "float":
-        return item.tidy(float(value))
-    return item.canonical(value if item.numeric or _native(item) else json.loads(value))
-
-
-def _native(item: Hyperparameter) -> bool:
-    """Whether ConfigSpace keeps the choices as they are: one plain type, which NumPy does not change."""
-    return len({type(choice) for choice in item.choices}) == 1 and isinstance(
-        item.choices[0], _NATIVE
-    )
-
-
 def _export_hyperparameter(item: Hyperparameter) -> Any:
     import ConfigSpace
 
     name = exported_name(item)
     meta: dict[Hashable, Any] = {"changeable": True} if item.changeable else {}
-    if not _native(item) and not item.numeric:
+    if not is_native(item) and not item.numeric:
         meta["json"] = True
     default = exported_value(item, item.default)
     if item.type == "constant":
@@ -150,7 +118,7 @@ def _export_hyperparameter(item: Hyperparameter) -> Any:
 
 
 def _export_condition(
-    exported: ConfigSpace.ConfigurationSpace, child: str, condition: Condition
+    exported: ConfigSpace.ConfigurationSpace, child: str, condition: Tree
 ) -> Any | None:
     """The condition in ConfigSpace's terms; None if it never holds, as a part of an `or` may."""
     import ConfigSpace
@@ -232,82 +200,3 @@ def _export_forbidden(exported: ConfigSpace.ConfigurationSpace, part: Comparison
     if len(values) == 1:
         return ConfigSpace.ForbiddenEqualsClause(parent, values[0])
     return ConfigSpace.ForbiddenInClause(parent, values)
-
-
-def import_space(source: ConfigSpace.ConfigurationSpace) -> Space:
-    """The space a ConfigSpace describes.
-
-    Raises:
-        InputError: it has something a search space cannot say: weighted choices, normal or beta distributions, a name
-            with other characters than letters, digits and `_ - / .`.
-    """
-    items = {name: _import_hyperparameter(item) for name, item in source.items()}
-    conditions = {
-        items[condition.child.name].name: read_condition_text(condition, items)
-        for condition in source.conditions
-    }
-    forbidden: list[Mapping[str, Any]] = []
-    constraints: list[str] = []
-    for clause in source.forbidden_clauses:
-        found = read_forbidden_clause(clause, items)
-        if isinstance(found, str):
-            constraints.append(found)
-        else:
-            forbidden.append(found)
-    return Space(
-        items.values(), conditions=conditions, forbidden=forbidden, constraints=constraints
-    )
-
-
-def _import_hyperparameter(item: Any) -> Hyperparameter:
-    import ConfigSpace
-
-    meta = item.meta or {}
-    default = plain(item.default_value)
-    changeable = bool(meta.get("changeable", False))
-    if isinstance(item, ConfigSpace.Constant):
-        return Hyperparameter.constant(item.name, _read_json(meta, plain(item.value)))
-    if isinstance(item, ConfigSpace.UniformFloatHyperparameter) and "range" in meta:
-        lower, upper, default, scale = meta["range"]  # as they were: ConfigSpace rounds them
-        name = item.name.removesuffix(ONE_MINUS)
-        return Hyperparameter.real(
-            name, lower, upper, scale=scale, default=default, changeable=changeable
-        )
-    if isinstance(
-        item, ConfigSpace.UniformFloatHyperparameter | ConfigSpace.UniformIntegerHyperparameter
-    ):
-        build = (
-            Hyperparameter.real
-            if isinstance(item, ConfigSpace.UniformFloatHyperparameter)
-            else Hyperparameter.integer
-        )
-        bounds = plain(item.lower), plain(item.upper)
-        return build(
-            item.name,
-            *bounds,
-            scale="log" if item.log else "linear",
-            default=default,
-            changeable=changeable,
-        )
-    if isinstance(item, ConfigSpace.OrdinalHyperparameter):
-        choices = [_read_json(meta, plain(choice)) for choice in item.sequence]
-        return Hyperparameter.ordinal(
-            item.name, choices, default=_read_json(meta, default), changeable=changeable
-        )
-    if isinstance(item, ConfigSpace.CategoricalHyperparameter):
-        if item.weights is not None and len(set(item.weights)) > 1:
-            raise InputError(
-                "weighted choices are not supported", key=f"hyperparameters.{item.name}"
-            )
-        choices = [_read_json(meta, plain(choice)) for choice in item.choices]
-        return Hyperparameter.categorical(
-            item.name, choices, default=_read_json(meta, default), changeable=changeable
-        )
-    kind = type(item).__name__
-    raise InputError(
-        f"{kind} is not supported: give uniform bounds", key=f"hyperparameters.{item.name}"
-    )
-
-
-def _read_json(meta: Mapping[str, Any], value: Any) -> Any:
-    return freeze(json.loads(value)) if meta.get("json") else value

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from autorl.space.canonical import plain, spelled
+from autorl.space.configspace_values import imported_value
 from autorl.space.constraints import Constraint
-from autorl.space.expressions import Syntax, literal, parse
+from autorl.space.core import SpaceCore
+from autorl.space.expressions import Syntax, literal
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import InputError
 
 if TYPE_CHECKING:
     import ConfigSpace
-
-    from autorl.space.space import Space
 
 _SIGNS: Mapping[type[ast.cmpop], str] = {
     ast.Eq: "==",
@@ -38,7 +38,7 @@ _SIGN_OF = {name: sign for sign, name in _FORBIDDEN.items()}
 
 
 def export_constraint(
-    space: Space, constraint: Constraint, exported: ConfigSpace.ConfigurationSpace
+    space: SpaceCore, constraint: Constraint, exported: ConfigSpace.ConfigurationSpace
 ) -> Any | None:
     """The forbidden clause that says the same as a constraint, or None if ConfigSpace has none.
 
@@ -46,7 +46,7 @@ def export_constraint(
     """
     import ConfigSpace
 
-    syntax = parse(constraint.text, space.hyperparameters)
+    syntax = constraint.syntax
     tree = syntax.tree
     if not (isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)):
         return _forbid(space, exported, syntax, tree, negate=True)
@@ -62,7 +62,7 @@ def export_constraint(
 
 
 def _forbid(
-    space: Space,
+    space: SpaceCore,
     exported: ConfigSpace.ConfigurationSpace,
     syntax: Syntax,
     node: ast.AST,
@@ -194,6 +194,4 @@ def _triple(clause: Any, items: Mapping[str, Hyperparameter]) -> tuple[str, str,
 
 def _value(item: Hyperparameter, value: Any) -> Any:
     """A value in the ConfigSpace as one of `item`."""
-    from autorl.space.configspace import imported_value
-
     return imported_value(item, plain(value))

@@ -13,10 +13,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from autorl.plain_text import shown
-from autorl.space.expressions import Syntax, Values, literal, nearest, parse
-from autorl.space.hyperparameter import Hyperparameter
+from autorl.space.expressions import Syntax, Values, keyed, literal, nearest, parse
+from autorl.space.hyperparameter import Hyperparameter, check_name
 from autorl.types import InputError
+
+DEFERRED = ("n_envs", "horizon", "evaluation_interval")  # names whose values a study gives later
 
 
 def _power(base: float, exponent: float) -> float:
@@ -72,11 +76,16 @@ class Constraint:
         missing: those of them that have no value yet.
     """
 
-    text: str
+    syntax: Syntax
     names: frozenset[str]
     constants: frozenset[str]
     missing: frozenset[str]
     evaluate: Callable[[Values], bool]
+
+    @property
+    def text(self) -> str:
+        """The constraint as it is written."""
+        return self.syntax.text
 
     def violated(self, config: Values) -> bool:
         """Whether `config` breaks it. Division by zero, overflow and roots of negative numbers count as broken."""
@@ -104,32 +113,41 @@ class Compiler:
         self,
         hyperparameters: Mapping[str, Hyperparameter],
         constants: Mapping[str, float],
-        deferred: Collection[str],
+        deferred: Collection[str] = DEFERRED,
     ) -> None:
-        self.hyperparameters, self.constants, self.deferred = hyperparameters, constants, deferred
+        self.hyperparameters = hyperparameters
+        self.constants = constants
+        self.deferred = deferred
 
-    def compile(self, text: Any) -> Constraint:
-        """Compile one constraint.
+    def read(self, text: Any) -> Constraint:
+        """Parse and compile a constraint.
 
         Raises:
-            InputError: syntax, an unknown name, a word compared with a number, a value that is not a choice.
+            InputError: no expression, or as for `compile`.
         """
-        syntax = parse(text, self.hyperparameters)
+        return self.compile(parse(text, self.hyperparameters))
+
+    def compile(self, syntax: Syntax) -> Constraint:
+        """Compile a parsed constraint.
+
+        Raises:
+            InputError: an unknown name, a word compared with a number, a value that is no choice.
+        """
         term = self._term(syntax, syntax.tree)
         if term.kind != "truth":
             raise InputError(
-                f"a constraint is a comparison such as `x <= 2 * y`, got {shown(text)}"
+                f"a constraint is a comparison such as `x <= 2 * y`, got {shown(syntax.text)}"
             )
         names = frozenset(word for word in syntax.words if word in self.hyperparameters)
         if not names:
-            raise InputError(f"the constraint {shown(text)} names no hyperparameter")
+            raise InputError(f"the constraint {shown(syntax.text)} names no hyperparameter")
         others = (
             frozenset(
                 word for word in syntax.words if word in self.constants or word in self.deferred
             )
             - names
         )
-        return Constraint(syntax.text, names, others, others - set(self.constants), term.evaluate)
+        return Constraint(syntax, names, others, others - set(self.constants), term.evaluate)
 
     def _term(self, syntax: Syntax, node: ast.AST) -> Term:
         if isinstance(node, ast.BoolOp):
@@ -275,3 +293,21 @@ def _is_number(hyperparameter: Hyperparameter) -> bool:
         isinstance(choice, int | float) and not isinstance(choice, bool)
         for choice in hyperparameter.choices
     )
+
+
+def check_constants(
+    constants: Mapping[str, Any], hyperparameters: Mapping[str, Hyperparameter]
+) -> None:
+    """Require finite numbers under names that no hyperparameter has.
+
+    Raises:
+        InputError: it is not so; `key` names the constant.
+    """
+    for name, value in constants.items():
+        key = f"constants.{name}"
+        keyed(key, check_name, name)
+        if name in hyperparameters:
+            raise InputError(f"{shown(name)} is a hyperparameter already", key=key)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not np.isfinite(value):
+            raise InputError(f"expected a finite number, got {shown(value)}", key=key)

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from autorl.plain_text import shown
 from autorl.types import InputError
 
 Values: TypeAlias = Mapping[str, Any]
+T = TypeVar("T")
 _WORDS: Mapping[str, Any] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -37,8 +38,13 @@ class Syntax:
     words: tuple[str, ...]
 
     def word(self, node: ast.AST) -> str | None:
-        """The word `node` is, if it is one."""
+        """Return the word that `node` is, if it is one."""
         return self.words[int(node.id[len(_MARK) :])] if isinstance(node, ast.Name) else None
+
+    def renamed(self, names: Mapping[str, str]) -> Syntax:
+        """Say the same of hyperparameters of other names; `names` is keyed by the present ones."""
+        words = tuple(names.get(word, word) for word in self.words)
+        return Syntax(rename(self.text, names), self.tree, words)
 
 
 def parse(text: Any, names: Collection[str]) -> Syntax:
@@ -109,3 +115,17 @@ def literal(syntax: Syntax, node: ast.AST, known: Collection[str]) -> Any:
     if isinstance(node, ast.List | ast.Tuple):
         return tuple(literal(syntax, item, known) for item in node.elts)
     raise InputError(f"expected a value such as 3, adam or [1, 2] in {shown(syntax.text)}")
+
+
+def keyed(key: str, read: Callable[..., T], *arguments: Any) -> T:
+    """Call `read`, with `key` as the key of its errors.
+
+    Raises:
+        InputError: as `read` raises, or an expression is nested too deeply.
+    """
+    try:
+        return read(*arguments)
+    except InputError as error:
+        raise InputError(error.message, key=key) from None
+    except RecursionError:
+        raise InputError("nested too deeply", key=key) from None

@@ -36,7 +36,12 @@ class Forbidden:
             for part in self.parts
         }
 
+    def with_parents(self, parents: Mapping[str, Hyperparameter]) -> Forbidden:
+        """Say the same of other hyperparameters; `parents` is keyed by the present names."""
+        return Forbidden(tuple(part.with_parent(parents[part.parent.name]) for part in self.parts))
+
     def describe(self) -> str:
+        """Name the rule in a message."""
         return f"forbidden combination {canonical_json(self.to_dict())}"
 
 

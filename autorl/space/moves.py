@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from autorl.space.conditions import ancestors
+from autorl.space.core import SpaceCore
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import Config
-
-if TYPE_CHECKING:
-    from autorl.space.space import Space
 
 ANCHORS = 8  # valid configurations a repair starts from
 ANCHOR_TRIES = 200
@@ -42,7 +39,10 @@ class Factor:
 
 
 def repair(
-    space: Space, config: Mapping[str, Any], rng: np.random.Generator, keep: Collection[str] = ()
+    space: SpaceCore,
+    config: Mapping[str, Any],
+    rng: np.random.Generator,
+    keep: Collection[str] = (),
 ) -> Config:
     """A valid configuration near `config`.
 
@@ -64,7 +64,9 @@ def repair(
     return min(restored, key=lambda result: _cost(space, wanted, result, keep))
 
 
-def complete(space: Space, config: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+def complete(
+    space: SpaceCore, config: Mapping[str, Any], rng: np.random.Generator
+) -> dict[str, Any]:
     """A value in its domain for every hyperparameter, inactive ones included: given, else drawn. Always n draws."""
     units = rng.random(len(space.names))
     return {
@@ -75,18 +77,13 @@ def complete(space: Space, config: Mapping[str, Any], rng: np.random.Generator) 
     }
 
 
-def activate(space: Space, values: Mapping[str, Any]) -> Config:
+def activate(space: SpaceCore, values: Mapping[str, Any]) -> Config:
     """The active part of a complete assignment."""
-    kept: dict[str, Any] = {}
-    for name in space.names:
-        condition = space.conditions.get(name)
-        if condition is None or condition.holds(kept):
-            kept[name] = values[name]
-    return Config(kept)
+    return Config(space.hierarchy.active_part(values))
 
 
 def perturb(
-    space: Space,
+    space: SpaceCore,
     config: Mapping[str, Any],
     rng: np.random.Generator,
     names: Collection[str],
@@ -129,7 +126,7 @@ def perturb(
 
 
 def place(
-    space: Space,
+    space: SpaceCore,
     config: Config,
     values: Mapping[str, Any],
     rng: np.random.Generator,
@@ -144,7 +141,7 @@ def place(
 
 
 def _moved(
-    space: Space,
+    space: SpaceCore,
     start: Config,
     moved: Mapping[str, Any],
     drawn: Mapping[str, Any],
@@ -159,12 +156,12 @@ def _moved(
         strays = [name for name in {*result} ^ {*start} if name not in names]
         if not strays:
             return result
-        undone = set[str]().union(*(ancestors(name, space.conditions) for name in strays))
+        undone = set[str]().union(*(space.hierarchy.ancestors(name) for name in strays))
         moved = {name: value for name, value in moved.items() if name not in undone}
 
 
 def _move_one(
-    space: Space,
+    space: SpaceCore,
     start: Config,
     movable: list[str],
     names: Collection[str],
@@ -225,7 +222,7 @@ def _numeric_neighbour(
     return moved
 
 
-def _can_move(space: Space, name: str) -> bool:
+def _can_move(space: SpaceCore, name: str) -> bool:
     hyperparameter = space.hyperparameters[name]
     return hyperparameter.numeric or hyperparameter.n_choices > 1
 
@@ -266,7 +263,7 @@ def _by_distance(hyperparameter: Hyperparameter, value: Any) -> Iterator[Any]:
             yield distances[unit]
 
 
-def _descend(space: Space, wanted: dict[str, Any], keep: Collection[str]) -> Config | None:
+def _descend(space: SpaceCore, wanted: dict[str, Any], keep: Collection[str]) -> Config | None:
     """The valid configuration that single moves lead to, each breaking fewer rules than before; None at a dead end."""
     values = wanted
     while True:
@@ -289,7 +286,7 @@ def _descend(space: Space, wanted: dict[str, Any], keep: Collection[str]) -> Con
 
 
 def _single_move(
-    space: Space, values: dict[str, Any], names: list[str], n_broken: int
+    space: SpaceCore, values: dict[str, Any], names: list[str], n_broken: int
 ) -> dict[str, Any] | None:
     """`values` after the move of one of `names` leaving fewest rules broken, the smallest such; None: none helps."""
     best: tuple[int, float, dict[str, Any]] | None = None
@@ -311,11 +308,11 @@ def _single_move(
     return None if best is None else best[2]
 
 
-def _n_broken(space: Space, values: Mapping[str, Any]) -> int:
+def _n_broken(space: SpaceCore, values: Mapping[str, Any]) -> int:
     return len(space.violated(activate(space, values)))
 
 
-def _bisect(space: Space, good: dict[str, Any], name: str, target: Any) -> dict[str, Any]:
+def _bisect(space: SpaceCore, good: dict[str, Any], name: str, target: Any) -> dict[str, Any]:
     """`good` with the value of `name` as near to `target` as bisection can bring it without breaking more rules."""
     hyperparameter = space.hyperparameters[name]
     if not hyperparameter.numeric:
@@ -332,7 +329,7 @@ def _bisect(space: Space, good: dict[str, Any], name: str, target: Any) -> dict[
 
 
 def _restore(
-    space: Space,
+    space: SpaceCore,
     wanted: dict[str, Any],
     anchor: Config,
     keep: Collection[str],
@@ -353,13 +350,13 @@ def _restore(
     return activate(space, values)
 
 
-def _with_ancestors(space: Space, names: list[str]) -> list[str]:
-    found = set(names).union(*(ancestors(name, space.conditions) for name in names))
+def _with_ancestors(space: SpaceCore, names: list[str]) -> list[str]:
+    found = set(names).union(*(space.hierarchy.ancestors(name) for name in names))
     return [name for name in space.names if name in found]
 
 
 def _cost(
-    space: Space, wanted: Mapping[str, Any], result: Config, keep: Collection[str]
+    space: SpaceCore, wanted: Mapping[str, Any], result: Config, keep: Collection[str]
 ) -> tuple[int, int, float]:
     moved = [name for name in result if result[name] != wanted[name]]
     distance = sum(

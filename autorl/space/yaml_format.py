@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from autorl.plain_text import shortened, shown
+from autorl.space.define import define_space
 from autorl.space.document import Dumper, read_document, unknown_key
 from autorl.space.extend import EXTENDS, extended
 from autorl.space.hyperparameter import KINDS, Hyperparameter, check_name
@@ -162,7 +163,7 @@ def read_space(definition: Any, constants: Mapping[str, float] | None = None) ->
         conditions[name] = f"({conditions[name]}) and ({text})" if name in conditions else text
     names = {item.name for item in hyperparameters}
     outer = {name: value for name, value in (constants or {}).items() if name not in names}
-    return Space(
+    return define_space(
         hyperparameters,
         conditions=conditions,
         forbidden=_optional(definition, "forbidden", list),
@@ -215,7 +216,7 @@ def read_hyperparameter(name: Any, entry: Any) -> tuple[list[Hyperparameter], di
     return expand(built, shapes if isinstance(shapes, list | tuple) else [shapes])
 
 
-def write_space(space: Space) -> str:
+def to_yaml(space: Space) -> str:
     """The YAML of a space; `read_space` of it is the same space."""
     text: str = yaml.dump(
         space.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110

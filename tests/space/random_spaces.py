@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from autorl.space import Space
+from autorl.space import Space, read_space
 from autorl.types import InputError
 
 CHOICES: list[list[Any]] = [
@@ -92,7 +92,7 @@ def definitions(draw: st.DrawFn, rules: bool = True) -> dict[str, Any]:
 def spaces(draw: st.DrawFn, rules: bool = True) -> Space:
     """A space whose default configuration is valid: the definitions that are refused are not drawn."""
     try:
-        return Space.from_dict(draw(definitions(rules)))
+        return read_space(draw(definitions(rules)))
     except InputError as error:
         assume(
             "never be active" not in error.message

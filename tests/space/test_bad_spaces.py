@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from autorl.space import Space, load_space
+from autorl.space import load_space, read_space
 from autorl.types import InputError
 
 HEAD = "hyperparameters:\n"
@@ -515,7 +515,7 @@ BAD_CONFIGS = {
 @pytest.mark.parametrize("name", BAD_CONFIGS)
 def test_bad_configuration(name):
     config, key, pattern = BAD_CONFIGS[name]
-    space = Space.from_dict(
+    space = read_space(
         {
             "hyperparameters": {
                 "x": {"type": "float", "lower": 0, "upper": 1},

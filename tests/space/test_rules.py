@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from autorl.space import Space, load_space
+from autorl.space import load_space, read_space
 from autorl.space.constraints import Compiler
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import InputError
@@ -19,7 +19,7 @@ NUMBERS["size"] = Hyperparameter.ordinal("size", ["small", "medium", "large"])
 
 def holds(text, **values):
     values = {name.replace("__", "."): value for name, value in values.items()}
-    return not Compiler(NUMBERS, {"n_envs": 8}, ()).compile(text).violated(values)
+    return not Compiler(NUMBERS, {"n_envs": 8}, ()).read(text).violated(values)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_words_lists_and_undefined_arithmetic(text, values, expected):
 
 
 def test_a_name_with_a_hyphen():
-    constraint = Compiler(NUMBERS, {}, ()).compile("x-y < a - b")
+    constraint = Compiler(NUMBERS, {}, ()).read("x-y < a - b")
     assert constraint.names == {"x-y", "a", "b"}
     assert not constraint.violated({"x-y": 0, "a": 2, "b": 1})
     assert constraint.violated({"x-y": 1, "a": 2, "b": 1})
@@ -116,7 +116,7 @@ def test_a_constraint_on_an_inactive_hyperparameter_is_true():
 )
 def test_what_is_not_a_constraint(text):
     with pytest.raises(InputError):
-        Compiler(NUMBERS, {}, ()).compile(text)
+        Compiler(NUMBERS, {}, ()).read(text)
 
 
 CONDITIONED = {
@@ -265,4 +265,4 @@ def test_hash_sees_the_order_and_every_part():
             }
         },
     ]
-    assert len({Space.from_dict(variant).hash for variant in variants}) == len(variants)
+    assert len({read_space(variant).hash for variant in variants}) == len(variants)
