@@ -1,4 +1,4 @@
-"""Search spaces: files, hyperparameters, conditions, constraints, the unit cube, schedules, algorithm choice."""
+"""Search spaces: hyperparameters, conditions, rules, files, schedules, algorithm choice."""
 
 from autorl.space.algorithms import compile_algorithms, split_algorithm
 from autorl.space.canonical import canonical_json

@@ -1,4 +1,7 @@
-"""Algorithm choice (CASH, Thornton et al. 2013, arXiv 1208.3719): several spaces compiled to one conditional space."""
+"""Algorithm choice: several spaces compiled to one conditional space.
+
+This is the CASH problem of Thornton et al. (2013, arXiv 1208.3719).
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ ALGORITHM = "algorithm"
 
 
 def compile_algorithms(spaces: Mapping[str, Space]) -> Space:
-    """Join several spaces under a categorical `algorithm`, whose default is the first of them.
+    """Join several spaces under a categorical `algorithm`.
 
-    Every hyperparameter becomes `<algorithm>.<name>`, active only where its algorithm is chosen.
-    Constants keep their names and are shared.
+    Its default is the first of them. Every hyperparameter becomes `<algorithm>.<name>`, active only
+    where its algorithm is chosen. Constants keep their names and are shared.
 
     Raises:
         InputError: no space, a name with a dot, or one constant with two values.
@@ -75,7 +78,7 @@ def _shared_constants(spaces: Mapping[str, Space]) -> dict[str, float]:
 
 
 def split_algorithm(config: Mapping[str, Any]) -> tuple[str, Config]:
-    """The chosen algorithm and its own configuration, without the prefix.
+    """Return the chosen algorithm and its own configuration, without the prefix.
 
     Raises:
         InputError: `config` names no algorithm.

@@ -1,4 +1,7 @@
-"""Canonical JSON: one text for one value, whatever library the value came from. Hashes are taken over it."""
+"""Canonical JSON: one text for one value, whatever library it came from.
+
+Hashes are taken over it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from autorl.types import InputError, freeze
 
 
 def plain(value: Any) -> Any:
-    """`value` as a frozen Python value: NumPy scalars and arrays unwrapped, lists as tuples, mappings frozen."""
+    """Unwrap NumPy scalars and arrays, turn lists into tuples, freeze mappings."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
@@ -27,7 +30,7 @@ def plain(value: Any) -> Any:
 
 
 def jsonable(value: Any) -> Any:
-    """`value` in the types JSON and YAML know: tuples as lists, frozen mappings as dicts."""
+    """Turn tuples into lists and mappings into dicts, for JSON and YAML."""
     value = plain(value)
     if isinstance(value, tuple):
         return [jsonable(item) for item in value]
@@ -37,7 +40,7 @@ def jsonable(value: Any) -> Any:
 
 
 def spelled(value: Any) -> str:
-    """`value` as a search-space file and its expressions spell it."""
+    """Write a value as a search-space file and its expressions spell it."""
     value = plain(value)
     if isinstance(value, tuple):
         return "[" + ", ".join(spelled(item) for item in value) + "]"
@@ -47,7 +50,7 @@ def spelled(value: Any) -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys, no spaces and shortest floats.
+    """Write JSON with sorted keys, no spaces and shortest floats.
 
     Raises:
         InputError: `value` holds NaN, an infinity, or something JSON cannot say.
@@ -65,5 +68,5 @@ def canonical_json(value: Any) -> str:
 
 
 def sha256(value: Any) -> str:
-    """Hexadecimal SHA-256 of the canonical JSON of `value`."""
+    """Hash the canonical JSON of a value by SHA-256, in hexadecimal digits."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Conditions on parents, as trees of comparisons, which ConfigSpace has too.
+"""Conditions on parents, as trees of comparisons like those of ConfigSpace.
 
 `target_update_interval: "use_target_network == true"`,
 `momentum: "optimizer in [sgd, rmsprop] and depth > 2"`. A comparison with an inactive parent is
@@ -119,10 +119,10 @@ class Condition:
         """The hyperparameters the condition looks at."""
         return frozenset(comparison.parent.name for comparison in comparisons(self.tree))
 
-    def renamed(self, renamed: Mapping[str, Hyperparameter]) -> Condition:
-        """Say the same of hyperparameters of other names; `renamed` is keyed by the present ones."""
-        names = {name: hyperparameter.name for name, hyperparameter in renamed.items()}
-        return Condition(rename(self.text, names), with_parents(self.tree, renamed))
+    def renamed(self, parents: Mapping[str, Hyperparameter]) -> Condition:
+        """Say the same of renamed parents, looked up by their present names."""
+        names = {name: parent.name for name, parent in parents.items()}
+        return Condition(rename(self.text, names), with_parents(self.tree, parents))
 
 
 def comparisons(tree: Tree) -> Iterator[Comparison]:
@@ -135,7 +135,7 @@ def comparisons(tree: Tree) -> Iterator[Comparison]:
 
 
 def with_parents(tree: Tree, parents: Mapping[str, Hyperparameter]) -> Tree:
-    """Replace the parent of every comparison; `parents` is keyed by the present names."""
+    """Replace the parent of every comparison, looked up by its present name."""
     if isinstance(tree, Comparison):
         return tree.with_parent(parents[tree.parent.name])
     return Junction(tree.kind, tuple(with_parents(part, parents) for part in tree.parts))
@@ -182,7 +182,8 @@ def _comparison(
     left_is_name = syntax.word(left) in hyperparameters
     right_is_name = syntax.word(right) in hyperparameters
     if right_is_name and not left_is_name and sign != "in":
-        left, right, sign = right, left, _FLIPPED[sign]
+        left, right = right, left
+        sign = _FLIPPED[sign]
     word = syntax.word(left)
     if word is None:
         raise InputError(

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 
 def to_configspace(space: SpaceCore) -> ConfigSpace.ConfigurationSpace:
-    """The ConfigSpace of `space`. Values pass through `to_configuration` and `from_configuration`."""
+    """Make the ConfigSpace of a space.
+
+    Values pass through `to_configuration` and `from_configuration`.
+    """
     import ConfigSpace
 
     exported = ConfigSpace.ConfigurationSpace()
@@ -55,7 +58,7 @@ def to_configspace(space: SpaceCore) -> ConfigSpace.ConfigurationSpace:
 
 
 def unexpressed(space: SpaceCore) -> tuple[str, ...]:
-    """The constraints of `space` that its ConfigSpace does not hold: reject what breaks them."""
+    """List the constraints that the ConfigSpace does not hold."""
     exported = to_configspace(space)
     return tuple(
         constraint.text
@@ -67,17 +70,18 @@ def unexpressed(space: SpaceCore) -> tuple[str, ...]:
 def to_configuration(
     space: SpaceCore, exported: ConfigSpace.ConfigurationSpace, config: Mapping[str, Any]
 ) -> ConfigSpace.Configuration:
-    """A configuration of `space` as one of its ConfigSpace."""
+    """Convert a configuration of `space` to one of its ConfigSpace."""
     import ConfigSpace
 
-    given = [(space.hyperparameters[name], value) for name, value in config.items()]
-    return ConfigSpace.Configuration(
-        exported, values={exported_name(item): exported_value(item, value) for item, value in given}
-    )
+    values: dict[str, Any] = {}
+    for name, value in config.items():
+        item = space.hyperparameters[name]
+        values[exported_name(item)] = exported_value(item, value)
+    return ConfigSpace.Configuration(exported, values=values)
 
 
 def from_configuration(space: SpaceCore, configuration: Mapping[str, Any]) -> Config:
-    """A configuration of the ConfigSpace of `space` as one of `space`: plain Python values."""
+    """Convert a configuration of its ConfigSpace to plain values of `space`."""
     values: dict[str, Any] = {}
     for name, item in space.hyperparameters.items():
         if exported_name(item) in configuration:
@@ -111,7 +115,7 @@ def _export_hyperparameter(item: Hyperparameter) -> Any:
         )
     meta["range"] = [lower, upper, item.default, item.scale]
     if item.scale == "flipped_log":
-        lower, upper = 1.0 - upper, 1.0 - lower
+        lower, upper = (1.0 - bound for bound in (upper, lower))
     return ConfigSpace.UniformFloatHyperparameter(
         name, lower, upper, log=item.scale != "linear", default_value=default, meta=meta
     )
@@ -120,13 +124,16 @@ def _export_hyperparameter(item: Hyperparameter) -> Any:
 def _export_condition(
     exported: ConfigSpace.ConfigurationSpace, child: str, condition: Tree
 ) -> Any | None:
-    """The condition in ConfigSpace's terms; None if it never holds, as a part of an `or` may."""
+    """Return the condition in ConfigSpace's terms.
+
+    None if it never holds, as a part of an `or` may.
+    """
     import ConfigSpace
 
     if not isinstance(condition, Comparison):
-        found = [_export_condition(exported, child, part) for part in condition.parts]
-        parts = [part for part in found if part is not None]
-        if not parts or (condition.kind == "and" and len(parts) < len(found)):
+        mapped = [_export_condition(exported, child, part) for part in condition.parts]
+        parts = [part for part in mapped if part is not None]
+        if not parts or (condition.kind == "and" and len(parts) < len(mapped)):
             return None
         join = ConfigSpace.AndConjunction if condition.kind == "and" else ConfigSpace.OrConjunction
         return parts[0] if len(parts) == 1 else join(*parts)
@@ -146,31 +153,41 @@ def _export_condition(
 def _export_unequal(
     pair: tuple[Any, Any], parent: Hyperparameter, condition: Comparison
 ) -> Any | None:
-    """`parent != value`. Not by NotEqualsCondition, which ConfigSpace 1.2 lets hold for an inactive parent."""
+    """Return `parent != value` in ConfigSpace's terms, None if never true."""
     import ConfigSpace
 
+    # Not NotEqualsCondition: ConfigSpace 1.2 lets it hold for an inactive parent.
     value = exported_value(parent, condition.values[0])
     if parent.numeric:
         below = ConfigSpace.LessThanCondition(*pair, value)
         return ConfigSpace.OrConjunction(below, ConfigSpace.GreaterThanCondition(*pair, value))
-    others = [exported_value(parent, choice) for choice in parent.choices if condition.test(choice)]
-    return ConfigSpace.InCondition(*pair, others) if others else None
+    allowed = [
+        exported_value(parent, choice) for choice in parent.choices if condition.test(choice)
+    ]
+    return ConfigSpace.InCondition(*pair, allowed) if allowed else None
 
 
 def _export_order(
     pair: tuple[Any, Any], parent: Hyperparameter, sign: str, value: Any
 ) -> Any | None:
-    """`parent sign value` for one of < <= > >=. ConfigSpace compares strictly, and only with values of the domain."""
+    """Return `parent sign value` in ConfigSpace's terms, None if never true.
+
+    The sign is one of < <= > >=. ConfigSpace compares strictly, and only with values of the domain.
+    """
     import ConfigSpace
 
     if parent.type == "int":
-        whole = {
+        integer_bound = {
             "<": math.ceil(value) - 1,
             "<=": math.floor(value),
             ">": math.floor(value) + 1,
             ">=": math.ceil(value),
         }
-        sign, value = ("<", whole[sign] + 1) if sign in ("<", "<=") else (">", whole[sign] - 1)
+        sign, value = (
+            ("<", integer_bound[sign] + 1)
+            if sign in ("<", "<=")
+            else (">", integer_bound[sign] - 1)
+        )
     if parent.numeric and not parent.accepts(value):
         always = (value > parent.bounds[1]) is (sign[0] == "<")
         return _always(pair) if always else None
@@ -185,7 +202,7 @@ def _export_order(
 
 
 def _always(pair: tuple[Any, Any]) -> Any:
-    """Holds wherever the parent is active."""
+    """Return a condition that holds wherever the parent is active."""
     import ConfigSpace
 
     above = ConfigSpace.GreaterThanCondition(*pair, pair[1].lower)

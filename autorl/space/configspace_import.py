@@ -10,20 +10,22 @@ from autorl.space.canonical import plain
 from autorl.space.configspace_rules import read_condition_text, read_forbidden_clause
 from autorl.space.configspace_values import ONE_MINUS
 from autorl.space.define import define_space
-from autorl.space.hyperparameter import Hyperparameter
+from autorl.space.hyperparameter import Hyperparameter, Scale
 from autorl.space.space import Space
 from autorl.types import InputError, freeze
 
 if TYPE_CHECKING:
     import ConfigSpace
 
+_SCALE: Mapping[bool, Scale] = {False: "linear", True: "log"}  # by ConfigSpace's `log`
+
 
 def from_configspace(source: ConfigSpace.ConfigurationSpace) -> Space:
-    """The space a ConfigSpace describes.
+    """Make the space a ConfigSpace describes.
 
     Raises:
-        InputError: it has something a search space cannot say: weighted choices, normal or beta distributions, a name
-            with other characters than letters, digits and `_ - / .`.
+        InputError: it has something a search space cannot say: weighted choices, normal or beta
+            distributions, a name with other characters than letters, digits and `_ - / .`.
     """
     items = {name: _import_hyperparameter(item) for name, item in source.items()}
     conditions = {
@@ -33,11 +35,11 @@ def from_configspace(source: ConfigSpace.ConfigurationSpace) -> Space:
     forbidden: list[Mapping[str, Any]] = []
     constraints: list[str] = []
     for clause in source.forbidden_clauses:
-        found = read_forbidden_clause(clause, items)
-        if isinstance(found, str):
-            constraints.append(found)
+        rule = read_forbidden_clause(clause, items)
+        if isinstance(rule, str):
+            constraints.append(rule)
         else:
-            forbidden.append(found)
+            forbidden.append(rule)
     return define_space(
         items.values(), conditions=conditions, forbidden=forbidden, constraints=constraints
     )
@@ -57,19 +59,14 @@ def _import_hyperparameter(item: Any) -> Hyperparameter:
         return Hyperparameter.real(
             name, lower, upper, scale=scale, default=default, changeable=changeable
         )
-    if isinstance(
-        item, ConfigSpace.UniformFloatHyperparameter | ConfigSpace.UniformIntegerHyperparameter
-    ):
-        build = (
-            Hyperparameter.real
-            if isinstance(item, ConfigSpace.UniformFloatHyperparameter)
-            else Hyperparameter.integer
-        )
-        bounds = plain(item.lower), plain(item.upper)
+    is_float = isinstance(item, ConfigSpace.UniformFloatHyperparameter)
+    if is_float or isinstance(item, ConfigSpace.UniformIntegerHyperparameter):
+        build = Hyperparameter.real if is_float else Hyperparameter.integer
         return build(
             item.name,
-            *bounds,
-            scale="log" if item.log else "linear",
+            plain(item.lower),
+            plain(item.upper),
+            scale=_SCALE[bool(item.log)],
             default=default,
             changeable=changeable,
         )

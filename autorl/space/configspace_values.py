@@ -19,28 +19,33 @@ _NATIVE = (str, bool, int, float)
 
 
 def exported_name(item: Hyperparameter) -> str:
-    """The name of a hyperparameter in the ConfigSpace."""
+    """Name a hyperparameter in the ConfigSpace."""
     return item.name + ONE_MINUS if item.scale == "flipped_log" else item.name
 
 
 def exported_value(item: Hyperparameter, value: Any) -> Any:
-    """A value of a hyperparameter in the ConfigSpace."""
+    """Convert a value of a hyperparameter to the ConfigSpace."""
     if item.scale == "flipped_log":
         return 1.0 - value
     return value if item.numeric or is_native(item) else canonical_json(value)
 
 
 def imported_value(item: Hyperparameter, value: Any) -> Any:
-    """A plain value from the ConfigSpace as the hyperparameter has it."""
+    """Convert a plain value from the ConfigSpace to one of the hyperparameter."""
     if item.scale == "flipped_log":
         return item.tidy(1.0 - value)
     if item.type == "float":
         return item.tidy(float(value))
-    return item.canonical(value if item.numeric or is_native(item) else json.loads(value))
+    if item.numeric or is_native(item):
+        return item.canonical(value)
+    return item.canonical(json.loads(value))
 
 
 def is_native(item: Hyperparameter) -> bool:
-    """Whether ConfigSpace keeps the choices as they are: one plain type, which NumPy does not change."""
+    """Tell whether ConfigSpace keeps the choices as they are.
+
+    It does if they have one plain type, which NumPy does not change.
+    """
     return len({type(choice) for choice in item.choices}) == 1 and isinstance(
         item.choices[0], _NATIVE
     )

@@ -1,7 +1,8 @@
 """Constraints between hyperparameters, compiled from text to functions of the values.
 
-A constraint is a truth such as `batch_size <= n_steps * n_envs` or `not (optimizer == sgd and momentum > 0.9)`: names,
-numbers, `+ - * / // % **`, comparisons, `in [...]`, and/or/not, parentheses.
+A constraint is a truth such as `batch_size <= n_steps * n_envs` or
+`not (optimizer == sgd and momentum > 0.9)`: names, numbers, `+ - * / // % **`, comparisons,
+`in [...]`, and/or/not, parentheses.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _FLIPPED: Mapping[type[ast.cmpop], ast.cmpop] = {
 
 @dataclass(frozen=True)
 class Term:
-    """A compiled part: a function of the values, and whether it yields a number or a truth."""
+    """A compiled part: a function of the values, and what it yields."""
 
     kind: Literal["number", "truth"]
     evaluate: Callable[[Values], Any]
@@ -68,9 +69,12 @@ class Term:
 
 @dataclass(frozen=True)
 class Constraint:
-    """A truth every valid configuration satisfies, unless one of its hyperparameters is inactive.
+    """A truth every valid configuration satisfies.
+
+    Where one of its hyperparameters is inactive it says nothing.
 
     Attributes:
+        syntax: as it was parsed, to be compiled again with other constants or names.
         names: the hyperparameters it is about.
         constants: the other names it uses.
         missing: those of them that have no value yet.
@@ -88,7 +92,10 @@ class Constraint:
         return self.syntax.text
 
     def violated(self, config: Values) -> bool:
-        """Whether `config` breaks it. Division by zero, overflow and roots of negative numbers count as broken."""
+        """Tell whether `config` breaks it.
+
+        Division by zero, overflow and roots of negative numbers count as broken.
+        """
         if not all(name in config for name in self.names):
             return False
         try:
@@ -97,11 +104,12 @@ class Constraint:
             return True
 
     def describe(self) -> str:
+        """Name the rule in a message."""
         return f"constraint {shown(self.text)}"
 
 
 class Compiler:
-    """Turns the text of a constraint into a function of the values, checking names and types on the way.
+    """Compiles constraints to functions of the values, checking names and types.
 
     Attributes:
         hyperparameters: the names a constraint may use.
@@ -141,13 +149,12 @@ class Compiler:
         names = frozenset(word for word in syntax.words if word in self.hyperparameters)
         if not names:
             raise InputError(f"the constraint {shown(syntax.text)} names no hyperparameter")
-        others = (
-            frozenset(
-                word for word in syntax.words if word in self.constants or word in self.deferred
-            )
-            - names
+        constants = frozenset(
+            word
+            for word in syntax.words
+            if word not in names and (word in self.constants or word in self.deferred)
         )
-        return Constraint(syntax, names, others, others - set(self.constants), term.evaluate)
+        return Constraint(syntax, names, constants, constants - set(self.constants), term.evaluate)
 
     def _term(self, syntax: Syntax, node: ast.AST) -> Term:
         if isinstance(node, ast.BoolOp):
@@ -181,7 +188,8 @@ class Compiler:
         if hyperparameter is not None:
             if not _is_number(hyperparameter):
                 raise InputError(
-                    f"{shown(word)} is not a number: in {shown(syntax.text)} it can only be compared with its choices"
+                    f"{shown(word)} is not a number: in {shown(syntax.text)} "
+                    "it can only be compared with its choices"
                 )
             return Term("number", operator.itemgetter(word))
         if word in self.constants:
@@ -202,9 +210,9 @@ class Compiler:
     ) -> Callable[[Values], Any]:
         term = self._term(syntax, node)
         if term.kind != kind:
-            wanted = "a comparison" if kind == "truth" else "a number"
+            expected = "a comparison" if kind == "truth" else "a number"
             raise InputError(
-                f"expected {wanted} on each side of an operator in {shown(syntax.text)}"
+                f"expected {expected} on each side of an operator in {shown(syntax.text)}"
             )
         return term.evaluate
 
@@ -231,24 +239,28 @@ class Compiler:
     def _pair(
         self, syntax: Syntax, left: ast.AST, compare: ast.cmpop, right: ast.AST
     ) -> Callable[[Values], bool]:
-        chosen, other = self._choice(syntax, left), self._choice(syntax, right)
+        chosen = self._choice(syntax, left)
+        chosen_right = self._choice(syntax, right)
         if isinstance(compare, ast.In | ast.NotIn):
             return self._membership(syntax, left, right, negate=isinstance(compare, ast.NotIn))
         if type(compare) not in _ORDER:
             raise InputError(f"`is` is not allowed in {shown(syntax.text)}: use == or !=")
-        if chosen is None and other is not None:
-            chosen, left, right, compare = other, right, left, _FLIPPED[type(compare)]
+        if chosen is None and chosen_right is not None:
+            chosen = chosen_right
+            left, right = right, left
+            compare = _FLIPPED[type(compare)]
         if chosen is None:
-            first, second = (self._of_kind("number", syntax, side) for side in (left, right))
+            left_number = self._of_kind("number", syntax, left)
+            right_number = self._of_kind("number", syntax, right)
             function = _ORDER[type(compare)]
-            return lambda values: function(first(values), second(values))
+            return lambda values: function(left_number(values), right_number(values))
         position = self._position(syntax, chosen, literal(syntax, right, self.hyperparameters))
         return _choice_test(chosen, compare, position, syntax)
 
     def _choice(self, syntax: Syntax, node: ast.AST) -> Hyperparameter | None:
-        """The hyperparameter `node` names, if its choices are not all numbers."""
-        found = self.hyperparameters.get(syntax.word(node) or "")
-        return None if found is None or _is_number(found) else found
+        """Return the hyperparameter `node` names, if its choices are not all numbers."""
+        item = self.hyperparameters.get(syntax.word(node) or "")
+        return None if item is None or _is_number(item) else item
 
     def _position(self, syntax: Syntax, chosen: Hyperparameter, value: Any) -> int:
         try:
@@ -270,11 +282,11 @@ class Compiler:
             return lambda values: (
                 (number(values) in [item(values) for item in allowed]) is not negate
             )
-        picked = frozenset(
+        positions = frozenset(
             self._position(syntax, chosen, literal(syntax, item, self.hyperparameters))
             for item in right.elts
         )
-        return lambda values: (chosen.index(values[chosen.name]) in picked) is not negate
+        return lambda values: (chosen.index(values[chosen.name]) in positions) is not negate
 
 
 def _choice_test(
@@ -284,8 +296,8 @@ def _choice_test(
         raise InputError(
             f"{chosen.name!r} has no order: in {shown(syntax.text)} only ==, != and in can be used"
         )
-    function, name = _ORDER[type(compare)], chosen.name
-    return lambda values: function(chosen.index(values[name]), position)
+    function = _ORDER[type(compare)]
+    return lambda values: function(chosen.index(values[chosen.name]), position)
 
 
 def _is_number(hyperparameter: Hyperparameter) -> bool:

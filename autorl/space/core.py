@@ -1,4 +1,4 @@
-"""The core of a search space: its parts, which configurations are valid, and the unit cube."""
+"""The core of a search space: parts, validity and the unit cube."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ MAX_TRIES = 10_000  # of rejection sampling
 
 
 class SpaceCore:
-    """A set of valid configurations, made of parsed parts. Immutable, picklable, NumPy only.
+    """A set of valid configurations, made of parsed parts.
 
+    Immutable, picklable, NumPy only.
     Text, files and ConfigSpace are read by `define_space`, `load_space` and `from_configspace`.
 
     Args:
@@ -128,7 +129,7 @@ class SpaceCore:
         return self._problem(config) is None
 
     def check(self, config: Mapping[str, Any]) -> None:
-        """Require the active hyperparameters and no others, in their domains, and every rule kept.
+        """Require exactly the active hyperparameters, in their domains, and every rule kept.
 
         Raises:
             InputError: it is not so; `key` names the hyperparameters, the message the rule.
@@ -139,8 +140,9 @@ class SpaceCore:
             raise InputError(message, key=key)
 
     def config(self, values: Mapping[str, Any]) -> Config:
-        """Make a valid configuration of values of any origin, such as YAML, NumPy or a data base.
+        """Make a valid configuration of values of any origin.
 
+        They may come from YAML, NumPy or a data base.
         Values are unwrapped, with the types of the space and in its order. An active
         hyperparameter that is not given has its default.
 
@@ -149,10 +151,10 @@ class SpaceCore:
                 rule.
         """
         self._require_known(values)
-        given = {
+        canonical = {
             name: self.hyperparameters[name].canonical(value) for name, value in values.items()
         }
-        config = Config(self.hierarchy.active_part(self._defaults | given))
+        config = Config(self.hierarchy.active_part(self._defaults | canonical))
         for name in values:
             if name not in config:
                 raise InputError(self._inactive(name), key=name)
@@ -220,7 +222,7 @@ class SpaceCore:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Names that constraints use and nobody has given yet; see `with_constants`."""
+        """Names in constraints that still need a number: see `with_constants`."""
         return tuple(self._missing)
 
     def with_constants(self, constants: Mapping[str, float]) -> Self:
@@ -242,15 +244,18 @@ class SpaceCore:
         return sha256({**self.to_dict(), "names": self.names})
 
     def config_hash(self, config: Mapping[str, Any]) -> str:
-        """Hash a configuration by SHA-256; 1 and 1.0 are the same value of a float."""
+        """Hash a configuration by SHA-256.
+
+        1 and 1.0 are the same value of a float.
+        """
         return sha256(
             {name: self.hyperparameters[name].canonical(value) for name, value in config.items()}
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the definition in JSON types, as in a search-space file, schedules expanded.
+        """Return the definition in JSON types, as in a search-space file.
 
-        Hashes are taken over it: what it says of a space never changes.
+        Schedules are expanded. Hashes are taken over it: what it says of a space never changes.
         """
         definition: dict[str, Any] = {
             "hyperparameters": {

@@ -1,4 +1,7 @@
-"""A space from conditions and rules as they are written: what all readers end in."""
+"""A space from conditions and rules as they are written.
+
+All readers (files, ConfigSpace, importers of data sets) end here.
+"""
 
 from __future__ import annotations
 

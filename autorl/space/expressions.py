@@ -1,6 +1,7 @@
-"""The small expression language of search spaces: words, values and Python's syntax tree, never evaluated as Python.
+"""The small expression language of search spaces.
 
-Names may contain dots (`ppo.batch_size`). Words that are not names are values (`optimizer == adam`).
+It is read by Python's parser and never evaluated as Python. Names may contain dots
+(`ppo.batch_size`). Words that are not names are values (`optimizer == adam`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,13 @@ _MARK = "_name_"
 
 @dataclass(frozen=True)
 class Syntax:
-    """A parsed expression: the tree, in which the i-th word of `words` stands as the name `_name_i`."""
+    """A parsed expression.
+
+    Attributes:
+        text: as it is written.
+        tree: its syntax, in which the i-th word stands as the name `_name_i`.
+        words: names of hyperparameters and constants, and values that are words.
+    """
 
     text: str
     tree: ast.expr
@@ -42,13 +49,13 @@ class Syntax:
         return self.words[int(node.id[len(_MARK) :])] if isinstance(node, ast.Name) else None
 
     def renamed(self, names: Mapping[str, str]) -> Syntax:
-        """Say the same of hyperparameters of other names; `names` is keyed by the present ones."""
+        """Say the same of other names, looked up by the present ones."""
         words = tuple(names.get(word, word) for word in self.words)
         return Syntax(rename(self.text, names), self.tree, words)
 
 
 def parse(text: Any, names: Collection[str]) -> Syntax:
-    """Read an expression in which `names` (longest first) and other words may stand.
+    """Parse an expression in which `names` and other words may stand.
 
     Raises:
         InputError: it is not a string or not an expression.
@@ -72,7 +79,7 @@ def parse(text: Any, names: Collection[str]) -> Syntax:
 
 
 def rename(text: str, names: Mapping[str, str]) -> str:
-    """`text` with every name in `names` replaced by its new name; quoted words are left alone."""
+    """Replace names in a text by their new names, except in quotes."""
     return _tokens(names).sub(
         lambda match: names.get(match[0], match[0]) if match["name"] else match[0], text
     )
@@ -80,12 +87,12 @@ def rename(text: str, names: Mapping[str, str]) -> str:
 
 def _tokens(names: Collection[str]) -> re.Pattern[str]:
     unusual = sorted((name for name in names if re.search(r"[/-]", name)), key=len, reverse=True)
-    first = "".join(rf"{re.escape(name)}(?![\w/.-])|" for name in unusual)
-    return re.compile("|".join([_TEXT, _NUMBER, _WORD.format(unusual=first)]))
+    alternatives = "".join(rf"{re.escape(name)}(?![\w/.-])|" for name in unusual)
+    return re.compile("|".join([_TEXT, _NUMBER, _WORD.format(unusual=alternatives)]))
 
 
 def nearest(word: str, known: Collection[str]) -> str:
-    """`; did you mean 'x'?` for the closest of `known`, else the first dozen of them."""
+    """Word a hint: `; did you mean 'x'?`, else the first dozen."""
     close = get_close_matches(word, sorted(known), n=1)
     if close:
         return f"; did you mean {close[0]!r}?"
@@ -94,7 +101,9 @@ def nearest(word: str, known: Collection[str]) -> str:
 
 
 def literal(syntax: Syntax, node: ast.AST, known: Collection[str]) -> Any:
-    """The value `node` spells: a number, a word or quoted text, or a list of those (as a tuple).
+    """Return the value `node` spells.
+
+    It is a number, a word or quoted text, or a list of those, as a tuple.
 
     Raises:
         InputError: it is an expression, or the name of a hyperparameter.

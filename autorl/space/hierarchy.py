@@ -53,7 +53,10 @@ class Hierarchy:
         return hierarchy
 
     def active_part(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep the values of active hyperparameters, in order; a parent without a value is inactive."""
+        """Keep the values of active hyperparameters, parents first.
+
+        A parent without a value counts as inactive.
+        """
         active: dict[str, Any] = {}
         for name in self.hyperparameters:
             condition = self.conditions.get(name)
@@ -62,7 +65,7 @@ class Hierarchy:
         return active
 
     def active_names(self, values: Mapping[str, Any]) -> frozenset[str]:
-        """Name the hyperparameters that are active, with or without a value of their own."""
+        """Name the active hyperparameters, with or without a value of their own."""
         parent_values: dict[str, Any] = {}
         names: list[str] = []
         for name in self.hyperparameters:
@@ -74,19 +77,18 @@ class Hierarchy:
         return frozenset(names)
 
     def ancestors(self, name: str) -> set[str]:
-        """Name every hyperparameter that the activity of `name` depends on, directly or not."""
+        """Name every hyperparameter that decides whether `name` is active."""
         ancestors: set[str] = set()
         waiting = [name]
         while waiting:
             condition = self.conditions.get(waiting.pop())
-            parents = frozenset[str]() if condition is None else condition.parents
-            new = parents - ancestors
-            ancestors |= new
-            waiting.extend(sorted(new))
+            if condition is not None:
+                waiting.extend(sorted(condition.parents - ancestors))
+                ancestors |= condition.parents
         return ancestors
 
     def _can_be_active(self, name: str) -> bool:
-        """Try the values of all ancestors, one for each outcome of the comparisons with it."""
+        """Try all joint values of ancestors that some comparison tells apart."""
         ancestors = self.ancestors(name)
         chain = [ancestor for ancestor in self.hyperparameters if ancestor in ancestors]
         tests = [
@@ -156,7 +158,7 @@ def _parents_first(names: list[str], conditions: Mapping[str, Condition]) -> tup
 
 
 def _representatives(tests: list[Comparison]) -> list[Any]:
-    """Pick a value of the common parent for each joint outcome of the tests."""
+    """Pick one value for each joint outcome of a parent's tests."""
     parent = tests[0].parent
     value_of_outcome: dict[tuple[bool, ...], Any] = {}
     for value in _candidates(parent, [literal for test in tests for literal in test.values]):
@@ -166,15 +168,15 @@ def _representatives(tests: list[Comparison]) -> list[Any]:
 
 
 def _candidates(parent: Hyperparameter, literals: list[Any]) -> Iterator[Any]:
-    """Yield values at, next to and between the numbers that comparisons name; every choice."""
+    """Yield every choice, or values at, next to and between the literals."""
     if not parent.numeric:
         yield from parent.choices
         return
     lower, upper = parent.bounds
     cuts = sorted({lower, upper, *(number for number in literals if lower <= number <= upper)})
     if parent.type == "int":
-        near = {math.floor(cut) + shift for cut in cuts for shift in (-1, 0, 1)}
-        yield from sorted(int(number) for number in near if lower <= number <= upper)
+        neighbors = {math.floor(cut) + shift for cut in cuts for shift in (-1, 0, 1)}
+        yield from sorted(int(number) for number in neighbors if lower <= number <= upper)
         return
     yield from cuts
     yield from (low + (high - low) / 2 for low, high in itertools.pairwise(cuts))

@@ -1,4 +1,4 @@
-"""The part of a space where a hyperparameter has one value: a space to be searched apart."""
+"""The part of a space where a hyperparameter has one value."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def splitting(space: Space, name: str | None = None) -> str | None:
     Raises:
         InputError: `name` is not such a hyperparameter.
     """
-    constrained = {name for constraint in space.constraints for name in constraint.names}
+    constrained = frozenset[str]().union(*(rule.names for rule in space.constraints))
     candidates = [
         key
         for key, hyperparameter in space.hyperparameters.items()
@@ -45,7 +45,7 @@ def splitting(space: Space, name: str | None = None) -> str | None:
         )
     if name is not None or ALGORITHM in candidates:
         return name or ALGORITHM
-    parents = {name for condition in space.conditions.values() for name in condition.parents}
+    parents = frozenset[str]().union(*(rule.parents for rule in space.conditions.values()))
     return next((key for key in candidates if key in parents), None)
 
 
@@ -90,7 +90,7 @@ def restrict(space: Space, name: str, value: Any) -> Space:
 def _possible(
     clause: Forbidden, name: str, value: Any, remaining: Mapping[str, Hyperparameter]
 ) -> Forbidden | None:
-    """Leave `name` out of a forbidden combination; None if it cannot come about any more."""
+    """Leave `name` out of a combination, None if that has become impossible."""
     parts: list[Comparison] = []
     for part in clause.parts:
         if part.parent.name == name:
@@ -104,7 +104,7 @@ def _possible(
 
 
 def _default(space: Space, name: str, value: Any) -> Config:
-    """Find the valid configuration with the value that is nearest to the defaults."""
+    """Find the valid configuration with the value nearest to the defaults."""
     defaults = {key: item.default for key, item in space.hyperparameters.items()}
     config = space.repair({**defaults, name: value}, np.random.default_rng(0), keep=(name,))
     if config[name] != value:
@@ -113,7 +113,10 @@ def _default(space: Space, name: str, value: Any) -> Config:
 
 
 def _decided(tree: Tree, values: Mapping[str, Any], remaining: Collection[str]) -> Tree | bool:
-    """Simplify a condition where some values are fixed and what does not remain is inactive."""
+    """Simplify a condition where some values are fixed.
+
+    What does not remain is inactive. True and False are conditions that are decided.
+    """
     if isinstance(tree, Comparison):
         parent = tree.parent.name
         if parent in values:
@@ -130,13 +133,15 @@ def _decided(tree: Tree, values: Mapping[str, Any], remaining: Collection[str]) 
 
 
 def _text(tree: Tree) -> str:
-    """Write a condition; hashes of restricted spaces are taken over this spelling."""
+    """Write a condition in the spelling that hashes of restricted spaces have."""
     if isinstance(tree, Junction):
         return f" {tree.kind} ".join(f"({_text(part)})" for part in tree.parts)
-    values: Any = [_plain(value) for value in tree.values]
-    literal = values if tree.operator == "in" else values[0]
-    return f"{tree.parent.name} {tree.operator} {literal!r}"
+    literal = tree.values if tree.operator == "in" else tree.values[0]
+    return f"{tree.parent.name} {tree.operator} {_spelled(literal)}"
 
 
-def _plain(value: Any) -> Any:
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+def _spelled(value: Any) -> str:
+    """Spell a literal as Python does, but null as expressions do."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(_spelled(item) for item in value)}]"
+    return "null" if value is None else repr(value)

@@ -1,4 +1,4 @@
-"""The search space: its core, and the moves between configurations that optimizers make."""
+"""The search space: its core, and the moves that optimizers make."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Space(SpaceCore):
     def repair(
         self, config: Mapping[str, Any], rng: np.random.Generator, keep: Collection[str] = ()
     ) -> Config:
-        """Return a valid configuration near `config`; see `moves.repair`."""
+        """Return a valid configuration near `config`, by `moves.repair`."""
         self._require_known(config)
         self._require_constants()
         return moves.repair(self, config, rng, keep)
@@ -48,7 +48,7 @@ class Space(SpaceCore):
         resample: float = 0.25,
         factor: float | None = None,
     ) -> Config:
-        """Return a valid neighbour of `config`; see `moves.perturb`.
+        """Return a valid neighbour of `config`, by `moves.perturb`.
 
         Only `names` move, by default those that are `changeable`.
         """
@@ -67,7 +67,7 @@ class Space(SpaceCore):
         rng: np.random.Generator,
         names: Collection[str],
     ) -> Config | None:
-        """Set some of `names` in the valid `config`; see `moves.place`.
+        """Set some of `names` in the valid `config`, by `moves.place`.
 
         Returns:
             None if that breaks a rule.
