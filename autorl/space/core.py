@@ -286,6 +286,9 @@ class SpaceCore:
         parts = (self.hierarchy, self.forbidden, self._syntaxes, dict(self.constants))
         return self.compiled, parts
 
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # immutable
+
     @property
     def _syntaxes(self) -> list[Syntax]:
         return [constraint.syntax for constraint in self.constraints]

@@ -48,6 +48,10 @@ class Syntax:
         """Return the word that `node` is, if it is one."""
         return self.words[int(node.id[len(_MARK) :])] if isinstance(node, ast.Name) else None
 
+    # Parsed again by who unpickles it: a tree is too deep for pickle long before it is for Python.
+    def __reduce__(self) -> tuple[Callable[..., Syntax], tuple[str, tuple[str, ...]]]:
+        return parse, (self.text, self.words)
+
     def renamed(self, names: Mapping[str, str]) -> Syntax:
         """Say the same of other names, looked up by the present ones."""
         words = tuple(names.get(word, word) for word in self.words)
@@ -73,7 +77,8 @@ def parse(text: Any, names: Collection[str]) -> Syntax:
 
     try:
         tree = ast.parse(_tokens(names).sub(mark, text).strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # Python's parser says MemoryError of parentheses about 200 deep.
         raise InputError(f"cannot read the expression {shown(text)}") from None
     return Syntax(text, tree.body, tuple(words))
 

@@ -1,6 +1,8 @@
 """Conditions, constraints and forbidden combinations: what the text means."""
 
+import copy
 import itertools
+import pickle
 
 import pytest
 
@@ -266,3 +268,18 @@ def test_hash_sees_the_order_and_every_part():
         },
     ]
     assert len({read_space(variant).hash for variant in variants}) == len(variants)
+
+
+@pytest.mark.parametrize("key", ["constraints", "conditions"])
+def test_deeply_nested_expressions_survive_pickling_or_are_refused_in_a_line(key):
+    def nested(depth):
+        text = " and (a < 9 or ".join(["a < 5"] * depth) + ")" * (depth - 1)
+        bounds = {"type": "float", "lower": 0, "upper": 1}
+        rule = [text] if key == "constraints" else {"b": text}
+        return load_space({"hyperparameters": {"a": bounds, "b": bounds}, key: rule})
+
+    space = nested(100)
+    assert pickle.loads(pickle.dumps(space)) == space
+    assert copy.deepcopy(space) == space
+    with pytest.raises(InputError, match="cannot read the expression"):
+        nested(400)
