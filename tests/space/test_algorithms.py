@@ -8,7 +8,10 @@ from autorl.types import Config, InputError
 
 PPO = load_space({
     "hyperparameters": {
-        "lr": {"type": "float", "lower": 1e-5, "upper": 1e-2, "scale": "log", "schedule": ["constant", "linear"]},
+        "lr": {
+            "type": "float", "lower": 1e-5, "upper": 1e-2, "scale": "log",
+            "schedule": ["constant", "linear"],
+        },
         "batch_size": {"type": "int", "lower": 8, "upper": 512, "default": 64},
         "n_steps": {"type": "int", "lower": 8, "upper": 512},
         "use_kl": {"choices": [True, False]},

@@ -1,4 +1,4 @@
-"""Every kind of bad search space gives one line that names the file, the key, the line and what is allowed."""
+"""Every bad search space gives one line: file, key, line and rule."""
 
 import re
 
@@ -275,7 +275,8 @@ CASES = {
         HEAD
         + X
         + OPT
-        + "  y: {type: float, lower: 0, upper: 1}\nconditions:\n  x: opt == sgd\n  y: x > 0.5 and opt == adam\n",
+        + "  y: {type: float, lower: 0, upper: 1}\n"
+        + "conditions:\n  x: opt == sgd\n  y: x > 0.5 and opt == adam\n",
         7,
         "conditions.y",
         "'y' can never be active",

@@ -65,7 +65,10 @@ TINY = read_space(
 
 
 def assert_same(space, back, config):
-    """Equal up to 1e-6 of a range, or to the decimals ConfigSpace rounds floats to: six digits of a value of 1e-8."""
+    """Compare up to 1e-6 of a range or to ConfigSpace's decimals.
+
+    It rounds floats: six digits of a value of 1e-8 are left.
+    """
     assert set(back) == set(config)
     units = zip(space.names, space.to_unit(back), space.to_unit(config), strict=True)
     for name, one, other in units:
@@ -82,7 +85,7 @@ def assert_same(space, back, config):
 @given(spaces(rules=False), seeds)
 @example(TINY, 0)
 def test_activity_and_values_agree_with_configspace(space: Space, seed: int) -> None:
-    """ConfigSpace itself refuses a configuration that lacks an active or has an inactive hyperparameter."""
+    """ConfigSpace refuses what lacks an active or has an inactive hyperparameter."""
     exported = space.to_configspace()
     exported.seed(seed % 2**31)
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Sampling, perturbing and repairing: bounds, scale and type always hold, and something always moves."""
+"""Sampling, perturbing and repairing keep bounds, scale and type, and always move."""
 
 import os
 import subprocess
@@ -97,7 +97,7 @@ def test_hundred_thousand_perturbations_never_leave_the_space(mixed):
 
 @pytest.mark.parametrize("start", [1, 2, 3])
 def test_an_integer_always_moves(start):
-    """Multiplying by 0.8 or 1.2 and truncating leaves 1 at 1 for ever."""
+    """Multiplying by 0.8 or 1.2 and truncating leaves 1 for ever."""
     space = read_space(
         {"hyperparameters": {"x": {"type": "int", "lower": 1, "upper": 3, "changeable": True}}}
     )
@@ -107,7 +107,7 @@ def test_an_integer_always_moves(start):
 
 
 def test_perturbation_is_symmetric_on_the_scale_of_the_hyperparameter():
-    """u +- 0.2 on the log scale of 1e-6..1e-1 is a factor of 10 up or down."""
+    """On the log scale of 1e-6..1e-1, 0.2 is a factor of 10."""
     space = read_space(
         {
             "hyperparameters": {
@@ -167,7 +167,7 @@ def test_children_follow_their_parent():
 
 
 def test_what_may_not_change_neither_appears_nor_disappears():
-    """A run cannot be given, in the middle of training, a hyperparameter that is fixed when it starts."""
+    """What is fixed at the start of a run cannot change later."""
     space = read_space(
         {
             "hyperparameters": {
@@ -186,7 +186,8 @@ def test_what_may_not_change_neither_appears_nor_disappears():
         }
     )
     rng = np.random.default_rng(0)
-    kinds, free = set(), 0
+    kinds = set()
+    free = 0
     for _ in range(500):
         start = space.sample(rng)
         moved = space.perturb(start, rng, resample=0.9)
@@ -242,7 +243,7 @@ def test_nothing_changeable_means_no_move():
 
 
 def test_tight_constraint_still_moves():
-    """Only 1 pair in 1000 is valid: joint moves fail, the single move that is left is found."""
+    """Only 1 pair in 1000 is valid: joint moves fail, single ones do not."""
     space = read_space(
         {
             "hyperparameters": {
@@ -327,7 +328,7 @@ def test_repair_of_foreign_values(mixed):
 
 
 def test_samples_are_uniform_among_the_valid():
-    """Rejection: with x + y <= 1 on an 11 x 11 grid, all 66 pairs are equally frequent."""
+    """With x + y <= 1 on an 11 x 11 grid, all 66 pairs are equally frequent."""
     space = read_space(
         {
             "hyperparameters": {
@@ -388,7 +389,7 @@ def changes(before, after):
 
 
 def test_a_factor_multiplies_the_value_on_its_own_scale():
-    """1.2 and 0.8 as in the paper; a discount's distance from 1 is multiplied; bounds and types hold."""
+    """1.2 and 0.8 as in the paper, on a discount's distance from 1."""
     space = load_space(
         {
             "hyperparameters": {

@@ -1,4 +1,4 @@
-"""What holds for every search space: all ways to a configuration give valid ones, and the codec loses nothing."""
+"""What holds for every search space: valid configurations, a codec without loss."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_repair_leaves_valid_configurations_alone_and_names_bound_the_move(
     for name in config:
         if name in moved and name not in space.changeable:
             assert moved[name] == config[name]
-    # a move that would switch something fixed on or off is not made, so conditions may hold everything
+    # A move that would switch something fixed on or off is not made: conditions may hold all.
     free = not (space.has_constraints or space.to_dict().get("conditions"))
     if free and any(_can_move(space, name) for name in space.changeable & set(config)):
         assert moved != config

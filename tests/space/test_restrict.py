@@ -1,4 +1,4 @@
-"""The part of a space with one value of a categorical is equal to that part."""
+"""A restricted space equals the part it stands for."""
 
 import numpy as np
 import pytest
