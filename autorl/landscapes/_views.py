@@ -24,8 +24,7 @@ from autorl.landscapes.schema import (
     table_columns,
 )
 from autorl.plain_text import encodable, shortened, shown
-from autorl.space import Space, read_document
-from autorl.space.yaml_format import read_space
+from autorl.space import Space, read_document, read_space
 from autorl.types import InputError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.landscapes.export import fresh
 from autorl.landscapes.importers.deepcave import CONFIGS, CONFIGSPACE, HISTORY, META, ORIGINS
-from autorl.space.configspace import export_space, exported_name, exported_value
+from autorl.space.configspace_values import exported_name, exported_value
 from autorl.types import InputError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def export_deepcave(landscape: Landscape, folder: str | Path) -> int:
     }
     origins = dict(landscape.own_query("SELECT config_id, origin FROM configs").fetchall())
     target.mkdir()
-    export_space(space).to_json(target / CONFIGSPACE)
+    space.to_configspace().to_json(target / CONFIGSPACE)
     _write(target / META, _meta(landscape, rows))
     _write(target / CONFIGS, configs)
     _write(target / ORIGINS, {number: origins[number] for number in ids})

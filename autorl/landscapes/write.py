@@ -17,7 +17,7 @@ from autorl.landscapes._views import CONFIGURATION, first_line, read_own_space
 from autorl.landscapes.croissant import write_croissant
 from autorl.landscapes.manifest import Manifest, file_sha256
 from autorl.landscapes.schema import Column, TableName, Tables, cast_list, table_columns
-from autorl.space import Space
+from autorl.space import Space, to_yaml
 from autorl.types import FrozenMap, InputError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def write_landscape(
     building = target.with_name(f".{target.name}.building")
     shutil.rmtree(building, ignore_errors=True)
     (building / "evals").mkdir(parents=True)
-    (building / "space.yaml").write_text(space.to_yaml(), encoding="utf-8")
+    (building / "space.yaml").write_text(to_yaml(space), encoding="utf-8")
     for name in _SMALL:
         _write_frame(
             tables[name],

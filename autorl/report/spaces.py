@@ -19,7 +19,7 @@ def space_text(space: Space, samples: Sequence[Config] = ()) -> str:
             one.scale if one.numeric else "",
             value_text(one.default),
             "yes" if one.changeable else "",
-            space.condition_texts.get(name, ""),
+            space.conditions[name].text if name in space.conditions else "",
         )
         for name, one in space.hyperparameters.items()
     ]

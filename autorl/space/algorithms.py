@@ -1,13 +1,20 @@
-"""Algorithm choice (CASH, Thornton et al. 2013, arXiv 1208.3719): several spaces compiled to one conditional space."""
+"""Algorithm choice: several spaces compiled to one conditional space.
+
+This is the CASH problem of Thornton et al. (2013, arXiv 1208.3719).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from autorl.plain_text import shown
 from autorl.space.canonical import frozen
-from autorl.space.expressions import rename
+from autorl.space.conditions import Comparison, Condition
+from autorl.space.expressions import Syntax
+from autorl.space.forbidden import Forbidden
+from autorl.space.hierarchy import Hierarchy
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.space.space import Space
 from autorl.types import Config, InputError
@@ -16,53 +23,62 @@ ALGORITHM = "algorithm"
 
 
 def compile_algorithms(spaces: Mapping[str, Space]) -> Space:
-    """One space with a categorical `algorithm` (default: the first) and every hyperparameter as `<algorithm>.<name>`,
-    active only where its algorithm is chosen. Constants keep their names and are shared.
+    """Join several spaces under a categorical `algorithm`.
+
+    Its default is the first of them. Every hyperparameter becomes `<algorithm>.<name>`, active only
+    where its algorithm is chosen. Constants keep their names and are shared.
 
     Raises:
         InputError: no space, a name with a dot, or one constant with two values.
     """
     if not spaces:
         raise InputError("at least one algorithm is needed", key="algorithms")
-    definition: dict[str, Any] = {
-        "hyperparameters": {ALGORITHM: Hyperparameter.categorical(ALGORITHM, spaces).to_dict()},
-        "conditions": {},
-        "forbidden": [],
-        "constraints": [],
-        "constants": {},
-    }
+    choice = Hyperparameter.categorical(ALGORITHM, spaces)
+    constants = _shared_constants(spaces)
+    hyperparameters = [choice]
+    conditions: dict[str, Condition] = {}
+    forbidden: list[Forbidden] = []
+    constraints: list[Syntax] = []
     for algorithm, space in spaces.items():
+        prefixed = {
+            name: replace(hyperparameter, name=f"{algorithm}.{name}")
+            for name, hyperparameter in space.hyperparameters.items()
+        }
+        chosen = Condition(f"{ALGORITHM} == '{algorithm}'", Comparison(choice, "==", (algorithm,)))
+        for name, hyperparameter in prefixed.items():
+            condition = space.conditions.get(name)
+            conditions[hyperparameter.name] = (
+                chosen if condition is None else condition.renamed(prefixed)
+            )
+        hyperparameters += prefixed.values()
+        forbidden += [clause.with_parents(prefixed) for clause in space.forbidden]
+        names = {name: hyperparameter.name for name, hyperparameter in prefixed.items()}
+        constraints += [rule.syntax.renamed(names) for rule in space.constraints]
+    hierarchy = Hierarchy.build(hyperparameters, conditions)
+    return Space.compiled(hierarchy, forbidden, constraints, constants)
+
+
+def _shared_constants(spaces: Mapping[str, Space]) -> dict[str, float]:
+    """Collect the constants of all spaces.
+
+    Raises:
+        InputError: a name of an algorithm with a dot, or one constant with two values.
+    """
+    constants: dict[str, float] = {}
+    for algorithm, space in spaces.items():
+        key = f"algorithms.{algorithm}"
         if "." in algorithm:
             raise InputError(
-                f"the name of an algorithm has no dot, got {shown(algorithm)}",
-                key=f"algorithms.{algorithm}",
+                f"the name of an algorithm has no dot, got {shown(algorithm)}", key=key
             )
-        _add(definition, algorithm, space)
-    return Space.from_dict(definition)
-
-
-def _add(definition: dict[str, Any], algorithm: str, space: Space) -> None:
-    prefixed = {name: f"{algorithm}.{name}" for name in space.names}
-    own = space.to_dict()
-    for name, entry in own["hyperparameters"].items():
-        definition["hyperparameters"][prefixed[name]] = entry
-        text = own.get("conditions", {}).get(name)
-        chosen = f"{ALGORITHM} == '{algorithm}'"
-        definition["conditions"][prefixed[name]] = (
-            chosen if text is None else rename(text, prefixed)
-        )
-    for clause in own.get("forbidden", []):
-        definition["forbidden"].append({prefixed[name]: values for name, values in clause.items()})
-    definition["constraints"] += [rename(text, prefixed) for text in own.get("constraints", [])]
-    for name, value in own.get("constants", {}).items():
-        if definition["constants"].setdefault(name, value) != value:
-            raise InputError(
-                f"the algorithms give {shown(name)} different values", key=f"algorithms.{algorithm}"
-            )
+        for name, value in space.constants.items():
+            if constants.setdefault(name, value) != value:
+                raise InputError(f"the algorithms give {shown(name)} different values", key=key)
+    return constants
 
 
 def split_algorithm(config: Mapping[str, Any]) -> tuple[str, Config]:
-    """The chosen algorithm and its own configuration, without the prefix.
+    """Return the chosen algorithm and its own configuration, without the prefix.
 
     Raises:
         InputError: `config` names no algorithm.

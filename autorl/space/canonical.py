@@ -1,4 +1,7 @@
-"""Canonical JSON: one text for one value, whatever library the value came from. Hashes are taken over it."""
+"""Canonical JSON: one text for one value, whatever library it came from.
+
+Hashes are taken over it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def jsonable(value: Any) -> Any:
 
 
 def spelled(value: Any) -> str:
-    """`value` as a search-space file and its expressions spell it."""
+    """Write a value as a search-space file and its expressions spell it."""
     value = frozen(value)
     if isinstance(value, tuple):
         return "[" + ", ".join(spelled(item) for item in value) + "]"
@@ -46,7 +49,7 @@ def spelled(value: Any) -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys, no spaces and shortest floats.
+    """Write JSON with sorted keys, no spaces and shortest floats.
 
     Raises:
         InputError: `value` holds NaN, an infinity, or something JSON cannot say.
@@ -64,5 +67,5 @@ def canonical_json(value: Any) -> str:
 
 
 def sha256(value: Any) -> str:
-    """Hexadecimal SHA-256 of the canonical JSON of `value`."""
+    """Hash the canonical JSON of a value by SHA-256, in hexadecimal digits."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()

@@ -1,14 +1,13 @@
-"""When a hyperparameter is active: conditions on its parents, as trees of comparisons, which ConfigSpace has too.
+"""Conditions on parents, as trees of comparisons like those of ConfigSpace.
 
-`target_update_interval: "use_target_network == true"`, `momentum: "optimizer in [sgd, rmsprop] and depth > 2"`. A
-comparison with an inactive parent is false.
+`target_update_interval: "use_target_network == true"`,
+`momentum: "optimizer in [sgd, rmsprop] and depth > 2"`. A comparison with an inactive parent is
+false.
 """
 
 from __future__ import annotations
 
 import ast
-import itertools
-import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from autorl.plain_text import shown
-from autorl.space.expressions import Syntax, Values, literal, nearest, parse
+from autorl.space.expressions import Syntax, Values, literal, nearest, parse, rename
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import InputError
 
@@ -44,7 +43,6 @@ _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_MAX_CASES = 200_000
 
 
 @dataclass(frozen=True)
@@ -56,11 +54,16 @@ class Comparison:
     values: tuple[Any, ...]
 
     def holds(self, config: Values) -> bool:
+        """Tell whether the parent has a value in `config` that passes."""
         name = self.parent.name
         return name in config and self.test(config[name])
 
     def test(self, value: Any) -> bool:
-        """Whether a value of the parent passes."""
+        """Tell whether a value of the parent passes.
+
+        Raises:
+            InputError: the parent has choices and `value` is not among them.
+        """
         if self.parent.numeric:
             if self.operator in _ORDER:
                 return _ORDER[self.operator](value, self.values[0])
@@ -70,9 +73,13 @@ class Comparison:
             return _ORDER[self.operator](position, self._positions[0])
         return (position in self._positions) is (self.operator != "!=")
 
+    def with_parent(self, parent: Hyperparameter) -> Comparison:
+        """Ask the same of another hyperparameter of the same domain."""
+        return Comparison(parent, self.operator, self.values)
+
     @cached_property
     def _positions(self) -> tuple[int, ...]:
-        return tuple(self.parent.index(item) for item in self.values)
+        return tuple(self.parent.index(value) for value in self.values)
 
 
 @dataclass(frozen=True)
@@ -80,28 +87,58 @@ class Junction:
     """All (and) or any (or) of its parts."""
 
     kind: Literal["and", "or"]
-    parts: tuple[Condition, ...]
+    parts: tuple[Tree, ...]
 
     def holds(self, config: Values) -> bool:
+        """Tell whether all or any of the parts hold in `config`."""
         combine = all if self.kind == "and" else any
         return combine(part.holds(config) for part in self.parts)
 
 
-Condition: TypeAlias = Comparison | Junction
+Tree: TypeAlias = Comparison | Junction
 
 
-def comparisons(condition: Condition) -> Iterator[Comparison]:
-    """The comparisons in a condition, left to right."""
-    if isinstance(condition, Comparison):
-        yield condition
+@dataclass(frozen=True)
+class Condition:
+    """A condition as it is written, and the comparisons it means.
+
+    Attributes:
+        text: as the file of the space has it; hashes of spaces are taken over it.
+        tree: what the text says.
+    """
+
+    text: str
+    tree: Tree
+
+    def holds(self, config: Values) -> bool:
+        """Tell whether the condition holds, given the active parents' values in `config`."""
+        return self.tree.holds(config)
+
+    @cached_property
+    def parents(self) -> frozenset[str]:
+        """The hyperparameters the condition looks at."""
+        return frozenset(comparison.parent.name for comparison in comparisons(self.tree))
+
+    def renamed(self, parents: Mapping[str, Hyperparameter]) -> Condition:
+        """Say the same of renamed parents, looked up by their present names."""
+        names = {name: parent.name for name, parent in parents.items()}
+        return Condition(rename(self.text, names), with_parents(self.tree, parents))
+
+
+def comparisons(tree: Tree) -> Iterator[Comparison]:
+    """Yield the comparisons of a tree, left to right."""
+    if isinstance(tree, Comparison):
+        yield tree
     else:
-        for part in condition.parts:
+        for part in tree.parts:
             yield from comparisons(part)
 
 
-def parents(condition: Condition) -> frozenset[str]:
-    """Names of the hyperparameters a condition looks at."""
-    return frozenset(comparison.parent.name for comparison in comparisons(condition))
+def with_parents(tree: Tree, parents: Mapping[str, Hyperparameter]) -> Tree:
+    """Replace the parent of every comparison, looked up by its present name."""
+    if isinstance(tree, Comparison):
+        return tree.with_parent(parents[tree.parent.name])
+    return Junction(tree.kind, tuple(with_parents(part, parents) for part in tree.parts))
 
 
 def read_condition(text: Any, hyperparameters: Mapping[str, Hyperparameter]) -> Condition:
@@ -111,20 +148,18 @@ def read_condition(text: Any, hyperparameters: Mapping[str, Hyperparameter]) -> 
         InputError: syntax, an unknown name, a value outside the parent's domain.
     """
     syntax = parse(text, hyperparameters)
-    return _condition(syntax, syntax.tree, hyperparameters)
+    return Condition(syntax.text, _tree(syntax, syntax.tree, hyperparameters))
 
 
-def _condition(
-    syntax: Syntax, node: ast.AST, hyperparameters: Mapping[str, Hyperparameter]
-) -> Condition:
+def _tree(syntax: Syntax, node: ast.AST, hyperparameters: Mapping[str, Hyperparameter]) -> Tree:
     if isinstance(node, ast.BoolOp):
         kind: Literal["and", "or"] = "and" if isinstance(node.op, ast.And) else "or"
-        return Junction(
-            kind, tuple(_condition(syntax, part, hyperparameters) for part in node.values)
-        )
+        return Junction(kind, tuple(_tree(syntax, part, hyperparameters) for part in node.values))
     if not isinstance(node, ast.Compare):
-        allowed = "a condition compares a parent with a value, such as `optimizer in [adam, sgd]`; join with and, or"
-        raise InputError(f"{allowed}; got {shown(syntax.text)}")
+        raise InputError(
+            "a condition compares a parent with a value, such as `optimizer in [adam, sgd]`; "
+            f"join with and, or; got {shown(syntax.text)}"
+        )
     sides = [node.left, *node.comparators]
     parts = tuple(
         _comparison(syntax, (left, compare, right), hyperparameters)
@@ -144,12 +179,11 @@ def _comparison(
         raise InputError(
             f"only ==, !=, <, <=, >, >= and in can be used in a condition, got {shown(syntax.text)}"
         )
-    if (
-        syntax.word(left) not in hyperparameters
-        and syntax.word(right) in hyperparameters
-        and sign != "in"
-    ):
-        left, right, sign = right, left, _FLIPPED[sign]
+    left_is_name = syntax.word(left) in hyperparameters
+    right_is_name = syntax.word(right) in hyperparameters
+    if right_is_name and not left_is_name and sign != "in":
+        left, right = right, left
+        sign = _FLIPPED[sign]
     word = syntax.word(left)
     if word is None:
         raise InputError(
@@ -168,117 +202,20 @@ def _comparison(
 
 
 def _checked(parent: Hyperparameter, sign: Operator, value: Any, syntax: Syntax) -> Any:
+    """Return a literal as the parent holds it.
+
+    Raises:
+        InputError: the parent has no order where `sign` needs one, or `value` is not in its domain.
+    """
     ordered = sign in _ORDER
     if ordered and parent.type in ("categorical", "constant"):
         raise InputError(
             f"{parent.name!r} has no order: only ==, != and in can be used in {shown(syntax.text)}"
         )
-    if (
-        ordered
-        and parent.numeric
-        and isinstance(value, int | float)
-        and not isinstance(value, bool)
-    ):
-        return value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if ordered and parent.numeric and is_number:
+        return value  # it may lie outside the bounds: `x > 0` says something of any x
     problem = parent.problem(value)
     if problem:
         raise InputError(f"{parent.name}: {problem}, in {shown(syntax.text)}")
     return parent.canonical(value)
-
-
-def order(names: list[str], conditions: Mapping[str, Condition]) -> tuple[str, ...]:
-    """`names` in their order, but each parent before its children.
-
-    Raises:
-        InputError: conditions depend on one another in a circle.
-    """
-    placed: dict[str, None] = {}
-
-    def place(name: str, path: tuple[str, ...]) -> None:
-        if name in path:
-            circle = " -> ".join([*path[path.index(name) :], name])
-            raise InputError(
-                f"conditions depend on each other in a circle: {circle}", key=f"conditions.{name}"
-            )
-        if name in placed:
-            return
-        if name in conditions:
-            for parent in sorted(parents(conditions[name]), key=names.index):
-                place(parent, (*path, name))
-        placed[name] = None
-
-    for name in names:
-        place(name, ())
-    return tuple(placed)
-
-
-def check_satisfiable(names: tuple[str, ...], conditions: Mapping[str, Condition]) -> None:
-    """Raise `InputError` for the first hyperparameter (parents first) that no configuration activates."""
-    for name in names:
-        if name in conditions and not _can_be_active(name, names, conditions):
-            raise InputError(
-                f"{shown(name)} can never be active: its condition contradicts itself or its parents' conditions",
-                key=f"conditions.{name}",
-            )
-
-
-def _can_be_active(name: str, names: tuple[str, ...], conditions: Mapping[str, Condition]) -> bool:
-    """Exhaustive over the values of all ancestors, of which only those that some comparison tells apart are tried."""
-    above = ancestors(name, conditions)
-    chain = [item for item in names if item in above]
-    tests = [
-        test
-        for item in (*chain, name)
-        if item in conditions
-        for test in comparisons(conditions[item])
-    ]
-    cases = [
-        _representatives([test for test in tests if test.parent.name == item]) for item in chain
-    ]
-    if math.prod(map(len, cases)) > _MAX_CASES:
-        raise InputError(
-            "the condition hangs on too many others to be checked", key=f"conditions.{name}"
-        )
-    for values in itertools.product(*cases):
-        config: dict[str, Any] = {}
-        for item, value in zip(chain, values, strict=True):
-            if item not in conditions or conditions[item].holds(config):
-                config[item] = value
-        if conditions[name].holds(config):
-            return True
-    return False
-
-
-def ancestors(name: str, conditions: Mapping[str, Condition]) -> set[str]:
-    """Every hyperparameter the activity of `name` hangs on, directly or not."""
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        condition = conditions.get(waiting.pop())
-        new = parents(condition) - found if condition is not None else frozenset()
-        found |= new
-        waiting.extend(sorted(new))
-    return found
-
-
-def _representatives(tests: list[Comparison]) -> list[Any]:
-    """One value of the tests' common parent for each outcome the tests together can have."""
-    parent = tests[0].parent
-    found: dict[tuple[bool, ...], Any] = {}
-    for value in _candidates(parent, [item for test in tests for item in test.values]):
-        found.setdefault(tuple(test.test(value) for test in tests), value)
-    return list(found.values())
-
-
-def _candidates(parent: Hyperparameter, literals: list[Any]) -> Iterator[Any]:
-    if not parent.numeric:
-        yield from parent.choices
-        return
-    lower, upper = parent.bounds
-    cuts = sorted({lower, upper, *(item for item in literals if lower <= item <= upper)})
-    if parent.type == "int":
-        near = {math.floor(cut) + shift for cut in cuts for shift in (-1, 0, 1)}
-        yield from sorted(int(item) for item in near if lower <= item <= upper)
-        return
-    yield from cuts
-    yield from (low + (high - low) / 2 for low, high in itertools.pairwise(cuts))

@@ -1,45 +1,44 @@
-"""Export to and import from ConfigSpace, for SMAC and for spaces people already have.
+"""Export to ConfigSpace, for SMAC, and its configurations.
 
-Two things ConfigSpace lacks are mapped. A `flipped_log` float x becomes the log-scaled float `x.one_minus` = 1 - x.
-Choices that are not all strings, all integers, all floats or all booleans (tuples, mixtures) become their JSON text.
-Constraints it cannot say are listed by `unexpressed` and remain the caller's to check. It rounds floats to nine digits
-or so: a configuration that passes through it may come back with a float changed in the last of them.
+Constraints that ConfigSpace cannot say are listed by `unexpressed`: reject what breaks them.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from autorl.space.canonical import canonical_json, frozen
-from autorl.space.conditions import Comparison, Condition
-from autorl.space.configspace_rules import (
-    FLIPPED,
-    export_constraint,
-    read_condition_text,
-    read_forbidden_clause,
+from autorl.space.canonical import frozen
+from autorl.space.conditions import Comparison, Tree
+from autorl.space.configspace_rules import FLIPPED, export_constraint
+from autorl.space.configspace_values import (
+    exported_name,
+    exported_value,
+    imported_value,
+    is_native,
 )
+from autorl.space.core import SpaceCore
 from autorl.space.hyperparameter import Hyperparameter
-from autorl.space.space import Space
-from autorl.types import Config, InputError, freeze
+from autorl.types import Config
 
 if TYPE_CHECKING:
     import ConfigSpace
 
-ONE_MINUS = ".one_minus"
-_NATIVE = (str, bool, int, float)
 
+def to_configspace(space: SpaceCore) -> ConfigSpace.ConfigurationSpace:
+    """Make the ConfigSpace of a space.
 
-def export_space(space: Space) -> ConfigSpace.ConfigurationSpace:
-    """The ConfigSpace of `space`. Values pass through `to_configuration` and `from_configuration`."""
+    Values pass through `to_configuration` and `from_configuration`.
+    """
     import ConfigSpace
 
     exported = ConfigSpace.ConfigurationSpace()
     exported.add([_export_hyperparameter(item) for item in space.hyperparameters.values()])
     for name, condition in space.conditions.items():
-        mapped = _export_condition(exported, exported_name(space.hyperparameters[name]), condition)
+        mapped = _export_condition(
+            exported, exported_name(space.hyperparameters[name]), condition.tree
+        )
         assert mapped is not None, f"{name} can never be active, which the space refuses"
         exported.add(mapped)
     clauses = [
@@ -58,9 +57,9 @@ def export_space(space: Space) -> ConfigSpace.ConfigurationSpace:
     return exported
 
 
-def unexpressed(space: Space) -> tuple[str, ...]:
-    """The constraints of `space` that its ConfigSpace does not hold: reject what breaks them."""
-    exported = export_space(space)
+def unexpressed(space: SpaceCore) -> tuple[str, ...]:
+    """List the constraints that the ConfigSpace does not hold."""
+    exported = to_configspace(space)
     return tuple(
         constraint.text
         for constraint in space.constraints
@@ -69,19 +68,20 @@ def unexpressed(space: Space) -> tuple[str, ...]:
 
 
 def to_configuration(
-    space: Space, exported: ConfigSpace.ConfigurationSpace, config: Mapping[str, Any]
+    space: SpaceCore, exported: ConfigSpace.ConfigurationSpace, config: Mapping[str, Any]
 ) -> ConfigSpace.Configuration:
-    """A configuration of `space` as one of its ConfigSpace."""
+    """Convert a configuration of `space` to one of its ConfigSpace."""
     import ConfigSpace
 
-    given = [(space.hyperparameters[name], value) for name, value in config.items()]
-    return ConfigSpace.Configuration(
-        exported, values={exported_name(item): exported_value(item, value) for item, value in given}
-    )
+    values: dict[str, Any] = {}
+    for name, value in config.items():
+        item = space.hyperparameters[name]
+        values[exported_name(item)] = exported_value(item, value)
+    return ConfigSpace.Configuration(exported, values=values)
 
 
-def from_configuration(space: Space, configuration: Mapping[str, Any]) -> Config:
-    """A configuration of the ConfigSpace of `space` as one of `space`: plain Python values."""
+def from_configuration(space: SpaceCore, configuration: Mapping[str, Any]) -> Config:
+    """Convert a configuration of its ConfigSpace to plain values of `space`."""
     values: dict[str, Any] = {}
     for name, item in space.hyperparameters.items():
         if exported_name(item) in configuration:
@@ -89,40 +89,12 @@ def from_configuration(space: Space, configuration: Mapping[str, Any]) -> Config
     return Config(values)
 
 
-def exported_name(item: Hyperparameter) -> str:
-    """The name of a hyperparameter in the ConfigSpace."""
-    return item.name + ONE_MINUS if item.scale == "flipped_log" else item.name
-
-
-def exported_value(item: Hyperparameter, value: Any) -> Any:
-    """A value of a hyperparameter in the ConfigSpace."""
-    if item.scale == "flipped_log":
-        return 1.0 - value
-    return value if item.numeric or _native(item) else canonical_json(value)
-
-
-def imported_value(item: Hyperparameter, value: Any) -> Any:
-    """A plain value from the ConfigSpace as the hyperparameter has it."""
-    if item.scale == "flipped_log":
-        return item.tidy(1.0 - value)
-    if item.type == "float":
-        return item.tidy(float(value))
-    return item.canonical(value if item.numeric or _native(item) else json.loads(value))
-
-
-def _native(item: Hyperparameter) -> bool:
-    """Whether ConfigSpace keeps the choices as they are: one plain type, which NumPy does not change."""
-    return len({type(choice) for choice in item.choices}) == 1 and isinstance(
-        item.choices[0], _NATIVE
-    )
-
-
 def _export_hyperparameter(item: Hyperparameter) -> Any:
     import ConfigSpace
 
     name = exported_name(item)
     meta: dict[Hashable, Any] = {"changeable": True} if item.changeable else {}
-    if not _native(item) and not item.numeric:
+    if not is_native(item) and not item.numeric:
         meta["json"] = True
     default = exported_value(item, item.default)
     if item.type == "constant":
@@ -143,22 +115,25 @@ def _export_hyperparameter(item: Hyperparameter) -> Any:
         )
     meta["range"] = [lower, upper, item.default, item.scale]
     if item.scale == "flipped_log":
-        lower, upper = 1.0 - upper, 1.0 - lower
+        lower, upper = (1.0 - bound for bound in (upper, lower))
     return ConfigSpace.UniformFloatHyperparameter(
         name, lower, upper, log=item.scale != "linear", default_value=default, meta=meta
     )
 
 
 def _export_condition(
-    exported: ConfigSpace.ConfigurationSpace, child: str, condition: Condition
+    exported: ConfigSpace.ConfigurationSpace, child: str, condition: Tree
 ) -> Any | None:
-    """The condition in ConfigSpace's terms; None if it never holds, as a part of an `or` may."""
+    """Return the condition in ConfigSpace's terms.
+
+    None if it never holds, as a part of an `or` may.
+    """
     import ConfigSpace
 
     if not isinstance(condition, Comparison):
-        found = [_export_condition(exported, child, part) for part in condition.parts]
-        parts = [part for part in found if part is not None]
-        if not parts or (condition.kind == "and" and len(parts) < len(found)):
+        mapped = [_export_condition(exported, child, part) for part in condition.parts]
+        parts = [part for part in mapped if part is not None]
+        if not parts or (condition.kind == "and" and len(parts) < len(mapped)):
             return None
         join = ConfigSpace.AndConjunction if condition.kind == "and" else ConfigSpace.OrConjunction
         return parts[0] if len(parts) == 1 else join(*parts)
@@ -178,31 +153,41 @@ def _export_condition(
 def _export_unequal(
     pair: tuple[Any, Any], parent: Hyperparameter, condition: Comparison
 ) -> Any | None:
-    """`parent != value`. Not by NotEqualsCondition, which ConfigSpace 1.2 lets hold for an inactive parent."""
+    """Return `parent != value` in ConfigSpace's terms, None if never true."""
     import ConfigSpace
 
+    # Not NotEqualsCondition: ConfigSpace 1.2 lets it hold for an inactive parent.
     value = exported_value(parent, condition.values[0])
     if parent.numeric:
         below = ConfigSpace.LessThanCondition(*pair, value)
         return ConfigSpace.OrConjunction(below, ConfigSpace.GreaterThanCondition(*pair, value))
-    others = [exported_value(parent, choice) for choice in parent.choices if condition.test(choice)]
-    return ConfigSpace.InCondition(*pair, others) if others else None
+    allowed = [
+        exported_value(parent, choice) for choice in parent.choices if condition.test(choice)
+    ]
+    return ConfigSpace.InCondition(*pair, allowed) if allowed else None
 
 
 def _export_order(
     pair: tuple[Any, Any], parent: Hyperparameter, sign: str, value: Any
 ) -> Any | None:
-    """`parent sign value` for one of < <= > >=. ConfigSpace compares strictly, and only with values of the domain."""
+    """Return `parent sign value` in ConfigSpace's terms, None if never true.
+
+    The sign is one of < <= > >=. ConfigSpace compares strictly, and only with values of the domain.
+    """
     import ConfigSpace
 
     if parent.type == "int":
-        whole = {
+        integer_bound = {
             "<": math.ceil(value) - 1,
             "<=": math.floor(value),
             ">": math.floor(value) + 1,
             ">=": math.ceil(value),
         }
-        sign, value = ("<", whole[sign] + 1) if sign in ("<", "<=") else (">", whole[sign] - 1)
+        sign, value = (
+            ("<", integer_bound[sign] + 1)
+            if sign in ("<", "<=")
+            else (">", integer_bound[sign] - 1)
+        )
     if parent.numeric and not parent.accepts(value):
         always = (value > parent.bounds[1]) is (sign[0] == "<")
         return _always(pair) if always else None
@@ -217,7 +202,7 @@ def _export_order(
 
 
 def _always(pair: tuple[Any, Any]) -> Any:
-    """Holds wherever the parent is active."""
+    """Return a condition that holds wherever the parent is active."""
     import ConfigSpace
 
     above = ConfigSpace.GreaterThanCondition(*pair, pair[1].lower)
@@ -232,82 +217,3 @@ def _export_forbidden(exported: ConfigSpace.ConfigurationSpace, part: Comparison
     if len(values) == 1:
         return ConfigSpace.ForbiddenEqualsClause(parent, values[0])
     return ConfigSpace.ForbiddenInClause(parent, values)
-
-
-def import_space(source: ConfigSpace.ConfigurationSpace) -> Space:
-    """The space a ConfigSpace describes.
-
-    Raises:
-        InputError: it has something a search space cannot say: weighted choices, normal or beta distributions, a name
-            with other characters than letters, digits and `_ - / .`.
-    """
-    items = {name: _import_hyperparameter(item) for name, item in source.items()}
-    conditions = {
-        items[condition.child.name].name: read_condition_text(condition, items)
-        for condition in source.conditions
-    }
-    forbidden: list[Mapping[str, Any]] = []
-    constraints: list[str] = []
-    for clause in source.forbidden_clauses:
-        found = read_forbidden_clause(clause, items)
-        if isinstance(found, str):
-            constraints.append(found)
-        else:
-            forbidden.append(found)
-    return Space(
-        items.values(), conditions=conditions, forbidden=forbidden, constraints=constraints
-    )
-
-
-def _import_hyperparameter(item: Any) -> Hyperparameter:
-    import ConfigSpace
-
-    meta = item.meta or {}
-    default = frozen(item.default_value)
-    changeable = bool(meta.get("changeable", False))
-    if isinstance(item, ConfigSpace.Constant):
-        return Hyperparameter.constant(item.name, _read_json(meta, frozen(item.value)))
-    if isinstance(item, ConfigSpace.UniformFloatHyperparameter) and "range" in meta:
-        lower, upper, default, scale = meta["range"]  # as they were: ConfigSpace rounds them
-        name = item.name.removesuffix(ONE_MINUS)
-        return Hyperparameter.real(
-            name, lower, upper, scale=scale, default=default, changeable=changeable
-        )
-    if isinstance(
-        item, ConfigSpace.UniformFloatHyperparameter | ConfigSpace.UniformIntegerHyperparameter
-    ):
-        build = (
-            Hyperparameter.real
-            if isinstance(item, ConfigSpace.UniformFloatHyperparameter)
-            else Hyperparameter.integer
-        )
-        bounds = frozen(item.lower), frozen(item.upper)
-        return build(
-            item.name,
-            *bounds,
-            scale="log" if item.log else "linear",
-            default=default,
-            changeable=changeable,
-        )
-    if isinstance(item, ConfigSpace.OrdinalHyperparameter):
-        choices = [_read_json(meta, frozen(choice)) for choice in item.sequence]
-        return Hyperparameter.ordinal(
-            item.name, choices, default=_read_json(meta, default), changeable=changeable
-        )
-    if isinstance(item, ConfigSpace.CategoricalHyperparameter):
-        if item.weights is not None and len(set(item.weights)) > 1:
-            raise InputError(
-                "weighted choices are not supported", key=f"hyperparameters.{item.name}"
-            )
-        choices = [_read_json(meta, frozen(choice)) for choice in item.choices]
-        return Hyperparameter.categorical(
-            item.name, choices, default=_read_json(meta, default), changeable=changeable
-        )
-    kind = type(item).__name__
-    raise InputError(
-        f"{kind} is not supported: give uniform bounds", key=f"hyperparameters.{item.name}"
-    )
-
-
-def _read_json(meta: Mapping[str, Any], value: Any) -> Any:
-    return freeze(json.loads(value)) if meta.get("json") else value

@@ -1,4 +1,4 @@
-"""Conditions, forbidden clauses and constraints between ConfigSpace's objects and our expressions."""
+"""Rules between ConfigSpace's objects and our expressions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from autorl.space.canonical import frozen, spelled
+from autorl.space.configspace_values import imported_value
 from autorl.space.constraints import Constraint
-from autorl.space.expressions import Syntax, literal, parse
+from autorl.space.core import SpaceCore
+from autorl.space.expressions import Syntax, literal
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import InputError
 
 if TYPE_CHECKING:
     import ConfigSpace
-
-    from autorl.space.space import Space
 
 _SIGNS: Mapping[type[ast.cmpop], str] = {
     ast.Eq: "==",
@@ -38,15 +38,16 @@ _SIGN_OF = {name: sign for sign, name in _FORBIDDEN.items()}
 
 
 def export_constraint(
-    space: Space, constraint: Constraint, exported: ConfigSpace.ConfigurationSpace
+    space: SpaceCore, constraint: Constraint, exported: ConfigSpace.ConfigurationSpace
 ) -> Any | None:
-    """The forbidden clause that says the same as a constraint, or None if ConfigSpace has none.
+    """Return the forbidden clause that says the same, or None.
 
-    It has one for `a <= b`, for `a <= 3` (any of != < <= > >=) and for `not (... and ...)` of such and of ==.
+    ConfigSpace has one for `a <= b`, for `a <= 3` (any of != < <= > >=) and for `not (... and ...)`
+    of such and of ==.
     """
     import ConfigSpace
 
-    syntax = parse(constraint.text, space.hyperparameters)
+    syntax = constraint.syntax
     tree = syntax.tree
     if not (isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)):
         return _forbid(space, exported, syntax, tree, negate=True)
@@ -54,15 +55,15 @@ def export_constraint(
     parts = (
         inner.values if isinstance(inner, ast.BoolOp) and isinstance(inner.op, ast.And) else [inner]
     )
-    found = [_forbid(space, exported, syntax, part, negate=False) for part in parts]
-    forbidden = [part for part in found if part is not None]
-    if len(forbidden) < len(found):
+    mapped = [_forbid(space, exported, syntax, part, negate=False) for part in parts]
+    forbidden = [part for part in mapped if part is not None]
+    if len(forbidden) < len(mapped):
         return None
     return forbidden[0] if len(forbidden) == 1 else ConfigSpace.ForbiddenAndConjunction(*forbidden)
 
 
 def _forbid(
-    space: Space,
+    space: SpaceCore,
     exported: ConfigSpace.ConfigurationSpace,
     syntax: Syntax,
     node: ast.AST,
@@ -74,30 +75,36 @@ def _forbid(
     if not isinstance(node, ast.Compare) or len(node.ops) != 1 or type(node.ops[0]) not in _SIGNS:
         return None
     sign = _SIGNS[type(node.ops[0])]
-    left, right = syntax.word(node.left), syntax.word(node.comparators[0])
-    if left not in space.hyperparameters:
-        left, right, sign = right, left, FLIPPED[sign]
-        node = ast.Compare(node.comparators[0], node.ops, [node.left])
-    name = _FORBIDDEN.get(_NEGATED[sign] if negate else sign)
-    one, other = space.hyperparameters.get(left or ""), space.hyperparameters.get(right or "")
-    if name is None or one is None or one.scale == "flipped_log" or not _ordered(one, sign):
+    first_node: ast.AST = node.left
+    second_node: ast.AST = node.comparators[0]
+    if syntax.word(first_node) not in space.hyperparameters:
+        first_node, second_node = second_node, first_node
+        sign = FLIPPED[sign]
+    forbidden_sign = _NEGATED[sign] if negate else sign
+    kind = _FORBIDDEN.get(forbidden_sign)
+    second_word = syntax.word(second_node)
+    left = space.hyperparameters.get(syntax.word(first_node) or "")
+    right = space.hyperparameters.get(second_word or "")
+    if kind is None or left is None or left.scale == "flipped_log" or not _ordered(left, sign):
         return None
-    if other is not None:
-        if other.scale == "flipped_log":
+    if right is not None:
+        if right.scale == "flipped_log":
             return None
-        return getattr(ConfigSpace, f"Forbidden{name}Relation")(
-            exported[one.name], exported[other.name]
-        )
-    if not isinstance(node.comparators[0], ast.Constant) and right is None:
+        relation = getattr(ConfigSpace, f"Forbidden{kind}Relation")
+        return relation(exported[left.name], exported[right.name])
+    if not isinstance(second_node, ast.Constant) and second_word is None:
         return None
-    value = literal(syntax, node.comparators[0], space.hyperparameters)
-    if not one.accepts(value) or not isinstance(value, str | bool | int | float):
+    value = literal(syntax, second_node, space.hyperparameters)
+    if not left.accepts(value) or not isinstance(value, str | bool | int | float):
         return None
-    return getattr(ConfigSpace, f"Forbidden{name}Clause")(exported[one.name], value)
+    return getattr(ConfigSpace, f"Forbidden{kind}Clause")(exported[left.name], value)
 
 
 def _ordered(item: Hyperparameter, sign: str) -> bool:
-    """Whether both libraries mean the same by `sign`: numbers, which for ordinals must ascend."""
+    """Tell whether both libraries mean the same by `sign`.
+
+    They do for numbers; those of an ordinal must ascend.
+    """
     if item.numeric:
         return True
     plain_type = len({type(choice) for choice in item.choices}) == 1
@@ -107,7 +114,7 @@ def _ordered(item: Hyperparameter, sign: str) -> bool:
 
 
 def read_condition_text(condition: Any, items: Mapping[str, Hyperparameter]) -> str:
-    """A ConfigSpace condition or conjunction as an expression."""
+    """Write a ConfigSpace condition or conjunction as an expression."""
     import ConfigSpace
 
     if isinstance(condition, ConfigSpace.AndConjunction | ConfigSpace.OrConjunction):
@@ -131,7 +138,11 @@ def read_condition_text(condition: Any, items: Mapping[str, Hyperparameter]) -> 
 def read_forbidden_clause(
     clause: Any, items: Mapping[str, Hyperparameter]
 ) -> Mapping[str, Any] | str:
-    """A forbidden clause as a combination of values where it is one, otherwise as the text of a constraint."""
+    """Read a forbidden clause.
+
+    Returns:
+        A combination of values where it is one, otherwise the text of a constraint.
+    """
     import ConfigSpace
 
     parts: list[Any] = (
@@ -172,7 +183,7 @@ def _forbidden_text(clause: Any, items: Mapping[str, Hyperparameter]) -> str:
 
 
 def _triple(clause: Any, items: Mapping[str, Hyperparameter]) -> tuple[str, str, str]:
-    """Left side, sign and right side of a clause about one value or of a relation."""
+    """Split a comparison or relation into left side, sign and right side."""
     import ConfigSpace
 
     kind = type(clause).__name__.removeprefix("Forbidden")
@@ -186,14 +197,13 @@ def _triple(clause: Any, items: Mapping[str, Hyperparameter]) -> tuple[str, str,
     sign = _SIGN_OF[kind.removesuffix("Clause")]
     if item.type == "ordinal" and not _ordered(item, sign):
         raise InputError(
-            f"an order of {item.name!r} other than ascending numbers is not supported in forbidden clauses"
+            f"an order of {item.name!r} other than ascending numbers "
+            "is not supported in forbidden clauses"
         )
     sign = FLIPPED[sign] if item.scale == "flipped_log" else sign
     return item.name, sign, spelled(_value(item, clause.value))
 
 
 def _value(item: Hyperparameter, value: Any) -> Any:
-    """A value in the ConfigSpace as one of `item`."""
-    from autorl.space.configspace import imported_value
-
+    """Convert a value of the ConfigSpace to one of `item`."""
     return imported_value(item, frozen(value))

@@ -1,7 +1,8 @@
 """Constraints between hyperparameters, compiled from text to functions of the values.
 
-A constraint is a truth such as `batch_size <= n_steps * n_envs` or `not (optimizer == sgd and momentum > 0.9)`: names,
-numbers, `+ - * / // % **`, comparisons, `in [...]`, and/or/not, parentheses.
+A constraint is a truth such as `batch_size <= n_steps * n_envs` or
+`not (optimizer == sgd and momentum > 0.9)`: names, numbers, `+ - * / // % **`, comparisons,
+`in [...]`, and/or/not, parentheses.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from autorl.plain_text import shown
-from autorl.space.expressions import Syntax, Values, literal, nearest, parse
-from autorl.space.hyperparameter import Hyperparameter
+from autorl.space.expressions import Syntax, Values, keyed, literal, nearest, parse
+from autorl.space.hyperparameter import Hyperparameter, check_name
 from autorl.types import InputError
+
+DEFERRED = ("n_envs", "horizon", "evaluation_interval")  # names whose values a study gives later
 
 
 def _power(base: float, exponent: float) -> float:
@@ -56,7 +61,7 @@ _FLIPPED: Mapping[type[ast.cmpop], ast.cmpop] = {
 
 @dataclass(frozen=True)
 class Term:
-    """A compiled part: a function of the values, and whether it yields a number or a truth."""
+    """A compiled part: a function of the values, and what it yields."""
 
     kind: Literal["number", "truth"]
     evaluate: Callable[[Values], Any]
@@ -64,22 +69,33 @@ class Term:
 
 @dataclass(frozen=True)
 class Constraint:
-    """A truth every valid configuration satisfies, unless one of its hyperparameters is inactive.
+    """A truth every valid configuration satisfies.
+
+    Where one of its hyperparameters is inactive it says nothing.
 
     Attributes:
+        syntax: as it was parsed, to be compiled again with other constants or names.
         names: the hyperparameters it is about.
         constants: the other names it uses.
         missing: those of them that have no value yet.
     """
 
-    text: str
+    syntax: Syntax
     names: frozenset[str]
     constants: frozenset[str]
     missing: frozenset[str]
     evaluate: Callable[[Values], bool]
 
+    @property
+    def text(self) -> str:
+        """The constraint as it is written."""
+        return self.syntax.text
+
     def violated(self, config: Values) -> bool:
-        """Whether `config` breaks it. Division by zero, overflow and roots of negative numbers count as broken."""
+        """Tell whether `config` breaks it.
+
+        Division by zero, overflow and roots of negative numbers count as broken.
+        """
         if not all(name in config for name in self.names):
             return False
         try:
@@ -88,11 +104,12 @@ class Constraint:
             return True
 
     def describe(self) -> str:
+        """Name the rule in a message."""
         return f"constraint {shown(self.text)}"
 
 
 class Compiler:
-    """Turns the text of a constraint into a function of the values, checking names and types on the way.
+    """Compiles constraints to functions of the values, checking names and types.
 
     Attributes:
         hyperparameters: the names a constraint may use.
@@ -104,32 +121,40 @@ class Compiler:
         self,
         hyperparameters: Mapping[str, Hyperparameter],
         constants: Mapping[str, float],
-        deferred: Collection[str],
+        deferred: Collection[str] = DEFERRED,
     ) -> None:
-        self.hyperparameters, self.constants, self.deferred = hyperparameters, constants, deferred
+        self.hyperparameters = hyperparameters
+        self.constants = constants
+        self.deferred = deferred
 
-    def compile(self, text: Any) -> Constraint:
-        """Compile one constraint.
+    def read(self, text: Any) -> Constraint:
+        """Parse and compile a constraint.
 
         Raises:
-            InputError: syntax, an unknown name, a word compared with a number, a value that is not a choice.
+            InputError: no expression, or as for `compile`.
         """
-        syntax = parse(text, self.hyperparameters)
+        return self.compile(parse(text, self.hyperparameters))
+
+    def compile(self, syntax: Syntax) -> Constraint:
+        """Compile a parsed constraint.
+
+        Raises:
+            InputError: an unknown name, a word compared with a number, a value that is no choice.
+        """
         term = self._term(syntax, syntax.tree)
         if term.kind != "truth":
             raise InputError(
-                f"a constraint is a comparison such as `x <= 2 * y`, got {shown(text)}"
+                f"a constraint is a comparison such as `x <= 2 * y`, got {shown(syntax.text)}"
             )
         names = frozenset(word for word in syntax.words if word in self.hyperparameters)
         if not names:
-            raise InputError(f"the constraint {shown(text)} names no hyperparameter")
-        others = (
-            frozenset(
-                word for word in syntax.words if word in self.constants or word in self.deferred
-            )
-            - names
+            raise InputError(f"the constraint {shown(syntax.text)} names no hyperparameter")
+        constants = frozenset(
+            word
+            for word in syntax.words
+            if word not in names and (word in self.constants or word in self.deferred)
         )
-        return Constraint(syntax.text, names, others, others - set(self.constants), term.evaluate)
+        return Constraint(syntax, names, constants, constants - set(self.constants), term.evaluate)
 
     def _term(self, syntax: Syntax, node: ast.AST) -> Term:
         if isinstance(node, ast.BoolOp):
@@ -163,7 +188,8 @@ class Compiler:
         if hyperparameter is not None:
             if not _is_number(hyperparameter):
                 raise InputError(
-                    f"{shown(word)} is not a number: in {shown(syntax.text)} it can only be compared with its choices"
+                    f"{shown(word)} is not a number: in {shown(syntax.text)} "
+                    "it can only be compared with its choices"
                 )
             return Term("number", operator.itemgetter(word))
         if word in self.constants:
@@ -184,9 +210,9 @@ class Compiler:
     ) -> Callable[[Values], Any]:
         term = self._term(syntax, node)
         if term.kind != kind:
-            wanted = "a comparison" if kind == "truth" else "a number"
+            expected = "a comparison" if kind == "truth" else "a number"
             raise InputError(
-                f"expected {wanted} on each side of an operator in {shown(syntax.text)}"
+                f"expected {expected} on each side of an operator in {shown(syntax.text)}"
             )
         return term.evaluate
 
@@ -213,24 +239,28 @@ class Compiler:
     def _pair(
         self, syntax: Syntax, left: ast.AST, compare: ast.cmpop, right: ast.AST
     ) -> Callable[[Values], bool]:
-        chosen, other = self._choice(syntax, left), self._choice(syntax, right)
+        chosen = self._choice(syntax, left)
+        chosen_right = self._choice(syntax, right)
         if isinstance(compare, ast.In | ast.NotIn):
             return self._membership(syntax, left, right, negate=isinstance(compare, ast.NotIn))
         if type(compare) not in _ORDER:
             raise InputError(f"`is` is not allowed in {shown(syntax.text)}: use == or !=")
-        if chosen is None and other is not None:
-            chosen, left, right, compare = other, right, left, _FLIPPED[type(compare)]
+        if chosen is None and chosen_right is not None:
+            chosen = chosen_right
+            left, right = right, left
+            compare = _FLIPPED[type(compare)]
         if chosen is None:
-            first, second = (self._of_kind("number", syntax, side) for side in (left, right))
+            left_number = self._of_kind("number", syntax, left)
+            right_number = self._of_kind("number", syntax, right)
             function = _ORDER[type(compare)]
-            return lambda values: function(first(values), second(values))
+            return lambda values: function(left_number(values), right_number(values))
         position = self._position(syntax, chosen, literal(syntax, right, self.hyperparameters))
         return _choice_test(chosen, compare, position, syntax)
 
     def _choice(self, syntax: Syntax, node: ast.AST) -> Hyperparameter | None:
-        """The hyperparameter `node` names, if its choices are not all numbers."""
-        found = self.hyperparameters.get(syntax.word(node) or "")
-        return None if found is None or _is_number(found) else found
+        """Return the hyperparameter `node` names, if its choices are not all numbers."""
+        item = self.hyperparameters.get(syntax.word(node) or "")
+        return None if item is None or _is_number(item) else item
 
     def _position(self, syntax: Syntax, chosen: Hyperparameter, value: Any) -> int:
         try:
@@ -252,11 +282,11 @@ class Compiler:
             return lambda values: (
                 (number(values) in [item(values) for item in allowed]) is not negate
             )
-        picked = frozenset(
+        positions = frozenset(
             self._position(syntax, chosen, literal(syntax, item, self.hyperparameters))
             for item in right.elts
         )
-        return lambda values: (chosen.index(values[chosen.name]) in picked) is not negate
+        return lambda values: (chosen.index(values[chosen.name]) in positions) is not negate
 
 
 def _choice_test(
@@ -266,8 +296,8 @@ def _choice_test(
         raise InputError(
             f"{chosen.name!r} has no order: in {shown(syntax.text)} only ==, != and in can be used"
         )
-    function, name = _ORDER[type(compare)], chosen.name
-    return lambda values: function(chosen.index(values[name]), position)
+    function = _ORDER[type(compare)]
+    return lambda values: function(chosen.index(values[chosen.name]), position)
 
 
 def _is_number(hyperparameter: Hyperparameter) -> bool:
@@ -275,3 +305,21 @@ def _is_number(hyperparameter: Hyperparameter) -> bool:
         isinstance(choice, int | float) and not isinstance(choice, bool)
         for choice in hyperparameter.choices
     )
+
+
+def check_constants(
+    constants: Mapping[str, Any], hyperparameters: Mapping[str, Hyperparameter]
+) -> None:
+    """Require finite numbers under names that no hyperparameter has.
+
+    Raises:
+        InputError: it is not so; `key` names the constant.
+    """
+    for name, value in constants.items():
+        key = f"constants.{name}"
+        keyed(key, check_name, name)
+        if name in hyperparameters:
+            raise InputError(f"{shown(name)} is a hyperparameter already", key=key)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not np.isfinite(value):
+            raise InputError(f"expected a finite number, got {shown(value)}", key=key)

@@ -1,5 +1,6 @@
-"""Reading YAML (and JSON, which is YAML) the way people expect: `1e-3` is a number, no key twice, lines for errors.
+"""Reading YAML, and JSON, which is YAML, the way people expect.
 
+`1e-3` is a number, no key stands twice, and errors have lines.
 Shared by search-space files and study files.
 """
 
@@ -29,7 +30,10 @@ _FLOAT = re.compile(
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with the scalars of YAML 1.2: `1e-3` is a number; `yes`, `1:30` and dates are text. No key twice."""
+    """SafeLoader with the scalars of YAML 1.2 that refuses keys given twice.
+
+    `1e-3` is a number, while `yes`, `1:30` and dates are text.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: dict[Any, int] = {}
@@ -49,13 +53,14 @@ class _Loader(yaml.SafeLoader):
 
     def construct_whole(self, node: yaml.ScalarNode) -> int:
         text = self.construct_scalar(node).replace("_", "")
-        return int(text, 16 if "x" in text else 10)
+        base = 16 if "x" in text else 10
+        return int(text, base)
 
 
 _REPLACED = {f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float", "timestamp")}
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    character: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
+    for character, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("tTfF"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
@@ -64,7 +69,10 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_whole)
 
 
 class Dumper(yaml.SafeDumper):
-    """SafeDumper that quotes text our loader, unlike YAML 1.1, takes for a number: `1e-3`, `09`."""
+    """SafeDumper that quotes text our loader takes for a number.
+
+    YAML 1.1 does not take `1e-3` and `09` for one.
+    """
 
 
 Dumper.add_implicit_resolver(
@@ -87,7 +95,7 @@ class Document:
     file: str | None = None
 
     def line(self, key: str | None) -> int | None:
-        """The line of `key`, or of the nearest key above it that the file has."""
+        """Return the line of `key`, else of the nearest key above it."""
         while key:
             if key in self.lines:
                 return self.lines[key]
@@ -95,13 +103,17 @@ class Document:
         return None
 
     def error(self, message: str, key: str | None = None) -> InputError:
-        """An `InputError` that says where."""
-        return InputError(
-            message, file=self.file, key=shortened(key, _KEY) if key else None, line=self.line(key)
-        )
+        """Make an `InputError` that says where."""
+        shown_key = shortened(key, _KEY) if key else None
+        return InputError(message, file=self.file, key=shown_key, line=self.line(key))
 
     def located(self, error: InputError, prefix: str = "") -> InputError:
-        """`error` with the file and line of its key; `prefix` is where the checked part stands in this document."""
+        """Add the file and line to an error.
+
+        Args:
+            error: its key is a path in the part that was checked.
+            prefix: where that part stands in this document.
+        """
         key = ".".join(part for part in (prefix, error.key) if part)
         return self.error(error.message, key)
 
@@ -166,7 +178,10 @@ def parse_document(text: str, file: str | None = None) -> Document:
 def _collect_lines(
     node: yaml.Node, path: str, lines: dict[str, int], above: set[int], done: set[int]
 ) -> None:
-    """Note the line of every key and item under `node`; what an alias repeats is not walked again."""
+    """Note the line of every key and item under `node`.
+
+    What an alias repeats is not walked again: a few aliases can stand for billions of items.
+    """
     if id(node) in above:
         raise InputError("an anchor may not contain itself", line=node.start_mark.line + 1)
     if id(node) in done:
@@ -185,6 +200,6 @@ def _collect_lines(
 
 
 def unknown_key(key: object, known: Collection[str]) -> str:
-    """The message for a key nobody knows: the nearest known one, and all of them."""
+    """Word the message for an unknown key, with all known ones."""
     hint = did_you_mean(key, known, f"known keys: {', '.join(sorted(known))}")
     return f"unknown key {shown(str(key))}{hint}"

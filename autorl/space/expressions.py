@@ -1,20 +1,22 @@
-"""The small expression language of search spaces: words, values and Python's syntax tree, never evaluated as Python.
+"""The small expression language of search spaces.
 
-Names may contain dots (`ppo.batch_size`). Words that are not names are values (`optimizer == adam`).
+It is read by Python's parser and never evaluated as Python. Names may contain dots
+(`ppo.batch_size`). Words that are not names are values (`optimizer == adam`).
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from autorl.plain_text import did_you_mean, shown
 from autorl.types import InputError
 
 Values: TypeAlias = Mapping[str, Any]
+T = TypeVar("T")
 _WORDS: Mapping[str, Any] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -29,19 +31,34 @@ _MARK = "_name_"
 
 @dataclass(frozen=True)
 class Syntax:
-    """A parsed expression: the tree, in which the i-th word of `words` stands as the name `_name_i`."""
+    """A parsed expression.
+
+    Attributes:
+        text: as it is written.
+        tree: its syntax, in which the i-th word stands as the name `_name_i`.
+        words: names of hyperparameters and constants, and values that are words.
+    """
 
     text: str
     tree: ast.expr
     words: tuple[str, ...]
 
     def word(self, node: ast.AST) -> str | None:
-        """The word `node` is, if it is one."""
+        """Return the word that `node` is, if it is one."""
         return self.words[int(node.id[len(_MARK) :])] if isinstance(node, ast.Name) else None
+
+    # Parsed again by who unpickles it: a tree is too deep for pickle long before it is for Python.
+    def __reduce__(self) -> tuple[Callable[..., Syntax], tuple[str, tuple[str, ...]]]:
+        return parse, (self.text, self.words)
+
+    def renamed(self, names: Mapping[str, str]) -> Syntax:
+        """Say the same of other names, looked up by the present ones."""
+        words = tuple(names.get(word, word) for word in self.words)
+        return Syntax(rename(self.text, names), self.tree, words)
 
 
 def parse(text: Any, names: Collection[str]) -> Syntax:
-    """Read an expression in which `names` (longest first) and other words may stand.
+    """Parse an expression in which `names` and other words may stand.
 
     Raises:
         InputError: it is not a string or not an expression.
@@ -59,13 +76,14 @@ def parse(text: Any, names: Collection[str]) -> Syntax:
 
     try:
         tree = ast.parse(_tokens(names).sub(mark, text).strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # Python's parser says MemoryError of parentheses about 200 deep.
         raise InputError(f"cannot read the expression {shown(text)}") from None
     return Syntax(text, tree.body, tuple(words))
 
 
 def rename(text: str, names: Mapping[str, str]) -> str:
-    """`text` with every name in `names` replaced by its new name; quoted words are left alone."""
+    """Replace names in a text by their new names, except in quotes."""
     return _tokens(names).sub(
         lambda match: names.get(match[0], match[0]) if match["name"] else match[0], text
     )
@@ -73,18 +91,20 @@ def rename(text: str, names: Mapping[str, str]) -> str:
 
 def _tokens(names: Collection[str]) -> re.Pattern[str]:
     unusual = sorted((name for name in names if re.search(r"[/-]", name)), key=len, reverse=True)
-    first = "".join(rf"{re.escape(name)}(?![\w/.-])|" for name in unusual)
-    return re.compile("|".join([_TEXT, _NUMBER, _WORD.format(unusual=first)]))
+    alternatives = "".join(rf"{re.escape(name)}(?![\w/.-])|" for name in unusual)
+    return re.compile("|".join([_TEXT, _NUMBER, _WORD.format(unusual=alternatives)]))
 
 
 def nearest(word: str, known: Collection[str]) -> str:
-    """`; did you mean 'x'?` for the closest of `known`, else the first dozen of them."""
+    """Word a hint: `; did you mean 'x'?`, else the first dozen."""
     listed = ", ".join(list(known)[:12]) + (", ..." if len(known) > 12 else "")
     return did_you_mean(word, known) or f"; known: {listed}"
 
 
 def literal(syntax: Syntax, node: ast.AST, known: Collection[str]) -> Any:
-    """The value `node` spells: a number, a word or quoted text, or a list of those (as a tuple).
+    """Return the value `node` spells.
+
+    It is a number, a word or quoted text, or a list of those, as a tuple.
 
     Raises:
         InputError: it is an expression, or the name of a hyperparameter.
@@ -105,3 +125,17 @@ def literal(syntax: Syntax, node: ast.AST, known: Collection[str]) -> Any:
     if isinstance(node, ast.List | ast.Tuple):
         return tuple(literal(syntax, item, known) for item in node.elts)
     raise InputError(f"expected a value such as 3, adam or [1, 2] in {shown(syntax.text)}")
+
+
+def keyed(key: str, read: Callable[..., T], *arguments: Any) -> T:
+    """Call `read`, with `key` as the key of its errors.
+
+    Raises:
+        InputError: as `read` raises, or an expression is nested too deeply.
+    """
+    try:
+        return read(*arguments)
+    except InputError as error:
+        raise InputError(error.message, key=key) from None
+    except RecursionError:
+        raise InputError("nested too deeply", key=key) from None

@@ -1,4 +1,7 @@
-"""A search space that extends another: a few hyperparameters fixed, narrowed, left out or added, the rest as it is."""
+"""A search space that extends another.
+
+Some hyperparameters are fixed, narrowed, left out or added; everything else is as it was.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,13 @@ _LISTS = ("forbidden", "constraints")
 
 
 def extended(definition: Mapping[str, Any], read_base: Callable[[Any], Any]) -> dict[str, Any]:
-    """The definition without `extends`, on top of what it extends.
+    """Write out a definition that extends another.
 
-    Of a hyperparameter that the base has, the keys given replace the base's; one with `value` is fixed, one with `type`
-    replaces it, `null` leaves it out with its condition. A default of the base that narrower bounds or other choices
-    exclude is dropped, and so is a forbidden combination that cannot come about. Conditions and constants are added by
-    name, forbidden combinations and constraints to the list. A hyperparameter takes the place of a base's constant.
+    Of a hyperparameter that the base has, the keys given replace the base's; one with `value` is
+    fixed, one with `type` replaces it, `null` leaves it out with its condition. A default of the
+    base that narrower bounds or other choices exclude is dropped, and so is a forbidden combination
+    that cannot come about. Conditions and constants are added by name, forbidden combinations and
+    constraints to the list. A hyperparameter takes the place of a base's constant.
 
     Args:
         definition: the content of a space file, with the key `extends`.
@@ -35,10 +39,8 @@ def extended(definition: Mapping[str, Any], read_base: Callable[[Any], Any]) -> 
         for key in _LISTS:
             if not isinstance(part.get(key) or [], list | tuple):
                 raise InputError(f"expected a list, got {shown(part[key])}", key=key)
-    entries, conditions = (
-        dict(base.get("hyperparameters") or {}),
-        dict(base.get("conditions") or {}),
-    )
+    entries = dict(base.get("hyperparameters") or {})
+    conditions = dict(base.get("conditions") or {})
     for name, entry in (definition.get("hyperparameters") or {}).items():
         if name not in entries and (entry is None or not _is_new(entry)):
             hint = did_you_mean(name, entries) or "; a new one needs a type"
@@ -50,45 +52,44 @@ def extended(definition: Mapping[str, Any], read_base: Callable[[Any], Any]) -> 
             conditions.pop(name, None)
         else:
             entries[name] = _merged(entries.get(name), entry)
-    rest = {key: value for key, value in definition.items() if key != EXTENDS}
-    kept = (_possible(clause, entries) for clause in base.get("forbidden") or [])
-    base = {**base, "forbidden": [clause for clause in kept if clause is not None]}
-    return {
-        **rest,
+    clauses = [_possible(clause, entries) for clause in base.get("forbidden") or []]
+    possible = [clause for clause in clauses if clause is not None]
+    constants = {
+        name: number
+        for name, number in (base.get("constants") or {}).items()
+        if name not in entries
+    }
+    result = {key: value for key, value in definition.items() if key != EXTENDS}
+    return result | {
         "hyperparameters": entries,
         "conditions": {**conditions, **(definition.get("conditions") or {})},
-        "constants": {
-            **{
-                name: number
-                for name, number in (base.get("constants") or {}).items()
-                if name not in entries
-            },
-            **(definition.get("constants") or {}),
-        },
-        **{key: [*(base.get(key) or []), *(definition.get(key) or [])] for key in _LISTS},
+        "constants": {**constants, **(definition.get("constants") or {})},
+        "forbidden": [*possible, *(definition.get("forbidden") or [])],
+        "constraints": [*(base.get("constraints") or []), *(definition.get("constraints") or [])],
     }
 
 
 def _possible(clause: Any, entries: Mapping[str, Any]) -> Any:
-    """A forbidden combination of the base with the values that are still possible; None if it cannot come about."""
+    """Keep what is possible of a forbidden combination, None if nothing is."""
     if not isinstance(clause, Mapping):
         return clause
-    found = {}
+    possible = {}
     for name, values in clause.items():
-        several = isinstance(values, list | tuple)
-        left = [
-            value
-            for value in (values if several else [values])
-            if _within(value, entries.get(name, {"choices": []}))
-        ]
-        if not left:
+        is_list = isinstance(values, list | tuple)
+        candidates = values if is_list else [values]
+        entry = entries.get(name, {"choices": []})
+        remaining = [value for value in candidates if _within(value, entry)]
+        if not remaining:
             return None
-        found[name] = left if several else values
-    return found
+        possible[name] = remaining if is_list else values
+    return possible
 
 
 def _is_new(entry: Any) -> bool:
-    """Whether an entry says all that a hyperparameter needs, or is wrong in a way that is told when it is read."""
+    """Tell whether an entry stands for itself, without a base.
+
+    One that is no mapping does so too: what is wrong is said when it is read.
+    """
     return not isinstance(entry, Mapping) or any(
         key in entry for key in ("type", "choices", "value")
     )
@@ -113,8 +114,5 @@ def _within(value: Any, entry: Mapping[str, Any]) -> bool:
         return value in entry.get("choices", (entry.get("value"),))
     try:
         return bool(entry["lower"] <= value <= entry["upper"])
-    except (
-        KeyError,
-        TypeError,
-    ):  # whatever is wrong with the bounds is said when the hyperparameter is read
-        return True
+    except (KeyError, TypeError):
+        return True  # what is wrong with the bounds is said when the hyperparameter is read

@@ -16,7 +16,10 @@ from autorl.types import InputError
 
 @dataclass(frozen=True)
 class Forbidden:
-    """A combination no valid configuration has: all of its comparisons (`in`) hold, so all their parents are active."""
+    """A combination of values no valid configuration has.
+
+    It comes about where all of its comparisons (`in`) hold, so where all their parents are active.
+    """
 
     parts: tuple[Comparison, ...]
 
@@ -26,29 +29,37 @@ class Forbidden:
         return frozenset(part.parent.name for part in self.parts)
 
     def violated(self, config: Values) -> bool:
-        """Whether `config` is such a combination."""
+        """Tell whether `config` is such a combination."""
         return all(part.holds(config) for part in self.parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry in a search-space file: one value as itself, several as a list."""
+        """Return the entry of a file, where one value needs no list."""
         return {
             part.parent.name: part.values[0] if len(part.values) == 1 else list(part.values)
             for part in self.parts
         }
 
+    def with_parents(self, parents: Mapping[str, Hyperparameter]) -> Forbidden:
+        """Say the same of other hyperparameters, looked up by the present names."""
+        return Forbidden(tuple(part.with_parent(parents[part.parent.name]) for part in self.parts))
+
     def describe(self) -> str:
+        """Name the rule in a message."""
         return f"forbidden combination {canonical_json(self.to_dict())}"
 
 
 def read_forbidden(clause: Any, hyperparameters: Mapping[str, Hyperparameter]) -> Forbidden:
-    """Read `{name: value, other: [value, value]}`. A list that is itself a choice is one value.
+    """Read `{name: value, other: [value, value]}`.
+
+    A list that is itself a choice is one value.
 
     Raises:
         InputError: not a mapping, an unknown name, a value outside the domain.
     """
     if not isinstance(clause, Mapping) or not clause:
         raise InputError(
-            f"expected a mapping such as {{batch_size: 128, n_epochs: [19, 20]}}, got {shown(clause)}"
+            "expected a mapping such as {batch_size: 128, n_epochs: [19, 20]}, "
+            f"got {shown(clause)}"
         )
     parts: list[Comparison] = []
     for name, values in clause.items():
@@ -57,8 +68,8 @@ def read_forbidden(clause: Any, hyperparameters: Mapping[str, Hyperparameter]) -
                 f"unknown hyperparameter {shown(name)}{nearest(str(name), hyperparameters)}"
             )
         parent = hyperparameters[name]
-        several = isinstance(values, list | tuple) and not parent.accepts(values)
-        listed = list(values) if several else [values]
+        is_list_of_values = isinstance(values, list | tuple) and not parent.accepts(values)
+        listed = list(values) if is_list_of_values else [values]
         if not listed:
             raise InputError(f"{name}: an empty list forbids nothing")
         for value in listed:

@@ -1,7 +1,8 @@
-"""One hyperparameter: its domain, its scale, and the one pair of functions between values and the unit interval.
+"""A hyperparameter: its domain, its scale, its map to the unit interval.
 
-The unit interval is what every optimizer works in. The scales are those of the AutoRL landscape paper (Mohan et al.,
-2023, arXiv 2304.02396): `flipped_log` spreads values close to 1, such as discount factors, on the logarithm of 1 - x.
+The unit interval is what every optimizer works in. The scales are those of the AutoRL landscape
+paper (Mohan et al., 2023, arXiv 2304.02396): `flipped_log` spreads values close to 1, such as
+discount factors, on the logarithm of 1 - x.
 """
 
 from __future__ import annotations
@@ -24,22 +25,27 @@ SCALES: tuple[str, ...] = get_args(Scale)
 UNSET: Any = object()
 _RESERVED = frozenset({"and", "or", "not", "in", "true", "false", "null", "none"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_/-]*(\.[A-Za-z0-9_/-]+)*")
-_DIGITS = 12  # decimals kept relative to the largest bound: far above rounding errors, far below what matters
+# Decimals relative to the largest bound: far above rounding errors, far below what matters.
+_DIGITS = 12
 _LARGEST_INT = 2**53  # beyond it a float64 cannot tell integers apart
 
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """A named domain. Build it with `real`, `integer`, `categorical`, `ordinal` or `constant`.
+    """A named domain.
+
+    Build it with `real`, `integer`, `categorical`, `ordinal` or `constant`.
 
     Attributes:
         name: letters, digits, `_`, `-`, `/` and dots.
-        type: float, int, categorical, ordinal (ordered choices) or constant (one value, never varied).
+        type: float, int, categorical, ordinal (ordered choices) or constant (one value, never
+            varied).
         lower, upper: inclusive bounds of float and int; None otherwise.
-        choices: values of categorical and ordinal, in order; the one value of a constant; empty otherwise.
+        choices: values of categorical and ordinal, in order; the one value of a constant; empty
+            otherwise.
         scale: where numeric values are uniform: on x, on log x, or (float only) on log(1 - x).
-        default: value of the default configuration. If not given: the middle of the unit interval for float, int and
-            ordinal, the first choice for categorical.
+        default: value of the default configuration. If not given: the middle of the unit interval
+            for float, int and ordinal, the first choice for categorical.
         changeable: whether population-based training may alter it while a run goes on.
 
     Raises:
@@ -82,7 +88,7 @@ class Hyperparameter:
         default: Any = UNSET,
         changeable: bool = False,
     ) -> Hyperparameter:
-        """A float in [lower, upper]."""
+        """Make a float in [lower, upper]."""
         return cls._numeric(name, "float", (lower, upper), scale, default, changeable)
 
     @classmethod
@@ -96,32 +102,38 @@ class Hyperparameter:
         default: Any = UNSET,
         changeable: bool = False,
     ) -> Hyperparameter:
-        """An integer in lower..upper, both included. On the log scale each has the share of [v - 0.5, v + 0.5]."""
+        """Make an integer in lower..upper, both included.
+
+        On the log scale the integer v has the share of [v - 0.5, v + 0.5].
+        """
         return cls._numeric(name, "int", (lower, upper), scale, default, changeable)
 
     @classmethod
     def categorical(
         cls, name: str, choices: Iterable[Any], *, default: Any = UNSET, changeable: bool = False
     ) -> Hyperparameter:
-        """One of unordered choices: strings, numbers, booleans, None, or (nested) lists and mappings of those."""
+        """Make a choice without order.
+
+        Choices are strings, numbers, booleans, None, or (nested) lists and mappings of those.
+        """
         values = tuple(frozen(choice) for choice in choices)
-        first = values[0] if values else None
-        picked = first if default is UNSET else frozen(default)
-        return cls(name, "categorical", None, None, values, "linear", picked, changeable)
+        if default is UNSET:
+            default = values[0] if values else None
+        return cls(name, "categorical", None, None, values, "linear", frozen(default), changeable)
 
     @classmethod
     def ordinal(
         cls, name: str, choices: Iterable[Any], *, default: Any = UNSET, changeable: bool = False
     ) -> Hyperparameter:
-        """One of choices given in their order, smallest first."""
+        """Make a choice with an order, smallest first."""
         values = tuple(frozen(choice) for choice in choices)
-        middle = values[len(values) // 2] if values else None
-        picked = middle if default is UNSET else frozen(default)
-        return cls(name, "ordinal", None, None, values, "linear", picked, changeable)
+        if default is UNSET:
+            default = values[len(values) // 2] if values else None
+        return cls(name, "ordinal", None, None, values, "linear", frozen(default), changeable)
 
     @classmethod
     def constant(cls, name: str, value: Any) -> Hyperparameter:
-        """A value every configuration has."""
+        """Make a value every configuration has."""
         fixed = frozen(value)
         return cls(name, "constant", None, None, (fixed,), "linear", fixed)
 
@@ -140,8 +152,9 @@ class Hyperparameter:
             for key, value in zip(("lower", "upper"), bounds, strict=True)
         )
         domain = cls(name, kind, lower, upper, (), scale, lower, changeable)
-        picked = domain.from_unit(0.5) if default is UNSET else domain.canonical(default)
-        return replace(domain, default=picked)
+        if default is UNSET:
+            return replace(domain, default=domain.from_unit(0.5))
+        return replace(domain, default=domain.canonical(default))
 
     @property
     def numeric(self) -> bool:
@@ -150,22 +163,26 @@ class Hyperparameter:
 
     @property
     def n_choices(self) -> int:
-        """Number of choices; 0 for float and int, 1 for a constant."""
+        """Number of choices: 0 for float and int, 1 for a constant."""
         return len(self.choices)
 
     def accepts(self, value: Any) -> bool:
-        """Whether `value` is in the domain and of its type. An integer is accepted for a float, never a boolean."""
+        """Tell whether a value is in the domain and of its type.
+
+        An integer is accepted for a float, never a boolean.
+        """
         return self.problem(value) is None
 
     def problem(self, value: Any) -> str | None:
-        """What is wrong with `value`, in words; None if nothing is."""
+        """Say what is wrong with a value, None if nothing is."""
         if not self.numeric:
             if _key(value) in self._positions:
                 return None
             return f"{spelled(value)} is not among the choices {spelled(self.choices)}"
         allowed = int if self.type == "int" else (int, float)
         if isinstance(value, bool) or not isinstance(value, allowed):
-            return f"expected {'an integer' if self.type == 'int' else 'a number'}, got {spelled(value)}"
+            expected = "an integer" if self.type == "int" else "a number"
+            return f"expected {expected}, got {spelled(value)}"
         lower, upper = self.bounds
         if not lower <= value <= upper:
             return f"{value} is outside [{lower}, {upper}]"
@@ -173,13 +190,13 @@ class Hyperparameter:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """(lower, upper) of a float or int."""
+        """The pair (lower, upper) of a float or int."""
         assert self.lower is not None, f"{self.name} has no bounds"
         assert self.upper is not None, f"{self.name} has no bounds"
         return self.lower, self.upper
 
     def index(self, value: Any) -> int:
-        """Position of `value` among the choices.
+        """Return the position of `value` among the choices.
 
         Raises:
             InputError: it is not among them.
@@ -190,8 +207,10 @@ class Hyperparameter:
             raise InputError(str(self.problem(value)), key=self.name) from None
 
     def canonical(self, value: Any) -> Any:
-        """`value` as this hyperparameter holds it: unwrapped, integers of a float as floats and whole floats of an int
-        as integers, a choice as it was listed. What does not fit is returned unchanged, for `problem` to name.
+        """Return a value as this hyperparameter holds it.
+
+        It is unwrapped; an integer of a float becomes a float, a whole float of an int an integer,
+        a choice what was listed. What does not fit is returned unchanged, for `problem` to name.
         """
         value = frozen(value)
         if self.type == "float" and isinstance(value, int) and not isinstance(value, bool):
@@ -202,7 +221,10 @@ class Hyperparameter:
         return value if position is None else self.choices[position]
 
     def to_unit(self, value: Any) -> float:
-        """Where `value` lies in [0, 1]: the centre of its bin unless it is a float. Constants are at 0.5."""
+        """Map a value to [0, 1].
+
+        It is the centre of its bin unless the value is a float. Constants are at 0.5.
+        """
         if not self.numeric:
             return (self.index(value) + 0.5) / len(self.choices)
         if self.type == "int" and self.scale == "linear":
@@ -212,10 +234,11 @@ class Hyperparameter:
         return min(1.0, max(0.0, (_forward(self.scale, value) - start) / width))
 
     def from_unit(self, unit: float) -> Any:
-        """The value at `unit` (clipped to [0, 1]); the inverse of `to_unit` for every value it returns.
+        """Return the value at `unit`, clipped to [0, 1].
 
-        Floats are rounded to 12 decimals relative to the largest bound (linear, flipped_log) or 10 significant digits
-        (log), so that value -> unit -> value is exact and records stay readable.
+        It is the inverse of `to_unit` for every value it returns. Floats are rounded to 12 decimals
+        relative to the largest bound (linear, flipped_log) or 10 significant digits (log), so that
+        value -> unit -> value is exact and records stay readable.
         """
         assert not math.isnan(unit), f"{self.name}: NaN has no value"
         unit = min(1.0, max(0.0, float(unit)))
@@ -233,13 +256,13 @@ class Hyperparameter:
         return self.tidy(value)
 
     def tidy(self, value: float) -> float:
-        """A float near `value`, rounded as `from_unit` rounds and within the bounds."""
+        """Round a float as `from_unit` does and clip it to the bounds."""
         lower, upper = self.bounds
         rounded = float(f"{value:.10g}") if self.scale == "log" else round(value, self._decimals)
         return min(upper, max(lower, rounded))
 
     def to_dict(self) -> dict[str, Any]:
-        """The entry of this hyperparameter in a search-space file."""
+        """Return the entry of this hyperparameter in a search-space file."""
         if self.type == "constant":
             return {"type": self.type, "value": self.default}
         entry: dict[str, Any] = {"type": self.type}
@@ -255,25 +278,30 @@ class Hyperparameter:
 
     @cached_property
     def _scaled(self) -> tuple[float, float]:
-        """Start and width of the range on the scale; half a bin wider on both sides for integers."""
+        """Start and width of the range on the scale.
+
+        It is half a bin wider on both sides for integers.
+        """
         lower, upper = self.bounds
         half = 0.5 if self.type == "int" else 0.0
-        start, end = _forward(self.scale, lower - half), _forward(self.scale, upper + half)
+        start = _forward(self.scale, lower - half)
+        end = _forward(self.scale, upper + half)
         return start, end - start
 
     @cached_property
     def _decimals(self) -> int:
         lower, upper = self.bounds
-        largest = max(abs(lower), abs(upper), 1.0 if self.scale == "flipped_log" else 0.0)
+        largest = max(abs(lower), abs(upper))
+        if self.scale == "flipped_log":
+            largest = max(largest, 1.0)
         return _DIGITS - math.ceil(math.log10(largest))
 
     def _check_choices(self) -> None:
         try:
             canonical_json(self.choices)
         except InputError as error:
-            raise self._wrong(
-                "value" if self.type == "constant" else "choices", error.message
-            ) from None
+            field = "value" if self.type == "constant" else "choices"
+            raise self._wrong(field, error.message) from None
 
     def _check_bounds(self) -> None:
         lower, upper = self.bounds
@@ -309,7 +337,11 @@ class Hyperparameter:
 
 
 def check_name(name: Any) -> None:
-    """Raise `InputError` unless `name` can name a hyperparameter."""
+    """Require what can name a hyperparameter.
+
+    Raises:
+        InputError: no string, other characters than allowed, or a word of expressions.
+    """
     if not isinstance(name, str):
         raise InputError(
             f"the name of a hyperparameter is a string, got {shown(name)}",
@@ -329,10 +361,8 @@ def _number(name: str, field: str, kind: Kind, value: Any) -> float:
         value = int(value)  # 1e5 is how people write a hundred thousand
     allowed = int if kind == "int" else (int, float)
     if isinstance(value, bool) or not isinstance(value, allowed):
-        raise InputError(
-            f"expected {'an integer' if kind == 'int' else 'a number'}, got {spelled(value)}",
-            key=key,
-        )
+        expected = "an integer" if kind == "int" else "a number"
+        raise InputError(f"expected {expected}, got {spelled(value)}", key=key)
     if not math.isfinite(value):
         raise InputError(f"expected a finite number, got {value}", key=key)
     return value if kind == "int" else float(value)
@@ -351,7 +381,7 @@ def _backward(scale: Scale, position: float) -> float:
 
 
 def _key(value: Any) -> Any:
-    """Dictionary key that tells True from 1, which Python's equality does not."""
+    """Return a key that tells True from 1, which Python does not."""
     if isinstance(value, bool | str | int | float) or value is None:
         return (isinstance(value, bool), value)
     return canonical_json(value)

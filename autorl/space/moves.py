@@ -1,23 +1,21 @@
-"""Moves inside a space: the nearest valid configuration, and the perturbation of population-based training.
+"""Moves inside a space: repair, and the perturbation of population-based training.
 
-Perturbing in the unit cube keeps bounds, scale and integer type by construction; multiplying values by 0.8 or 1.2, as
-Jaderberg et al. (2017, arXiv 1711.09846) do, keeps none of them, so it is clipped and rounded here.
+Perturbing in the unit cube keeps bounds, scale and integer type by construction; multiplying values
+by 0.8 or 1.2, as Jaderberg et al. (2017, arXiv 1711.09846) do, keeps none of them, so it is clipped
+and rounded here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from autorl.space.conditions import ancestors
+from autorl.space.core import SpaceCore
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import Config
-
-if TYPE_CHECKING:
-    from autorl.space.space import Space
 
 ANCHORS = 8  # valid configurations a repair starts from
 ANCHOR_TRIES = 200
@@ -28,12 +26,12 @@ ATTEMPTS = 16  # joint perturbations tried before moving one hyperparameter at a
 
 @dataclass(frozen=True)
 class Factor:
-    """A move of the value itself: times `size` up, times 2 - `size` down."""
+    """A move by a factor: `size` up, 2 - `size` down."""
 
     size: float
 
     def applied(self, hyperparameter: Hyperparameter, value: float, *, up: bool) -> float:
-        """Where the moved value lies in the unit interval, inside its bounds."""
+        """Return the moved value, clipped to its bounds, in the unit interval."""
         factor = self.size if up else 2 - self.size
         flipped = hyperparameter.scale == "flipped_log"
         moved = 1 - (1 - value) * factor if flipped else value * factor
@@ -42,30 +40,40 @@ class Factor:
 
 
 def repair(
-    space: Space, config: Mapping[str, Any], rng: np.random.Generator, keep: Collection[str] = ()
+    space: SpaceCore,
+    config: Mapping[str, Any],
+    rng: np.random.Generator,
+    keep: Collection[str] = (),
 ) -> Config:
-    """A valid configuration near `config`.
+    """Return a valid configuration near `config`.
 
-    Values outside their domain go to the nearest one inside, inactive hyperparameters are dropped, active ones that are
-    missing are drawn. While rules are broken, the one hyperparameter moves whose move mends most of them, least far
-    where several do, and those in `keep` only if no other helps. Where no single move helps, the result is reached from
-    valid configurations by restoring as many of the wanted values as possible; of several the one with fewest kept
-    values lost, then fewest moves, then least distance is taken.
+    Values outside their domain go to the nearest one inside, inactive hyperparameters are dropped,
+    active ones that are missing are drawn. While rules are broken, the one hyperparameter moves
+    whose move mends most of them, least far where several do, and those in `keep` only if no other
+    helps. Where no single move helps, the result is reached from valid configurations by restoring
+    as many of the target's values as possible; of several the one with fewest values of `keep`
+    lost, then fewest moves, then least distance is taken.
     """
-    wanted = complete(space, config, rng)
-    found = _descend(space, wanted, keep)
-    if found is not None:
-        return found
+    target = complete(space, config, rng)
+    descended = _descend(space, target, keep)
+    if descended is not None:
+        return descended
     anchors = [space.default()]
-    anchors += [
-        found for _ in range(ANCHORS) if (found := space.try_sample(rng, ANCHOR_TRIES)) is not None
-    ]
-    restored = [_restore(space, wanted, anchor, keep, rng) for anchor in anchors]
-    return min(restored, key=lambda result: _cost(space, wanted, result, keep))
+    for _ in range(ANCHORS):
+        sampled = space.try_sample(rng, ANCHOR_TRIES)
+        if sampled is not None:
+            anchors.append(sampled)
+    restored = [_restore(space, target, anchor, keep, rng) for anchor in anchors]
+    return min(restored, key=lambda result: _cost(space, target, result, keep))
 
 
-def complete(space: Space, config: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    """A value in its domain for every hyperparameter, inactive ones included: given, else drawn. Always n draws."""
+def complete(
+    space: SpaceCore, config: Mapping[str, Any], rng: np.random.Generator
+) -> dict[str, Any]:
+    """Give every hyperparameter a value in its domain, inactive ones included.
+
+    What `config` does not give is drawn. There are always n draws.
+    """
     units = rng.random(len(space.names))
     return {
         name: _inside(hyperparameter, config[name], unit)
@@ -75,18 +83,13 @@ def complete(space: Space, config: Mapping[str, Any], rng: np.random.Generator) 
     }
 
 
-def activate(space: Space, values: Mapping[str, Any]) -> Config:
-    """The active part of a complete assignment."""
-    kept: dict[str, Any] = {}
-    for name in space.names:
-        condition = space.conditions.get(name)
-        if condition is None or condition.holds(kept):
-            kept[name] = values[name]
-    return Config(kept)
+def activate(space: SpaceCore, values: Mapping[str, Any]) -> Config:
+    """Return the active part of a complete assignment."""
+    return Config(space.hierarchy.active_part(values))
 
 
 def perturb(
-    space: Space,
+    space: SpaceCore,
     config: Mapping[str, Any],
     rng: np.random.Generator,
     names: Collection[str],
@@ -95,15 +98,21 @@ def perturb(
     resample: float,
     factor: float | None = None,
 ) -> Config:
-    """A valid neighbour of `config`: `names` that are active move, everything else keeps its value.
+    """Move those of `names` that are active, and keep every other value.
 
-    Numeric: with probability `resample` drawn anew, otherwise `step` up or down in the unit interval, clipped at the
-    bounds (away from a bound it already sits on); an integer moves by at least one. With a `factor` f instead of a step
-    the value is multiplied by f or by 2 - f, as in Jaderberg et al. with 1.2 and 0.8; on a flipped logarithm its
-    distance from 1 is. Ordinal: one choice up or down, or drawn anew among the others. Categorical: another choice with
-    probability `resample`, otherwise unchanged. At least
-    one hyperparameter moves if any can. A hyperparameter that is not among `names` neither appears nor disappears: a
-    move of its parents that would do that is not made. Children among `names` that become active are drawn.
+    Numeric: with probability `resample` drawn anew, otherwise `step` up or down in the unit
+    interval, clipped at the bounds (away from a bound it already sits on); an integer moves by at
+    least one. With a `factor` f instead of a step the value is multiplied by f or by 2 - f, as in
+    Jaderberg et al. with 1.2 and 0.8; on a flipped logarithm its distance from 1 is. Ordinal: one
+    choice up or down, or drawn anew among the others. Categorical: another choice with probability
+    `resample`, otherwise unchanged.
+
+    At least one hyperparameter moves if any can. A hyperparameter that is not among `names` neither
+    appears nor disappears: a move of its parents that would do that is not made. Children among
+    `names` that become active are drawn.
+
+    Returns:
+        A valid configuration; `config` itself, or its repair, where no move is valid.
     """
     start = space.config(config) if space.is_valid(config) else repair(space, config, rng)
     movable = [
@@ -129,48 +138,58 @@ def perturb(
 
 
 def place(
-    space: Space,
+    space: SpaceCore,
     config: Config,
     values: Mapping[str, Any],
     rng: np.random.Generator,
     names: Collection[str],
 ) -> Config | None:
-    """The valid `config` with `values` for some of `names`, by the rules of `perturb`; None if that breaks a rule.
+    """Set some of `names` in the valid `config`.
 
-    Values of hyperparameters that are not active then are dropped; others of `names` that become active are drawn.
+    The rules of `perturb` hold. Values of hyperparameters that are not active then are dropped;
+    others of `names` that become active are drawn.
+
+    Returns:
+        None if that breaks a rule.
     """
     result = _moved(space, config, values, complete(space, config, rng), names)
     return None if space.violated(result) else result
 
 
 def _moved(
-    space: Space,
+    space: SpaceCore,
     start: Config,
     moved: Mapping[str, Any],
     drawn: Mapping[str, Any],
     names: Collection[str],
 ) -> Config:
-    """`start` with the values of `moved`, `drawn` for what becomes active; what changes others than `names` is undone.
+    """Set the values of `moved` in `start`.
 
-    Whether a hyperparameter is active follows from its ancestors, so undoing their moves brings it back.
+    What becomes active has its value of `drawn`. A move that makes others than `names` appear or
+    disappear is undone. Whether a hyperparameter is active follows from its ancestors, so undoing
+    their moves brings it back.
     """
     while True:
         result = activate(space, {**drawn, **moved})
         strays = [name for name in {*result} ^ {*start} if name not in names]
         if not strays:
             return result
-        undone = set[str]().union(*(ancestors(name, space.conditions) for name in strays))
+        undone = set[str]().union(*(space.hierarchy.ancestors(name) for name in strays))
         moved = {name: value for name, value in moved.items() if name not in undone}
 
 
 def _move_one(
-    space: Space,
+    space: SpaceCore,
     start: Config,
     movable: list[str],
     names: Collection[str],
     rng: np.random.Generator,
 ) -> Config:
-    """The nearest valid move of one hyperparameter, in random order of hyperparameters; `start` if there is none."""
+    """Make the nearest valid move of one hyperparameter, tried in random order.
+
+    Returns:
+        `start` if no hyperparameter has a valid move.
+    """
     for position in rng.permutation(len(movable)):
         name = movable[int(position)]
         values = complete(space, start, rng)
@@ -188,56 +207,66 @@ def _neighbour(
     length: float | Factor,
     resample: float,
 ) -> Any:
-    anew, unit, up = rng.random() < resample, rng.random(), rng.random() < 0.5
+    """Draw a neighbour of a value, always with three draws."""
+    resampled = rng.random() < resample
+    unit = rng.random()
+    up = rng.random() < 0.5
     if hyperparameter.numeric:
-        here = hyperparameter.to_unit(value)
-        ends = [
-            length.applied(hyperparameter, value, up=up)
-            if isinstance(length, Factor)
-            else here + sign * length
-            for up, sign in ((True, 1), (False, -1))
-        ]
-        return _numeric_neighbour(
-            hyperparameter, value, unit if anew else None, ends if up else ends[::-1]
-        )
-    position, n = hyperparameter.index(value), hyperparameter.n_choices
-    if anew:
-        other = min(n - 2, int(unit * (n - 1)))
-        return hyperparameter.choices[other + (other >= position)]
+        ends = [_end(hyperparameter, value, length, up=way) for way in (up, not up)]
+        if not resampled:
+            unit = ends[0]
+        return _numeric_neighbour(hyperparameter, value, unit, ends)
+    position = hyperparameter.index(value)
+    n = hyperparameter.n_choices
+    if resampled:
+        drawn = min(n - 2, int(unit * (n - 1)))  # a position among the other choices
+        return hyperparameter.choices[drawn + (drawn >= position)]
     if hyperparameter.type == "ordinal":
         shift = 1 if up else -1
-        return hyperparameter.choices[
-            position + shift if 0 <= position + shift < n else position - shift
-        ]
+        inside = 0 <= position + shift < n
+        return hyperparameter.choices[position + shift if inside else position - shift]
     return value
 
 
+def _end(hyperparameter: Hyperparameter, value: Any, length: float | Factor, *, up: bool) -> float:
+    """Return the unit where a move ends, which a step may leave."""
+    if isinstance(length, Factor):
+        return length.applied(hyperparameter, value, up=up)
+    return hyperparameter.to_unit(value) + (length if up else -length)
+
+
 def _numeric_neighbour(
-    hyperparameter: Hyperparameter, value: Any, anew: float | None, ends: list[float]
+    hyperparameter: Hyperparameter, value: Any, unit: float, ends: list[float]
 ) -> Any:
-    """The value at `anew` in the unit interval, else at one of two `ends`; integers always move."""
-    moved = hyperparameter.from_unit(ends[0] if anew is None else anew)
+    """Return the value at `unit` or, if unchanged, at the second end.
+
+    An integer always moves.
+    """
+    moved = hyperparameter.from_unit(unit)
     if moved == value:
         moved = hyperparameter.from_unit(ends[1])
     if moved == value and hyperparameter.type == "int":
         lower, upper = hyperparameter.bounds
-        moved = value + 1 if (ends[0] > ends[1] and value < upper) or value == lower else value - 1
+        up = (ends[0] > ends[1] and value < upper) or value == lower
+        moved = value + 1 if up else value - 1
     return moved
 
 
-def _can_move(space: Space, name: str) -> bool:
+def _can_move(space: SpaceCore, name: str) -> bool:
     hyperparameter = space.hyperparameters[name]
     return hyperparameter.numeric or hyperparameter.n_choices > 1
 
 
 def _inside(hyperparameter: Hyperparameter, value: Any, unit: float) -> Any:
-    """`value` if it is in the domain, else the nearest number inside, else the value at `unit`."""
+    """Return the value, if outside the domain the nearest number inside.
+
+    Where nothing is near, as for text, it is the value at `unit`.
+    """
     if hyperparameter.accepts(value):
         return float(value) if hyperparameter.type == "float" else value
-    number = isinstance(value, int | float) and not isinstance(value, bool) and value == value
-    if not number or not (
-        hyperparameter.numeric or all(_real(choice) for choice in hyperparameter.choices)
-    ):
+    is_nan = value != value
+    has_numbers = hyperparameter.numeric or all(map(_is_number, hyperparameter.choices))
+    if not _is_number(value) or is_nan or not has_numbers:
         return hyperparameter.from_unit(unit)
     if not hyperparameter.numeric:
         return min(hyperparameter.choices, key=lambda choice: abs(choice - value))
@@ -246,29 +275,35 @@ def _inside(hyperparameter: Hyperparameter, value: Any, unit: float) -> Any:
     return round(clipped) if hyperparameter.type == "int" else float(clipped)
 
 
-def _real(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _by_distance(hyperparameter: Hyperparameter, value: Any) -> Iterator[Any]:
-    """Other values, nearest first: every choice, or a grid over the unit interval and the neighbours of an integer."""
+    """Yield the other values, nearest first.
+
+    They are every choice, or a grid over the unit interval and the neighbours of an integer.
+    """
     if hyperparameter.numeric:
-        here = hyperparameter.to_unit(value)
-        found = [hyperparameter.from_unit(unit) for unit in np.linspace(0.0, 1.0, GRID)]
+        values = [hyperparameter.from_unit(unit) for unit in np.linspace(0.0, 1.0, GRID)]
         if hyperparameter.type == "int":
-            found += [near for near in (value - 1, value + 1) if hyperparameter.accepts(near)]
+            values += [v for v in (value - 1, value + 1) if hyperparameter.accepts(v)]
     else:
-        here = hyperparameter.to_unit(value)
-        found = list(hyperparameter.choices)
-    distances = {hyperparameter.to_unit(item): item for item in found}
-    for unit in sorted(distances, key=lambda unit: (abs(unit - here), unit)):
-        if distances[unit] != value:
-            yield distances[unit]
+        values = list(hyperparameter.choices)
+    start = hyperparameter.to_unit(value)
+    value_at = {hyperparameter.to_unit(v): v for v in values}
+    for unit in sorted(value_at, key=lambda unit: (abs(unit - start), unit)):
+        if value_at[unit] != value:
+            yield value_at[unit]
 
 
-def _descend(space: Space, wanted: dict[str, Any], keep: Collection[str]) -> Config | None:
-    """The valid configuration that single moves lead to, each breaking fewer rules than before; None at a dead end."""
-    values = wanted
+def _descend(space: SpaceCore, target: dict[str, Any], keep: Collection[str]) -> Config | None:
+    """Move hyperparameters one by one, each time breaking fewer rules.
+
+    Returns:
+        A valid configuration, or None at a dead end.
+    """
+    values = target
     while True:
         current = activate(space, values)
         broken = space.violated(current)
@@ -289,17 +324,24 @@ def _descend(space: Space, wanted: dict[str, Any], keep: Collection[str]) -> Con
 
 
 def _single_move(
-    space: Space, values: dict[str, Any], names: list[str], n_broken: int
+    space: SpaceCore, values: dict[str, Any], names: list[str], n_broken: int
 ) -> dict[str, Any] | None:
-    """`values` after the move of one of `names` leaving fewest rules broken, the smallest such; None: none helps."""
+    """Make the smallest move that leaves fewest rules broken.
+
+    Returns:
+        The values after it; None if no move leaves fewer than `n_broken`.
+    """
     best: tuple[int, float, dict[str, Any]] | None = None
     for name in names:
         hyperparameter = space.hyperparameters[name]
-        fewest, nearest = n_broken, None
+        fewest = n_broken
+        nearest: dict[str, Any] | None = None
         for value in _by_distance(hyperparameter, values[name]):
-            n = _n_broken(space, {**values, name: value})
+            attempt = {**values, name: value}
+            n = _n_broken(space, attempt)
             if n < fewest:
-                fewest, nearest = n, {**values, name: value}
+                fewest = n
+                nearest = attempt
             if n == 0:
                 break
         if nearest is None:
@@ -311,64 +353,71 @@ def _single_move(
     return None if best is None else best[2]
 
 
-def _n_broken(space: Space, values: Mapping[str, Any]) -> int:
+def _n_broken(space: SpaceCore, values: Mapping[str, Any]) -> int:
     return len(space.violated(activate(space, values)))
 
 
-def _bisect(space: Space, good: dict[str, Any], name: str, target: Any) -> dict[str, Any]:
-    """`good` with the value of `name` as near to `target` as bisection can bring it without breaking more rules."""
+def _bisect(space: SpaceCore, good: dict[str, Any], name: str, target: Any) -> dict[str, Any]:
+    """Bisect towards `target` without breaking more rules than `good`."""
     hyperparameter = space.hyperparameters[name]
     if not hyperparameter.numeric:
         return good
     allowed = _n_broken(space, good)
-    near, far = hyperparameter.to_unit(good[name]), hyperparameter.to_unit(target)
+    good_unit = hyperparameter.to_unit(good[name])
+    target_unit = hyperparameter.to_unit(target)
     for _ in range(BISECTIONS):
-        middle = {**good, name: hyperparameter.from_unit((near + far) / 2)}
+        middle_unit = (good_unit + target_unit) / 2
+        middle = {**good, name: hyperparameter.from_unit(middle_unit)}
         if _n_broken(space, middle) > allowed:
-            far = (near + far) / 2
+            target_unit = middle_unit
         else:
-            good, near = middle, (near + far) / 2
+            good = middle
+            good_unit = middle_unit
     return good
 
 
 def _restore(
-    space: Space,
-    wanted: dict[str, Any],
+    space: SpaceCore,
+    target: dict[str, Any],
     anchor: Config,
     keep: Collection[str],
     rng: np.random.Generator,
 ) -> Config:
-    """The valid `anchor` with each hyperparameter in turn (`keep` first) set to its wanted value where possible."""
-    values = {**wanted, **anchor}
+    """Set each hyperparameter of the valid `anchor` to its target where possible.
+
+    They have their turns in random order, those in `keep` first.
+    """
+    values = {**target, **anchor}
     shuffled = [space.names[int(position)] for position in rng.permutation(len(space.names))]
     names = sorted(shuffled, key=lambda name: name not in keep)
     for name in names:
-        attempt = {**values, name: wanted[name]}
+        attempt = {**values, name: target[name]}
         if not space.violated(activate(space, attempt)):
             values = attempt
     for name in names:
-        values = (
-            _bisect(space, values, name, wanted[name]) if values[name] != wanted[name] else values
-        )
+        if values[name] != target[name]:
+            values = _bisect(space, values, name, target[name])
     return activate(space, values)
 
 
-def _with_ancestors(space: Space, names: list[str]) -> list[str]:
-    found = set(names).union(*(ancestors(name, space.conditions) for name in names))
-    return [name for name in space.names if name in found]
+def _with_ancestors(space: SpaceCore, names: list[str]) -> list[str]:
+    involved = set(names).union(*(space.hierarchy.ancestors(name) for name in names))
+    return [name for name in space.names if name in involved]
 
 
 def _cost(
-    space: Space, wanted: Mapping[str, Any], result: Config, keep: Collection[str]
+    space: SpaceCore, target: Mapping[str, Any], result: Config, keep: Collection[str]
 ) -> tuple[int, int, float]:
-    moved = [name for name in result if result[name] != wanted[name]]
+    """Count changes in `keep`, count all changes, and sum their distances."""
+    moved = [name for name in result if result[name] != target[name]]
     distance = sum(
-        _distance(space.hyperparameters[name], wanted[name], result[name]) for name in moved
+        _distance(space.hyperparameters[name], target[name], result[name]) for name in moved
     )
     return sum(name in keep for name in moved), len(moved), distance
 
 
-def _distance(hyperparameter: Hyperparameter, one: Any, other: Any) -> float:
+def _distance(hyperparameter: Hyperparameter, a: Any, b: Any) -> float:
+    """Measure a distance in the unit interval, 0 or 1 without order."""
     if hyperparameter.type in ("categorical", "constant"):
-        return float(one != other)
-    return abs(hyperparameter.to_unit(one) - hyperparameter.to_unit(other))
+        return float(a != b)
+    return abs(hyperparameter.to_unit(a) - hyperparameter.to_unit(b))

@@ -1,90 +1,110 @@
-"""The part of a space where one hyperparameter has one value: a space of its own, to be searched apart."""
+"""The part of a space where a hyperparameter has one value."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from autorl.plain_text import shown
-from autorl.plain_values import plain
 from autorl.space.algorithms import ALGORITHM
-from autorl.space.conditions import Comparison, Condition, Junction, parents
+from autorl.space.conditions import Comparison, Condition, Junction, Tree, with_parents
+from autorl.space.forbidden import Forbidden
+from autorl.space.hierarchy import Hierarchy
+from autorl.space.hyperparameter import Hyperparameter
 from autorl.space.space import Space
 from autorl.types import Config, InputError
 
 
 def splitting(space: Space, name: str | None = None) -> str | None:
-    """The hyperparameter that splits a space: `name`, else `algorithm`, else the first that others depend on; None when
-    there is none. It is categorical, unconditional and in no constraint.
+    """Choose the hyperparameter that splits a space.
+
+    It is categorical, unconditional and in no constraint: `name`, else `algorithm`, else the first
+    that others depend on.
+
+    Returns:
+        Its name; None when there is none.
 
     Raises:
         InputError: `name` is not such a hyperparameter.
     """
-    constrained = frozenset[str]().union(*(constraint.names for constraint in space.constraints))
-    able = [
+    constrained = frozenset[str]().union(*(rule.names for rule in space.constraints))
+    candidates = [
         key
-        for key, item in space.hyperparameters.items()
-        if item.type == "categorical" and key not in space.conditions and key not in constrained
+        for key, hyperparameter in space.hyperparameters.items()
+        if hyperparameter.type == "categorical"
+        and key not in space.conditions
+        and key not in constrained
     ]
-    if name is not None and name not in able:
-        what = "an unconditional categorical hyperparameter that no constraint names"
+    if name is not None and name not in candidates:
         raise InputError(
-            f"expected {what} ({', '.join(able) or 'there is none'}), got {shown(name)}"
+            "expected an unconditional categorical hyperparameter that no constraint names "
+            f"({', '.join(candidates) or 'there is none'}), got {shown(name)}"
         )
-    if name is not None or ALGORITHM in able:
+    if name is not None or ALGORITHM in candidates:
         return name or ALGORITHM
-    depended = frozenset[str]().union(*map(parents, space.conditions.values()))
-    return next((key for key in able if key in depended), None)
+    parents = frozenset[str]().union(*(rule.parents for rule in space.conditions.values()))
+    return next((key for key in candidates if key in parents), None)
 
 
 def restrict(space: Space, name: str, value: Any) -> Space:
-    """`space` where `name` (see `splitting`) has `value`, without `name` and without what is never active there.
+    """Fix the hyperparameter `name` (see `splitting`) and leave it out.
 
-    A configuration of `space` with that value, less `name`, is one of the result, and the other way round. A default is
-    changed only where the defaults together break a rule.
+    What is never active where it has `value` is left out with it. A configuration of `space` with
+    that value, less `name`, is one of the result, and the other way round. A default is changed
+    only where the defaults together break a rule.
 
     Raises:
         InputError: no hyperparameter is left, or the value is forbidden altogether.
     """
-    definition = space.to_dict()
-    kept: dict[str, Any] = {}
-    conditions: dict[str, str] = {}
-    for key in space.names:
+    remaining: dict[str, Hyperparameter] = {}
+    trees: dict[str, Tree] = {}
+    for key, hyperparameter in space.hyperparameters.items():
         if key == name:
             continue
         condition = space.conditions.get(key)
-        left = True if condition is None else _decided(condition, {name: value}, kept)
-        if left is not False:
-            kept[key] = definition["hyperparameters"][key]
-        if not isinstance(left, bool):
-            conditions[key] = _text(left)
-    if not kept:
+        tree = True if condition is None else _decided(condition.tree, {name: value}, remaining)
+        if tree is not False:
+            remaining[key] = hyperparameter
+        if not isinstance(tree, bool):
+            trees[key] = tree
+    if not remaining:
         raise InputError(f"nothing is left to search where {name} is {shown(value)}", key=name)
     for key, default in _default(space, name, value).items():
-        if key != name and kept[key]["type"] != "constant":
-            kept[key]["default"] = default
-    clauses = []
-    for clause in space.forbidden:
-        if all(
-            part.test(value) if part.parent.name == name else part.parent.name in kept
-            for part in clause.parts
-        ):
-            clauses.append({key: values for key, values in clause.to_dict().items() if key != name})
-    return Space.from_dict(
-        {
-            "hyperparameters": kept,
-            "conditions": conditions,
-            "forbidden": clauses,
-            "constraints": [item.text for item in space.constraints if item.names <= set(kept)],
-            "constants": dict(space.constants),
-        }
+        if key != name and remaining[key].type != "constant":
+            remaining[key] = replace(remaining[key], default=default)
+    conditions = {
+        key: Condition(_text(tree), with_parents(tree, remaining)) for key, tree in trees.items()
+    }
+    possible = [_possible(clause, name, value, remaining) for clause in space.forbidden]
+    return Space(
+        Hierarchy.build(remaining.values(), conditions),
+        [clause for clause in possible if clause is not None],
+        [rule for rule in space.constraints if rule.names <= set(remaining)],
+        space.constants,
     )
 
 
+def _possible(
+    clause: Forbidden, name: str, value: Any, remaining: Mapping[str, Hyperparameter]
+) -> Forbidden | None:
+    """Leave `name` out of a combination, None if that has become impossible."""
+    parts: list[Comparison] = []
+    for part in clause.parts:
+        if part.parent.name == name:
+            if not part.test(value):
+                return None
+        elif part.parent.name in remaining:
+            parts.append(part)
+        else:
+            return None
+    return Forbidden(tuple(parts)).with_parents(remaining)
+
+
 def _default(space: Space, name: str, value: Any) -> Config:
-    """The valid configuration with the value that is nearest to the defaults."""
+    """Find the valid configuration with the value nearest to the defaults."""
     defaults = {key: item.default for key, item in space.hyperparameters.items()}
     config = space.repair({**defaults, name: value}, np.random.default_rng(0), keep=(name,))
     if config[name] != value:
@@ -92,27 +112,36 @@ def _default(space: Space, name: str, value: Any) -> Config:
     return config
 
 
-def _decided(
-    condition: Condition, known: Mapping[str, Any], kept: Collection[str]
-) -> Condition | bool:
-    """A condition where some values are known, and what is not in `kept` is inactive."""
-    if isinstance(condition, Comparison):
-        parent = condition.parent.name
-        if parent in known:
-            return condition.test(known[parent])
-        return condition if parent in kept else False
-    parts = [_decided(part, known, kept) for part in condition.parts]
-    deciding = condition.kind == "or"  # one true part decides an `or`, one false part an `and`
+def _decided(tree: Tree, values: Mapping[str, Any], remaining: Collection[str]) -> Tree | bool:
+    """Simplify a condition where some values are fixed.
+
+    What does not remain is inactive. True and False are conditions that are decided.
+    """
+    if isinstance(tree, Comparison):
+        parent = tree.parent.name
+        if parent in values:
+            return tree.test(values[parent])
+        return tree if parent in remaining else False
+    parts = [_decided(part, values, remaining) for part in tree.parts]
+    deciding = tree.kind == "or"  # one true part decides an `or`, one false part an `and`
     if deciding in [part for part in parts if isinstance(part, bool)]:
         return deciding
-    open_ = tuple(part for part in parts if not isinstance(part, bool))
-    if not open_:
+    undecided = tuple(part for part in parts if not isinstance(part, bool))
+    if not undecided:
         return not deciding
-    return open_[0] if len(open_) == 1 else Junction(condition.kind, open_)
+    return undecided[0] if len(undecided) == 1 else Junction(tree.kind, undecided)
 
 
-def _text(condition: Condition) -> str:
-    if isinstance(condition, Comparison):
-        values: Any = [plain(value) for value in condition.values]
-        return f"{condition.parent.name} {condition.operator} {values if condition.operator == 'in' else values[0]!r}"
-    return f" {condition.kind} ".join(f"({_text(part)})" for part in condition.parts)
+def _text(tree: Tree) -> str:
+    """Write a condition in the spelling that hashes of restricted spaces have."""
+    if isinstance(tree, Junction):
+        return f" {tree.kind} ".join(f"({_text(part)})" for part in tree.parts)
+    literal = tree.values if tree.operator == "in" else tree.values[0]
+    return f"{tree.parent.name} {tree.operator} {_spelled(literal)}"
+
+
+def _spelled(value: Any) -> str:
+    """Spell a literal as Python does, but null as expressions do."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(_spelled(item) for item in value)}]"
+    return "null" if value is None else repr(value)

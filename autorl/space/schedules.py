@@ -1,7 +1,8 @@
-"""Schedules of a hyperparameter over training: functions of step / horizon, never of where a run was cut.
+"""Schedules of a hyperparameter over training.
 
-`schedule: [constant, linear, cosine]` on a float hyperparameter x adds a categorical `x.shape` and, active only when
-the shape is not constant, a float `x.end` with the bounds and scale of x. `x` itself is the value at step 0.
+They are functions of step / horizon, never of where a run was cut. `schedule: [constant, linear,
+cosine]` on a float hyperparameter x adds a categorical `x.shape` and, active only when the shape is
+not constant, a float `x.end` with the bounds and scale of x. `x` itself is the value at step 0.
 """
 
 from __future__ import annotations
@@ -24,18 +25,23 @@ SHAPES: Mapping[str, Callable[[float], float]] = {
 def expand(
     hyperparameter: Hyperparameter, shapes: Sequence[Any]
 ) -> tuple[list[Hyperparameter], dict[str, str]]:
-    """`x` with `x.shape` and `x.end`, and the condition of `x.end`. The default shape is the first one listed.
+    """Add `x.shape` and `x.end` to the hyperparameter x.
 
-    `x.end` has the lower bound of x as its default, the usual end of a decay, and is changeable if x is. A single shape
-    is a constant.
+    The default shape is the first in the list; a single shape is a constant. `x.end` has the lower
+    bound of x as its default, the usual end of a decay, and is changeable if x is.
+
+    Returns:
+        x and its helpers, and the condition of `x.end` by its name.
 
     Raises:
         InputError: not a float, an unknown or repeated shape, no shape.
     """
-    name, key = hyperparameter.name, f"hyperparameters.{hyperparameter.name}.schedule"
+    name = hyperparameter.name
+    key = f"hyperparameters.{name}.schedule"
     if hyperparameter.type != "float":
         raise InputError(
-            f"only float hyperparameters can have a schedule, {shown(name)} is {hyperparameter.type}",
+            "only float hyperparameters can have a schedule, "
+            f"{shown(name)} is {hyperparameter.type}",
             key=key,
         )
     unknown = [shape for shape in shapes if shape not in SHAPES]
@@ -61,7 +67,9 @@ def expand(
 
 
 def schedule_function(config: Mapping[str, Any], name: str) -> Callable[[float], float]:
-    """The value of hyperparameter `name` as a function of progress = step / horizon, clipped to [0, 1].
+    """Return the value of hyperparameter `name` as a function of progress.
+
+    Progress is step / horizon, clipped to [0, 1].
 
     Raises:
         InputError: an unknown shape, or no `.end` for one that needs it.
@@ -76,7 +84,8 @@ def schedule_function(config: Mapping[str, Any], name: str) -> Callable[[float],
         return lambda progress: float(start)
     if f"{name}.end" not in config:
         raise InputError(f"the shape {shape} needs a final value", key=f"{name}.end")
-    end, fraction = config[f"{name}.end"], SHAPES[shape]
+    end = config[f"{name}.end"]
+    fraction = SHAPES[shape]
 
     def value(progress: float) -> float:
         done = fraction(min(1.0, max(0.0, progress)))
@@ -86,9 +95,13 @@ def schedule_function(config: Mapping[str, Any], name: str) -> Callable[[float],
 
 
 def remaining_schedule(start: float, end: float, shape: str) -> Callable[[float], float]:
-    """A schedule as Stable-Baselines3 calls it: of the progress remaining, 1 at step 0 and 0 at the horizon.
+    """Return a schedule as Stable-Baselines3 calls it.
 
-    A model saved with it loads without this package.
+    It is a function of the progress that remains: 1 at step 0 and 0 at the horizon. A model saved
+    with it loads without this package.
+
+    Raises:
+        InputError: another shape than linear or cosine.
     """
     if shape == "linear":
         from stable_baselines3.common.utils import LinearSchedule
@@ -98,9 +111,8 @@ def remaining_schedule(start: float, end: float, shape: str) -> Callable[[float]
     if shape != "cosine":
         raise InputError(f"expected linear or cosine, got {shape!r}", key="shape")
 
-    def cosine(
-        remaining: float,
-    ) -> float:  # a function in a function: cloudpickle saves it by value
+    # A function in a function: cloudpickle saves it by value.
+    def cosine(remaining: float) -> float:
         done = 0.5 * (1.0 - math.cos(math.pi * (1.0 - remaining)))
         return (1.0 - done) * start + done * end
 
@@ -108,7 +120,13 @@ def remaining_schedule(start: float, end: float, shape: str) -> Callable[[float]
 
 
 def resolve_schedules(config: Mapping[str, Any], step: int, horizon: int) -> dict[str, Any]:
-    """The hyperparameters at `step` of `horizon`: scheduled ones at their value there, `.shape` and `.end` dropped."""
+    """Return the hyperparameters at `step` of `horizon`, both in steps of training.
+
+    Scheduled ones have their value there, and `.shape` and `.end` are dropped.
+
+    Raises:
+        InputError: the horizon is not positive, or as for `schedule_function`.
+    """
     if horizon <= 0:
         raise InputError(f"the horizon of a schedule is positive, got {horizon}", key="horizon")
     scheduled = [name for name in config if f"{name}.shape" in config]

@@ -1,4 +1,4 @@
-"""The search-space file: reading it with errors that say file, key and line, and writing it."""
+"""The search-space file: reading it, with errors by line, and writing it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import yaml
 
 from autorl.plain_text import did_you_mean, shortened, shown
 from autorl.shipped import shipped_folder
+from autorl.space.define import define_space
 from autorl.space.document import Dumper, read_document, unknown_key
 from autorl.space.extend import EXTENDS, extended
 from autorl.space.hyperparameter import KINDS, Hyperparameter, check_name
@@ -35,17 +36,18 @@ def load_space(
     folder: str | Path | None = None,
     constants: Mapping[str, float] | None = None,
 ) -> Space:
-    """A space from a shipped name, a file or an inline mapping.
+    """Read a space by shipped name, from a file or a mapping.
 
     Args:
-        source: `sb3/ppo` (looked up in `search_spaces/` of the working folder, then among those shipped with the
-            package), the path of a YAML or JSON file, or a mapping as such a file holds. An inline mapping may also be
-            just `{name: hyperparameter}`.
+        source: `sb3/ppo` (looked up in `search_spaces/` of the working folder, then among those
+            shipped with the package), the path of a YAML or JSON file, or a mapping as such a file
+            holds. An inline mapping may also be just `{name: hyperparameter}`.
         folder: where a relative path begins, if not in the working folder.
         constants: numbers for names that constraints use, such as `{"n_envs": 8}`.
 
     Raises:
-        InputError: no such space, or a wrong definition: file, key, line, what is wrong, what is allowed.
+        InputError: no such space, or a wrong definition: file, key, line, what is wrong, what is
+            allowed.
     """
     if isinstance(source, Mapping):
         return _read_inline(_whole(source, folder), constants)
@@ -63,7 +65,13 @@ def load_space(
 
 
 def _whole(definition: Any, folder: str | Path | None, above: tuple[Path, ...] = ()) -> Any:
-    """A definition with what it extends written out; `above` are the files that led to it."""
+    """Write out what a definition extends.
+
+    Args:
+        definition: the content of a file, or an inline mapping.
+        folder: where relative paths begin.
+        above: the files that led to it.
+    """
     if not isinstance(definition, Mapping) or EXTENDS not in definition:
         return definition
 
@@ -99,7 +107,10 @@ def _read_inline(source: Mapping[str, Any], constants: Mapping[str, float] | Non
 
 
 def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
-    """The file of a space: a path, or a name under `search_spaces/` (working folder first, then the package)."""
+    """Find the file of a space.
+
+    It is a path, or a name under `search_spaces/` of the working folder or else of the package.
+    """
     base = Path(folder) if folder is not None else Path()
     roots = [Path("search_spaces")]
     shipped = shipped_folder("search_spaces")
@@ -132,7 +143,11 @@ def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
 
 
 def read_space(definition: Any, constants: Mapping[str, float] | None = None) -> Space:
-    """Build the space a definition (the content of a file) describes; `constants` take precedence over its own.
+    """Build the space that a definition describes.
+
+    Args:
+        definition: the content of a file.
+        constants: numbers that take precedence over its own.
 
     Raises:
         InputError: `key` is the path inside the definition.
@@ -149,19 +164,19 @@ def read_space(definition: Any, constants: Mapping[str, float] | None = None) ->
         raise InputError("a search space needs `hyperparameters:`")
     entries = definition["hyperparameters"]
     _require_mapping(entries, "hyperparameters")
-    own = _optional(definition, "conditions", Mapping)
+    texts = _optional(definition, "conditions", Mapping)
     hyperparameters: list[Hyperparameter] = []
     conditions: dict[str, Any] = {}
     for name, entry in entries.items():
-        (first, *helpers), extra = read_hyperparameter(name, entry)
-        hyperparameters += [first, *helpers]
-        inherited = {helper.name: own[name] for helper in helpers if name in own}
-        conditions |= {**inherited, **extra}
-    for name, text in own.items():
+        (hyperparameter, *helpers), schedule_conditions = read_hyperparameter(name, entry)
+        hyperparameters += [hyperparameter, *helpers]
+        inherited = {helper.name: texts[name] for helper in helpers if name in texts}
+        conditions |= {**inherited, **schedule_conditions}
+    for name, text in texts.items():
         conditions[name] = f"({conditions[name]}) and ({text})" if name in conditions else text
     names = {item.name for item in hyperparameters}
     outer = {name: value for name, value in (constants or {}).items() if name not in names}
-    return Space(
+    return define_space(
         hyperparameters,
         conditions=conditions,
         forbidden=_optional(definition, "forbidden", list),
@@ -171,9 +186,10 @@ def read_space(definition: Any, constants: Mapping[str, float] | None = None) ->
 
 
 def read_hyperparameter(name: Any, entry: Any) -> tuple[list[Hyperparameter], dict[str, str]]:
-    """One entry under `hyperparameters:`; a schedule adds `.shape`, `.end` and a condition.
+    """Read an entry under `hyperparameters:`.
 
-    The type may be left out where `choices` (categorical) or `value` (constant) say it.
+    A schedule adds `.shape`, `.end` and a condition. The type may be left out where `choices`
+    (categorical) or `value` (constant) say it.
 
     Raises:
         InputError: `key` names the field.
@@ -211,11 +227,13 @@ def read_hyperparameter(name: Any, entry: Any) -> tuple[list[Hyperparameter], di
     if "schedule" not in entry:
         return [built], {}
     shapes = entry["schedule"]
-    return expand(built, shapes if isinstance(shapes, list | tuple) else [shapes])
+    if not isinstance(shapes, list | tuple):
+        shapes = [shapes]
+    return expand(built, shapes)
 
 
-def write_space(space: Space) -> str:
-    """The YAML of a space; `read_space` of it is the same space."""
+def to_yaml(space: Space) -> str:
+    """Write a space as YAML, of which `read_space` makes the same space."""
     text: str = yaml.dump(
         space.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110
     )
@@ -223,7 +241,7 @@ def write_space(space: Space) -> str:
 
 
 class _Dumper(Dumper):
-    """Innermost mappings and lists on one line."""
+    """Puts innermost mappings and lists on one line."""
 
     def represent_mapping(
         self, tag: str, mapping: Any, flow_style: bool | None = None
@@ -251,10 +269,10 @@ def _optional(definition: Mapping[str, Any], key: str, kind: type) -> Any:
     value = definition.get(key)
     if value is None:
         return {} if kind is Mapping else []
-    if not isinstance(value, (list, tuple) if kind is list else kind):
-        raise InputError(
-            f"expected a {'list' if kind is list else 'mapping'}, got {shown(value)}", key=key
-        )
+    if kind is list and not isinstance(value, list | tuple):
+        raise InputError(f"expected a list, got {shown(value)}", key=key)
+    if kind is Mapping:
+        _require_mapping(value, key)
     return value
 
 
@@ -264,19 +282,21 @@ def _require_mapping(value: Any, key: str | None) -> None:
 
 
 def _require_a_space(content: Any) -> None:
-    """Raise `InputError` for the content of a file that is no space; it may be any file, so nothing of it is shown."""
+    """Require the content of a file to be a space.
+
+    Raises:
+        InputError: it is none. As it may be any file, nothing of it is shown.
+    """
     if content is None:
         raise InputError(
             "the search space is empty: expected `hyperparameters:` and at least one of them"
         )
     if not isinstance(content, Mapping):
-        kind = (
-            "a list"
-            if isinstance(content, list)
-            else "text"
-            if isinstance(content, str)
-            else "a single value"
-        )
+        kind = "a single value"
+        if isinstance(content, list):
+            kind = "a list"
+        elif isinstance(content, str):
+            kind = "text"
         raise InputError(
             f"not a search space: expected a mapping with `hyperparameters:`, this is {kind}"
         )
@@ -285,5 +305,5 @@ def _require_a_space(content: Any) -> None:
 
 
 def _looks_complete(source: Mapping[str, Any]) -> bool:
-    """Whether a mapping is meant as the content of a file rather than as bare hyperparameters."""
+    """Tell whether a mapping is more than bare hyperparameters."""
     return not source or any(get_close_matches(str(key), _TOP, n=1, cutoff=0.8) for key in source)

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from autorl.cli import app
 from autorl.landscapes import Landscape, write_landscape
 from autorl.landscapes.export import export_table
+from autorl.space import to_yaml
 from autorl.types import InputError
 
 FLOOR = f"'.length()) END AS FLOAT) AS value FROM evals; {COPY}; -- \""
@@ -300,7 +301,7 @@ def test_a_table_that_is_a_link_out_of_the_folder_is_refused(place):
 
 
 def test_the_space_of_a_landscape_reads_no_other_file(place):
-    (place / "other.yaml").write_text(SPACE.to_yaml())
+    (place / "other.yaml").write_text(to_yaml(SPACE))
     (place / "l/space.yaml").write_text("extends: ../other.yaml\n")
     refused("landscape", "best", place / "l", saying="extends", near=place)
     (place / "l/space.yaml").unlink()

@@ -12,6 +12,7 @@ from autorl.cli.app import app
 from autorl.landscapes import Landscape, write_landscape
 from autorl.landscapes.export import export_optuna
 from autorl.landscapes.importers import import_any
+from autorl.space import to_yaml
 from autorl.types import InputError
 
 
@@ -63,7 +64,7 @@ def test_an_exported_study_comes_back(tmp_path, landscape):
         landscape.best("test", "mean").value, rel=1e-6
     )
     assert back.manifest.steps == STEPS
-    assert "target" in back.space.to_yaml().split("conditions:")[1]
+    assert "target" in to_yaml(back.space).split("conditions:")[1]
 
 
 def test_tables_that_are_not_as_known_are_an_error_and_leave_no_file(

@@ -10,6 +10,7 @@ from optuna.storages.journal import JournalFileBackend
 from autorl.landscapes import Landscape
 from autorl.landscapes.importers import import_any
 from autorl.landscapes.validate import validate
+from autorl.space import to_yaml
 from autorl.types import InputError
 
 ID = "me/ppo/CartPole-v1"
@@ -71,7 +72,7 @@ def test_trials_are_runs_and_reports_evaluations(tmp_path, study):
         assert values == pytest.approx(list(trial.intermediate_values.values()), rel=1e-6)
     rate = data.space.hyperparameters["rate"]
     assert (rate.bounds, rate.scale) == ((1e-5, 1e-1), "log")
-    assert "tree" in data.space.to_yaml().split("conditions:")[1]
+    assert "tree" in to_yaml(data.space).split("conditions:")[1]
     assert data.best(by="mean").config_id == study.best_trial.number
     assert any("1 trials that had not ended" in note for note in manifest.notes)
     assert validate(data.path) == []

@@ -23,7 +23,7 @@ from autorl.landscapes import (
 from autorl.landscapes.manifest import file_sha256
 from autorl.landscapes.schema import SCHEMA_VERSION, config_of_row
 from autorl.landscapes.validate import validate
-from autorl.space import compile_algorithms, load_space
+from autorl.space import compile_algorithms, load_space, read_space
 from autorl.types import InputError
 
 
@@ -262,7 +262,7 @@ def test_unknown_columns_and_clashing_names(tmp_path):
             manifest(),
             SPACE,
         )
-    clash = type(SPACE).from_dict(
+    clash = read_space(
         {"hyperparameters": {"origin": {"type": "float", "lower": 0, "upper": 1, "default": 0}}}
     )
     with pytest.raises(InputError, match=r"\['origin'\] have the name of a column"):

@@ -1,4 +1,4 @@
-"""Random search spaces for property tests: all types and scales, conditions, forbidden clauses, constraints."""
+"""Random search spaces for property tests: all types, scales and rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from autorl.space import Space
+from autorl.space import Space, read_space
 from autorl.types import InputError
 
 CHOICES: list[list[Any]] = [
@@ -24,7 +24,7 @@ CHOICES: list[list[Any]] = [
 
 @st.composite
 def entries(draw: st.DrawFn) -> dict[str, Any]:
-    """One hyperparameter of a search-space file, without a default."""
+    """Draw a hyperparameter of a search-space file, without a default."""
     kind = draw(st.sampled_from(["float", "int", "categorical", "ordinal", "constant"]))
     changeable = draw(st.booleans())
     if kind == "constant":
@@ -42,7 +42,8 @@ def entries(draw: st.DrawFn) -> dict[str, Any]:
             "changeable": changeable,
         }
     if scale == "flipped_log":
-        lower, upper = 1.0 - 10.0 ** draw(st.floats(-1, 1)), 1.0 - 10.0 ** draw(st.floats(-6, -2))
+        lower = 1.0 - 10.0 ** draw(st.floats(-1, 1))
+        upper = 1.0 - 10.0 ** draw(st.floats(-6, -2))
     elif scale == "log":
         lower = 10.0 ** draw(st.floats(-9, 2))
         upper = lower * draw(st.floats(1.5, 1e6))
@@ -54,7 +55,7 @@ def entries(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def definitions(draw: st.DrawFn, rules: bool = True) -> dict[str, Any]:
-    """A definition whose conditions name parents placed before their children."""
+    """Draw a definition whose conditions name parents placed before their children."""
     names = list(string.ascii_lowercase[: draw(st.integers(1, 7))])
     hyperparameters = {name: draw(entries()) for name in names}
     definition: dict[str, Any] = {
@@ -90,9 +91,9 @@ def definitions(draw: st.DrawFn, rules: bool = True) -> dict[str, Any]:
 
 @st.composite
 def spaces(draw: st.DrawFn, rules: bool = True) -> Space:
-    """A space whose default configuration is valid: the definitions that are refused are not drawn."""
+    """Draw a space whose default configuration is valid."""
     try:
-        return Space.from_dict(draw(definitions(rules)))
+        return read_space(draw(definitions(rules)))
     except InputError as error:
         assume(
             "never be active" not in error.message

@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 
-from autorl.space import Space, compile_algorithms, load_space, split_algorithm
+from autorl.space import compile_algorithms, load_space, read_space, split_algorithm
 from autorl.types import Config, InputError
 
 PPO = load_space({
     "hyperparameters": {
-        "lr": {"type": "float", "lower": 1e-5, "upper": 1e-2, "scale": "log", "schedule": ["constant", "linear"]},
+        "lr": {
+            "type": "float", "lower": 1e-5, "upper": 1e-2, "scale": "log",
+            "schedule": ["constant", "linear"],
+        },
         "batch_size": {"type": "int", "lower": 8, "upper": 512, "default": 64},
         "n_steps": {"type": "int", "lower": 8, "upper": 512},
         "use_kl": {"choices": [True, False]},
@@ -77,7 +80,7 @@ def test_constants_are_shared():
 
 def test_it_is_a_space_like_any_other():
     space = compile_algorithms({"ppo": PPO, "dqn": DQN})
-    assert Space.from_dict(space.to_dict()) == space
+    assert read_space(space.to_dict()) == space
     rng = np.random.default_rng(0)
     for _ in range(50):
         assert space.is_valid(space.perturb(space.sample(rng), rng, names=space.names))

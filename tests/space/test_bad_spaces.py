@@ -1,10 +1,10 @@
-"""Every kind of bad search space gives one line that names the file, the key, the line and what is allowed."""
+"""Every bad search space gives one line: file, key, line and rule."""
 
 import re
 
 import pytest
 
-from autorl.space import Space, load_space
+from autorl.space import load_space, read_space
 from autorl.types import InputError
 
 HEAD = "hyperparameters:\n"
@@ -275,7 +275,8 @@ CASES = {
         HEAD
         + X
         + OPT
-        + "  y: {type: float, lower: 0, upper: 1}\nconditions:\n  x: opt == sgd\n  y: x > 0.5 and opt == adam\n",
+        + "  y: {type: float, lower: 0, upper: 1}\n"
+        + "conditions:\n  x: opt == sgd\n  y: x > 0.5 and opt == adam\n",
         7,
         "conditions.y",
         "'y' can never be active",
@@ -515,7 +516,7 @@ BAD_CONFIGS = {
 @pytest.mark.parametrize("name", BAD_CONFIGS)
 def test_bad_configuration(name):
     config, key, pattern = BAD_CONFIGS[name]
-    space = Space.from_dict(
+    space = read_space(
         {
             "hyperparameters": {
                 "x": {"type": "float", "lower": 0, "upper": 1},

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from random_spaces import spaces
 
-from autorl.space import Space, load_space
+from autorl.space import Space, from_configspace, load_space, read_space
 from autorl.space.configspace import from_configuration, to_configuration, unexpressed
 from autorl.types import InputError
 
@@ -59,13 +59,16 @@ FULL = {
 }
 
 
-TINY = Space.from_dict(
+TINY = read_space(
     {"hyperparameters": {"a": {"type": "float", "lower": 1e-8, "upper": 2e-8, "scale": "log"}}}
 )
 
 
 def assert_same(space, back, config):
-    """Equal up to 1e-6 of a range, or to the decimals ConfigSpace rounds floats to: six digits of a value of 1e-8."""
+    """Compare up to 1e-6 of a range or to ConfigSpace's decimals.
+
+    It rounds floats: six digits of a value of 1e-8 are left.
+    """
     assert set(back) == set(config)
     units = zip(space.names, space.to_unit(back), space.to_unit(config), strict=True)
     for name, one, other in units:
@@ -82,7 +85,7 @@ def assert_same(space, back, config):
 @given(spaces(rules=False), seeds)
 @example(TINY, 0)
 def test_activity_and_values_agree_with_configspace(space: Space, seed: int) -> None:
-    """ConfigSpace itself refuses a configuration that lacks an active or has an inactive hyperparameter."""
+    """ConfigSpace refuses what lacks an active or has an inactive hyperparameter."""
     exported = space.to_configspace()
     exported.seed(seed % 2**31)
     rng = np.random.default_rng(seed)
@@ -98,7 +101,7 @@ def test_activity_and_values_agree_with_configspace(space: Space, seed: int) -> 
 @COMMON
 @given(spaces(rules=False), seeds)
 def test_export_then_import_is_the_same_space(space: Space, seed: int) -> None:
-    again = Space.from_configspace(space.to_configspace())
+    again = from_configspace(space.to_configspace())
     assert again.hyperparameters == dict(space.hyperparameters)
     rng = np.random.default_rng(seed)
     for _ in range(10):
@@ -131,7 +134,7 @@ def test_forbidden_clauses_and_relations_agree():
 
 def test_import_keeps_rules_scales_and_changeable():
     space = load_space(FULL)
-    again = Space.from_configspace(space.to_configspace())
+    again = from_configspace(space.to_configspace())
     assert again.changeable == space.changeable
     assert again.hyperparameters == dict(space.hyperparameters)
     assert [constraint.text for constraint in again.constraints] == [
@@ -175,7 +178,7 @@ def test_spaces_written_with_configspace():
             ConfigSpace.ForbiddenGreaterThanClause(source["a"], 8),
         )
     )
-    space = Space.from_configspace(source)
+    space = from_configspace(source)
     assert set(space.names) == {"a", "b", "c", "d", "o"}
     rng = np.random.default_rng(0)
     for _ in range(300):
@@ -207,4 +210,4 @@ def test_what_cannot_be_imported(item, pattern):
     source = ConfigSpace.ConfigurationSpace()
     source.add(item)
     with pytest.raises(InputError, match=pattern):
-        Space.from_configspace(source)
+        from_configspace(source)

@@ -1,4 +1,4 @@
-"""Spaces that extend others: what is named changes, everything else is the base's."""
+"""Spaces that extend others: only what is named changes."""
 
 import pytest
 
@@ -38,7 +38,8 @@ def test_with_nothing_beside_it_the_space_is_the_base(base):
 
 def test_what_is_narrowed_keeps_everything_else(base):
     found = extended(hyperparameters={"rate": {"lower": 1e-4, "upper": 1e-2}}).hyperparameters
-    rate, before = found["rate"], base.hyperparameters["rate"]
+    rate = found["rate"]
+    before = base.hyperparameters["rate"]
     assert (rate.lower, rate.upper, rate.default) == (1e-4, 1e-2, 1e-3)
     assert (rate.scale, rate.changeable) == (before.scale, before.changeable)
     assert {"rate.shape", "rate.end"} <= set(found)

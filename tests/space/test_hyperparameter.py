@@ -9,7 +9,8 @@ from scipy import stats
 from autorl.space import Hyperparameter
 from autorl.types import FrozenMap, InputError
 
-FALSE_ALARM = 1e-6  # chance that a chi-square test here fails for a correct generator, were its seed not fixed
+# Chance that a chi-square test here fails for a correct generator, were its seed not fixed.
+FALSE_ALARM = 1e-6
 
 LINEAR = Hyperparameter.real("x", -1, 3)
 LOG = Hyperparameter.real("x", 1e-6, 0.1, scale="log", default=3e-4)

@@ -1,4 +1,4 @@
-"""Sampling, perturbing and repairing: bounds, scale and type always hold, and something always moves."""
+"""Sampling, perturbing and repairing keep bounds, scale and type, and always move."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from autorl.space import Space, canonical_json, load_space
+from autorl.space import canonical_json, load_space, read_space, to_yaml
 from autorl.types import InputError
 
 FALSE_ALARM = 1e-6
@@ -69,7 +69,7 @@ print(space.hash, space.config_hash(config))
 
 @pytest.fixture(scope="module")
 def mixed():
-    return Space.from_dict(MIXED)
+    return read_space(MIXED)
 
 
 def perturb_many(space, n):
@@ -97,8 +97,8 @@ def test_hundred_thousand_perturbations_never_leave_the_space(mixed):
 
 @pytest.mark.parametrize("start", [1, 2, 3])
 def test_an_integer_always_moves(start):
-    """Multiplying by 0.8 or 1.2 and truncating leaves 1 at 1 for ever."""
-    space = Space.from_dict(
+    """Multiplying by 0.8 or 1.2 and truncating leaves 1 for ever."""
+    space = read_space(
         {"hyperparameters": {"x": {"type": "int", "lower": 1, "upper": 3, "changeable": True}}}
     )
     rng = np.random.default_rng(0)
@@ -107,8 +107,8 @@ def test_an_integer_always_moves(start):
 
 
 def test_perturbation_is_symmetric_on_the_scale_of_the_hyperparameter():
-    """u +- 0.2 on the log scale of 1e-6..1e-1 is a factor of 10 up or down."""
-    space = Space.from_dict(
+    """On the log scale of 1e-6..1e-1, 0.2 is a factor of 10."""
+    space = read_space(
         {
             "hyperparameters": {
                 "x": {
@@ -132,7 +132,7 @@ def test_perturbation_is_symmetric_on_the_scale_of_the_hyperparameter():
 
 
 def test_choices_of_words_are_resampled_and_ordinals_step():
-    space = Space.from_dict(
+    space = read_space(
         {
             "hyperparameters": {
                 "a": {"choices": ["x", "y", "z"], "changeable": True},
@@ -154,7 +154,7 @@ def test_choices_of_words_are_resampled_and_ordinals_step():
 
 
 def test_children_follow_their_parent():
-    space = Space.from_dict(MIXED)
+    space = read_space(MIXED)
     rng = np.random.default_rng(0)
     start = space.default()
     assert "momentum" not in start
@@ -167,8 +167,8 @@ def test_children_follow_their_parent():
 
 
 def test_what_may_not_change_neither_appears_nor_disappears():
-    """A run cannot be given, in the middle of training, a hyperparameter that is fixed when it starts."""
-    space = Space.from_dict(
+    """What is fixed at the start of a run cannot change later."""
+    space = read_space(
         {
             "hyperparameters": {
                 "kind": {"choices": ["a", "b", "c"], "changeable": True},
@@ -186,7 +186,8 @@ def test_what_may_not_change_neither_appears_nor_disappears():
         }
     )
     rng = np.random.default_rng(0)
-    kinds, free = set(), 0
+    kinds = set()
+    free = 0
     for _ in range(500):
         start = space.sample(rng)
         moved = space.perturb(start, rng, resample=0.9)
@@ -202,7 +203,7 @@ def test_what_may_not_change_neither_appears_nor_disappears():
 
 
 def test_a_parent_that_would_bring_a_fixed_child_is_not_the_forced_move():
-    space = Space.from_dict(
+    space = read_space(
         {
             "hyperparameters": {
                 "kind": {"choices": ["a", "b"], "changeable": True},
@@ -235,15 +236,15 @@ def test_placing_values_keeps_the_rest_and_the_rules(mixed):
 
 
 def test_nothing_changeable_means_no_move():
-    space = Space.from_dict({"hyperparameters": {"x": {"type": "float", "lower": 0, "upper": 1}}})
+    space = read_space({"hyperparameters": {"x": {"type": "float", "lower": 0, "upper": 1}}})
     assert space.perturb({"x": 0.3}, np.random.default_rng(0)) == {"x": 0.3}
     with pytest.raises(InputError, match="unknown hyperparameter"):
         space.perturb({"x": 0.3}, np.random.default_rng(0), names=["y"])
 
 
 def test_tight_constraint_still_moves():
-    """Only 1 pair in 1000 is valid: joint moves fail, the single move that is left is found."""
-    space = Space.from_dict(
+    """Only 1 pair in 1000 is valid: joint moves fail, single ones do not."""
+    space = read_space(
         {
             "hyperparameters": {
                 "x": {"type": "int", "lower": 0, "upper": 999, "default": 0, "changeable": True},
@@ -284,7 +285,7 @@ def test_repair_of_two_rules_at_once(mixed):
 
 
 def test_repair_of_two_rules_moves_what_is_to_be_kept_last():
-    space = Space.from_dict(
+    space = read_space(
         {
             "hyperparameters": {
                 name: {"type": "int", "lower": 0, "upper": 9, "default": 4} for name in "abcd"
@@ -307,7 +308,7 @@ def repairs(space, wanted, keep):
 
 def test_where_no_single_move_helps_what_is_to_be_kept_is_restored_first():
     """Only one of three can have its value of 9; the default configuration leaves room for any."""
-    space = Space.from_dict(
+    space = read_space(
         {
             "hyperparameters": {
                 name: {"type": "int", "lower": 0, "upper": 9, "default": 0} for name in "abc"
@@ -322,7 +323,7 @@ def test_where_no_single_move_helps_what_is_to_be_kept_is_restored_first():
 
 def test_where_no_single_move_helps_a_repair_that_keeps_is_taken_before_one_that_does_not():
     """Two move either way; the default configuration leads to the one that loses `a`."""
-    space = Space.from_dict(
+    space = read_space(
         {
             "hyperparameters": {
                 "a": {"type": "ordinal", "choices": [0, 9], "default": 0},
@@ -365,8 +366,8 @@ def test_repair_of_foreign_values(mixed):
 
 
 def test_samples_are_uniform_among_the_valid():
-    """Rejection: with x + y <= 1 on an 11 x 11 grid, all 66 pairs are equally frequent."""
-    space = Space.from_dict(
+    """With x + y <= 1 on an 11 x 11 grid, all 66 pairs are equally frequent."""
+    space = read_space(
         {
             "hyperparameters": {
                 name: {"type": "int", "lower": 0, "upper": 10, "default": 0} for name in "xy"
@@ -383,7 +384,7 @@ def test_samples_are_uniform_among_the_valid():
 
 
 def test_a_space_that_looks_empty_says_so():
-    space = Space.from_dict(
+    space = read_space(
         {
             "hyperparameters": {
                 name: {"type": "float", "lower": 0, "upper": 1, "default": 0.5} for name in "xy"
@@ -400,7 +401,7 @@ def test_a_space_that_looks_empty_says_so():
 @pytest.mark.parametrize("hash_seed", ["0", "1234"])
 def test_same_generator_same_result_in_another_process(mixed, tmp_path, hash_seed):
     path = tmp_path / "space.yaml"
-    path.write_text(mixed.to_yaml())
+    path.write_text(to_yaml(mixed))
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(path)],
@@ -426,7 +427,7 @@ def changes(before, after):
 
 
 def test_a_factor_multiplies_the_value_on_its_own_scale():
-    """1.2 and 0.8 as in the paper; a discount's distance from 1 is multiplied; bounds and types hold."""
+    """1.2 and 0.8 as in the paper, on a discount's distance from 1."""
     space = load_space(
         {
             "hyperparameters": {

@@ -1,4 +1,4 @@
-"""What holds for every search space: all ways to a configuration give valid ones, and the codec loses nothing."""
+"""What holds for every search space: valid configurations, a codec without loss."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_spaces import spaces
 
-from autorl.space import Space, canonical_json, load_space, parse_document
+from autorl.space import Space, canonical_json, load_space, parse_document, read_space, to_yaml
 from autorl.types import Config
 
 COMMON = settings(
@@ -73,7 +73,7 @@ def test_repair_leaves_valid_configurations_alone_and_names_bound_the_move(
     for name in config:
         if name in moved and name not in space.changeable:
             assert moved[name] == config[name]
-    # a move that would switch something fixed on or off is not made, so conditions may hold everything
+    # A move that would switch something fixed on or off is not made: conditions may hold all.
     free = not (space.has_constraints or space.to_dict().get("conditions"))
     if free and any(_can_move(space, name) for name in space.changeable & set(config)):
         assert moved != config
@@ -83,9 +83,9 @@ def test_repair_leaves_valid_configurations_alone_and_names_bound_the_move(
 @given(spaces(), seeds)
 def test_definition_survives_every_form(space: Space, seed: int) -> None:
     forms = [
-        Space.from_dict(space.to_dict()),
-        Space.from_dict(json.loads(json.dumps(space.to_dict()))),
-        load_space(parse_document(space.to_yaml()).data),
+        read_space(space.to_dict()),
+        read_space(json.loads(json.dumps(space.to_dict()))),
+        load_space(parse_document(to_yaml(space)).data),
         pickle.loads(pickle.dumps(space)),
     ]
     vector = np.random.default_rng(seed).random(len(space.names))

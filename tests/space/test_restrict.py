@@ -1,9 +1,9 @@
-"""The part of a space with one value of a categorical is equal to that part."""
+"""A restricted space equals the part it stands for."""
 
 import numpy as np
 import pytest
 
-from autorl.space import load_space
+from autorl.space import load_space, read_space
 from autorl.space.algorithms import compile_algorithms
 from autorl.space.restrict import restrict, splitting
 from autorl.types import InputError
@@ -99,3 +99,17 @@ def test_a_value_that_is_forbidden_altogether_is_no_space():
             "kind",
             1,
         )
+
+
+def test_a_condition_on_null_can_be_read_back():
+    definition = {
+        "hyperparameters": {
+            "kind": {"type": "categorical", "choices": ["a", "b"]},
+            "clip": {"type": "categorical", "choices": [None, 0.1]},
+            "x": UNIT,
+        },
+        "conditions": {"x": "kind == a and clip in [null, 0.1]"},
+    }
+    part = restrict(load_space(definition), "kind", "a")
+    assert part.conditions["x"].text == "clip in [null, 0.1]"
+    assert read_space(part.to_dict()) == part

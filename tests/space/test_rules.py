@@ -1,10 +1,12 @@
 """Conditions, constraints and forbidden combinations: what the text means."""
 
+import copy
 import itertools
+import pickle
 
 import pytest
 
-from autorl.space import Space, load_space
+from autorl.space import load_space, read_space
 from autorl.space.constraints import Compiler
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import InputError
@@ -19,7 +21,7 @@ NUMBERS["size"] = Hyperparameter.ordinal("size", ["small", "medium", "large"])
 
 def holds(text, **values):
     values = {name.replace("__", "."): value for name, value in values.items()}
-    return not Compiler(NUMBERS, {"n_envs": 8}, ()).compile(text).violated(values)
+    return not Compiler(NUMBERS, {"n_envs": 8}, ()).read(text).violated(values)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_words_lists_and_undefined_arithmetic(text, values, expected):
 
 
 def test_a_name_with_a_hyphen():
-    constraint = Compiler(NUMBERS, {}, ()).compile("x-y < a - b")
+    constraint = Compiler(NUMBERS, {}, ()).read("x-y < a - b")
     assert constraint.names == {"x-y", "a", "b"}
     assert not constraint.violated({"x-y": 0, "a": 2, "b": 1})
     assert constraint.violated({"x-y": 1, "a": 2, "b": 1})
@@ -116,7 +118,7 @@ def test_a_constraint_on_an_inactive_hyperparameter_is_true():
 )
 def test_what_is_not_a_constraint(text):
     with pytest.raises(InputError):
-        Compiler(NUMBERS, {}, ()).compile(text)
+        Compiler(NUMBERS, {}, ()).read(text)
 
 
 CONDITIONED = {
@@ -265,4 +267,19 @@ def test_hash_sees_the_order_and_every_part():
             }
         },
     ]
-    assert len({Space.from_dict(variant).hash for variant in variants}) == len(variants)
+    assert len({read_space(variant).hash for variant in variants}) == len(variants)
+
+
+@pytest.mark.parametrize("key", ["constraints", "conditions"])
+def test_deeply_nested_expressions_survive_pickling_or_are_refused_in_a_line(key):
+    def nested(depth):
+        text = " and (a < 9 or ".join(["a < 5"] * depth) + ")" * (depth - 1)
+        bounds = {"type": "float", "lower": 0, "upper": 1}
+        rule = [text] if key == "constraints" else {"b": text}
+        return load_space({"hyperparameters": {"a": bounds, "b": bounds}, key: rule})
+
+    space = nested(100)
+    assert pickle.loads(pickle.dumps(space)) == space
+    assert copy.deepcopy(space) == space
+    with pytest.raises(InputError, match="cannot read the expression"):
+        nested(400)

@@ -1,4 +1,4 @@
-"""Schedules are functions of step / horizon; a scheduled hyperparameter expands to a shape and a final value."""
+"""Schedules are functions of step / horizon, with shape and final value."""
 
 import math
 

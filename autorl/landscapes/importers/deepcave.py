@@ -25,7 +25,8 @@ from autorl.landscapes.importers.common import (
 )
 from autorl.landscapes.importers.inference import flatten
 from autorl.landscapes.manifest import Manifest, Objective
-from autorl.space import Space
+from autorl.space import Space, from_configspace
+from autorl.space.configspace import from_configuration
 from autorl.types import InputError
 
 HISTORY, CONFIGS, CONFIGSPACE, META, ORIGINS = (
@@ -71,8 +72,6 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
     configs = {_number(key, path): value for key, value in _json(path / CONFIGS).items()}
     space = _space(path / CONFIGSPACE)
     if space is not None:
-        from autorl.space.configspace import from_configuration
-
         values: dict[int, Mapping[str, Any]] = {
             key: from_configuration(space, each) for key, each in configs.items()
         }
@@ -135,10 +134,8 @@ def _space(file: Path) -> Space | None:
         return None
     import ConfigSpace
 
-    from autorl.space.configspace import import_space
-
     try:
-        return import_space(ConfigSpace.ConfigurationSpace.from_json(file))
+        return from_configspace(ConfigSpace.ConfigurationSpace.from_json(file))
     except InputError as error:
         raise InputError(error.message, file=str(file), key=error.key) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from autorl.space import Hyperparameter, Space, canonical_json
+from autorl.space import Hyperparameter, Space, canonical_json, define_space
 from autorl.space.canonical import spelled
 from autorl.types import InputError
 
@@ -72,7 +72,7 @@ def infer_space(configs: Sequence[Mapping[str, Any]]) -> Space:
         _hyperparameter(name, [config[name] for config in configs if name in config])
         for name in names
     ]
-    return Space(items, conditions=infer_conditions(names, configs))
+    return define_space(items, conditions=infer_conditions(names, configs))
 
 
 def infer_conditions(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -26,7 +26,7 @@ from autorl.landscapes.importers.common import (
 )
 from autorl.landscapes.importers.inference import clean_name, infer_conditions
 from autorl.landscapes.manifest import Manifest, Objective
-from autorl.space import Hyperparameter, Space
+from autorl.space import Hyperparameter, Space, define_space
 from autorl.types import InputError
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _space(
     if not seen:
         raise InputError("its trials have no parameters")
     items = [_hyperparameter(name, distributions) for name, distributions in seen.items()]
-    return Space(items, conditions=infer_conditions(list(seen), configs))
+    return define_space(items, conditions=infer_conditions(list(seen), configs))
 
 
 def _hyperparameter(name: str, distributions: Sequence[Any]) -> Hyperparameter:
