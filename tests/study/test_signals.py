@@ -1,5 +1,6 @@
 """Signals sent to the processes of a running study: nothing is lost, and the table is that of a quiet study."""
 
+import functools
 import json
 import os
 import signal
@@ -20,14 +21,17 @@ from autorl.signals import EndedBySignal
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
-@pytest.fixture
-def quiet(tmp_path):
-    """The table of an undisturbed study."""
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory):
+    """The table of an undisturbed study with a trainer, which is run once."""
 
-    def run(file):
-        code, _, error = Session("tune", file, "--out", tmp_path / "quiet", "--quiet").end()
+    @functools.cache
+    def run(trainer="python"):
+        folder = tmp_path_factory.mktemp("quiet")
+        file = gated_study(folder, trainer)
+        code, _, error = Session("tune", file, "--out", folder / "s", "--quiet").end()
         assert (code, error) == (0, "")
-        return table(tmp_path / "quiet")
+        return table(folder / "s")
 
     return run
 
@@ -37,7 +41,7 @@ def test_a_study_whose_segments_are_killed_ends_with_the_table_of_a_quiet_one(
     tmp_path, quiet, trainer
 ):
     file = gated_study(tmp_path, trainer)
-    expected = quiet(file)
+    expected = quiet(trainer)
     hold(tmp_path)
     session = Session("tune", file, "--out", tmp_path / "killed", "--quiet")
     for pid in begun(tmp_path, 2):
@@ -64,7 +68,7 @@ def test_a_fork_server_that_dies_is_replaced_and_what_it_ran_is_trained_again(
     tmp_path, quiet, trainer, killed
 ):
     file = gated_study(tmp_path, trainer)
-    expected = quiet(file)
+    expected = quiet(trainer)
     hold(tmp_path)
     session = Session("tune", file, "--out", tmp_path / "killed", "--quiet")
     begun(tmp_path, 2)
@@ -81,7 +85,7 @@ def test_a_fork_server_that_dies_is_replaced_and_what_it_ran_is_trained_again(
 
 def test_a_stopped_fork_server_is_continued(tmp_path, quiet):
     file = gated_study(tmp_path)
-    expected = quiet(file)
+    expected = quiet()
     hold(tmp_path)
     session = Session("tune", file, "--out", tmp_path / "stopped", "--quiet")
     begun(tmp_path, 2)
@@ -111,7 +115,7 @@ def test_stopped_workers_do_not_outlive_a_killed_driver(tmp_path, trainer):
 @pytest.mark.parametrize("trainer", ["command", "python"])
 def test_a_stopped_segment_is_lost_and_trained_again(tmp_path, quiet, trainer):
     file = gated_study(tmp_path, trainer)
-    expected = quiet(file)
+    expected = quiet(trainer)
     hold(tmp_path)
     session = Session("tune", file, "--out", tmp_path / "stopped", "--quiet")
     for pid in begun(tmp_path, 2):
@@ -189,7 +193,7 @@ def test_sigterm_and_sighup_end_a_session_with_a_line_and_the_study_goes_on(
     tmp_path, quiet, number, executor
 ):
     file = gated_study(tmp_path, executor={"name": executor})
-    expected, folder = quiet(file), tmp_path / "s"
+    expected, folder = quiet(), tmp_path / "s"
     hold(tmp_path)
     session = Session("tune", file, "--out", folder, "--quiet")
     begun(tmp_path)
@@ -206,7 +210,7 @@ def test_sigterm_and_sighup_end_a_session_with_a_line_and_the_study_goes_on(
 
 def test_a_signal_to_every_process_of_a_job_loses_nothing(tmp_path, quiet):
     file = gated_study(tmp_path)
-    expected, folder = quiet(file), tmp_path / "s"
+    expected, folder = quiet(), tmp_path / "s"
     hold(tmp_path)
     session = Session("tune", file, "--out", folder, "--quiet")
     begun(tmp_path, 2)
