@@ -1,7 +1,7 @@
 """What makes the tests depend on neither luck nor load.
 
-* Hypothesis draws the same examples every time. `AUTORL_HYPOTHESIS=random` draws new ones; a failure prints how to
-  repeat it. `test_random_examples.py` (slow) does that for all property tests.
+* Hypothesis draws the same examples every time. `AUTORL_HYPOTHESIS=random` draws new ones, and more of them; a failure
+  prints how to repeat it. `test_random_examples.py` (slow) does that for all property tests.
 * Numeric libraries have one thread, here and in every process a test starts.
 * The key that signs checkpoints is made in a folder of the session, not in the user's home.
 * What collection has made is left out of garbage collection: modules and thousands of tests, walked through again and
@@ -35,7 +35,13 @@ _CONFIGURATION = tempfile.TemporaryDirectory(
 os.environ["XDG_CONFIG_HOME"] = _CONFIGURATION.name
 
 ON_TIME = [HealthCheck.too_slow]
-settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=ON_TIME)
+settings.register_profile(
+    "fixed",
+    max_examples=30,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=ON_TIME,
+)
 settings.register_profile(
     "random",
     derandomize=False,
