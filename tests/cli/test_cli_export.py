@@ -27,7 +27,10 @@ SHORT = (
 )
 
 
-@pytest.mark.parametrize("space", ["sb3/ppo-small", "population/ppo-small"])
+@pytest.mark.parametrize(
+    "space",
+    [pytest.param("sb3/ppo-small", marks=pytest.mark.slow), "population/ppo-small"],
+)
 def test_the_exported_model_balances_as_well_as_the_record_says(tmp_path, space):
     """The mean return of the loaded model over fresh episodes is near the test score of its own seed."""
     import gymnasium

@@ -62,8 +62,15 @@ def tree(session):
     return next((warden, server) for warden, server in pairs if children(server))
 
 
-@pytest.mark.parametrize("killed", ["fork server", "warden"])
-@pytest.mark.parametrize("trainer", ["command", "python"])
+@pytest.mark.parametrize(
+    ("trainer", "killed"),
+    [
+        ("command", "warden"),
+        ("python", "fork server"),
+        pytest.param("command", "fork server", marks=pytest.mark.slow),
+        pytest.param("python", "warden", marks=pytest.mark.slow),
+    ],
+)
 def test_a_fork_server_that_dies_is_replaced_and_what_it_ran_is_trained_again(
     tmp_path, quiet, trainer, killed
 ):
@@ -162,8 +169,15 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("trainer", ["command", "python"])
-@pytest.mark.parametrize("end", ["ends", "is killed"])
+@pytest.mark.parametrize(
+    ("end", "trainer"),
+    [
+        ("ends", "command"),
+        ("is killed", "python"),
+        pytest.param("ends", "python", marks=pytest.mark.slow),
+        pytest.param("is killed", "command", marks=pytest.mark.slow),
+    ],
+)
 def test_daemons_end_with_their_segments_and_hold_no_output(tmp_path, trainer, end):
     file = gated_study(tmp_path, trainer, budget={"runs": 2}, failures={"retries": 0})
     (tmp_path / "gated.py").write_text(LEAVES_A_DAEMON)
@@ -187,8 +201,15 @@ def test_daemons_end_with_a_driver_that_is_killed(tmp_path):
     assert session.wait_until_gone()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("executor", ["in_process", "processes"])
+@pytest.mark.parametrize(
+    ("executor", "number"),
+    [
+        ("in_process", signal.SIGHUP),
+        ("processes", signal.SIGTERM),
+        pytest.param("in_process", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("processes", signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
 def test_sigterm_and_sighup_end_a_session_with_a_line_and_the_study_goes_on(
     tmp_path, quiet, number, executor
 ):
