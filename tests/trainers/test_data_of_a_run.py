@@ -126,8 +126,7 @@ def test_no_run_of_a_study_trains_more_than_it_is_charged():
 def test_stopped_runs_are_compared_at_no_more_data_than_the_rung():
     halted = study(
         optimizer={"name": "grid", "stop": "median", "rungs": 4, "grace": 4},
-        fidelity={"steps": 16_000, "evaluations": 4, "episodes": 2},
-        space={"n_steps": {"type": "ordinal", "choices": [64, 256, 512], "default": 512}},
+        space={"n_steps": {"type": "ordinal", "choices": [32, 128, 256], "default": 256}},
     )
     halted.run()
     query = "SELECT until, to_step, n_steps FROM segments JOIN proposals USING (proposal) JOIN configs USING (config_id)"
