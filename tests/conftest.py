@@ -1,13 +1,16 @@
 """What makes the tests depend on neither luck nor load.
 
-* Hypothesis draws the same examples every time. `AUTORL_HYPOTHESIS=random` draws new ones; a failure prints how to
-  repeat it. `test_random_examples.py` (slow) does that for all property tests.
+* Hypothesis draws the same examples every time. `AUTORL_HYPOTHESIS=random` draws new ones, and more of them; a failure
+  prints how to repeat it. `test_random_examples.py` (slow) does that for all property tests.
 * Numeric libraries have one thread, here and in every process a test starts.
 * The key that signs checkpoints is made in a folder of the session, not in the user's home.
+* What collection has made is left out of garbage collection: modules and thousands of tests, walked through again and
+  again and copied into every forked child.
 * A test may use 120 seconds of CPU time, or what its marker `cpu_seconds(n)` says; the limit of wall-clock time is
   there for tests that wait for something that never comes, and a machine that is busy does not reach it.
 """
 
+import gc
 import os
 import signal
 import tempfile
@@ -32,7 +35,13 @@ _CONFIGURATION = tempfile.TemporaryDirectory(
 os.environ["XDG_CONFIG_HOME"] = _CONFIGURATION.name
 
 ON_TIME = [HealthCheck.too_slow]
-settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=ON_TIME)
+settings.register_profile(
+    "fixed",
+    max_examples=30,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=ON_TIME,
+)
 settings.register_profile(
     "random",
     derandomize=False,
@@ -53,6 +62,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("cpu_seconds") is not None:
             item.add_marker(pytest.mark.timeout(WALL_PER_CPU_SECOND * cpu_limit(item)))
+
+
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ FOREVER = (
 
 def wait_until(look, seconds=PATIENCE):
     """What `look()` returns once it is true; files that are missing or half written count as not yet."""
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, 0.01
     while time.monotonic() < end:
         try:
             found = look()
@@ -18,5 +18,6 @@ def wait_until(look, seconds=PATIENCE):
             found = None
         if found:
             return found
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.1)  # a look may read all of /proc
     raise AssertionError(f"nothing happened in {seconds:g} seconds")

@@ -216,58 +216,54 @@ def test_a_file_that_is_no_study_is_one_line_and_exit_code_2(tmp_path, case, in_
     assert re.search(message, error), error
 
 
+FAILED = "the first 3 proposals failed, the last with: "
 FUNCTIONS = {
     "a trainer that raises": (
         "raise RuntimeError('no such thing')",
-        1,
         "the first 3 proposals failed.*RuntimeError: no such thing",
     ),
-    "a trainer that returns NaN": ("return float('nan')", 1, "no proposal was scored"),
-    "a trainer that returns text": ("return 'good'", 1, "3 proposals failed.*not a number"),
-    "a trainer that returns nothing": ("return None", 1, "3 proposals failed.*returned nothing"),
+    "a trainer that returns NaN": ("return float('nan')", "no proposal was scored"),
+    "a trainer that returns text": ("return 'good'", "3 proposals failed.*not a number"),
+    "a trainer that returns nothing": ("return None", "3 proposals failed.*returned nothing"),
     "a metric that is never reported": (
         "return {'other': 1.0}",
-        1,
         "3 proposals failed.*value.*reported other",
     ),
-    "a trainer that hangs": (
-        "import time; time.sleep(7200)",
-        1,
-        "the first 3 proposals failed, the last with: ",
-    ),
+    "a trainer that hangs": ("import time; time.sleep(7200)", FAILED),
     "a trainer that takes too much memory": (
         "x = bytearray(600 * 2**20); import time; time.sleep(7200)",
-        1,
-        "the first 3 proposals failed, the last with: ",
+        FAILED,
     ),
     "a trainer that kills itself": (
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
-        1,
-        "the first 3 proposals failed, the last with: ",
+        FAILED,
     ),
-    "a trainer that exits": (
-        "import sys; sys.exit(3)",
-        1,
-        "the first 3 proposals failed, the last with: ",
-    ),
+    "a trainer that exits": ("import sys; sys.exit(3)", FAILED),
 }
 
 
 @pytest.mark.parametrize("case", FUNCTIONS)
-def test_a_trainer_that_fails_ends_the_study_with_exit_code_1_and_keeps_all(tmp_path, case):
-    body, expected, message = FUNCTIONS[case]
+def test_a_trainer_that_fails_ends_the_study_with_exit_code_1_and_keeps_all(
+    tmp_path, case, in_process
+):
+    body, message = FUNCTIONS[case]
     (tmp_path / "broken.py").write_text(f"def f(config, *, seed):\n    {body}\n")
+    surroundings = {}
+    if message == FAILED:  # what would take the driver along has a process of its own
+        surroundings = {
+            "executor": {"name": "processes", "workers": 2},
+            "limits": {"segment_seconds": 2 if "hangs" in case else 600, "memory_gb": 0.5},
+        }
     path = write(
         tmp_path,
-        trainer="python:broken:f",
+        trainer=f"python:{tmp_path / 'broken.py'}:f",
         fidelity=None,
-        executor={"name": "processes", "workers": 2},
         budget={"runs": 6},
         failures={"retries": 1},
-        limits={"segment_seconds": 2 if "hangs" in case else 600, "memory_gb": 0.5},
+        **surroundings,
     )
-    code, _, error = autorl("tune", path, "--out", tmp_path / "out")
-    assert code == expected, error
+    code, _, error = in_process("tune", path, "--out", tmp_path / "out")
+    assert code == 1, error
     assert len(error.strip().splitlines()) == 1, error
     assert re.search(message, error), error
     with sqlite3.connect(tmp_path / "out" / "study.sqlite") as study:
@@ -276,10 +272,19 @@ def test_a_trainer_that_fails_ends_the_study_with_exit_code_1_and_keeps_all(tmp_
         assert not kinds & {"done", "stopped"}
 
 
+def test_a_process_has_the_exit_code_and_the_line(tmp_path):
+    (tmp_path / "broken.py").write_text("def f(config, *, seed):\n    import sys; sys.exit(3)\n")
+    executor = {"name": "processes", "workers": 2}
+    path = write(tmp_path, trainer="python:broken:f", fidelity=None, executor=executor)
+    code, _, error = autorl("tune", path, "--out", tmp_path / "out")
+    assert code == 1, error
+    one_line(error, FAILED)
+
+
 @pytest.fixture
-def finished(tmp_path):
+def finished(tmp_path, in_process):
     """A finished study's folder."""
-    code, _, error = autorl("tune", write(tmp_path), "--out", tmp_path / "done")
+    code, _, error = in_process("tune", write(tmp_path), "--out", tmp_path / "done")
     assert code == 0, error
     return tmp_path / "done"
 
@@ -294,9 +299,9 @@ def one_line(error, message):
     assert re.search(message, error), error
 
 
-def test_a_study_folder_is_never_overwritten(tmp_path, finished):
+def test_a_study_folder_is_never_overwritten(tmp_path, finished, in_process):
     before = rows(finished)
-    code, _, error = autorl("tune", tmp_path / "study.yaml", "--out", finished)
+    code, _, error = in_process("tune", tmp_path / "study.yaml", "--out", finished)
     assert code == 2
     one_line(error, "holds a study already.*autorl resume")
     assert rows(finished) == before
@@ -441,17 +446,17 @@ def test_a_wrong_command_line_is_exit_code_2(tmp_path, case, in_process, monkeyp
 
 
 @pytest.fixture
-def in_process(capsys, monkeypatch):
+def in_process(capfd, monkeypatch):
     """The command line without a process of its own: quicker; the same entry point."""
     from autorl.cli import main
 
     def run(*arguments):
-        capsys.readouterr()
+        capfd.readouterr()
         monkeypatch.setattr(sys, "argv", ["autorl", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
         code = ended.value.code or 0
-        captured = capsys.readouterr()
+        captured = capfd.readouterr()
         return code, captured.out, captured.err
 
     return run

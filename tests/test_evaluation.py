@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_tests import examples
 
 from autorl.evaluation import Constraint, Curve, Judge, Objective, Ranking, SeedValue, Worst, join
 from autorl.types import Config, Failed, Outcome, Proposal, Proposed, Report, Scored, Status
@@ -246,7 +247,7 @@ def better(a, b):
     return next(mine > theirs for mine, theirs in clauses if mine != theirs)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(events)
 def test_the_incumbent_is_the_one_nobody_beats_after_every_event(log):
     ranking, latest = Ranking(), {}
@@ -267,7 +268,7 @@ def test_the_incumbent_is_the_one_nobody_beats_after_every_event(log):
     assert not order or order[0] == ranking.best()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(events)
 def test_the_front_is_the_brute_force_front(log):
     ranking, latest = Ranking(), {}

@@ -52,7 +52,7 @@ def test_an_embedded_tuner_prints_its_test_result(tmp_path):
 
 def test_a_script_is_tuned_through_its_flags_and_output(tmp_path):
     folder = Path(shutil.copytree(EXAMPLES / "script", tmp_path / "script"))
-    result = tune(folder, "--set", "fidelity.steps=1500", "--runs", "6")
+    result = tune(folder, "--set", "fidelity.steps=1500", "--runs", "2")
     assert set(result["incumbent"]["schedule"][0]["configuration"]) == {
         "population",
         "elite",

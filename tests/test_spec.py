@@ -4,6 +4,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_tests import examples
 
 from autorl.evaluation import Fixed, Racing
 from autorl.spec import Spec, load_spec, parse_override, thaw
@@ -244,7 +245,7 @@ scalars = (
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.dictionaries(
         st.sampled_from(["a", "1e-3", "yes", "09"]),

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import yaml
-from test_bad_input import GOOD, autorl
+from test_bad_input import GOOD
 from test_bad_input import in_process as in_process
 
 from autorl import tune
@@ -63,12 +63,12 @@ def test_a_folder_that_cannot_be_is_an_input_error_in_python(tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_of_255_bytes_and_hidden_ones_are_folders(tmp_path, monkeypatch):
+def test_names_of_255_bytes_and_hidden_ones_are_folders(tmp_path, monkeypatch, in_process):
     monkeypatch.chdir(tmp_path)
     for name in ("é" * 127 + "x", ".hidden", "-dashed", "with blanks"):
         (tmp_path / "f.yaml").write_text(
             yaml.safe_dump(GOOD | {"name": name, "budget": {"runs": 2}})
         )
-        code, output, error = autorl("tune", "f.yaml", "-q", cwd=tmp_path)
+        code, output, error = in_process("tune", "f.yaml", "-q")
         assert code == 0, output + error
         assert (tmp_path / "studies" / name / "study.yaml").is_file()

@@ -65,6 +65,7 @@ def _own_hash() -> str:
     return total.hexdigest()
 
 
+@functools.cache  # `RECORD` of torch alone has 12,000 lines
 def _recorded_hash(name: str, version: str) -> str | None:
     try:
         distribution = importlib.metadata.distribution(name)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import yaml
 from cli_support import autorl, query
 
 SB3 = pytest.importorskip("stable_baselines3")
@@ -26,7 +27,10 @@ SHORT = (
 )
 
 
-@pytest.mark.parametrize("space", ["sb3/ppo-small", "population/ppo-small"])
+@pytest.mark.parametrize(
+    "space",
+    [pytest.param("sb3/ppo-small", marks=pytest.mark.slow), "population/ppo-small"],
+)
 def test_the_exported_model_balances_as_well_as_the_record_says(tmp_path, space):
     """The mean return of the loaded model over fresh episodes is near the test score of its own seed."""
     import gymnasium
@@ -63,19 +67,18 @@ def test_the_exported_model_balances_as_well_as_the_record_says(tmp_path, space)
 
 def test_export_says_what_it_wrote_and_overwrites_nothing(tmp_path):
     """Of a study that normalises: both files, by name, and that both have to be loaded."""
-    space = (
-        "tune",
-        "sb3/ppo-small",
-        *COMMON,
-        *SHORT,
-        "--steps",
-        2048,
-        "--out",
-        tmp_path / "s",
-        "--set",
-        "test.top=0",
-    )
-    autorl(*space, "--set", "environment.normalize=true")
+    study = {
+        "trainer": "sb3/ppo",
+        "environment": {"id": "CartPole-v1", "normalize": True},
+        "space": {"extends": "sb3/ppo-small", "hyperparameters": {"n_steps": {"value": 64}}},
+        "fidelity": {"steps": 64, "evaluations": 1, "episodes": 1},
+        "budget": {"runs": 1},
+        "seeds": {"tuning": 1, "test": [101]},
+        "executor": {"name": "in_process"},
+        "test": {"top": 0},
+    }
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    autorl("tune", tmp_path / "study.yaml", "--out", tmp_path / "s", "--quiet")
     target, beside = tmp_path / "m.zip", tmp_path / "m.vecnormalize.pkl"
     text = autorl("export", tmp_path / "s", "--model", target).stdout
     assert text.startswith(f"{target} and {beside}: load both; proposal 0")

@@ -26,7 +26,9 @@ def test_the_counts_agree_everywhere(tmp_path):
     assert informed == [(6,)]
 
 
-@pytest.mark.parametrize("name", ["tpe", "gp", "cmaes", "nsga2", "smac"])
+@pytest.mark.parametrize(
+    "name", ["tpe", "gp", "cmaes", "nsga2", pytest.param("smac", marks=pytest.mark.slow)]
+)
 def test_the_dry_run_counts_what_the_model_would_make_without_asking_it(tmp_path, name):
     if (
         name in ("gp", "smac")

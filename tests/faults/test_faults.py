@@ -1,6 +1,6 @@
 """Studies that are killed, harmed or signalled end with the table of a quiet run, or with one clear line.
 
-The fast tests are a short run, and tests of the harness itself: it must see what is wrong. The slow ones are a few
+The fast tests are a run that is killed, and tests of the harness itself: it must see what is wrong. The slow ones are a few
 cases of each kind of study; `benchmarks/faults.py` runs hundreds.
 """
 
@@ -51,7 +51,11 @@ SHORT = [
 ]
 
 
-@pytest.mark.parametrize("case", SHORT, ids=lambda case: case.group)
+@pytest.mark.parametrize(
+    "case",
+    [SHORT[0], *(pytest.param(case, marks=pytest.mark.slow) for case in SHORT[1:])],
+    ids=lambda case: case.group,
+)
 def test_a_short_run(library, case):
     verdict = run(case, library, keep_bad=False)
     assert verdict.delivered

@@ -38,6 +38,7 @@ def agree(printed):
     return int(config_id), float(mean), int(seeds)
 
 
+@pytest.mark.slow
 def test_the_three_ways_in_agree_on_a_built_landscape(tmp_path):
     spec = importlib.util.spec_from_file_location("landscapes_example", EXAMPLE)
     example = importlib.util.module_from_spec(spec)

@@ -89,6 +89,7 @@ def test_tpe_on_a_continuous_space() -> None:
     )
 
 
+@pytest.mark.slow
 def test_tpe_on_a_conditional_space() -> None:
     def sampler(seed: int) -> optuna.samplers.BaseSampler:
         return optuna.samplers.TPESampler(multivariate=True, group=True, seed=seed)

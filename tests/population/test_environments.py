@@ -34,8 +34,9 @@ def _random_state(generator, name, env):
 def test_transitions_are_gymnasiums(name):
     environment, reference = ENVIRONMENTS[name], gymnasium.make(name)
     generator = np.random.default_rng(0)
-    key, ended = np.uint64(0), 0
+    key = np.uint64(0)
     observation = np.zeros(environment.observation_size, np.float32)
+    ours, theirs = [], []
     for _ in range(TRANSITIONS):
         state = _random_state(generator, name, reference)
         if environment.n_actions:
@@ -44,16 +45,18 @@ def test_transitions_are_gymnasiums(name):
         else:
             action = generator.uniform(*environment.bounds)
             given = action
-        expected, expected_reward, expected_end, _, _ = _gymnasium_step(reference, state, given)
-        expected_state = np.array(reference.unwrapped.state, np.float64)
-        reward, terminated = environment.step(state, action, key)
+        seen, *rewarded, _, _ = _gymnasium_step(reference, state, given)
+        theirs.append((np.array(reference.unwrapped.state, np.float64), seen, *rewarded))
+        rewarded = environment.step(state, action, key)
         environment.observe(state, observation)
-        np.testing.assert_allclose(state, expected_state, rtol=1e-6, atol=1e-7)
-        np.testing.assert_allclose(observation, expected, rtol=1e-5, atol=1e-6)
-        assert reward == pytest.approx(expected_reward, rel=1e-6, abs=1e-9)
-        assert terminated == expected_end
-        ended += terminated
-    assert ended > 20 or name == "Pendulum-v1"  # terminations were among them
+        ours.append((state, observation.copy(), *rewarded))
+    states, observations, rewards, ends = map(np.array, zip(*ours, strict=True))
+    expected = [np.array(column) for column in zip(*theirs, strict=True)]
+    np.testing.assert_allclose(states, expected[0], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(observations, expected[1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(rewards, expected[2], rtol=1e-6, atol=1e-9)
+    np.testing.assert_array_equal(ends, expected[3])
+    assert ends.sum() > 20 or name == "Pendulum-v1"  # terminations were among them
 
 
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))

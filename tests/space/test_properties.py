@@ -8,13 +8,14 @@ import pickle
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from property_tests import examples
 from random_spaces import spaces
 
 from autorl.space import Space, canonical_json, load_space, parse_document, read_space, to_yaml
 from autorl.types import Config
 
 COMMON = settings(
-    max_examples=80,
+    max_examples=examples(80),
     suppress_health_check=[
         HealthCheck.filter_too_much,
         HealthCheck.too_slow,

@@ -5,7 +5,7 @@ from itertools import groupby
 import pytest
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, tables, toy_spec
 from study_support import run_small, small_spec, table
-from test_kill import THIRD, killed_at_every_event
+from test_kill import EIGHTH, THIRD, killed_at_every_event
 
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_text
@@ -220,13 +220,17 @@ def test_every_method_has_a_difference_to_the_default_at_equal_length(method):
 
 
 @pytest.mark.parametrize(
-    "method",
-    ["asha", pytest.param("pbt", marks=[pytest.mark.slow, pytest.mark.cpu_seconds(600)]), "racing"],
+    ("method", "stride"),
+    [
+        ("asha", EIGHTH),
+        pytest.param("pbt", THIRD, marks=[pytest.mark.slow, pytest.mark.cpu_seconds(600)]),
+        ("racing", THIRD),
+    ],
 )
-def test_killed_every_few_events_the_baseline_is_the_same(tmp_path, method):
+def test_killed_every_few_events_the_baseline_is_the_same(tmp_path, method, stride):
     changes = METHODS[method]
     run_small(tmp_path / "whole", **changes)
-    killed_at_every_event(tmp_path / "killed", changes, stride=THIRD)
+    killed_at_every_event(tmp_path / "killed", changes, stride)
     assert table(tmp_path / "killed") == table(tmp_path / "whole")
 
 

@@ -1,5 +1,6 @@
 """Killed with SIGKILL at every event, and inside checkpoint writes, a study ends with the table of a quiet run."""
 
+import gc
 import os
 import signal
 
@@ -26,6 +27,7 @@ def run_and_die(folder, changes, die):
     """Run the study in a forked process that calls `die(study)` first; True if it lived to the end."""
     pid = os.fork()
     if pid == 0:
+        gc.freeze()  # a collection would copy the pages of all that the tests have imported
         try:
             spec = small_spec(**changes)
             study = (
@@ -61,6 +63,7 @@ def after_events(count):
 
 EVERY = 2  # events of a session that dies: its own, then one more
 THIRD = 4  # for what shares its events with a study that is killed at every one: a third of the sessions
+EIGHTH = 9  # for long studies that share their events with those above
 
 
 def killed_at_every_event(folder, changes, stride=EVERY):
@@ -71,7 +74,11 @@ def killed_at_every_event(folder, changes, stride=EVERY):
     raise AssertionError("the study never ended")
 
 
-@pytest.mark.parametrize("seeds", [FIXED, RACING], ids=["fixed", "racing"])
+@pytest.mark.parametrize(
+    "seeds",
+    [pytest.param(FIXED, marks=pytest.mark.slow), RACING],
+    ids=["fixed", "racing"],
+)
 @pytest.mark.parametrize(
     ("optimizer", "stride"),
     [("random", EVERY), ("tpe", THIRD), ("sobol", THIRD), ("cmaes", THIRD), ("nsga2", THIRD)],
@@ -95,14 +102,15 @@ def test_killed_at_every_event_gives_the_same_table_gp(tmp_path, seeds):
     assert table(tmp_path / "killed") == table(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("stride", [THIRD, pytest.param(EVERY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "changes",
     [STOP, FAILING, {"keep": {"checkpoints": "lineage"}}],
     ids=["stop", "failing", "kept"],
 )
-def test_killed_at_every_event_with_rungs_failures_and_checkpoints(tmp_path, changes):
+def test_killed_over_and_over_with_rungs_failures_and_checkpoints(tmp_path, changes, stride):
     run_small(tmp_path / "whole", **changes)
-    killed_at_every_event(tmp_path / "killed", changes)
+    killed_at_every_event(tmp_path / "killed", changes, stride)
     assert table(tmp_path / "killed") == table(tmp_path / "whole")
     kept = {path.name for path in (tmp_path / "whole" / "checkpoints").iterdir()}
     assert {path.name for path in (tmp_path / "killed" / "checkpoints").iterdir()} == kept

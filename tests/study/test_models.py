@@ -4,7 +4,7 @@ import json
 
 import pytest
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, tables, toy_spec
-from test_kill import THIRD, killed_at_every_event
+from test_kill import EIGHTH, THIRD, killed_at_every_event
 from test_lineage import waiting_for
 
 from autorl.report.reading import open_view
@@ -292,17 +292,21 @@ LIVE = {
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [LIVE, {**LIVE, "optimizer": "asha"}, {**LIVE, "seeds": {"tuning": 2, "test": 0}}],
+    ("changes", "stride"),
+    [
+        (LIVE, THIRD),
+        ({**LIVE, "optimizer": "asha"}, EIGHTH),
+        ({**LIVE, "seeds": {"tuning": 2, "test": 0}}, THIRD),
+    ],
     ids=["full", "asha", "untested"],
 )
 def test_killed_every_few_events_a_study_of_shortened_runs_ends_with_the_same_table(
-    tmp_path, changes
+    tmp_path, changes, stride
 ):
     from study_support import run_small, table
 
     run_small(tmp_path / "whole", **changes)
-    killed_at_every_event(tmp_path / "killed", changes, stride=THIRD)
+    killed_at_every_event(tmp_path / "killed", changes, stride)
     assert table(tmp_path / "killed") == table(tmp_path / "whole")
     names = [name for name, *_ in table(tmp_path / "whole")["segments"]]
     assert any("@" in name for name in names)

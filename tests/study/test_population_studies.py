@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scripted import Shuffled
 from study_support import run_small, small_spec, table
-from test_kill import killed_at_every_event
+from test_kill import EIGHTH, killed_at_every_event
 
 from autorl.executors import InProcess
 from autorl.report.schedule import schedule_text
@@ -97,12 +97,12 @@ AGAIN = {"retrain": 2}, {"budget": {"runs": 12}}  # two schedules more
 
 @pytest.mark.parametrize(
     ("options", "more"),
-    [({}, {}), ({"name": "pb2"}, {}), AGAIN],
+    [({}, {}), pytest.param({"name": "pb2"}, {}, marks=pytest.mark.slow), AGAIN],
     ids=["pbt", "pb2", "trained again"],
 )
 def test_killed_every_few_events_gives_the_same_table(tmp_path, options, more):
     run_small(tmp_path / "whole", **(sized(**options) | more))
-    killed_at_every_event(tmp_path / "killed", sized(**options) | more, stride=6)
+    killed_at_every_event(tmp_path / "killed", sized(**options) | more, EIGHTH)
     assert table(tmp_path / "killed") == table(tmp_path / "whole")
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from property_tests import examples
 from scipy.stats import ttest_1samp
 from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, tables, toy_spec
 from study_support import small_spec
@@ -78,7 +79,7 @@ def test_the_maximum_limits_the_seeds():
     assert race.more(values([1.0] * 4), values([0.5] * 10)) == ()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     differences=st.lists(st.floats(-1, 1), min_size=2, max_size=7),
     scale=st.sampled_from([1e-3, 1.0, 1e4]),
@@ -95,7 +96,7 @@ def test_rule_t_is_scipys_one_sided_paired_test(differences, scale):
         assert dropped == bool(ttest_1samp(paired, 0, alternative="less").pvalue < 0.1)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     thousandths=st.lists(st.integers(-1000, 1000), min_size=1, max_size=7),
     unit=st.sampled_from([1e-300, 1e-9, 1e9]),

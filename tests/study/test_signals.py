@@ -1,5 +1,6 @@
 """Signals sent to the processes of a running study: nothing is lost, and the table is that of a quiet study."""
 
+import functools
 import json
 import os
 import signal
@@ -20,14 +21,17 @@ from autorl.signals import EndedBySignal
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
-@pytest.fixture
-def quiet(tmp_path):
-    """The table of an undisturbed study."""
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory):
+    """The table of an undisturbed study with a trainer, which is run once."""
 
-    def run(file):
-        code, _, error = Session("tune", file, "--out", tmp_path / "quiet", "--quiet").end()
+    @functools.cache
+    def run(trainer="python"):
+        folder = tmp_path_factory.mktemp("quiet")
+        file = gated_study(folder, trainer)
+        code, _, error = Session("tune", file, "--out", folder / "s", "--quiet").end()
         assert (code, error) == (0, "")
-        return table(tmp_path / "quiet")
+        return table(folder / "s")
 
     return run
 
@@ -37,7 +41,7 @@ def test_a_study_whose_segments_are_killed_ends_with_the_table_of_a_quiet_one(
     tmp_path, quiet, trainer
 ):
     file = gated_study(tmp_path, trainer)
-    expected = quiet(file)
+    expected = quiet(trainer)
     hold(tmp_path)
     session = Session("tune", file, "--out", tmp_path / "killed", "--quiet")
     for pid in begun(tmp_path, 2):
@@ -58,13 +62,20 @@ def tree(session):
     return next((warden, server) for warden, server in pairs if children(server))
 
 
-@pytest.mark.parametrize("killed", ["fork server", "warden"])
-@pytest.mark.parametrize("trainer", ["command", "python"])
+@pytest.mark.parametrize(
+    ("trainer", "killed"),
+    [
+        ("command", "warden"),
+        ("python", "fork server"),
+        pytest.param("command", "fork server", marks=pytest.mark.slow),
+        pytest.param("python", "warden", marks=pytest.mark.slow),
+    ],
+)
 def test_a_fork_server_that_dies_is_replaced_and_what_it_ran_is_trained_again(
     tmp_path, quiet, trainer, killed
 ):
     file = gated_study(tmp_path, trainer)
-    expected = quiet(file)
+    expected = quiet(trainer)
     hold(tmp_path)
     session = Session("tune", file, "--out", tmp_path / "killed", "--quiet")
     begun(tmp_path, 2)
@@ -81,7 +92,7 @@ def test_a_fork_server_that_dies_is_replaced_and_what_it_ran_is_trained_again(
 
 def test_a_stopped_fork_server_is_continued(tmp_path, quiet):
     file = gated_study(tmp_path)
-    expected = quiet(file)
+    expected = quiet()
     hold(tmp_path)
     session = Session("tune", file, "--out", tmp_path / "stopped", "--quiet")
     begun(tmp_path, 2)
@@ -111,7 +122,7 @@ def test_stopped_workers_do_not_outlive_a_killed_driver(tmp_path, trainer):
 @pytest.mark.parametrize("trainer", ["command", "python"])
 def test_a_stopped_segment_is_lost_and_trained_again(tmp_path, quiet, trainer):
     file = gated_study(tmp_path, trainer)
-    expected = quiet(file)
+    expected = quiet(trainer)
     hold(tmp_path)
     session = Session("tune", file, "--out", tmp_path / "stopped", "--quiet")
     for pid in begun(tmp_path, 2):
@@ -158,8 +169,15 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("trainer", ["command", "python"])
-@pytest.mark.parametrize("end", ["ends", "is killed"])
+@pytest.mark.parametrize(
+    ("end", "trainer"),
+    [
+        ("ends", "command"),
+        ("is killed", "python"),
+        pytest.param("ends", "python", marks=pytest.mark.slow),
+        pytest.param("is killed", "command", marks=pytest.mark.slow),
+    ],
+)
 def test_daemons_end_with_their_segments_and_hold_no_output(tmp_path, trainer, end):
     file = gated_study(tmp_path, trainer, budget={"runs": 2}, failures={"retries": 0})
     (tmp_path / "gated.py").write_text(LEAVES_A_DAEMON)
@@ -183,13 +201,20 @@ def test_daemons_end_with_a_driver_that_is_killed(tmp_path):
     assert session.wait_until_gone()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("executor", ["in_process", "processes"])
+@pytest.mark.parametrize(
+    ("executor", "number"),
+    [
+        ("in_process", signal.SIGHUP),
+        ("processes", signal.SIGTERM),
+        pytest.param("in_process", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("processes", signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
 def test_sigterm_and_sighup_end_a_session_with_a_line_and_the_study_goes_on(
     tmp_path, quiet, number, executor
 ):
     file = gated_study(tmp_path, executor={"name": executor})
-    expected, folder = quiet(file), tmp_path / "s"
+    expected, folder = quiet(), tmp_path / "s"
     hold(tmp_path)
     session = Session("tune", file, "--out", folder, "--quiet")
     begun(tmp_path)
@@ -206,7 +231,7 @@ def test_sigterm_and_sighup_end_a_session_with_a_line_and_the_study_goes_on(
 
 def test_a_signal_to_every_process_of_a_job_loses_nothing(tmp_path, quiet):
     file = gated_study(tmp_path)
-    expected, folder = quiet(file), tmp_path / "s"
+    expected, folder = quiet(), tmp_path / "s"
     hold(tmp_path)
     session = Session("tune", file, "--out", folder, "--quiet")
     begun(tmp_path, 2)

@@ -58,8 +58,14 @@ def curve(*outcomes):
     ]
 
 
-def test_weights_are_those_of_the_last_whole_rollout_at_or_before_a_step(tmp_path):
-    outcome = train(segment(tmp_path, "whole"))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The outcome of a run that is not cut."""
+    return train(segment(tmp_path_factory.mktemp("whole"), "whole"))
+
+
+def test_weights_are_those_of_the_last_whole_rollout_at_or_before_a_step(whole):
+    outcome = whole
     assert (outcome.reached, outcome.cost["environment_steps"]) == (4096, 4096)
     untrained, again, trained, still = (dict(report.metrics) for report in outcome.reports)
     assert [report.step for report in outcome.reports] == [2000, 4000, 6000, 8000]
@@ -69,8 +75,7 @@ def test_weights_are_those_of_the_last_whole_rollout_at_or_before_a_step(tmp_pat
 
 
 @pytest.mark.parametrize("cut", [2000, 4000, 4096, 5000, 6000])
-def test_a_cut_inside_a_rollout_changes_nothing(tmp_path, cut):
-    whole = train(segment(tmp_path, "whole"))
+def test_a_cut_inside_a_rollout_changes_nothing(tmp_path, whole, cut):
     points = segment(tmp_path, "x").evaluate_at
     before, after = tuple(p for p in points if p <= cut), tuple(p for p in points if p > cut)
     first = train(segment(tmp_path, "first", until=cut, evaluate_at=before))
@@ -121,7 +126,7 @@ def test_no_run_of_a_study_trains_more_than_it_is_charged():
 def test_stopped_runs_are_compared_at_no_more_data_than_the_rung():
     halted = study(
         optimizer={"name": "grid", "stop": "median", "rungs": 4, "grace": 4},
-        fidelity={"steps": 16_000, "evaluations": 4, "episodes": 2},
+        space={"n_steps": {"type": "ordinal", "choices": [32, 128, 256], "default": 256}},
     )
     halted.run()
     query = "SELECT until, to_step, n_steps FROM segments JOIN proposals USING (proposal) JOIN configs USING (config_id)"

@@ -63,7 +63,7 @@ class TestDQN(TrainerConformance):
 
 class TestSAC(TrainerConformance):
     case = Case(
-        TrainerSpec("sb3/sac", FrozenMap(_OFF_POLICY)),
+        TrainerSpec("sb3/sac", FrozenMap({**_OFF_POLICY, "train_freq": 4})),
         EnvironmentSpec("Pendulum-v1"),
         configs=(
             Config(learning_rate=1e-2, ent_coef="auto"),
