@@ -12,9 +12,8 @@ lists the archives and the installation that wrote them, its packages and the ty
 
 What is not of the study is left out, as it was written and not afterwards: event hashes hold. Events are a second
 apart from 2026-01-01, a step takes a millisecond, the platform is "Linux", and all paths are relative: trainers of
-user code, replays and language models look in the working folder. Only the holder's name in `study.lock`
-and paths in tracebacks of logs are replaced when all is over. One study, `function-processes`,
-holds seconds that were measured.
+user code, replays and language models look in the working folder. Replaced when all is over are only the holder's
+name in `study.lock` and paths in tracebacks of logs. One study, `function-processes`, holds seconds that were measured.
 """
 
 from __future__ import annotations
