@@ -41,6 +41,7 @@ TESTS = {  # what is run besides the tests of the module itself
         "tests/statistics/test_aggregates.py",
         "tests/statistics/test_reductions.py",
         "tests/statistics/test_comparison.py",
+        "tests/statistics/test_coverage.py",
     ],
     "evaluation": ["tests/test_evaluation.py", "tests/study/test_racing.py"],
     "store": ["tests/store", "tests/study/test_sessions.py", "tests/study/test_proof.py"],

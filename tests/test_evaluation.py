@@ -122,6 +122,20 @@ def test_the_best_step_with_a_seed_that_stopped_itself():
     assert judge("best").best_step([curve_of([0, 1, 9]), curve_of([0, 5])]) == 30
 
 
+@pytest.mark.parametrize(
+    ("objectives", "one_step"),
+    [
+        ([Objective("m", "best")], True),
+        ([Objective("m", "best"), Objective("k", "best", "minimize")], True),
+        ([Objective("m", "last")], False),
+        ([Objective("m", "best"), Objective("k", "auc")], False),
+        ([Objective("m", "best"), Objective("wall_seconds", "best", "minimize")], False),
+    ],
+)
+def test_runs_may_end_at_a_step_only_where_no_score_needs_what_comes_after(objectives, one_step):
+    assert Judge(objectives).reads_one_step is one_step
+
+
 def test_reading_at_a_step():
     one = judge("best")
     assert one.at_step(0, curve_of([3, 9, 4]), 10).values == (3.0,)

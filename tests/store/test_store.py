@@ -9,11 +9,13 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 
 from autorl.executors import InProcess
 from autorl.spec import load_spec
 from autorl.store import Store, schema
 from autorl.store.folder import check_recorded
+from autorl.store.study_file import recordable
 from autorl.study import Study
 from autorl.types import Config, InputError, StudyError
 
@@ -215,6 +217,14 @@ def test_opening_what_is_no_study_is_an_input_error(tmp_path):
         Store.open(tmp_path)
     with pytest.raises(InputError, match="holds no study"):
         Study.open(tmp_path / "nowhere")
+
+
+def test_the_study_file_of_the_log_has_its_keys_in_their_order_without_secrets():
+    text = "name: s\ntrainer:\n  name: t\n  kwargs: {hub_token: abc}\nbudget: {runs: 6}\n"
+    recorded = recordable(text)
+    assert "abc" not in recorded
+    assert list(yaml.safe_load(recorded)) == ["name", "trainer", "budget"]
+    assert recordable("name: s  # mine\n") == "name: s  # mine\n"
 
 
 def test_a_file_where_a_folder_should_be(tmp_path):
