@@ -250,11 +250,12 @@ def test_export_writes_the_checkpoint_of_a_test_seed(tmp_path, monkeypatch):
     from autorl.trainers import synthetic
     from autorl.trainers.contract import ExportedModel
 
-    def export_model(checkpoint, file, *, replace=False):
+    def export_model(self, checkpoint, file, *, replace=False):
         file.write_text(checkpoint.segment)
         return ExportedModel(file, "nothing")
 
-    monkeypatch.setattr(synthetic, "export_model", export_model, raising=False)
+    monkeypatch.setattr(synthetic.Synthetic, "export_model", export_model)
+    monkeypatch.setattr(synthetic.Synthetic, "model_name", "model.zip")
     folder = finished_study(tmp_path)
     proposal = ranked(folder)[0][1]
     scores = dict(query(folder, "SELECT seed, value FROM tests WHERE label = 'incumbent'"))
