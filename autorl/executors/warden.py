@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from types import TracebackType
 
 from autorl.os_processes import adopt_orphans, die_with_parent, end_descendants, open_descriptors
 
@@ -37,12 +38,30 @@ def split(driver: int) -> None:
         die_with_parent()
         if os.getppid() != warden:
             os._exit(1)
+        sys.excepthook = say_nothing_of_a_driver_that_ended
         return
     code = 1
     try:
         code = _watch(driver, server)
     finally:
         os._exit(code)
+
+
+def say_nothing_of_a_driver_that_ended(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print an exception nobody caught, in the fork server and its forks.
+
+    Not where multiprocessing finds nothing to read: the driver was interrupted or killed while it
+    asked for a worker, which is no fault, and two of a hundred signals showed its traceback.
+    """
+    where = trace
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    module = where.tb_frame.f_globals.get("__name__", "") if where is not None else ""
+    if isinstance(error, EOFError) and module.startswith("multiprocessing."):
+        return
+    sys.__excepthook__(kind, error, trace)
 
 
 def _watch(driver: int, server: int) -> int:

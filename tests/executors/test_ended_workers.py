@@ -1,12 +1,17 @@
 """What a signal that ended a worker, or the script of a worker, means for its segment."""
 
+import multiprocessing.reduction
+import multiprocessing.spawn
+import os
 import signal
+import socket
 
 import pytest
 from patience import wait_until
 
 from autorl import executors, trainers
 from autorl.executors import Limits
+from autorl.executors.warden import say_nothing_of_a_driver_that_ended
 from autorl.executors.worker import ended_worker
 from autorl.os_processes import ended_from_outside, exit_text
 from autorl.types import Config, FrozenMap, Outcome, Segment, Status, TrainerSpec
@@ -140,3 +145,27 @@ def test_the_fault_of_a_child_with_several_segments_is_nobodys():
     assert ended_worker(-signal.SIGSEGV, segments=2)[0] is Status.LOST
     assert ended_worker(None)[0] is Status.LOST
     assert exit_text(-60) == "signal 60"
+
+
+def test_a_driver_that_ends_while_it_asks_for_a_worker_is_no_traceback(capsys):
+    """Two of a hundred signals at random moments showed one, of the fork server or of its fork."""
+    asking, server = socket.socketpair()
+    asking.close()
+    reader, writer = os.pipe()
+    os.close(writer)
+    for read in (
+        lambda: multiprocessing.reduction.recvfds(server, 4),
+        lambda: multiprocessing.spawn._main(reader, os.dup(reader)),
+    ):
+        with pytest.raises(EOFError) as ended:
+            read()
+        say_nothing_of_a_driver_that_ended(EOFError, ended.value, ended.value.__traceback__)
+    assert capsys.readouterr().err == ""
+
+
+def test_other_exceptions_of_the_fork_server_keep_their_traceback(capsys):
+    for error in (EOFError("of a user's file"), ValueError("wrong")):
+        with pytest.raises(type(error)) as raised:
+            raise error
+        say_nothing_of_a_driver_that_ended(type(error), raised.value, raised.value.__traceback__)
+        assert str(error) in capsys.readouterr().err
