@@ -69,6 +69,10 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_unconfigure():
+    gc.unfreeze()  # libraries that look for their leaks at the end would find what is frozen
+
+
 @contextmanager
 def limited_cpu_time(item):
     """Fail the test in the main thread once this process has used its CPU time, all threads together."""

@@ -26,10 +26,18 @@ LONGEST = 300
 SEED, COUNT = 20261122, 250  # one in ten is run in `make test`, all of them with the slow tests
 
 
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    """A landscape to make copies of."""
+    folder = tmp_path_factory.mktemp("sample") / "l"
+    write_landscape(folder, tables(), manifest(), SPACE)
+    return folder
+
+
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def place(sample, tmp_path, monkeypatch):
     """A sample landscape in `l`, a working folder beside it, and a file outside that nobody may read."""
-    write_landscape(tmp_path / "l", tables(), manifest(), SPACE)
+    shutil.copytree(sample, tmp_path / "l")
     (tmp_path / "cwd").mkdir()
     (tmp_path / "secret.csv").write_text("token\nhunter2\n")
     monkeypatch.chdir(tmp_path / "cwd")
