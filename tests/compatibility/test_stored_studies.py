@@ -78,6 +78,7 @@ def unpack(tmp_path, monkeypatch):
         with tarfile.open(HERE / "studies" / f"{name}.tar.xz") as archive:
             archive.extractall(tmp_path, filter="data")
         monkeypatch.chdir(tmp_path)
+        monkeypatch.syspath_prepend(tmp_path)  # for rewards, as in `python -m autorl`
         return json.loads(Path("expected.json").read_text(encoding="utf-8"))
 
     return unpack
