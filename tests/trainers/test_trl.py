@@ -257,7 +257,9 @@ def test_names_are_those_of_trl_and_what_the_study_sets_is_refused():
 
 
 def test_a_method_that_trl_does_not_have_names_those_it_has():
-    with pytest.raises(InputError, match=r"TRL 1\..* has no trainer for 'xpo'; it has rloo, grpo"):
+    with pytest.raises(
+        InputError, match=r"TRL 1\..* has no trainer for 'xpo'; did you mean .*\? it has rloo, grpo"
+    ):
         load(TrainerSpec("trl/xpo")).check(LETTERS, {"learning_rate"})
     with pytest.raises(InputError, match=r"has no trainer for 'telepathy'; it has rloo, grpo"):
         load(TrainerSpec("trl/telepathy"))

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
 from autorl.trainers import load
-from autorl.trainers.trl import export_model, load_model
+from autorl.trainers.trl.export import export_model, load_model
 from autorl.types import (
     Checkpoint,
     Config,
