@@ -55,11 +55,16 @@ def test_a_study_whose_segments_are_killed_ends_with_the_table_of_a_quiet_one(
 
 
 def tree(session):
-    """(warden, fork server) of a running session: the warden is the child of the driver that has a grandchild."""
-    pairs = [
-        (warden, server) for warden in children(session.process.pid) for server in children(warden)
-    ]
-    return next((warden, server) for warden, server in pairs if children(server))
+    """(warden, fork server) of a running session, once the server has a worker."""
+
+    def look():
+        for warden in children(session.process.pid):
+            for server in children(warden):
+                if children(server):
+                    return warden, server
+        return None
+
+    return wait_until(look)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +87,7 @@ def test_a_fork_server_that_dies_is_replaced_and_what_it_ran_is_trained_again(
     warden, server = tree(session)
     os.kill(server if killed == "fork server" else warden, signal.SIGKILL)
     begun(tmp_path, 4)
-    assert set(tree(session)).isdisjoint({warden, server})
+    wait_until(lambda: set(tree(session)).isdisjoint({warden, server}))
     release(tmp_path)
     code, _, error = session.end()
     assert (code, error) == (0, "")
