@@ -63,7 +63,9 @@ def start(
     global _server
     _ensure_running()
     process = context.Process(target=target, args=arguments, daemon=False)
-    with _without_main():
+    # multiprocessing starts another server where the one just seen has ended meanwhile. It needs
+    # the same environment: without it there was no warden, once in some hundred killed servers.
+    with _environment_of_server(), _without_main():
         process.start()
     worker = stat(process.pid or 0)
     if worker is not None:
@@ -159,7 +161,7 @@ def _ensure_running() -> None:
         if pid is not None and (found := stat(pid)) is not None and found.state == "T":
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGCONT)
-    with _environment({**ONE_THREAD, DRIVER: str(os.getpid())}), _without_main():
+    with _environment_of_server(), _without_main():
         forkserver.ensure_running()
 
 
@@ -203,7 +205,9 @@ def _die_with(sentinel: int) -> None:
 
 
 @contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
+def _environment_of_server() -> Iterator[None]:
+    """Set the variables a fork server is started with: it has a warden and one thread a library."""
+    values = {**ONE_THREAD, DRIVER: str(os.getpid())}
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

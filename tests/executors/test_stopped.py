@@ -119,3 +119,37 @@ print(outcomes["s"].status, outcomes["s"].message)
         [sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=True
     )
     assert done.stdout == "lost the fork server ended 3 times before it had started a worker\n"
+
+
+def test_a_fork_server_that_ends_while_a_worker_is_asked_for_has_a_warden_again():
+    """multiprocessing replaced it itself, without the environment that makes it split."""
+    code = """
+import operator, os, signal
+from patience import wait_until
+from autorl.executors import children
+from autorl.os_processes import stat
+
+context = children.fork_server([])
+before = children._warden()
+ensure_running = children._ensure_running
+
+
+def ends_at_once():
+    children._ensure_running = ensure_running
+    ensure_running()
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: stat(before).state == "Z")
+
+
+children._ensure_running = ends_at_once
+receive = operator.methodcaller("recv")
+worker, connection = children.start_connected(context, receive, (), duplex=True)
+warden = stat(stat(worker.pid).parent).parent
+print(warden == children._warden() != before, stat(warden).parent == os.getpid())
+children.kill_group(worker)
+"""
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=True
+    )
+    assert done.stdout == "True True\n"
