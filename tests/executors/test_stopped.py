@@ -79,15 +79,25 @@ def test_a_stopped_child_counts_if_nothing_else_is_at_work(start):
         start(parent_of(SLEEPS, BUSY)),
         StoppedWorkers(),
     )
-    for process in (idle, busy):
-        (child,) = wait_until(lambda process=process: descendants(process.pid))
-        stop(child)
+    stop(child_that_sleeps(idle.pid))
+    stop(child_that_sleeps(busy.pid))
     found = []
     for second in range(12):
         used = stat(busy.pid).cpu_seconds
         wait_until(lambda used=used: stat(busy.pid).cpu_seconds > used + 0.03)
         found.append(watch.among([idle.pid, busy.pid], float(second)))
     assert found[-2:] == [{idle.pid}, {idle.pid}]
+
+
+def child_that_sleeps(pid):
+    """Process id of the child, once it runs the program: its parent waits for that and would hang."""
+    wait_until(lambda: any(SLEEPS in arguments(child) for child in descendants(pid)))
+    (child,) = descendants(pid)
+    return child
+
+
+def arguments(pid):
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")[-2:]
 
 
 def parent_of(child, own):
