@@ -49,8 +49,8 @@ def test_every_name_builds_and_describes_itself():
         ("tpe", {"stop": "medain"}, "optimizer.stop", "there is median"),
         ("tpe", {"stop": "median", "rung": 3}, "optimizer.rung", "did you mean 'rungs'"),
         ("tpe", {"rungs": 3}, "optimizer.rungs", "unknown option"),
-        ("no.such.module:Class", {}, "optimizer.name", "'no' cannot be imported"),
-        ("autorl.types:Config", {}, "optimizer.name", "not a subclass"),
+        ("no.such.module:Class", {}, "optimizer.name", "cannot be imported: ModuleNotFoundError"),
+        ("autorl.types:Config", {}, "optimizer.name", "is no optimizer: expected a subclass"),
     ],
 )
 def test_wrong_names_and_options_are_explained(name, options, key, message):
