@@ -20,7 +20,7 @@ FLOORS = [
     {"population", "rlhf"},
     {"trainers"},
     {"optimizers", "executors"},
-    {"evaluation"},
+    {"evaluation", "testing"},
     {
         "spec"
     },  # the study file builds the judge and the seed policy it describes: one floor above evaluation
@@ -265,7 +265,7 @@ RUNS_WHAT_IT_READS = (
 UNPICKLES = ("pickle", "cloudpickle", "dill", "joblib", "pandas.read_pickle", "pd.read_pickle")
 MAY_UNPICKLE = {
     "trainers/agents.py": ["pickle.loads"],  # a file that it has just written from arrays
-    "trainers/conformance.py": ["pickle.loads"],  # tests that something can be pickled
+    "testing/trainers.py": ["pickle.loads"],  # tests that something can be pickled
     "trainers/sb3/environments.py": [
         "pickle.loads",
         "pickle.loads",

@@ -76,6 +76,10 @@ SearchKind: TypeAlias = Literal["search", "design", "phased_design", "population
 """
 
 
+RETRAINS = "retrains"
+"""A key of `Proposal.meta`: the proposal whose schedule this one is a part of, trained again."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """What is to be optimized, as far as an optimizer may know.

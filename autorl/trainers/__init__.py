@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from autorl.plain_text import did_you_mean
 from autorl.plugins import Plugins
-from autorl.trainers.contract import Trainer
+from autorl.trainers._shared import Clock, check_continuation, check_start
+from autorl.trainers.contract import AnyChange, Trainer
 from autorl.trainers.families import (
     FUNCTION_PREFIX,
     CommandInfo,
@@ -36,7 +37,17 @@ from autorl.types import InputError, TrainerSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Trainer", "TrainerInfo", "info", "load", "names"]
+__all__ = [
+    "AnyChange",
+    "Clock",
+    "Trainer",
+    "TrainerInfo",
+    "check_continuation",
+    "check_start",
+    "info",
+    "load",
+    "names",
+]
 
 GROUP = "autorl.trainers"
 """Entry points under which other packages register subclasses of `Trainer`."""

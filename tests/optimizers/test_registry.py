@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from autorl.optimizers import BaseOptimizer, NoOptions, describe, find, make, names
-from autorl.optimizers.conformance import space_of
+from autorl.testing.optimizers import space_of
 from autorl.types import Config, InputError, Proposal
 
 SPACE = space_of("continuous")
