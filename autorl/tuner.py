@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl import trainers
 from autorl.executors import InProcess
+from autorl.optimizers.registry import DEFAULT
 from autorl.seeds import SeedPlan
 from autorl.space import Space, unknown_key
 from autorl.spec import UNLIMITED, Spec, load_spec, thaw
@@ -146,7 +147,7 @@ class Tuner:
     def __init__(
         self,
         space: Space | Mapping[str, Any] | str,
-        optimizer: str | Mapping[str, Any] = "tpe",
+        optimizer: str | Mapping[str, Any] = DEFAULT,
         direction: str = "maximize",
         seeds: SeedPlan | None = None,
         path: str | Path | None = None,

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from autorl.optimizers import make
-from autorl.optimizers.simulation import simulate
 from autorl.space import load_space
+from autorl.testing.simulation import simulate
 from autorl.trainers.synthetic import Synthetic
 
 SETTINGS: Sequence[Mapping[str, Any]] = (

@@ -169,8 +169,8 @@ def search(task: Any, variant: Variant, runs: int, repeat: int) -> dict[str, Any
 def moving(drift: float, variant: Mapping[str, Any], repeat: int) -> dict[str, Any]:
     """The true skill of the agent a population chose, in units of the best fixed configuration's."""
     from autorl.optimizers import make
-    from autorl.optimizers.simulation import MovingOptimum, simulate
     from autorl.space import load_space
+    from autorl.testing.simulation import MovingOptimum, simulate
 
     space = load_space({"hyperparameters": {"actor": RATE, "critic": RATE}})
     task = MovingOptimum(space, STEPS, drift=drift, width=0.3, noise=0.01, seed=repeat)

@@ -263,8 +263,8 @@ def run_moving(name: str, optimizer: str, repeat: int) -> dict[str, Any]:
 def moving_peak(optimizer: str, repeat: int) -> dict[str, Any]:
     """Narrow quality around the optimum, noisy scores; judged by the true skill of the agent that was chosen."""
     from autorl.optimizers import make
-    from autorl.optimizers.simulation import MovingOptimum, simulate
     from autorl.space import load_space
+    from autorl.testing.simulation import MovingOptimum, simulate
 
     space, seed = (
         load_space({"hyperparameters": dict.fromkeys("xy", UNIT)}),

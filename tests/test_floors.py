@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 import autorl
+from autorl.optimizers.registry import REGISTRY, STOPPING
 
 PACKAGE = Path(autorl.__file__).parent
 FLOORS = [
     {"types", "plain_text", "plain_values", "shipped", "masking", "forks", "source_code"},
-    {"space", "seeds", "statistics", "os_processes", "signals"},
+    {"space", "seeds", "statistics", "os_processes", "signals", "plugins"},
     {"store"},
     {"landscapes"},
     {"population", "rlhf"},
     {"trainers"},
     {"optimizers", "executors"},
-    {"evaluation"},
+    {"evaluation", "testing"},
     {
         "spec"
     },  # the study file builds the judge and the seed policy it describes: one floor above evaluation
@@ -176,20 +177,24 @@ MAY_NAME_TRAINERS = {
 }
 
 
-def trainers_named_in(source):
-    """String constants that name a trainer, docstrings left out."""
+def strings_in(source):
+    """String constants of a file, docstrings left out."""
     tree = ast.parse(source)
     texts = [
         id(node.value)
         for node in ast.walk(tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     ]
-    strings = [
+    return [
         node.value
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts
     ]
-    return [string for string in strings if NAMES_OF_TRAINERS.match(string)]
+
+
+def trainers_named_in(source):
+    """String constants that name a trainer, docstrings left out."""
+    return [string for string in strings_in(source) if NAMES_OF_TRAINERS.match(string)]
 
 
 @pytest.mark.parametrize(
@@ -206,6 +211,48 @@ def test_the_check_sees_names_of_trainers():
     assert trainers_named_in(source) == ["sb3/", "python:"]
 
 
+MAY_NAME_OPTIMIZERS = {
+    "cli/landscape_cost.py": ["phases"],  # a word of its output
+    "landscapes/analysis/_kinds.py": ["median", "phases"],  # a statistic, a kind of question
+    "landscapes/analysis/charts.py": ["median", "phases"],
+    "landscapes/analysis/progress.py": ["median"],
+    "landscapes/analysis/values.py": ["median"],
+    "landscapes/dataset.py": ["phases"],  # a key of the manifest
+    "landscapes/importers/arlbench.py": ["sobol"],  # how these were sampled, by others
+    "landscapes/importers/arlbench_runs.py": ["pbt", "random", "smac"],
+    "landscapes/importers/hpo_rl_bench.py": ["grid"],
+    "landscapes/study.py": ["phases"],
+    "report/formats.py": ["schedule"],  # a key of what is printed
+    "report/plan_text.py": ["schedule"],
+    "report/text.py": ["schedule"],
+    "space/yaml_format.py": ["schedule"],  # a key of the format
+    "spec/sections.py": ["median"],  # the values of a key
+    "spec/study_file.py": ["schedule"],  # a kind of search
+    "statistics/__init__.py": ["median"],
+    "statistics/aggregates.py": ["median"],
+    "statistics/coverage.py": ["median"],
+    "study/replay.py": ["schedule"],  # the study file that it writes
+    "study/session.py": ["cmaes", "smac"],  # packages
+}
+
+
+def optimizers_named_in(source):
+    """String constants that are the name of an optimizer or a stopping rule, docstrings left out."""
+    return sorted(set(strings_in(source)) & {*REGISTRY, *STOPPING})
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if room(module) != "optimizers"])
+def test_only_optimizers_know_optimizers_by_name(module):
+    """What differs between optimizers is said by their classes."""
+    named = optimizers_named_in((PACKAGE / module).read_text(encoding="utf-8"))
+    assert named == MAY_NAME_OPTIMIZERS.get(module, [])
+
+
+def test_the_check_sees_names_of_optimizers():
+    source = '"""tpe"""\nname in ("random", "asha") or "such as sobol"'
+    assert optimizers_named_in(source) == ["asha", "random"]
+
+
 RUNS_WHAT_IT_READS = (
     "eval",
     "exec",
@@ -218,7 +265,7 @@ RUNS_WHAT_IT_READS = (
 UNPICKLES = ("pickle", "cloudpickle", "dill", "joblib", "pandas.read_pickle", "pd.read_pickle")
 MAY_UNPICKLE = {
     "trainers/agents.py": ["pickle.loads"],  # a file that it has just written from arrays
-    "trainers/conformance.py": ["pickle.loads"],  # tests that something can be pickled
+    "testing/trainers.py": ["pickle.loads"],  # tests that something can be pickled
     "trainers/sb3/environments.py": [
         "pickle.loads",
         "pickle.loads",

@@ -8,10 +8,10 @@ import pytest
 from autorl import load_landscape
 from autorl.landscapes import from_study
 from autorl.optimizers import names
-from autorl.optimizers.simulation import simulate
 from autorl.spec import load_spec, thaw
 from autorl.study import Study
 from autorl.study.setup import make_optimizer, trainer_loader
+from autorl.testing.simulation import simulate
 from autorl.types import InputError
 
 SPACE = {

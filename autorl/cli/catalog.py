@@ -61,7 +61,7 @@ def optimizers(
     described, missing = [], dict[str, str]()
     for one in [name] if name is not None else room.names():
         try:
-            described.append(room.describe(one))
+            described.append(room.describe(one, str(Path.cwd())))
         except InputError as error:
             if name is not None:
                 raise

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autorl.optimizers.base import History, Record
+from autorl.optimizers.base import RETRAINS, History, Record
 from autorl.optimizers.hyperband import may_go_on
 from autorl.types import Config, Done, FrozenMap, Proposal, ProposalId, Proposed, Wait, schedule_of
-
-RETRAINS = "retrains"  # in the meta of a proposal: the proposal whose schedule it is a part of
 
 
 class Retraining:

@@ -7,12 +7,14 @@ So a study of 16 configurations has 4 of the start-up, and one of 40 or more has
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from autorl.optimizers.base import option
 
 MOST = 10
 PART = 4  # of the budget
+EARLIER_STARTUP: Mapping[str, Any] = {"startup": 10, "startup_counts": "scored"}
 
 
 def startup_option(minimum: int = 1) -> Any:

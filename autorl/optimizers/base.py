@@ -32,8 +32,8 @@ order; which of them precede which `ask` depends on the study file alone. A trac
     observe(Scored(0, (12.1,), n_seeds=2))                          # 0 was run on one more seed: supersedes 12.5
 
 To write an optimizer: subclass `BaseOptimizer`, implement `_ask` (and `_observe` if there is state beyond the history),
-declare the options as a frozen dataclass and, as `search_kind`, what decides the configurations, name the class in
-`registry.py`, and the conformance kit tests it.
+declare the options as a frozen dataclass and, as `search_kind`, what decides the configurations. Name the class in
+`registry.py`, or in a package of your own under the entry point group `autorl.optimizers`; the conformance kit tests it.
 """
 
 from __future__ import annotations
@@ -74,6 +74,10 @@ SearchKind: TypeAlias = Literal["search", "design", "phased_design", "population
 - population: members that change their configurations while they train, by copying and exploring
 - schedule: the user, who gives one configuration for each step
 """
+
+
+RETRAINS = "retrains"
+"""A key of `Proposal.meta`: the proposal whose schedule this one is a part of, trained again."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +246,14 @@ class BaseOptimizer(ABC, Generic[O]):
     def cuts(cls, horizon: int, options: O) -> tuple[int, ...]:
         """Steps its segments end at with these options, ascending; the last is the horizon."""
         return (horizon,)
+
+    @classmethod
+    def earlier_defaults(cls, space: Space) -> Mapping[str, Any]:
+        """Give what options were worth where a study of an earlier version left them out.
+
+        A stored study has every option; only versions that stored no defaults left any out.
+        """
+        return {}
 
     def outline(self) -> tuple[str, ...]:
         """How runs are cut and how far the budget goes, in lines for `--dry-run`; empty for full-length runs."""

@@ -17,8 +17,9 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autorl.optimizers._startup import startup_size
 from autorl.optimizers.base import Problem, option
@@ -28,6 +29,8 @@ from autorl.types import Config, Event, Proposed
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from autorl.space import Space
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,10 @@ class BOHB(Hyperband[BOHBOptions]):
 
     Options = BOHBOptions
     learns = True
+
+    @classmethod
+    def earlier_defaults(cls, space: Space) -> Mapping[str, Any]:
+        return {"startup": 10}
 
     def __init__(self, problem: Problem, options: BOHBOptions) -> None:
         super().__init__(problem, options)

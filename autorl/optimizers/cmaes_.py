@@ -14,6 +14,7 @@ one starts elsewhere with twice the population (Auger and Hansen 2005).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from autorl.types import Event, Failed, Proposal, ProposalId, Proposed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from autorl.space import Space
 
 REDRAWS = 20  # points that break a rule of the space before one is repaired
 
@@ -56,6 +59,13 @@ class CMAES(BaseOptimizer[CMAESOptions]):
     Options = CMAESOptions
     search_kind = "search"
     learns = True
+
+    @classmethod
+    def earlier_defaults(cls, space: Space) -> Mapping[str, Any]:
+        kinds = [hyperparameter.type for hyperparameter in space.hyperparameters.values()]
+        searched = len(kinds) - kinds.count("constant")
+        size = 4 + int(3 * math.log(max(2, searched)))
+        return {"start": "default", "sigma": 0.25, "population_size": size, "seed": None}
 
     def __init__(self, problem: Problem, options: CMAESOptions) -> None:
         require("cmaes", "cmaes", "bo")

@@ -22,15 +22,21 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autorl.optimizers import _pb2_gp as gp
-from autorl.optimizers._startup import counts_option, startup_option, startup_over, startup_size
+from autorl.optimizers._startup import (
+    EARLIER_STARTUP,
+    counts_option,
+    startup_option,
+    startup_over,
+    startup_size,
+)
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
 from autorl.optimizers.hyperband import EARLY, may_go_on
 from autorl.types import Config, Event, Failed, InputError, Proposal, ProposalId, Proposed, Scored
@@ -78,6 +84,10 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
     multi_objective = True
     partial = True
     learns = True
+
+    @classmethod
+    def earlier_defaults(cls, space: Space) -> Mapping[str, Any]:
+        return EARLIER_STARTUP
 
     def __init__(self, problem: Problem, options: CostAwareOptions) -> None:
         if problem.n_objectives > 2:

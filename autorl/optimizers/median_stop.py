@@ -15,7 +15,7 @@ ended: the score at the highest rung reached.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,8 @@ from autorl.types import (
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from autorl.space import Space
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,10 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
 
     Options = MedianStopOptions
     partial = True
+
+    @classmethod
+    def earlier_defaults(cls, space: Space) -> Mapping[str, Any]:
+        return {"against": "scores"}
 
     def __init__(
         self, problem: Problem, options: MedianStopOptions, inner: BaseOptimizer[Any]

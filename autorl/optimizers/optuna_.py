@@ -17,7 +17,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from autorl.optimizers._startup import counts_option, startup_option, startup_over, startup_size
+from autorl.optimizers._startup import (
+    EARLIER_STARTUP,
+    counts_option,
+    startup_option,
+    startup_over,
+    startup_size,
+)
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, require
 from autorl.plain_values import plain
 from autorl.types import Config, Event, Failed, Proposal, Proposed
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
     from autorl.optimizers._optuna_study import TrialTable
+    from autorl.space import Space
 
 O = TypeVar("O")  # noqa: E741  (the options of a subclass)
 
@@ -188,6 +195,10 @@ S = TypeVar("S", bound=StartupOptions)
 class StartedOptimizer(OptunaOptimizer[S]):
     """A sampler that draws at random in its start-up."""
 
+    @classmethod
+    def earlier_defaults(cls, space: Space) -> Mapping[str, Any]:
+        return EARLIER_STARTUP
+
     def modelled(self, proposed: int, scored: int) -> bool:
         """Whether the start-up is over."""
         size = startup_size(self.options.startup, self.problem.budget)
@@ -307,6 +318,10 @@ class NSGA2(OptunaOptimizer[NSGA2Options]):
 
     Options = NSGA2Options
     first_attributes: ClassVar[Mapping[str, Any]] = {"NSGAIISampler:generation": 0}
+
+    @classmethod
+    def earlier_defaults(cls, space: Space) -> Mapping[str, Any]:
+        return {"population_size": 50}
 
     @property
     def population_size(self) -> int:

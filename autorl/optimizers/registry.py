@@ -1,12 +1,15 @@
 """Optimizers by name: which there are, what options they take, and `make`, which builds one.
 
-A name is a key of `REGISTRY`, or `"module:Class"` for an optimizer of your own (a subclass of `BaseOptimizer`).
+A name is a key of `REGISTRY`, one that another package registered under the entry point group
+`autorl.optimizers`, or `module:Class`; the last two are subclasses of `BaseOptimizer` that come from
+elsewhere (docs/extending.md). Importing this module imports no optimizer.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import math
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.optimizers.base import BaseOptimizer, Problem, SearchKind
 from autorl.plain_text import did_you_mean
+from autorl.plugins import Plugins
 from autorl.types import InputError
 
 if TYPE_CHECKING:
@@ -43,16 +47,20 @@ REGISTRY: Mapping[str, str] = {
     "tpe": "autorl.optimizers.optuna_:TPE",
 }
 STOPPING: Mapping[str, str] = {"median": "autorl.optimizers.median_stop:MedianStop"}
+DEFAULT = "tpe"
+"""The optimizer of a study that names none."""
+GROUP = "autorl.optimizers"
+"""Entry points under which other packages register subclasses of `BaseOptimizer`."""
 
 
 def names() -> tuple[str, ...]:
-    """The optimizers that come with the package, sorted."""
-    return tuple(sorted(REGISTRY))
+    """List the optimizers of this package and those that others have registered, sorted."""
+    return tuple(sorted({*REGISTRY, *_PLUGINS.registered()}))
 
 
 @dataclasses.dataclass(frozen=True)
 class OptionHelp:
-    """An option for a reader: `allowed` is a phrase such as "int >= 2"."""
+    """Describes an option; `allowed` is a phrase such as "int >= 2"."""
 
     name: str
     default: Any
@@ -62,7 +70,7 @@ class OptionHelp:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """An optimizer for a reader: the first line of its docstring and its options."""
+    """Describes an optimizer by the first line of its docstring and its options."""
 
     name: str
     summary: str
@@ -70,31 +78,27 @@ class Description:
     options: tuple[OptionHelp, ...]
 
 
-def describe(name: str) -> Description:
-    """What `autorl optimizers` prints about one optimizer.
+def describe(name: str, folder: str | None = None) -> Description:
+    """Describe an optimizer as `autorl optimizers` prints it.
+
+    Args:
+        name: as in a study file.
+        folder: where a class of the user's may lie besides what is installed.
 
     Raises:
         InputError: no such optimizer.
     """
-    cls = find(name)
+    cls = find(name, folder)
     summary = (cls.__doc__ or "").strip().splitlines()
-    options = [
-        OptionHelp(f.name, f.default, _allowed(cls, f), f.metadata["help"]) for f in _fields(cls)
-    ]
+    options = [_option_help(cls, field) for field in _fields(cls)]
     if not cls.partial:
+        allowed = f"null or {_one_of(STOPPING)}"
         options.append(
-            OptionHelp(
-                "stop", None, f"null or {_one_of(STOPPING)}", "stop runs that fall behind, at rungs"
-            )
+            OptionHelp("stop", None, allowed, "stop runs that fall behind, at rungs"),
         )
         for rule in STOPPING.values():
             stopping = _load(rule)
-            options += [
-                OptionHelp(
-                    f.name, f.default, _allowed(stopping, f), f"with stop: {f.metadata['help']}"
-                )
-                for f in _fields(stopping)
-            ]
+            options += [_option_help(stopping, field, "with stop: ") for field in _fields(stopping)]
     return Description(name, summary[0] if summary else "", cls.multi_objective, tuple(options))
 
 
@@ -109,54 +113,73 @@ def make(
     initial: Sequence[Mapping[str, Any]] = (),
     **options: Any,
 ) -> BaseOptimizer[Any]:
-    """An optimizer ready for its first `ask`.
+    """Build an optimizer that is ready for its first `ask`.
 
     Args:
-        name: a registered name or `"module:Class"`.
+        name: as in a study file.
         space: the search space.
         horizon: steps of a full-length run.
         budget: full-length runs the study can afford.
         n_objectives: values per score.
         changeable: hyperparameters that may change along a chain of segments.
-        initial: warm starts, proposed after the default configuration (which is always proposal 0); what they leave out
-            has its default value.
-        options: of the optimizer; and `stop: median` with its options for optimizers of full-length runs.
+        initial: warm starts, proposed after the default configuration (which is always proposal 0);
+            what they leave out has its default value.
+        options: of the optimizer; and `stop: median` with its options for optimizers of full-length
+            runs.
 
     Raises:
-        InputError: an unknown name or option, a value that is not allowed, an invalid warm start, more objectives than
-            the optimizer understands, or a missing package.
+        InputError: an unknown name or option, a value that is not allowed, an invalid warm start,
+            more objectives than the optimizer understands, or a missing package.
     """
-    cls = find(name)
     if horizon < 1:
         raise InputError(f"a run needs at least one step, got {horizon}", key="fidelity.steps")
-    if n_objectives > 1 and not cls.multi_objective:
-        able = [other for other in names() if find(other).multi_objective]
-        raise InputError(
-            f"{name} has one objective, got {n_objectives}; use {', '.join(able)}",
-            key="optimizer.name",
-        )
     starts = tuple(dict.fromkeys([space.default(), *map(space.config, initial)]))
     problem = Problem(space, horizon, budget, n_objectives, frozenset(changeable), starts)
-    rule = options.pop("stop", None)
+    return build(name, problem, options)
+
+
+def build(
+    name: str, problem: Problem, options: Mapping[str, Any], folder: str | None = None
+) -> BaseOptimizer[Any]:
+    """Build an optimizer from its options as a study file says them.
+
+    Unlike arguments of `make`, options can have any name here, so that a wrong one is refused.
+
+    Args:
+        name: as in a study file.
+        problem: what is to be optimized.
+        options: as for `make`.
+        folder: where a class of the user's may lie besides what is installed.
+
+    Raises:
+        InputError: as for `make`.
+    """
+    cls = find(name, folder)
+    if problem.n_objectives > 1 and not cls.multi_objective:
+        able = [other for other in sorted(REGISTRY) if find(other).multi_objective]
+        message = f"{name} has one objective, got {problem.n_objectives}; use {', '.join(able)}"
+        raise InputError(message, key="optimizer.name")
+    rule = options.get("stop")
+    own = {key: value for key, value in options.items() if key != "stop"}
     if rule is None:
-        return cls(problem, _parse(cls, options, name))
-    return _with_stopping(cls, problem, name, rule, options)
+        return cls(problem, _parse(cls, own, name))
+    return _with_stopping(cls, problem, name, rule, own)
 
 
-def search_kind(name: str) -> SearchKind:
+def search_kind(name: str, folder: str | None = None) -> SearchKind:
     """Say what decides the configurations of an optimizer; `search` where its class cannot be read.
 
     A study is read where it was not made, and a user's own class may not be there.
     """
     try:
-        return find(name).search_kind
+        return find(name, folder).search_kind
     except InputError:
         return "search"
 
 
 def named_of_kind(*kinds: SearchKind) -> tuple[str, ...]:
     """List the optimizers of some kinds that come with the package, sorted."""
-    return tuple(name for name in names() if find(name).search_kind in kinds)
+    return tuple(name for name in sorted(REGISTRY) if find(name).search_kind in kinds)
 
 
 def is_slow_to_ask(name: str) -> bool:
@@ -164,46 +187,86 @@ def is_slow_to_ask(name: str) -> bool:
     return find(name).modelled is not BaseOptimizer.modelled
 
 
-def cuts(name: str, horizon: int, **options: Any) -> tuple[int, ...]:
-    """Steps at which an optimizer, or its stopping rule, ends segments of runs; ascending, the last is the horizon.
+def cuts(name: str, horizon: int, folder: str | None = None, /, **options: Any) -> tuple[int, ...]:
+    """List the steps at which an optimizer, or its stopping rule, ends segments of runs.
+
+    Args:
+        name: as in a study file.
+        horizon: steps of a full-length run.
+        folder: where a class of the user's may lie besides what is installed.
+        options: as for `make`.
+
+    Returns:
+        Steps in ascending order; the last is the horizon.
 
     Raises:
         InputError: an unknown name or option, or a value that is not allowed.
     """
-    cls, rule = find(name), options.pop("stop", None)
+    cls = find(name, folder)
+    rule = options.pop("stop", None)
     if rule is not None and not cls.partial:
         cls = _load(STOPPING[rule])
     own = {field.name for field in _fields(cls)}
-    return cls.cuts(
-        horizon, _parse(cls, {key: value for key, value in options.items() if key in own}, name)
-    )
+    used = {key: value for key, value in options.items() if key in own}
+    return cls.cuts(horizon, _parse(cls, used, name))
 
 
-def find(name: str) -> type[BaseOptimizer[Any]]:
-    """The class behind a name.
+def find(name: str, folder: str | None = None) -> type[BaseOptimizer[Any]]:
+    """Look up the class behind a name.
+
+    Args:
+        name: as in a study file.
+        folder: where a class of the user's may lie besides what is installed.
 
     Raises:
-        InputError: no such optimizer.
+        InputError: no such optimizer, or it cannot be imported.
     """
-    target = REGISTRY.get(name, name if isinstance(name, str) and ":" in name else None)
-    if target is None:
+    if name in REGISTRY:
+        return _load(REGISTRY[name])
+    cls = _PLUGINS.find(name, folder) if isinstance(name, str) else None
+    if cls is None:
         hint = did_you_mean(name, names(), f"there are {', '.join(names())}")
         raise InputError(f"no optimizer {name!r}{hint}", key="optimizer.name")
-    return _load(target)
+    return cls
+
+
+def find_stopping(rule: str) -> type[BaseOptimizer[Any]]:
+    """Look up the class of a stopping rule, one of `STOPPING`."""
+    return _load(STOPPING[rule])
 
 
 def _load(target: str) -> type[BaseOptimizer[Any]]:
+    """The class of an optimizer or stopping rule of this package, `module:Class`."""
     module, _, attribute = target.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute, None)
-    except ModuleNotFoundError as error:
-        message = f"{target} is not available: the module {error.name!r} cannot be imported"
-        raise InputError(message, key="optimizer.name") from error
-    if not (isinstance(found, type) and issubclass(found, BaseOptimizer)):
-        raise InputError(
-            f"{target} is not a subclass of autorl.optimizers.BaseOptimizer", key="optimizer.name"
-        )
-    return found
+    cls: type[BaseOptimizer[Any]] = getattr(importlib.import_module(module), attribute)
+    return cls
+
+
+def _flaw(cls: type[BaseOptimizer[Any]]) -> str:
+    """What makes the class of another package unusable, after its name."""
+    if not dataclasses.is_dataclass(cls.Options):
+        return "needs a frozen dataclass of fields made by `option` as its `Options`"
+    for field in _fields(cls):
+        if "help" not in field.metadata:
+            return f"has an option {field.name!r} that is not made by `autorl.optimizers.option`"
+        try:
+            typing.get_type_hints(cls.Options)
+            json.dumps(field.default)
+        except (NameError, TypeError) as error:
+            return f"has an option {field.name!r} that cannot be read as data: {error}"
+    if cls.search_kind not in typing.get_args(SearchKind):
+        return f"has the search_kind {cls.search_kind!r}: expected {_one_of(typing.get_args(SearchKind))}"
+    return ""
+
+
+_PLUGINS: Plugins[BaseOptimizer[Any]] = Plugins(
+    GROUP,
+    BaseOptimizer,  # type: ignore[type-abstract]  # only subclasses of it are built
+    ("optimizer", "autorl.optimizers.BaseOptimizer"),
+    key="optimizer.name",
+    reserved=lambda name: name in REGISTRY,
+    flaw=_flaw,
+)
 
 
 def _with_stopping(
@@ -226,12 +289,10 @@ def _with_stopping(
     own = {field.name for field in _fields(stopping)}
     known = tuple(sorted(own | {field.name for field in _fields(cls)}))
     _refuse_unknown(options, known, name)
-    inner = cls(
-        problem, _parse(cls, {key: value for key, value in options.items() if key not in own}, name)
-    )
-    optimizer = stopping(
-        problem, _parse(stopping, {key: options[key] for key in options if key in own}, name), inner
-    )
+    of_inner = {key: value for key, value in options.items() if key not in own}
+    of_rule = {key: value for key, value in options.items() if key in own}
+    inner = cls(problem, _parse(cls, of_inner, name))
+    optimizer = stopping(problem, _parse(stopping, of_rule, name), inner)
     assert isinstance(optimizer, BaseOptimizer)
     return optimizer
 
@@ -259,6 +320,13 @@ def _refuse_unknown(options: Iterable[str], known: Sequence[str], name: str) -> 
             raise InputError(
                 f"unknown option{did_you_mean(key, known, allowed)}", key=f"optimizer.{key}"
             )
+
+
+def _option_help(
+    cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any], when: str = ""
+) -> OptionHelp:
+    text = when + field.metadata["help"]
+    return OptionHelp(field.name, field.default, _allowed(cls, field), text)
 
 
 def _one_of(choices: Iterable[str]) -> str:

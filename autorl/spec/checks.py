@@ -170,7 +170,7 @@ def _counted(count: float, noun: str) -> str:
 
 def _first_length(spec: Spec) -> int:
     """Steps of the first proposal the optimizer would make; it decides nothing else here."""
-    if not optimizers.find(spec.optimizer.name).partial and spec.optimizer.stop is None:
+    if not optimizers.find(spec.optimizer.name, spec.path).partial and spec.optimizer.stop is None:
         return spec.fidelity.steps
     optimizer = optimizer_of(spec, spec.search_space.changeable)
     answer = optimizer.ask(generator(spec.seed, "ask", 0))

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from autorl import optimizers
-from autorl.optimizers.registry import REGISTRY, STOPPING
+from autorl.optimizers.base import Problem
+from autorl.optimizers.registry import REGISTRY, build, find_stopping
 from autorl.types import InputError, Optimizer
 
 if TYPE_CHECKING:
@@ -17,10 +18,15 @@ if TYPE_CHECKING:
 
 
 def cuts_of(spec: Spec) -> tuple[int, ...]:
-    """Steps at which the study's optimizer ends segments of runs; the horizon alone where its options are wrong."""
+    """List the steps at which the study's optimizer ends segments of runs.
+
+    The horizon alone where its options are wrong: `optimizer_of` raises the error, with its line.
+    """
     try:
-        return optimizers.cuts(spec.optimizer.name, spec.fidelity.steps, **_options(spec))
-    except InputError:  # `optimizer_of` raises it, with the line of the study file
+        return optimizers.cuts(
+            spec.optimizer.name, spec.fidelity.steps, spec.path, **_options(spec)
+        )
+    except InputError:
         return (spec.fidelity.steps,)
 
 
@@ -34,25 +40,28 @@ def _options(spec: Spec) -> dict[str, Any]:
 
 
 def optimizer_of(spec: Spec, changeable: Collection[str]) -> Optimizer:
-    """The study's optimizer before it has observed anything; `changeable`: what a continued run may change."""
+    """Build the study's optimizer as it is before it has observed anything.
+
+    Args:
+        spec: of the study.
+        changeable: hyperparameters that a continued run may change.
+    """
     space, section = spec.search_space, spec.optimizer
     options = _options(spec)
-    if "seed" in {
-        field.name for field in dataclasses.fields(optimizers.find(section.name).Options)
-    }:
-        options.setdefault(
-            "seed", spec.seed
-        )  # a scrambled sequence is a function of the study's seed
-    return optimizers.make(
-        section.name,
+    fields = dataclasses.fields(optimizers.find(section.name, spec.path).Options)
+    if "seed" in {field.name for field in fields}:
+        # A scrambled sequence is a function of the study's seed.
+        options.setdefault("seed", spec.seed)
+    starts = [space.default(), *map(space.config, spec.starts)]
+    problem = Problem(
         space,
-        horizon=spec.fidelity.steps,
-        budget=spec.full_runs,
-        n_objectives=len(spec.objective),
-        changeable=changeable,
-        initial=[space.config(config) for config in spec.starts],
-        **options,
+        spec.fidelity.steps,
+        spec.full_runs,
+        len(spec.objective),
+        frozenset(changeable),
+        tuple(dict.fromkeys(starts)),
     )
+    return build(section.name, problem, options, spec.path)
 
 
 MOST_IN_FLIGHT = 8
@@ -60,54 +69,60 @@ LAGS = 8  # in a study's budget: so many times the proposals in flight
 
 
 def default_parallelism(spec: Spec) -> int:
-    """Proposals in flight where the study file does not say: 8, or an eighth of the budget for who learns from scores.
+    """Choose the proposals in flight where the study file does not say.
 
-    With p in flight, proposal i knows the scores of those before i - p: a lag of 8 in a study of 16 leaves half of the
-    proposals without any. Optimizers that do not look at scores, and generations that wait for all, have 8.
+    An optimizer that learns from scores has an eighth of the budget, at most 8. With p in flight,
+    proposal i knows the scores of those before i - p: a lag of 8 in a study of 16 leaves half of
+    the proposals without any. Optimizers that do not look at scores, and generations that wait for
+    all, have 8.
     """
-    name = spec.optimizer.name
-    if name in REGISTRY and optimizers.find(name).lag_free and spec.optimizer.stop is None:
-        return MOST_IN_FLIGHT
     runs = spec.full_runs
-    return MOST_IN_FLIGHT if math.isinf(runs) else min(MOST_IN_FLIGHT, max(1, int(runs / LAGS)))
+    if math.isinf(runs) or (_is_lag_free(spec) and spec.optimizer.stop is None):
+        return MOST_IN_FLIGHT
+    return min(MOST_IN_FLIGHT, max(1, int(runs / LAGS)))
 
 
-def stored_options(
-    name: str, stop: str | None, given: Mapping[str, Any], seed: int
-) -> dict[str, Any]:
-    """The options of a study's optimizer with every default written out, but for those of a user's own optimizer.
+def _is_lag_free(spec: Spec) -> bool:
+    try:
+        return optimizers.find(spec.optimizer.name, spec.path).lag_free
+    except InputError:  # the error comes with its line when the optimizer is built
+        return False
 
-    `seed`: of the study, which is that of an optimizer that has one.
+
+def stored_options(spec: Spec) -> dict[str, Any]:
+    """Give the options of a study's optimizer with every default written out.
+
+    Those that the study file gives, alone, where the class of another package cannot be imported.
     """
-    if name not in REGISTRY:
-        return dict(given)
-    targets = [name] if stop is None else [name, STOPPING[stop]]
-    fields = [
-        field for target in targets for field in dataclasses.fields(optimizers.find(target).Options)
-    ]
-    defaults = {field.name: seed if field.name == "seed" else field.default for field in fields}
-    return defaults | dict(given)
+    section = spec.optimizer
+    given = section.options | ({} if section.rungs is None else {"rungs": section.rungs})
+    try:
+        classes = [optimizers.find(section.name, spec.path)]
+    except InputError:
+        return given
+    if section.stop is not None:
+        classes.append(find_stopping(section.stop))
+    fields = [field for cls in classes for field in dataclasses.fields(cls.Options)]
+    defaults = {field.name: field.default for field in fields}
+    if "seed" in defaults:
+        defaults["seed"] = spec.seed
+    return defaults | given
 
 
 def earlier_options(name: str, space: Space, given: Mapping[str, Any]) -> dict[str, Any]:
-    """`given` options of a stored study, with those an earlier version left out at what they were worth then.
+    """Fill in what options were worth in the version that stored a study.
 
-    A file stored today has all of them, so whatever is missing was stored by a version that did not write defaults.
+    A file stored today has all of them, so whatever is missing was stored by a version that did not
+    write defaults. Classes of other packages have no such versions.
+
+    Args:
+        name: of the optimizer.
+        space: of the study.
+        given: the optimizer's section as stored, `stop` included.
     """
-    started = {"startup": 10, "startup_counts": "scored"}
-    searched = [one for one in space.hyperparameters.values() if one.type != "constant"]
-    earlier: dict[str, dict[str, Any]] = {
-        "tpe": started,
-        "gp": started,
-        "cost_aware": started,
-        "bohb": {"startup": 10},
-        "nsga2": {"population_size": 50},
-        "cmaes": {
-            "start": "default",
-            "sigma": 0.25,
-            "population_size": 4 + int(3 * math.log(max(2, len(searched)))),
-            "seed": None,
-        },
-    }
-    stopping = {} if given.get("stop") is None else {"against": "scores"}
-    return {**earlier.get(name, {}), **stopping, **given}
+    earlier: dict[str, Any] = {}
+    if name in REGISTRY:
+        earlier |= optimizers.find(name).earlier_defaults(space)
+    if given.get("stop") is not None:
+        earlier |= find_stopping(given["stop"]).earlier_defaults(space)
+    return earlier | dict(given)

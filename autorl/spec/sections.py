@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from autorl.optimizers.registry import DEFAULT
 from autorl.plain_text import shown
 from autorl.seeds import MOST_SEEDS, SeedPlan
 from autorl.statistics.aggregates import parse_aggregate
@@ -172,7 +173,7 @@ class FidelitySection(Section):
 
 class OptimizerSection(Section):
     model_config = ConfigDict(extra="allow", frozen=True)
-    name: str = "tpe"
+    name: str = DEFAULT
     """`autorl optimizers` lists them with their options, which are further keys of this mapping."""
     stop: Literal["median"] | None = None
     """Cut runs that are below the median of their peers at a rung."""

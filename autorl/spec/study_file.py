@@ -252,7 +252,7 @@ class Spec(Section):
     @property
     def adds_baseline(self) -> bool:
         """Whether the default configuration is trained as far as the incumbent: there is a search, and a test of it."""
-        kind = search_kind(self.optimizer.name)
+        kind = search_kind(self.optimizer.name, self.path)
         if self.landscape is not None or kind in ("phased_design", "schedule"):
             return False
         return self.test.baseline and bool(self.plan.test)
@@ -322,12 +322,8 @@ class Spec(Section):
             data["algorithms"][name]["space"] = self._load(section.space).to_dict()
         data["seeds"] = {"tuning": list(self.plan.tuning), "test": list(self.plan.test)}
         optimizer = self.optimizer
-        given = optimizer.options | ({} if optimizer.rungs is None else {"rungs": optimizer.rungs})
         named = {"name": optimizer.name, "stop": optimizer.stop, "rungs": optimizer.rungs}
-        data["optimizer"] = {
-            **named,
-            **stored_options(optimizer.name, optimizer.stop, given, self.seed),
-        }
+        data["optimizer"] = named | stored_options(self)
         kept = {key: value for key, value in data.items() if value is not None}
         return str(yaml.dump(kept, Dumper=Dumper, sort_keys=False))
 

@@ -26,7 +26,7 @@ def study_share(query: Query) -> ModelShare | None:
 def optimizer_learns(spec: Spec) -> bool:
     """Whether the study's optimizer is one that has a model; False where a user's own class is not there to ask."""
     try:
-        return find(spec.optimizer.name).learns
+        return find(spec.optimizer.name, spec.path).learns
     except InputError:  # a study is read where it was not made
         return False
 

@@ -12,12 +12,13 @@ import importlib
 import importlib.util
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING
 
 from autorl.plain_text import did_you_mean
-from autorl.trainers._shared import module_path
-from autorl.trainers.contract import Trainer
+from autorl.plugins import Plugins
+from autorl.trainers._shared import Clock, check_continuation, check_start
+from autorl.trainers.contract import AnyChange, Trainer
 from autorl.trainers.families import (
     FUNCTION_PREFIX,
     CommandInfo,
@@ -36,7 +37,17 @@ from autorl.types import InputError, TrainerSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Trainer", "TrainerInfo", "info", "load", "names"]
+__all__ = [
+    "AnyChange",
+    "Clock",
+    "Trainer",
+    "TrainerInfo",
+    "check_continuation",
+    "check_start",
+    "info",
+    "load",
+    "names",
+]
 
 GROUP = "autorl.trainers"
 """Entry points under which other packages register subclasses of `Trainer`."""
@@ -107,7 +118,7 @@ def names() -> dict[str, str]:
         f"{FUNCTION_PREFIX}module:function" if name == "python" else name: entry.info.description
         for name, entry in _TRAINERS.items()
     }
-    return own | {name: _registered_text(point) for name, point in _registered().items()}
+    return own | {name: _registered_text(point) for name, point in _PLUGINS.registered().items()}
 
 
 def info(name: str, folder: str | None = None) -> TrainerInfo:
@@ -124,8 +135,7 @@ def info(name: str, folder: str | None = None) -> TrainerInfo:
     if entry is not None:
         return entry.info
     try:
-        with module_path(*([folder] if folder is not None else [])):
-            trainer = _other_class(name)
+        trainer = _PLUGINS.find(name, folder)
     except InputError:
         trainer = None
     return TrainerInfo() if trainer is None else trainer.info
@@ -150,7 +160,7 @@ def load(spec: TrainerSpec) -> Trainer:
         module, _, factory = entry.target.partition(":")
         make: Callable[[TrainerSpec], Trainer] = getattr(importlib.import_module(module), factory)
         return make(spec)
-    trainer = _other_class(spec.name)
+    trainer = _PLUGINS.find(spec.name)
     if trainer is None:
         hint = did_you_mean(spec.name, names(), "`autorl trainers` lists all")
         raise InputError(f"unknown trainer {spec.name!r}{hint}", key="trainer")
@@ -164,42 +174,23 @@ def _entry(name: str) -> _Entry | None:
     return _TRAINERS.get(name) or (_TRAINERS["trl/*"] if name.startswith("trl/") else None)
 
 
-def _registered() -> dict[str, EntryPoint]:
-    """What other packages have registered, by name; a name of this package stays its own."""
-    points = entry_points(group=GROUP)
-    return {point.name: point for point in points if _entry(point.name) is None}
-
-
 def _registered_text(point: EntryPoint) -> str:
-    """The description of a registered trainer, or why it cannot be imported."""
+    """The description of a registered trainer, or why it cannot be used."""
     try:
-        return _as_trainer(point.load(), point.name).info.description or f"of {point.value}"
-    except Exception as error:  # noqa: BLE001 - one broken package must not hide all others
-        return f"cannot be imported: {type(error).__name__}: {error}"
+        return _PLUGINS.load(point).info.description or f"of {point.value}"
+    except InputError as error:  # one broken package must not hide all others
+        return error.message.removeprefix(f"{point.name!r} ")
 
 
-def _other_class(name: str) -> type[Trainer] | None:
-    """The class of a trainer of another package: registered, or named as `module:Class`.
-
-    Raises:
-        InputError: it cannot be imported, or is no subclass of `Trainer`.
-    """
-    point = _registered().get(name)
-    if point is None:
-        module, separator, attribute = name.partition(":")
-        if not separator or not all(part.isidentifier() for part in module.split(".")):
-            return None
-        point = EntryPoint(name, f"{module}:{attribute}", GROUP)
-    try:
-        found = point.load()
-    except Exception as error:  # whatever a stranger's module raises while it is imported
-        message = f"{name!r} cannot be imported: {type(error).__name__}: {error}"
-        raise InputError(message, key="trainer") from error
-    return _as_trainer(found, name)
+def _flaw(trainer: type[Trainer]) -> str:
+    return "does not define train" if trainer.train is Trainer.train else ""
 
 
-def _as_trainer(found: Any, name: str) -> type[Trainer]:
-    if not isinstance(found, type) or not issubclass(found, Trainer):
-        message = f"{name!r} is no trainer: expected a subclass of autorl.trainers.Trainer"
-        raise InputError(message, key="trainer")
-    return found
+_PLUGINS = Plugins(
+    GROUP,
+    Trainer,
+    ("trainer", "autorl.trainers.Trainer"),
+    key="trainer",
+    reserved=lambda name: _entry(name) is not None,
+    flaw=_flaw,
+)

@@ -5,7 +5,7 @@ import pytest
 
 from autorl.optimizers import BaseOptimizer, History, NoOptions, Record, make
 from autorl.optimizers.base import violation
-from autorl.optimizers.conformance import space_of
+from autorl.testing.optimizers import space_of
 from autorl.types import Config, Done, Failed, Proposal, Proposed, Scored, Status, Wait
 
 SPACE = space_of("continuous")

@@ -3,9 +3,9 @@
 import numpy as np
 
 from autorl.optimizers import make
-from autorl.optimizers.conformance import space_of
-from autorl.optimizers.simulation import replayed, simulate
 from autorl.space import load_space
+from autorl.testing.optimizers import space_of
+from autorl.testing.simulation import replayed, simulate
 from autorl.types import Scored, Status
 
 SPACE = space_of("continuous")

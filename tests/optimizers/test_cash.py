@@ -5,11 +5,11 @@ import importlib.util
 import pytest
 
 from autorl.optimizers import find, make, names
-from autorl.optimizers.conformance import some_fail
-from autorl.optimizers.simulation import simulate
 from autorl.space import compile_algorithms, load_space, split_algorithm
 from autorl.spec import load_spec
 from autorl.study import Study
+from autorl.testing.optimizers import some_fail
+from autorl.testing.simulation import simulate
 from autorl.types import Failed, InputError
 
 PPO = {

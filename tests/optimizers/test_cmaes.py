@@ -8,11 +8,11 @@ from cmaes import CMA
 
 from autorl.optimizers import Record, make
 from autorl.optimizers.cmaes_ import losses
-from autorl.optimizers.conformance import score, space_of
-from autorl.optimizers.simulation import simulate
 from autorl.space import load_space
 from autorl.spec import load_spec
 from autorl.spec.optimizer import optimizer_of
+from autorl.testing.optimizers import score, space_of
+from autorl.testing.simulation import simulate
 from autorl.types import Config, Failed, Proposal, Scored, Status
 
 CUBE = space_of("continuous")

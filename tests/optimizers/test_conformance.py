@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from autorl.optimizers import names
-from autorl.optimizers.conformance import OptimizerConformance
+from autorl.testing.optimizers import OptimizerConformance
 
 NEEDS_SMAC = pytest.mark.skipif(
     importlib.util.find_spec("smac") is None, reason="the extra `smac` is not installed"

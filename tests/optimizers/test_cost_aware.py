@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from autorl.optimizers import make
-from autorl.optimizers.conformance import space_of
 from autorl.optimizers.cost_aware import _targets
-from autorl.optimizers.simulation import replayed, simulate
+from autorl.testing.optimizers import space_of
+from autorl.testing.simulation import replayed, simulate
 from autorl.types import Failed, InputError, Proposed, Scored, Status
 
 SPACE = space_of("continuous")

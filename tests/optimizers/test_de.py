@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from autorl.optimizers import make
-from autorl.optimizers.conformance import assert_alike, space_of
 from autorl.optimizers.de import Members, cross, mutate, point_of
-from autorl.optimizers.simulation import simulate
 from autorl.space import load_space
+from autorl.testing.optimizers import assert_alike, space_of
+from autorl.testing.simulation import simulate
 from autorl.types import Failed, Proposed, Scored, Status, Wait
 
 SPACE = space_of("continuous")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from autorl.optimizers import make
-from autorl.optimizers.conformance import assert_alike, space_of
-from autorl.optimizers.simulation import replayed, simulate
 from autorl.space import load_space
+from autorl.testing.optimizers import assert_alike, space_of
+from autorl.testing.simulation import replayed, simulate
 from autorl.types import Proposed, Status
 
 SPACE = space_of("continuous")

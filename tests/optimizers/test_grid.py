@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 
 from autorl.optimizers import make
-from autorl.optimizers.conformance import SPACES, space_of
-from autorl.optimizers.simulation import replayed, simulate
+from autorl.testing.optimizers import SPACES, space_of
+from autorl.testing.simulation import replayed, simulate
 from autorl.types import Done
 
 

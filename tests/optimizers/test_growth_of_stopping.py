@@ -7,9 +7,9 @@ from plain_median import PlainMedianStop
 
 from autorl.optimizers import make
 from autorl.optimizers.asha import ASHA
-from autorl.optimizers.conformance import space_of
 from autorl.optimizers.hyperband import may_go_on, merit
-from autorl.optimizers.simulation import simulate
+from autorl.testing.optimizers import space_of
+from autorl.testing.simulation import simulate
 from autorl.types import Failed, FrozenMap, Proposal, Proposed, Scored, Status, Wait
 
 SPACE = space_of("continuous")

@@ -7,10 +7,10 @@ import pytest
 
 from autorl.evaluation import Ranking
 from autorl.optimizers import make
-from autorl.optimizers.conformance import space_of
-from autorl.optimizers.simulation import simulate
 from autorl.spec import load_spec
 from autorl.study import Study
+from autorl.testing.optimizers import space_of
+from autorl.testing.simulation import simulate
 from autorl.types import Failed, InputError, Proposed, Scored, Status, Wait
 
 SPACE = space_of("continuous")

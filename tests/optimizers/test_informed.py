@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from autorl.optimizers import find, make, names
-from autorl.optimizers.conformance import SPACES
 from autorl.optimizers.model_share import model_share
-from autorl.optimizers.simulation import simulate
 from autorl.space import load_space
 from autorl.spec import load_spec
+from autorl.testing.optimizers import SPACES
+from autorl.testing.simulation import simulate
 from autorl.types import Proposal
 
 RUNS = 16

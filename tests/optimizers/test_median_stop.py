@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from autorl.optimizers import make
-from autorl.optimizers.conformance import space_of
-from autorl.optimizers.simulation import simulate
+from autorl.testing.optimizers import space_of
+from autorl.testing.simulation import simulate
 from autorl.types import Failed, Proposed, Scored, Status
 
 SPACE = space_of("continuous")

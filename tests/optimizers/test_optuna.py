@@ -6,8 +6,8 @@ import pytest
 from optuna.trial import TrialState
 
 from autorl.optimizers import make
-from autorl.optimizers.conformance import score, some_fail, space_of
-from autorl.optimizers.simulation import replayed, simulate
+from autorl.testing.optimizers import score, some_fail, space_of
+from autorl.testing.simulation import replayed, simulate
 from autorl.types import Config, Failed, Proposal, Proposed, Scored, Status
 
 TYPES = space_of("types")

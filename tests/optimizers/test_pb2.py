@@ -8,8 +8,8 @@ import pytest
 import autorl.optimizers.pb2 as pb2
 from autorl.optimizers import make
 from autorl.optimizers._pb2_gp import Posterior, _negative_log_posterior, distances, fit, prior
-from autorl.optimizers.simulation import replayed, simulate
 from autorl.space import load_space
+from autorl.testing.simulation import replayed, simulate
 from autorl.types import Failed, Proposed, Scored
 
 SPACE = load_space(

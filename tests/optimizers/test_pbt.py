@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from autorl.optimizers import make
-from autorl.optimizers.conformance import space_of
-from autorl.optimizers.simulation import MovingOptimum, simulate, to_json
 from autorl.space import load_space
+from autorl.testing.optimizers import space_of
+from autorl.testing.simulation import MovingOptimum, simulate, to_json
 from autorl.types import Done, Failed, InputError, Proposed, Scored, Status, Wait
 
 SPACE = space_of("types")

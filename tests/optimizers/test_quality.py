@@ -12,9 +12,9 @@ import pytest
 from mixed_task import MIXED, mixed
 
 from autorl.optimizers import make
-from autorl.optimizers.conformance import assert_alike
-from autorl.optimizers.simulation import simulate
 from autorl.space import Space, load_space
+from autorl.testing.optimizers import assert_alike
+from autorl.testing.simulation import simulate
 from autorl.types import Config, Proposal
 
 START = 0.75

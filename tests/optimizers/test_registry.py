@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from autorl.optimizers import BaseOptimizer, NoOptions, describe, find, make, names
-from autorl.optimizers.conformance import space_of
+from autorl.testing.optimizers import space_of
 from autorl.types import Config, InputError, Proposal
 
 SPACE = space_of("continuous")
@@ -49,8 +49,8 @@ def test_every_name_builds_and_describes_itself():
         ("tpe", {"stop": "medain"}, "optimizer.stop", "there is median"),
         ("tpe", {"stop": "median", "rung": 3}, "optimizer.rung", "did you mean 'rungs'"),
         ("tpe", {"rungs": 3}, "optimizer.rungs", "unknown option"),
-        ("no.such.module:Class", {}, "optimizer.name", "'no' cannot be imported"),
-        ("autorl.types:Config", {}, "optimizer.name", "not a subclass"),
+        ("no.such.module:Class", {}, "optimizer.name", "cannot be imported: ModuleNotFoundError"),
+        ("autorl.types:Config", {}, "optimizer.name", "is no optimizer: expected a subclass"),
     ],
 )
 def test_wrong_names_and_options_are_explained(name, options, key, message):

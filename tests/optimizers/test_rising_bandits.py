@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from autorl.optimizers import make
-from autorl.optimizers.conformance import OptimizerConformance, space_of
-from autorl.optimizers.simulation import replayed, simulate
 from autorl.space import load_space
 from autorl.space.algorithms import compile_algorithms
 from autorl.spec import load_spec
 from autorl.study import Study
+from autorl.testing.optimizers import OptimizerConformance, space_of
+from autorl.testing.simulation import replayed, simulate
 from autorl.types import InputError, Proposed, Status, Wait
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}

@@ -3,9 +3,9 @@
 import pytest
 
 from autorl.optimizers import BaseOptimizer, find, make, names
-from autorl.optimizers.conformance import space_of
 from autorl.optimizers.registry import is_slow_to_ask, named_of_kind, search_kind
-from autorl.optimizers.simulation import simulate
+from autorl.testing.optimizers import space_of
+from autorl.testing.simulation import simulate
 
 SPACE = space_of("continuous")
 HORIZON = 60

@@ -3,8 +3,8 @@
 import pytest
 
 from autorl.optimizers import BaseOptimizer, NoOptions, make
-from autorl.optimizers.conformance import space_of
-from autorl.optimizers.simulation import from_json, replayed, simulate, to_json
+from autorl.testing.optimizers import space_of
+from autorl.testing.simulation import from_json, replayed, simulate, to_json
 from autorl.types import Done, Failed, Proposed, Scored, Status, Wait
 
 SPACE = space_of("types")

@@ -15,11 +15,11 @@ from mixed_task import MIXED, mixed
 from autorl import seeds
 from autorl.optimizers import base, make, smac_
 from autorl.optimizers.base import Record
-from autorl.optimizers.conformance import assert_alike, score, space_of
-from autorl.optimizers.simulation import replayed, simulate
 from autorl.optimizers.smac_ import _Fit, costs
 from autorl.optimizers.sobol import SobolOptions, SobolSearch
 from autorl.space import Space, load_space
+from autorl.testing.optimizers import assert_alike, score, space_of
+from autorl.testing.simulation import replayed, simulate
 from autorl.types import Failed, InputError, Proposal, Proposed, Scored, Status
 
 CONTINUOUS = space_of("continuous")

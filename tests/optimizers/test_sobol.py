@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import qmc
 
 from autorl.optimizers import make
-from autorl.optimizers.conformance import space_of
-from autorl.optimizers.simulation import replayed, simulate
 from autorl.space import load_space
+from autorl.testing.optimizers import space_of
+from autorl.testing.simulation import replayed, simulate
 from autorl.types import InputError
 
 CUBE = space_of("continuous")

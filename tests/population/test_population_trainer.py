@@ -8,8 +8,8 @@ import pytest
 from autorl.population.hyperparameters import SHAPES, scheduled
 from autorl.seeds import evaluation_seeds
 from autorl.space import load_space, schedule_function
+from autorl.testing.trainers import Case, TrainerConformance
 from autorl.trainers import load
-from autorl.trainers.conformance import Case, TrainerConformance
 from autorl.types import (
     Checkpoint,
     Config,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from patience import wait_until
 
+from autorl.testing.trainers import Case, TrainerConformance
 from autorl.trainers import load
-from autorl.trainers.conformance import Case, TrainerConformance
 from autorl.types import (
     Config,
     EnvironmentSpec,

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autorl.testing.trainers import Case, TrainerConformance
 from autorl.trainers import load
-from autorl.trainers.conformance import Case, TrainerConformance
 from autorl.types import Checkpoint, Config, FrozenMap, InputError, Segment, Status, TrainerSpec
 
 _SELF = f"python:{Path(__file__).stem}:"

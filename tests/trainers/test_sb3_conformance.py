@@ -6,7 +6,7 @@ pytest.importorskip("stable_baselines3")
 
 import torch
 
-from autorl.trainers.conformance import Case, TrainerConformance
+from autorl.testing.trainers import Case, TrainerConformance
 from autorl.types import Config, EnvironmentSpec, FrozenMap, TrainerSpec
 
 torch.set_num_threads(1)  # as the executors do

@@ -3,10 +3,10 @@
 import pytest
 
 from autorl.optimizers import make
-from autorl.optimizers.simulation import simulate
 from autorl.space import load_space, resolve_schedules
 from autorl.spec import load_spec
 from autorl.study.setup import changeable, trainer_loader
+from autorl.testing.simulation import simulate
 from autorl.trainers import load
 from autorl.types import Config, EnvironmentSpec, FrozenMap, Segment, TrainerSpec
 

@@ -17,8 +17,8 @@ from autorl.landscapes.importers import import_any
 from autorl.landscapes.surrogate import Surrogate
 from autorl.spec import load_spec
 from autorl.study import Study
+from autorl.testing.trainers import Case, Runner, TrainerConformance
 from autorl.trainers import load
-from autorl.trainers.conformance import Case, Runner, TrainerConformance
 from autorl.types import EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
 
 ensemble = pytest.importorskip(

@@ -17,8 +17,8 @@ from autorl.landscapes.importers import import_any
 from autorl.seeds import FIRST_TEST_SEED
 from autorl.spec import load_spec
 from autorl.study import Study
+from autorl.testing.trainers import Case, TrainerConformance
 from autorl.trainers import load
-from autorl.trainers.conformance import Case, TrainerConformance
 from autorl.types import (
     Checkpoint,
     EnvironmentSpec,
@@ -160,7 +160,7 @@ class TestTabular(TrainerConformance):
     @pytest.fixture(scope="class")
     @classmethod
     def runner(cls, _case, tmp_path_factory):
-        from autorl.trainers.conformance import Runner
+        from autorl.testing.trainers import Runner
 
         return Runner(cls.case, tmp_path_factory.mktemp("conformance"))
 

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
-from autorl.trainers.conformance import Case, TrainerConformance
+from autorl.testing.trainers import Case, TrainerConformance
 from autorl.types import Config, EnvironmentSpec, FrozenMap, TrainerSpec
 
 pytestmark = [pytest.mark.slow, pytest.mark.cpu_seconds(600)]  # the first to run builds the task

@@ -1,10 +1,11 @@
-"""The conformance kit: what every optimizer must pass. Import it in tests only (it needs pytest).
+"""The conformance kit of optimizers: what every optimizer must pass. Needs pytest.
 
     class TestMine(OptimizerConformance):
-        optimizer = "my_package.my_module:MyOptimizer"     # or a registered name
-        options = {"population_size": 6}                   # small, so that 24 proposals reach every branch
+        optimizer = "my_package.my_module:MyOptimizer"  # or a registered name
+        options = {"population_size": 6}  # small, so that 24 proposals reach every branch
 
-The subclass inherits the tests. `proposals` may be lowered for an optimizer that is slow to ask.
+The subclass inherits the tests: bounds and conditions, pending proposals, failures, a kill at every
+event, other hash seeds. `proposals` may be lowered for an optimizer that is slow to ask.
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ import numpy as np
 import pytest
 
 from autorl import seeds
-from autorl.optimizers._retraining import RETRAINS
-from autorl.optimizers.base import BaseOptimizer
-from autorl.optimizers.registry import find, make
-from autorl.optimizers.simulation import Simulation, from_json, replayed, simulate, to_json
+from autorl.optimizers.base import RETRAINS, BaseOptimizer
+from autorl.optimizers.registry import describe, find, make
 from autorl.space import Space, load_space
+from autorl.testing.simulation import Simulation, from_json, replayed, simulate, to_json
 from autorl.types import (
     Config,
     Done,
@@ -111,12 +111,15 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
 
 
 def space_of(name: str) -> Space:
-    """One of the kit's spaces."""
+    """Load one of the kit's spaces: continuous, types, conditional, constrained."""
     return load_space(SPACES[name])
 
 
 def score(space: Space) -> Callable[[ProposalId, Proposal], float]:
-    """A smooth function of the active coordinates, best near 0.3 in each, growing with the length of the run."""
+    """Make a smooth objective, best where every active coordinate is 0.3 in the unit cube.
+
+    It grows with the length of the run.
+    """
 
     def objective(number: ProposalId, proposal: Proposal) -> float:
         unit = space.to_unit(proposal.config)
@@ -126,7 +129,7 @@ def score(space: Space) -> Callable[[ProposalId, Proposal], float]:
 
 
 def two_scores(space: Space) -> Callable[[ProposalId, Proposal], tuple[float, ...]]:
-    """Two objectives in conflict."""
+    """Make two objectives in conflict."""
 
     def objective(number: ProposalId, proposal: Proposal) -> tuple[float, ...]:
         unit = space.to_unit(proposal.config)
@@ -136,7 +139,7 @@ def two_scores(space: Space) -> Callable[[ProposalId, Proposal], tuple[float, ..
 
 
 def some_fail(number: ProposalId, proposal: Proposal) -> Status | None:
-    """Every kind of failure, the very first proposals included (they have no penalty yet)."""
+    """Fail in every way, at the very first proposals too: they have no penalty yet."""
     return FAILURES[number % len(FAILURES)] if number < 2 or number % 5 == 3 else None
 
 
@@ -145,14 +148,14 @@ def all_fail(number: ProposalId, proposal: Proposal) -> Status:
 
 
 def fingerprint(optimizer: str, options: Mapping[str, Any], space: str, n: int) -> str:
-    """The history of a small study with failures, as text; run in another process by the kit."""
+    """Play a small study with failures and give its history as text, in any process."""
     made = space_of(space)
     factory = _factory(optimizer, made, options)
     return simulate(factory, score(made), n, lag=3, fail=some_fail).fingerprint()
 
 
 def fingerprint_elsewhere(*study: Any) -> str:
-    """The `fingerprint` of a study, run in a process with another hash seed.
+    """Take the `fingerprint` of a study in a process with another hash seed.
 
     The process serves all tests that ask for one: starting it costs more than a small study.
 
@@ -187,7 +190,7 @@ def _other_process() -> subprocess.Popen[str]:
 
 _ANSWER = """
 import json, os, sys, traceback
-from autorl.optimizers.conformance import fingerprint
+from autorl.testing.optimizers import fingerprint
 
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # what a library prints is no answer
@@ -203,10 +206,16 @@ for line in sys.stdin:
 
 
 def assert_alike(mine: Sequence[float], theirs: Sequence[float], level: float = 1e-3) -> None:
-    """Two samples of best scores come from the same distribution, by a two-sided Mann-Whitney test.
+    """Assert that two samples of best scores come from one distribution.
 
-    `level` is the false-alarm rate over seeds. With 24 repeats on each side and level 1e-3, a shift of 1.35 standard
-    deviations is found in 9 of 10 cases. Give the original library the same function, first configuration and budget.
+    By a two-sided Mann-Whitney test. With 24 repeats on each side and level 1e-3, a shift of 1.35
+    standard deviations is found in 9 of 10 cases. Give the original library the same function,
+    first configuration and budget.
+
+    Args:
+        mine: the best score of each repeat.
+        theirs: those of the original library.
+        level: the false-alarm rate over seeds.
     """
     from scipy.stats import mannwhitneyu
 
@@ -225,7 +234,13 @@ def _factory(
 
 
 class OptimizerConformance:
-    """Inherit and set `optimizer`."""
+    """Tests an optimizer; a subclass sets `optimizer`.
+
+    Attributes:
+        optimizer: its name in a study file: registered, or `module:Class`.
+        options: as in a study file; small, so that few proposals reach every branch.
+        proposals: how many each test asks for.
+    """
 
     optimizer: ClassVar[str]
     options: ClassVar[Mapping[str, Any]] = {}
@@ -236,6 +251,11 @@ class OptimizerConformance:
 
     def run(self, space: Space, **how: Any) -> Simulation:
         return simulate(self.factory(space), score(space), how.pop("n", self.proposals), **how)
+
+    def test_it_declares_what_it_is(self) -> None:
+        described = describe(self.optimizer)
+        assert described.summary.endswith("."), "the first line of the docstring is its summary"
+        assert all(option.help and option.allowed for option in described.options)
 
     @pytest.mark.parametrize("lag", [1, 8])
     @pytest.mark.parametrize("name", sorted(SPACES))

@@ -1,11 +1,11 @@
-"""Conformance kit of trainers: inherit `TrainerConformance` in a test module and say what to train.
+"""The conformance kit of trainers: what every trainer must pass. Needs pytest.
 
-    class TestMyTrainer(TrainerConformance):
-        case = Case(TrainerSpec("python:mine:train"), EnvironmentSpec("CartPole-v1"),
+    class TestMine(TrainerConformance):
+        case = Case(TrainerSpec("my_package:MyTrainer"), EnvironmentSpec("CartPole-v1"),
                     configs=(Config(lr=1e-3), Config(lr=1e-2)), horizon=256)
 
-Every trainer that passes can be cut, continued, exploited and replayed by any optimizer: the properties are those of
-the design's sections 3 and 5. Needs pytest.
+Every trainer that passes can be cut, continued, exploited and replayed by any optimizer (contracts 1
+to 6 and 9 of docs/design.md).
 """
 
 from __future__ import annotations
@@ -39,13 +39,19 @@ from autorl.types import (
 
 @dataclass(frozen=True)
 class Case:
-    """What to train.
+    """Says what to train.
 
     Attributes:
-        configs: two valid configurations; they differ in hyperparameters a continued segment may change only.
+        trainer: as in a study file: its name and options.
+        environment: as in a study file.
+        configs: two valid configurations; they differ only in hyperparameters that a continued
+            segment may change.
         horizon: nominal steps of a whole run; half of it must be a step the trainer can be cut at.
-        fixed: a hyperparameter and a new value that a continued segment may not take; None if all may change.
-        passes: whether a run goes on to the first cut at or after its last nominal step, not to the last one before.
+        episodes: of an evaluation.
+        fixed: a hyperparameter and a new value that a continued segment may not take; None if all
+            may change.
+        passes: whether a run goes on to the first cut at or after its last nominal step, not to the
+            last one before.
         resumable: whether the trainer continues from checkpoints.
         stochastic: whether different seeds must give different results.
     """
@@ -136,7 +142,7 @@ def _changed(case: Case) -> dict[str, Any]:
 
 
 class TrainerConformance:
-    """Inherit, set `case`; pytest collects the properties below."""
+    """Tests a trainer; a subclass sets `case`."""
 
     case: Case
 

@@ -1,0 +1,56 @@
+"""Conformance kits for trainers and optimizers, those of other packages included.
+
+    from autorl.testing import Case, OptimizerConformance, TrainerConformance
+
+A subclass that says what is tested inherits the tests; pytest collects it (docs/extending.md). Names
+are imported when first used: `simulate` and its kin need no pytest.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autorl.testing.optimizers import OptimizerConformance
+    from autorl.testing.simulation import MovingOptimum, Simulation, replayed, simulate
+    from autorl.testing.trainers import Case, TrainerConformance
+
+__all__ = [
+    "Case",
+    "MovingOptimum",
+    "OptimizerConformance",
+    "Simulation",
+    "TrainerConformance",
+    "replayed",
+    "simulate",
+]
+
+_HOME = {
+    "Case": "autorl.testing.trainers",
+    "MovingOptimum": "autorl.testing.simulation",
+    "OptimizerConformance": "autorl.testing.optimizers",
+    "Simulation": "autorl.testing.simulation",
+    "TrainerConformance": "autorl.testing.trainers",
+    "replayed": "autorl.testing.simulation",
+    "simulate": "autorl.testing.simulation",
+}
+
+if sys.modules.get("pytest") is not None:
+    # A failed assertion of a kit shows its values, as one of a test module does.
+    sys.modules["pytest"].register_assert_rewrite(
+        "autorl.testing.optimizers", "autorl.testing.trainers"
+    )
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'autorl.testing' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "pytest":
+            raise
+        raise ImportError(f"autorl.testing.{name} needs pytest: pip install pytest") from error
