@@ -210,7 +210,8 @@ def test_the_check_sees_names_of_trainers():
     assert trainers_named_in(source) == ["sb3/", "python:"]
 
 
-FINISHED = ["space/"]  # files written as CONTRIBUTING.md asks; a room is added when it is
+# Files and rooms written as CONTRIBUTING.md asks; the list grows until it holds all.
+FINISHED = ["space/", "statistics/"]
 WRITTEN_SO = ("long code", "long comment", "long docstring", "semicolon", "words", "vague", "tuple")
 
 
