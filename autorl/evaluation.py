@@ -1,10 +1,11 @@
-"""The seed layer: from learning curves to one score per proposal.
+"""The seed layer turns learning curves into one score per proposal.
 
-    curve of a run  --reduce-->  value per seed  --aggregate-->  value per proposal  --rank-->  incumbent
+    curve of a run  --reduce-->  value per seed  --aggregate-->  value per proposal
+                                                                      --rank-->  incumbent
 
-Inside, larger is better: minimised metrics change sign on the way in (`Objective.sign`) and back on the way out.
-Nothing here does I/O or knows time: every function depends on recorded outcomes alone, so a resumed study decides the
-same again.
+Inside, larger is better: minimised metrics change sign on the way in (`Objective.sign`) and back on
+the way out. Nothing here does I/O or knows time: every function depends on recorded outcomes alone,
+so a resumed study decides the same again.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from autorl.statistics.reductions import parse_reduction
 from autorl.types import Event, Failed, Outcome, ProposalId, Proposed, Scored, Status
 
 COST_METRICS = ("wall_seconds", "environment_steps")
-_ROUNDING = 1e-9  # relative to the largest of what is compared, so that no decision depends on the unit of a metric
+# Relative to the largest of what is compared, so that no decision depends on the unit of a metric.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Objective:
-    """One thing to optimise: a metric, how its curve becomes a number, and the direction."""
+    """A metric to optimise, with its reduction and its direction."""
 
     metric: str
     reduce: str = "last"
@@ -44,7 +46,12 @@ class Objective:
 
 @dataclass(frozen=True)
 class Constraint:
-    """`metric` of the last evaluation (or a cost) must stay within `max` or `min`."""
+    """A bound on a metric or a cost of a run.
+
+    Attributes:
+        metric: its name; the last evaluation counts.
+        max, min: the bound, in the metric's unit; one of both is None.
+    """
 
     metric: str
     max: float | None = None
@@ -52,14 +59,12 @@ class Constraint:
 
     @property
     def label(self) -> str:
-        return (
-            f"{self.metric} <= {self.max:g}"
-            if self.max is not None
-            else f"{self.metric} >= {self.min:g}"
-        )
+        if self.max is not None:
+            return f"{self.metric} <= {self.max:g}"
+        return f"{self.metric} >= {self.min:g}"
 
     def violation(self, value: float) -> float:
-        """How far `value` is outside; infeasible where > 0."""
+        """Return by how much `value` is outside: infeasible where above 0."""
         if self.max is not None:
             return value - self.max
         assert self.min is not None
@@ -68,9 +73,15 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Curve:
-    """What one run has shown so far: evaluations at ascending nominal steps, cost, and how it ended.
+    """Evaluations of one run so far, its cost, and how it ended.
 
     Chains of segments are joined: a continued run has one curve from step 0.
+
+    Attributes:
+        steps: nominal steps of the evaluations, ascending.
+        metrics: what was measured at each of them.
+        cost: by name, summed over segments.
+        status: of the last segment.
     """
 
     steps: tuple[int, ...]
@@ -79,23 +90,28 @@ class Curve:
     status: Status
 
     def series(self, metric: str) -> np.ndarray:
-        """Values of `metric`, one per evaluation; a metric some evaluation lacks is an error.
+        """Return the values of `metric`, one per evaluation.
 
         Raises:
-            KeyError: the trainer never reported it.
+            KeyError: an evaluation lacks it.
         """
         return np.array([values[metric] for values in self.metrics], dtype=float)
 
     def position(self, step: int) -> int:
-        """Index of the evaluation at `step`; of the last one before it in a run that stopped itself."""
+        """Return the index of the evaluation at `step`.
+
+        In a run that stopped itself before, it is the last one.
+        """
         return max(bisect_right(self.steps, step) - 1, 0)
 
 
 def join(outcomes: Sequence[Outcome], without: Collection[int] = ()) -> Curve:
-    """The curve of a chain of segments, oldest first.
+    """Make the curve of a chain of segments.
 
-    `without`: steps that were evaluated only because a segment ended there; without them a run that was cut has the
-    curve of one that was not.
+    Args:
+        outcomes: of the segments, oldest first.
+        without: steps that were evaluated only because a segment ended there. Without them a run
+            that was cut has the curve of one that was not.
     """
     points = {report.step: report.metrics for outcome in outcomes for report in outcome.reports}
     points = {step: metrics for step, metrics in points.items() if step not in without}
@@ -109,7 +125,15 @@ def join(outcomes: Sequence[Outcome], without: Collection[int] = ()) -> Curve:
 
 @dataclass(frozen=True)
 class SeedValue:
-    """One seed of one proposal: its objective values (empty when the seed failed), constraints and status."""
+    """Result of one seed of one proposal.
+
+    Attributes:
+        seed: the tuning or test seed.
+        status: how its run ended.
+        values: one per objective; empty when the seed failed.
+        constraints: violations, one per constraint.
+        message: what a failed run said.
+    """
 
     seed: int
     status: Status
@@ -119,12 +143,13 @@ class SeedValue:
 
 
 class Judge:
-    """Scores runs and proposals by the study's objectives, constraints, aggregate and penalty rule.
+    """Scores runs and proposals as the study file says.
 
     Args:
         objectives, constraints: as in the study file.
         aggregate: over seeds, by name.
-        penalty: a number in the first objective's own direction, or None for "the worst score told so far".
+        penalty: a number in the first objective's own direction, or None for "the worst score told
+            so far".
     """
 
     def __init__(
@@ -140,13 +165,14 @@ class Judge:
         self._aggregate = parse_aggregate(aggregate)
         self._reduce = [parse_reduction(objective.reduce) for objective in objectives]
         self._penalty = penalty
-        metrics = [objective.metric for objective in objectives] + [
-            rule.metric for rule in constraints
-        ]
+        metrics = [objective.metric for objective in objectives]
+        metrics += [rule.metric for rule in constraints]
         self._needed = [metric for metric in metrics if metric not in COST_METRICS]
 
     def value(self, seed: int, curve: Curve, message: str = "") -> SeedValue:
-        """The objective values of one run. A metric that is NaN or infinite makes the run `diverged`.
+        """Return the objective values of one run.
+
+        A metric that is NaN or infinite makes the run `diverged`.
 
         Raises:
             KeyError: the trainer did not report a metric the study needs.
@@ -162,21 +188,19 @@ class Judge:
         constraints = tuple(
             rule.violation(self._last(curve, rule.metric)) for rule in self.constraints
         )
-        if not (
-            all(np.isfinite(series).all() for series in curves)
-            and all(map(math.isfinite, constraints))
-        ):
-            return SeedValue(
-                seed, Status.DIVERGED, message="a metric of the objective is NaN or infinite"
-            )
+        finite = all(np.isfinite(series).all() for series in curves)
+        if not finite or not all(map(math.isfinite, constraints)):
+            message = "a metric of the objective is NaN or infinite"
+            return SeedValue(seed, Status.DIVERGED, message=message)
         values = tuple(reduce(series) for reduce, series in zip(self._reduce, curves, strict=True))
         return SeedValue(seed, curve.status, values, constraints)
 
     def reductions(self, curve: Curve) -> list[tuple[str, int, float, float, int, float, float]]:
-        """Every reduction of every objective metric, whichever the study uses, to look at the choice again later.
+        """Return every reduction of every objective metric.
 
-        Rows (metric, until, last, best, step of the best, mean of the last 5, area under the curve) in the metric's own
-        direction; metrics that are costs have no curve and no row.
+        All of them are made, whichever the study uses, to look at the choice again later. Rows
+        (metric, until, last, best, step of the best, mean of the last 5, area under the curve) are
+        in the metric's own direction; metrics that are costs have no curve and no row.
         """
         rows = []
         for objective in self.objectives:
@@ -185,46 +209,41 @@ class Judge:
             series = objective.sign * curve.series(objective.metric)
             if not np.isfinite(series).all():
                 continue
-            values = [
+            last, best, mean_of_last, area = (
                 objective.sign * float(value)
                 for value in (series[-1], series.max(), series[-5:].mean(), series.mean())
-            ]
-            best_step = curve.steps[int(np.argmax(series))]
-            rows.append(
-                (
-                    objective.metric,
-                    curve.steps[-1],
-                    values[0],
-                    values[1],
-                    best_step,
-                    values[2],
-                    values[3],
-                )
             )
+            best_step = curve.steps[int(np.argmax(series))]
+            until = curve.steps[-1]
+            rows.append((objective.metric, until, last, best, best_step, mean_of_last, area))
         return rows
 
     def at_step(self, seed: int, curve: Curve, step: int | None) -> SeedValue:
-        """Like `value`, but `reduce: best` is read at `step`, which was chosen on tuning seeds."""
-        found = self.value(seed, curve)
-        if found.status.failed or step is None:
-            return found
+        """Return `value`, but with `reduce: best` read at a chosen step.
+
+        Args:
+            seed: of the run.
+            curve: of the run.
+            step: chosen on tuning seeds; None reads as `value` does.
+        """
+        at_end = self.value(seed, curve)
+        if at_end.status.failed or step is None:
+            return at_end
         position = curve.position(step)
-        values = tuple(
-            reduce.read(objective.sign * self._curve_of(curve, objective.metric), position)
-            if objective.metric not in COST_METRICS
-            else value
-            for reduce, objective, value in zip(
-                self._reduce, self.objectives, found.values, strict=True
-            )
-        )
-        return SeedValue(seed, found.status, values, found.constraints)
+        values = list(at_end.values)
+        for index, objective in enumerate(self.objectives):
+            if objective.metric not in COST_METRICS:
+                series = objective.sign * self._curve_of(curve, objective.metric)
+                values[index] = self._reduce[index].read(series, position)
+        return SeedValue(seed, at_end.status, tuple(values), at_end.constraints)
 
     def score(
         self, proposal: ProposalId, reached: int, seeds: Sequence[SeedValue], worst: Worst
     ) -> Scored | Failed:
-        """One event for a proposal whose seeds are all in.
+        """Make the event for a proposal whose seeds are all in.
 
-        A failed seed scores the penalty; when every seed failed the proposal did. `worst` knows what was told before.
+        A failed seed scores the penalty; when every seed failed the proposal did. `worst` knows
+        what was told before.
         """
         good = [seed for seed in seeds if not seed.status.failed]
         penalty = self.penalty(reached, good, worst)
@@ -232,24 +251,27 @@ class Judge:
             return Failed(proposal, seeds[0].status, penalty, seeds[0].message)
         table = np.array([seed.values or penalty for seed in seeds])
         spread = table.std(axis=0, ddof=1) if len(seeds) > 1 else np.zeros(table.shape[1])
-        limits = np.array([seed.constraints for seed in good])
+        constraints: tuple[float, ...] = ()
+        if self.constraints:
+            violations = np.array([seed.constraints for seed in good])
+            constraints = tuple(float(value) for value in violations.mean(axis=0))
         return Scored(
             proposal,
             values=tuple(float(self._aggregate(column)) for column in table.T),
             spread=tuple(float(value) for value in spread),
             n_seeds=len(seeds),
             reached=reached,
-            constraints=tuple(float(value) for value in limits.mean(axis=0))
-            if self.constraints
-            else (),
+            constraints=constraints,
             resumable=all(seed.status is Status.DONE for seed in seeds),
             mean=tuple(float(value) for value in table.mean(axis=0)),
         )
 
     def best_step(self, curves: Sequence[Curve]) -> int | None:
-        """For `reduce: best`: the step at which the aggregate over `curves` (tuning seeds that did not fail) is best.
+        """Choose the step that `reduce: best` is read at.
 
-        The first objective with that reduction chooses. None for other reductions, or when every seed failed.
+        It is the step at which the aggregate over `curves` (of tuning seeds that did not fail) is
+        best. The first objective with that reduction chooses. None for other reductions, or when
+        every seed failed.
         """
         choosing = [
             objective
@@ -269,7 +291,7 @@ class Judge:
 
     @property
     def chooses_step(self) -> bool:
-        """Whether an objective is read at a step that the tuning seeds choose."""
+        """Whether tuning seeds choose the step of an objective."""
         pairs = zip(self.objectives, self._reduce, strict=True)
         return any(
             reduce.chooses_step and objective.metric not in COST_METRICS
@@ -278,14 +300,17 @@ class Judge:
 
     @property
     def reads_one_step(self) -> bool:
-        """Whether every objective is read at one chosen step, so that no score needs what comes after it."""
+        """Whether every objective is read at one chosen step.
+
+        Then no score needs what comes after it.
+        """
         metrics = [objective.metric for objective in self.objectives]
         return all(reduce.chooses_step for reduce in self._reduce) and not set(metrics) & set(
             COST_METRICS
         )
 
     def combine(self, values: npt.ArrayLike) -> float:
-        """The study's aggregate of raw values, one per seed."""
+        """Aggregate raw values, one per seed, as the study does."""
         return float(self._aggregate(np.asarray(values, dtype=float)))
 
     def _curve_of(self, curve: Curve, metric: str) -> np.ndarray:
@@ -297,15 +322,17 @@ class Judge:
         return float(self._curve_of(curve, metric)[-1])
 
     def penalty(self, reached: int, good: Sequence[SeedValue], worst: Worst) -> tuple[float, ...]:
-        """What a failed seed scores: the number the study file gives, else the worst told so far at that fidelity.
+        """Return what a failed seed scores, one number per objective.
 
-        Before anything was told, the worst of the proposal's own good seeds; empty when there is none either.
+        It is the number the study file gives, else the worst told so far at that fidelity. Before
+        anything was told it is the worst of the proposal's own good seeds; empty when there is none
+        either.
         """
         if self._penalty is not None:
             return tuple(objective.sign * self._penalty for objective in self.objectives)
-        told = worst.at(reached)
-        if told:
-            return told
+        worst_told = worst.at(reached)
+        if worst_told:
+            return worst_told
         if good:
             return tuple(
                 min(seed.values[index] for seed in good) for index in range(len(self.objectives))
@@ -314,7 +341,7 @@ class Judge:
 
 
 class Worst:
-    """The worst values told so far, per fidelity: a fold over `Scored`."""
+    """The worst values told so far, by fidelity: a fold over `Scored`."""
 
     def __init__(self) -> None:
         self._values: dict[int, tuple[float, ...]] = {}
@@ -324,28 +351,35 @@ class Worst:
         self._values[event.reached] = tuple(map(min, before, event.values))
 
     def at(self, reached: int) -> tuple[float, ...]:
-        """At this fidelity; failing that at the nearest one; empty before anything was scored."""
+        """Return the worst values at a fidelity, or at the nearest one.
+
+        Empty before anything was scored.
+        """
         if not self._values:
             return ()
         return self._values[min(self._values, key=lambda step: (abs(step - reached), step))]
 
 
 class Ranking:
-    """Who is best: highest fidelity, then most seeds, then score; ties by mean, spread, earliest. A fold over events.
+    """Order of all scored proposals, the incumbent first: a fold over events.
 
-    Feasible proposals come before infeasible ones, the least infeasible first; at equal fidelity provisional ones come
-    last. With several objectives the first decides here; `front` gives the Pareto set.
+    The highest fidelity comes first, then most seeds, then score; ties go by mean, spread,
+    earliest. Feasible proposals come before infeasible ones, the least infeasible first; at equal
+    fidelity provisional ones come last. With several objectives the first decides here; `front`
+    gives the Pareto set.
     """
 
     def __init__(self) -> None:
         self._scored: dict[ProposalId, Scored] = {}
         self._provisional: set[ProposalId] = set()
-        self._ascending: list[
-            tuple[float, ...]
-        ] = []  # keys of all that were scored, best first; each ends in its id
+        # Keys of all that were scored, best first; each ends in its proposal's id.
+        self._ascending: list[tuple[float, ...]] = []
 
     def observe(self, event: Event) -> None:
-        """A `Scored` replaces an earlier one of its proposal; a `Failed` leaves the ranking as it is."""
+        """Take on an event.
+
+        A `Scored` replaces an earlier one of its proposal; a `Failed` leaves the ranking as it is.
+        """
         if isinstance(event, Proposed) and event.proposal.provisional:
             self._provisional.add(event.id)
         if not isinstance(event, Scored):
@@ -365,15 +399,21 @@ class Ranking:
         return len(self._scored)
 
     def best(self) -> ProposalId | None:
-        """The incumbent's proposal; None before anything was scored."""
+        """Return the incumbent's proposal, None before anything was scored."""
         return int(self._ascending[0][-1]) if self._ascending else None
 
     def ordered(self, count: int | None = None) -> list[ProposalId]:
-        """The best `count` scored proposals, best first; None = all."""
+        """Return the best `count` scored proposals, best first.
+
+        All of them where `count` is None.
+        """
         return [int(key[-1]) for key in self._ascending[:count]]
 
     def front(self) -> list[ProposalId]:
-        """The feasible proposals of the highest fidelity that no other dominates, in the order they were proposed."""
+        """Return the feasible proposals that no other dominates.
+
+        Those of the highest fidelity compete; they come in the order they were proposed.
+        """
         feasible = [scored for scored in self._scored.values() if _infeasibility(scored) == 0]
         top = max((scored.reached for scored in feasible), default=0)
         points = [scored for scored in feasible if scored.reached == top]
@@ -388,13 +428,14 @@ class Ranking:
 
 
 def undominated(values: Mapping[ProposalId, tuple[float, ...]]) -> list[ProposalId]:
-    """The proposals whose values (larger is better) no other's dominate, ascending.
+    """Return the proposals whose values no other's dominate, ascending.
 
-    Whoever dominates comes before in descending order, so each is compared with the front so far and not with all.
+    Larger is better. Whoever dominates comes before in descending order, so each is compared with
+    the front so far and not with all.
     """
     front: list[ProposalId] = []
     for number in sorted(values, key=values.__getitem__, reverse=True):
-        if not any(_dominates(values[other], values[number]) for other in front):
+        if not any(_dominates(values[member], values[number]) for member in front):
             front.append(number)
     return sorted(front)
 
@@ -410,7 +451,7 @@ def _dominates(a: Iterable[float], b: Iterable[float]) -> bool:
 
 @dataclass(frozen=True)
 class Fixed:
-    """Every proposal is trained with every tuning seed."""
+    """Trains every proposal with every tuning seed."""
 
     seeds: tuple[int, ...]
 
@@ -423,16 +464,17 @@ class Fixed:
         return self.seeds
 
     def more(self, mine: Sequence[SeedValue], reference: Sequence[SeedValue]) -> tuple[int, ...]:
-        """Never any more seeds."""
+        """Return no seeds: the first ones were all."""
         return ()
 
 
 @dataclass(frozen=True)
 class Racing:
-    """Seeds in fixed order, doubled only while a proposal holds against the incumbent on the seeds both have.
+    """Doubles the seeds of a proposal while it holds against the incumbent.
 
-    The incumbent always has the most seeds. SMAC's intensification (Hutter, Hoos and Leyton-Brown 2011) with paired
-    seeds; `rule: t` keeps a proposal until a one-sided paired t-test at 0.1 rejects it.
+    Seeds come in fixed order, and those both have are compared. The incumbent always has the most
+    seeds. SMAC's intensification (Hutter, Hoos and Leyton-Brown 2011) with paired seeds; `rule: t`
+    keeps a proposal until a one-sided paired t-test at 0.1 rejects it.
     """
 
     seeds: tuple[int, ...]
@@ -449,35 +491,43 @@ class Racing:
         return self.seeds[: self.maximum]
 
     def more(self, mine: Sequence[SeedValue], reference: Sequence[SeedValue]) -> tuple[int, ...]:
-        """The next seeds for a proposal whose seeds `mine` are in, raced against the incumbent's `reference`.
+        """Return the next seeds of a proposal.
 
-        Empty when it is settled: it lost, a seed of it failed, or it has as many seeds as the incumbent. Without a
-        reference (nothing was scored yet) a proposal stays at the first seeds; once incumbent it is brought to the
-        most.
+        Empty when it is settled: it lost, a seed of it failed, or it has as many seeds as the
+        incumbent. Without a reference (nothing was scored yet) a proposal stays at the first seeds;
+        once incumbent it is brought to the most.
+
+        Args:
+            mine: the proposal's seeds so far, all of them in.
+            reference: the incumbent's seeds, which it is raced against.
         """
-        known = {seed.seed: seed for seed in reference}
-        shared = [(seed, known[seed.seed]) for seed in mine if seed.seed in known]
-        target = [seed for seed in self.full if seed in known]
+        reference_of = {seed.seed: seed for seed in reference}
+        shared = [(seed, reference_of[seed.seed]) for seed in mine if seed.seed in reference_of]
+        target = [seed for seed in self.full if seed in reference_of]
         if not shared or len(mine) >= len(target) or any(seed.status.failed for seed in mine):
             return ()
-        pairs = [(ours.values[0], theirs.values[0]) for ours, theirs in shared if theirs.values]
-        if pairs and self._clearly_worse(np.array([ours - theirs for ours, theirs in pairs])):
+        differences = [
+            value.values[0] - incumbent.values[0] for value, incumbent in shared if incumbent.values
+        ]
+        if differences and self._clearly_worse(np.array(differences)):
             return ()
-        have = {seed.seed for seed in mine}
+        trained = {seed.seed for seed in mine}
         count = min(2 * len(mine), len(target))
-        return tuple(seed for seed in target[:count] if seed not in have)
+        return tuple(seed for seed in target[:count] if seed not in trained)
 
     def _clearly_worse(self, differences: np.ndarray) -> bool:
-        """Whether paired differences to the incumbent, (seeds,), drop a proposal; the metric's unit does not matter."""
+        """Tell whether paired differences to the incumbent drop a proposal.
+
+        `differences` has the shape (seeds,). The metric's unit does not matter.
+        """
         if self.rule == "mean":
             return bool(differences.mean() < 0)
         largest = np.abs(differences).max()
         if len(differences) < 2 or largest == 0:
             return False
         relative = differences / largest
-        if (
-            np.ptp(relative) <= _ROUNDING
-        ):  # constant: the test statistic is 0 / 0 or made of rounding errors
+        if np.ptp(relative) <= _ROUNDING:
+            # Constant: the test statistic is 0 / 0 or made of rounding errors.
             return bool(relative[0] < 0)
         from scipy.stats import ttest_1samp
 

@@ -1,4 +1,4 @@
-"""Where segments run: in this process, in the threads of one child, or each in a process of its own."""
+"""Executors of segments: in this process, in threads, or in processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make(
     limits: Limits | None = None,
     devices: Sequence[str] = (),
 ) -> Executor:
-    """The executor called `name` with `workers` slots.
+    """Make the executor called `name` with `workers` slots.
 
     Raises:
         InputError: there is no such executor, or it cannot enforce the limits or devices asked for.
@@ -35,15 +35,18 @@ def make(
     check(name, limits, devices)
     if name == "processes":
         return Processes(load, workers, preload=preload, limits=limits, devices=devices)
-    return (
-        Threads(load, workers, preload=preload, limits=limits)
-        if name == "threads"
-        else InProcess(load)
-    )
+    if name == "threads":
+        return Threads(load, workers, preload=preload, limits=limits)
+    return InProcess(load)
 
 
 def check(name: str, limits: Limits, devices: Sequence[str | int]) -> None:
-    """Raise `InputError` if there is no such executor, or it cannot enforce the limits or assign the devices."""
+    """Check that an executor can do what is asked of it.
+
+    Raises:
+        InputError: there is no such executor, or it cannot enforce the limits or assign the
+            devices.
+    """
     if name not in names():
         raise InputError(
             f"unknown executor {name!r}; known: {', '.join(names())}", key="executor.name"

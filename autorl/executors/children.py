@@ -1,7 +1,8 @@
-"""Child processes that start quickly, never outlive the driver, and are killed with all they started.
+"""Starts child processes that never outlive the driver.
 
-driver -> warden -> fork server -> workers -> whatever a worker starts. Each worker is the parent of its orphans, and
-the warden of those whose worker is gone; see `autorl.executors.warden`.
+They start quickly and are killed with all they started: driver -> warden -> fork server -> workers
+-> whatever a worker starts. Each worker is the parent of its orphans, and the warden of those whose
+worker is gone; see `autorl.executors.warden`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 from autorl.executors.warden import DRIVER
 from autorl.executors.worker import ONE_THREAD
@@ -41,10 +41,11 @@ _server: int | None = None  # process id of the fork server, once it has started
 
 
 def fork_server(preload: Sequence[str]) -> ForkServerContext:
-    """The fork-server context, its server started with one thread per library and `preload` imported once.
+    """Return the fork-server context, with its server running.
 
-    A fresh process then starts in some 50 ms instead of seconds (`benchmarks/fork_server.py`). The server is one per
-    driver; a later call with other modules uses the server as it is. A server that has ended is replaced.
+    The server has one thread per library and has imported `preload` once, so a fresh process starts
+    in some 50 ms instead of seconds (`benchmarks/fork_server.py`). The server is one per driver; a
+    later call with other modules uses the server as it is. A server that has ended is replaced.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["autorl.executors.warden", *preload])
@@ -53,12 +54,15 @@ def fork_server(preload: Sequence[str]) -> ForkServerContext:
 
 
 def start(
-    context: ForkServerContext, target: Callable[..., None], arguments: tuple[Any, ...]
+    context: ForkServerContext, target: Callable[..., None], arguments: tuple[object, ...]
 ) -> BaseProcess:
-    """Start `target(*arguments)` in a child. The caller's `__main__` is not imported there: scripts need no guard.
+    """Start `target(*arguments)` in a child.
+
+    The caller's `__main__` is not imported there: scripts need no guard.
 
     Raises:
-        EOFError, ConnectionError, FileNotFoundError: the fork server has ended meanwhile; the next call replaces it.
+        EOFError, ConnectionError, FileNotFoundError: the fork server has ended meanwhile; the next
+            call replaces it.
     """
     global _server
     _ensure_running()
@@ -76,34 +80,43 @@ def start(
 def start_connected(
     context: ForkServerContext,
     target: Callable[..., None],
-    arguments: tuple[Any, ...],
+    arguments: tuple[object, ...],
     *,
     duplex: bool,
 ) -> tuple[BaseProcess, Connection]:
-    """Start `target(connection, *arguments)`, and the other end of that connection.
+    """Start `target(connection, *arguments)` in a child.
+
+    Returns the process and the other end of that connection.
 
     Raises:
-        ProcessLostError: the fork server ends whenever it is asked, as one does that cannot import what it preloads.
+        ProcessLostError: the fork server ends whenever it is asked, as one does that cannot import
+            what it preloads.
     """
     for _ in range(_TRIES):
-        ours, theirs = context.Pipe(duplex=duplex)
+        own_end, child_end = context.Pipe(duplex=duplex)
         try:
-            return start(context, target, (theirs, *arguments)), ours
+            return start(context, target, (child_end, *arguments)), own_end
         except (EOFError, ConnectionError, FileNotFoundError):
             # The server is gone. A worker that was begun all the same finds its connection closed.
-            ours.close()
+            own_end.close()
             _wait_for_end(_warden())
         finally:
-            theirs.close()
+            child_end.close()
     raise ProcessLostError(f"the fork server ended {_TRIES} times before it had started a worker")
 
 
 def adopt(
     environment: Mapping[str, str], output: Connection | None = None, log: str | None = None
 ) -> None:
-    """First act of a child: own process group, death with the driver, its variables, one torch thread, its output.
+    """Make this child a worker: its first act.
 
-    `output` is a pipe that standard output and error become, on their way to `log`.
+    It gets a process group of its own, dies with the driver, takes on its variables and output, and
+    torch has one thread.
+
+    Args:
+        environment: variables to set.
+        output: a pipe that standard output and error become, on their way to `log`.
+        log: the file at the end of that pipe.
     """
     os.setsid()
     adopt_orphans()
@@ -123,12 +136,14 @@ def adopt(
 
 
 def kill_group(process: BaseProcess) -> None:
-    """Kill a child and everything it started, sessions of their own included (Linux), and wait until it is gone."""
+    """Kill a child and everything it started, and wait for the end.
+
+    On Linux processes in sessions of their own are included.
+    """
     if process.pid is not None and process.is_alive():
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(
-                process.pid, signal.SIGSTOP
-            )  # it starts nothing more, and adopts the orphans of what is killed
+            # Stopped, it starts nothing more, and adopts the orphans of what is killed.
+            os.kill(process.pid, signal.SIGSTOP)
         end_descendants(process.pid)
     if process.pid is not None:
         with suppress(ProcessLookupError, PermissionError):
@@ -139,14 +154,20 @@ def kill_group(process: BaseProcess) -> None:
 
 
 def exit_code(process: BaseProcess) -> int | None:
-    """The exit code of a worker that has ended; None where nobody saw it, because the fork server is gone."""
+    """Return the exit code of a worker that has ended.
+
+    None where nobody saw it, because the fork server is gone.
+    """
     process.join(_LAST_WAIT)
     unseen = 255  # what multiprocessing says then
     return None if process.exitcode == unseen else process.exitcode
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of a process and all it started, in bytes; 0 once it is gone or where /proc is missing."""
+    """Measure the resident memory of a process and all it started.
+
+    In bytes; 0 once the process is gone or where /proc is missing.
+    """
     total = 0
     for entry in (pid, *descendants(pid)):
         with suppress(OSError, ValueError, IndexError):
@@ -156,9 +177,12 @@ def resident_bytes(pid: int) -> int:
 
 
 def _ensure_running() -> None:
-    """Start the fork server, and the warden before it, unless they run; continue them if they were stopped."""
+    """Start the fork server, and the warden before it, unless they run.
+
+    They are continued if they were stopped.
+    """
     for pid in (_warden(), _server):
-        if pid is not None and (found := stat(pid)) is not None and found.state == "T":
+        if pid is not None and (process := stat(pid)) is not None and process.state == "T":
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGCONT)
     with _environment_of_server(), _without_main():
@@ -166,23 +190,32 @@ def _ensure_running() -> None:
 
 
 def _warden() -> int | None:
-    """Process id of the warden: of what the driver takes for the fork server."""
+    """Return the process id of the warden, None before there is one.
+
+    It is what the driver takes for the fork server.
+    """
     pid: int | None = vars(forkserver)["_forkserver"]._forkserver_pid
     return pid
 
 
 def _wait_for_end(warden: int | None) -> None:
-    """Wait until a warden whose server is gone has ended everything and itself."""
+    """Wait until a warden whose server is gone has ended.
+
+    It ends everything else first.
+    """
     end = time.monotonic() + _LAST_WAIT
     time.sleep(0.1)  # where nothing is known of processes: until it can be seen that it has ended
-    while warden is not None and (found := stat(warden)) is not None and found.state != "Z":
+    while warden is not None and (process := stat(warden)) is not None and process.state != "Z":
         if time.monotonic() > end:
             os.kill(warden, signal.SIGKILL)
         time.sleep(0.01)
 
 
 def _end_strays() -> None:
-    """Kill what workers that are gone have left: all below the warden that is not below the fork server."""
+    """Kill what workers that are gone have left.
+
+    That is all below the warden that is not below the fork server.
+    """
     warden = _warden()
     if warden is None or _server is None:
         return
@@ -192,7 +225,10 @@ def _end_strays() -> None:
 
 
 def _keep_descriptors() -> None:
-    """Let no program that is started here inherit the pipes of this process: nobody would see them end with it."""
+    """Keep the pipes of this process from programs that are started here.
+
+    Nobody would see the pipes end with this process.
+    """
     for descriptor in open_descriptors():
         with suppress(OSError):
             os.set_inheritable(descriptor, False)

@@ -1,4 +1,7 @@
-"""Segments run one after another in the calling process: for embedded objectives, tests and debugging."""
+"""Runs segments one after another in the calling process.
+
+Made for embedded objectives, tests and debugging.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from autorl.types import Outcome, Report, Segment, SegmentId
 
 
 class InProcess:
-    """One slot; `poll` trains the next segment and returns when it is done. Limits cannot be enforced here."""
+    """An executor of one slot, in the calling process.
+
+    `poll` trains the next segment and returns when it is done. Limits cannot be enforced here.
+    """
 
     slots = 1
 

@@ -1,6 +1,7 @@
-"""What a worker prints, on its way to the log of its segment: a pipe that a thread of the driver empties.
+"""Brings what a worker prints into the log of its segment.
 
-Not a file, because a trainer can print faster than anybody can look at its size, and so can what it starts. A pipe that
+It goes through a pipe that a thread of the driver empties. Not straight into a file, because a
+trainer can print faster than anybody can look at its size, and so can what it starts. A pipe that
 is full stops whoever prints, and one whose reader dies with the driver kills it.
 """
 
@@ -16,11 +17,14 @@ from pathlib import Path
 from autorl.store.log_files import CappedLog
 
 _CHUNK = 2**16  # bytes, what a pipe holds
-_PATIENCE = 1.0  # seconds: a process in a session of its own may hold the pipe longer than its segment lives
+# Seconds: a process in a session of its own may hold the pipe longer than its segment lives.
+_PATIENCE = 1.0
 
 
 class Output:
-    """Empties a pipe into a log until nobody has its other end. `finish` once the worker is gone.
+    """Empties a pipe into a log until nobody has its other end.
+
+    Call `finish` once the worker is gone.
 
     Args:
         reader: the end of the pipe that is read; closed at its end.
@@ -43,9 +47,8 @@ def _empty(reader: Connection, path: Path) -> None:
             log = CappedLog(path)
             while chunk := os.read(reader.fileno(), _CHUNK):
                 log.write(chunk)
-        except (
-            OSError
-        ) as error:  # a full disk, most likely: the worker must be able to go on printing
+        except OSError as error:
+            # A full disk, most likely: the worker must be able to go on printing.
             sys.stderr.write(f"{path}: {error}\n")
             while os.read(reader.fileno(), _CHUNK):
                 pass

@@ -1,4 +1,7 @@
-"""One process per segment, forked from a server that has imported the heavy libraries once."""
+"""Runs each segment in a process of its own.
+
+The processes are forked from a server that has imported the heavy libraries once.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,12 @@ _DEVICE = re.compile(r"(?:cuda:)?(?P<number>\d+)|(?P<uuid>(?:GPU|MIG)-\S+)")
 
 @dataclass(frozen=True)
 class Limits:
-    """What one segment may take. None = no limit."""
+    """Limits of one segment, None = no limit.
+
+    Attributes:
+        seconds: wall-clock time.
+        memory_bytes: resident memory, with that of its children.
+    """
 
     seconds: float | None = None
     memory_bytes: int | None = None
@@ -48,28 +56,32 @@ class _Running:
 
 
 def visible_device(device: str | int) -> str:
-    """A device as CUDA_VISIBLE_DEVICES names it: `0` for 0, "0" and "cuda:0"; GPU-... and MIG-... as they are.
+    """Name a device as CUDA_VISIBLE_DEVICES does.
+
+    It is `0` for 0, "0" and "cuda:0"; GPU-... and MIG-... stay as they are.
 
     Raises:
         InputError: it is none of these.
     """
-    found = _DEVICE.fullmatch(str(device).strip())
-    if found is None:
+    match = _DEVICE.fullmatch(str(device).strip())
+    if match is None:
         message = f"expected CUDA devices such as 0, cuda:0 or GPU-<uuid>, got {device!r}"
         raise InputError(message, key="executor.devices")
-    return found["number"] or found["uuid"]
+    return match["number"] or match["uuid"]
 
 
 class Processes:
-    """Runs up to `slots` segments at once, each in a process of its own that dies with its group.
+    """Runs up to `slots` segments at once, one to a process.
+
+    A process dies with its group.
 
     Args:
         load: top-level function that builds a trainer from its spec in the child.
         slots: how many segments run at once.
         preload: modules the fork server imports once.
         limits: wall-clock seconds and resident memory of a segment (with its children).
-        devices: CUDA device per slot: `["0", "1"]`, or `["0", "0"]` for two on one (see `visible_device`); empty =
-            leave it alone.
+        devices: CUDA device per slot: `["0", "1"]`, or `["0", "0"]` for two on one (see
+            `visible_device`); empty = leave it alone.
     """
 
     def __init__(
@@ -99,7 +111,8 @@ class Processes:
         deadline = time.monotonic() + timeout
         while True:
             self._fill()
-            results, self._not_started = self._not_started, []
+            results = self._not_started
+            self._not_started = []
             results += self._collect(min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))
             if results or not self._running or time.monotonic() >= deadline:
                 self._fill()
@@ -120,11 +133,9 @@ class Processes:
             segment = self._waiting.popleft()
             taken = {running.slot for running in self._running}
             slot = next(number for number in range(self.slots) if number not in taken)
-            device = (
-                {"CUDA_VISIBLE_DEVICES": self._devices[slot % len(self._devices)]}
-                if self._devices
-                else {}
-            )
+            device: dict[str, str] = {}
+            if self._devices:
+                device["CUDA_VISIBLE_DEVICES"] = self._devices[slot % len(self._devices)]
             printed, prints = self._context.Pipe(duplex=False)
             arguments = (prints, self._load, segment, device)
             try:
@@ -143,11 +154,8 @@ class Processes:
     def _collect(self, timeout: float) -> list[Report | Outcome]:
         results: list[Report | Outcome] = []
         ends = {running.process.sentinel for running in self._running}
-        ready = (
-            wait([*(running.connection for running in self._running), *ends], timeout)
-            if self._running
-            else []
-        )
+        connections = [running.connection for running in self._running]
+        ready = wait([*connections, *ends], timeout) if self._running else []
         now = time.monotonic()
         stopped = self._stopped.among([running.process.pid or 0 for running in self._running], now)
         for running in list(self._running):
@@ -164,9 +172,10 @@ class Processes:
         return results
 
     def _read(self, running: _Running, *, ended: bool) -> list[Report | Outcome]:
-        """Everything the child has sent; that it has ended, or an end of file, without an outcome: it is gone.
+        """Receive everything a child has sent.
 
-        A process that the child has forked may hold the connection open.
+        One that has ended, or whose pipe is at its end, without an outcome is gone. A process that
+        the child has forked may hold the connection open.
         """
         results: list[Report | Outcome] = []
         try:
@@ -190,15 +199,14 @@ class Processes:
         seconds = time.monotonic() - running.begun
         limits = self._limits
         if limits.seconds is not None and seconds > limits.seconds:
-            kind, message = Status.TIMEOUT, f"over limits.segment_seconds = {limits.seconds:g}"
+            kind = Status.TIMEOUT
+            message = f"over limits.segment_seconds = {limits.seconds:g}"
         elif (
             limits.memory_bytes is not None
             and resident_bytes(running.process.pid or 0) > limits.memory_bytes
         ):
-            kind, message = (
-                Status.OUT_OF_MEMORY,
-                f"over limits.memory_gb = {limits.memory_bytes / 2**30:g}",
-            )
+            kind = Status.OUT_OF_MEMORY
+            message = f"over limits.memory_gb = {limits.memory_bytes / 2**30:g}"
         else:
             return None
         self._end(running)

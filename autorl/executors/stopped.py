@@ -1,4 +1,7 @@
-"""Finds workers that a signal has stopped and nobody continues (Linux; elsewhere a stopped worker is waited for)."""
+"""Finds workers that a signal has stopped and nobody continues.
+
+On Linux; elsewhere a stopped worker is waited for.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from collections.abc import Iterable
 from autorl.os_processes import descendants, stat
 
 STOPPED_SECONDS = 10.0  # so long a stopped worker may be continued by who has stopped it
-MESSAGE = f"a process of the worker was stopped by a signal, and not continued for {STOPPED_SECONDS:g} seconds"
+MESSAGE = (
+    "a process of the worker was stopped by a signal, "
+    f"and not continued for {STOPPED_SECONDS:g} seconds"
+)
 _LOOK_SECONDS = 1.0
 _IDLE = 0.01  # share of a core: what uses less waits for the process that is stopped
 
@@ -15,9 +21,9 @@ _IDLE = 0.01  # share of a core: what uses less waits for the process that is st
 class StoppedWorkers:
     """Looks at the processes of workers, at most once a second.
 
-    A worker counts as stopped by its state (`T`), never by the time it takes: a machine that is overloaded or
-    suspended, or a long call in C, stops nobody. A process below a worker counts if nothing else there is at work: a
-    program may stop one of its own for a while.
+    A worker counts as stopped by its state (`T`), never by the time it takes: a machine that is
+    overloaded or suspended, or a long call in C, stops nobody. A process below a worker counts if
+    nothing else there is at work: a program may stop one of its own for a while.
     """
 
     def __init__(self) -> None:
@@ -26,33 +32,39 @@ class StoppedWorkers:
         self._stopped: dict[int, float] = {}  # seconds at a stretch that were looked at
 
     def among(self, workers: Iterable[int], now: float) -> set[int]:
-        """The workers, by process id, that have been stopped for too long at the time `now`, in seconds."""
+        """Return which workers have been stopped for too long.
+
+        Args:
+            workers: process ids.
+            now: the time in seconds, of a clock that never goes back.
+        """
         elapsed = 0.0 if self._looked is None else now - self._looked
         if self._looked is not None and elapsed < _LOOK_SECONDS:
             return set()
         self._looked = now
-        before, seconds = self._cpu_seconds, self._stopped
-        self._cpu_seconds, self._stopped = {}, {}
+        cpu_before = self._cpu_seconds
+        stopped_before = self._stopped
+        self._cpu_seconds = {}
+        self._stopped = {}
         for worker in workers:
             states, cpu_seconds = _tree(worker)
-            used = cpu_seconds - before.get(worker, 0.0)
+            used = cpu_seconds - cpu_before.get(worker, 0.0)
             self._cpu_seconds[worker] = cpu_seconds
             if states[:1] == ["T"] or ("T" in states and used < _IDLE * elapsed):
-                credited = min(
-                    elapsed, 2 * _LOOK_SECONDS
-                )  # not the time the driver itself was stopped
-                self._stopped[worker] = seconds.get(worker, 0.0) + (
-                    credited if worker in before else 0.0
-                )
+                # Not the time the driver itself was stopped.
+                credited = min(elapsed, 2 * _LOOK_SECONDS) if worker in cpu_before else 0.0
+                self._stopped[worker] = stopped_before.get(worker, 0.0) + credited
         return {worker for worker, stretch in self._stopped.items() if stretch >= STOPPED_SECONDS}
 
 
 def _tree(worker: int) -> tuple[list[str], float]:
-    """States of a worker and all below it, its own first, and the seconds of CPU time they have used together."""
-    own = stat(worker)
-    if own is None:
+    """Return states and CPU time of a worker and all below.
+
+    The worker's own state comes first; the seconds are of all of them together.
+    """
+    root = stat(worker)
+    if root is None:
         return [], 0.0
     below = descendants(worker).values()
-    return [own.state, *(process.state for process in below)], sum(
-        p.cpu_seconds for p in (own, *below)
-    )
+    processes = [root, *below]
+    return [process.state for process in processes], sum(p.cpu_seconds for p in processes)

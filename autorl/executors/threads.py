@@ -1,7 +1,8 @@
-"""One child process, one segment per thread: for trainers that train without the GIL (`population/*`).
+"""Runs one segment per thread of one child process.
 
-A compiled kernel is loaded once, and a segment starts in microseconds. What kills the child (a limit, a crash of native
-code) costs the segments beside it too: they are reported lost, which the driver retries.
+It is for trainers that train without the GIL (`population/*`): a compiled kernel is loaded once,
+and a segment starts in microseconds. What kills the child (a limit, a crash of native code) costs
+the segments beside it too: they are reported lost, which the driver retries.
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ from autorl.os_processes import ProcessLostError
 from autorl.types import Outcome, Report, Segment, SegmentId, Status
 
 _CHECK_SECONDS = 0.2
-_AHEAD = 3  # segments in the child per thread: those that wait there start without a round trip to the driver
+# Segments in the child per thread: those that wait there start without a round trip to the driver.
+_AHEAD = 3
 
 
 class Threads:
-    """Runs up to `slots` segments at once in the threads of one child process.
+    """Runs up to `slots` segments at once in threads of a child.
 
     Args:
         load: top-level function that builds a trainer from its spec in the child.
         slots: threads.
         preload: modules the fork server imports once.
-        limits: seconds per segment; resident memory of the child is limited to `slots` times `memory_bytes`.
+        limits: seconds per segment; resident memory of the child is limited to `slots` times
+            `memory_bytes`.
     """
 
     def __init__(
@@ -66,14 +69,18 @@ class Threads:
         deadline = time.monotonic() + timeout
         while True:
             self._fill()
-            results, self._not_started = self._not_started, []
+            results = self._not_started
+            self._not_started = []
             results += self._collect(min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))
             if results or not self._sent or time.monotonic() >= deadline:
                 self._fill()
                 return results
 
     def cancel(self, segment: SegmentId) -> None:
-        """A running thread cannot be stopped: its result is dropped when it comes."""
+        """Drop a segment, or its result when it comes.
+
+        A running thread cannot be stopped.
+        """
         self._waiting = deque(waiting for waiting in self._waiting if waiting.id != segment)
         if segment in self._sent:
             self._cancelled.add(segment)
@@ -97,9 +104,8 @@ class Threads:
             self._sent[segment.id] = segment
             try:
                 self._connection.send(segment)
-            except (
-                OSError
-            ):  # the child is gone; `_collect` sees the end of file and reports what it ran
+            except OSError:
+                # The child is gone: `_collect` sees the end of file and reports what it ran.
                 return
 
     def _start_child(self) -> None:
@@ -112,7 +118,8 @@ class Threads:
         if self._process is not None and self._connection is not None:
             kill_group(self._process)
             self._connection.close()
-        self._process, self._connection = None, None
+        self._process = None
+        self._connection = None
 
     def _collect(self, timeout: float) -> list[Report | Outcome]:
         if self._connection is None or self._process is None:
@@ -147,7 +154,8 @@ class Threads:
             results.append(message)
 
     def _over_limit(self) -> list[Report | Outcome]:
-        limits, now = self._limits, time.monotonic()
+        limits = self._limits
+        now = time.monotonic()
         if limits.seconds is not None:
             late = [
                 self._sent[name]
@@ -168,13 +176,19 @@ class Threads:
     def _abandon(
         self, kind: Status, message: str, culprits: Sequence[Segment] | None = None
     ) -> list[Report | Outcome]:
-        """Kill the child. The culprits (all that had begun, when unknown) end with `kind`; the others start again."""
+        """Kill the child and settle what it ran.
+
+        The culprits (all that had begun, when unknown) end with `kind`; the others start again.
+        """
         now = time.monotonic()
         guilty = {segment.id for segment in culprits} if culprits is not None else set(self._begun)
-        if not guilty:  # the child died before it began anything: its first segment counts, or this would go on for ever
+        # The child died before it began anything: its first segment counts, or this would
+        # go on for ever.
+        if not guilty:
             guilty = set(list(self._sent)[:1])
         if kind is Status.OUT_OF_MEMORY and len(guilty) > 1:
-            kind, message = Status.LOST, f"{message} for {len(guilty)} segments together"
+            kind = Status.LOST
+            message = f"{message} for {len(guilty)} segments together"
         results: list[Report | Outcome] = []
         innocent = []
         for name, segment in self._sent.items():

@@ -1,8 +1,9 @@
-"""The parent of the fork server: when the driver or the server is gone, it ends all that they have started.
+"""The warden ends what the driver or the fork server leaves.
 
-The fork server imports this module before any other. The process that imports it stays as the warden, and a fork of it
-goes on as the server: nothing heavy is loaded yet, so the warden is small, and an out-of-memory killer takes another.
-Processes whose own parents have ended become the warden's children, whatever session they are in, stopped ones too
+It is the parent of the fork server. The fork server imports this module before any other. The
+process that imports it stays as the warden, and a fork of it goes on as the server: nothing heavy
+is loaded yet, so the warden is small, and an out-of-memory killer takes another. Processes whose
+own parents have ended become the warden's children, whatever session they are in, stopped ones too
 (Linux; elsewhere the warden ends the server, and each worker its own process group).
 """
 
@@ -17,18 +18,18 @@ from types import TracebackType
 
 from autorl.os_processes import adopt_orphans, die_with_parent, end_descendants, open_descriptors
 
-DRIVER = "AUTORL_DRIVER"  # process id of the driver: set for the fork server alone, which splits when it is there
+# Process id of the driver: set for the fork server alone, which splits when it is there.
+DRIVER = "AUTORL_DRIVER"
 _LOOK_SECONDS = 0.05
-_IGNORED = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-)  # sent to all processes of a job at once
+# Signals that are sent to all processes of a job at once.
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def split(driver: int) -> None:
-    """Return in a fork of this process; this process itself watches the fork and the driver, and never returns."""
+    """Return in a fork of this process, the server.
+
+    This process itself, the warden, watches the fork and the driver, and never returns.
+    """
     with suppress(PermissionError):  # it leads its group already
         os.setsid()  # no Ctrl-C and no Ctrl-Z of the driver's terminal
     adopt_orphans()
@@ -65,7 +66,7 @@ def say_nothing_of_a_driver_that_ended(
 
 
 def _watch(driver: int, server: int) -> int:
-    """Wait until the driver or the server has ended, and end everything else."""
+    """Wait until the driver or the server has ended, then end everything."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -85,7 +86,7 @@ def _watch(driver: int, server: int) -> int:
 
 
 def _ended() -> set[int]:
-    """The children that have ended since the last call."""
+    """Return the children that have ended since the last call."""
     ended = set()
     with suppress(ChildProcessError):
         while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
@@ -93,7 +94,6 @@ def _ended() -> set[int]:
     return ended
 
 
-if (
-    os.environ.get(DRIVER) == str(os.getppid()) and sys.argv[0] == "-c"
-):  # a fork server, which `-c` runs
+# In a fork server, which `-c` runs.
+if os.environ.get(DRIVER) == str(os.getppid()) and sys.argv[0] == "-c":
     split(int(os.environ.pop(DRIVER)))

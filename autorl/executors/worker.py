@@ -1,4 +1,7 @@
-"""What happens around one segment wherever it runs: load the trainer, train, turn what goes wrong into an outcome."""
+"""Runs one segment, wherever that is.
+
+The trainer is loaded and trains, and what goes wrong is turned into an outcome.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ from autorl.types import (
 Load = Callable[[TrainerSpec], Trainer]
 NO_SPACE = "no space left for a checkpoint"
 
-# What libraries written in Rust and C++ say of a full disk, in words only: `torch.save` (2.13) compares the position
-# in its file with what it has written, or fails in its stream.
+# What libraries written in Rust and C++ say of a full disk, in words only: `torch.save` (2.13)
+# compares the position in its file with what it has written, or fails in its stream.
 _FULL_DISK = (
     os.strerror(errno.ENOSPC),
     "PytorchStreamWriter failed writing",
@@ -51,7 +54,10 @@ ONE_THREAD = {
 
 
 def from_folder(load: Load, folder: str | None, spec: TrainerSpec) -> Trainer:
-    """`load(spec)`, with the user's modules in `folder` importable (after everything installed)."""
+    """Load a trainer with the user's modules in `folder` importable.
+
+    What is installed comes before them.
+    """
     if folder is not None and folder not in sys.path:
         sys.path.append(folder)
     return load(spec)
@@ -60,15 +66,19 @@ def from_folder(load: Load, folder: str | None, spec: TrainerSpec) -> Trainer:
 def run_segment(
     load: Load, segment: Segment, report: Callable[[Report], None], *, in_caller: bool = False
 ) -> Outcome:
-    """Train one segment. What the trainer raises becomes an outcome with its kind; the traceback goes to the log.
+    """Train one segment.
+
+    What the trainer raises becomes an outcome with its kind; the traceback goes to the log.
 
     Args:
         load: builds the trainer.
         segment: to be trained.
         report: receives its evaluations.
-        in_caller: whether this is the process of the driver, where Ctrl-C is the user's and passes through.
+        in_caller: whether this is the process of the driver, where Ctrl-C is the user's and passes
+            through.
     """
-    begun, owner = time.monotonic(), os.getpid()
+    begun = time.monotonic()
+    owner = os.getpid()  # a child that the trainer forks must not report as if it were this one
 
     def report_here(point: Report) -> None:
         refuse_forked(owner)
@@ -79,25 +89,23 @@ def run_segment(
             return damaged
         with ends_forked_children():
             return _with_file_hashes(segment, load(segment.trainer).train(segment, report_here))
-    except (
-        BaseException
-    ) as error:  # any error of user code is an outcome with its reason, SystemExit too
+    except BaseException as error:
+        # Any error of user code is an outcome with its reason, SystemExit too.
         if in_caller and isinstance(error, KeyboardInterrupt):
             raise
         return _outcome_of(segment, error, begun)
 
 
 def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome:
-    """What a trainer raised, as an outcome."""
+    """Turn what a trainer raised into an outcome."""
     if isinstance(error, MemoryError):
         return _failure(segment, Status.OUT_OF_MEMORY, "MemoryError", begun)
     if isinstance(error, FloatingPointError):
         return _failure(segment, Status.DIVERGED, _text(error), begun)
     if isinstance(error, ProcessLostError):
         return _failure(segment, Status.LOST, _text(error), begun)
-    if (
-        isinstance(error, CheckpointError) and segment.parent is not None
-    ):  # of an earlier version: no hashes to compare
+    if isinstance(error, CheckpointError) and segment.parent is not None:
+        # The checkpoint is of an earlier version: it has no hashes to compare.
         lost = _failure(segment, Status.LOST, _text(error), begun)
         return dataclasses.replace(lost, damage=_text(error))
     if _tells_of_no_space(error):
@@ -106,7 +114,7 @@ def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome
 
 
 def _tells_of_no_space(error: BaseException) -> bool:
-    """Whether an error, or one it came of, is of a full disk."""
+    """Tell whether an error, or what caused it, is a full disk."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -118,25 +126,28 @@ def _tells_of_no_space(error: BaseException) -> bool:
 
 
 def _damaged_parent(segment: Segment, begun: float) -> Outcome | None:
-    """The outcome of a segment whose parent is not what was saved; None: the parent is whole.
+    """Return the outcome of a segment whose parent checkpoint is damaged.
 
-    Checked by the worker, at the last moment before the trainer restores it: between a check in the driver and the
-    start of a segment that waits for a slot lie hours in which a file can change. The status is `LOST`, never a
-    failure of the configuration, which has nothing to do with it.
+    None where the parent is whole. Checked by the worker, at the last moment before the trainer
+    restores it: between a check in the driver and the start of a segment that waits for a slot lie
+    hours in which a file can change. The status is `LOST`, never a failure of the configuration,
+    which has nothing to do with it.
     """
     if segment.parent is None:
         return None
-    found = damage(Path(segment.parent.path), segment.parent.files)
-    if found is None:
+    difference = damage(Path(segment.parent.path), segment.parent.files)
+    if difference is None:
         return None
-    message = f"checkpoint {segment.parent.segment} is damaged: {found}"
-    return dataclasses.replace(
-        failure(segment, Status.LOST, message, time.monotonic() - begun), damage=found
-    )
+    message = f"checkpoint {segment.parent.segment} is damaged: {difference}"
+    lost = failure(segment, Status.LOST, message, time.monotonic() - begun)
+    return dataclasses.replace(lost, damage=difference)
 
 
 def _with_file_hashes(segment: Segment, outcome: Outcome) -> Outcome:
-    """The outcome with the hashes of what it saved: taken here, so that the driver reads no large file."""
+    """Add the hashes of what an outcome saved.
+
+    They are taken here, so that the driver reads no large file.
+    """
     saved = outcome.checkpoint
     if saved is None or saved.path != segment.folder:  # a reference of the trainer's own
         return outcome
@@ -145,38 +156,44 @@ def _with_file_hashes(segment: Segment, outcome: Outcome) -> Outcome:
 
 
 def failure(segment: Segment, kind: Status, message: str, seconds: float) -> Outcome:
-    """The outcome of a segment that ended without a result of its own."""
+    """Make the outcome of a segment that has no result."""
     return Outcome(
         segment.id, kind, reached=segment.start, cost={"wall_seconds": seconds}, message=message
     )
 
 
 def ended_worker(code: int | None, segments: int = 1) -> tuple[Status, str]:
-    """How the segments of a worker process that is gone ended, by its exit code (negative = a signal).
+    """Judge how the segments of a worker process that is gone ended.
 
-    A fault of its own (SIGSEGV, SIGABRT, ...) is a crash of the segment that ran there; of several nobody knows whose.
-    What ended it from outside, and what has no reason that is known, is a lost worker.
+    A fault of its own (SIGSEGV, SIGABRT, ...) is a crash of the segment that ran there; of several
+    nobody knows whose. What ended it from outside, and what has no reason that is known, is a lost
+    worker.
+
+    Args:
+        code: its exit code, negative = a signal; None where nobody saw it.
+        segments: how many it ran.
+
+    Returns:
+        The status, and a message for people.
     """
-    text = (
-        "an exit code that nobody saw, as the fork server is gone"
-        if code is None
-        else exit_text(code)
-    )
+    text = "an exit code that nobody saw, as the fork server is gone"
+    if code is not None:
+        text = exit_text(code)
     own_fault = code is not None and code < 0 and not ended_from_outside(code)
-    return (
-        Status.CRASH if own_fault and segments == 1 else Status.LOST
-    ), f"worker process ended with {text}"
+    status = Status.CRASH if own_fault and segments == 1 else Status.LOST
+    return status, f"worker process ended with {text}"
 
 
 def log_text(segment: Segment, text: str) -> None:
-    """Append to the segment's log; to standard error when it has none."""
+    """Append to the segment's log, or to standard error without one."""
     if segment.log is None:
         sys.stderr.write(encodable(text))
         return
     try:
         with open_log(segment.log) as log:
             log.write(text.encode("utf-8", "backslashreplace"))
-    except OSError as error:  # a full disk, most likely: what is logged is the reason, and must still become an outcome
+    # A full disk, most likely: what is logged is the reason, and must still become an outcome.
+    except OSError as error:
         sys.stderr.write(encodable(f"{text}{segment.log}: {error}\n"))
 
 
@@ -186,7 +203,7 @@ def _failure(segment: Segment, kind: Status, message: str, begun: float) -> Outc
 
 
 def _text(error: BaseException) -> str:
-    """The message of an error, whatever its class makes of `str`."""
+    """Return the message of an error, whatever its class makes of `str`."""
     try:
         return encodable(str(error))
     except Exception as failed:  # noqa: BLE001 - user code again

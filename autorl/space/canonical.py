@@ -18,7 +18,7 @@ from autorl.types import InputError, freeze
 
 
 def frozen(value: Any) -> Any:
-    """Freeze a value and unwrap the scalars and arrays of NumPy in it.
+    """Freeze a value and unwrap NumPy's scalars and arrays in it.
 
     Lists and arrays become tuples, mappings become `FrozenMap`.
     """
@@ -34,7 +34,10 @@ def frozen(value: Any) -> Any:
 
 
 def jsonable(value: Any) -> Any:
-    """Turn a value, NumPy's included, into the types JSON and YAML know, with text as names."""
+    """Turn a value, NumPy's included, into the types of JSON.
+
+    Names become text.
+    """
     return plain(frozen(value))
 
 

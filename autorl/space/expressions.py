@@ -96,7 +96,7 @@ def _tokens(names: Collection[str]) -> re.Pattern[str]:
 
 
 def nearest(word: str, known: Collection[str]) -> str:
-    """Word a hint: `; did you mean 'x'?`, else the first dozen."""
+    """Word a hint: the nearest word, else the first dozen."""
     listed = ", ".join(list(known)[:12]) + (", ..." if len(known) > 12 else "")
     return did_you_mean(word, known) or f"; known: {listed}"
 

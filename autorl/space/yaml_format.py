@@ -127,16 +127,16 @@ def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
     for candidate in candidates:
         if candidate.is_file():
             return candidate
-    found = sorted(
+    shipped_names = sorted(
         {
             path.relative_to(root).with_suffix("").as_posix()
             for root in roots
             for path in root.glob("**/*.yaml")
         }
     )
-    hint = did_you_mean(source, found)
-    if found and not hint:
-        hint = f"; shipped: {', '.join(found)}"
+    hint = did_you_mean(source, shipped_names)
+    if shipped_names and not hint:
+        hint = f"; shipped: {', '.join(shipped_names)}"
     raise InputError(
         f"no search space of this name and no such file{hint}", file=shortened(str(source), 200)
     )

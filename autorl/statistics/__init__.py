@@ -1,7 +1,8 @@
-"""Statistics of scores and learning curves: pure functions of arrays (n runs, m tasks); larger is better.
+"""Statistics of scores and learning curves, as pure functions of arrays.
 
-Every function checks its input: empty, NaN, infinite or of wrong rank is a ValueError that states the rule. A crashed
-run must be given its penalty before it is aggregated, never dropped. Randomness is a Generator argument.
+Scores have the shape (n runs, m tasks) and larger is better. Every function checks its input:
+empty, NaN, infinite or of wrong rank is a ValueError that states the rule. A crashed run must be
+given its penalty before it is aggregated, never dropped. Randomness is a Generator argument.
 """
 
 from autorl.statistics.aggregates import (

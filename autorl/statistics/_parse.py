@@ -1,4 +1,4 @@
-"""Reads `name` or `name(number)`, the grammar of aggregates and reductions in study files."""
+"""Reads `name` or `name(number)`, as study files write aggregates and reductions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ _FORM = re.compile(r"\s*([a-z_]+)\s*(?:\(\s*([^()]*?)\s*\))?\s*\Z")
 def name_and_number(
     text: str, plain: Sequence[str], with_number: Sequence[str], key: str
 ) -> tuple[str, float | None]:
-    """The name in `text` and its number, None for the names in `plain`.
+    """Read a name and its number, None for the names in `plain`.
 
     Raises:
-        InputError: unknown name (the nearest known one is given), a number missing, unreadable or not wanted.
+        InputError: unknown name (the message has the nearest one), or a number that is missing,
+            unreadable or one too many.
     """
     forms = [*plain, *(f"{name}(number)" for name in with_number)]
     match = _FORM.match(text) if isinstance(text, str) else None

@@ -1,11 +1,13 @@
 """Aggregates: one number for an array of scores.
 
-Scores are an (n runs, m tasks) array, or n values of one task; larger is better. An `Aggregate` is called with such an
-array and returns a float. Its docstring is its definition.
+Scores are an (n runs, m tasks) array, or n values of one task; larger is better. An `Aggregate` is
+called with such an array and returns a float. Its docstring is its definition.
 
 References:
-    [Agarwal2021] Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS 2021.
-    [Rockafellar2002] Rockafellar and Uryasev, "Conditional value-at-risk for general loss distributions", 2002.
+    [Agarwal2021] Agarwal et al., "Deep reinforcement learning at the edge of the statistical
+        precipice", NeurIPS 2021.
+    [Rockafellar2002] Rockafellar and Uryasev, "Conditional value-at-risk for general loss
+        distributions", 2002.
     [Hyndman1996] Hyndman and Fan, "Sample quantiles in statistical packages", 1996.
 """
 
@@ -25,11 +27,13 @@ from autorl.types import InputError
 
 @dataclass(frozen=True)
 class Aggregate:
-    """A function of an array of scores, by name.
+    """A named function of an array of scores.
 
     Attributes:
-        name: as written in a study file, e.g. `cvar(0.2)`; `parse_aggregate(name)` gives the same aggregate.
-        stacked: the same function of a stack of arrays (..., n, m), giving (...); inputs are not checked.
+        name: as written in a study file, e.g. `cvar(0.2)`; `parse_aggregate(name)` gives the same
+            aggregate.
+        stacked: the same function of a stack of arrays (..., n, m), giving (...); inputs are not
+            checked.
     """
 
     name: str
@@ -40,12 +44,19 @@ class Aggregate:
         object.__setattr__(self, "__doc__", definition.__doc__)
 
     def __call__(self, scores: npt.ArrayLike) -> float:
-        """The aggregate of scores of shape (n,) or (n runs, m tasks); ValueError if empty or not finite."""
+        """Aggregate scores of shape (n,) or (n runs, m tasks).
+
+        Raises:
+            ValueError: the scores are empty or not finite.
+        """
         return float(self.stacked(as_scores(scores)))
 
 
 def _pooled_sorted(scores: Array) -> Array:
-    """(..., n, m) -> (..., n * m), ascending."""
+    """Sort all values of an array, ascending.
+
+    Shapes: (..., n, m) -> (..., n * m).
+    """
     return np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)
 
 
@@ -55,18 +66,25 @@ def _mean(scores: Array) -> Array:
 
 
 def _median(scores: Array) -> Array:
-    """Middle of all n * m values sorted; the mean of the two middle ones if their number is even."""
+    """Middle of all n * m values sorted.
+
+    Where their number is even, the mean of the two middle ones.
+    """
     return np.asarray(np.median(scores, axis=(-2, -1)))
 
 
 def _median_of_task_means(scores: Array) -> Array:
-    """Median over the m tasks of the mean over the n runs; with one task, its mean. [Agarwal2021] calls it median."""
+    """Median over the m tasks of the mean over the n runs.
+
+    With one task it is that task's mean. [Agarwal2021] calls it median.
+    """
     return np.asarray(np.median(scores.mean(axis=-2), axis=-1))
 
 
 def _iqm(scores: Array) -> Array:
-    """Interquartile mean: sort all n * m values, drop floor(n * m / 4) from each end, mean of the rest [Agarwal2021].
+    """Interquartile mean of all n * m values [Agarwal2021].
 
+    The values are sorted, floor(n * m / 4) are dropped from each end, and the rest is averaged.
     With fewer than 4 values nothing is dropped: the mean.
     """
     ordered = _pooled_sorted(scores)
@@ -76,17 +94,20 @@ def _iqm(scores: Array) -> Array:
 
 
 def _quantile(scores: Array, q: float) -> Array:
-    """The q-quantile of all n * m values, linear between order statistics (type 7 of [Hyndman1996])."""
+    """The q-quantile of all n * m values.
+
+    Linear between order statistics, which is type 7 of [Hyndman1996].
+    """
     pooled = scores.reshape(*scores.shape[:-2], -1)
     return np.asarray(np.quantile(pooled, q, axis=-1))
 
 
 def _cvar(scores: Array, alpha: float) -> Array:
-    """Conditional value at risk: mean of the worst (lowest) alpha share of the N = n * m values [Rockafellar2002].
+    """Conditional value at risk: mean of the lowest alpha share [Rockafellar2002].
 
-    With x_1 <= ... <= x_N it is sum_i w_i x_i / (alpha N), w_i = min(1, max(0, alpha N - (i - 1))): the value at the
-    edge of the share counts by the fraction of it that lies inside. cvar(1) is the mean; alpha <= 1/N gives the
-    minimum.
+    With the N = n * m values sorted, x_1 <= ... <= x_N, it is sum_i w_i x_i / (alpha N), w_i =
+    min(1, max(0, alpha N - (i - 1))): the value at the edge of the share counts by the fraction of
+    it that lies inside. cvar(1) is the mean; alpha <= 1/N gives the minimum.
     """
     ordered = _pooled_sorted(scores)
     share = alpha * ordered.shape[-1]
@@ -95,7 +116,10 @@ def _cvar(scores: Array, alpha: float) -> Array:
 
 
 def _optimality_gap(scores: Array, target: float) -> Array:
-    """Mean over all n * m values of target - min(score, target); 0 if every run reaches the target; lower is better."""
+    """Mean over all n * m values of target - min(score, target).
+
+    Lower is better, 0 means that every run reaches the target.
+    """
     return np.asarray(target - np.minimum(scores, target).mean(axis=(-2, -1)))
 
 
@@ -106,37 +130,48 @@ iqm = Aggregate("iqm", _iqm)
 
 
 def quantile(q: float) -> Aggregate:
-    """The q-quantile, 0 <= q <= 1, as an aggregate: `quantile(0.25)(scores)`."""
+    """Make the aggregate that takes the q-quantile, 0 <= q <= 1.
+
+    Used as `quantile(0.25)(scores)`.
+    """
     if not 0 <= q <= 1:
         raise ValueError(f"q of a quantile must lie in [0, 1], got {q!r}")
     return Aggregate(f"quantile({float(q)})", partial(_quantile, q=float(q)))
 
 
 def cvar(alpha: float) -> Aggregate:
-    """Mean of the worst alpha share of the values, 0 < alpha <= 1, as an aggregate: `cvar(0.2)(scores)`."""
+    """Make the aggregate that averages the worst alpha share of the values.
+
+    Used as `cvar(0.2)(scores)`, 0 < alpha <= 1.
+    """
     if not 0 < alpha <= 1:
         raise ValueError(f"alpha of cvar must lie in (0, 1], got {alpha!r}")
     return Aggregate(f"cvar({float(alpha)})", partial(_cvar, alpha=float(alpha)))
 
 
 def optimality_gap(target: float = 1.0) -> Aggregate:
-    """The mean shortfall from `target`, as an aggregate: `optimality_gap(1.0)(normalised_scores)`. Lower is better."""
+    """Make the aggregate that averages the shortfall from `target`.
+
+    Used as `optimality_gap(1.0)(normalised_scores)`. Lower is better.
+    """
     return Aggregate(
         f"optimality_gap({float(target)})", partial(_optimality_gap, target=float(target))
     )
 
 
-_PLAIN = {each.name: each for each in (mean, median, iqm)}
+_PLAIN = {aggregate.name: aggregate for aggregate in (mean, median, iqm)}
 _WITH_NUMBER: dict[str, Callable[[float], Aggregate]] = {"cvar": cvar, "quantile": quantile}
 
 
 def aggregate_names() -> tuple[str, ...]:
-    """The forms `parse_aggregate` accepts."""
+    """Return the forms `parse_aggregate` accepts."""
     return (*_PLAIN, "cvar(alpha)", "quantile(q)")
 
 
 def parse_aggregate(text: str | Aggregate, key: str = "aggregate") -> Aggregate:
-    """`mean`, `median`, `iqm`, `cvar(0.2)` or `quantile(0.25)` as a function; larger must be better, so no gaps.
+    """Return `mean`, `median`, `iqm`, `cvar(0.2)` or `quantile(0.25)` as a function.
+
+    Larger must be better, so there is no optimality gap among them.
 
     Args:
         text: the name; an `Aggregate` is returned as it is.
@@ -157,10 +192,11 @@ def parse_aggregate(text: str | Aggregate, key: str = "aggregate") -> Aggregate:
 
 
 def ranking(scores: npt.ArrayLike, aggregate: str | Aggregate = "mean") -> npt.NDArray[np.int64]:
-    """Rows of a (configurations, seeds) array, best first.
+    """Rank the rows of a (configurations, seeds) array, best first.
 
-    By the aggregate over the seeds; ties: larger mean, then lower standard deviation, then the earlier row. An IQM or a
-    median saturates at a capped return, so ties are common and must not be left to chance.
+    By the aggregate over the seeds; ties: larger mean, then lower standard deviation, then the
+    earlier row. An IQM or a median saturates at a capped return, so ties are common and must not be
+    left to chance.
     """
     table = as_table(scores, "scores")
     values = parse_aggregate(aggregate).stacked(table[:, :, None])
@@ -169,5 +205,8 @@ def ranking(scores: npt.ArrayLike, aggregate: str | Aggregate = "mean") -> npt.N
 
 
 def select(scores: npt.ArrayLike, aggregate: str | Aggregate = "mean") -> int:
-    """Row of the best configuration in a (configurations, seeds) array: the first of `ranking`."""
+    """Return the best row of a (configurations, seeds) array.
+
+    It is the first of `ranking`.
+    """
     return int(ranking(scores, aggregate)[0])

@@ -1,4 +1,7 @@
-"""Input checks shared by the statistics: an array of scores is finite, not empty and of the stated rank."""
+"""Checks of arrays of scores, shared by the statistics.
+
+What passes is finite, not empty and of the stated rank.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,11 @@ Array: TypeAlias = npt.NDArray[np.float64]
 
 
 def finite(values: npt.ArrayLike, name: str) -> Array:
-    """`values` as float64. Raises ValueError if empty, not numeric, NaN or infinite."""
+    """Return `values` as float64.
+
+    Raises:
+        ValueError: `values` are empty, not numeric, NaN or infinite.
+    """
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -30,7 +37,10 @@ def finite(values: npt.ArrayLike, name: str) -> Array:
 
 
 def as_scores(values: npt.ArrayLike, name: str = "scores") -> Array:
-    """`values` as an (n runs, m tasks) array; a flat array of n values is n runs of one task."""
+    """Return `values` as an (n runs, m tasks) array.
+
+    A flat array of n values is n runs of one task.
+    """
     array = finite(values, name)
     if array.ndim == 1:
         return array[:, None]
@@ -40,7 +50,7 @@ def as_scores(values: npt.ArrayLike, name: str = "scores") -> Array:
 
 
 def as_vector(values: npt.ArrayLike, name: str) -> Array:
-    """`values` as a flat array."""
+    """Return `values` as a flat array."""
     array = finite(values, name)
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
@@ -48,11 +58,12 @@ def as_vector(values: npt.ArrayLike, name: str) -> Array:
 
 
 def as_table(values: npt.ArrayLike, name: str, columns: int = 1) -> Array:
-    """`values` as a two-dimensional array with at least `columns` columns."""
+    """Return `values` as a two-dimensional array with at least `columns` columns."""
     array = finite(values, name)
     if array.ndim != 2 or array.shape[1] < columns:
         raise ValueError(
-            f"{name} must be two-dimensional with at least {columns} columns, got shape {array.shape}"
+            f"{name} must be two-dimensional with at least {columns} columns, "
+            f"got shape {array.shape}"
         )
     return array
 
@@ -64,7 +75,7 @@ def same_shape(first: Array, second: Array, names: str) -> None:
 
 
 def in_range(value: float, name: str, low: float, high: float) -> float:
-    """`value` if low < value < high, else ValueError."""
+    """Return `value` if low < value < high, else raise ValueError."""
     if not low < value < high:
         raise ValueError(f"{name} must lie strictly between {low:g} and {high:g}, got {value!r}")
     return float(value)

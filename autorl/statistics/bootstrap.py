@@ -1,11 +1,13 @@
-"""Confidence intervals, most of them by bootstrap. Every draw comes from the Generator the caller passes.
+"""Confidence intervals, most of them by bootstrap.
 
-Resampling is stratified: within each task (column) runs are drawn with replacement, independently of the other tasks,
-so every resample has n runs of each of the m tasks [Agarwal2021]. With few runs intervals are too short, percentile
+Every draw comes from the Generator the caller passes. Resampling is stratified: within each task
+(column) runs are drawn with replacement, independently of the other tasks, so every resample has n
+runs of each of the m tasks [Agarwal2021]. With few runs intervals are too short, percentile
 intervals of a mean most of all: `coverage.py` has what was measured.
 
 References:
-    [Agarwal2021] Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS 2021.
+    [Agarwal2021] Agarwal et al., "Deep reinforcement learning at the edge of the statistical
+        precipice", NeurIPS 2021.
     [Efron1987] Efron, "Better bootstrap confidence intervals", 1987.
 """
 
@@ -30,7 +32,13 @@ _ROUNDING = 1e-12  # of the largest score: aggregates that are no further apart 
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval [low, high] of nominal coverage `level`, and the method that made it."""
+    """A confidence interval [low, high] of nominal coverage `level`.
+
+    Attributes:
+        low, high: the bounds, both inside.
+        level: nominal coverage, in (0, 1).
+        method: how it was made, in words.
+    """
 
     low: float
     high: float
@@ -52,14 +60,20 @@ def bootstrap_distribution(
     rng: np.random.Generator,
     resamples: int = RESAMPLES,
 ) -> Array:
-    """The aggregate of `resamples` stratified resamples of scores (n runs, m tasks): shape (resamples,).
+    """Return the aggregate of stratified resamples of scores: shape (resamples,).
+
+    Scores have the shape (n runs, m tasks).
 
     Raises:
-        ValueError: fewer than 2 runs (one run says nothing about the spread), scores not finite, resamples < 1.
+        ValueError: fewer than 2 runs (one run says nothing about the spread), scores not finite,
+            resamples < 1.
     """
     table = _resampleable(scores, "scores")
     reduce = parse_aggregate(aggregate).stacked
-    parts = [reduce(_draw(table, size, rng)) for size in _chunks(resamples, table.size)]
+    parts = [
+        reduce(_take(table, _indices(table.shape, size, rng)))
+        for size in _chunks(resamples, table.size)
+    ]
     return np.concatenate(parts)
 
 
@@ -72,13 +86,15 @@ def bootstrap_interval(
     resamples: int = RESAMPLES,
     method: Method = "percentile",
 ) -> Interval:
-    """Stratified bootstrap confidence interval of an aggregate of scores (n runs, m tasks).
+    """Stratified bootstrap confidence interval of an aggregate of scores.
 
-    `percentile`: the (1 - level) / 2 and (1 + level) / 2 quantiles of the bootstrap distribution. `bca`: the same with
-    quantiles moved for bias and skewness, the acceleration from the jackknife over runs [Efron1987]; one task only.
+    Scores have the shape (n runs, m tasks). `percentile`: the (1 - level) / 2 and (1 + level) / 2
+    quantiles of the bootstrap distribution. `bca`: the same with quantiles moved for bias and
+    skewness, the acceleration from the jackknife over runs [Efron1987]; one task only.
 
     Raises:
-        ValueError: fewer than 2 runs, scores not finite, level outside (0, 1), bca with several tasks.
+        ValueError: fewer than 2 runs, scores not finite, level outside (0, 1), bca with several
+            tasks.
     """
     in_range(level, "level", 0.0, 1.0)
     function = parse_aggregate(aggregate)
@@ -93,7 +109,7 @@ def bootstrap_interval(
 
 
 def student_interval(scores: npt.ArrayLike, *, level: float = 0.95) -> Interval:
-    """Student's t interval of the mean of n runs of one task, shape (n,).
+    """Student's t interval of the mean of n runs, shape (n,).
 
     Raises:
         ValueError: fewer than 2 runs, scores not finite, several tasks, level outside (0, 1).
@@ -122,11 +138,13 @@ def difference_interval(
 ) -> Interval:
     """Percentile interval of aggregate(first) - aggregate(second).
 
-    paired=False: both are resampled on their own; they may have different numbers of runs. paired=True: row i of both
-        is the same seed (common random numbers) and is drawn together, so what the seeds share cancels.
+    paired=False: both are resampled on their own; they may have different numbers of runs.
+    paired=True: row i of both is the same seed (common random numbers) and is drawn together, so
+    what the seeds share cancels.
 
     Raises:
-        ValueError: fewer than 2 runs, different numbers of tasks, or paired with different numbers of runs.
+        ValueError: fewer than 2 runs, different numbers of tasks, or paired with different numbers
+            of runs.
     """
     reduce = parse_aggregate(aggregate).stacked
     return two_sample_interval(
@@ -150,9 +168,23 @@ def two_sample_interval(
     resamples: int = RESAMPLES,
     paired: bool = False,
 ) -> Interval:
-    """Percentile interval of a `statistic` of two samples, called with stacks (b, n, m), (b, k, m) and giving (b,)."""
+    """Percentile interval of a statistic of two samples.
+
+    Args:
+        first: the first sample, (n runs, m tasks).
+        second: the second sample, (k runs, m tasks).
+        statistic: called with stacks of resamples (b, n, m) and (b, k, m), returns (b,).
+        rng: draws the resamples.
+        level: nominal coverage.
+        resamples: their number.
+        paired: whether row i of both samples is the same seed and is drawn together.
+
+    Raises:
+        ValueError: as in `difference_interval`.
+    """
     in_range(level, "level", 0.0, 1.0)
-    a, b = _resampleable(first, "first"), _resampleable(second, "second")
+    a = _resampleable(first, "first")
+    b = _resampleable(second, "second")
     if a.shape[1] != b.shape[1]:
         raise ValueError(
             f"first and second must have the same tasks, got {a.shape[1]} and {b.shape[1]} columns"
@@ -161,11 +193,12 @@ def two_sample_interval(
         same_shape(a, b, "paired samples")
     parts = []
     for size in _chunks(resamples, a.size * len(b)):  # a statistic may form all pairs of runs
-        chosen = _indices(a.shape, size, rng)
-        other = chosen if paired else _indices(b.shape, size, rng)
-        parts.append(statistic(_take(a, chosen), _take(b, other)))
+        rows_of_a = _indices(a.shape, size, rng)
+        rows_of_b = rows_of_a if paired else _indices(b.shape, size, rng)
+        parts.append(statistic(_take(a, rows_of_a), _take(b, rows_of_b)))
     low, high = np.quantile(np.concatenate(parts), [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high), level, "paired percentile" if paired else "percentile")
+    method = "paired percentile" if paired else "percentile"
+    return Interval(float(low), float(high), level, method)
 
 
 def _resampleable(scores: npt.ArrayLike, name: str) -> Array:
@@ -192,12 +225,11 @@ def _take(table: Array, chosen: npt.NDArray[np.int64]) -> Array:
     return table[chosen, np.arange(table.shape[1])]
 
 
-def _draw(table: Array, size: int, rng: np.random.Generator) -> Array:
-    return _take(table, _indices(table.shape, size, rng))
-
-
 def _bca_tails(scores: Array, aggregate: Aggregate, draws: Array, tails: Array) -> Array:
-    """Tail probabilities corrected for bias z0 and acceleration a: Phi(z0 + (z0 + z) / (1 - a (z0 + z)))."""
+    """Correct tail probabilities for bias z0 and acceleration a [Efron1987].
+
+    Of a tail whose normal quantile is z it returns Phi(z0 + (z0 + z) / (1 - a (z0 + z))).
+    """
     if scores.shape[1] != 1:
         raise ValueError(
             f"method 'bca' is defined here for one task, got {scores.shape[1]}; use 'percentile'"
@@ -205,16 +237,16 @@ def _bca_tails(scores: Array, aggregate: Aggregate, draws: Array, tails: Array) 
     from scipy.special import ndtr, ndtri
 
     runs = len(scores)
-    others = ~np.eye(runs, dtype=bool)
-    jackknife = aggregate.stacked(np.stack([scores[row] for row in others]))
+    all_but = ~np.eye(runs, dtype=bool)
+    jackknife = aggregate.stacked(np.stack([scores[row] for row in all_but]))
     pull = jackknife.mean() - jackknife
     scale = float((pull**2).sum()) ** 1.5
     acceleration = float((pull**3).sum()) / (6 * scale) if scale > 0 else 0.0
     estimate = aggregate(scores)
     # A resample of the same values summed in another order is the estimate but for rounding.
-    apart = draws - estimate
+    deviations = draws - estimate
     rounding = _ROUNDING * np.abs(scores).max()
-    below = np.mean(apart < -rounding) + 0.5 * np.mean(np.abs(apart) <= rounding)
+    below = np.mean(deviations < -rounding) + 0.5 * np.mean(np.abs(deviations) <= rounding)
     half = 0.5 / len(draws)
     bias = ndtri(np.clip(below, half, 1 - half))
     z = bias + ndtri(tails)

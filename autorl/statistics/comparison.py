@@ -1,9 +1,12 @@
-"""Comparing methods: probability of improvement, profiles, ranks and rank tests.
+"""Comparison of methods: probability of improvement, profiles, ranks and rank tests.
 
 References:
-    [Agarwal2021] Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice", NeurIPS 2021.
-    [Demsar2006] Demsar, "Statistical comparisons of classifiers over multiple data sets", JMLR 2006.
-    [Pratt1959] Pratt, "Remarks on zeros and ties in the Wilcoxon signed rank procedures", JASA 1959.
+    [Agarwal2021] Agarwal et al., "Deep reinforcement learning at the edge of the statistical
+        precipice", NeurIPS 2021.
+    [Demsar2006] Demsar, "Statistical comparisons of classifiers over multiple data sets", JMLR
+        2006.
+    [Pratt1959] Pratt, "Remarks on zeros and ties in the Wilcoxon signed rank procedures", JASA
+        1959.
     [Holm1979] Holm, "A simple sequentially rejective multiple test procedure", 1979.
 """
 
@@ -41,17 +44,19 @@ class TestResult:
 
 
 def probability_of_improvement(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
-    """Probability that a run of X beats a run of Y, averaged over tasks [Agarwal2021].
+    """Probability that a run of X beats a run of Y [Agarwal2021].
 
-    mean over tasks j of mean over pairs (i, k) of [x_ij > y_kj] + 0.5 [x_ij = y_kj], i.e. the Mann-Whitney U over
-    n_x n_y. Shapes (n_x, m) and (n_y, m); 0.5 when X and Y are the same.
+    It is the mean over tasks j of the mean over pairs (i, k) of [x_ij > y_kj] + 0.5 [x_ij = y_kj],
+    i.e. the Mann-Whitney U over n_x n_y. Shapes (n_x, m) and (n_y, m); 0.5 when X and Y are the
+    same.
     """
-    a, b = as_scores(x, "x"), as_scores(y, "y")
-    if a.shape[1] != b.shape[1]:
+    first = as_scores(x, "x")
+    second = as_scores(y, "y")
+    if first.shape[1] != second.shape[1]:
         raise ValueError(
-            f"x and y must have the same tasks, got {a.shape[1]} and {b.shape[1]} columns"
+            f"x and y must have the same tasks, got {first.shape[1]} and {second.shape[1]} columns"
         )
-    return float(_improvement(a, b))
+    return float(_improvement(first, second))
 
 
 def improvement_interval(
@@ -62,25 +67,39 @@ def improvement_interval(
     level: float = 0.95,
     resamples: int = 2000,
 ) -> Interval:
-    """Stratified bootstrap percentile interval of the probability of improvement, X and Y resampled on their own."""
+    """Stratified bootstrap percentile interval of the probability of improvement.
+
+    X and Y are resampled each for itself.
+    """
     return two_sample_interval(x, y, _improvement, rng=rng, level=level, resamples=resamples)
 
 
 def _improvement(a: Array, b: Array) -> Array:
-    """(..., n, m), (..., k, m) -> (...)."""
-    left, right = a[..., :, None, :], b[..., None, :, :]
-    return np.asarray(((left > right) + 0.5 * (left == right)).mean(axis=(-3, -2, -1)))
+    """Probability of improvement of stacks of samples.
+
+    Shapes: (..., n, m), (..., k, m) -> (...).
+    """
+    first = a[..., :, None, :]
+    second = b[..., None, :, :]
+    return np.asarray(((first > second) + 0.5 * (first == second)).mean(axis=(-3, -2, -1)))
 
 
 def paired_differences(first: npt.ArrayLike, second: npt.ArrayLike) -> Array:
-    """Differences first - second, run by run: (n runs, m tasks), row i of both being the same seed."""
-    a, b = as_scores(first, "first"), as_scores(second, "second")
+    """Subtract `second` from `first`, run by run: (n runs, m tasks).
+
+    Row i of both is the same seed.
+    """
+    a = as_scores(first, "first")
+    b = as_scores(second, "second")
     same_shape(a, b, "paired samples")
     return a - b
 
 
 def performance_profile(scores: npt.ArrayLike, thresholds: npt.ArrayLike) -> Array:
-    """Share of the n * m scores strictly above each threshold [Agarwal2021]: thresholds (t,) -> (t,)."""
+    """Share of all scores strictly above each threshold [Agarwal2021].
+
+    Scores have the shape (n runs, m tasks), thresholds and result (t,).
+    """
     pooled = np.sort(as_scores(scores).ravel())
     above = len(pooled) - np.searchsorted(pooled, as_vector(thresholds, "thresholds"), side="right")
     return np.asarray(above / len(pooled))
@@ -94,8 +113,12 @@ def profile_band(
     level: float = 0.95,
     resamples: int = _PROFILE_RESAMPLES,
 ) -> tuple[Array, Array]:
-    """Pointwise stratified bootstrap percentile band (low, high) of the performance profile, each (t,)."""
-    table, at = as_scores(scores), as_vector(thresholds, "thresholds")
+    """Pointwise percentile band (low, high) of the performance profile, each (t,).
+
+    The bootstrap is stratified by task.
+    """
+    table = as_scores(scores)
+    at = as_vector(thresholds, "thresholds")
     in_range(level, "level", 0.0, 1.0)
     profiles = np.empty((resamples, len(at)))
     columns = np.arange(table.shape[1])
@@ -114,7 +137,10 @@ def ecdf(values: npt.ArrayLike, at: npt.ArrayLike) -> Array:
 
 
 def ranks(values: npt.ArrayLike, ties: Literal["average", "min"] = "average") -> Array:
-    """Rank of each value along the last axis, 1 = largest; equal values share the mean (or the smallest) rank."""
+    """Rank the values along the last axis, 1 = largest.
+
+    Equal values share the mean rank, or the smallest with ties="min".
+    """
     table = finite(values, "values")
     if ties not in ("average", "min"):
         raise ValueError(f"ties must be 'average' or 'min', got {ties!r}")
@@ -124,9 +150,8 @@ def ranks(values: npt.ArrayLike, ties: Literal["average", "min"] = "average") ->
         [np.ones_like(ordered[..., :1], dtype=bool), np.diff(ordered, axis=-1) != 0], axis=-1
     )
     places = np.broadcast_to(np.arange(table.shape[-1]), table.shape)
-    first = np.maximum.accumulate(
-        np.where(changes, places, 0), axis=-1
-    )  # of the values equal to this one
+    # The first and the last place of the values equal to this one.
+    first = np.maximum.accumulate(np.where(changes, places, 0), axis=-1)
     ends = np.concatenate([changes[..., 1:], np.ones_like(changes[..., :1])], axis=-1)
     backwards = np.where(ends, places, table.shape[-1])[..., ::-1]
     last = np.minimum.accumulate(backwards, axis=-1)[..., ::-1]
@@ -137,16 +162,23 @@ def ranks(values: npt.ArrayLike, ties: Literal["average", "min"] = "average") ->
 
 
 def average_ranks(scores: npt.ArrayLike) -> Array:
-    """Mean rank of each of k methods over N cases, 1 = best, ties averaged: (N cases, k methods) -> (k,)."""
+    """Mean rank of each of k methods over N cases.
+
+    Shapes: (N, k) -> (k,). 1 is best, ties are averaged.
+    """
     return np.asarray(ranks(as_table(scores, "scores", columns=2)).mean(axis=0))
 
 
 def friedman(scores: npt.ArrayLike) -> TestResult:
-    """Friedman test that k methods rank alike over N cases, scores (N, k), with the correction for ties [Demsar2006].
+    """Friedman test that k methods rank alike over N cases [Demsar2006].
 
-    chi2 = 12 N / (k (k + 1)) (sum_j R_j^2 - k (k + 1)^2 / 4) / (1 - sum of (t^3 - t) over ties / (N k (k^2 - 1))), R_j
-    the average ranks, compared with the chi-squared distribution of k - 1 degrees of freedom. 0 and p = 1 if every case
-    is one tie.
+    Scores have the shape (N, k); ties are corrected for. The statistic is
+
+        chi2 = 12 N / (k (k + 1)) (sum_j R_j^2 - k (k + 1)^2 / 4)
+               / (1 - sum of (t^3 - t) over ties / (N k (k^2 - 1))),
+
+    R_j the average ranks, compared with the chi-squared distribution of k - 1 degrees of freedom.
+    It is 0 and p = 1 if every case is one tie.
 
     Raises:
         ValueError: fewer than 3 methods (use `wilcoxon` for two).
@@ -169,33 +201,34 @@ def friedman(scores: npt.ArrayLike) -> TestResult:
 
 
 def wilcoxon(first: npt.ArrayLike, second: npt.ArrayLike) -> TestResult:
-    """Two-sided Wilcoxon signed-rank test of paired samples (N,), zeros treated as Pratt did [Pratt1959].
+    """Two-sided Wilcoxon signed-rank test of paired samples (N,).
 
-    All |differences| are ranked, zeros included (ties averaged); then zeros are left out. The statistic is the smaller
-    of the rank sums of positive and negative differences. The p-value is that of the exact distribution in which each
-    sign is a fair coin, given the ranks; beyond 200 pairs its normal approximation. All differences zero: p = 1.
+    All |differences| are ranked, zeros included (ties averaged); then zeros are left out, as
+    [Pratt1959] does. The statistic is the smaller of the rank sums of positive and negative
+    differences. The p-value is that of the exact distribution in which each sign is a fair coin,
+    given the ranks; beyond 200 pairs its normal approximation. All differences zero: p = 1.
     """
-    a, b = as_vector(first, "first"), as_vector(second, "second")
+    a = as_vector(first, "first")
+    b = as_vector(second, "second")
     same_shape(a, b, "paired samples")
     difference = a - b
     size = np.abs(difference)
     rank = len(size) + 1 - ranks(size)
-    doubled = np.rint(2 * rank[difference != 0]).astype(
-        np.int64
-    )  # midranks are multiples of one half
+    # Mean ranks of ties are multiples of one half: doubled they are integers.
+    doubled = np.rint(2 * rank[difference != 0]).astype(np.int64)
     positive = int(np.rint(2 * rank[difference > 0].sum()))
     total = int(doubled.sum())
     statistic = min(positive, total - positive)
-    p_value = (
-        _sign_flip_p(doubled, statistic)
-        if len(doubled) <= _EXACT_UP_TO
-        else _normal_p(doubled, statistic)
-    )
-    return TestResult(statistic / 2, p_value)
+    if len(doubled) <= _EXACT_UP_TO:
+        return TestResult(statistic / 2, _sign_flip_p(doubled, statistic))
+    return TestResult(statistic / 2, _normal_p(doubled, statistic))
 
 
 def _sign_flip_p(weights: npt.NDArray[np.int64], statistic: int) -> float:
-    """P(min(S, total - S) <= statistic), S the sum of the weights whose fair coin fell heads."""
+    """Return P(min(S, total - S) <= statistic) of random signs.
+
+    S is the sum of the weights whose fair coin fell heads.
+    """
     total = int(weights.sum())
     probability = np.zeros(total + 1)
     probability[0] = 1.0
@@ -218,7 +251,11 @@ def _normal_p(weights: npt.NDArray[np.int64], statistic: int) -> float:
 
 
 def holm(p_values: npt.ArrayLike) -> Array:
-    """Holm's adjusted p-values [Holm1979]: sorted ascending, max over i <= j of min(1, (m - i + 1) p_(i)), i from 1."""
+    """Adjust p-values by Holm's step-down method [Holm1979].
+
+    Of the m values sorted ascending the j-th becomes the maximum over i <= j of min(1, (m - i + 1)
+    p_(i)), i from 1.
+    """
     raw = as_vector(p_values, "p_values")
     if np.any((raw < 0) | (raw > 1)):
         raise ValueError("p_values must lie in [0, 1]")
@@ -230,7 +267,10 @@ def holm(p_values: npt.ArrayLike) -> Array:
 
 
 def pairwise_wilcoxon(scores: npt.ArrayLike) -> Array:
-    """Holm-adjusted Wilcoxon p-values of all pairs of k methods, scores (N cases, k): symmetric (k, k), diagonal 1."""
+    """Holm-adjusted Wilcoxon p-values of all pairs of k methods.
+
+    Scores have the shape (N cases, k); the result (k, k) is symmetric with diagonal 1.
+    """
     table = as_table(scores, "scores", columns=2)
     rows, columns = np.triu_indices(table.shape[1], k=1)
     adjusted = holm(
@@ -242,10 +282,11 @@ def pairwise_wilcoxon(scores: npt.ArrayLike) -> Array:
 
 
 def critical_difference(methods: int, cases: int, alpha: float = 0.05) -> float:
-    """Nemenyi's critical difference of average ranks [Demsar2006]: q sqrt(k (k + 1) / (6 N)).
+    """Nemenyi's critical difference of average ranks [Demsar2006].
 
-    q is the 1 - alpha quantile of the studentized range of k groups and infinite degrees of freedom, over sqrt 2. Two
-    methods differ if their average ranks differ by at least this much.
+    It is q sqrt(k (k + 1) / (6 N)), q the 1 - alpha quantile of the studentized range of k groups
+    and infinite degrees of freedom, over sqrt 2. Two methods differ if their average ranks differ
+    by at least this much.
     """
     if methods < 2 or cases < 1:
         raise ValueError(

@@ -1,7 +1,8 @@
-"""What nominal 95 % intervals really cover on the seed noise of recorded RL training, by number of runs.
+"""Measured coverage of nominal 95 % intervals, by number of runs.
 
-Written by `benchmarks/error_rates.py` from ARLBench's DQN and PPO tables: `benchmarks/results/error_rates.md` has the
-set-up, the errors and the intervals that were not chosen. A test holds that both say the same.
+Measured on the seed noise of recorded RL training and written by `benchmarks/error_rates.py` from
+ARLBench's DQN and PPO tables: `benchmarks/results/error_rates.md` has the set-up, the errors and
+the intervals that were not chosen. A test holds that both say the same.
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ FEW_RUNS_OF_MEAN = 10
 
 
 def measured_coverage(aggregate: str, runs: int) -> float | None:
-    """Coverage of the 95 % interval a result prints for an aggregate, None where it was not measured.
+    """Return the measured coverage of an aggregate's 95 % interval.
 
-    `aggregate`: `iqm` (percentile bootstrap) or `mean` (Student's t). Between two measured numbers of runs: that of the
-    smaller one.
+    None where it was not measured. Between two measured numbers of runs it is that of the smaller
+    one. `iqm` has the percentile bootstrap, `mean` Student's t.
     """
     table = MEASURED.get(aggregate, {})
     sizes = sorted(table)

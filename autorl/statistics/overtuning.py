@@ -1,8 +1,10 @@
-"""How far a tuning score overstates the chosen configuration, and what choosing by it costs on test seeds.
+"""Measures how far a tuning score overstates the chosen configuration.
+
+And what choosing by it costs on test seeds.
 
 References:
-    [Schneider2025] Schneider, Bischl and Feurer, "Overtuning in hyperparameter optimization", AutoML 2025; sign turned
-        for returns, where larger is better.
+    [Schneider2025] Schneider, Bischl and Feurer, "Overtuning in hyperparameter optimization",
+        AutoML 2025; sign turned for returns, where larger is better.
 """
 
 from __future__ import annotations
@@ -17,17 +19,18 @@ from autorl.statistics.arrays import Array, as_vector, same_shape
 
 @dataclass(frozen=True)
 class Overtuning:
-    """What happened over T proposals; every array has shape (T,).
+    """Gap and overtuning after each of T proposals, arrays of shape (T,).
 
     With i_t the incumbent after proposal t, the first argmax of the tuning scores 1..t:
 
     Attributes:
         incumbent: i_t, counted from 0.
         gap: tuning(i_t) - test(i_t).
-        overtuning: max over s <= t of test(i_s), minus test(i_t): what a better earlier incumbent would have kept; >=
-            0.
-        relative: overtuning / (max over s <= t of test(i_s), minus test(i_1)). Above 1: worse on test seeds than the
-            first configuration tried. NaN where the denominator is 0, so report its median over studies, not its mean.
+        overtuning: max over s <= t of test(i_s), minus test(i_t): what a better earlier incumbent
+            would have kept; >= 0.
+        relative: overtuning / (max over s <= t of test(i_s), minus test(i_1)). Above 1: worse on
+            test seeds than the first configuration tried. NaN where the denominator is 0, so report
+            its median over studies, not its mean.
     """
 
     incumbent: npt.NDArray[np.int64]
@@ -37,12 +40,17 @@ class Overtuning:
 
 
 def overtuning_trace(tuning: npt.ArrayLike, test: npt.ArrayLike) -> Overtuning:
-    """Gap and overtuning of a study from the tuning and test scores (T,) of its proposals in order.
+    """Trace gap and overtuning of a study over its proposals.
+
+    Args:
+        tuning: tuning scores (T,), in the order of the proposals.
+        test: test scores (T,), alike.
 
     Raises:
         ValueError: empty, not finite, not one-dimensional or of different length.
     """
-    tuned, tested = as_vector(tuning, "tuning"), as_vector(test, "test")
+    tuned = as_vector(tuning, "tuning")
+    tested = as_vector(test, "test")
     same_shape(tuned, tested, "tuning and test scores")
     improved = np.concatenate([[True], tuned[1:] > np.maximum.accumulate(tuned)[:-1]])
     incumbent = np.maximum.accumulate(np.where(improved, np.arange(len(tuned)), 0))
@@ -54,7 +62,9 @@ def overtuning_trace(tuning: npt.ArrayLike, test: npt.ArrayLike) -> Overtuning:
 
 
 def regret(test: npt.ArrayLike, chosen: int) -> float:
-    """Test regret: max over all configurations c of test(c), minus test(chosen), >= 0.
+    """Test regret of a choice, >= 0.
+
+    It is the largest test score of all configurations minus the chosen one's.
 
     Args:
         test: test scores (configurations,), of the whole table the choice was made from.

@@ -1,4 +1,7 @@
-"""Reductions: one number for a learning curve, the evaluations of one run in step order. Larger is better."""
+"""Reductions: one number for a learning curve.
+
+A curve holds the evaluations of one run in step order. Larger is better.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,15 @@ from autorl.types import InputError
 
 @dataclass(frozen=True)
 class Reduction:
-    """A function of a learning curve, by name.
+    """A named function of a learning curve.
 
     Attributes:
-        name: as written in a study file, e.g. `mean_last(5)`; `parse_reduction(name)` gives the same reduction.
-        stacked: the same function of a stack of curves (..., e), giving (...); inputs are not checked.
-        chooses_step: whether the value is read at a step that depends on the curve; it must be chosen on tuning seeds.
+        name: as written in a study file, e.g. `mean_last(5)`; `parse_reduction(name)` gives the
+            same reduction.
+        stacked: the same function of a stack of curves (..., e), giving (...); inputs are not
+            checked.
+        chooses_step: whether the value is read at a step that depends on the curve; it must be
+            chosen on tuning seeds.
     """
 
     name: str
@@ -33,24 +39,31 @@ class Reduction:
         object.__setattr__(self, "__doc__", definition.__doc__)
 
     def __call__(self, curve: npt.ArrayLike) -> float:
-        """The reduction of a curve of shape (evaluations,); ValueError if empty, not finite, or of other rank."""
+        """Return the reduction of a curve of shape (evaluations,).
+
+        Raises:
+            ValueError: the curve is empty, not finite, or of another rank.
+        """
         return float(self.stacked(as_vector(curve, "curve")))
 
     @property
     def window(self) -> int | None:
-        """How many of the last evaluations it is of; None for one evaluation or all."""
+        """Number of last evaluations it averages, None for one evaluation or all."""
         return int(self.stacked.keywords["k"]) if isinstance(self.stacked, partial) else None
 
     def position(self, curve: npt.ArrayLike) -> int:
-        """Index of the evaluation the value is read at: the first maximum for `best`, else the last evaluation."""
+        """Return the index of the evaluation the value is read at.
+
+        It is the first maximum for `best`, else the last evaluation.
+        """
         values = as_vector(curve, "curve")
         return int(np.argmax(values)) if self.chooses_step else len(values) - 1
 
     def read(self, curve: npt.ArrayLike, position: int) -> float:
-        """The value of another curve when the evaluation was chosen elsewhere.
+        """Read the value of another curve, the evaluation being chosen elsewhere.
 
-        `best` is read at `position` (chosen on tuning seeds, so a test score is not a maximum over noise); every other
-        reduction chooses nothing and is computed as usual.
+        `best` is read at `position` (chosen on tuning seeds, so a test score is not a maximum over
+        noise); every other reduction chooses nothing and is computed as usual.
 
         Raises:
             ValueError: `position` lies outside the curve.
@@ -67,17 +80,23 @@ def _last(curves: Array) -> Array:
 
 
 def _best(curves: Array) -> Array:
-    """The largest evaluation. A maximum over noise is biased upwards: read tests at a step chosen in tuning."""
+    """The largest evaluation.
+
+    A maximum over noise is biased upwards: read tests at a step chosen in tuning.
+    """
     return np.asarray(curves.max(axis=-1))
 
 
 def _auc(curves: Array) -> Array:
-    """Area under the curve over the number of evaluations: their plain mean."""
+    """Area under the curve over the number of evaluations, their plain mean."""
     return np.asarray(curves.mean(axis=-1))
 
 
 def _mean_last(curves: Array, k: int) -> Array:
-    """Mean of the last k evaluations; of all of them while there are fewer than k."""
+    """Mean of the last k evaluations.
+
+    Of all of them while there are fewer than k.
+    """
     return np.asarray(curves[..., -k:].mean(axis=-1))
 
 
@@ -87,22 +106,25 @@ auc = Reduction("auc", _auc)
 
 
 def mean_last(k: int) -> Reduction:
-    """Mean of the last k >= 1 evaluations, as a reduction: `mean_last(5)(curve)`."""
+    """Make the reduction that averages the last k >= 1 evaluations.
+
+    Used as `mean_last(5)(curve)`.
+    """
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise ValueError(f"k of mean_last must be a whole number >= 1, got {k!r}")
     return Reduction(f"mean_last({k})", partial(_mean_last, k=k))
 
 
-_PLAIN = {each.name: each for each in (last, best, auc)}
+_PLAIN = {reduction.name: reduction for reduction in (last, best, auc)}
 
 
 def reduction_names() -> tuple[str, ...]:
-    """The forms `parse_reduction` accepts."""
+    """Return the forms `parse_reduction` accepts."""
     return (*_PLAIN, "mean_last(k)")
 
 
 def parse_reduction(text: str | Reduction, key: str = "reduce") -> Reduction:
-    """`last`, `best`, `auc` or `mean_last(5)` as a function.
+    """Return `last`, `best`, `auc` or `mean_last(5)` as a function.
 
     Raises:
         InputError: unknown name, or k is not a whole number >= 1.

@@ -1,22 +1,27 @@
-"""Group-sequential permutation test: how many seeds are enough to tell agents apart, with the error rate held.
+"""Group-sequential permutation test: how many seeds tell agents apart.
 
-Agents are compared pair by pair on blocks of n runs, for at most K blocks. After each block (an interim) pairs whose
-difference is larger than chance allows are decided; agents without an open pair stop; the rest run another block.
+Agents are compared pair by pair on blocks of n runs, for at most K blocks. After each block (an
+interim) pairs whose difference is larger than chance allows are decided; agents without an open
+pair stop; the rest run another block.
 
-The probability of deciding any pair, over all pairs and interims, is at most alpha where all agents' scores have one
-distribution, for any number of agents. Where some agents differ, or means are equal and spreads are not, it is about
-alpha: with 5 runs a block and one agent of five times the spread 0.07 to 0.13 at alpha = 0.05 (measured for 2 to 10
-agents: `benchmarks/results/error_rates.md`).
+The probability of deciding any pair, over all pairs and interims, is at most alpha where all
+agents' scores have one distribution, for any number of agents. Where some agents differ, or means
+are equal and spreads are not, it is about alpha: with 5 runs a block and one agent of five times
+the spread 0.07 to 0.13 at alpha = 0.05 (measured for 2 to 10 agents:
+`benchmarks/results/error_rates.md`).
 
-This follows AdaStop [Mathieu2023] with three changes. The maximum is over *absolute* permuted statistics, as the
-statistic is absolute: versions that maximise signed ones run at about twice the nominal error rate. The runs of a block
-are permuted among all agents that are still connected by open pairs: one split of 2 n runs applied to every pair is no
-permutation of the data of three agents, and decided pairs of five equal agents with probability 0.063. Differences are
-studentized, so that equal means are told from unequal spreads better [Chung2013].
+This follows AdaStop [Mathieu2023] with three changes. The maximum is over *absolute* permuted
+statistics, as the statistic is absolute: versions that maximise signed ones run at about twice the
+nominal error rate. The runs of a block are permuted among all agents that are still connected by
+open pairs: one split of 2 n runs applied to every pair is no permutation of the data of three
+agents, and decided pairs of five equal agents with probability 0.063. Differences are studentized,
+so that equal means are told from unequal spreads better [Chung2013].
 
 References:
-    [Mathieu2023] Mathieu et al., "AdaStop: adaptive statistical testing for sound comparisons of Deep RL agents", 2023.
-    [Chung2013] Chung and Romano, "Exact and asymptotically robust permutation tests", Annals of Statistics 2013.
+    [Mathieu2023] Mathieu et al., "AdaStop: adaptive statistical testing for sound comparisons of
+        Deep RL agents", 2023.
+    [Chung2013] Chung and Romano, "Exact and asymptotically robust permutation tests", Annals of
+        Statistics 2013.
 """
 
 from __future__ import annotations
@@ -33,19 +38,20 @@ from autorl.statistics.arrays import Array, as_vector, in_range
 
 Pair: TypeAlias = tuple[str, str]
 Verdict: TypeAlias = Literal["larger", "smaller", "equal", "open"]
-_ROUNDING = 1e-9  # permutations that give the observed statistic again must not fall below it by the order of summation
-_LEAST_VARIANCE = (
-    1e-6  # of an agent's runs, as a share of that of all runs: constant scores have none
-)
+# Permutations that give the observed statistic again must not fall below it by the order of
+# summation.
+_ROUNDING = 1e-9
+# Of an agent's runs, as a share of that of all runs: constant scores have none.
+_LEAST_VARIANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class SequentialResult:
-    """What is known after the runs so far.
+    """Verdicts on all pairs of agents after the runs so far.
 
     Attributes:
-        verdicts: for each pair (a, b): a is `larger` or `smaller` than b, not told apart after all K blocks (`equal`),
-            or `open` while runs are missing.
+        verdicts: for each pair (a, b): a is `larger` or `smaller` than b, not told apart after all
+            K blocks (`equal`), or `open` while runs are missing.
         needs: agents that must run one more block of `block` runs; empty when the test is over.
         block: runs per block.
         thresholds: for each interim reached, the last threshold its statistics were held against.
@@ -68,21 +74,25 @@ def sequential_test(
 ) -> SequentialResult:
     """Decide which agents differ from the scores of their runs so far.
 
-    The statistic of a pair at interim k is T = |mean_a - mean_b| / sqrt(s_a^2 / kn + s_b^2 / kn) of its runs so far,
-    s^2 the sample variances. Where agents are equal any permutation of the runs of a block among them is as likely as
-    the one seen, so T is held against the same quantity under random permutations (the identity among them). The
-    threshold at interim k is the smallest value t with
+    The statistic of a pair at interim k is T = |mean_a - mean_b| / sqrt(s_a^2 / kn + s_b^2 / kn) of
+    its runs so far, s^2 the sample variances. Where agents are equal any permutation of the runs of
+    a block among them is as likely as the one seen, so T is held against the same quantity under
+    random permutations (the identity among them). The threshold at interim k is the smallest value
+    t with
 
-        share of permutations that passed an earlier one + share with max over open pairs of T > t   <=   alpha k / K;
+        share of permutations that passed an earlier one
+        + share with max over open pairs of T > t   <=   alpha k / K;
 
-    the largest T above it decides its pair, which leaves the open set, and the threshold is computed again (step-down).
-    Runs are permuted within the groups of agents that open pairs connect.
+    the largest T above it decides its pair, which leaves the open set, and the threshold is
+    computed again (step-down). Runs are permuted within the groups of agents that open pairs
+    connect.
 
-    The test is a function of all runs so far: call it again with more runs and a Generator seeded alike, and earlier
-    decisions come out the same.
+    The test is a function of all runs so far: call it again with more runs and a Generator seeded
+    alike, and earlier decisions come out the same.
 
     Args:
-        runs: scores by agent, (blocks * n,) in the order they were run; agents without an open pair need no more.
+        runs: scores by agent, (blocks * n,) in the order they were run; agents without an open pair
+            need no more.
         rng: draws the permutations.
         block: runs per block, n.
         interims: the most blocks, K.
@@ -90,14 +100,15 @@ def sequential_test(
         permutations: their number. At interim 1 a decision needs alpha / K of them at least.
 
     Raises:
-        ValueError: fewer than 2 agents, scores not finite, a number of runs that is not a multiple of `block`, or
-            too few permutations.
+        ValueError: fewer than 2 agents, scores not finite, a number of runs that is not a multiple
+            of `block`, or too few permutations.
     """
     blocks = _blocks(runs, block, interims)
     in_range(alpha, "alpha", 0.0, 1.0)
     if permutations * alpha < interims:
         raise ValueError(
-            f"permutations must be at least interims / alpha = {interims / alpha:.0f}, got {permutations}"
+            f"permutations must be at least interims / alpha = {interims / alpha:.0f}, "
+            f"got {permutations}"
         )
     pairs = list(combinations(blocks, 2))
     verdicts: dict[Pair, Verdict] = dict.fromkeys(pairs, "open")
@@ -128,14 +139,18 @@ def _blocks(runs: Mapping[str, npt.ArrayLike], block: int, interims: int) -> dic
         values = as_vector(scores, f"runs[{agent!r}]")
         if len(values) % block or len(values) > block * interims:
             raise ValueError(
-                f"runs[{agent!r}] must hold a multiple of {block} scores, at most {block * interims}, got {len(values)}"
+                f"runs[{agent!r}] must hold a multiple of {block} scores, "
+                f"at most {block * interims}, got {len(values)}"
             )
         blocks[agent] = values.reshape(-1, block)
     return blocks
 
 
 class _Group:
-    """Agents whose runs are permuted among each other, block by block; row 0 of every array is as observed."""
+    """Agents whose runs are permuted among each other, block by block.
+
+    Row 0 of every array is as observed.
+    """
 
     def __init__(
         self, scores: Mapping[str, Array], permutations: int, rng: np.random.Generator
@@ -143,12 +158,13 @@ class _Group:
         self._scores = scores  # (blocks, n) by agent, centred
         self._shape = (permutations, len(scores))
         self._rng = rng
-        self._sums, self._squares = np.zeros(self._shape), np.zeros(self._shape)
+        self._sums = np.zeros(self._shape)
+        self._squares = np.zeros(self._shape)
         self._columns = {pair: column for column, pair in enumerate(combinations(scores, 2))}
         self._interims: list[Array] = []
 
     def statistics(self, pairs: Sequence[Pair], interim: int) -> Array:
-        """T of pairs of the group at an interim, (permutations, pairs)."""
+        """Return T of pairs of the group at an interim, (permutations, pairs)."""
         while len(self._interims) <= interim:
             self._add_block(len(self._interims))
         return self._interims[interim][:, [self._columns[pair] for pair in pairs]]
@@ -163,9 +179,8 @@ class _Group:
         count = runs.shape[2] * (block + 1)
         means = self._sums / count
         variances = (self._squares - count * means**2) / (count - 1)
-        pooled = (
-            self._squares[0].sum() / (count * len(self._scores)) - means[0].mean() ** 2
-        )  # of all runs: one number
+        # The variance of all runs: one number.
+        pooled = self._squares[0].sum() / (count * len(self._scores)) - means[0].mean() ** 2
         errors = np.maximum(variances, _LEAST_VARIANCE * max(pooled, 0.0)) / count
         first, second = np.triu_indices(len(self._scores), 1)  # in the order of `combinations`
         differences = np.abs(means[:, first] - means[:, second])
@@ -190,8 +205,12 @@ class _Permuted:
         self.permutations = permutations
 
     def strongest(self, pairs: Sequence[Pair], interim: int) -> tuple[Pair, float, Array]:
-        """The open pair of the largest T at an interim, its T, and the maximum over `pairs`, (permutations,)."""
-        strongest, observed = pairs[0], -1.0
+        """Find the open pair of the largest T at an interim.
+
+        Returns the pair, its T, and the maximum over `pairs`, (permutations,).
+        """
+        strongest = pairs[0]
+        observed = -1.0
         largest = np.zeros(self.permutations)
         for connected in _connected(pairs):
             agents = tuple(agent for agent in self._scores if agent in connected)
@@ -203,17 +222,21 @@ class _Permuted:
             largest = np.maximum(largest, statistics.max(axis=1))
             column = int(statistics[0].argmax())
             if statistics[0, column] > observed:
-                strongest, observed = among[column], float(statistics[0, column])
+                strongest = among[column]
+                observed = float(statistics[0, column])
         return strongest, observed, largest
 
     def sign(self, pair: Pair, interim: int) -> float:
-        """Above 0 where the first agent's runs up to an interim are larger on average."""
+        """Subtract the mean of the second agent's runs from the first's.
+
+        Runs up to the interim count.
+        """
         first, second = (self._scores[agent][: interim + 1].mean() for agent in pair)
         return float(first - second)
 
 
 def _connected(pairs: Sequence[Pair]) -> list[set[str]]:
-    """Groups of agents that pairs connect."""
+    """Group the agents that pairs connect."""
     groups: list[set[str]] = []
     for pair in pairs:
         touched = [group for group in groups if group & set(pair)]
@@ -229,24 +252,31 @@ def _decide(
     earlier: list[float],
     level: float,
 ) -> float:
-    """Decide pairs at the present interim until none passes; returns the last threshold."""
-    interim, left = len(earlier), list(undecided)
+    """Decide pairs at the present interim until none passes.
+
+    Returns the last threshold.
+    """
+    interim = len(earlier)
+    remaining = list(undecided)
     while True:
         spent = np.zeros(permuted.permutations, dtype=bool)
         for past, threshold in enumerate(earlier):
-            spent |= permuted.strongest(left, past)[2] > threshold
-        strongest, observed, largest = permuted.strongest(left, interim)
+            spent |= permuted.strongest(remaining, past)[2] > threshold
+        strongest, observed, largest = permuted.strongest(remaining, interim)
         threshold = _threshold(largest, spent, level)
         if observed <= threshold:
             return threshold
         verdicts[strongest] = "larger" if permuted.sign(strongest, interim) > 0 else "smaller"
-        left.remove(strongest)
-        if not left:
+        remaining.remove(strongest)
+        if not remaining:
             return threshold
 
 
 def _threshold(statistics: Array, spent: npt.NDArray[np.bool_], level: float) -> float:
-    """Smallest value t of the unspent statistics with share(spent) + share(unspent and statistic > t) <= level."""
+    """Return the smallest unspent statistic that keeps to the level.
+
+    It is the smallest value t with share(spent) + share(unspent and statistic > t) <= level.
+    """
     alive = np.sort(statistics[~spent])
     allowed = int(np.floor(level * len(statistics) + 1e-9)) - int(spent.sum())
     if len(alive) == 0 or allowed < 0:
