@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from autorl.building import build_landscape
     from autorl.landscapes import Landscape, load_landscape
     from autorl.seeds import SeedPlan
     from autorl.space import Space, load_space
@@ -33,6 +34,7 @@ _HOME = {
     "Trial": "autorl.tuner",
     "Tuner": "autorl.tuner",
     "Waiting": "autorl.tuner",
+    "build_landscape": "autorl.building",
     "load_landscape": "autorl.landscapes",
     "load_space": "autorl.space",
     "tune": "autorl.tuner",
@@ -51,6 +53,7 @@ __all__ = [
     "Trial",
     "Tuner",
     "Waiting",
+    "build_landscape",
     "load_landscape",
     "load_space",
     "tune",

@@ -13,7 +13,7 @@ from autorl import trainers
 from autorl.executors import InProcess
 from autorl.optimizers.registry import DEFAULT
 from autorl.seeds import SeedPlan
-from autorl.space import Space, unknown_key
+from autorl.space import Space, read_document, unknown_key
 from autorl.spec import UNLIMITED, Spec, load_spec, thaw
 from autorl.store.folder import holds_study
 from autorl.study import Progress, Result, Study
@@ -61,7 +61,7 @@ def tune(
         InputError: something in the study is wrong; StudyError: nothing was scored. Where all test runs failed,
             `Result.test` is None and `Result.problem` says so.
     """
-    overrides = _overrides(options)
+    overrides = study_overrides(options)
     load: Callable[[TrainerSpec], Trainer] | None = None
     if callable(what):
         spec, load = _function_study(what, space, overrides)
@@ -90,6 +90,30 @@ def space_study(name: str, environment: Any = None) -> dict[str, Any]:
     trainer = f"{folder}/{short}" if folder else short
     study = trainers.info(trainer).study_of_space(name, trainer, environment)
     return study | ({"environment": environment} if environment is not None else {})
+
+
+def read_study(
+    source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None
+) -> Spec:
+    """Read the study that a file, a mapping or the name of a search space stands for.
+
+    `overrides`: values by dotted key, as given to `--set`.
+
+    Raises:
+        InputError: the study or a value of it is wrong, or the file is a search space.
+    """
+    if isinstance(source, Mapping):
+        return load_spec(source, overrides)
+    if not _is_file(source):
+        environment = (overrides or {}).get("environment.id")
+        return load_spec(space_study(str(source), environment), overrides)
+    content = read_document(source)
+    if isinstance(content.data, Mapping) and "hyperparameters" in content.data:
+        raise content.error(
+            "is a search space, not a study: name it under `space` in a study file",
+            "hyperparameters",
+        )
+    return load_spec(source, overrides)
 
 
 @dataclass(frozen=True)
@@ -362,8 +386,12 @@ _SHORT = {
 }
 
 
-def _overrides(options: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments of `tune` as dotted keys of the study file."""
+def study_overrides(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Read keyword arguments of `tune` as values of the study file by dotted key.
+
+    Raises:
+        InputError: one is neither an option of `tune` nor a key of the study file.
+    """
     _check_options(options, {*Spec.model_fields, *_SHORT})
     _check_direction(options.get("direction"))
     found: dict[str, Any] = {}

@@ -10,15 +10,14 @@ import errno
 import os
 import sys
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from autorl import signals
-from autorl.cli import catalog, compare, inspect, landscape, run, safety
+from autorl import __version__, signals
+from autorl.cli.lazy import LazyGroup, Source
 from autorl.cli.options import say
-from autorl.cli.replay import replay
 from autorl.plain_text import printable, shortened, shown
 from autorl.types import InputError, StudyError
 
@@ -44,11 +43,48 @@ class _StoppedError(Exception):
     """Ctrl-C, SIGTERM or SIGHUP, its cause: an exception that click passes on."""
 
 
-class Commands(TyperGroup):
+COMMANDS = MappingProxyType(
+    {
+        "tune": Source(
+            "autorl.cli.run:tune", "Search on tuning seeds, then test on held-out seeds."
+        ),
+        "resume": Source(
+            "autorl.cli.run:resume", "Go on with an interrupted study, or extend one that is over."
+        ),
+        "status": Source("autorl.cli.inspect:status", "Where a study stands."),
+        "best": Source("autorl.cli.inspect:best", "The best configurations, to use elsewhere."),
+        "test": Source(
+            "autorl.cli.run:on_test_seeds", "Train the incumbent so far on held-out seeds."
+        ),
+        "replay": Source(
+            "autorl.cli.replay:replay", "Retrain the incumbent's schedule on the test seeds."
+        ),
+        "export": Source("autorl.cli.export:export", "Write a trained model for other programs."),
+        "report": Source("autorl.cli.inspect:report", "Write a report: one HTML file."),
+        "verify": Source("autorl.cli.safety:verify", "Check that a study's folder is whole."),
+        "backup": Source(
+            "autorl.cli.safety:backup", "Copy a study, running or not, to a new folder."
+        ),
+        "compare": Source(
+            "autorl.cli.compare:compare",
+            "Compare optimizers on one study file, on held-out seeds.",
+        ),
+        "space": Source("autorl.cli.catalog:space", "Check a search space and print it."),
+        "trainers": Source("autorl.cli.catalog:trainers", "The trainers and what they train."),
+        "optimizers": Source("autorl.cli.catalog:optimizers", "The optimizers and their options."),
+        "doctor": Source("autorl.cli.checkup:doctor", "Check this installation."),
+        "landscape": Source(
+            "autorl.cli.landscape:app",
+            "Landscape data sets: query, build, import, validate.",
+        ),
+    }
+)
+
+
+class Commands(LazyGroup):
     """The commands in the order of a study's life, with the exit codes above."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(self.commands)
+    table = COMMANDS
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; a signal that ends it is told apart from the others, and from what click makes of Ctrl-C."""
@@ -121,33 +157,9 @@ def start(
     A study is a folder: it can be killed at any moment, looked at while it runs, resumed and extended.
     """
     if version:
-        from autorl import __version__
-
         say(f"autorl {__version__}")
     elif ctx.invoked_subcommand is None:
         say(ctx.get_help())
-
-
-app.command()(run.tune)
-app.command()(run.resume)
-app.command()(inspect.status)
-app.command()(inspect.best)
-app.command("test")(run.on_test_seeds)
-app.command()(replay)
-app.command()(inspect.export)
-app.command()(inspect.report)
-app.command()(safety.verify)
-app.command()(safety.backup)
-app.command("compare")(compare.compare)
-app.add_typer(
-    landscape.app,
-    name="landscape",
-    short_help="Landscape data sets: query, build, import, validate.",
-)
-app.command()(catalog.space)
-app.command()(catalog.trainers)
-app.command()(catalog.optimizers)
-app.command()(catalog.doctor)
 
 
 def main() -> None:

@@ -1,14 +1,23 @@
-"""Commands about what there is: space, trainers, optimizers, doctor."""
+"""Commands about what there is: space, trainers, optimizers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from autorl.cli.options import AsJson, print_json, say
+from autorl.optimizers import describe
+from autorl.optimizers import names as optimizer_names
 from autorl.plain_values import plain
+from autorl.report.catalog import optimizer_dict, optimizers_text
+from autorl.report.spaces import space_text
+from autorl.report.text import columns
+from autorl.space import load_space
+from autorl.trainers import names as trainer_names
+from autorl.types import InputError
 
 
 def space(
@@ -22,11 +31,6 @@ def space(
     as_json: AsJson = False,
 ) -> None:
     """Check a search space and print it."""
-    import numpy as np
-
-    from autorl.report.spaces import space_text
-    from autorl.space import load_space
-
     found = load_space(source, Path.cwd())
     rng = np.random.default_rng(seed)
     drawn = [found.sample(rng) for _ in range(sample)]
@@ -40,10 +44,7 @@ def space(
 
 def trainers(as_json: AsJson = False) -> None:
     """The trainers and what they train."""
-    from autorl import trainers as room
-    from autorl.report.text import columns
-
-    known = room.names()
+    known = trainer_names()
     if as_json:
         print_json(known)
     else:
@@ -55,44 +56,18 @@ def optimizers(
     as_json: AsJson = False,
 ) -> None:
     """The optimizers and their options."""
-    from autorl import optimizers as room
-    from autorl.types import InputError
-
     described, missing = [], dict[str, str]()
-    for one in [name] if name is not None else room.names():
+    for one in [name] if name is not None else optimizer_names():
         try:
-            described.append(room.describe(one, str(Path.cwd())))
+            described.append(describe(one, str(Path.cwd())))
         except InputError as error:
             if name is not None:
                 raise
             missing[one] = error.message
     if as_json:
-        from autorl.report.catalog import optimizer_dict
-
         print_json(
             {"optimizers": [optimizer_dict(one) for one in described], "not_installed": missing}
         )
         return
-    from autorl.report.catalog import optimizers_text
 
     say(optimizers_text(described, missing))
-
-
-def doctor(
-    folder: Annotated[Path, typer.Option("--out", help="Folder studies will be kept in.")] = Path(),
-    as_json: AsJson = False,
-) -> None:
-    """Check this installation.
-
-    Versions, extras, cores, GPUs, write permission, child processes. Exit code 1 if something is broken.
-    """
-    from autorl.cli.checkup import examine
-
-    checks = examine(folder)
-    if as_json:
-        print_json([vars(check) for check in checks])
-    else:
-        for check in checks:
-            say(f"{check.verdict:8} {check.name:22} {check.detail}".rstrip())
-    if any(check.verdict == "broken" for check in checks):
-        raise typer.Exit(1)

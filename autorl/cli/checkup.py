@@ -1,4 +1,4 @@
-"""What `autorl doctor` looks at."""
+"""The command doctor: what an installation has, and what of it is broken."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+import typer
+
+from autorl.cli.options import AsJson, print_json, say
+from autorl.executors.children import fork_server, start
 
 Verdict = Literal["ok", "missing", "broken"]
 _SECONDS = 60.0
@@ -26,6 +31,24 @@ class Check:
     name: str
     verdict: Verdict
     detail: str
+
+
+def doctor(
+    folder: Annotated[Path, typer.Option("--out", help="Folder studies will be kept in.")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Check this installation.
+
+    Versions, extras, cores, GPUs, write permission, child processes. Exit code 1 if something is broken.
+    """
+    checks = examine(folder)
+    if as_json:
+        print_json([vars(check) for check in checks])
+    else:
+        for check in checks:
+            say(f"{check.verdict:8} {check.name:22} {check.detail}".rstrip())
+    if any(check.verdict == "broken" for check in checks):
+        raise typer.Exit(1)
 
 
 def examine(folder: Path) -> list[Check]:
@@ -132,8 +155,6 @@ def _child_processes() -> Check:
 
 def _ask_child(question: Callable[[], int]) -> int:
     from multiprocessing import Pipe
-
-    from autorl.executors.children import fork_server, start
 
     ours, theirs = Pipe(duplex=False)
     process = start(fork_server([]), _answer, (theirs, question))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from autorl.cli.options import AsJson, Quiet, Workers, print_json, say, say_line
+from autorl.cli.run import STUDIES, overrides_of, run_study, stopped
+from autorl.report.comparison import compare_results, comparison_dict, comparison_text
+from autorl.spec import OptimizerSection, Spec
+from autorl.study import Result
+from autorl.study.opening import create_or_open
+from autorl.study.setup import check, trainer_loader
+from autorl.tuner import read_study
 from autorl.types import InputError, StudyError
-
-if TYPE_CHECKING:
-    from autorl.spec import Spec
-    from autorl.study import Result
 
 
 def compare(
@@ -43,15 +46,12 @@ def compare(
     <out>/<optimizer>/seed-<n>. The same command goes on where it was interrupted; finished studies are only read. An
     optimizer the file names keeps its options, the others have their defaults.
     """
-    from autorl.cli.run import STUDIES, read_study, run_study, stopped, take_up
-    from autorl.report.comparison import compare_results, comparison_dict, comparison_text
-
     names = list(dict.fromkeys(name.strip() for name in optimizers.split(",") if name.strip()))
     if len(names) < 2:
         raise InputError(
             f"expected at least two optimizers, got {optimizers!r}", key="--optimizers"
         )
-    base = read_study(source, {}, settings or [])
+    base = read_study(source, overrides_of(settings))
     folder = out or STUDIES / f"{base.name}-compare"
     specs = {
         (name, seed): _variant(base, name, seed) for name in names for seed in _seeds(base, repeats)
@@ -63,7 +63,7 @@ def compare(
         place = folder / name.replace(":", "-") / f"seed-{seed}"
         if not quiet:
             say_line(f"{name}, study seed {seed}: {place}", err=as_json)
-        study = take_up(spec, place, option="--out")
+        study = create_or_open(spec, place, option="--out")
         try:
             results[name][seed] = run_study(
                 study, workers=workers, search=True, as_json=as_json, quiet=quiet
@@ -96,8 +96,6 @@ def _seeds(base: Spec, repeats: int) -> range:
 
 def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
     """The study under another optimizer and study seed."""
-    from autorl.spec import OptimizerSection
-
     section = (
         base.optimizer if base.optimizer.name == optimizer else OptimizerSection(name=optimizer)
     )
@@ -111,7 +109,5 @@ def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
 
 def _check_all(specs: dict[tuple[str, int], Spec]) -> None:
     """Check one study of each optimizer before any is trained."""
-    from autorl.study.setup import check, trainer_loader
-
     for _, spec in {name: (name, spec) for (name, _), spec in specs.items()}.values():
         check(spec, trainer_loader(spec))

@@ -1,4 +1,4 @@
-"""Commands that only look at a study: status, best, export, report."""
+"""Commands that only look at a study: status, best, report."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Annotated
 import typer
 
 from autorl.cli.options import AsJson, Folder, print_json, say
+from autorl.report.formats import FORMATS, candidates, render
+from autorl.report.html import report_html
+from autorl.report.reading import open_view
+from autorl.report.status import status_dict, status_text
 from autorl.types import InputError
 
 
@@ -16,9 +20,6 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
 
     Works while it runs, after a kill, and when it is over. Writes nothing.
     """
-    from autorl.report.reading import open_view
-    from autorl.report.status import status_dict, status_text
-
     view = open_view(folder)
     try:
         if as_json:
@@ -44,9 +45,6 @@ def best(
 
     Every value of them, defaults included, in a form a trainer accepts; ranked by tuning score. Writes nothing.
     """
-    from autorl.report.formats import FORMATS, candidates, render
-    from autorl.report.reading import open_view
-
     if style not in FORMATS:
         raise InputError(f"expected one of {', '.join(FORMATS)}, got {style!r}", key="--format")
     view = open_view(folder)
@@ -54,36 +52,6 @@ def best(
         say(render(candidates(view, top), style))
     finally:
         view.close()
-
-
-def export(
-    folder: Folder,
-    model: Annotated[
-        Path, typer.Option(help="What to write: a file such as model.zip, of RLHF a new folder.")
-    ],
-    seed: Annotated[
-        int | None, typer.Option(help="Of which training seed; default the best on test seeds.")
-    ] = None,
-    proposal: Annotated[
-        int | None, typer.Option(help="Of which proposal; default the incumbent.")
-    ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a zip of this name.")] = False,
-) -> None:
-    """Write a trained model for other programs.
-
-    Of an agent: a zip that Stable-Baselines3 loads, hyperparameters of the run included, and the statistics of its
-    normalisation beside it. Of an RLHF study: a folder that transformers reads with from_pretrained, model and
-    tokenizer.
-    """
-    from autorl.cli.models import export as write
-    from autorl.report.reading import open_view
-
-    view = open_view(folder)
-    try:
-        text = write(view, model, seed, proposal, replace=replace)
-    finally:
-        view.close()
-    say(text)
 
 
 def report(
@@ -96,9 +64,6 @@ def report(
 
     Result, seeds, curve of the incumbent, proposals, failures, study file, and a checklist for publication.
     """
-    from autorl.report.html import report_html
-    from autorl.report.reading import open_view
-
     view = open_view(folder)
     target = html or folder / "report.html"
     try:

@@ -7,32 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from autorl.cli.landscape_options import By, Reduce, Source, Sources, landscapes_of, role
 from autorl.cli.options import AsJson, print_json, say, say_line
 from autorl.cli.rows import cell, rows_of, show_rows
+from autorl.landscapes import Landscape, analysis, load_landscape
+from autorl.landscapes.analysis import Answer
 from autorl.plain_values import json_value
+from autorl.space import unknown_key
 from autorl.types import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from autorl.landscapes import Landscape
-    from autorl.landscapes.analysis import Answer
-
-ROOT = Path("landscapes")
-Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="LANDSCAPE",
-        help="An id, a landscape folder, or a study's folder.",
-        show_default=False,
-    ),
-]
-Sources = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="LANDSCAPE...", help="Ids or folders; a folder of many, such as arlbench/dqn, too."
-    ),
-]
 KindName = Annotated[
     str, typer.Argument(metavar="KIND", help="Which; the list is above.", show_default=False)
 ]
@@ -55,20 +41,6 @@ AnySeeds = Annotated[
     ),
 ]
 Limit = Annotated[int, typer.Option(min=0, help="Rows to print; 0 = all. --json prints all.")]
-By = Annotated[
-    str | None,
-    typer.Option(
-        "--by",
-        help="Aggregate over seeds to rank by: mean, median, iqm, cvar(0.2), quantile(0.25); default as the study did.",
-    ),
-]
-Reduce = Annotated[
-    str | None,
-    typer.Option(
-        "--reduce",
-        help="What a run's curve is ranked by: last, best, auc, mean_last(k); default as the study did, else last.",
-    ),
-]
 Step = Annotated[
     int | None, typer.Option("--step", help="Step of the evaluation; default the last.")
 ]
@@ -96,8 +68,6 @@ def importance(
     fanova: share of the variance over the whole space. local: the same when one hyperparameter moves away from one
     configuration. tunability: what tuning it alone gains over one configuration, in units of the score.
     """
-    from autorl.landscapes import analysis, load_landscape
-
     data = load_landscape(source)
     chosen: Any = method
     show(
@@ -134,8 +104,6 @@ def subset(
     Landscapes of several algorithms, or over other hyperparameters, are answered apart. ARLBench's own data: --first
     128 --size 4.
     """
-    from autorl.landscapes import analysis
-
     limits = _limits(clip or [])
     found = landscapes_of(sources)
     environments = sorted({data.manifest.environment for data in found})
@@ -245,8 +213,6 @@ def plot(
 
     An .html file is interactive and complete: it opens without a network.
     """
-    from autorl.landscapes import analysis
-
     data = landscapes_of(sources)
     if names and kind in ("importance", "subset"):
         raise InputError(f"{kind} takes no hyperparameters", key="--hyperparameter")
@@ -290,46 +256,9 @@ def answer_of(
     reduce: str | None,
 ) -> Answer:
     """The answer of a kind about landscapes."""
-    from autorl.landscapes import analysis
-
     if kind not in analysis.KINDS:
-        from autorl.space import unknown_key
-
         raise InputError(unknown_key(kind, [*analysis.KINDS, "importance", "subset"]), key="KIND")
     return analysis.analyse(data, kind, names, role(seeds), step, by=by, reduce=reduce)
-
-
-def landscapes_of(sources: list[str]) -> list[Landscape]:
-    """The landscapes that words stand for: an id, a folder, or a folder of many; each once.
-
-    A folder of many may be a path, or the beginning of an id below ./landscapes or among the shipped ones.
-    """
-    from autorl.landscapes import (
-        Landscape,
-        find_landscape,
-        list_landscapes,
-        load_landscape,
-        shipped_root,
-    )
-
-    found: dict[Path, Landscape] = {}
-    for source in sources:
-        shipped = shipped_root()
-        places = [Path(source), ROOT / source, *([shipped / source] if shipped else [])]
-        folders = [] if find_landscape(source) else [each for each in places if each.is_dir()]
-        many = next(
-            (paths for folder in folders if (paths := list(list_landscapes(folder).values()))), []
-        )
-        for each in [Landscape(path) for path in many] or [load_landscape(source)]:
-            found.setdefault(each.path.resolve(), each)
-    return list(found.values())
-
-
-def role(text: str | None) -> Any:
-    """A seed role, checked; None is left to the analysis."""
-    if text is not None and text not in ("tuning", "test", "all"):
-        raise InputError(f"expected tuning, test or all, got {text!r}", key="--seeds")
-    return text
 
 
 def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from autorl.cli.options import AsJson, Folder, Quiet, Workers, print_json, say
+from autorl.cli.run import run_study
+from autorl.report.schedule import schedule_text
+from autorl.report.text import result_dict
+from autorl.study import Study
+from autorl.study.replay import retrain, same, schedule_study
 from autorl.types import InputError, StudyError
-
-if TYPE_CHECKING:
-    from autorl.study import Study
 
 
 def replay(
@@ -37,11 +39,6 @@ def replay(
     step. The score on held-out seeds stands beside that of the population's best member. Ends the search, like
     `autorl test`.
     """
-    from autorl.cli.run import run_study
-    from autorl.report.schedule import schedule_text
-    from autorl.report.text import result_dict
-    from autorl.study import Study
-
     study = Study.open(folder)
     try:
         result = run_study(study, workers=workers, search=False, as_json=as_json, quiet=quiet)
@@ -69,7 +66,6 @@ def replay(
 
 
 def _write(study: Study, file: Path) -> None:
-    from autorl.study.replay import schedule_study
 
     try:
         file.write_text(
@@ -81,8 +77,6 @@ def _write(study: Study, file: Path) -> None:
 
 def _differing(study: Study) -> list[int]:
     """The tuning seeds on which the incumbent, trained again, has another curve than the one recorded."""
-    from autorl.study.replay import retrain, same
-
     best, driver = study.result().incumbent.proposal, study.driver
     curves = retrain(study.spec, driver.lineage, study.load, best, driver.tuning_seeds(best))
     return [

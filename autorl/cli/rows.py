@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autorl.cli.options import print_json, say
+from autorl.landscapes import Manifest
 from autorl.plain_values import json_value
+from autorl.report.text import columns
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from autorl.landscapes import Manifest
 
 
 def show_written(manifests: Iterable[Manifest], out: Path, *, as_json: bool) -> None:
@@ -28,8 +28,6 @@ def show_written(manifests: Iterable[Manifest], out: Path, *, as_json: bool) -> 
 
 def show_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool) -> None:
     """Rows as a table, or as a JSON list of objects."""
-    from autorl.report.text import columns
-
     if as_json:
         print_json(
             [

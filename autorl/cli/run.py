@@ -1,22 +1,30 @@
-"""Commands that train: tune, resume, test; and what they share."""
+"""The commands tune, resume and test; and what commands that train share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from autorl.cli.options import AsJson, Folder, Quiet, Trust, Workers, print_json, say, say_line
 from autorl.cli.progress import Reporter, progress_stream
+from autorl.optimizers import BaseOptimizer
+from autorl.report.plan import make_plan
+from autorl.report.plan_text import plan_dict, plan_text
+from autorl.report.status import UNSPENT, used_up
+from autorl.report.text import result_dict, result_text
 from autorl.signals import exit_code, reason
+from autorl.spec import Spec, parse_override
+from autorl.store.folder import holds_study
+from autorl.study import Result, Study
+from autorl.study.models import pickled_checkpoints
+from autorl.study.session import changes_by_now
+from autorl.study.setup import make_executor, make_optimizer, trainer_loader
+from autorl.tuner import read_study
 from autorl.types import InputError, StudyError
-
-if TYPE_CHECKING:
-    from autorl.spec import Spec
-    from autorl.study import Result, Study
 
 STUDIES = Path("studies")
 
@@ -64,8 +72,6 @@ def tune(
     FILE is a study file. SPACE is a search space that comes with the package or lies in ./search_spaces: its trainer
     has the same name, without a -suffix.
     """
-    from autorl.study import Study
-
     changes = {
         "environment.id": env,
         "optimizer": optimizer,
@@ -74,9 +80,8 @@ def tune(
         "executor.workers": workers,
         "seed": seed,
     }
-    spec = read_study(
-        source, {key: value for key, value in changes.items() if value is not None}, settings or []
-    )
+    overrides = {key: value for key, value in changes.items() if value is not None}
+    spec = read_study(source, overrides | overrides_of(settings))
     folder = out or STUDIES / spec.name
     if dry_run:
         print_plan(spec, folder, as_json=as_json)
@@ -104,8 +109,6 @@ def resume(
 
     It goes on from the last recorded segment, however it was stopped, and ends with the same table.
     """
-    from autorl.study import Study
-
     more = None if runs is None else _extension(runs)
     study = Study.open(folder, trust=trust)
     _say_if_pickled(study)
@@ -147,8 +150,6 @@ def on_test_seeds(
     This ends the search where it is (`autorl resume --runs +N` opens it again); a study whose search is over and whose
     candidates are tested is tested on more seeds with --seeds.
     """
-    from autorl.study import Study
-
     if seeds is not None:
         study = Study.open(folder)
         try:
@@ -161,35 +162,17 @@ def on_test_seeds(
     drive(study, workers=workers, search=False, as_json=as_json, quiet=quiet)
 
 
-def read_study(source: str, changes: Mapping[str, Any], settings: list[str]) -> Spec:
-    """The study a file or a search space's name stands for, with options and `--set` on top.
+def overrides_of(settings: list[str] | None) -> dict[str, Any]:
+    """Read KEY=VALUE options as values of the study file by dotted key.
 
     Raises:
-        InputError: the study, an option or a setting is wrong.
+        InputError: one is no KEY=VALUE.
     """
-    from autorl.space import read_document
-    from autorl.spec import load_spec, parse_override
-    from autorl.tuner import space_study
-
-    overrides = dict(changes)
-    for text in settings:
-        key, value = parse_override(text)
-        overrides[key] = value
-    if Path(source).suffix in (".yaml", ".yml", ".json") or Path(source).is_file():
-        content = read_document(source)
-        if isinstance(content.data, Mapping) and "hyperparameters" in content.data:
-            raise content.error(
-                "is a search space, not a study: name it under `space` in a study file",
-                "hyperparameters",
-            )
-        return load_spec(source, overrides)
-    return load_spec(space_study(source, overrides.get("environment.id")), overrides)
+    return dict(map(parse_override, settings or []))
 
 
 def refuse_existing(folder: Path) -> None:
     """Raise `InputError` when the folder holds a study already, or can be no folder at all."""
-    from autorl.store.folder import holds_study
-
     if holds_study(folder):
         raise InputError(
             f"holds a study already: go on with `autorl resume {folder}`, or choose another folder with --out",
@@ -197,44 +180,14 @@ def refuse_existing(folder: Path) -> None:
         )
 
 
-def take_up(spec: Spec, folder: Path, *, option: str, apart_from: Sequence[str] = ()) -> Study:
-    """Open the study in `folder`: a new one, or the one that was begun there.
-
-    Sections in `apart_from` may have changed since. `option` is the one of the command line by
-    which another folder is chosen.
-
-    Raises:
-        InputError: the folder holds another study.
-    """
-    from autorl.store.folder import holds_study
-    from autorl.study import Study
-
-    if not holds_study(folder):
-        return Study.create(spec, folder)
-    study = Study.open(folder)
-    left_out = dict.fromkeys(apart_from)
-    if not spec.model_copy(update=left_out).same_study(study.spec.model_copy(update=left_out)):
-        study.close()
-        raise InputError(
-            f"holds another study: choose another folder with {option}", file=str(folder)
-        )
-    return study
-
-
 def optimizer_cautions(spec: Spec) -> tuple[str, ...]:
     """What the study's optimizer says about its options."""
-    from autorl.optimizers import BaseOptimizer
-    from autorl.study.setup import make_optimizer, trainer_loader
-
     optimizer = make_optimizer(spec, trainer_loader(spec))
     return optimizer.cautions() if isinstance(optimizer, BaseOptimizer) else ()
 
 
 def print_plan(spec: Spec, folder: Path, *, as_json: bool) -> None:
     """What `--dry-run` prints."""
-    from autorl.report.plan import make_plan
-    from autorl.report.plan_text import plan_dict, plan_text
-
     plan = make_plan(spec, folder)
     if as_json:
         print_json(plan_dict(plan))
@@ -283,13 +236,8 @@ def run_study(
     study: Study, *, workers: int | None, search: bool, as_json: bool, quiet: bool
 ) -> Result:
     """Run a study to its end with `workers` slots (None: as the study file says), and show how it goes."""
-    from autorl.study.setup import make_executor
-
     _say_changes(study)
-    executor = None
-    if workers is not None:
-        section = study.spec.executor.model_copy(update={"workers": workers})
-        executor = make_executor(study.spec.model_copy(update={"executor": section}), study.load)
+    executor = None if workers is None else make_executor(study.spec, study.load, workers)
     stream = progress_stream(as_json=as_json, quiet=quiet)
     try:
         with nullcontext(None) if stream is None else Reporter(study, stream) as reporter:
@@ -301,8 +249,6 @@ def run_study(
 
 def _say_changes(study: Study) -> None:
     """Say what has changed since the earlier sessions of a study that is about to go on, even if quiet."""
-    from autorl.study.session import changes_by_now
-
     changed = None if study.over else changes_by_now(study.store.query, study.spec)
     if changed is not None:
         say_line(f"caution: {changed}", err=True)
@@ -310,8 +256,6 @@ def _say_changes(study: Study) -> None:
 
 def print_result(result: Result, study: Study, *, as_json: bool) -> None:
     """The result screen, or its JSON."""
-    from autorl.report.text import result_dict, result_text
-
     if as_json:
         print_json(result_dict(result))
         return
@@ -328,8 +272,6 @@ def _model_name(result: Result, study: Study) -> str:
 
 def _say_if_pickled(study: Study) -> None:
     """Checkpoints of earlier versions are pickles, of which only the data are read."""
-    from autorl.study.models import pickled_checkpoints
-
     count = len(pickled_checkpoints(study.driver.work.saved.values()))
     if count:
         what = (
@@ -345,8 +287,6 @@ def _say_if_pickled(study: Study) -> None:
 
 def _say_if_ended_early(study: Study) -> None:
     """A search that `autorl test` ended is not gone on with unasked."""
-    from autorl.report.status import UNSPENT, used_up
-
     if study.tests.candidates and not used_up(study.spec, study.driver.spent):
         say_line(f"autorl: {UNSPENT}", err=True)
 
@@ -357,8 +297,6 @@ def _proposals(study: Study) -> int:
 
 def _say_if_exhausted(study: Study) -> None:
     """An optimizer that ends by its own plan leaves the rest of the budget, and what was added to it, unused."""
-    from autorl.report.status import used_up
-
     if study.driver.exhausted and not used_up(study.spec, study.driver.spent):
         name, unused = study.spec.optimizer.name, 1 - study.driver.budget_used
         text = f"{unused:.0%} of the budget is unused: {name} has nothing more to propose"

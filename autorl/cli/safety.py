@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from autorl.cli.options import AsJson, Folder, print_json, say
+from autorl.study.backup import backup as copy_study
+from autorl.study.verify import verify as verdict_on
 
 
 def verify(folder: Folder, as_json: AsJson = False) -> None:
@@ -16,9 +18,7 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
     The log with its chain of hashes, the study file, the tables against the events, the checkpoints against the log,
     and what no event names. Says what can be saved. Works while the study runs; writes nothing. Exit code 1 if damaged.
     """
-    from autorl.study.verify import verify as check
-
-    verdict = check(folder)
+    verdict = verdict_on(folder)
     if as_json:
         print_json(
             {
@@ -65,9 +65,7 @@ def backup(
     The log of this moment, the checkpoints it names, and the logs of segments that have ended. A study whose log is
     damaged is copied up to its last whole event with --until, which `autorl verify` names.
     """
-    from autorl.study.backup import backup as copy
-
-    made = copy(folder, target, until)
+    made = copy_study(folder, target, until)
     if as_json:
         print_json({"folder": str(target), **vars(made)})
         return

@@ -255,6 +255,10 @@ class BaseOptimizer(ABC, Generic[O]):
         """
         return {}
 
+    def planned_configurations(self) -> int | None:
+        """Count the configurations its options ask for; None where the budget alone limits them."""
+        return None
+
     def outline(self) -> tuple[str, ...]:
         """How runs are cut and how far the budget goes, in lines for `--dry-run`; empty for full-length runs."""
         return ()

@@ -73,6 +73,9 @@ class Phases(BaseOptimizer[PhasesOptions]):
     def cuts(cls, horizon: int, options: PhasesOptions) -> tuple[int, ...]:
         return equal_parts(horizon, options.phases)
 
+    def planned_configurations(self) -> int:
+        return self.configurations
+
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
         full = len(self._phases[-1]) == self.configurations
         phase = len(self._phases) - 1 + full

@@ -147,15 +147,18 @@ def executor_limits(spec: Spec) -> executors.Limits:
     )
 
 
-def make_executor(spec: Spec, load: Load) -> Executor:
-    """The executor of a study, with what its trainers need imported before they start."""
+def make_executor(spec: Spec, load: Load, workers: int | None = None) -> Executor:
+    """Make the executor of a study, with what its trainers need imported before they start.
+
+    `workers`: segments trained at once; None = as the study says.
+    """
     preload = sorted(
         {module for trainer in spec.trainers.values() for module in load(trainer).preload}
     )
     return executors.make(
         executor_name(spec),
         load,
-        spec.executor.workers or os.cpu_count() or 1,
+        workers or spec.executor.workers or os.cpu_count() or 1,
         preload=preload,
         limits=executor_limits(spec),
         devices=[str(device) for device in spec.executor.devices],

@@ -214,11 +214,11 @@ def test_build_trains_every_configuration_on_every_seed_and_goes_on(tmp_path):
 
 
 def test_a_build_that_was_stopped_goes_on_to_the_same_rows(tmp_path):
-    from autorl.cli.landscape_build import build_spec
+    from autorl.building.plan import build_spec
     from autorl.study import Study
 
     file, out = build_file(tmp_path), tmp_path / "out"
-    study = Study.create(build_spec(file, []), tmp_path / "cut")
+    study = Study.create(build_spec(file), tmp_path / "cut")
     for segment in study.advance()[:3]:
         study.record(study.load(segment.trainer).train(segment, lambda report: None))
     study.close()

@@ -5,12 +5,14 @@ import re
 import sqlite3
 import subprocess
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 import autorl
+from autorl.building import build_cost, plan_build
 from autorl.cli import app
 from autorl.landscapes import Landscape, from_study
 from autorl.source_code import code_hash
@@ -155,6 +157,67 @@ def test_the_cost_as_text(tmp_path):
         "unknown",
     ):
         assert part in shown
+
+
+def test_the_python_door_writes_what_the_command_writes(tmp_path):
+    build(tmp_path)
+    finished = []
+    data = autorl.build_landscape(
+        tmp_path / "build.yaml",
+        tmp_path / "python",
+        study=tmp_path / "another study",
+        about={"licence": "MIT"},
+        workers=1,
+        progress=lambda progress: finished.append(progress.finished_segments),
+    )
+    assert data.path == tmp_path / "python" / "my/synthetic/bowl"
+    assert finished[-1] == 4 * (2 + 3)
+    assert (data.manifest.licence, data.manifest.creator) == ("MIT", "me")
+    scores = "SELECT config_id, seed, step, value FROM scores ORDER BY ALL"
+    command = Landscape(tmp_path / "out" / "my/synthetic/bowl")
+    assert data.sql(scores).fetchall() == command.sql(scores).fetchall()
+
+
+def test_the_python_door_takes_a_mapping_and_keys_of_the_study_file(tmp_path):
+    folders = {"study": tmp_path / "study", "id": "your/synthetic/bowl"}
+    data = autorl.build_landscape(STUDY, tmp_path, **folders, fidelity__steps=60, seed=3)
+    assert data.manifest.id == "your/synthetic/bowl"
+    assert data.manifest.steps[-1] == 60
+    assert data.manifest.sampler == {"name": "sobol", "seed": 3}
+    with pytest.raises(autorl.InputError, match="the landscape exists"):
+        autorl.build_landscape(STUDY, tmp_path, **folders, fidelity__steps=60, seed=3)
+    with pytest.raises(autorl.InputError, match="holds another study"):
+        autorl.build_landscape(STUDY, tmp_path, **folders, fidelity__steps=60, replace=True)
+    with pytest.raises(autorl.InputError, match="fidelty"):
+        autorl.build_landscape(STUDY, tmp_path, **folders, fidelty__steps=60)
+
+
+def test_the_example_of_the_documentation_runs(tmp_path, monkeypatch, capsys):
+    text = (Path(__file__).parents[2] / "docs/landscapes.md").read_text(encoding="utf-8")
+    example = text.split("data = autorl.build_landscape(")[1].split("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec("import autorl\ndata = autorl.build_landscape(" + example)
+    assert capsys.readouterr().out.startswith("Config")
+    data = Landscape(tmp_path / "landscapes/me/synthetic/bowl")
+    assert (data.manifest.rows["configs"], data.manifest.rows["runs"]) == (8, 40)
+
+
+@pytest.mark.parametrize("bounds", [(5, 1), (0, 0.1)])
+def test_the_python_door_refuses_bounds_by_the_name_of_the_argument(tmp_path, bounds):
+    with pytest.raises(autorl.InputError) as caught:
+        autorl.build_landscape(STUDY, tmp_path, study=tmp_path / "study", bounds=bounds)
+    assert caught.value.key == "bounds"
+    assert not (tmp_path / "my").exists()
+
+
+def test_a_plan_counts_what_a_population_does_not_know_beforehand(tmp_path):
+    plan = plan_build(STUDY, study=tmp_path / "study")
+    cost = build_cost(plan, workers=2)
+    assert (cost.configurations, cost.runs, cost.steps, cost.workers) == (4, 20, 1800, 2)
+    lineage = plan_build(STUDY, overrides={"optimizer": "pbt", "budget": {"runs": 16}})
+    assert lineage.is_lineage
+    with pytest.raises(autorl.InputError, match="depend on scores"):
+        build_cost(lineage)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from autorl.cli.landscape_build import build_spec
+from autorl.building.plan import build_spec
 from autorl.landscapes import Landscape
 from autorl.landscapes.validate import validate
 
@@ -15,7 +15,7 @@ NAME = "autorl/pbt-ppo/CartPole-v1"
 
 @pytest.fixture(scope="module")
 def spec():
-    return build_spec(ROOT / f"{NAME}.yaml", [])
+    return build_spec(ROOT / f"{NAME}.yaml")
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from scipy.stats import mannwhitneyu, trim_mean
 from typer.testing import CliRunner
 
 from autorl import load_landscape
+from autorl.building.plan import build_spec, sizes_of
 from autorl.cli import app
-from autorl.cli.landscape_build import build_spec, shape
 from autorl.landscapes import Landscape, list_landscapes, shipped_root
 from autorl.landscapes.analysis.phases import phase_scores
 from autorl.landscapes.validate import validate
@@ -59,17 +59,17 @@ def test_every_build_file_has_its_data_beside_it():
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_it_is_what_its_build_file_says(name):
-    spec, data = build_spec(build_file(name), []), Landscape(ROOT / name)
+    spec, data = build_spec(build_file(name)), Landscape(ROOT / name)
     manifest = data.manifest
-    configurations, ends = shape(spec)
-    runs = configurations * len(ends) * (len(spec.plan.tuning) + len(spec.plan.test))
+    sizes = sizes_of(spec)
+    runs = sizes.configurations * len(sizes.ends) * (len(spec.plan.tuning) + len(spec.plan.test))
     assert spec.landscape.id == manifest.id == name
     assert data.space.hash == spec.search_space.hash
     assert (manifest.seeds["tuning"], manifest.seeds["test"]) == (spec.plan.tuning, spec.plan.test)
     assert manifest.evaluation["episodes"] == spec.fidelity.episodes
     assert manifest.steps == spec.evaluation_steps
     assert manifest.return_bounds == spec.landscape.bounds
-    assert manifest.rows["configs"] == configurations
+    assert manifest.rows["configs"] == sizes.configurations
     assert (
         manifest.rows["runs"] == runs
     )  # every configuration has a run for every seed, in every phase
@@ -80,7 +80,7 @@ def test_it_is_what_its_build_file_says(name):
 @pytest.mark.parametrize("name", SHIPPED)
 def test_its_configurations_are_the_sobol_sequence_of_today(name):
     needs_its_libraries(name)
-    spec, data = build_spec(build_file(name), []), Landscape(ROOT / name)
+    spec, data = build_spec(build_file(name)), Landscape(ROOT / name)
     optimizer = make_optimizer(spec, trainer_loader(spec))
     for number in range(20):
         proposal = optimizer.ask(np.random.default_rng(0))
@@ -178,7 +178,7 @@ def slice_of(data, configurations=2, seeds=2):
 
 def train_again(data, config_id, seed, role):
     """The scores of one run from scratch, trained now."""
-    manifest, spec = data.manifest, build_spec(build_file(data.manifest.id), [])
+    manifest, spec = data.manifest, build_spec(build_file(data.manifest.id))
     until = data.phases[1] if len(data.phases) > 1 else spec.fidelity.steps
     segment = Segment(
         id="again",

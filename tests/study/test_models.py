@@ -156,7 +156,7 @@ def test_a_landscape_has_whole_curves_on_test_seeds(monkeypatch):
 
 
 def test_a_landscape_build_named_on_the_command_line_has_whole_curves_too(tmp_path):
-    from autorl.cli.landscape_build import build_spec
+    from autorl.building.plan import build_spec
 
     file = tmp_path / "build.yaml"
     document = {
@@ -169,8 +169,8 @@ def test_a_landscape_build_named_on_the_command_line_has_whole_curves_too(tmp_pa
             document | more | {"fidelity": {"steps": 100}, "seeds": {"tuning": 1, "test": 1}}
         )
     )
-    assert build_spec(file, []).ends_at_chosen_step
-    assert not build_spec(file, [], "mine/synthetic/small").ends_at_chosen_step
+    assert build_spec(file).ends_at_chosen_step
+    assert not build_spec(file, id="mine/synthetic/small").ends_at_chosen_step
 
 
 def test_scores_that_need_the_whole_run_keep_it(monkeypatch):

@@ -1,18 +1,48 @@
-"""`autorl export`: the model of a proposal as a file or folder for others to load."""
+"""The command export: the model of a proposal as a file or folder for others to load."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
+import typer
+
+from autorl.cli.options import Folder, say
+from autorl.report.reading import StudyView, open_view
+from autorl.study.models import best_seed, check_whole, kept_checkpoints, steps_of
+from autorl.study.setup import trainer_loader
+from autorl.trainers.contract import ExportedModel
 from autorl.types import InputError, StudyError
-
-if TYPE_CHECKING:
-    from autorl.report.reading import StudyView
-    from autorl.trainers.contract import ExportedModel
 
 
 def export(
+    folder: Folder,
+    model: Annotated[
+        Path, typer.Option(help="What to write: a file such as model.zip, of RLHF a new folder.")
+    ],
+    seed: Annotated[
+        int | None, typer.Option(help="Of which training seed; default the best on test seeds.")
+    ] = None,
+    proposal: Annotated[
+        int | None, typer.Option(help="Of which proposal; default the incumbent.")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a zip of this name.")] = False,
+) -> None:
+    """Write a trained model for other programs.
+
+    Of an agent: a zip that Stable-Baselines3 loads, hyperparameters of the run included, and the statistics of its
+    normalisation beside it. Of an RLHF study: a folder that transformers reads with from_pretrained, model and
+    tokenizer.
+    """
+    view = open_view(folder)
+    try:
+        text = write_model(view, model, seed, proposal, replace=replace)
+    finally:
+        view.close()
+    say(text)
+
+
+def write_model(
     view: StudyView, target: Path, seed: int | None, proposal: int | None, *, replace: bool = False
 ) -> str:
     """Write the model of a proposal (default: the incumbent) trained with `seed` (default: the best on test seeds).
@@ -25,9 +55,6 @@ def export(
             or the target is there already and may not be replaced.
         StudyError: the model was not kept.
     """
-    from autorl.study.models import best_seed, check_whole, kept_checkpoints, steps_of
-    from autorl.study.setup import trainer_loader
-
     number = view.incumbent().proposal if proposal is None else proposal
     if number not in view.driver.lineage.proposals:
         raise InputError(

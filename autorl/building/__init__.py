@@ -1,0 +1,19 @@
+"""Landscapes built from a study file: every configuration trained on all its seeds, then written.
+
+The study that trains is an ordinary one and is kept in its folder; a build that was interrupted
+goes on there.
+"""
+
+from autorl.building.build import build_landscape, train_and_write
+from autorl.building.cost import BuildCost, build_cost
+from autorl.building.plan import BuildPlan, Sizes, plan_build
+
+__all__ = [
+    "BuildCost",
+    "BuildPlan",
+    "Sizes",
+    "build_cost",
+    "build_landscape",
+    "plan_build",
+    "train_and_write",
+]

@@ -1,0 +1,189 @@
+"""The commands of `autorl landscape` for whole data sets: validate, import, merge, delete, export."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autorl.cli.landscape_options import ROOT, Out, Replace, Role, Source, landscapes_of, role
+from autorl.cli.options import AsJson, key_texts, print_json, say, say_line
+from autorl.cli.progress import RuleProgress
+from autorl.cli.rows import show_written
+from autorl.landscapes import (
+    delete_landscape,
+    load_landscape,
+    merge_landscapes,
+    shipped_root,
+)
+from autorl.landscapes.export import export_optuna, export_table
+from autorl.landscapes.export_deepcave import export_deepcave
+from autorl.landscapes.importers import import_any
+from autorl.landscapes.importers.common import TEXTS
+from autorl.landscapes.validate import validate as check
+from autorl.plain_text import printable
+from autorl.types import InputError
+
+
+def validate(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="LANDSCAPE...", help="Ids or folders; a folder of many too."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Check integrity: files, keys, seeds, curves, bounds, copies. Exit code 1 if a rule is broken."""
+    folders = [landscape.path for landscape in landscapes_of(sources)]
+    progress = RuleProgress(len(folders), sys.stderr)
+    problems = check(folders, lambda name, rule: progress(printable(name, keep_lines=False), rule))
+    progress.clear()
+    if as_json:
+        print_json([vars(problem) for problem in problems])
+    else:
+        for problem in problems:
+            say_line(problem)
+        say(f"{len(folders)} landscapes checked: {len(problems) or 'no'} problems")
+    if problems:
+        raise typer.Exit(1)
+
+
+def import_files(
+    source: Annotated[Path, typer.Argument(help="File or folder.")],
+    out: Out = ROOT,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="arlbench, arlbench-runs, deepcave, hpo-rl-bench, optuna, ray, csv; default: recognised."
+        ),
+    ] = None,
+    id: Annotated[
+        str | None,
+        typer.Option(
+            "--id", help="namespace/algorithm/environment, where the source does not say it."
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="First part of the ids, where the source says the rest.")
+    ] = None,
+    tuning_seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="The lowest N seeds tune, the others test; default half of them."),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="The recorded value that is the objective.")
+    ] = None,
+    direction: Annotated[
+        str | None, typer.Option(help="maximize or minimize; default as the source says.")
+    ] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="COLUMN=ROLE",
+            help="What a column is, or a YAML file that says it of all.",
+        ),
+    ] = None,
+    unit: Annotated[float, typer.Option(help="Steps in one unit of the source's budget.")] = 1.0,
+    study: Annotated[
+        str | None, typer.Option(help="Name of the study, where a storage has several.")
+    ] = None,
+    about: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=TEXT",
+            help="Of the manifest: description, licence, citation, url, creator.",
+        ),
+    ] = None,
+    replace: Replace = False,
+    as_json: AsJson = False,
+) -> None:
+    """Import data of others: ARLBench, DeepCAVE, HPO-RL-Bench, Optuna, Ray Tune, or any CSV file."""
+    done = import_any(
+        source,
+        out,
+        format=format,
+        id=id,
+        namespace=namespace,
+        tuning_seeds=tuning_seeds,
+        metric=metric,
+        direction=direction,
+        map=tuple(mapping or ()),
+        unit=unit,
+        study=study,
+        about=key_texts(about or [], TEXTS),
+        replace=replace,
+    )
+    show_written(done, out, as_json=as_json)
+
+
+def merge(
+    sources: Annotated[
+        list[str], typer.Argument(metavar="LANDSCAPE...", help="Two or more, over one space.")
+    ],
+    id: Annotated[
+        str, typer.Option("--id", help="Of the result: namespace/algorithm/environment.")
+    ],
+    out: Out = ROOT,
+    replace: Replace = False,
+    as_json: AsJson = False,
+) -> None:
+    """Merge landscapes of one algorithm, environment and space into one."""
+    done = merge_landscapes([load_landscape(source) for source in sources], out, id, replace)
+    show_written([done], out, as_json=as_json)
+
+
+def delete(
+    source: Source,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a landscape folder. A study's folder is never deleted, nor what comes with the package."""
+    landscape, shipped = load_landscape(source), shipped_root()
+    if shipped is not None and landscape.path.resolve().is_relative_to(shipped.resolve()):
+        message = "lies among the landscapes that come with the package: nothing was deleted (remove it by hand)"
+        raise InputError(message, file=str(landscape.path))
+    if not yes:
+        if as_json:
+            raise InputError("nobody can be asked: add --yes", key="--json")
+        typer.confirm(
+            f"Delete {printable(str(landscape.path), keep_lines=False)} ({landscape.manifest.rows.get('runs')} runs)?",
+            abort=True,
+        )
+    delete_landscape(landscape.path)
+    if as_json:
+        print_json({"deleted": str(landscape.path)})
+    else:
+        say(f"deleted {landscape.path}")
+
+
+def export(
+    source: Source,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help=".csv[.gz], .parquet: a table; .db, .sqlite3, .journal: an Optuna study; no ending: a DeepCAVE run."
+        ),
+    ],
+    seeds: Role = "tuning",
+    by: Annotated[
+        str, typer.Option("--by", help="Aggregate over seeds, of an Optuna study or DeepCAVE run.")
+    ] = "mean",
+    as_json: AsJson = False,
+) -> None:
+    """Write a landscape for other tools: a flat table, an Optuna study, or a run folder of DeepCAVE.
+
+    --seeds and --by are for Optuna studies, which have a trial for each configuration.
+    """
+    landscape = load_landscape(source)
+    if file.suffix in (".db", ".sqlite", ".sqlite3", ".journal"):
+        what, count = "trials", export_optuna(landscape, file, role(seeds), by)
+    elif file.suffix:
+        what, count = "rows", export_table(landscape, file)
+    else:
+        what, count = "rows", export_deepcave(landscape, file)
+    if as_json:
+        print_json({"file": str(file), what: count})
+    else:
+        say(f"{file}: {count} {what}")

@@ -1,0 +1,78 @@
+"""Arguments, options and look-ups that commands of `autorl landscape` share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autorl.landscapes import (
+    Landscape,
+    find_landscape,
+    list_landscapes,
+    load_landscape,
+    shipped_root,
+)
+from autorl.types import InputError
+
+ROOT = Path("landscapes")
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="LANDSCAPE",
+        help="An id, a landscape folder, or a study's folder.",
+        show_default=False,
+    ),
+]
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="LANDSCAPE...", help="Ids or folders; a folder of many, such as arlbench/dqn, too."
+    ),
+]
+By = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        help="Aggregate over seeds to rank by: mean, median, iqm, cvar(0.2), quantile(0.25); default as the study did.",
+    ),
+]
+Reduce = Annotated[
+    str | None,
+    typer.Option(
+        "--reduce",
+        help="What a run's curve is ranked by: last, best, auc, mean_last(k); default as the study did, else last.",
+    ),
+]
+Role = Annotated[str, typer.Option("--seeds", help="Seeds that count: tuning, test or all.")]
+Step = Annotated[
+    int | None, typer.Option("--step", help="Last step that counts; default the last there is.")
+]
+Out = Annotated[Path, typer.Option("--out", help="Folder landscapes are kept in.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
+
+
+def landscapes_of(sources: list[str]) -> list[Landscape]:
+    """The landscapes that words stand for: an id, a folder, or a folder of many; each once.
+
+    A folder of many may be a path, or the beginning of an id below ./landscapes or among the shipped ones.
+    """
+    found: dict[Path, Landscape] = {}
+    for source in sources:
+        shipped = shipped_root()
+        places = [Path(source), ROOT / source, *([shipped / source] if shipped else [])]
+        folders = [] if find_landscape(source) else [each for each in places if each.is_dir()]
+        many = next(
+            (paths for folder in folders if (paths := list(list_landscapes(folder).values()))), []
+        )
+        for each in [Landscape(path) for path in many] or [load_landscape(source)]:
+            found.setdefault(each.path.resolve(), each)
+    return list(found.values())
+
+
+def role(text: str | None) -> Any:
+    """A seed role, checked; None is left to the analysis."""
+    if text is not None and text not in ("tuning", "test", "all"):
+        raise InputError(f"expected tuning, test or all, got {text!r}", key="--seeds")
+    return text

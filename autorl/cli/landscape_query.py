@@ -1,0 +1,191 @@
+"""The commands of `autorl landscape` that look at one data set: list, info, query, best, curve, top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autorl.cli.landscape_options import ROOT, By, Reduce, Role, Source, Step, role
+from autorl.cli.options import AsJson, print_json, print_json_rows, say, say_line
+from autorl.cli.rows import cell, rows_of, show_rows
+from autorl.landscapes import Landscape, list_landscapes, load_landscape, shipped_root
+from autorl.plain_values import json_value
+from autorl.types import InputError
+
+_ROWS = 100  # of an answer that are printed unless --limit says otherwise
+
+
+def list_all(
+    where: Annotated[str, typer.Argument(help="local, shipped or all.")] = "all",
+    root: Annotated[Path, typer.Option(help="Folder of the local ones.")] = ROOT,
+    as_json: AsJson = False,
+) -> None:
+    """The landscapes there are: local ones, and those shipped with the package."""
+    if where not in ("local", "shipped", "all"):
+        raise InputError(f"expected local, shipped or all, got {where!r}", key="WHERE")
+    roots = {"local": root, "shipped": shipped_root()}
+    rows, seen = [], set[Path]()
+    for place, folder in roots.items():
+        if (
+            where not in (place, "all")
+            or folder is None
+            or not folder.is_dir()
+            or folder.resolve() in seen
+        ):
+            continue
+        seen.add(folder.resolve())
+        for name, path in list_landscapes(folder).items():
+            counts = Landscape(path).manifest.rows
+            rows.append(
+                (
+                    name,
+                    place,
+                    *(counts.get(table) for table in ("configs", "runs", "evals")),
+                    str(path),
+                )
+            )
+    show_rows(
+        ("landscape", "where", "configurations", "runs", "evaluations", "folder"),
+        rows,
+        as_json=as_json,
+    )
+
+
+def info(source: Source, as_json: AsJson = False) -> None:
+    """What a landscape is, how it was made, and how its runs ended."""
+    landscape = load_landscape(source)
+    manifest = landscape.manifest
+    status = dict(
+        landscape.own_query(
+            "SELECT status, count(*) FROM runs GROUP BY status ORDER BY status"
+        ).fetchall()
+    )
+    if as_json:
+        print_json(
+            json_value({**manifest.to_dict(), "folder": str(landscape.path), "status": status})
+        )
+        return
+    objective = manifest.objective
+    steps = manifest.steps
+    lines = {
+        "landscape": manifest.id,
+        "folder": f"{landscape.path}{' (a study)' if landscape.is_study else ''}",
+        "description": manifest.description,
+        "objective": f"{objective.direction} {objective.metric}",
+        "rows": ", ".join(f"{count} {name}" for name, count in manifest.rows.items()),
+        "runs": ", ".join(f"{count} {name}" for name, count in status.items()) or "none",
+        "tuning seeds": _listed(manifest.seeds.get("tuning", ())),
+        "test seeds": _listed(manifest.seeds.get("test", ())),
+        "steps": f"{len(steps)}, from {steps[0]} to {steps[-1]}",
+        "metrics": ", ".join(landscape.metrics),
+        "hyperparameters": ", ".join(landscape.space.names),
+        "sampler": ", ".join(f"{key} {value}" for key, value in manifest.sampler.items()),
+        "licence": manifest.licence or "none stated",
+        "created": manifest.created,
+    }
+    for key, text in lines.items():
+        say_line(f"{key:16}{text}".rstrip())
+    for note in manifest.notes:
+        say_line(f"{'note':16}{note}")
+
+
+def query(
+    source: Source,
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="Over configs, runs, evals, segments, scores.")
+    ],
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Rows to compute and print; 0 = all. Default 100; all with --json."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a landscape in SQL (DuckDB's dialect). A query reads the landscape and nothing else."""
+    most = limit if limit is not None else 0 if as_json else _ROWS
+    header, rows = load_landscape(source).rows(
+        sql, most + 1 if most else None
+    )  # one more tells whether there are more
+    shown = rows if not most else islice(rows, most)
+    if as_json:
+        print_json_rows(header, ([json_value(value) for value in row] for row in shown))
+    else:
+        show_rows(header, shown, as_json=False)
+    if most and next(rows, None) is not None:
+        say("... and more rows (--limit 0 prints all)", err=True)
+
+
+def best(
+    source: Source,
+    seeds: Role = "tuning",
+    by: By = None,
+    reduce: Reduce = None,
+    step: Step = None,
+    as_json: AsJson = False,
+) -> None:
+    """The best configuration over the seeds of a role, and what it scores on the others.
+
+    Ranked as the study that made the landscape ranked its proposals, unless told; without a record, by the
+    interquartile mean at the last step. In a study a configuration has the number of the proposal that introduced it.
+    """
+    landscape = load_landscape(source)
+    choice = landscape.best(role(seeds), by, step, reduce)
+    if as_json:
+        print_json({**vars(choice), "config": json_value(choice.config)})
+        return
+    unit = "optimizer steps" if landscape.manifest.step_unit == "optimizer_steps" else "steps"
+    rule = landscape.rule(by, reduce).text(landscape.manifest.objective.metric, seeds)
+    say_line(f"configuration {choice.config_id}, chosen by {rule} at {choice.step} {unit}")
+    for name, value in (("tuning", choice.tuning), ("test", choice.test)):
+        chosen = " (optimistic: it was chosen by these)" if seeds in (name, "all") else ""
+        failed = (
+            f" ({choice.failed_tests} test runs failed)"
+            if name == "test" and choice.failed_tests
+            else ""
+        )
+        say(f"  {name + ' seeds':14}{cell(value)}{chosen if value is not None else ''}{failed}")
+    for name, setting in choice.config.items():
+        say_line(f"  {name} = {cell(json_value(setting))}")
+
+
+def curve(
+    source: Source,
+    config_id: Annotated[int, typer.Argument(help="Configuration, as `best` and `top` name it.")],
+    as_json: AsJson = False,
+) -> None:
+    """The learning curves of one configuration, seed by seed."""
+    frame = load_landscape(source).curves(config_id)
+    show_rows([str(name) for name in frame], rows_of(frame), as_json=as_json)
+
+
+def top(
+    source: Source,
+    count: Annotated[int, typer.Option("--n", "-n", min=1, help="How many.")] = 10,
+    seeds: Role = "tuning",
+    by: By = None,
+    reduce: Reduce = None,
+    step: Step = None,
+    as_json: AsJson = False,
+) -> None:
+    """The best configurations, best first, ranked as `best` does."""
+    landscape = load_landscape(source)
+    frame = landscape.top(count, role(seeds), by, step, reduce)
+    if not as_json:
+        rule = landscape.rule(by, reduce)
+        say_line(f"ranked by {rule.text(landscape.manifest.objective.metric, seeds)}", err=True)
+    show_rows([str(name) for name in frame], rows_of(frame), as_json=as_json)
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    """`10: 0..9`, or the seeds themselves when they have gaps."""
+    ordered = sorted(seeds)
+    if not ordered:
+        return "none"
+    contiguous = len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1))
+    text = f"{ordered[0]}..{ordered[-1]}" if contiguous else ", ".join(map(str, ordered))
+    return f"{len(ordered)}: {text}"

@@ -1,0 +1,58 @@
+"""Commands that are imported when they are run or their help is shown, not when they are listed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+class Source(NamedTuple):
+    """Where a command is, and what a list of commands says of it.
+
+    Attributes:
+        target: `module:function`, or `module:app` for a group of commands.
+        summary: the first paragraph of its docstring.
+    """
+
+    target: str
+    summary: str
+
+
+class LazyCommand(TyperCommand):
+    """Stands for a command in a list; making its context imports it."""
+
+    def __init__(self, name: str, source: Source) -> None:
+        super().__init__(name, help=source.summary)
+        self._target = source.target
+
+    def make_context(
+        self, info_name: str | None, args: list[str], *others: Any, **more: Any
+    ) -> Any:
+        """Make the context of the command itself, which is then what runs."""
+        return load(self.name, self._target).make_context(info_name, args, *others, **more)
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands come from `table`, in its order."""
+
+    table: ClassVar[Mapping[str, Source]] = {}
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, source in self.table.items():
+            self.add_command(LazyCommand(name, source), name)
+
+
+def load(name: str | None, target: str) -> Any:
+    """Import `module:function` and make it the command `name`; of a group, the group."""
+    module, _, attribute = target.partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    if not isinstance(command, typer.Typer):
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(name)(command)
+        command = app
+    return typer.main.get_command(command)
