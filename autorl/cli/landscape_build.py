@@ -69,7 +69,7 @@ def build(
     from autorl.cli.landscape_cost import print_cost
     from autorl.cli.run import STUDIES, print_plan
     from autorl.landscapes import from_study
-    from autorl.landscapes.study import ABOUT
+    from autorl.study.landscape import ABOUT
 
     if bounds is not None and not bounds[0] < bounds[1]:
         raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from autorl import optimizers
@@ -89,25 +89,28 @@ def stored_options(
     return defaults | dict(given)
 
 
-def earlier_options(name: str, space: Space, given: Mapping[str, Any]) -> dict[str, Any]:
-    """`given` options of a stored study, with those an earlier version left out at what they were worth then.
+def earlier_options(
+    name: str, read_space: Callable[[], Space], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The options of a stored study, with those left out at what they were worth then.
 
-    A file stored today has all of them, so whatever is missing was stored by a version that did not write defaults.
+    A file stored today has all of them, so whatever is missing was stored by a version that did not
+    write defaults. `read_space` gives the search space where a default depends on its size.
     """
     started = {"startup": 10, "startup_counts": "scored"}
-    searched = [one for one in space.hyperparameters.values() if one.type != "constant"]
     earlier: dict[str, dict[str, Any]] = {
         "tpe": started,
         "gp": started,
         "cost_aware": started,
         "bohb": {"startup": 10},
         "nsga2": {"population_size": 50},
-        "cmaes": {
-            "start": "default",
-            "sigma": 0.25,
-            "population_size": 4 + int(3 * math.log(max(2, len(searched)))),
-            "seed": None,
-        },
+        "cmaes": {"start": "default", "sigma": 0.25, "seed": None},
     }
-    stopping = {} if given.get("stop") is None else {"against": "scores"}
-    return {**earlier.get(name, {}), **stopping, **given}
+    options = dict(earlier.get(name, {}))
+    if name == "cmaes":
+        types = [item.type for item in read_space().hyperparameters.values()]
+        searched = len(types) - types.count("constant")
+        options["population_size"] = 4 + int(3 * math.log(max(2, searched)))
+    if given.get("stop") is not None:
+        options["against"] = "scores"
+    return options | dict(given)

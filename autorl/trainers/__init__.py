@@ -36,7 +36,7 @@ from autorl.types import InputError, TrainerSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Trainer", "TrainerInfo", "info", "load", "names"]
+__all__ = ["Trainer", "TrainerInfo", "info", "installed_info", "load", "names"]
 
 GROUP = "autorl.trainers"
 """Entry points under which other packages register subclasses of `Trainer`."""
@@ -129,6 +129,16 @@ def info(name: str, folder: str | None = None) -> TrainerInfo:
     except InputError:
         trainer = None
     return TrainerInfo() if trainer is None else trainer.info
+
+
+def installed_info(name: str) -> TrainerInfo:
+    """What a trainer of this name is like, unless it is a class that only a study file names.
+
+    Such a class is not imported: for readers of studies that may be anybody's.
+    """
+    if _entry(name) is None and name not in _registered():
+        return TrainerInfo()
+    return info(name)
 
 
 @lru_cache(maxsize=64)
