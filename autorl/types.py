@@ -131,17 +131,6 @@ class TrainerSpec:
     kwargs: FrozenMap = field(default_factory=FrozenMap)
 
 
-def step_unit(trainers: Iterable[str]) -> StepUnit | None:
-    """What the trainers of these names count as a step; None if that is the user's affair, or they differ."""
-    units: dict[str, StepUnit] = {
-        "sb3": "environment_steps",
-        "population": "environment_steps",
-        "trl": "optimizer_steps",
-    }
-    found = {units.get(name.partition("/")[0]) for name in trainers}
-    return found.pop() if len(found) == 1 else None
-
-
 @dataclass(frozen=True)
 class EnvironmentSpec:
     """The task: a Gymnasium id or `"module:Env-v0"`, and how it is built. `id` is None for tasks inside a trainer.

@@ -237,9 +237,6 @@ def test_the_check_sees_what_it_should(tmp_path):
 NAMES_OF_TRAINERS = re.compile(
     r"((sb3|trl|population)/[\w*-]*|python:|sb3|trl|tabular|surrogate|synthetic)$"
 )  # whole strings: a sentence may give an example
-MAY_NAME_TRAINERS = {
-    "types.py": ["sb3", "trl"],  # `step_unit`, for landscapes of studies, a floor below trainers
-}
 
 
 def strings_in(source):
@@ -268,7 +265,7 @@ def trainers_named_in(source):
 def test_only_trainers_know_trainers_by_name(module):
     """What differs between trainers is asked of `TrainerInfo`."""
     named = trainers_named_in((PACKAGE / module).read_text(encoding="utf-8"))
-    assert named == MAY_NAME_TRAINERS.get(module, [])
+    assert named == []
 
 
 def test_the_check_sees_names_of_trainers():

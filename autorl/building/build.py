@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from autorl.building.plan import BuildPlan, plan_build
-from autorl.landscapes import Landscape, from_study
+from autorl.landscapes import Landscape
 from autorl.landscapes.bounds import outside_bounds
 from autorl.study import Progress, Study
+from autorl.study.landscape import from_study
 from autorl.study.opening import create_or_open
 from autorl.study.setup import make_executor
 from autorl.tuner import study_overrides

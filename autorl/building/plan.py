@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from autorl.landscapes.manifest import check_id
-from autorl.landscapes.study import ABOUT
 from autorl.optimizers import BaseOptimizer
 from autorl.optimizers.registry import named_of_kind, search_kind
 from autorl.spec import Spec
+from autorl.study.landscape import ABOUT
 from autorl.study.setup import make_optimizer, trainer_loader
 from autorl.tuner import read_study
 from autorl.types import FrozenMap, InputError

@@ -12,9 +12,9 @@ from autorl.cli.landscape_options import ROOT, Out, Replace
 from autorl.cli.options import AsJson, Quiet, Workers, key_texts, print_json, say
 from autorl.cli.rows import show_written
 from autorl.cli.run import overrides_of, print_plan, run_study, stopped
-from autorl.landscapes.study import ABOUT
 from autorl.report.text import columns
 from autorl.study import Study
+from autorl.study.landscape import ABOUT
 from autorl.types import InputError
 
 

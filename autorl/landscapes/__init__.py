@@ -1,5 +1,8 @@
 """Landscape data sets: every run of many configurations x seeds, queryable, validated, publishable."""
 
+import importlib
+from typing import Any
+
 from autorl.landscapes.dataset import (
     Choice,
     Landscape,
@@ -13,7 +16,6 @@ from autorl.landscapes.manage import delete_landscape, merge_landscapes
 from autorl.landscapes.manifest import Manifest, Objective
 from autorl.landscapes.replay import Replay, ReplayObjective
 from autorl.landscapes.schema import SCHEMA_VERSION, Column, Tables, config_rows
-from autorl.landscapes.study import from_study
 from autorl.landscapes.write import append, compact, write_landscape
 
 __all__ = [
@@ -39,3 +41,12 @@ __all__ = [
     "shipped_root",
     "write_landscape",
 ]
+
+_OF_STUDIES = {"from_study": "autorl.study.landscape"}
+"""What a study does with its landscape: documented here, and imported where it is used."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_STUDIES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_OF_STUDIES[name]), name)

@@ -22,6 +22,7 @@ from autorl.landscapes._views import (
 )
 from autorl.landscapes.grid import PENALTY, Grid, assemble
 from autorl.landscapes.manifest import MANIFEST, Manifest
+from autorl.landscapes.recorded import is_study, read_study
 from autorl.landscapes.replay import LookUp, ReplayObjective
 from autorl.landscapes.schema import (
     STATUSES,
@@ -32,7 +33,6 @@ from autorl.landscapes.schema import (
     config_of_row,
     hyperparameter_column,
 )
-from autorl.landscapes.study import is_study, read_study
 from autorl.plain_text import did_you_mean, shown
 from autorl.shipped import shipped_folder
 from autorl.space import Space

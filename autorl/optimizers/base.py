@@ -41,7 +41,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
@@ -248,7 +248,7 @@ class BaseOptimizer(ABC, Generic[O]):
         return (horizon,)
 
     @classmethod
-    def earlier_defaults(cls, space: Space) -> Mapping[str, Any]:
+    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
         """Give what options were worth where a study of an earlier version left them out.
 
         A stored study has every option; only versions that stored no defaults left any out.

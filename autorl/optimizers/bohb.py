@@ -17,7 +17,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ class BOHB(Hyperband[BOHBOptions]):
     learns = True
 
     @classmethod
-    def earlier_defaults(cls, space: Space) -> Mapping[str, Any]:
+    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
         return {"startup": 10}
 
     def __init__(self, problem: Problem, options: BOHBOptions) -> None:

@@ -14,7 +14,7 @@ one starts elsewhere with twice the population (Auger and Hansen 2005).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +61,8 @@ class CMAES(BaseOptimizer[CMAESOptions]):
     learns = True
 
     @classmethod
-    def earlier_defaults(cls, space: Space) -> Mapping[str, Any]:
-        kinds = [hyperparameter.type for hyperparameter in space.hyperparameters.values()]
+    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
+        kinds = [hyperparameter.type for hyperparameter in read_space().hyperparameters.values()]
         searched = len(kinds) - kinds.count("constant")
         size = 4 + int(3 * math.log(max(2, searched)))
         return {"start": "default", "sigma": 0.25, "population_size": size, "seed": None}

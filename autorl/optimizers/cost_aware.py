@@ -22,7 +22,7 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +86,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
     learns = True
 
     @classmethod
-    def earlier_defaults(cls, space: Space) -> Mapping[str, Any]:
+    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
         return EARLIER_STARTUP
 
     def __init__(self, problem: Problem, options: CostAwareOptions) -> None:

@@ -15,7 +15,7 @@ ended: the score at the highest rung reached.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,7 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
     partial = True
 
     @classmethod
-    def earlier_defaults(cls, space: Space) -> Mapping[str, Any]:
+    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
         return {"against": "scores"}
 
     def __init__(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -196,7 +196,7 @@ class StartedOptimizer(OptunaOptimizer[S]):
     """A sampler that draws at random in its start-up."""
 
     @classmethod
-    def earlier_defaults(cls, space: Space) -> Mapping[str, Any]:
+    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
         return EARLIER_STARTUP
 
     def modelled(self, proposed: int, scored: int) -> bool:
@@ -320,7 +320,7 @@ class NSGA2(OptunaOptimizer[NSGA2Options]):
     first_attributes: ClassVar[Mapping[str, Any]] = {"NSGAIISampler:generation": 0}
 
     @classmethod
-    def earlier_defaults(cls, space: Space) -> Mapping[str, Any]:
+    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
         return {"population_size": 50}
 
     @property

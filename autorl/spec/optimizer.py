@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from autorl import optimizers
@@ -109,7 +109,9 @@ def stored_options(spec: Spec) -> dict[str, Any]:
     return defaults | given
 
 
-def earlier_options(name: str, space: Space, given: Mapping[str, Any]) -> dict[str, Any]:
+def earlier_options(
+    name: str, read_space: Callable[[], Space], given: Mapping[str, Any]
+) -> dict[str, Any]:
     """Fill in what options were worth in the version that stored a study.
 
     A file stored today has all of them, so whatever is missing was stored by a version that did not
@@ -117,12 +119,12 @@ def earlier_options(name: str, space: Space, given: Mapping[str, Any]) -> dict[s
 
     Args:
         name: of the optimizer.
-        space: of the study.
+        read_space: gives the search space of the study, where a default depends on its size.
         given: the optimizer's section as stored, `stop` included.
     """
     earlier: dict[str, Any] = {}
     if name in REGISTRY:
-        earlier |= optimizers.find(name).earlier_defaults(space)
+        earlier |= optimizers.find(name).earlier_defaults(read_space)
     if given.get("stop") is not None:
-        earlier |= find_stopping(given["stop"]).earlier_defaults(space)
+        earlier |= find_stopping(given["stop"]).earlier_defaults(read_space)
     return earlier | dict(given)

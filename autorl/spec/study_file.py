@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -162,20 +162,33 @@ class Spec(Section):
         return {"": self._load(self.space)}
 
     @property
+    def frozen_space(self) -> Space:
+        """The space of a frozen study file: `search_space`, found without importing anything.
+
+        A frozen file holds the shortest distance between two evaluations where its space needs it.
+        To find it anew, the study's optimizer is asked, which may be a class of the user's.
+        """
+        if self.algorithms is not None:
+            parts = self.algorithms.items()
+            return compile_algorithms(
+                {name: self._load(part.space, frozen=True) for name, part in parts}
+            )
+        assert self.space is not None
+        return self._load(self.space, frozen=True)
+
+    @property
     def starts(self) -> list[dict[str, Any]]:
         """The configurations to begin with, after the default one."""
         assert isinstance(self.warm_start, list), "load_spec looks sources up"
         return self.warm_start
 
-    def _load(self, source: str | dict[str, Any]) -> Space:
+    def _load(self, source: str | dict[str, Any], *, frozen: bool = False) -> Space:
         space = load_space(source, self._folder)
         ours = {"n_envs": self.environment.n_envs, "horizon": self.fidelity.steps}
-        ours["evaluation_interval"] = self.evaluation_interval
-        used = {
-            name: value
-            for name, value in ours.items()
-            if name in (*space.missing, *space.constants)
-        }
+        named = {*space.missing, *space.constants}
+        if "evaluation_interval" in named and not frozen:
+            ours["evaluation_interval"] = self.evaluation_interval
+        used = {name: value for name, value in ours.items() if name in named}
         return with_constants_of_study(space, used) if used else space
 
     @cached_property
@@ -333,7 +346,8 @@ class Spec(Section):
         A study keeps the defaults it began with. Where it was started and what runs its segments are no part of it.
         """
         mine = self.model_copy(update={"path": stored.path, "executor": stored.executor})
-        before: dict[str, Any] = {"optimizer": OptimizerSection(**_earlier(self))}
+        earlier = OptimizerSection(**_earlier(self, lambda: self.search_space))
+        before: dict[str, Any] = {"optimizer": earlier}
         if not self._own_parallelism:
             before["parallelism"] = Spec.model_fields["parallelism"].default
         return stored.freeze() in (mine.freeze(), mine.model_copy(update=before).freeze())
@@ -385,14 +399,15 @@ def thaw(text: str, file: str) -> Spec:
     """
     document = parse_document(text, file)
     spec = _validated(document.data, document)
-    return spec.model_copy(update={"optimizer": OptimizerSection(**_earlier(spec))})
+    optimizer = OptimizerSection(**_earlier(spec, lambda: spec.frozen_space))
+    return spec.model_copy(update={"optimizer": optimizer})
 
 
-def _earlier(spec: Spec) -> dict[str, Any]:
+def _earlier(spec: Spec, read_space: Callable[[], Space]) -> dict[str, Any]:
     """The optimizer's section, with what an earlier version left to its defaults at what they were worth then."""
     section = spec.optimizer
     return (
-        earlier_options(section.name, spec.search_space, section.model_dump(exclude_none=True))
+        earlier_options(section.name, read_space, section.model_dump(exclude_none=True))
         | section.options
     )
 

@@ -45,6 +45,7 @@ __all__ = [
     "check_continuation",
     "check_start",
     "info",
+    "installed_info",
     "load",
     "names",
 ]
@@ -139,6 +140,16 @@ def info(name: str, folder: str | None = None) -> TrainerInfo:
     except InputError:
         trainer = None
     return TrainerInfo() if trainer is None else trainer.info
+
+
+def installed_info(name: str) -> TrainerInfo:
+    """What a trainer of this name is like, unless it is a class that only a study file names.
+
+    Such a class is not imported: for readers of studies that may be anybody's.
+    """
+    if _entry(name) is None and name not in _PLUGINS.registered():
+        return TrainerInfo()
+    return info(name)
 
 
 @lru_cache(maxsize=64)

@@ -5,10 +5,10 @@ import pytest
 from scipy.stats import spearmanr
 
 from autorl.landscapes import list_landscapes, load_landscape, shipped_root
-from autorl.landscapes.study import from_study
 from autorl.rlhf.overoptimization import fit, fit_landscape, frontier, policies
 from autorl.spec import load_spec
 from autorl.study import Study
+from autorl.study.landscape import from_study
 from autorl.trainers.families import rlhf_hash
 
 RLHF = [name for name in list_landscapes(shipped_root() or "landscapes") if name.startswith("trl/")]

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import pandas as pd
 import pytest
 from landscape_samples import run_study
 
-from autorl import load_landscape
+from autorl import landscapes, load_landscape
 from autorl.landscapes import Landscape, from_study
 from autorl.landscapes.validate import validate
 from autorl.spec import load_spec
 from autorl.study import Study
+from autorl.study import landscape as study_landscape
 from autorl.types import InputError
 
 SPACE = {
@@ -123,6 +125,37 @@ def test_a_study_of_schema_version_1_can_be_read(tmp_path):
     assert stored == [(1,), (2,)], "an earlier version counted from 1"
     assert data.sql("SELECT config_id FROM configs ORDER BY 1").fetchall() == [(0,), (1,)]
     assert data.best(by="mean").test is not None
+
+
+def test_reading_a_study_imports_no_module_that_it_names(tmp_path, monkeypatch):
+    fixture = Path(__file__).parents[1] / "store"
+    (tmp_path / "spoiler.py").write_text("raise AssertionError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    text = (fixture / "study_v1.yaml").read_text()
+    for plain, named in [
+        ("name: synthetic", "name: spoiler:Trainer"),
+        ("name: random", "name: spoiler:Optimizer"),
+        (
+            "    only_b: kind == b",
+            "    only_b: kind == b\n  constants:\n    evaluation_interval: 50",
+        ),
+    ]:
+        assert plain in text
+        text = text.replace(plain, named)
+    (tmp_path / "study.yaml").write_text(text)
+    with closing(sqlite3.connect(tmp_path / "study.sqlite")) as connection:
+        connection.executescript((fixture / "study_v1.sql").read_text())
+    data = load_landscape(tmp_path)
+    assert data.manifest.sampler["name"] == "spoiler:Optimizer"
+    assert data.manifest.step_unit == "environment_steps"
+    assert data.space.constants == {"evaluation_interval": 50}
+    assert "spoiler" not in sys.modules
+
+
+def test_the_door_of_the_landscapes_leads_to_the_study():
+    assert landscapes.from_study is study_landscape.from_study
+    with pytest.raises(AttributeError, match="no attribute 'from_nothing'"):
+        landscapes.from_nothing  # noqa: B018
 
 
 def test_a_study_of_a_newer_schema_is_refused(finished, tmp_path):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from autorl.landscapes.study import read_study
 from autorl.space import load_space
 from autorl.spec import load_spec
 from autorl.spec.study_file import thaw
+from autorl.study.landscape import read_study
 from autorl.types import InputError
 
 SHIPPED = ["sb3/ppo", "sb3/ppo-small", "sb3/a2c", "population/ppo"]

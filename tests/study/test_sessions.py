@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 from autorl import __version__
 from autorl.cli import app
-from autorl.landscapes.study import read_study
 from autorl.report.html import report_html
 from autorl.report.reading import open_view
 from autorl.spec import load_spec
 from autorl.store.sessions import changes, changes_text
 from autorl.study import Study
+from autorl.study.landscape import read_study
 from autorl.study.session import installed_version, session, user_files
 
 CHANGED = "sessions computed with other code, so one session may give another table: "

@@ -1,0 +1,529 @@
+"""The tables of a study, read as typed rows: no other room asks a study's database in SQL.
+
+`schema.py` and `standing.py` say what the tables hold and write them. What the rows mean together,
+with the study file, is said by `autorl.study.record.StudyRecord`.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from autorl.store.codec import dumps, loads
+from autorl.types import ProposalId, SeedRole, SegmentId, StudyError
+
+Query: TypeAlias = Callable[..., list[tuple[Any, ...]]]
+"""Rows of a read-only SQL statement and its parameters, as `Store.query` answers."""
+
+SUCCEEDED = ("done", "stopped")
+"""Statuses of runs, segments and tests that did not fail."""
+
+# Of `Ranking`: highest fidelity, most seeds, score; ties by mean, spread, earliest.
+_BEST_FIRST = "infeasible, -reached, provisional, -n_seeds, -value, -mean, spread, proposal"
+_SEARCHED = "proposals JOIN standing USING (proposal) WHERE NOT baseline"
+# A study that an early version began counts its configurations from 1 (`schema._proposed`).
+_INTRODUCED = "(SELECT config_id, min(proposal) AS first FROM proposals GROUP BY config_id)"
+
+
+class ConfigRow(NamedTuple):
+    """A configuration under the number of the proposal that introduced it."""
+
+    first: ProposalId
+    origin: str
+    values: Mapping[str, Any]
+
+
+class RunRow(NamedTuple):
+    """A run of the table `runs`; its configuration as in `ConfigRow`."""
+
+    run_id: int
+    config_id: ProposalId
+    seed: int
+    seed_role: SeedRole
+    algorithm: str
+    environment: str | None
+    parent_run: int | None
+    start_step: int
+    member: str | None
+    status: str
+    environment_steps: float
+    wall_seconds: float
+
+
+class SegmentRow(NamedTuple):
+    """A segment of the table `segments`; its configuration as in `ConfigRow`."""
+
+    segment: SegmentId
+    run_id: int
+    seed: int
+    parent: SegmentId | None
+    member: str | None
+    from_step: int
+    to_step: int
+    config_id: ProposalId
+
+
+class EvaluationRow(NamedTuple):
+    """A metric of a run, measured at a step; None: it was no number."""
+
+    run_id: int
+    step: int
+    metric: str
+    value: float | None
+
+
+class ProposalRow(NamedTuple):
+    """A proposal as the report lists it.
+
+    Attributes:
+        first: the proposal that introduced the configuration.
+        score: by each objective; empty until one is known.
+    """
+
+    proposal: ProposalId
+    first: ProposalId
+    origin: str
+    status: str
+    score: tuple[float, ...]
+    n_seeds: int | None
+    until: int
+    values: Mapping[str, Any]
+
+
+class Link(NamedTuple):
+    """A proposal as one link of a chain: what it trains, to which step, and what it goes on from."""
+
+    values: Mapping[str, Any]
+    until: int
+    resume_from: ProposalId | None
+
+
+class ChargedRow(NamedTuple):
+    """What a proposal costs: its steps from `start` to `until`, for each of the seeds it is charged for.
+
+    Attributes:
+        start: where its parent ends, in nominal steps; 0 without one.
+        anew: whether it was trained from step 0 although it has a parent.
+        charged: seeds its chain was charged for, as JSON text; None: none yet.
+    """
+
+    proposal: ProposalId
+    until: int
+    start: int
+    parent: ProposalId | None
+    baseline: int
+    anew: int
+    charged: str | None
+
+
+class TestRow(NamedTuple):
+    """A test run's value by one objective, None or a penalty where it failed."""
+
+    proposal: ProposalId
+    label: str
+    seed: int
+    value: float | None
+    status: str
+
+
+class Failure(NamedTuple):
+    """A segment that failed: whose, on which seed, how, and the last line of the error."""
+
+    segment: SegmentId
+    proposal: ProposalId
+    seed: int
+    kind: str
+    message: str
+
+
+class Latest(NamedTuple):
+    """The kind of an event and the wall-clock time it was written."""
+
+    kind: str
+    time: float
+
+
+class RunValue(NamedTuple):
+    """A value that a run has at a step."""
+
+    role: SeedRole
+    run_id: int
+    step: int
+    value: float
+
+
+class Training(NamedTuple):
+    """What runs took: environment steps and seconds of training, summed."""
+
+    environment_steps: float
+    wall_seconds: float
+
+
+@dataclass(frozen=True)
+class ProposalCounts:
+    """How many proposals a search made, and who made them.
+
+    Attributes:
+        total: all of them, but for the driver's own baseline.
+        new: those whose configuration no earlier one had; modelled: of these, those of a model.
+    """
+
+    total: int
+    new: int
+    modelled: int
+
+
+class StudyTables:
+    """Reads the database of one study. Every method is one look at it, as it is now.
+
+    Args:
+        query: runs a read-only statement, `Store.query` for one.
+    """
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+
+    @classmethod
+    def of(cls, connection: sqlite3.Connection) -> StudyTables:
+        """Read through a connection that somebody else closes."""
+
+        def query(sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+            return connection.execute(sql, parameters).fetchall()
+
+        return cls(query)
+
+    def _one(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
+        """The one value of the one row of an answer."""
+        ((value,),) = self._query(sql, parameters)
+        return value
+
+    # -- the event log -----------------------------------------------------------------------------
+
+    def has_log(self) -> bool:
+        """Say whether the database is a study's: one that was killed at its start is empty."""
+        return bool(self._query("SELECT 1 FROM sqlite_master WHERE name = 'event'"))
+
+    def last_event(self) -> Latest | None:
+        """The latest event; None before the first."""
+        rows = self._query("SELECT kind, time FROM event ORDER BY seq DESC LIMIT 1")
+        return Latest(*rows[0]) if rows else None
+
+    def newest_time(self) -> float | None:
+        """The latest time of an event, in seconds since 1970."""
+        value: float | None = self._one("SELECT max(time) FROM event")
+        return value
+
+    def count_events(self, kind: str) -> int:
+        """How many events of a kind were recorded."""
+        return int(self._one("SELECT COUNT(*) FROM event WHERE kind = ?", (kind,)))
+
+    def bodies(self, *kinds: str) -> list[tuple[str, dict[str, Any]]]:
+        """Kind and body of the events of some kinds, in the order they were recorded."""
+        marks = ", ".join("?" for _ in kinds)
+        rows = self._query(
+            f"SELECT kind, body FROM event WHERE kind IN ({marks}) ORDER BY seq", kinds
+        )
+        return [(kind, loads(text)) for kind, text in rows]
+
+    def event_of(self, subject: str) -> dict[str, Any] | None:
+        """The event that made the proposal `12` or ended the segment `12.3`; None of an unknown one."""
+        rows = self._query(
+            "SELECT body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,)
+        )
+        return loads(rows[0][0]) if rows else None
+
+    def study_file(self) -> Mapping[str, Any] | None:
+        """The event that fixes the study file; None in a log of an earlier version."""
+        rows = self._query("SELECT body FROM event WHERE kind = 'study_file' ORDER BY seq LIMIT 1")
+        return loads(rows[0][0]) if rows else None
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """The sessions that recorded anything, in order: one that ended before changed nothing."""
+        rows = self._query("SELECT seq, body FROM event WHERE kind = 'session' ORDER BY seq")
+        last = self._one("SELECT max(seq) FROM event")
+        ends = [seq for seq, _ in rows[1:]] + [(last or 0) + 1]
+        return [loads(body) for (seq, body), end in zip(rows, ends, strict=False) if end - seq > 1]
+
+    def hours(self) -> float:
+        """Driver hours of all sessions, each from its start to its last event.
+
+        What is asked for between two sessions, more runs or test seeds, belongs to neither: the
+        pause is not counted.
+        """
+        last = (
+            "SELECT time FROM event WHERE seq < ? AND kind NOT IN ('budget', 'test_seeds') "
+            "ORDER BY seq DESC LIMIT 1"
+        )
+        sessions = self._query("SELECT seq, time FROM event WHERE kind = 'session' ORDER BY seq")
+        ends = [seq for seq, _ in sessions[1:]] + [2**62]
+        total = 0.0
+        for (_, begun), end in zip(sessions, ends, strict=False):
+            total += self._one(last, (end,)) - begun
+        return total / 3600
+
+    def saved_files(self, segment: SegmentId) -> Mapping[str, str]:
+        """SHA-256 by name of the files of a segment's checkpoint; empty where none were recorded."""
+        # The whole log is searched as text: a body is parsed only if it names the segment.
+        rows = self._query(
+            "SELECT body FROM event WHERE kind IN ('outcome', 'regained') AND instr(body, ?) > 0 "
+            "ORDER BY seq",
+            (f'"segment":{dumps(segment)}',),
+        )
+        bodies = [loads(text) for (text,) in rows]
+        saved = [body for body in bodies if body["segment"] == segment]
+        files: Mapping[str, str] = saved[-1].get("checkpoint_files", {}) if saved else {}
+        return files
+
+    # -- proposals ---------------------------------------------------------------------------------
+
+    def proposals(self) -> list[ProposalRow]:
+        """Every proposal, in order."""
+        rows = self._query(
+            "SELECT proposal, first, proposals.origin, status, score, n_seeds, until, config "
+            f"FROM proposals JOIN configs USING (config_id) JOIN {_INTRODUCED} USING (config_id) "
+            "ORDER BY proposal"
+        )
+        return [
+            ProposalRow(number, first, origin, status, _scores(score), n, until, json.loads(config))
+            for number, first, origin, status, score, n, until, config in rows
+        ]
+
+    def count_proposals(self) -> dict[str, int]:
+        """How many proposals have each status: `pending`, `scored`, or the kind of failure."""
+        return dict(
+            self._query("SELECT status, COUNT(*) FROM proposals GROUP BY status ORDER BY status")
+        )
+
+    def pending(self) -> list[ProposalId]:
+        """The proposals without a score, in order."""
+        rows = self._query("SELECT proposal FROM proposals WHERE status = 'pending' ORDER BY 1")
+        return [number for (number,) in rows]
+
+    def link(self, proposal: ProposalId) -> Link:
+        """A proposal as a link of its chain.
+
+        Raises:
+            StudyError: there is no such proposal.
+        """
+        rows = self._query(
+            "SELECT config, until, resume_from FROM proposals JOIN configs USING (config_id) "
+            "WHERE proposal = ?",
+            (proposal,),
+        )
+        if not rows:
+            raise StudyError(f"proposal {proposal} is not in this study")
+        config, until, parent = rows[0]
+        return Link(json.loads(config), until, parent)
+
+    def score(self, proposal: ProposalId) -> tuple[float, ...]:
+        """A proposal's values by each objective; empty if it failed before any score was known."""
+        return _scores(self._one("SELECT score FROM proposals WHERE proposal = ?", (proposal,)))
+
+    def seeds_scored(self, proposal: ProposalId) -> int:
+        """With how many tuning seeds a proposal was scored last; 0 where it failed."""
+        count = self._one("SELECT n_seeds FROM proposals WHERE proposal = ?", (proposal,))
+        return int(count or 0)
+
+    def violations(self, proposal: ProposalId) -> list[float]:
+        """By how much a proposal breaks each constraint on tuning seeds; 0 or less: it holds."""
+        text = self._one("SELECT constraints FROM proposals WHERE proposal = ?", (proposal,))
+        values: list[float] = json.loads(text or "[]")
+        return values
+
+    def introduced(self, proposal: ProposalId) -> ProposalId:
+        """The first proposal with the configuration of this one: the configuration's number."""
+        first = self._one(
+            f"SELECT first FROM proposals JOIN {_INTRODUCED} USING (config_id) WHERE proposal = ?",
+            (proposal,),
+        )
+        return int(first)
+
+    def configs(self) -> list[ConfigRow]:
+        """Every configuration, in the order of the proposals that introduced them."""
+        rows = self._query(
+            f"SELECT first, origin, config FROM configs JOIN {_INTRODUCED} USING (config_id) "
+            "ORDER BY first"
+        )
+        return [ConfigRow(first, origin, json.loads(config)) for first, origin, config in rows]
+
+    # -- where proposals stand ---------------------------------------------------------------------
+
+    def ranked(self, count: int | None = None) -> list[ProposalId]:
+        """The best `count` scored proposals, best first; None: all."""
+        rows = self._query(
+            f"SELECT proposal FROM standing WHERE value IS NOT NULL ORDER BY {_BEST_FIRST} LIMIT ?",
+            (-1 if count is None else count,),
+        )
+        return [number for (number,) in rows]
+
+    def feasible(self) -> dict[ProposalId, tuple[float, ...]]:
+        """Objectives, larger is better, of the feasible proposals of the highest fidelity."""
+        scored = "value IS NOT NULL AND infeasible = 0"
+        rows = self._query(
+            f"SELECT proposal, objectives FROM standing WHERE {scored} AND reached = "
+            f"(SELECT max(reached) FROM standing WHERE {scored})"
+        )
+        return {number: tuple(json.loads(values)) for number, values in rows}
+
+    def ranked_seeds(self, proposal: ProposalId) -> int:
+        """With how many tuning seeds a proposal was ranked."""
+        return int(self._one("SELECT n_seeds FROM standing WHERE proposal = ?", (proposal,)))
+
+    def ranked_value(self, proposal: ProposalId) -> float:
+        """The first objective of a proposal, larger is better."""
+        return float(self._one("SELECT value FROM standing WHERE proposal = ?", (proposal,)))
+
+    def tuning_seeds(self, proposal: ProposalId) -> list[int]:
+        """The tuning seeds of a proposal's latest score or failure."""
+        seeds: list[int] = json.loads(
+            self._one("SELECT seeds FROM standing WHERE proposal = ?", (proposal,))
+        )
+        return seeds
+
+    def count_begun(self) -> int:
+        """How many configurations of the search started from step 0."""
+        return int(self._one(f"SELECT count(*) FROM {_SEARCHED} AND resume_from IS NULL"))
+
+    def charged(self) -> list[ChargedRow]:
+        """What each proposal costs, the latest first."""
+        rows = self._query(
+            "SELECT proposal, until, coalesce((SELECT until FROM proposals AS parent WHERE "
+            "parent.proposal = proposals.resume_from), 0), resume_from, baseline, anew, charged "
+            "FROM proposals JOIN standing USING (proposal) ORDER BY proposal DESC"
+        )
+        return [ChargedRow(*row) for row in rows]
+
+    def steps_beyond(self) -> int:
+        """Steps that were trained beyond the budget."""
+        return int(self._one("SELECT coalesce(sum(beyond), 0) FROM standing"))
+
+    def counts_of_search(self) -> ProposalCounts | None:
+        """How many proposals are a model's; None where an earlier version did not record it."""
+        if self._one("SELECT count(*) FROM standing WHERE informed IS NULL"):
+            return None
+        total = self._one(f"SELECT count(*) FROM {_SEARCHED}")
+        ((new, modelled),) = self._query(
+            "SELECT count(*), coalesce(sum(informed), 0) FROM standing WHERE proposal IN "
+            f"(SELECT min(proposal) FROM {_SEARCHED} GROUP BY config_id)"
+        )
+        return ProposalCounts(total, new, modelled)
+
+    def count_trained_anew(self, note: str) -> tuple[int, int]:
+        """Count proposals with a tuning segment that `note` is noted of, and those charged for it."""
+        noted = (
+            "SELECT proposal FROM segments JOIN runs USING (run_id) "
+            "WHERE seed_role = 'tuning' AND notes LIKE ?"
+        )
+        ((count, charged),) = self._query(
+            f"SELECT COUNT(*), SUM(anew) FROM standing WHERE proposal IN ({noted})", (f"%{note}%",)
+        )
+        return count, charged or 0
+
+    # -- runs --------------------------------------------------------------------------------------
+
+    def runs(self) -> list[RunRow]:
+        """Every run, by its number."""
+        rows = self._query(
+            f"SELECT run_id, first, {', '.join(RunRow._fields[2:])} "
+            f"FROM runs JOIN {_INTRODUCED} USING (config_id) ORDER BY run_id"
+        )
+        return [RunRow(*row) for row in rows]
+
+    def segments(self) -> list[SegmentRow]:
+        """Every segment, in the order they ended."""
+        rows = self._query(
+            f"SELECT {', '.join(SegmentRow._fields[:-1])}, first "
+            f"FROM segments JOIN {_INTRODUCED} USING (config_id) ORDER BY segments.rowid"
+        )
+        return [SegmentRow(*row) for row in rows]
+
+    def evaluations(self) -> list[EvaluationRow]:
+        """Every metric of every evaluation, by run and step."""
+        rows = self._query("SELECT run_id, step, metric, value FROM evals")
+        return list(map(EvaluationRow._make, rows))
+
+    def training_by(self, column: str) -> dict[str, Training]:
+        """What runs took, by their `seed_role` or `algorithm`, in descending order of the name."""
+        assert column in RunRow._fields
+        rows = self._query(
+            f"SELECT {column}, SUM(environment_steps), SUM(wall_seconds) FROM runs "
+            f"GROUP BY {column} ORDER BY 1 DESC"
+        )
+        return {name: Training(steps, seconds) for name, steps, seconds in rows}
+
+    def training_on(self, environment: str | None) -> dict[str, Training]:
+        """What runs on one environment took, by algorithm."""
+        rows = self._query(
+            "SELECT algorithm, SUM(environment_steps), SUM(wall_seconds) FROM runs "
+            "WHERE environment IS ? GROUP BY algorithm",
+            (environment,),
+        )
+        return {name: Training(steps, seconds) for name, steps, seconds in rows}
+
+    def values(self, metric: str, proposals: tuple[ProposalId, ...]) -> list[RunValue]:
+        """A metric of the runs that segments of some proposals belong to, by run and step."""
+        marks = ", ".join("?" for _ in proposals)
+        rows = self._query(
+            "SELECT seed_role, run_id, step, value FROM evals JOIN runs USING (run_id) "
+            "WHERE metric = ? AND value IS NOT NULL AND run_id IN "
+            f"(SELECT run_id FROM segments WHERE proposal IN ({marks})) ORDER BY run_id, step",
+            (metric, *proposals),
+        )
+        return [RunValue(*row) for row in rows]
+
+    def tested_runs(self, proposal: ProposalId) -> list[RunRow]:
+        """The runs on test seeds that succeeded and that segments of a proposal belong to."""
+        rows = self._query(
+            f"SELECT {', '.join(RunRow._fields)} FROM runs WHERE seed_role = 'test' "
+            "AND status IN (?, ?) AND run_id IN (SELECT run_id FROM segments WHERE proposal = ?)",
+            (*SUCCEEDED, proposal),
+        )
+        return [RunRow(*row) for row in rows]
+
+    def ends(self) -> list[tuple[ProposalId, int, int]]:
+        """Nominal end and the furthest step really trained to, of proposals that were trained."""
+        rows: list[Any] = self._query(
+            "SELECT proposal, until, MAX(to_step) FROM segments JOIN proposals USING (proposal) "
+            "WHERE segments.status = 'done' GROUP BY proposal"
+        )
+        return rows
+
+    def checkpoints(
+        self, link: ProposalId, proposal: ProposalId
+    ) -> list[tuple[int, SegmentId, str]]:
+        """Seed, segment and path of what two proposals saved, in order of the steps trained to."""
+        rows: list[Any] = self._query(
+            "SELECT seed, segment, checkpoint FROM segments WHERE proposal IN (?, ?) "
+            "AND checkpoint IS NOT NULL ORDER BY to_step",
+            (link, proposal),
+        )
+        return rows
+
+    def failures(self) -> list[Failure]:
+        """Every failed segment, the latest last."""
+        rows = self._query(
+            "SELECT segment, proposal, seed, status, message FROM segments "
+            "WHERE status NOT IN (?, ?) ORDER BY rowid",
+            SUCCEEDED,
+        )
+        return [Failure(*row) for row in rows]
+
+    def notes(self) -> list[str]:
+        """What trainers noted about segments, each once."""
+        return [text for (text,) in self._query("SELECT note FROM noted ORDER BY note")]
+
+    def tests(self, objective: int = 0) -> list[TestRow]:
+        """Test runs by one objective, by proposal and seed."""
+        rows = self._query(
+            "SELECT proposal, label, seed, value, status FROM tests WHERE objective = ? "
+            "ORDER BY proposal, seed",
+            (objective,),
+        )
+        return [TestRow(*row) for row in rows]
+
+
+def _scores(text: str | None) -> tuple[float, ...]:
+    return tuple(json.loads(text)) if text else ()

@@ -1,0 +1,335 @@
+"""Writes what a study has recorded as a landscape, also while its driver runs.
+
+    study.yaml -> Spec -> space, manifest          study.sqlite -> StudyTables -> tables
+
+A reader never holds up the driver and writes nothing to the study: what it sees is the moment the
+database was copied. Nothing that the study names is imported, neither modules nor classes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autorl import trainers
+from autorl.evaluation import COST_METRICS
+from autorl.landscapes.manifest import Manifest, Objective
+from autorl.landscapes.recorded import Recording
+from autorl.landscapes.schema import TABLES, Tables, config_rows
+from autorl.landscapes.write import write_landscape
+from autorl.masking import shareable
+from autorl.plain_text import shown
+from autorl.spec import Spec
+from autorl.store.provenance import package
+from autorl.store.sessions import changes
+from autorl.store.store import STUDY_FILE
+from autorl.store.tables import RunRow, SegmentRow, StudyTables
+from autorl.study.record import open_copy, with_added_test_seeds
+from autorl.types import FrozenMap, InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from autorl.space import Space
+
+ABOUT = ("description", "licence", "citation", "url", "creator", "commit", "hardware")
+"""Fields of a manifest that a study does not know."""
+_NAMESPACE = "studies"
+_NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9_.:/-]+")
+_OF_DAMAGED_VALUES = (
+    sqlite3.Error,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyRecording(Recording):
+    """What a study has recorded, as a landscape.
+
+    Attributes:
+        pending: how many proposals have no score.
+        spec: the study file, with test seeds that were added later.
+    """
+
+    pending: int
+    spec: Spec
+
+
+def read_study(folder: Path) -> StudyRecording:
+    """The study in `folder` as it is now. Its id is `studies/<trainer>/<environment or name>`.
+
+    An objective that is a cost (`wall_seconds`, `environment_steps`) is a metric at the last
+    evaluation of each run.
+
+    Raises:
+        InputError: there is no study, or its files cannot be read.
+    """
+    try:
+        spec, connection = open_copy(folder)
+        try:
+            return _recording(spec, StudyTables.of(connection), folder)
+        finally:
+            connection.close()
+    except InputError as error:
+        file = error.file or str(folder)
+        raise InputError(error.message, file=file, key=error.key, line=error.line) from None
+    except _OF_DAMAGED_VALUES as error:
+        raise InputError(f"cannot be read as a study ({shown(error)})", file=str(folder)) from None
+
+
+def from_study(
+    study: str | Path,
+    root: str | Path,
+    id: str | None = None,
+    *,
+    bounds: tuple[float | None, float | None] | None = None,
+    replace: bool = False,
+    **about: str,
+) -> Manifest:
+    """Write what a study recorded to the landscape folder `root/id`.
+
+    What is not given is taken from the `landscape` section of the study file.
+
+    Args:
+        study: the study's folder.
+        root: where landscapes are kept.
+        id: `namespace/algorithm/environment`; the environment is the study's, verbatim.
+        bounds: smallest and largest value the objective can take.
+        replace: whether an existing landscape may be replaced.
+        about: fields of the manifest a study does not know: description, licence, citation, url,
+            creator, commit, hardware.
+
+    Raises:
+        InputError: no study or nothing recorded in it, no id or a wrong one, a wrong field, or the
+            folder exists.
+    """
+    unknown = sorted(set(about) - set(ABOUT))
+    if unknown:
+        raise InputError(f"unknown field; allowed: {', '.join(ABOUT)}", key=unknown[0])
+    data = read_study(Path(study))
+    if data.tables.runs.empty:
+        raise InputError("has recorded no run yet", file=str(study))
+    section = data.spec.landscape
+    id = id or (None if section is None else section.id)
+    if id is None:
+        raise InputError(
+            "the study file names none: give one, namespace/algorithm/environment",
+            key="landscape.id",
+        )
+    manifest = dataclasses.replace(data.manifest, id=id)
+    algorithm, environment = _names(id, str(study), data)
+    runs = data.tables.runs.assign(environment=environment)
+    if runs["algorithm"].nunique() == 1:
+        runs["algorithm"] = algorithm
+    if data.pending:
+        written = f"Written while {data.pending} proposals of the study were pending."
+        manifest = dataclasses.replace(manifest, notes=(*manifest.notes, written))
+    description = f"{len(data.tables.configs)} configurations of {algorithm} on {environment}."
+    stated = {name: getattr(section, name, None) for name in ABOUT}
+    facts: dict[str, Any] = {"description": description}
+    facts |= {name: value for name, value in stated.items() if value} | about
+    if bounds is None:
+        bounds = (None, None) if section is None else section.bounds
+    lowest, highest = bounds
+    manifest = dataclasses.replace(
+        manifest,
+        algorithm=algorithm,
+        environment=environment,
+        return_bounds=(lowest, highest),
+        rows=FrozenMap(),
+        **facts,
+    )
+    tables = dataclasses.replace(data.tables, runs=runs)
+    return write_landscape(Path(root) / id, tables, manifest, data.space, replace)
+
+
+def _names(id: str, study: str, data: StudyRecording) -> tuple[str, str]:
+    """Algorithm and environment of an id. Raises InputError if the environment is not the study's."""
+    _, algorithm, environment = (*id.split("/", 2), "", "")[:3]
+    recorded = data.tables.runs["environment"].iloc[0]
+    if data.spec.environment.id is not None and environment != data.spec.environment.id:
+        raise InputError(
+            f"the study trained on {recorded!r}, so the id is namespace/algorithm/{recorded}",
+            file=study,
+            key=id,
+        )
+    return algorithm, environment
+
+
+def _recording(stored: Spec, study: StudyTables, folder: Path) -> StudyRecording:
+    if not study.has_log():
+        raise InputError("holds a study that has recorded nothing yet", file=str(folder))
+    spec = with_added_test_seeds(stored, study)
+    space = spec.frozen_space
+    tables = _tables(study, space, spec)
+    measured = {int(step) for step in tables.evals["step"].unique()}
+    fewest, most = _steps_off(tables)
+    manifest = dataclasses.replace(
+        _manifest(study, spec, folder),
+        steps=tuple(sorted({*spec.evaluation_steps, *measured} - {0})),
+        evaluation=FrozenMap(
+            episodes=spec.fidelity.episodes,
+            reduce=spec.objective[0].reduce,
+            aggregate=spec.evaluation.aggregate,
+            steps=list(spec.evaluation_steps),
+            overshoot=max(0, fewest, most),
+            undershoot=-min(0, fewest, most),
+        ),
+        space_hash=space.hash,
+        rows=FrozenMap({str(name): len(tables[name]) for name in TABLES}),
+    )
+    return StudyRecording(manifest, space, tables, len(study.pending()), spec)
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def _tables(study: StudyTables, space: Space, spec: Spec) -> Tables:
+    import pandas as pd
+
+    listed = study.configs()
+    configs = config_rows(space, {config.first: config.values for config in listed}, origin="")
+    configs["origin"] = [config.origin for config in listed]
+    runs = pd.DataFrame(study.runs(), columns=RunRow._fields)
+    runs["environment"] = runs["environment"].fillna(_environment(spec))
+    segments = pd.DataFrame(study.segments(), columns=SegmentRow._fields)
+    return Tables(configs, runs, _evals(study, runs, spec.objective[0].metric), segments)
+
+
+def _environment(spec: Spec) -> str:
+    """The environment's name; that of the study for a task inside a trainer."""
+    return spec.environment.id or spec.name
+
+
+def _evals(study: StudyTables, runs: pd.DataFrame, objective: str) -> pd.DataFrame:
+    """One column for each metric, the objective's even if nothing was measured yet."""
+    import pandas as pd
+
+    long = pd.DataFrame(study.evaluations(), columns=["run_id", "step", "metric", "value"])
+    taken = sorted({"run_id", "step"} & set(long["metric"]))
+    if taken:
+        raise InputError(f"a metric has the name of a column of 'evals': {taken[0]}", key="metric")
+    evals = long.pivot(index=["run_id", "step"], columns="metric", values="value").reset_index()
+    evals.columns.name = None
+    if objective in COST_METRICS:
+        last = evals.groupby("run_id")["step"].transform("max") == evals["step"]
+        evals[objective] = evals["run_id"].map(runs.set_index("run_id")[objective]).where(last)
+    elif objective not in evals:
+        evals[objective] = pd.Series(index=evals.index, dtype=float)
+    return evals
+
+
+def _steps_off(tables: Tables) -> tuple[int, int]:
+    """Fewest and most steps runs were trained past their last nominal step.
+
+    They end with a whole rollout. Negative: they were trained for fewer.
+    """
+    run_id = tables.runs["run_id"]
+    last = run_id.map(tables.evals.groupby("run_id")["step"].max())
+    start = run_id.map(tables.segments.groupby("run_id")["from_step"].min())
+    past = start + tables.runs["environment_steps"] - last
+    past = past[tables.runs["status"] == "done"].dropna()
+    return (int(past.min()), int(past.max())) if len(past) else (0, 0)
+
+
+# -- manifest --------------------------------------------------------------------------------------
+
+
+def _manifest(study: StudyTables, spec: Spec, folder: Path) -> Manifest:
+    """The manifest without what depends on the tables: steps, evaluation, rows, hash of the space."""
+    objective = spec.objective[0]
+    environment = _environment(spec)
+    name = spec.trainer.name if spec.trainer is not None else "algorithms"
+    latest = study.newest_time()
+    penalty = None if spec.stated_penalty is None else float(spec.stated_penalty)
+    file = folder / STUDY_FILE
+    return Manifest(
+        id=_NOT_IN_AN_ID.sub("-", f"{_NAMESPACE}/{name}/{environment}"),
+        description=f"Study {spec.name}.",
+        algorithm=name,
+        environment=environment,
+        steps=(spec.fidelity.steps,),
+        step_unit=_step_unit(spec),
+        seeds=FrozenMap(tuning=list(spec.plan.tuning), test=list(spec.plan.test)),
+        licence="",
+        objective=Objective(objective.metric, objective.direction, penalty=penalty),
+        sampler=_sampler(spec),
+        trainer=_trainer(spec),
+        sources=(FrozenMap(path=STUDY_FILE, sha256=hashlib.sha256(file.read_bytes()).hexdigest()),),
+        created=datetime.fromtimestamp(latest, UTC).date().isoformat() if latest else "",
+        **_sessions(study.sessions()),
+    )
+
+
+def _step_unit(spec: Spec) -> Any:
+    """What the study's trainers count; environment steps where they differ or do not say."""
+    if spec.trainer is not None:
+        names = [spec.trainer.name]
+    else:
+        names = [part.trainer.name for part in (spec.algorithms or {}).values()]
+    units = {trainers.installed_info(name).step_unit for name in names}
+    unit = units.pop() if len(units) == 1 else None
+    return unit or "environment_steps"
+
+
+def _sampler(spec: Spec) -> FrozenMap:
+    """The optimizer's name, its seed or the study's, and the phases of one that has them."""
+    options = spec.optimizer.options
+    seed = options.get("seed")
+    # `thaw` gives an optimizer that had no seed in an earlier version the seed None.
+    sampler = {"name": spec.optimizer.name, "seed": spec.seed if seed is None else seed}
+    if "phases" in options:
+        sampler["phases"] = options["phases"]
+    return FrozenMap(sampler)
+
+
+def _trainer(spec: Spec) -> FrozenMap:
+    """Trainer and environment as the study file has them, without secrets and folders."""
+    stated = shareable(spec.model_dump(mode="json", exclude_unset=True))
+    if spec.trainer is not None:
+        trainer = dict(stated["trainer"])
+    else:
+        parts = {name: part["trainer"] for name, part in stated["algorithms"].items()}
+        trainer = {"name": "algorithms", **parts}
+    environment = {"id": None, **stated.get("environment", {})}
+    return FrozenMap({**trainer, "environment": environment})
+
+
+def _sessions(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Packages and machine of a study's sessions; a note for each difference between sessions."""
+    if not sessions:
+        return {}
+    first = sessions[0]
+    source = dict(first.get("source", {}))
+    commit = source.pop("commit", "")
+    packages = {"autorl": FrozenMap(version=first["version"], **source)}
+    for name, version in first.get("packages", {}).items():
+        packages[name] = package(name, version)
+    differing = changes(sessions).items()
+    return {
+        "packages": FrozenMap(packages),
+        "commit": commit,
+        "hardware": _hardware(first),
+        "notes": tuple(
+            f"Its sessions used {name} {', then '.join(seen)}." for name, seen in differing
+        ),
+    }
+
+
+def _hardware(session: Mapping[str, Any]) -> str:
+    """`x86_64, znver5 (AMD EPYC), 2 cores`: the CPU type decides which results are equal to the bit."""
+    if "machine" not in session:
+        return ""
+    parts = (session["machine"], session.get("cpu", ""), f"{session['cores']} cores")
+    return ", ".join(part for part in parts if part)
