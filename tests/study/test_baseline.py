@@ -172,7 +172,7 @@ def test_a_finished_study_of_before_is_not_added_to(monkeypatch, tmp_path):
     for segment in study.driver.advance():
         study.record(study.load(None).train(segment, lambda report: None))
     study.driver.settle()
-    study.store.append("frozen", {"candidates": [["incumbent", 0, None]], "seeds": [100]})
+    study.store._append_body("frozen", {"candidates": [["incumbent", 0, None]], "seeds": [100]})
     study.close()
     study = study_with(monkeypatch, spec, optimizer, Toy(curve=by_x), tmp_path / "study")
     run(study)
