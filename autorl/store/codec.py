@@ -35,10 +35,14 @@ from autorl.store.events import (
     TestScore,
     TestSeedsAdded,
 )
-from autorl.store.upgrade import upgraded
+from autorl.store.origin import origin_text
+from autorl.store.upgrade import MemberOf, upgraded
 from autorl.types import (
+    Change,
     Checkpoint,
     Config,
+    Continue,
+    Exploit,
     Failed,
     FrozenMap,
     Outcome,
@@ -68,8 +72,13 @@ def body_of(event: StudyEvent) -> dict[str, Any]:
     return _fields_of(event) if write is None else write(event)
 
 
-def read_event(kind: str, body: Body) -> StudyEvent:
+def read_event(kind: str, body: Body, member_of: MemberOf) -> StudyEvent:
     """The event of a stored body, of this version or an earlier one.
+
+    Args:
+        kind: as the log names it.
+        body: what is stored beside it, frozen (`loads`).
+        member_of: the member of an earlier proposal, which bodies of earlier versions rely on.
 
     Raises:
         UnknownEventError: there is no such kind.
@@ -79,7 +88,7 @@ def read_event(kind: str, body: Body) -> StudyEvent:
     if read is None:
         raise UnknownEventError(kind)
     try:
-        return read(upgraded(kind, body))
+        return read(upgraded(kind, body, member_of))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         problem = f"{type(error).__name__}: {error}"
         raise ValueError(f"event of kind {kind!r} cannot be read ({problem})") from error
@@ -125,31 +134,62 @@ def _proposed_body(event: ProposalMade) -> dict[str, Any]:
         "config": proposal.config,
         "config_hash": event.config_hash,
         "until": proposal.until,
-        "resume_from": proposal.resume_from,
+        **_parent_body(proposal.parent),
         "member": proposal.member,
-        "origin": proposal.origin,
+        "origin": origin_text(proposal),
         "meta": proposal.meta,
         "informed": proposal.informed,
     }
+    if proposal.changes is not None:
+        body["reason"] = proposal.origin
+        body["changes"] = [[one.name, one.old, one.new] for one in proposal.changes]
     flags = {
         "provisional": proposal.provisional,
         "baseline": proposal.baseline,
+        "retain": proposal.retain,
         "anew": event.anew,
     }
     return body | {name: True for name, is_set in flags.items() if is_set}
 
 
+def _parent_body(parent: Continue | Exploit | None) -> dict[str, Any]:
+    match parent:
+        case None:
+            return {"resume_from": None, "parent": None}
+        case Continue(proposal):
+            return {"resume_from": proposal, "parent": "continue"}
+        case Exploit(proposal, stream):
+            return {"resume_from": proposal, "parent": "exploit", "stream": stream}
+
+
+def _read_parent(body: Body) -> Continue | Exploit | None:
+    match body["parent"]:
+        case None:
+            return None
+        case "continue":
+            return Continue(body["resume_from"])
+        case "exploit":
+            return Exploit(body["resume_from"], body["stream"])
+        case other:
+            raise ValueError(f"a parent of kind {other!r}")
+
+
 def _read_proposed(body: Body) -> ProposalMade:
+    changes = None
+    if "changes" in body:
+        changes = tuple(Change(*row) for row in body["changes"])
     proposal = Proposal(
         config=Config(body["config"]),
         until=body["until"],
-        resume_from=body["resume_from"],
+        parent=_read_parent(body),
         member=body["member"],
-        origin=body["origin"],
+        origin=body.get("reason", body["origin"]),
         meta=FrozenMap(body["meta"]),
         informed=body["informed"],
         provisional=body.get("provisional", False),
         baseline=body.get("baseline", False),
+        retain=body.get("retain", False),
+        changes=changes,
     )
     return ProposalMade(
         Proposed(body["id"], proposal), body["config_hash"], anew=body.get("anew", False)

@@ -38,7 +38,7 @@ from autorl.store.folder import (
 )
 from autorl.store.lock import FolderLock
 from autorl.store.rebuild import check_tables
-from autorl.types import InputError, StudyError
+from autorl.types import InputError, ProposalId, StudyError
 
 __all__ = ["DATABASE", "STUDY_FILE", "Recorded", "Store"]
 
@@ -246,14 +246,23 @@ class Store:
                 "SELECT seq, kind, body, time FROM event WHERE seq > ? AND seq <= ? ORDER BY seq",
                 (begin, end),
             )
-            return [Recorded(seq, self._event(kind, body), when) for seq, kind, body, when in rows]
+            return [Recorded(seq, self.read(kind, body), when) for seq, kind, body, when in rows]
         except (sqlite3.DatabaseError, ValueError) as error:
             raise InputError(
                 f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)
             ) from error
 
-    def _event(self, kind: str, body: str) -> StudyEvent:
-        return _with_path(read_event(kind, loads(body)), self.locate)
+    def read(self, kind: str, body: str) -> StudyEvent:
+        """An event of this log from its row.
+
+        Raises:
+            ValueError: it is of an unknown kind, or its body is none of that kind.
+        """
+        return _with_path(read_event(kind, loads(body), self._member_of), self.locate)
+
+    def _member_of(self, proposal: ProposalId) -> str | None:
+        ((member,),) = self.query("SELECT member FROM proposals WHERE proposal = ?", (proposal,))
+        return None if member is None else str(member)
 
     def query(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Read-only SQL over the event log and the derived tables."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autorl import seeds as streams
 from autorl.evaluation import Racing, Ranking, SeedValue, Worst
@@ -34,6 +34,7 @@ from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
 from autorl.study.work import Work
 from autorl.types import (
+    Continue,
     Done,
     Failed,
     Optimizer,
@@ -298,10 +299,19 @@ class Driver:
 
     def _baseline(self, longest: ProposalId | None, best: ProposalId) -> Proposal:
         """The default configuration to the incumbent's length: from where the search left it, or from scratch."""
-        until, provisional = self.lineage[best].until, self.lineage[best].provisional
-        member = None if longest is None else self.lineage[longest].member
-        return Proposal(
-            self._default, until, longest, member, BASELINE, provisional=provisional, baseline=True
+        incumbent = self.lineage[best]
+        baseline = Proposal(
+            self._default,
+            incumbent.until,
+            origin=BASELINE,
+            provisional=incumbent.provisional,
+            baseline=True,
+        )
+        if longest is None:
+            return baseline
+        before = self.lineage[longest]
+        return replace(
+            baseline, parent=Continue(longest), member=before.member, retain=before.retain
         )
 
     def longest_of_default(self) -> list[ProposalId]:

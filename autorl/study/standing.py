@@ -12,7 +12,7 @@ from functools import cached_property
 
 from autorl.evaluation import undominated
 from autorl.spec import Spec
-from autorl.store import Store, codec
+from autorl.store import Store
 from autorl.store.events import (
     Candidate,
     ProposalMade,
@@ -123,7 +123,7 @@ class Standing:
         )
         runs = 0.0
         for (text,) in extra:
-            more = codec.loads(text)["runs"]
+            more = json.loads(text)["runs"]
             runs += more if is_extension(more) else 0.0
         return Spent(self._charged_steps(), begun, runs, self._hours)
 
@@ -162,7 +162,7 @@ class Standing:
             "SELECT kind, body FROM event WHERE kind IN ('frozen', 'tested', 'budget') ORDER BY seq"
         )
         for kind, text in events:
-            frozen.apply(codec.read_event(kind, codec.loads(text)))
+            frozen.apply(self._store.read(kind, text))
         return frozen.candidates
 
     @cached_property
@@ -218,4 +218,4 @@ class Standing:
         ((kind, text),) = self._query(
             "SELECT kind, body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,)
         )
-        return codec.read_event(kind, codec.loads(text))
+        return self._store.read(kind, text)

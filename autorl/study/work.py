@@ -312,12 +312,9 @@ class Work:
             return keep != "none"
         trained = self._lineage[proposal]
         resumable = trained.until < self._spec.fidelity.steps
-        # A test run repeats a member's schedule from step 0, without its copies: the agent that was
-        # selected is there nowhere else.
-        selected = trained.member is not None
         return (
             resumable
-            or selected
+            or trained.retain
             or keep in ("top", "lineage")
             or (keep == "incumbent" and not self._spec.plan.test)
         )

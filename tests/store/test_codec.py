@@ -33,8 +33,11 @@ from autorl.store.events import (
     TestSeedsAdded,
 )
 from autorl.types import (
+    Change,
     Checkpoint,
     Config,
+    Continue,
+    Exploit,
     Failed,
     FrozenMap,
     Outcome,
@@ -60,13 +63,26 @@ def through(body):
 
 def again(event):
     """The event as the log gives it back."""
-    return codec.read_event(event.kind, through(codec.body_of(event)))
+    return read(event.kind, through(codec.body_of(event)))
+
+
+def read(kind, body, members=None):
+    """An event of a log whose proposals had these members."""
+    return codec.read_event(kind, body, (members or {}).get)
 
 
 PROPOSAL = Proposal(
-    Config(x=1.5, net=(64, 64)), 100, 3, "a", "explore lr", FrozenMap(rung=(1, 2)), informed=True
+    Config(x=1.5, net=(64, 64)),
+    100,
+    Exploit(3, "a"),
+    "a",
+    "exploit member b",
+    FrozenMap(rung=(1, 2)),
+    informed=True,
+    retain=True,
+    changes=(Change("x", 0.5, 1.5), Change("net", None, (64, 64))),
 )
-FLAGGED = Proposal(Config(), 10, provisional=True, baseline=True)
+FLAGGED = Proposal(Config(), 10, Continue(2), provisional=True, baseline=True, changes=())
 CHECKPOINT = Checkpoint("3.1", "checkpoints/3.1", FrozenMap({"state.json": "ab12"}))
 PLACE = SegmentPlace(3, 30_001, 1, "tuning", "toy", None, 20_001, 50, "a", "2.1", 48)
 OUTCOME = Outcome(
@@ -122,29 +138,77 @@ def test_no_kind_is_left_out():
 
 def test_an_unknown_kind_is_refused():
     with pytest.raises(codec.UnknownEventError, match="event of unknown kind 'pruned'"):
-        codec.read_event("pruned", {})
+        read("pruned", {})
 
 
 @pytest.mark.parametrize("body", [{}, {"runs": 1, "more": 2}, {"rows": [[1]]}, {"segments": 3}])
 @pytest.mark.parametrize("kind", ["attempt", "proposed", "outcome", "tested", "frozen"])
 def test_a_body_of_another_shape_is_refused(kind, body):
     with pytest.raises(ValueError, match=f"event of kind '{kind}' cannot be read"):
-        codec.read_event(kind, body)
+        read(kind, body)
 
 
 def test_what_earlier_versions_did_not_record_has_the_value_it_could_only_have():
     body = {"config": {"x": 1.0}, "config_hash": "h", "id": 0, "member": None, "meta": {}}
-    made = codec.read_event("proposed", {**body, "origin": "", "resume_from": None, "until": 5})
+    made = read("proposed", {**body, "origin": "", "resume_from": None, "until": 5})
     assert made == ProposalMade(Proposed(0, Proposal(Config(x=1.0), 5)), "h")
     ended = through(codec.body_of(EVENTS[6]))
     del ended["checkpoint_files"]
-    assert codec.read_event("outcome", ended).outcome.checkpoint.files == {}
+    assert read("outcome", ended).outcome.checkpoint.files == {}
     rows = (("incumbent", 3), ("rank 2", 1, 75), ("rank 3", 0, 75, 80))
-    assert codec.read_event("frozen", {"candidates": rows, "seeds": (100,)}).candidates == (
+    assert read("frozen", {"candidates": rows, "seeds": (100,)}).candidates == (
         Candidate("incumbent", 3),
         Candidate("rank 2", 1, 75),
         Candidate("rank 3", 0, 75, 80),
     )
+
+
+@pytest.mark.parametrize(
+    ("parent", "member", "expected"),
+    [
+        (None, None, (None, False)),
+        (None, "a", (None, True)),
+        (3, "a", (Continue(3), True)),
+        (3, "b", (Exploit(3, "b"), True)),
+        (4, None, (Continue(4), False)),
+        (4, "a", (Exploit(4, "a"), True)),
+        (3, None, (Exploit(3, "None"), False)),
+    ],
+)
+def test_earlier_versions_said_by_members_who_exploits(parent, member, expected):
+    """Proposal 3 was member a's, proposal 4 nobody's."""
+    body = {"config": {}, "config_hash": "h", "id": 5, "member": member, "meta": {}, "until": 5}
+    body |= {"origin": "exploit member 0, explore x x 1.2", "resume_from": parent}
+    proposal = read("proposed", body, {3: "a", 4: None}).proposed.proposal
+    assert (proposal.parent, proposal.retain) == expected
+    assert (proposal.resume_from, proposal.member) == (parent, member)
+    assert (proposal.origin, proposal.changes) == ("exploit member 0, explore x x 1.2", None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (None, "exploit member 3"),
+        ((), "exploit member 3, nothing changed"),
+        ((Change("lr", 0.5, 0.6),), "exploit member 3, explore lr x 1.2"),
+        ((Change("lr", 0.0, 0.6),), "exploit member 3, explore lr = 0.6"),
+        (
+            (Change("n", 4, 5), Change("kind", None, "a"), Change("net", (1,), (2, 3))),
+            "exploit member 3, explore n = 5, kind = a, net = (2, 3)",
+        ),
+    ],
+)
+def test_the_origin_that_is_stored_is_a_sentence_of_what_changed(changes, text):
+    proposal = Proposal(Config(), 10, Exploit(1, "2"), "2", "exploit member 3", changes=changes)
+    event = ProposalMade(Proposed(4, proposal), "hash")
+    assert codec.body_of(event)["origin"] == text
+    assert again(event) == event
+
+
+def test_a_body_says_only_what_is_not_the_usual():
+    plain = codec.body_of(ProposalMade(Proposed(0, Proposal(Config(), 10)), "hash"))
+    names = ("config", "config_hash", "id", "informed", "member", "meta", "origin", "parent")
+    assert sorted(plain) == sorted([*names, "resume_from", "until"])
 
 
 @given(
@@ -154,7 +218,7 @@ def test_what_earlier_versions_did_not_record_has_the_value_it_could_only_have()
     metas,
 )
 def test_configurations_and_facts_of_proposals_keep_every_bit(config, meta):
-    proposal = Proposal(Config(config), 100, 3, "a", "explore lr", FrozenMap(meta))
+    proposal = Proposal(Config(config), 100, Continue(3), "a", "explore lr", FrozenMap(meta))
     event = ProposalMade(Proposed(7, proposal), "hash")
     assert again(event) == event
 

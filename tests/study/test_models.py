@@ -11,6 +11,7 @@ from autorl.report.reading import open_view
 from autorl.study import Study
 from autorl.study.lineage import proposal_of, seed_of, segment_id
 from autorl.study.models import kept_checkpoints, steps_of
+from autorl.types import Exploit
 
 BEST = {
     "objective": {"reduce": "best"},
@@ -82,7 +83,7 @@ def test_candidates_cut_at_different_steps_of_one_link_leave_each_curve_once(mon
     script = [
         chain(0.5, 50, member="a"),
         chain(0.5, 100, 0, "a", y=0.9),
-        chain(0.5, 100, 0, "b", y=0.1),
+        chain(0.5, 100, Exploit(0, "b"), "b", y=0.1),
     ]
     optimizer = Scripted(waiting_for(script), keeps=lambda seen: range(3))
     spec = toy_spec(**BEST, seeds={"tuning": 1, "test": 1}, test={"top": 3})
