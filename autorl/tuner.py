@@ -283,7 +283,7 @@ class Tuner:
         """
         self._study.store.check_thread()
         self._study.driver.settle()
-        self._study.driver.ended = True
+        self._study.driver.end_search()
         self._ready.clear()
         while segments := self._study.tests.advance():
             for segment in segments:

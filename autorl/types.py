@@ -268,30 +268,74 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Continue:
+    """Go on with an earlier proposal's agent, and with the random streams it has.
+
+    With the same configuration that is the same run; another configuration begins a new one.
+    """
+
+    proposal: ProposalId
+
+
+@dataclass(frozen=True)
+class Exploit:
+    """Take over a copy of another proposal's agent; the run goes on with other random streams.
+
+    Attributes:
+        stream: what the streams are derived from, beside the seed and the step. Proposals with one
+            stream that start at one step have the same streams: they stay paired.
+    """
+
+    proposal: ProposalId
+    stream: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A hyperparameter that explore has changed; `old` is None where it was not active before."""
+
+    name: str
+    old: Any
+    new: Any
+
+
+@dataclass(frozen=True)
 class Proposal:
     """What an optimizer asks for: bring `config` to step `until`.
 
     Attributes:
-        resume_from: None = from scratch; an earlier proposal of the same chain = continue it; another's = exploit it.
-        member: slot of a population, bracket or arm; opaque to the driver.
-        origin: why, for people ("default", "explore learning_rate x 1.2").
+        parent: whose agent is trained on; None: from scratch.
+        member: slot of a population, bracket or arm, for people and tables; opaque to the driver.
+        origin: why, for people ("default", "exploit member 3").
         meta: JSON: everything a later `observe(Proposed)` needs to rebuild the optimizer's state.
-        provisional: its score is no ground to choose it by, because its agent was picked among several on the way; it
-            ranks after every other proposal of its length.
-        informed: scores observed before had a part in it (a model, a parent, a promotion); False for the default, a
-            warm start, a design and a random draw.
-        baseline: made by the driver to compare with, beyond the budget; the optimizer is not told of it.
+        provisional: its score is no ground to choose it by, because its agent was picked among
+            several on the way; it ranks after every other proposal of its length.
+        informed: scores observed before had a part in it (a model, a parent, a promotion); False
+            for the default, a warm start, a design and a random draw.
+        baseline: made by the driver to compare with, beyond the budget; the optimizer is not told
+            of it.
+        retain: its agent is saved at the horizon too: a test run trains the schedule from step 0
+            without the copies on the way, so this agent is nowhere else.
+        changes: what explore changed in the configuration that was copied; None of a proposal
+            that does not explore.
     """
 
     config: Config
     until: int
-    resume_from: ProposalId | None = None
+    parent: Continue | Exploit | None = None
     member: str | None = None
     origin: str = ""
     meta: FrozenMap = field(default_factory=FrozenMap)
     provisional: bool = False
     informed: bool = False
     baseline: bool = False
+    retain: bool = False
+    changes: tuple[Change, ...] | None = None
+
+    @property
+    def resume_from(self) -> ProposalId | None:
+        """The proposal whose checkpoint is resumed; None from scratch."""
+        return None if self.parent is None else self.parent.proposal
 
 
 @dataclass(frozen=True)

@@ -123,13 +123,12 @@ def finished(document: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
 
 def run_cell(document: Mapping[str, Any]) -> dict[str, Any]:
     """Run a study in this process: the scores, the counted steps and what came from scores, as JSON values."""
-    from autorl.store.codec import read_proposed
+    from autorl.store.events import ProposalMade
 
     with finished(document) as (running, result):
+        events = (recorded.event for recorded in running.store.events())
         proposed = count(
-            read_proposed(event.body).proposal
-            for event in running.store.events()
-            if event.kind == "proposed"
+            event.proposed.proposal for event in events if isinstance(event, ProposalMade)
         )
         ((steps,),) = running.store.query(
             "SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'"

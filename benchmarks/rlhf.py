@@ -136,10 +136,11 @@ def measure(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def informed(store: Any) -> dict[str, int]:
     """How many configurations of a study came from scores."""
-    from autorl.store.codec import read_proposed
+    from autorl.store.events import ProposalMade
 
+    events = (recorded.event for recorded in store.events())
     return count_informed(
-        read_proposed(event.body).proposal for event in store.events() if event.kind == "proposed"
+        event.proposed.proposal for event in events if isinstance(event, ProposalMade)
     )
 
 

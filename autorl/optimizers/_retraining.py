@@ -11,7 +11,17 @@ from collections.abc import Sequence
 
 from autorl.optimizers.base import RETRAINS, History, Record
 from autorl.optimizers.hyperband import may_go_on
-from autorl.types import Config, Done, FrozenMap, Proposal, ProposalId, Proposed, Wait, schedule_of
+from autorl.types import (
+    Config,
+    Continue,
+    Done,
+    FrozenMap,
+    Proposal,
+    ProposalId,
+    Proposed,
+    Wait,
+    schedule_of,
+)
 
 
 class Retraining:
@@ -43,12 +53,16 @@ class Retraining:
                     parts[len(proposed) + 1][0] if len(proposed) + 1 < len(parts) else self._horizon
                 )
                 origin = f"schedule of proposal {record.id} from step {start}"
-                resume, meta = (
-                    None if before is None else before.id,
-                    FrozenMap({RETRAINS: record.id}),
+                return Proposal(
+                    config,
+                    until,
+                    parent=None if before is None else Continue(before.id),
+                    member=f"schedule of {record.id}",
+                    origin=origin,
+                    meta=FrozenMap({RETRAINS: record.id}),
+                    informed=True,
+                    retain=True,
                 )
-                member = f"schedule of {record.id}"
-                return Proposal(config, until, resume, member, origin, meta, informed=True)
             if before.result is None:
                 answer = Wait()
         return answer

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option
 from autorl.optimizers.hyperband import Merit, cautions_of, may_go_on, merit, rung_steps
-from autorl.types import Event, FrozenMap, Proposal, ProposalId, Proposed
+from autorl.types import Continue, Event, FrozenMap, Proposal, ProposalId, Proposed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,7 +80,8 @@ class ASHA(BaseOptimizer[ASHAOptions]):
             if parent is not None:
                 meta, origin = FrozenMap(rung=rung + 1), f"promoted to rung {rung + 1}"
                 config, until = parent.proposal.config, self.steps[rung + 1]
-                return Proposal(config, until, parent.id, origin=origin, meta=meta, informed=True)
+                going_on = Continue(parent.id)
+                return Proposal(config, until, going_on, origin=origin, meta=meta, informed=True)
         if self._started < len(self.problem.initial):
             config, origin = (
                 self.problem.initial[self._started],

@@ -27,7 +27,7 @@ order; which of them precede which `ask` depends on the study file alone. A trac
     observe(Scored(0, (12.5,)))
     ask(rng 2)                    -> Wait()                         # a generation of two is out: 1 is needed
     observe(Failed(1, DIVERGED, (12.5,)))                           # the penalty: the worst score so far
-    ask(rng 2)                    -> Proposal(..., resume_from=0)   # the same rng as before `Wait`
+    ask(rng 2)                    -> Proposal(..., parent=Continue(0))   # the same rng as before `Wait`
     observe(Proposed(2, ...))
     observe(Scored(0, (12.1,), n_seeds=2))                          # 0 was run on one more seed: supersedes 12.5
 

@@ -39,7 +39,17 @@ from autorl.optimizers._startup import (
 )
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
 from autorl.optimizers.hyperband import EARLY, may_go_on
-from autorl.types import Config, Event, Failed, InputError, Proposal, ProposalId, Proposed, Scored
+from autorl.types import (
+    Config,
+    Continue,
+    Event,
+    Failed,
+    InputError,
+    Proposal,
+    ProposalId,
+    Proposed,
+    Scored,
+)
 
 if TYPE_CHECKING:
     from autorl.space import Space
@@ -142,7 +152,11 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
             return Proposal(space.sample(rng), until, origin=origin, informed=True)
         chosen = candidates[int(np.argmax(self._promise(candidates, rng)))]
         return Proposal(
-            chosen.config, chosen.until, chosen.parent, origin=chosen.origin, informed=True
+            chosen.config,
+            chosen.until,
+            parent=None if chosen.parent is None else Continue(chosen.parent),
+            origin=chosen.origin,
+            informed=True,
         )
 
     def _neighbours(self, rng: np.random.Generator) -> list[Candidate]:

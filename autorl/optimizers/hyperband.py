@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
 from autorl.types import (
     Config,
+    Continue,
     Event,
     FrozenMap,
     InputError,
@@ -187,7 +188,7 @@ class Hyperband(BaseOptimizer[B]):
         origin = f"promoted to rung {rung} of bracket {bracket.number}"
         meta = FrozenMap(bracket=bracket.number, rung=rung)
         config, until = self.history[parent].proposal.config, bracket.steps[rung]
-        return Proposal(config, until, parent, origin=origin, meta=meta, informed=True)
+        return Proposal(config, until, Continue(parent), origin=origin, meta=meta, informed=True)
 
     def _new_configuration(self, rng: np.random.Generator) -> tuple[Config, str, bool]:
         """A configuration that starts from scratch, its origin, and whether scores had a part in it."""

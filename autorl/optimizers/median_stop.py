@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.optimizers.base import BaseOptimizer, Problem, equal_parts, option
 from autorl.types import (
+    Continue,
     Done,
     Event,
     Failed,
@@ -140,7 +141,12 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
                 run.compared or self.history[run.last].proposal.informed,
             )
             return Proposal(
-                config, self.steps[rung], run.last, origin=origin, meta=meta, informed=informed
+                config,
+                self.steps[rung],
+                parent=Continue(run.last),
+                origin=origin,
+                meta=meta,
+                informed=informed,
             )
         answer = self.inner.ask(rng)
         if isinstance(answer, Proposal):

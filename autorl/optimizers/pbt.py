@@ -7,7 +7,8 @@ failed or stopped itself is replaced in the same way, by a clone of a survivor. 
 
     generation 0   member 0: Proposal(c0, until=10)                   member 1: Proposal(c1, until=10)
     Scored(0, 1.0), Scored(1, 0.2)
-    generation 1   member 0: Proposal(c0, until=20, resume_from=0)    member 1: Proposal(c0', until=20, resume_from=0)
+    generation 1   member 0: Proposal(c0, until=20, Continue(0))
+                   member 1: Proposal(c0', until=20, Exploit(0, "1"))
 
 Selection: `truncation` replaces the bottom quantile by draws from the top one; in a binary `tournament` each member
 meets another at random and copies it if it is better. Synchronous by default: a generation is decided when all of it
@@ -38,17 +39,20 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from autorl.optimizers._retraining import Retraining
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, equal_parts, option
 from autorl.optimizers.hyperband import may_go_on, merit
 from autorl.types import (
+    Change,
     Config,
+    Continue,
     Done,
     Event,
+    Exploit,
     FrozenMap,
     InputError,
     Proposal,
@@ -250,7 +254,14 @@ class Population(BaseOptimizer[O]):
             )
         else:
             config, origin = self.problem.space.sample(rng), "random"
-        return Proposal(config, self.steps[0], None, str(member), origin, FrozenMap(generation=0))
+        return Proposal(
+            config,
+            self.steps[0],
+            member=str(member),
+            origin=origin,
+            meta=FrozenMap(generation=0),
+            retain=True,
+        )
 
     def _next(self, member: int, generation: int, rng: np.random.Generator) -> Proposal:
         until, meta = self.steps[generation], FrozenMap(generation=generation)
@@ -261,26 +272,38 @@ class Population(BaseOptimizer[O]):
             return Proposal(
                 self.problem.space.sample(rng),
                 until,
-                None,
-                str(member),
-                "random: nobody survived",
-                meta,
+                member=str(member),
+                origin="random: nobody survived",
+                meta=meta,
+                retain=True,
             )
         copy = self._select(own, known, ranked, generation, rng)
         if copy is None:
-            before = own.proposal
-            flags = {"provisional": before.provisional, "informed": before.informed}
-            return Proposal(before.config, until, own.id, str(member), "continue", meta, **flags)
+            return replace(
+                own.proposal,
+                until=until,
+                parent=Continue(own.id),
+                origin="continue",
+                meta=meta,
+                changes=None,
+            )
         donor = copy.donor
         if copy.explore:
             config, facts = self._explore(donor, generation, rng)
             why, meta = "exploit", FrozenMap({**meta, **facts})
         else:
             config, why = self._mixed(copy, rng), "migrate from"
-        origin = f"{why} member {donor.proposal.member}, {_changes(donor.proposal.config, config)}"
-        provisional = self.retrain > 0
         return Proposal(
-            config, until, donor.id, str(member), origin, meta, provisional, informed=True
+            config,
+            until,
+            parent=Exploit(donor.id, stream=str(member)),
+            member=str(member),
+            origin=f"{why} member {donor.proposal.member}",
+            meta=meta,
+            provisional=self.retrain > 0,
+            informed=True,
+            retain=True,
+            changes=_changes(donor.proposal.config, config),
         )
 
     # -- selection -------------------------------------------------------------------------------------------------
@@ -450,13 +473,10 @@ def _sizes(budget: float, options: PBTOptions) -> tuple[int, int]:
     return population, min(population, spare) if retrain is None else retrain
 
 
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """What explore did, for people."""
-    changed = []
-    for name, value in new.items():
-        if name not in old:
-            changed.append(f"{name} = {value}")
-        elif value != old[name]:
-            numbers = isinstance(value, float) and isinstance(old[name], float) and old[name] != 0
-            changed.append(f"{name} x {value / old[name]:.3g}" if numbers else f"{name} = {value}")
-    return "explore " + ", ".join(changed) if changed else "nothing changed"
+def _changes(old: Config, new: Config) -> tuple[Change, ...]:
+    """What explore has changed, in the order of the new configuration."""
+    return tuple(
+        Change(name, old.get(name), value)
+        for name, value in new.items()
+        if name not in old or value != old[name]
+    )

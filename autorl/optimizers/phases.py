@@ -7,7 +7,7 @@ the best configuration's agent of seed s, in [1] the agent of its best seed. So 
 was chosen by tuning scores, and a phase has as many independent beginnings as there are seeds.
 
     phase 1   Proposal(c0, until=10), Proposal(c1, until=10)            Scored(0, 1.0), Scored(1, 2.0)
-    phase 2   Proposal(c0, until=20, resume_from=1), Proposal(c1, until=20, resume_from=1)
+    phase 2   Proposal(c0, until=20, Exploit(1, "phase 2")), Proposal(c1, until=20, Exploit(1, "phase 2"))
 
 References:
     [1] Mohan, Benjamins, Wienecke, Dockhorn and Lindauer, "AutoRL hyperparameter landscapes", AutoML 2023.
@@ -23,7 +23,17 @@ from typing import TYPE_CHECKING
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, equal_parts, option
 from autorl.optimizers.hyperband import may_go_on, merit
 from autorl.optimizers.sobol import SobolOptions, SobolSearch
-from autorl.types import Done, Event, FrozenMap, InputError, Proposal, ProposalId, Proposed, Wait
+from autorl.types import (
+    Done,
+    Event,
+    Exploit,
+    FrozenMap,
+    InputError,
+    Proposal,
+    ProposalId,
+    Proposed,
+    Wait,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,8 +102,17 @@ class Phases(BaseOptimizer[PhasesOptions]):
         config = before[0 if full else len(self._phases[phase])].proposal.config
         origin = f"phase {phase + 1} from proposal {best.id}"
         meta = FrozenMap(phase=phase)
+        # One stream for all of a phase: their streams are the same, so comparisons stay paired.
+        name = f"phase {phase + 1}"
         return Proposal(
-            config, self.ends[phase], best.id, _member(phase), origin, meta, informed=True
+            config,
+            self.ends[phase],
+            parent=Exploit(best.id, stream=name),
+            member=name,
+            origin=origin,
+            meta=meta,
+            informed=True,
+            retain=True,
         )
 
     def _first(self, rng: np.random.Generator) -> Proposal | Done:
@@ -107,7 +126,14 @@ class Phases(BaseOptimizer[PhasesOptions]):
         else:
             point = self._sobol._ask(rng)
             config, origin, meta = point.config, point.origin, dict(point.meta)
-        return Proposal(config, self.ends[0], None, _member(0), origin, FrozenMap(meta, phase=0))
+        return Proposal(
+            config,
+            self.ends[0],
+            member="phase 1",
+            origin=origin,
+            meta=FrozenMap(meta, phase=0),
+            retain=True,
+        )
 
     def _observe(self, event: Event) -> None:
         if not isinstance(event, Proposed):
@@ -141,8 +167,3 @@ def _affordable(budget: float) -> int:
 
 def _varies(problem: Problem, name: str) -> bool:
     return problem.space.hyperparameters[name].type != "constant"
-
-
-def _member(phase: int) -> str:
-    """The same for all of a phase: the random streams of a phase are derived from it, so comparisons stay paired."""
-    return f"phase {phase + 1}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.optimizers.base import BaseOptimizer, Problem, option
 from autorl.optimizers.hyperband import may_go_on
-from autorl.types import Config, Done, FrozenMap, InputError, Proposal, ProposalId, Wait
+from autorl.types import Config, Continue, Done, FrozenMap, InputError, Proposal, ProposalId, Wait
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,14 +53,22 @@ class Schedule(BaseOptimizer[ScheduleOptions]):
         if start == 0:
             named = "default" if config == self.problem.initial[0] else "schedule"
             origin = named if self.options.schedule or not number else "warm start"
-            return Proposal(config, until, None, str(number), origin, meta)
+            return Proposal(
+                config, until, member=str(number), origin=origin, meta=meta, retain=True
+            )
         before = list(self.history)[-1]
         if before.result is None:
             return Wait()
         if not may_go_on(before):
             return Done()
         return Proposal(
-            config, until, before.id, before.proposal.member, f"from step {start}", meta
+            config,
+            until,
+            parent=Continue(before.id),
+            member=before.proposal.member,
+            origin=f"from step {start}",
+            meta=meta,
+            retain=True,
         )
 
     def keeps(self) -> Collection[ProposalId]:

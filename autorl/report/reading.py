@@ -8,21 +8,32 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from autorl.spec import Spec, thaw
-from autorl.store import Recorded, Store
-from autorl.store.folder import check_database, check_recorded
+from autorl.store import Store
+from autorl.store.events import (
+    CheckpointRegained,
+    CheckpointsCollected,
+    ProposalFailed,
+    ProposalScored,
+    SegmentEnded,
+    SessionBegun,
+    StudyEvent,
+    without_checkpoint,
+)
+from autorl.store.folder import check_database, check_kinds, check_recorded
 from autorl.store.lock import lock_holder
 from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
 from autorl.store.study_file import check_unchanged, recorded_study_file
 from autorl.study.beside import noted
 from autorl.study.driver import Driver
+from autorl.study.journal import Journal
 from autorl.study.result import Result, read_result
 from autorl.study.standing import Standing
 from autorl.study.study import hours_used, with_more_test_seeds
@@ -76,23 +87,21 @@ class Replayed:
     """
 
     def __init__(self, spec: Spec, store: Store, hours: float) -> None:
-        self.driver = Driver(spec, store, _Onlooker(), lambda: hours)
-        self.tests = TestPhase(spec, store, self.driver)
+        self._journal = Journal(store)
+        self.driver = Driver(spec, self._journal, _Onlooker(), lambda: hours)
+        self.tests = TestPhase(spec, self._journal, self.driver)
         self.trace: list[TracePoint] = []
         for recorded in store.events():
-            self._take(recorded)
+            self._take(recorded.event)
 
-    def _take(self, recorded: Recorded) -> None:
-        if recorded.kind in ("collected", "regained"):
+    def _take(self, event: StudyEvent) -> None:
+        if isinstance(event, CheckpointsCollected | CheckpointRegained):
             return
-        if (
-            recorded.kind == "outcome"
-        ):  # checkpoints may vanish under a reader: it never looks at them
-            recorded = replace(recorded, body=FrozenMap({**recorded.body, "checkpoint": None}))
-        self.driver.replay(recorded)
-        self.tests.replay(recorded.kind, recorded.body)
+        if isinstance(event, SegmentEnded):
+            event = without_checkpoint(event)
+        self._journal.apply(event)
         best = self.driver.ranking.best()
-        if recorded.kind in ("scored", "failed") and best is not None:
+        if isinstance(event, ProposalScored | ProposalFailed) and best is not None:
             score = self.driver.raw(self.driver.ranking[best].values)[0]
             self.trace.append(TracePoint(self.driver.charged_steps, score, best))
 
@@ -198,7 +207,8 @@ class StudyView:
 
     def sessions(self) -> list[FrozenMap]:
         """Versions, platform and process of every session that worked on the study."""
-        return [recorded.body for recorded in self.store.events() if recorded.kind == "session"]
+        events = (recorded.event for recorded in self.store.events())
+        return [event.facts for event in events if isinstance(event, SessionBegun)]
 
     def close(self) -> None:
         self.store.close()
@@ -224,6 +234,7 @@ def open_view(folder: Path) -> StudyView:
     try:
         connection = snapshot(path)
         check_recorded(folder, connection)
+        check_kinds(connection, path)
         store = Store(connection, folder, None)
         check_unchanged(recorded_study_file(store.query), text, folder / STUDY_FILE)
         spec = thaw(text, str(folder / STUDY_FILE))

@@ -1,19 +1,48 @@
-"""Value types to and from plain JSON, for the event log.
+"""Events to and from plain JSON, for the log.
 
-Tuples become lists and come back as tuples; floats keep every bit (`repr`); NaN and infinities are written as Python's
-`json` writes them, and only this module reads them.
+Tuples become lists and come back as tuples; floats keep every bit (`repr`); NaN and infinities are
+written as Python's `json` writes them, and only this module reads them. The names in a body are
+stored: they are never changed, and hashes of the log are taken over them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
 
 from autorl.plain_values import python_scalar
+from autorl.store.events import (
+    BudgetExtended,
+    Candidate,
+    CandidatesFrozen,
+    CandidateTested,
+    CheckpointRegained,
+    CheckpointsCollected,
+    ModelsNamed,
+    ProposalFailed,
+    ProposalMade,
+    ProposalScored,
+    SearchGivenUp,
+    SegmentEnded,
+    SegmentLost,
+    SegmentPlace,
+    SessionBegun,
+    StudyBegun,
+    StudyEvent,
+    StudyFinished,
+    TestScore,
+    TestSeedsAdded,
+)
+from autorl.store.origin import origin_text
+from autorl.store.upgrade import MemberOf, upgraded
 from autorl.types import (
+    Change,
     Checkpoint,
     Config,
+    Continue,
+    Exploit,
     Failed,
     FrozenMap,
     Outcome,
@@ -25,7 +54,47 @@ from autorl.types import (
     freeze,
 )
 
-_FLAGS = ("provisional", "informed", "baseline")
+Body = Mapping[str, Any]
+
+KINDS = frozenset(event.kind for event in get_args(StudyEvent))
+
+
+class UnknownEventError(ValueError):
+    """An event is of a kind that this version does not have: nothing may be left out of a fold."""
+
+    def __init__(self, kind: object) -> None:
+        super().__init__(f"event of unknown kind {kind!r}: written by a newer autorl?")
+
+
+def body_of(event: StudyEvent) -> dict[str, Any]:
+    """What is stored of an event beside its kind."""
+    write = _WRITERS.get(event.kind)
+    return _fields_of(event) if write is None else write(event)
+
+
+def read_event(kind: str, body: Body, member_of: MemberOf) -> StudyEvent:
+    """The event of a stored body, of this version or an earlier one.
+
+    Args:
+        kind: as the log names it.
+        body: what is stored beside it, frozen (`loads`).
+        member_of: the member of an earlier proposal, which bodies of earlier versions rely on.
+
+    Raises:
+        UnknownEventError: there is no such kind.
+        ValueError: the body is not one of this kind.
+    """
+    read = _READERS.get(kind)
+    if read is None:
+        raise UnknownEventError(kind)
+    try:
+        return read(upgraded(kind, body, member_of))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise ValueError(f"event of kind {kind!r} cannot be read ({problem})") from error
+
+
+# -- JSON --------------------------------------------------------------------------------------
 
 
 def dumps(body: Any) -> str:
@@ -34,6 +103,7 @@ def dumps(body: Any) -> str:
 
 
 def loads(text: str) -> dict[str, Any]:
+    """The body of one line of JSON, frozen."""
     return {name: freeze(value) for name, value in json.loads(text).items()}
 
 
@@ -49,103 +119,224 @@ def _unfrozen(value: Any) -> Any:
     )
 
 
-def proposed_body(event: Proposed) -> dict[str, Any]:
-    proposal = event.proposal
-    flags = [name for name in ("provisional", "baseline") if getattr(proposal, name)]
+def _fields_of(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name; unlike `asdict`, their values stay what they are."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+# -- proposals ---------------------------------------------------------------------------------
+
+
+def _proposed_body(event: ProposalMade) -> dict[str, Any]:
+    proposal = event.proposed.proposal
     body = {
-        "id": event.id,
+        "id": event.proposed.id,
         "config": proposal.config,
+        "config_hash": event.config_hash,
         "until": proposal.until,
-        "resume_from": proposal.resume_from,
+        **_parent_body(proposal.parent),
         "member": proposal.member,
-        "origin": proposal.origin,
+        "origin": origin_text(proposal),
         "meta": proposal.meta,
-        "informed": proposal.informed,  # written where it is False too: earlier versions did not record it
+        "informed": proposal.informed,
     }
-    return body | dict.fromkeys(flags, True)
+    if proposal.changes is not None:
+        body["reason"] = proposal.origin
+        body["changes"] = [[one.name, one.old, one.new] for one in proposal.changes]
+    flags = {
+        "provisional": proposal.provisional,
+        "baseline": proposal.baseline,
+        "retain": proposal.retain,
+        "anew": event.anew,
+    }
+    return body | {name: True for name, is_set in flags.items() if is_set}
 
 
-def read_proposed(body: Mapping[str, Any]) -> Proposed:
+def _parent_body(parent: Continue | Exploit | None) -> dict[str, Any]:
+    match parent:
+        case None:
+            return {"resume_from": None, "parent": None}
+        case Continue(proposal):
+            return {"resume_from": proposal, "parent": "continue"}
+        case Exploit(proposal, stream):
+            return {"resume_from": proposal, "parent": "exploit", "stream": stream}
+
+
+def _read_parent(body: Body) -> Continue | Exploit | None:
+    match body["parent"]:
+        case None:
+            return None
+        case "continue":
+            return Continue(body["resume_from"])
+        case "exploit":
+            return Exploit(body["resume_from"], body["stream"])
+        case other:
+            raise ValueError(f"a parent of kind {other!r}")
+
+
+def _read_proposed(body: Body) -> ProposalMade:
+    changes = None
+    if "changes" in body:
+        changes = tuple(Change(*row) for row in body["changes"])
     proposal = Proposal(
         config=Config(body["config"]),
         until=body["until"],
-        resume_from=body["resume_from"],
+        parent=_read_parent(body),
         member=body["member"],
-        origin=body["origin"],
+        origin=body.get("reason", body["origin"]),
         meta=FrozenMap(body["meta"]),
-        **{name: body.get(name, False) for name in _FLAGS},
+        informed=body["informed"],
+        provisional=body.get("provisional", False),
+        baseline=body.get("baseline", False),
+        retain=body.get("retain", False),
+        changes=changes,
     )
-    return Proposed(body["id"], proposal)
-
-
-def scored_body(event: Scored) -> dict[str, Any]:
-    return {
-        "proposal": event.proposal,
-        "values": event.values,
-        "spread": event.spread,
-        "n_seeds": event.n_seeds,
-        "reached": event.reached,
-        "constraints": event.constraints,
-        "resumable": event.resumable,
-        "mean": event.mean,
-    }
-
-
-def read_scored(body: Mapping[str, Any]) -> Scored:
-    names = (
-        "proposal",
-        "values",
-        "spread",
-        "n_seeds",
-        "reached",
-        "constraints",
-        "resumable",
-        "mean",
+    return ProposalMade(
+        Proposed(body["id"], proposal), body["config_hash"], anew=body.get("anew", False)
     )
-    return Scored(**{name: body[name] for name in names})
 
 
-def failed_body(event: Failed) -> dict[str, Any]:
-    return {
-        "proposal": event.proposal,
-        "kind": event.kind.value,
-        "values": event.values,
-        "message": event.message,
-    }
+def _settled_body(result: dict[str, Any], event: ProposalScored | ProposalFailed) -> dict[str, Any]:
+    body = {**result, "seeds": event.seeds, "score": event.score}
+    return body if event.beyond is None else {**body, "beyond": event.beyond}
 
 
-def read_failed(body: Mapping[str, Any]) -> Failed:
-    return Failed(body["proposal"], Status(body["kind"]), body["values"], body["message"])
+def _scored_body(event: ProposalScored) -> dict[str, Any]:
+    return _settled_body(_fields_of(event.scored), event)
 
 
-def outcome_body(outcome: Outcome) -> dict[str, Any]:
-    files = outcome.checkpoint.files if outcome.checkpoint else None
-    body = {
+def _read_scored(body: Body) -> ProposalScored:
+    names = [field.name for field in dataclasses.fields(Scored)]
+    scored = Scored(**{name: body[name] for name in names})
+    return ProposalScored(scored, body["seeds"], body["score"], body.get("beyond"))
+
+
+def _failed_body(event: ProposalFailed) -> dict[str, Any]:
+    result = {**_fields_of(event.failed), "kind": event.failed.kind.value}
+    return _settled_body(result, event)
+
+
+def _read_failed(body: Body) -> ProposalFailed:
+    failed = Failed(body["proposal"], Status(body["kind"]), body["values"], body["message"])
+    return ProposalFailed(failed, body["seeds"], body["score"], body.get("beyond"))
+
+
+# -- segments ----------------------------------------------------------------------------------
+
+
+def _outcome_body(event: SegmentEnded) -> dict[str, Any]:
+    outcome = event.outcome
+    checkpoint = outcome.checkpoint
+    body: dict[str, Any] = {
         "segment": outcome.segment,
         "status": outcome.status.value,
         "reached": outcome.reached,
         "reports": [[report.step, report.metrics] for report in outcome.reports],
         "cost": outcome.cost,
-        "checkpoint": outcome.checkpoint.path if outcome.checkpoint else None,
+        "checkpoint": None if checkpoint is None else checkpoint.path,
         "applied": outcome.applied,
         "notes": outcome.notes,
         "message": outcome.message,
+        "run": _fields_of(event.place),
     }
-    return body | ({"checkpoint_files": files} if files else {})
+    if checkpoint is not None and checkpoint.files:
+        body["checkpoint_files"] = checkpoint.files
+    if event.reductions is not None:
+        body["reductions"] = event.reductions
+    return body
 
 
-def read_outcome(body: Mapping[str, Any]) -> Outcome:
-    segment = body["segment"]
-    path = body["checkpoint"]
-    files = FrozenMap(body.get("checkpoint_files", {}))  # earlier versions recorded none
-    return Outcome(
+def _read_outcome(body: Body) -> SegmentEnded:
+    segment, path = body["segment"], body["checkpoint"]
+    checkpoint = None
+    if path is not None:
+        checkpoint = Checkpoint(segment, path, FrozenMap(body["checkpoint_files"]))
+    outcome = Outcome(
         segment=segment,
         status=Status(body["status"]),
         reached=body["reached"],
         reports=tuple(Report(segment, step, metrics) for step, metrics in body["reports"]),
         cost=body["cost"],
-        checkpoint=Checkpoint(segment, path, files) if path is not None else None,
+        checkpoint=checkpoint,
         applied=body["applied"],
         notes=body["notes"],
         message=body["message"],
     )
+    return SegmentEnded(outcome, SegmentPlace(**body["run"]), body.get("reductions"))
+
+
+def _regained_body(event: CheckpointRegained) -> dict[str, Any]:
+    return {
+        "segment": event.checkpoint.segment,
+        "checkpoint": event.checkpoint.path,
+        "checkpoint_files": event.checkpoint.files,
+        "cost": event.cost,
+        "notes": event.notes,
+    }
+
+
+def _read_regained(body: Body) -> CheckpointRegained:
+    files = FrozenMap(body["checkpoint_files"])
+    checkpoint = Checkpoint(body["segment"], body["checkpoint"], files)
+    return CheckpointRegained(checkpoint, body["cost"], body["notes"])
+
+
+# -- the test phase ----------------------------------------------------------------------------
+
+
+def _candidate_rows(event: CandidatesFrozen | ModelsNamed) -> list[list[object]]:
+    return [[one.label, one.proposal, one.step, one.end] for one in event.candidates]
+
+
+def _read_candidates(body: Body) -> tuple[Candidate, ...]:
+    return tuple(Candidate(*row) for row in body["candidates"])
+
+
+def _tested_body(event: CandidateTested) -> dict[str, Any]:
+    scores = event.scores
+    rows = [[one.objective, one.seed, one.value, one.status.value] for one in scores]
+    return {"proposal": event.proposal, "label": event.label, "rows": rows}
+
+
+def _read_tested(body: Body) -> CandidateTested:
+    rows = body["rows"]
+    scores = [TestScore(number, seed, value, Status(how)) for number, seed, value, how in rows]
+    return CandidateTested(body["proposal"], body["label"], tuple(scores))
+
+
+# -- every kind --------------------------------------------------------------------------------
+
+_WRITERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    SessionBegun.kind: lambda event: dict(event.facts),
+    ProposalMade.kind: _proposed_body,
+    SegmentEnded.kind: _outcome_body,
+    ProposalScored.kind: _scored_body,
+    ProposalFailed.kind: _failed_body,
+    CheckpointRegained.kind: _regained_body,
+    CandidatesFrozen.kind: lambda event: {
+        "candidates": _candidate_rows(event),
+        "seeds": event.seeds,
+    },
+    CandidateTested.kind: _tested_body,
+    ModelsNamed.kind: lambda event: {"candidates": _candidate_rows(event)},
+}
+"""Of kinds whose body is not just their fields by name."""
+
+_READERS: dict[str, Callable[[Body], StudyEvent]] = {
+    StudyBegun.kind: lambda body: StudyBegun(**body),
+    SessionBegun.kind: lambda body: SessionBegun(FrozenMap(body)),
+    ProposalMade.kind: _read_proposed,
+    SegmentLost.kind: lambda body: SegmentLost(**body),
+    SegmentEnded.kind: _read_outcome,
+    ProposalScored.kind: _read_scored,
+    ProposalFailed.kind: _read_failed,
+    SearchGivenUp.kind: lambda body: SearchGivenUp(**body),
+    CheckpointsCollected.kind: lambda body: CheckpointsCollected(body["segments"]),
+    CheckpointRegained.kind: _read_regained,
+    BudgetExtended.kind: lambda body: BudgetExtended(body["runs"]),
+    CandidatesFrozen.kind: lambda body: CandidatesFrozen(_read_candidates(body), body["seeds"]),
+    CandidateTested.kind: _read_tested,
+    TestSeedsAdded.kind: lambda body: TestSeedsAdded(body["seeds"]),
+    ModelsNamed.kind: lambda body: ModelsNamed(_read_candidates(body)),
+    StudyFinished.kind: lambda body: StudyFinished(),
+}

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from autorl.plain_text import shown
+from autorl.store.codec import KINDS, UnknownEventError
 from autorl.types import InputError
 
 DATABASE = "study.sqlite"
@@ -64,6 +65,17 @@ def check_recorded(folder: Path, connection: sqlite3.Connection) -> None:
     of_earlier_version = bool(columns) and "hash" not in columns
     if not of_earlier_version or any(_holds_anything(folder / name) for name in _DATA):
         raise lost_record(folder, "holds no events")
+
+
+def check_kinds(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a log with events of a kind that this version does not have.
+
+    Raises:
+        InputError: naming the database and the kind.
+    """
+    for (kind,) in connection.execute("SELECT DISTINCT kind FROM event"):
+        if kind not in KINDS:
+            raise InputError(f"cannot be used ({UnknownEventError(kind)})", file=str(path))
 
 
 def check_free(folder: Path) -> None:

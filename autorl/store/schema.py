@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autorl.store import standing
-from autorl.store.codec import dumps, loads
+from autorl.store.codec import KINDS, UnknownEventError, dumps, loads
 
 # 2: events carry hashes, and `standing.py` has tables. Of one version, `apply` makes the same tables of the same events
 SCHEMA_VERSION = 2
@@ -93,8 +93,14 @@ def holds_events(connection: sqlite3.Connection) -> bool:
 def apply(connection: sqlite3.Connection, seq: int, kind: str, body: Body) -> None:
     """Bring the derived tables up to date with the event at place `seq` of the log.
 
-    Kinds that touch no table (a session's start) are ignored.
+    Takes the body as it is stored, by whichever version: tables follow from the log and from
+    nothing that was meant besides. Kinds that touch no table (a session's start) change nothing.
+
+    Raises:
+        UnknownEventError: this version has no such kind.
     """
+    if kind not in KINDS:
+        raise UnknownEventError(kind)
     change = _CHANGES.get(kind)
     if change is not None:
         change(connection, body)

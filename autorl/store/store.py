@@ -19,36 +19,42 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from autorl.store import schema, study_file
 from autorl.store.chain import Head, check_log, event_hash, one_line
-from autorl.store.codec import dumps, loads
+from autorl.store.codec import body_of, dumps, loads, read_event
+from autorl.store.events import CheckpointRegained, SegmentEnded, StudyEvent
 from autorl.store.folder import (
     DATABASE,
     STUDY_FILE,
     check_database,
     check_free,
+    check_kinds,
     check_recorded,
     remove_unstarted,
 )
 from autorl.store.lock import FolderLock
 from autorl.store.rebuild import check_tables
-from autorl.types import FrozenMap, InputError, StudyError
+from autorl.types import InputError, ProposalId, StudyError
 
 __all__ = ["DATABASE", "STUDY_FILE", "Recorded", "Store"]
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One stored event: its place in the log, kind, body and the wall-clock time it was written."""
+    """One stored event, its place in the log and the wall-clock time it was written."""
 
     seq: int
-    kind: str
-    body: FrozenMap
+    event: StudyEvent
     time: float
+
+    @property
+    def kind(self) -> str:
+        """The kind of the event, as the log names it."""
+        return self.event.kind
 
 
 _EVENTS_AT_ONCE = 1000  # read at once: a log of 100,000 needs no memory for all of them
@@ -57,7 +63,7 @@ _EVENTS_AT_ONCE = 1000  # read at once: a log of 100,000 needs no memory for all
 class Store:
     """Append-only record of one study. Use `create`, `open` or `in_memory`; close it when done.
 
-    `on_append` is called with (kind, body) after every durable event.
+    `on_append` is called with (kind, body) of every event once it is durable.
 
     Args:
         head: the last event of the log, which the next one is chained to. A reader, which appends nothing, gives none.
@@ -108,7 +114,7 @@ class Store:
                 store = cls(_connect(folder / DATABASE), folder, lock)
                 undo.callback(store._connection.close)
                 schema.create(store._connection)
-                store.append(study_file.KIND, study_file.study_file_body(study_text, space_hash))
+                store.append(study_file.study_begun(study_text, space_hash))
                 _write_atomically(folder / STUDY_FILE, study_text)
                 undo.pop_all()
         except OSError as error:
@@ -142,6 +148,7 @@ class Store:
                 undo.callback(connection.close)
                 check_recorded(folder, connection)
                 chain = check_log(connection, folder, folder / DATABASE)
+                check_kinds(connection, folder / DATABASE)
                 check_tables(connection, chain, folder, folder / DATABASE)
                 store = cls(connection, folder, lock, chain.head)
                 text = file.read_text(encoding="utf-8")
@@ -170,13 +177,16 @@ class Store:
                 "(of a Tuner: ask, tell and the rest) from that one"
             )
 
-    def append(self, kind: str, body: Mapping[str, Any]) -> None:
+    def append(self, event: StudyEvent) -> None:
         """Record one event durably, with the tables derived from it, in one transaction.
 
         Raises:
-            StudyError: the disk is full or the folder has become unwritable, or this is another thread. Nothing of the
-                event is kept, everything before it is.
+            StudyError: the disk is full or the folder has become unwritable, or this is another
+                thread. Nothing of the event is kept, everything before it is.
         """
+        self._append_body(event.kind, body_of(_with_path(event, self.relative)))
+
+    def _append_body(self, kind: str, body: Mapping[str, Any]) -> None:
         self.check_thread()
         text = dumps(body)
         head, when = (
@@ -206,8 +216,8 @@ class Store:
         if self.on_append is not None:
             self.on_append(kind, body)
         if self._unrecorded_file is not None:  # once, after the event: its time is of this session
-            file, self._unrecorded_file = self._unrecorded_file, None
-            self.append(study_file.KIND, study_file.study_file_body(file, None))
+            text, self._unrecorded_file = self._unrecorded_file, None
+            self.append(study_file.study_begun(text, None))
 
     def _check_alone(self) -> None:
         """Raise `StudyError` when somebody else has written to the log: two drivers, on a disk that knows no locks."""
@@ -236,13 +246,23 @@ class Store:
                 "SELECT seq, kind, body, time FROM event WHERE seq > ? AND seq <= ? ORDER BY seq",
                 (begin, end),
             )
-            return [
-                Recorded(seq, kind, FrozenMap(loads(body)), when) for seq, kind, body, when in rows
-            ]
+            return [Recorded(seq, self.read(kind, body), when) for seq, kind, body, when in rows]
         except (sqlite3.DatabaseError, ValueError) as error:
             raise InputError(
                 f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)
             ) from error
+
+    def read(self, kind: str, body: str) -> StudyEvent:
+        """An event of this log from its row.
+
+        Raises:
+            ValueError: it is of an unknown kind, or its body is none of that kind.
+        """
+        return _with_path(read_event(kind, loads(body), self._member_of), self.locate)
+
+    def _member_of(self, proposal: ProposalId) -> str | None:
+        ((member,),) = self.query("SELECT member FROM proposals WHERE proposal = ?", (proposal,))
+        return None if member is None else str(member)
 
     def query(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Read-only SQL over the event log and the derived tables."""
@@ -291,6 +311,18 @@ class Store:
             self._scratch.cleanup()
         if self._lock is not None:
             self._lock.release()
+
+
+def _with_path(event: StudyEvent, change: Callable[[str], str]) -> StudyEvent:
+    """An event with the path of the checkpoint it tells of changed; any other as it is."""
+    if isinstance(event, CheckpointRegained):
+        moved = replace(event.checkpoint, path=change(event.checkpoint.path))
+        return replace(event, checkpoint=moved)
+    if isinstance(event, SegmentEnded) and event.outcome.checkpoint is not None:
+        saved = event.outcome.checkpoint
+        outcome = replace(event.outcome, checkpoint=replace(saved, path=change(saved.path)))
+        return replace(event, outcome=outcome)
+    return event
 
 
 def shown_folder(folder: Path) -> str:

@@ -14,10 +14,10 @@ from autorl.plain_text import shown
 from autorl.space import parse_document
 from autorl.space.document import Dumper
 from autorl.store.codec import loads
+from autorl.store.events import StudyBegun
 from autorl.store.query import Query
 from autorl.types import InputError
 
-KIND = "study_file"  # of the event; the first of a study
 MAY_CHANGE = (
     "path",
     "executor",
@@ -28,14 +28,11 @@ _VALUE = 40  # characters of a value in a message
 _MISSING = object()
 
 
-def study_file_body(text: str, space_hash: str | None) -> dict[str, Any]:
-    """The event that fixes a study file: its text, the SHA-256 of it, and the hash of its search space."""
-    kept = recordable(text)
-    return {
-        "text": kept,
-        "sha256": hashlib.sha256(kept.encode("utf-8")).hexdigest(),
-        "space": space_hash,
-    }
+def study_begun(text: str, space_hash: str | None) -> StudyBegun:
+    """The event that fixes a study file and the hash of its search space."""
+    masked_text = recordable(text)
+    sha256 = hashlib.sha256(masked_text.encode("utf-8")).hexdigest()
+    return StudyBegun(masked_text, sha256, space_hash)
 
 
 def recordable(text: str) -> str:
@@ -47,7 +44,7 @@ def recordable(text: str) -> str:
 
 def recorded_study_file(query: Query) -> Mapping[str, Any] | None:
     """The body of the event that fixes the study file; None in a log of an earlier version."""
-    rows = query("SELECT body FROM event WHERE kind = ? ORDER BY seq LIMIT 1", (KIND,))
+    rows = query("SELECT body FROM event WHERE kind = ? ORDER BY seq LIMIT 1", (StudyBegun.kind,))
     return loads(rows[0][0]) if rows else None
 
 

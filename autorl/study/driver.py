@@ -14,16 +14,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autorl import seeds as streams
 from autorl.evaluation import Racing, Ranking, SeedValue, Worst
 from autorl.spec import Spec
-from autorl.store import Recorded, Store, codec
+from autorl.store.events import (
+    BudgetExtended,
+    CandidatesFrozen,
+    ModelsNamed,
+    ProposalFailed,
+    ProposalMade,
+    ProposalScored,
+    SearchGivenUp,
+    StudyEvent,
+)
 from autorl.study.budget import Spent, is_extension
+from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
 from autorl.study.work import Work
 from autorl.types import (
+    Continue,
     Done,
     Failed,
     Optimizer,
@@ -75,20 +86,20 @@ class Driver:
 
     Args:
         spec: the study file.
-        store: receives every event before anything depends on it.
+        journal: receives every event before anything depends on it.
         optimizer: proposes; sees events only.
         elapsed: hours the study has used so far, for `budget.hours`.
     """
 
     def __init__(
-        self, spec: Spec, store: Store, optimizer: Optimizer, elapsed: Callable[[], float]
+        self, spec: Spec, journal: Journal, optimizer: Optimizer, elapsed: Callable[[], float]
     ) -> None:
         self.spec = spec
         self.judge = spec.judge()
         self.policy = spec.policy()
         self.ranking = Ranking()
         self.lineage = Lineage(spec.plan)
-        self.work = Work(spec, store, self.lineage, self.judge)
+        self.work = Work(spec, journal, self.lineage, self.judge)
         self.ended = False
         self.exhausted = False  # the optimizer has said that it has nothing more to propose
         self.extra_runs = 0.0
@@ -97,7 +108,7 @@ class Driver:
             set()
         )  # continue a run that left no checkpoint: trained and charged from step 0
         self.last_failure = ""
-        self._store = store
+        self._journal = journal
         self._optimizer = optimizer
         self._default = spec.search_space.default()
         self._of_default: list[
@@ -113,26 +124,31 @@ class Driver:
         self._begun = 0
         self._waiting = False
         self._failures = 0
+        journal.keep(self.apply)
 
-    def replay(self, recorded: Recorded) -> None:
-        """Take one stored event. Segments without an outcome are handed out again by `advance`."""
-        body = recorded.body
-        match recorded.kind:
-            case "proposed":
-                self._note_proposed(codec.read_proposed(body), anew=body.get("anew", False))
-            case "scored":
-                self._note_settled(codec.read_scored(body), list(body["seeds"]), "beyond" in body)
-            case "failed":
-                self._note_settled(codec.read_failed(body), list(body["seeds"]), "beyond" in body)
-            case "budget":
-                if is_extension(
-                    body["runs"]
-                ):  # earlier versions recorded NaN, which no budget comes back from
-                    self.extra_runs += body["runs"]
-            case "gave_up":
+    def apply(self, event: StudyEvent) -> None:
+        """Take note of an event that is in the log, if the search depends on it.
+
+        Segments without an outcome are handed out, or handed out again, by `advance`.
+        """
+        match event:
+            case ProposalMade():
+                self._apply_proposed(event)
+            case ProposalScored(scored=result) | ProposalFailed(failed=result):
+                self._apply_settled(result, event.seeds, baseline=event.beyond is not None)
+            case SearchGivenUp():
                 self._failures = 0
-            case kind:
-                self.work.replay(kind, body)
+            case CandidatesFrozen() | ModelsNamed():
+                self.ended = True
+            case BudgetExtended(runs=runs):
+                self.ended = False
+                # Earlier versions recorded NaN, which no budget comes back from.
+                if is_extension(runs):
+                    self.extra_runs += runs
+
+    def end_search(self) -> None:
+        """Propose nothing more in this session; what is in flight is still observed."""
+        self.ended = True
 
     def advance(self) -> list[Segment]:
         """Decide all that can be decided; the segments that can start now and were not handed out in this session."""
@@ -283,10 +299,19 @@ class Driver:
 
     def _baseline(self, longest: ProposalId | None, best: ProposalId) -> Proposal:
         """The default configuration to the incumbent's length: from where the search left it, or from scratch."""
-        until, provisional = self.lineage[best].until, self.lineage[best].provisional
-        member = None if longest is None else self.lineage[longest].member
-        return Proposal(
-            self._default, until, longest, member, BASELINE, provisional=provisional, baseline=True
+        incumbent = self.lineage[best]
+        baseline = Proposal(
+            self._default,
+            incumbent.until,
+            origin=BASELINE,
+            provisional=incumbent.provisional,
+            baseline=True,
+        )
+        if longest is None:
+            return baseline
+        before = self.lineage[longest]
+        return replace(
+            baseline, parent=Continue(longest), member=before.member, retain=before.retain
         )
 
     def longest_of_default(self) -> list[ProposalId]:
@@ -307,8 +332,7 @@ class Driver:
     def _turn(self) -> bool:
         """Make one decision. False when an outcome is needed first, or all is decided."""
         if self._failures >= _FIRST_FAILURES:
-            self._store.append("gave_up", {"message": self.last_failure})
-            self._failures = 0
+            self._journal.record(SearchGivenUp(self.last_failure))
             raise StudyError(
                 f"the first {_FIRST_FAILURES} proposals failed, the last with: {self.last_failure}"
             )
@@ -358,15 +382,15 @@ class Driver:
             self._propose(answer)
 
     def _propose(self, proposal: Proposal) -> ProposalId:
-        event, anew = Proposed(len(self.lineage), proposal), self._starts_anew(proposal)
+        proposed = Proposed(len(self.lineage), proposal)
         config_hash = self.spec.search_space.config_hash(proposal.config)
-        more = {"config_hash": config_hash} | ({"anew": True} if anew else {})
-        self._store.append("proposed", codec.proposed_body(event) | more)
-        self._note_proposed(event, anew=anew)
-        return event.id
+        anew = self._starts_anew(proposal)
+        self._journal.record(ProposalMade(proposed, config_hash, anew=anew))
+        return proposed.id
 
-    def _note_proposed(self, event: Proposed, *, anew: bool) -> None:
-        if anew:
+    def _apply_proposed(self, made: ProposalMade) -> None:
+        event = made.proposed
+        if made.anew:
             self.anew.add(event.id)
         self.lineage.observe(event)
         self.ranking.observe(event)
@@ -393,20 +417,21 @@ class Driver:
         event = self.judge.score(
             item.proposal, self.lineage[item.proposal].until, values, self._worst
         )
-        more: dict[str, object] = {"seeds": item.seeds, "score": self.raw(event.values)}
+        beyond = None
         if item.baseline:
-            more["beyond"] = sum(
-                self.charge_of(link) for link, _ in self._uncharged(item.proposal, item.seeds)
-            )
+            uncharged = self._uncharged(item.proposal, item.seeds)
+            beyond = sum(self.charge_of(link) for link, _ in uncharged)
+        seeds, score = tuple(item.seeds), self.raw(event.values)
         if isinstance(event, Scored):
-            self._store.append("scored", codec.scored_body(event) | more)
+            self._journal.record(ProposalScored(event, seeds, score, beyond))
         else:
-            self._store.append("failed", codec.failed_body(event) | more)
-        self._note_settled(event, item.seeds, item.baseline)
+            self._journal.record(ProposalFailed(event, seeds, score, beyond))
 
-    def _note_settled(self, event: Scored | Failed, seeds: Sequence[int], baseline: bool) -> None:
+    def _apply_settled(
+        self, event: Scored | Failed, seeds: Sequence[int], *, baseline: bool
+    ) -> None:
         if baseline:
-            self._note_baseline(event, seeds)
+            self._apply_baseline(event, seeds)
             return
         self._queue.remove(next(item for item in self._queue if item.proposal == event.proposal))
         self._waiting = False
@@ -422,7 +447,7 @@ class Driver:
         self._upgrade_incumbent()
         self._race_again(event.proposal)
 
-    def _note_baseline(self, event: Scored | Failed, seeds: Sequence[int]) -> None:
+    def _apply_baseline(self, event: Scored | Failed, seeds: Sequence[int]) -> None:
         """Rank the default configuration with the others; its steps are not charged, the optimizer does not know."""
         self._queue = deque(item for item in self._queue if item.proposal != event.proposal)
         self._seeds_of[event.proposal] = tuple(seeds)

@@ -7,27 +7,29 @@ that step again with the tuning seeds, after the search and beyond the budget, s
 from __future__ import annotations
 
 from autorl.spec import Spec
-from autorl.store import Store
+from autorl.store.events import BudgetExtended, Candidate, ModelsNamed, StudyEvent
 from autorl.study.driver import Driver
-from autorl.study.test_phase import Candidate
-from autorl.types import FrozenMap, ProposalId, Segment
+from autorl.study.journal import Journal
+from autorl.types import ProposalId, Segment
 
 
 class KeptModels:
     """The proposals whose models are kept, and the runs that train them to their step. A fold over `models` events."""
 
-    def __init__(self, spec: Spec, store: Store, driver: Driver) -> None:
+    def __init__(self, spec: Spec, journal: Journal, driver: Driver) -> None:
         self._spec = spec
-        self._store = store
+        self._journal = journal
         self._driver = driver
         self._named: tuple[Candidate, ...] | None = None
+        journal.keep(self.apply)
 
-    def replay(self, kind: str, body: FrozenMap) -> None:
-        """Take a stored event: `models`, or `budget`, which opens the search again."""
-        if kind == "models":
-            self._named = tuple(Candidate(*entry) for entry in body["candidates"])
-        elif kind == "budget":
-            self._named = None
+    def apply(self, event: StudyEvent) -> None:
+        """Take note of an event that is in the log, if it names models or opens the search again."""
+        match event:
+            case ModelsNamed(candidates=candidates):
+                self._named = candidates
+            case BudgetExtended():
+                self._named = None
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -49,10 +51,10 @@ class KeptModels:
             self._driver.collect()  # what a run can go on from depends on what was decided, not on when
             named = tuple(one for one in map(self._candidate, self._kept()) if one is not None)
             if named:
-                rows = [[one.label, one.proposal, one.step, one.end] for one in named]
-                self._store.append("models", {"candidates": rows})
-            self._named = named
-        for one in self._named:
+                self._journal.record(ModelsNamed(named))
+            else:
+                self._named = ()  # the same whenever it is asked: no event is needed
+        for one in self.candidates:
             for seed in self._seeds(one.proposal):
                 self._driver.work.request(one.proposal, seed, "tuning", one.end)
         return self._driver.work.drain()

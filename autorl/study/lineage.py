@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autorl.seeds import MOST_SEEDS, SeedPlan, digest
-from autorl.types import Config, Proposal, ProposalId, Proposed, SeedRole, SegmentId, schedule_of
+from autorl.types import (
+    Config,
+    Continue,
+    Exploit,
+    Proposal,
+    ProposalId,
+    Proposed,
+    SeedRole,
+    SegmentId,
+    schedule_of,
+)
 
 _ROLE_OFFSET = {"tuning": 0, "test": MOST_SEEDS}  # stored: part of the number of every run
 _RUNS_PER_ROOT = 2 * MOST_SEEDS
@@ -54,7 +64,7 @@ class Lineage:
             self._runs[event.id] = RunOf(event.id, None, 0)
             return
         before = self._proposals[proposal.resume_from]
-        if before.config == proposal.config and before.member == proposal.member:
+        if before.config == proposal.config and isinstance(proposal.parent, Continue):
             self._runs[event.id] = self._runs[proposal.resume_from]
         else:
             self._runs[event.id] = RunOf(
@@ -88,9 +98,10 @@ class Lineage:
         return [(link, end if end < self._proposals[link].until else None) for link in begun]
 
     def unchanged(self, proposal: ProposalId) -> bool:
-        """Whether the chain has one configuration and one member all along: nothing was copied on the way."""
+        """Whether the chain has one configuration all along, and nothing was copied on the way."""
         links = [self._proposals[link] for link in self.chain(proposal)]
-        return len({(link.config, link.member) for link in links}) == 1
+        copied = any(isinstance(link.parent, Exploit) for link in links)
+        return not copied and len({link.config for link in links}) == 1
 
     def start(self, proposal: ProposalId) -> int:
         """Nominal step the proposal starts from."""
@@ -112,11 +123,11 @@ class Lineage:
         return root * _RUNS_PER_ROOT + _ROLE_OFFSET[role] + self._plan.of(role).index(seed)
 
     def fork(self, proposal: ProposalId, seed: int) -> int | None:
-        """For exploit (the parent belongs to another member): the key the random streams are derived from anew."""
-        mine = self._proposals[proposal]
-        if mine.resume_from is None or self._proposals[mine.resume_from].member == mine.member:
+        """For exploit: the key the random streams are derived from anew; None: they go on."""
+        parent = self._proposals[proposal].parent
+        if not isinstance(parent, Exploit):
             return None
-        return digest(seed, "fork", str(mine.member), self.start(proposal)) % 2**63
+        return digest(seed, "fork", parent.stream, self.start(proposal)) % 2**63
 
     def schedule(self, proposal: ProposalId) -> tuple[tuple[int, Config], ...]:
         """Configurations by the step they start at, equal neighbours merged."""

@@ -17,7 +17,9 @@ from autorl.executors.worker import Load
 from autorl.masking import variables_by_name
 from autorl.plain_values import plain
 from autorl.spec import Spec
-from autorl.store import Store, codec
+from autorl.store import Store
+from autorl.store.events import ProposalMade
+from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
 from autorl.study.setup import make_executor
 from autorl.study.work import Work
@@ -42,11 +44,10 @@ def retrain(
     """
     wanted = tuple(seeds)
     with closing(Store.in_memory()) as store:
-        work = Work(spec, store, lineage, spec.judge())
+        work = Work(spec, Journal(store), lineage, spec.judge())
         for link in lineage.chain(proposal):
             config_hash = spec.search_space.config_hash(lineage[link].config)
-            body = codec.proposed_body(Proposed(link, lineage[link])) | {"config_hash": config_hash}
-            store.append("proposed", body)
+            store.append(ProposalMade(Proposed(link, lineage[link]), config_hash))
         with closing(executor or make_executor(spec, load)) as pool:
             while True:
                 for seed in wanted:

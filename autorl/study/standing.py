@@ -12,13 +12,21 @@ from functools import cached_property
 
 from autorl.evaluation import undominated
 from autorl.spec import Spec
-from autorl.store import Store, codec
+from autorl.store import Store
+from autorl.store.events import (
+    Candidate,
+    ProposalMade,
+    SegmentEnded,
+    StudyEvent,
+    without_checkpoint,
+)
 from autorl.study.budget import Spent, is_extension
 from autorl.study.chosen import chosen
+from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage, segment_id
-from autorl.study.test_phase import Candidate, Frozen
+from autorl.study.test_phase import Frozen
 from autorl.study.work import Work
-from autorl.types import FrozenMap, Incumbent, ProposalId, StudyError
+from autorl.types import Incumbent, ProposalId, StudyError
 
 # Of `Ranking`: highest fidelity, most seeds, score; ties by mean, spread, earliest.
 _BEST_FIRST = "infeasible, -reached, provisional, -n_seeds, -value, -mean, spread, proposal"
@@ -40,7 +48,7 @@ class Standing:
         self._hours = hours
         self._judge = spec.judge()
         self._lineage = Lineage(spec.plan)
-        self._work = Work(spec, store, self._lineage, self._judge)
+        self._work = Work(spec, Journal(store), self._lineage, self._judge)
 
     # -- the ranking -----------------------------------------------------------------------------------------------
 
@@ -115,7 +123,7 @@ class Standing:
         )
         runs = 0.0
         for (text,) in extra:
-            more = codec.loads(text)["runs"]
+            more = json.loads(text)["runs"]
             runs += more if is_extension(more) else 0.0
         return Spent(self._charged_steps(), begun, runs, self._hours)
 
@@ -154,7 +162,7 @@ class Standing:
             "SELECT kind, body FROM event WHERE kind IN ('frozen', 'tested', 'budget') ORDER BY seq"
         )
         for kind, text in events:
-            frozen.replay(kind, FrozenMap(codec.loads(text)))
+            frozen.apply(self._store.read(kind, text))
         return frozen.candidates
 
     @cached_property
@@ -187,9 +195,10 @@ class Standing:
             missing = []
             number: ProposalId | None = proposal
             while number is not None and number not in self._lineage.proposals:
-                event = codec.read_proposed(self._event_of(str(number)))
-                missing.append(event)
-                number = event.proposal.resume_from
+                made = self._event_of(str(number))
+                assert isinstance(made, ProposalMade)
+                missing.append(made.proposed)
+                number = made.proposed.proposal.resume_from
             for event in reversed(missing):
                 self._lineage.observe(event)
         return self._lineage
@@ -201,12 +210,12 @@ class Standing:
             if self._work.outcome_of(name) is None and self._query(
                 "SELECT 1 FROM places WHERE subject = ?", (name,)
             ):
-                self._work.replay(
-                    "outcome", FrozenMap({**self._event_of(name), "checkpoint": None})
-                )
+                ended = self._event_of(name)
+                assert isinstance(ended, SegmentEnded)
+                self._work.apply(without_checkpoint(ended))
 
-    def _event_of(self, subject: str) -> FrozenMap:
-        ((text,),) = self._query(
-            "SELECT body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,)
+    def _event_of(self, subject: str) -> StudyEvent:
+        ((kind, text),) = self._query(
+            "SELECT kind, body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,)
         )
-        return FrozenMap(codec.loads(text))
+        return self._store.read(kind, text)

@@ -22,8 +22,10 @@ from autorl.seeds import FIRST_TEST_SEED, MOST_SEEDS
 from autorl.signals import held
 from autorl.spec import MOST_RUNS, SeedsSection, Spec, thaw
 from autorl.store import Store
+from autorl.store.events import BudgetExtended, SessionBegun, StudyFinished, TestSeedsAdded
 from autorl.study.budget import is_extension
 from autorl.study.driver import Driver
+from autorl.study.journal import Journal
 from autorl.study.kept_models import KeptModels
 from autorl.study.recorded import check_covers_folder, check_space
 from autorl.study.result import Result, read_result
@@ -93,19 +95,14 @@ class Study:
 
     def _fold(self) -> None:
         """Bring everything to where the stored events leave it."""
-        store = self.store
-        self.spec = with_more_test_seeds(self._file, store)
+        self.spec = with_more_test_seeds(self._file, self.store)
         self.optimizer: Optimizer = make_optimizer(self.spec, self.load)
-        self.driver = Driver(self.spec, store, self.optimizer, self.hours)
-        self.tests = TestPhase(self.spec, store, self.driver)
-        self.models = KeptModels(self.spec, store, self.driver)
-        for recorded in store.events():
-            self.driver.replay(recorded)
-            self.tests.replay(recorded.kind, recorded.body)
-            self.models.replay(recorded.kind, recorded.body)
-        self.driver.ended = bool(
-            self.tests.candidates or self.models.candidates
-        )  # once they are named, it is over
+        self.journal = Journal(self.store)
+        self.driver = Driver(self.spec, self.journal, self.optimizer, self.hours)
+        self.tests = TestPhase(self.spec, self.journal, self.driver)
+        self.models = KeptModels(self.spec, self.journal, self.driver)
+        for recorded in self.store.events():
+            self.journal.apply(recorded.event)
         self.driver.work.sweep()
 
     @classmethod
@@ -162,11 +159,7 @@ class Study:
             )
         if idle := self.driver.idle_with(runs):
             raise InputError(f"+{runs:g} {idle}", key="--runs")
-        self.store.append("budget", {"runs": runs})
-        self.driver.extra_runs += runs
-        self.driver.ended = False
-        self.tests.replay("budget", FrozenMap())
-        self.models.replay("budget", FrozenMap())
+        self.journal.record(BudgetExtended(runs))
 
     def add_test_seeds(self, count: int) -> None:
         """Bring the number of test seeds to `count`; the candidates are trained on the new ones by the next `run`.
@@ -189,9 +182,9 @@ class Study:
             for seed in itertools.count(max((*have, FIRST_TEST_SEED - 1)) + 1)
             if seed not in taken
         )
-        more = list(itertools.islice(fresh, count - len(have)))
-        self.store.append("test_seeds", {"seeds": more})
-        self._fold()
+        more = tuple(itertools.islice(fresh, count - len(have)))
+        self.journal.record(TestSeedsAdded(more))
+        self._fold()  # the seeds are a part of the spec, and that is a part of everything
 
     def advance(self) -> list[Segment]:
         """Every segment that can start now: of the search, and once that is over of what comes after it.
@@ -235,10 +228,10 @@ class Study:
             StudyError: no usable result: everything crashed, the disk is full, nothing was scored. All is kept.
         """
         if not search:
-            self.driver.ended = True
+            self.driver.end_search()
         if self.over:
             return self.result()
-        self.store.append("session", session(self.spec))
+        self.journal.record(SessionBegun(FrozenMap(session(self.spec))))
         pool = executor or make_executor(self.spec, self.load)
         finished = 0
         try:
@@ -261,7 +254,7 @@ class Study:
             pool.close()
             self.driver.work.clear()
         self.driver.collect(self._models(), over=True)
-        self.store.append("finished", {})
+        self.journal.record(StudyFinished())
         return self.result()
 
     def _models(self) -> set[SegmentId]:

@@ -8,28 +8,21 @@ scored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from autorl.spec import Spec
-from autorl.store import Store
+from autorl.store.events import (
+    BudgetExtended,
+    Candidate,
+    CandidatesFrozen,
+    CandidateTested,
+    StudyEvent,
+    TestScore,
+)
 from autorl.study.driver import Driver
 from autorl.study.front import spread
-from autorl.types import FrozenMap, ProposalId, Segment, StudyError
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A proposal to be tested, and why.
-
-    Attributes:
-        step: its test score is read at; None: by the study's reduction.
-        end: its runs are trained to; None: as far as the proposal.
-    """
-
-    label: str
-    proposal: ProposalId
-    step: int | None
-    end: int | None = None
+from autorl.study.journal import Journal
+from autorl.types import ProposalId, Segment, StudyError
 
 
 class Frozen:
@@ -45,24 +38,22 @@ class Frozen:
         self.latest: dict[ProposalId, Candidate] = {}
         self._tested: dict[tuple[ProposalId, int | None], set[int]] = {}
 
-    def replay(self, kind: str, body: FrozenMap) -> None:
-        """Take a stored event: `frozen`, `tested`, or `budget`, which opens the search again."""
-        if kind == "frozen":
-            self.freeze(tuple(Candidate(*entry) for entry in body["candidates"]))
-        elif kind == "tested":
-            candidate = self.latest[body["proposal"]]
-            self.tested_on(candidate).update(row[1] for row in body["rows"])
-        elif kind == "budget":
-            self.frozen = None
+    def apply(self, event: StudyEvent) -> None:
+        """Take note of an event that is in the log, if it is of the test phase or opens the search again."""
+        match event:
+            case CandidatesFrozen(candidates=candidates):
+                self.frozen = candidates
+                self.latest.update({candidate.proposal: candidate for candidate in candidates})
+            case CandidateTested(proposal=proposal, scores=scores):
+                candidate = self.latest[proposal]
+                tested = self._tested.setdefault((proposal, candidate.step), set())
+                tested.update(score.seed for score in scores)
+            case BudgetExtended():
+                self.frozen = None
 
-    def freeze(self, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        self.frozen = candidates
-        self.latest.update({candidate.proposal: candidate for candidate in candidates})
-        return candidates
-
-    def tested_on(self, candidate: Candidate) -> set[int]:
+    def tested_on(self, candidate: Candidate) -> Collection[int]:
         """The test seeds a candidate's score at its step is known of."""
-        return self._tested.setdefault((candidate.proposal, candidate.step), set())
+        return self._tested.get((candidate.proposal, candidate.step), ())
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -74,11 +65,12 @@ class TestPhase(Frozen):
 
     __test__ = False  # for pytest: not a test class
 
-    def __init__(self, spec: Spec, store: Store, driver: Driver) -> None:
+    def __init__(self, spec: Spec, journal: Journal, driver: Driver) -> None:
         super().__init__()
         self._spec = spec
-        self._store = store
+        self._journal = journal
         self._driver = driver
+        journal.keep(self.apply)
 
     def advance(self) -> list[Segment]:
         """Freeze the candidates if that was not done, and hand out every test segment that can start.
@@ -98,8 +90,8 @@ class TestPhase(Frozen):
         """Every candidate is tested on every test seed."""
         if self.frozen is None:
             return False
-        wanted = set(self._spec.plan.test)
-        return all(wanted <= self.tested_on(candidate) for candidate in self.frozen)
+        test_seeds = set(self._spec.plan.test)
+        return all(test_seeds.issubset(self.tested_on(candidate)) for candidate in self.frozen)
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -114,10 +106,8 @@ class TestPhase(Frozen):
     def _candidates(self) -> tuple[Candidate, ...]:
         if self.frozen is None:
             chosen = tuple(self._candidate(label, number) for label, number in self._choose())
-            rows = [[one.label, one.proposal, one.step, one.end] for one in chosen]
-            self._store.append("frozen", {"candidates": rows, "seeds": self._spec.plan.test})
-            return self.freeze(chosen)
-        return self.frozen
+            self._journal.record(CandidatesFrozen(chosen, tuple(self._spec.plan.test)))
+        return self.candidates
 
     def _candidate(self, label: str, proposal: ProposalId) -> Candidate:
         """The candidate with its step; whole test runs that are there already are read at it, not trained again."""
@@ -180,31 +170,27 @@ class TestPhase(Frozen):
             done = self.tested_on(candidate)
             seeds = [seed for seed in self._spec.plan.test if seed not in done]
             if seeds and all(work.known(candidate.proposal, seed, candidate.end) for seed in seeds):
-                rows = [row for seed in seeds for row in self._rows(candidate, seed)]
-                self._store.append(
-                    "tested",
-                    {"proposal": candidate.proposal, "label": candidate.label, "rows": rows},
+                scores = [score for seed in seeds for score in self._scores(candidate, seed)]
+                self._journal.record(
+                    CandidateTested(candidate.proposal, candidate.label, tuple(scores))
                 )
-                done.update(seeds)
 
-    def _rows(self, candidate: Candidate, seed: int) -> list[list[object]]:
-        """(objective, seed, value in the metric's own direction, status), one per objective.
+    def _scores(self, candidate: Candidate, seed: int) -> list[TestScore]:
+        """The scores of a candidate on one test seed, one for each objective.
 
         A run that failed has no value: a penalty is made of tuning scores, and is no test score.
         """
         work, judge = self._driver.work, self._driver.judge
-        found = work.value(candidate.proposal, seed, candidate.end)
-        if not found.status.failed:
-            found = judge.at_step(
-                seed, work.curve(candidate.proposal, seed, candidate.end), candidate.step
-            )
-        if found.status.failed:
-            return [
-                [index, seed, None, found.status.value] for index in range(len(judge.objectives))
-            ]
+        result = work.value(candidate.proposal, seed, candidate.end)
+        if not result.status.failed:
+            curve = work.curve(candidate.proposal, seed, candidate.end)
+            result = judge.at_step(seed, curve, candidate.step)
+        status = result.status
+        if status.failed:
+            return [TestScore(index, seed, None, status) for index in range(len(judge.objectives))]
         return [
-            [index, seed, objective.sign * value, found.status.value]
+            TestScore(index, seed, objective.sign * value, status)
             for index, (objective, value) in enumerate(
-                zip(judge.objectives, found.values, strict=True)
+                zip(judge.objectives, result.values, strict=True)
             )
         ]

@@ -10,19 +10,26 @@ import dataclasses
 import os
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from autorl.evaluation import Curve, Judge, SeedValue, join
 from autorl.plain_text import LONGEST_MESSAGE, listed, shortened
 from autorl.spec import Spec
-from autorl.store import Store, codec
 from autorl.store.checkpoints import DAMAGED, folder_size, remove_unfinished, set_aside, unfinished
+from autorl.store.events import (
+    CheckpointRegained,
+    CheckpointsCollected,
+    SegmentEnded,
+    SegmentLost,
+    SegmentPlace,
+    StudyEvent,
+)
 from autorl.store.log_files import log_bytes
+from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage, proposal_of, seed_of, segment_id
 from autorl.types import (
     Checkpoint,
-    FrozenMap,
     Outcome,
     ProposalId,
     SeedRole,
@@ -40,6 +47,9 @@ TRAINED_AGAIN = "segment {segment} is trained again for its checkpoint, beyond t
 class Work:
     """Segments by (proposal, seed). Every outcome is durable before anything depends on it.
 
+    Args:
+        journal: records outcomes; of what is in it already, this follows all that is applied.
+
     Attributes:
         in_flight: handed out, no outcome yet.
         saved: checkpoints on disk, by the segment that wrote them.
@@ -47,7 +57,7 @@ class Work:
         bytes_logged: size of the logs of segments that ended; counted only where the study limits the disk.
     """
 
-    def __init__(self, spec: Spec, store: Store, lineage: Lineage, judge: Judge) -> None:
+    def __init__(self, spec: Spec, journal: Journal, lineage: Lineage, judge: Judge) -> None:
         self.in_flight: dict[SegmentId, Segment] = {}
         self.saved: dict[SegmentId, Checkpoint] = {}
         self.fresh = 0
@@ -56,7 +66,8 @@ class Work:
         self._log_sizes: dict[SegmentId, int] = {}
         self._sizes: dict[SegmentId, int] = {}
         self._spec = spec
-        self._store = store
+        self._journal = journal
+        self._store = journal.store
         self._lineage = lineage
         self._judge = judge
         self._environment = spec.environment.resolve()
@@ -71,6 +82,7 @@ class Work:
         self._regained: set[SegmentId] = (
             set()
         )  # checkpoints that the next link of a chain trained again continues
+        journal.keep(self.apply)
 
     # -- in: outcomes ----------------------------------------------------------------------------------------------
 
@@ -88,10 +100,8 @@ class Work:
         ):  # its chain is requested again, as where the checkpoint is gone; no attempt is counted
             return False
         if outcome.status is Status.LOST:
-            tries = self._attempts.get(outcome.segment, 0) + 1
-            self._store.append("attempt", {"segment": outcome.segment, "message": outcome.message})
-            self._attempts[outcome.segment] = tries
-            if tries <= self._spec.failures.retries:
+            self._journal.record(SegmentLost(outcome.segment, outcome.message))
+            if self._attempts[outcome.segment] <= self._spec.failures.retries:
                 self._hand_out(segment)
                 return False
         if segment.parent is not None:
@@ -104,34 +114,25 @@ class Work:
                 outcome, notes=(*outcome.notes, self._why_from_start(segment))
             )
         outcome = self._judged(segment, outcome)
-        self._store.append("outcome", self._body(segment, outcome))
-        self._take(outcome)
+        self._journal.record(self._ended(segment, outcome))
         return True
 
-    def replay(self, kind: str, body: FrozenMap) -> None:
-        """Take a stored event: `outcome`, `regained`, `attempt` or `collected`."""
-        if kind == "outcome":
-            outcome = codec.read_outcome(body)
-            if outcome.checkpoint is not None:
-                path = self._store.locate(outcome.checkpoint.path)
-                outcome = dataclasses.replace(
-                    outcome, checkpoint=dataclasses.replace(outcome.checkpoint, path=path)
-                )
-            self._take(outcome)
-        elif kind == "regained":
-            path = self._store.locate(body["checkpoint"])
-            self._take_checkpoint(Checkpoint(body["segment"], path, body["checkpoint_files"]))
-        elif kind == "attempt":
-            self._attempts[body["segment"]] = self._attempts.get(body["segment"], 0) + 1
-        elif kind == "collected":
-            for segment in body["segments"]:
-                self._forget(segment)
-
-    def _take(self, outcome: Outcome) -> None:
-        self._outcomes[outcome.segment] = outcome
-        self.fresh += 1
-        if outcome.checkpoint is not None:
-            self._take_checkpoint(outcome.checkpoint)
+    def apply(self, event: StudyEvent) -> None:
+        """Take note of an event that is in the log, if it tells of a segment."""
+        match event:
+            case SegmentEnded(outcome=outcome):
+                self._outcomes[outcome.segment] = outcome
+                self.fresh += 1
+                if outcome.checkpoint is not None:
+                    self._take_checkpoint(outcome.checkpoint)
+            case CheckpointRegained(checkpoint=checkpoint):
+                self._take_checkpoint(checkpoint)
+            case SegmentLost(segment=segment):
+                self._attempts[segment] = self._attempts.get(segment, 0) + 1
+            case CheckpointsCollected(segments=segments):
+                for segment in segments:
+                    self._recorded_bytes -= self._sizes.pop(segment)
+                    del self.saved[segment]
 
     def _take_checkpoint(self, checkpoint: Checkpoint) -> None:
         self.saved[checkpoint.segment] = checkpoint
@@ -151,18 +152,10 @@ class Work:
         elif not _agree(first, again):
             why = "has other values than those recorded"
         else:
-            saved = again.checkpoint
-            body = {
-                "segment": segment.id,
-                "checkpoint": self._store.relative(saved.path),
-                "checkpoint_files": saved.files,
-                "cost": again.cost,
-                "notes": (TRAINED_AGAIN.format(segment=segment.id),),
-            }
-            self._store.append("regained", body)
+            note = TRAINED_AGAIN.format(segment=segment.id)
+            self._journal.record(CheckpointRegained(again.checkpoint, again.cost, (note,)))
             self._damaged.pop(segment.id, None)
             self._regained.add(segment.id)
-            self._take_checkpoint(saved)
             return
         raise StudyError(
             f"segment {segment.id}, trained again for its checkpoint, {why}; what was recorded is kept"
@@ -319,12 +312,9 @@ class Work:
             return keep != "none"
         trained = self._lineage[proposal]
         resumable = trained.until < self._spec.fidelity.steps
-        # A test run repeats a member's schedule from step 0, without its copies: the agent that was
-        # selected is there nowhere else.
-        selected = trained.member is not None
         return (
             resumable
-            or selected
+            or trained.retain
             or keep in ("top", "lineage")
             or (keep == "incumbent" and not self._spec.plan.test)
         )
@@ -417,9 +407,9 @@ class Work:
         ]
         if not gone:
             return
-        self._store.append("collected", {"segments": gone})
-        for name in gone:
-            path = self._forget(name)
+        paths = [Path(self.saved[name].path) for name in gone]
+        self._journal.record(CheckpointsCollected(tuple(gone)))
+        for path in paths:
             if self._store.owns(path):
                 _remove(path)
 
@@ -502,38 +492,35 @@ class Work:
             return FROM_START
         return f"checkpoint {parent} is damaged ({self._damaged[parent]}): trained from step 0"
 
-    def _forget(self, segment: SegmentId) -> Path:
-        self._recorded_bytes -= self._sizes.pop(segment)
-        return Path(self.saved.pop(segment).path)
-
     # -- the durable form ------------------------------------------------------------------------------------------
 
-    def _body(self, segment: Segment, outcome: Outcome) -> Mapping[str, object]:
-        proposal = proposal_of(segment.id)
-        run, role, seed = self._lineage.run(proposal), segment.role, segment.seed
-        body = codec.outcome_body(outcome)
-        if outcome.checkpoint is not None:
-            body["checkpoint"] = self._store.relative(outcome.checkpoint.path)
+    def _ended(self, segment: Segment, outcome: Outcome) -> SegmentEnded:
+        """The event of an outcome, with what the tables need to know besides."""
+        reductions = None
         if not outcome.status.failed:
             curve = self._join(segment.id, [*self._before(segment), outcome])
-            body["reductions"] = self._judge.reductions(curve)
-        parent_root = run.parent_root
-        body["run"] = {
-            "proposal": proposal,
-            "run_id": self._lineage.run_id(run.root, role, seed),
-            "seed": seed,
-            "role": role,
-            "algorithm": segment.trainer.name,
-            "environment": segment.environment.id,
-            "parent_run": None
-            if parent_root is None
-            else self._lineage.run_id(parent_root, role, seed),
-            "start_step": run.start_step,
-            "member": self._lineage[proposal].member,
-            "parent": segment.parent.segment if segment.parent else None,
-            "from_step": segment.start,
-        }
-        return body
+            reductions = tuple(self._judge.reductions(curve))
+        return SegmentEnded(outcome, self._place(segment), reductions)
+
+    def _place(self, segment: Segment) -> SegmentPlace:
+        proposal = proposal_of(segment.id)
+        run, role, seed = self._lineage.run(proposal), segment.role, segment.seed
+        parent_run = None
+        if run.parent_root is not None:
+            parent_run = self._lineage.run_id(run.parent_root, role, seed)
+        return SegmentPlace(
+            proposal=proposal,
+            run_id=self._lineage.run_id(run.root, role, seed),
+            seed=seed,
+            role=role,
+            algorithm=segment.trainer.name,
+            environment=segment.environment.id,
+            parent_run=parent_run,
+            start_step=run.start_step,
+            member=self._lineage[proposal].member,
+            parent=None if segment.parent is None else segment.parent.segment,
+            from_step=segment.start,
+        )
 
 
 def _agree(first: Outcome, again: Outcome) -> bool:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from autorl import seeds
-from autorl.plain_values import plain
+from autorl.store import codec
+from autorl.store.events import ProposalFailed, ProposalMade, ProposalScored, StudyEvent
 from autorl.types import (
-    Config,
     Done,
     Event,
     Failed,
-    FrozenMap,
     Optimizer,
     Proposal,
     ProposalId,
@@ -28,6 +27,7 @@ from autorl.types import (
     Scored,
     Status,
     Wait,
+    freeze,
 )
 
 if TYPE_CHECKING:
@@ -214,23 +214,24 @@ def replayed(factory: Callable[[], Optimizer], events: Sequence[Event]) -> Optim
 
 
 def to_json(event: Event) -> dict[str, Any]:
-    """Turn an event into plain JSON."""
-    fields = dict(vars(event))
+    """Turn an event into plain JSON, as the log of a study does."""
+    stored: StudyEvent
     if isinstance(event, Proposed):
-        fields["proposal"] = vars(event.proposal)
-    return {"event": type(event).__name__, **plain(fields)}
+        stored = ProposalMade(event, config_hash="")
+    elif isinstance(event, Scored):
+        stored = ProposalScored(event, seeds=(), score=())
+    else:
+        stored = ProposalFailed(event, seeds=(), score=())
+    return {"event": stored.kind, "body": json.loads(codec.dumps(codec.body_of(stored)))}
 
 
 def from_json(fields: Mapping[str, Any]) -> Event:
     """The inverse of `to_json`."""
-    parts: dict[str, Any] = {
-        name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()
-    }
-    kind = parts.pop("event")
-    if kind == "Proposed":
-        inner = dict(parts["proposal"])
-        inner["config"], inner["meta"] = Config(inner["config"]), FrozenMap(inner["meta"])
-        return Proposed(parts["id"], Proposal(**inner))
-    if kind == "Failed":
-        return Failed(parts["proposal"], Status(parts["kind"]), parts["values"], parts["message"])
-    return Scored(**parts)
+    match codec.read_event(fields["event"], freeze(fields["body"]), lambda proposal: None):
+        case ProposalMade(proposed=proposed):
+            return proposed
+        case ProposalScored(scored=scored):
+            return scored
+        case ProposalFailed(failed=failed):
+            return failed
+    raise AssertionError(fields["event"])

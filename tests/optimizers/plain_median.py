@@ -5,7 +5,7 @@ from statistics import mean, median
 
 from autorl.optimizers.base import BaseOptimizer
 from autorl.optimizers.median_stop import MedianStop, MedianStopOptions
-from autorl.types import Failed, FrozenMap, Proposal, Proposed, Scored, Wait
+from autorl.types import Continue, Failed, FrozenMap, Proposal, Proposed, Scored, Wait
 
 
 @dataclass
@@ -41,7 +41,12 @@ class PlainMedianStop(BaseOptimizer):
                 informed = run.compared or self.history[run.last].proposal.informed
                 origin = f"continue to rung {rung}"
                 return Proposal(
-                    config, self.steps[rung], run.last, origin=origin, meta=meta, informed=informed
+                    config,
+                    self.steps[rung],
+                    Continue(run.last),
+                    origin=origin,
+                    meta=meta,
+                    informed=informed,
                 )
         answer = self.inner.ask(rng)
         if isinstance(answer, Proposal):

@@ -10,7 +10,17 @@ from autorl.optimizers import make
 from autorl.space import load_space
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import MovingOptimum, simulate, to_json
-from autorl.types import Done, Failed, InputError, Proposed, Scored, Status, Wait
+from autorl.types import (
+    Continue,
+    Done,
+    Exploit,
+    Failed,
+    InputError,
+    Proposed,
+    Scored,
+    Status,
+    Wait,
+)
 
 SPACE = space_of("types")
 CHANGEABLE = {"rate", "gamma"}
@@ -64,8 +74,14 @@ def test_bottom_quarter_copies_top_quarter_and_the_rest_continues():
         assert answer.until == 40
         if member in {0, 5}:
             assert answer.resume_from in {2, 6}
-            assert answer.origin.startswith(f"exploit member {answer.resume_from}, explore ")
+            assert answer.origin == f"exploit member {answer.resume_from}"
+            assert answer.parent == Exploit(answer.resume_from, stream=str(member))
+            assert {change.name for change in answer.changes} <= set(CHANGEABLE)
+            for change in answer.changes:
+                assert change.old == donor.config.get(change.name)
+                assert change.new == answer.config[change.name] != change.old
         else:
+            assert (answer.parent, answer.changes) == (Continue(member), None)
             assert answer.config == donor.config
 
 
@@ -513,7 +529,7 @@ def test_migrants_bring_their_configuration_into_a_faster_part_only():
     options = {"frequencies": 2}
     fast = generation(started([4.0, 3.0, 2.0, 1.0, 9.0, 8.0, 7.0, 6.0], **options), 8, 8)
     assert fast[2].resume_from == 4
-    assert fast[2].origin.startswith("migrate from member 4")
+    assert (fast[2].origin, fast[2].changes) == ("migrate from member 4", ())
     assert fast[2].config == fast[4].config, "unexplored"
     assert [answer.resume_from for answer in fast[4:]] == [4, 5, 6, 7], (
         "the slower part only continues"

@@ -113,7 +113,7 @@ def test_the_trace_is_the_running_best_of_the_scores(view):
     best, expected = float("-inf"), []
     for recorded in view.store.events():
         if recorded.kind == "scored":
-            best = max(best, recorded.body["score"][0])
+            best = max(best, recorded.event.score[0])
             expected.append(best)
     assert [point.score for point in view.trace] == pytest.approx(expected)
     assert [point.steps for point in view.trace] == sorted(point.steps for point in view.trace)

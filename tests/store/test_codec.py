@@ -1,7 +1,8 @@
-"""Value types to JSON and back, bit for bit."""
+"""Events to JSON and back, bit for bit."""
 
 import json
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,9 +10,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autorl.store import codec
+from autorl.store.events import (
+    BudgetExtended,
+    Candidate,
+    CandidatesFrozen,
+    CandidateTested,
+    CheckpointRegained,
+    CheckpointsCollected,
+    ModelsNamed,
+    ProposalFailed,
+    ProposalMade,
+    ProposalScored,
+    SearchGivenUp,
+    SegmentEnded,
+    SegmentLost,
+    SegmentPlace,
+    SessionBegun,
+    StudyBegun,
+    StudyEvent,
+    StudyFinished,
+    TestScore,
+    TestSeedsAdded,
+)
 from autorl.types import (
+    Change,
     Checkpoint,
     Config,
+    Continue,
+    Exploit,
     Failed,
     FrozenMap,
     Outcome,
@@ -35,45 +61,183 @@ def through(body):
     return codec.loads(codec.dumps(body))
 
 
+def again(event):
+    """The event as the log gives it back."""
+    return read(event.kind, through(codec.body_of(event)))
+
+
+def read(kind, body, members=None):
+    """An event of a log whose proposals had these members."""
+    return codec.read_event(kind, body, (members or {}).get)
+
+
+PROPOSAL = Proposal(
+    Config(x=1.5, net=(64, 64)),
+    100,
+    Exploit(3, "a"),
+    "a",
+    "exploit member b",
+    FrozenMap(rung=(1, 2)),
+    informed=True,
+    retain=True,
+    changes=(Change("x", 0.5, 1.5), Change("net", None, (64, 64))),
+)
+FLAGGED = Proposal(Config(), 10, Continue(2), provisional=True, baseline=True, changes=())
+CHECKPOINT = Checkpoint("3.1", "checkpoints/3.1", FrozenMap({"state.json": "ab12"}))
+PLACE = SegmentPlace(3, 30_001, 1, "tuning", "toy", None, 20_001, 50, "a", "2.1", 48)
+OUTCOME = Outcome(
+    "3.1",
+    Status.DONE,
+    64,
+    (Report("3.1", 50, {"r": 0.1}), Report("3.1", 64, {"r": -0.0})),
+    {"wall_seconds": 0.1},
+    CHECKPOINT,
+    {"lr": 1e-3, "net": (64, 64)},
+    ("a note",),
+    "a message",
+)
+CANDIDATES = (Candidate("incumbent", 3, 75, 75), Candidate("default", 0))
+EVENTS = [
+    StudyBegun("text", "5f", "ab"),
+    StudyBegun("text", "5f", None),
+    SessionBegun(FrozenMap(python="3.11", packages={"numpy": "2"})),
+    ProposalMade(Proposed(7, PROPOSAL), "hash"),
+    ProposalMade(Proposed(8, FLAGGED), "hash", anew=True),
+    SegmentLost("3.1", "a worker vanished"),
+    SegmentEnded(OUTCOME, PLACE, (("r", 64, 0.1, 0.2, 50, 0.1, 0.15),)),
+    SegmentEnded(Outcome("3.1", Status.CRASH, 0), PLACE),
+    ProposalScored(Scored(3, (1.0,), (0.0,), 2, 64, (), False, (0.9,)), (0, 1), (-1.0,)),
+    ProposalScored(Scored(3, (1.0, 2.0)), (0,), (1.0, -2.0), beyond=0),
+    ProposalFailed(Failed(3, Status.DIVERGED, (), "NaN"), (0, 1), ()),
+    SearchGivenUp("the last message"),
+    CheckpointsCollected(("3.1", "3.1@50")),
+    CheckpointRegained(CHECKPOINT, {"wall_seconds": 0.1}, ("trained again",)),
+    BudgetExtended(8.5),
+    CandidatesFrozen(CANDIDATES, (100, 101)),
+    CandidateTested(
+        3,
+        "incumbent",
+        (TestScore(0, 100, 0.5, Status.DONE), TestScore(0, 101, None, Status.CRASH)),
+    ),
+    TestSeedsAdded((102, 103)),
+    ModelsNamed(CANDIDATES),
+    StudyFinished(),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
+def test_every_kind_comes_back_as_it_was_recorded(event):
+    assert again(event) == event
+    assert codec.dumps(codec.body_of(again(event))) == codec.dumps(codec.body_of(event))
+
+
+def test_no_kind_is_left_out():
+    assert {type(event) for event in EVENTS} == set(get_args(StudyEvent))
+    assert len(codec.KINDS) == len(get_args(StudyEvent)), "two events of one kind"
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(codec.UnknownEventError, match="event of unknown kind 'pruned'"):
+        read("pruned", {})
+
+
+@pytest.mark.parametrize("body", [{}, {"runs": 1, "more": 2}, {"rows": [[1]]}, {"segments": 3}])
+@pytest.mark.parametrize("kind", ["attempt", "proposed", "outcome", "tested", "frozen"])
+def test_a_body_of_another_shape_is_refused(kind, body):
+    with pytest.raises(ValueError, match=f"event of kind '{kind}' cannot be read"):
+        read(kind, body)
+
+
+def test_what_earlier_versions_did_not_record_has_the_value_it_could_only_have():
+    body = {"config": {"x": 1.0}, "config_hash": "h", "id": 0, "member": None, "meta": {}}
+    made = read("proposed", {**body, "origin": "", "resume_from": None, "until": 5})
+    assert made == ProposalMade(Proposed(0, Proposal(Config(x=1.0), 5)), "h")
+    ended = through(codec.body_of(EVENTS[6]))
+    del ended["checkpoint_files"]
+    assert read("outcome", ended).outcome.checkpoint.files == {}
+    rows = (("incumbent", 3), ("rank 2", 1, 75), ("rank 3", 0, 75, 80))
+    assert read("frozen", {"candidates": rows, "seeds": (100,)}).candidates == (
+        Candidate("incumbent", 3),
+        Candidate("rank 2", 1, 75),
+        Candidate("rank 3", 0, 75, 80),
+    )
+
+
+@pytest.mark.parametrize(
+    ("parent", "member", "expected"),
+    [
+        (None, None, (None, False)),
+        (None, "a", (None, True)),
+        (3, "a", (Continue(3), True)),
+        (3, "b", (Exploit(3, "b"), True)),
+        (4, None, (Continue(4), False)),
+        (4, "a", (Exploit(4, "a"), True)),
+        (3, None, (Exploit(3, "None"), False)),
+    ],
+)
+def test_earlier_versions_said_by_members_who_exploits(parent, member, expected):
+    """Proposal 3 was member a's, proposal 4 nobody's."""
+    body = {"config": {}, "config_hash": "h", "id": 5, "member": member, "meta": {}, "until": 5}
+    body |= {"origin": "exploit member 0, explore x x 1.2", "resume_from": parent}
+    proposal = read("proposed", body, {3: "a", 4: None}).proposed.proposal
+    assert (proposal.parent, proposal.retain) == expected
+    assert (proposal.resume_from, proposal.member) == (parent, member)
+    assert (proposal.origin, proposal.changes) == ("exploit member 0, explore x x 1.2", None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (None, "exploit member 3"),
+        ((), "exploit member 3, nothing changed"),
+        ((Change("lr", 0.5, 0.6),), "exploit member 3, explore lr x 1.2"),
+        ((Change("lr", 0.0, 0.6),), "exploit member 3, explore lr = 0.6"),
+        (
+            (Change("n", 4, 5), Change("kind", None, "a"), Change("net", (1,), (2, 3))),
+            "exploit member 3, explore n = 5, kind = a, net = (2, 3)",
+        ),
+    ],
+)
+def test_the_origin_that_is_stored_is_a_sentence_of_what_changed(changes, text):
+    proposal = Proposal(Config(), 10, Exploit(1, "2"), "2", "exploit member 3", changes=changes)
+    event = ProposalMade(Proposed(4, proposal), "hash")
+    assert codec.body_of(event)["origin"] == text
+    assert again(event) == event
+
+
+def test_a_body_says_only_what_is_not_the_usual():
+    plain = codec.body_of(ProposalMade(Proposed(0, Proposal(Config(), 10)), "hash"))
+    names = ("config", "config_hash", "id", "informed", "member", "meta", "origin", "parent")
+    assert sorted(plain) == sorted([*names, "resume_from", "until"])
+
+
 @given(
     st.dictionaries(
         st.text(max_size=4), numbers | st.integers() | st.text(max_size=4) | st.booleans()
     ),
     metas,
 )
-def test_proposed(config, meta):
-    event = Proposed(7, Proposal(Config(config), 100, 3, "a", "explore lr", FrozenMap(meta)))
-    assert codec.read_proposed(through(codec.proposed_body(event))) == event
+def test_configurations_and_facts_of_proposals_keep_every_bit(config, meta):
+    proposal = Proposal(Config(config), 100, Continue(3), "a", "explore lr", FrozenMap(meta))
+    event = ProposalMade(Proposed(7, proposal), "hash")
+    assert again(event) == event
 
 
 @given(values, values, values, st.booleans())
-def test_scored(score, spread, constraints, resumable):
-    event = Scored(3, score, spread, 4, 100, constraints, resumable, score)
-    again = codec.read_scored(through(codec.scored_body(event)))
-    assert again == event
-    assert [math.copysign(1, value) for value in again.values] == [
+def test_scores_keep_every_bit_and_sign(score, spread, constraints, resumable):
+    scored = Scored(3, score, spread, 4, 100, constraints, resumable, score)
+    read = again(ProposalScored(scored, (0,), score)).scored
+    assert read == scored
+    assert [math.copysign(1, value) for value in read.values] == [
         math.copysign(1, value) for value in score
     ]
 
 
-@given(values, st.sampled_from([status for status in Status if status.failed]), st.text())
-def test_failed(penalty, kind, message):
-    event = Failed(3, kind, penalty, message)
-    assert codec.read_failed(through(codec.failed_body(event))) == event
-
-
 @given(st.sampled_from(Status), st.dictionaries(st.text(max_size=3), numbers, max_size=3))
-def test_outcome(status, metrics):
-    outcome = Outcome(
-        "3.1", status, 64, (Report("3.1", 50, metrics), Report("3.1", 64, metrics)), {"wall_seconds": 0.1},
-        Checkpoint("3.1", "checkpoints/3.1"), {"lr": 1e-3, "net": (64, 64)}, ("a note",), "a message",
-    )  # fmt: skip
-    assert codec.read_outcome(through(codec.outcome_body(outcome))) == outcome
-
-
-def test_an_outcome_without_a_checkpoint():
-    outcome = Outcome("3.1", Status.LOST, 0)
-    assert codec.read_outcome(through(codec.outcome_body(outcome))) == outcome
+def test_outcomes_keep_every_metric(status, metrics):
+    reports = (Report("3.1", 50, metrics), Report("3.1", 64, metrics))
+    event = SegmentEnded(Outcome("3.1", status, 64, reports), PLACE)
+    assert again(event) == event
 
 
 def test_numpy_scalars_of_careless_trainers_are_stored_as_numbers():

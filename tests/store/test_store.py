@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -12,24 +13,43 @@ import pytest
 import yaml
 
 from autorl.executors import InProcess
+from autorl.report.reading import open_view
 from autorl.spec import load_spec
 from autorl.store import Store, schema
+from autorl.store.chain import event_hash
+from autorl.store.codec import UnknownEventError
+from autorl.store.events import (
+    ProposalMade,
+    SearchGivenUp,
+    SegmentEnded,
+    SegmentPlace,
+    SessionBegun,
+    StudyFinished,
+)
 from autorl.store.folder import check_recorded
 from autorl.store.study_file import recordable
 from autorl.study import Study
-from autorl.types import Config, InputError, StudyError
+from autorl.study.verify import verify
+from autorl.types import (
+    Config,
+    FrozenMap,
+    InputError,
+    Outcome,
+    Proposal,
+    Proposed,
+    Status,
+    StudyError,
+)
 
 HERE = Path(__file__).parent
-PROPOSED = {
-    "id": 0,
-    "config": Config(x=0.5),
-    "config_hash": "abc",
-    "until": 100,
-    "resume_from": None,
-    "member": None,
-    "origin": "default",
-    "meta": {},
-}
+PROPOSED = ProposalMade(Proposed(0, Proposal(Config(x=0.5), 100, origin="default")), "abc")
+NOTE = SearchGivenUp("an event that changes no table")
+
+
+def ended_of(proposal):
+    """The end of a segment of a proposal."""
+    place = SegmentPlace(proposal, 0, 0, "tuning", "toy", None, None, 0, None, None, 0)
+    return SegmentEnded(Outcome(f"{proposal}.0", Status.DONE, 100), place)
 
 
 def spec_of(**changes):
@@ -64,31 +84,58 @@ def test_events_come_back_in_order_and_exact(tmp_path):
         {"e": -0.0, "f": 2**70},
     ]
     for body in bodies:
-        store.append("note", body)
+        store.append(SessionBegun(FrozenMap(body)))
     store.close()
     store = Store.open(tmp_path / "s")
     events = list(store.events())
     assert [event.seq for event in events] == [1, 2, 3, 4]
-    assert (events[0].kind, events.pop(0).body["text"]) == ("study_file", "text")
-    assert {event.kind for event in events} == {"note"}
-    assert events[0].body == {"a": 0.30000000000000004, "b": (1, (2, 3)), "c": {"d": None}}
-    assert events[1].body["nan"] == float("inf")
-    assert str(events[2].body["e"]) == "-0.0"
-    assert events[2].body["f"] == 2**70
+    assert (events[0].kind, events.pop(0).event.text) == ("study_file", "text")
+    assert {event.kind for event in events} == {"session"}
+    facts = [event.event.facts for event in events]
+    assert facts[0] == {"a": 0.30000000000000004, "b": (1, (2, 3)), "c": {"d": None}}
+    assert facts[1]["nan"] == float("inf")
+    assert str(facts[2]["e"]) == "-0.0"
+    assert facts[2]["f"] == 2**70
     assert events[0].time <= events[1].time <= events[2].time
     store.close()
 
 
 def test_an_event_and_its_tables_are_written_together_or_not_at_all(tmp_path):
     store = Store.create(tmp_path / "s", "text")
-    store.append("proposed", PROPOSED)
+    store.append(PROPOSED)
     with pytest.raises(sqlite3.IntegrityError):
-        store.append("proposed", PROPOSED)  # the same number again: the derived insert fails
+        store.append(PROPOSED)  # the same number again: the derived insert fails
     with pytest.raises(TypeError):
-        store.append("outcome", {"run": {"proposal": 77}, "cost": {}})  # no such proposal
+        store.append(ended_of(77))  # no such proposal
     assert store.query("SELECT kind FROM event ORDER BY seq") == [("study_file",), ("proposed",)]
-    store.append("note", {})
-    assert [event.kind for event in store.events()] == ["study_file", "proposed", "note"]
+    store.append(NOTE)
+    assert [event.kind for event in store.events()] == ["study_file", "proposed", "gave_up"]
+    store.close()
+
+
+def test_an_event_of_an_unknown_kind_is_one_clear_line(tmp_path):
+    """A log is never folded without it: not by who writes, who reads or who derives the tables."""
+    study = Study.create(spec_of(), tmp_path / "s")
+    line = "event of unknown kind 'pruned': written by a newer autorl?"
+    with pytest.raises(UnknownEventError, match=re.escape(line)):
+        study.store._append_body("pruned", {"proposal": 0})
+    assert [event.kind for event in study.store.events()] == ["study_file"]
+    head = study.store._head
+    study.close()
+    with sqlite3.connect(tmp_path / "s" / "study.sqlite") as connection:
+        link = event_hash(head.hash, 2, b"pruned", b"{}", 1.0)
+        connection.execute("INSERT INTO event VALUES (2, 'pruned', '{}', 1.0, ?)", (link,))
+    for opened in (Study.open, open_view):
+        with pytest.raises(InputError, match=re.escape(f"cannot be used ({line})")):
+            opened(tmp_path / "s")
+    assert any(line in problem for problem in verify(tmp_path / "s").problems)
+
+
+def test_a_body_that_is_none_of_its_kind_is_damage(tmp_path):
+    store = Store.in_memory()
+    store._append_body("attempt", {"worker": 3})
+    with pytest.raises(InputError, match=r"is damaged \(event of kind 'attempt' cannot be read"):
+        list(store.events())
     store.close()
 
 
@@ -97,7 +144,7 @@ def test_what_cannot_be_stored_leaves_no_trace(tmp_path):
     with pytest.raises(
         TypeError, match="cannot be stored: use numbers, strings, lists and mappings"
     ):
-        store.append("note", {"x": object()})
+        store.append(SessionBegun(FrozenMap(x=object())))
     assert [event.kind for event in store.events()] == ["study_file"]
     store.close()
 
@@ -146,9 +193,9 @@ def test_on_append_sees_an_event_only_once_it_is_durable(tmp_path):
             seen.append((kind, other.execute("SELECT COUNT(*) FROM event").fetchone()[0]))
 
     store.on_append = look
-    store.append("one", {})
-    store.append("two", {})
-    assert seen == [("one", 2), ("two", 3)]
+    store.append(NOTE)
+    store.append(StudyFinished())
+    assert seen == [("gave_up", 2), ("finished", 3)]
     store.close()
 
 
@@ -157,7 +204,7 @@ def test_a_live_study_can_be_read_while_it_is_written(tmp_path):
     reader = sqlite3.connect(f"file:{tmp_path / 's' / 'study.sqlite'}?mode=ro", uri=True)
     reader.execute("BEGIN")
     assert reader.execute("SELECT COUNT(*) FROM event").fetchone() == (1,)
-    store.append("note", {})
+    store.append(NOTE)
     assert reader.execute("SELECT COUNT(*) FROM event").fetchone() == (1,), (
         "one read transaction, one state"
     )
@@ -183,7 +230,7 @@ def test_a_folder_left_by_a_kill_before_anything_was_stored_can_be_used(tmp_path
     (tmp_path / "study.lock").write_text("")
     (tmp_path / ".tmp-abc").write_text("half a study file")
     store = Store.create(tmp_path, "text")
-    store.append("note", {})
+    store.append(NOTE)
     store.close()
     assert (tmp_path / "study.yaml").read_text() == "text"
 
@@ -494,8 +541,8 @@ def test_a_moved_and_copied_study_goes_on(tmp_path):
 
 def test_a_store_in_memory_has_no_folder():
     store = Store.in_memory()
-    store.append("note", {"a": 1})
-    assert [event.body for event in store.events()] == [{"a": 1}]
+    store.append(SessionBegun(FrozenMap(a=1)))
+    assert [recorded.event for recorded in store.events()] == [SessionBegun(FrozenMap(a=1))]
     assert (store.folder, store.relative("/a/b"), store.locate("c")) == (None, "/a/b", "c")
     assert not store.owns(Path("/a/b"))
     store.close()
@@ -509,10 +556,10 @@ def test_a_locked_database_is_a_study_error(tmp_path):
     with pytest.raises(
         StudyError, match=r"cannot be written \(database is locked\); what was recorded is kept"
     ):
-        store.append("note", {})
+        store.append(NOTE)
     other.execute("ROLLBACK")
     other.close()
-    store.append("note", {})
+    store.append(NOTE)
     store.close()
 
 

@@ -15,6 +15,7 @@ from autorl.trainers.contract import AnyChange, Trainer
 from autorl.types import (
     Checkpoint,
     Config,
+    Continue,
     Done,
     FrozenMap,
     Outcome,
@@ -148,7 +149,18 @@ def listed(*proposals):
 
 
 def chain(x, until, parent=None, member=None, y=0.5, **meta):
-    return Proposal(Config({"x": x, "y": y}), until, parent, member, "scripted", FrozenMap(meta))
+    """A proposal that goes on with `parent`, a number, or takes over an agent, an `Exploit`."""
+    if isinstance(parent, int):
+        parent = Continue(parent)
+    return Proposal(
+        Config({"x": x, "y": y}),
+        until,
+        parent,
+        member,
+        "scripted",
+        FrozenMap(meta),
+        retain=member is not None,
+    )
 
 
 class Shuffled:

@@ -12,7 +12,7 @@ from autorl.report.plan_text import plan_text
 from autorl.report.text import result_dict, result_text
 from autorl.study import Study
 from autorl.study.driver import BASELINE
-from autorl.types import Proposed, Status
+from autorl.types import Exploit, Proposed, Status
 
 TESTED = {"seeds": {"tuning": 2, "test": 6}, "parallelism": 1, "test": {"top": 1, "baseline": True}}
 
@@ -101,7 +101,11 @@ def test_it_may_become_the_incumbent(monkeypatch):
 
 
 def test_a_default_whose_agent_was_copied_is_no_default(monkeypatch):
-    script = [chain(0.5, 50, member="a"), chain(0.9, 100, member="c"), chain(0.5, 100, 0, "b")]
+    script = [
+        chain(0.5, 50, member="a"),
+        chain(0.9, 100, member="c"),
+        chain(0.5, 100, Exploit(0, "b"), "b"),
+    ]
     optimizer = Scripted(listed(*script), keeps=lambda seen: (0,))
     study = study_with(monkeypatch, toy_spec(**TESTED), optimizer, Toy(curve=by_x))
     run(study)
@@ -172,7 +176,7 @@ def test_a_finished_study_of_before_is_not_added_to(monkeypatch, tmp_path):
     for segment in study.driver.advance():
         study.record(study.load(None).train(segment, lambda report: None))
     study.driver.settle()
-    study.store.append("frozen", {"candidates": [["incumbent", 0, None]], "seeds": [100]})
+    study.store._append_body("frozen", {"candidates": [["incumbent", 0, None]], "seeds": [100]})
     study.close()
     study = study_with(monkeypatch, spec, optimizer, Toy(curve=by_x), tmp_path / "study")
     run(study)

@@ -10,10 +10,12 @@ from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_wi
 from study_support import small_spec
 
 from autorl.store import Store
+from autorl.store.events import SegmentLost, SessionBegun, StudyFinished, TestSeedsAdded
 from autorl.study import Study
 from autorl.study.driver import Driver
+from autorl.study.journal import Journal
 from autorl.study.setup import make_optimizer
-from autorl.types import Done, InputError, Status, StudyError, Wait
+from autorl.types import Done, FrozenMap, InputError, Status, StudyError, Wait
 
 
 def steps_trained(study, role="tuning"):
@@ -306,7 +308,7 @@ def test_hours_end_the_search_but_not_what_is_running():
     spec = toy_spec(budget={"hours": 2.0}, parallelism=2)
     clock = [0.0]
     optimizer = Scripted(lambda number, seen: full(number / 20))
-    driver = Driver(spec, Store.in_memory(), optimizer, lambda: clock[0])
+    driver = Driver(spec, Journal(Store.in_memory()), optimizer, lambda: clock[0])
     trainer = Toy()
     for hour in (0.0, 0.5, 1.0, 2.0, 2.5):
         clock[0] = hour
@@ -327,26 +329,19 @@ def test_hours_of_earlier_sessions_count(tmp_path, monkeypatch):
     study = Study.create(small_spec(budget={"hours": 9.0}), tmp_path / "study")
     with monkeypatch.context() as patch:
         patch.setattr(store_module.time, "time", iter(range(0, 10**7, 3600)).__next__)
-        for kind in (
-            "session",
-            "finished",
-            "session",
-            "attempt",
-            "finished",
-        ):  # one hour apart: 1 h, a pause, 2 h
-            study.store.append(kind, {"segment": "0.0"} if kind == "attempt" else {})
+        # One hour apart: 1 h, a pause, 2 h.
+        begun, lost, finished = SessionBegun(FrozenMap()), SegmentLost("0.0", ""), StudyFinished()
+        for event in (begun, finished, begun, lost, finished):
+            study.store.append(event)
     study.close()
     reopened = Study.open(tmp_path / "study")
     assert study_module.hours_used(reopened.store) == pytest.approx(3.0)
     assert 3.0 < reopened.hours() < 3.1
     with monkeypatch.context() as patch:
         patch.setattr(store_module.time, "time", iter(range(10**8, 2 * 10**8, 3600)).__next__)
-        for kind in (
-            "test_seeds",
-            "session",
-            "finished",
-        ):  # seeds asked for long after: the pause is nobody's
-            reopened.store.append(kind, {"seeds": []} if kind == "test_seeds" else {})
+        # Seeds asked for long after: the pause is nobody's.
+        for event in (TestSeedsAdded(()), begun, finished):
+            reopened.store.append(event)
     assert study_module.hours_used(reopened.store) == pytest.approx(4.0)
     reopened.close()
 

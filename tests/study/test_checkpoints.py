@@ -7,7 +7,7 @@ from test_lineage import PBT, waiting_for
 
 from autorl.executors import InProcess
 from autorl.study import Study
-from autorl.types import InputError, Outcome, Scored, Status, StudyError
+from autorl.types import Exploit, InputError, Outcome, Scored, Status, StudyError
 
 
 def on_disk(folder):
@@ -39,7 +39,11 @@ def test_old_proposals_can_be_resumed_as_long_as_the_optimizer_keeps_them(
             chain(0.5, 60, 1, "a"),
             chain(0.5, 80, 2, "a"),
         ],
-        *[chain(0.6, 20, member="b"), chain(0.5, 40, 0, "c", y=0.9), chain(0.5, 60, 1, "d", y=0.8)],
+        *[
+            chain(0.6, 20, member="b"),
+            chain(0.5, 40, Exploit(0, "c"), "c", y=0.9),
+            chain(0.5, 60, Exploit(1, "d"), "d", y=0.8),
+        ],
     ]
     trainer = Toy()
     optimizer = Scripted(waiting_for(script), keeps=lambda seen: [0, 1])
@@ -96,7 +100,7 @@ def test_exploiting_what_the_optimizer_did_not_keep_is_an_error_not_a_fresh_star
         chain(0.1, 40, member="a"),
         chain(0.9, 40, member="b"),
         chain(0.9, 80, 1, "b"),
-        chain(0.1, 80, 0, "c"),
+        chain(0.1, 80, Exploit(0, "c"), "c"),
     ]
     spec = toy_spec(budget={"runs": 8}, parallelism=1)
     study = study_with(

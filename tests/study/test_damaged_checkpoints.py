@@ -13,7 +13,7 @@ from test_lineage import waiting_for
 from autorl import executors, trainers
 from autorl.executors import InProcess
 from autorl.executors.worker import run_segment
-from autorl.store import Store, codec
+from autorl.store import Store
 from autorl.study import Study
 from autorl.study.beside import noted
 from autorl.types import FrozenMap, Status, StudyError
@@ -328,7 +328,9 @@ def test_the_hashes_of_an_outcome_survive_the_log(tmp_path):
     work = study.driver.work
     assert work.saved
     assert all(isinstance(saved.files, FrozenMap) and saved.files for saved in work.saved.values())
-    bodies = [codec.dumps(one.body) for one in study.store.events() if one.kind == "outcome"]
+    bodies = [
+        text for (text,) in study.store.query("SELECT body FROM event WHERE kind = 'outcome'")
+    ]
     assert any('"checkpoint_files":{' in body for body in bodies)
     study.close()
 

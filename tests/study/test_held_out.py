@@ -13,7 +13,7 @@ from autorl import seeds as streams
 from autorl.report.text import result_text
 from autorl.statistics import measured_coverage
 from autorl.study import Study
-from autorl.types import InputError, Proposed, Scored, Status
+from autorl.types import Exploit, InputError, Proposed, Scored, Status
 
 NOISE = {100: 0.3, 101: -0.2, 102: 0.05, 103: 0.0, 104: -0.1, 105: 0.2}
 
@@ -514,7 +514,11 @@ def test_running_a_finished_study_again_does_nothing(tmp_path):
 
 
 def test_candidates_that_share_a_lineage_share_its_test_segments(monkeypatch):
-    script = [chain(0.9, 50, member="a"), chain(0.9, 100, 0, "a"), chain(0.9, 100, 0, "b", y=0.4)]
+    script = [
+        chain(0.9, 50, member="a"),
+        chain(0.9, 100, 0, "a"),
+        chain(0.9, 100, Exploit(0, "b"), "b", y=0.4),
+    ]
     trainer = Toy(curve=lambda config, seed, step: config["x"] - config["y"])
     optimizer = Scripted(waiting_for(script), keeps=lambda seen: range(3))
     spec = toy_spec(seeds={"tuning": 1, "test": 1}, test={"top": 3})

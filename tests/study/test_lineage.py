@@ -8,7 +8,7 @@ from autorl.seeds import SeedPlan
 from autorl.study import Study
 from autorl.study.front import spread
 from autorl.study.lineage import Lineage, segment_id
-from autorl.types import Config, Proposed, Scored, Wait
+from autorl.types import Config, Exploit, Proposed, Scored, Wait
 
 
 def waiting_for(script):
@@ -29,7 +29,7 @@ PBT = [
     chain(0.9, 40, member="a"),
     chain(0.1, 40, member="b"),
     chain(0.9, 80, 0, "a"),
-    chain(0.9, 80, 0, "b", y=0.7),
+    chain(0.9, 80, Exploit(0, "b"), "b", y=0.7),
     chain(0.9, 100, 2, "a"),
     chain(0.9, 100, 3, "b", y=0.7),
 ]
@@ -92,14 +92,14 @@ def test_exploit_copies_per_seed_and_forks_the_streams(monkeypatch):
     assert all(name.split(".")[1] == parent.split(".")[1] for name, parent in parents.items())
 
 
-def test_the_fork_depends_on_member_seed_and_start():
+def test_the_fork_depends_on_stream_seed_and_start():
     lineage = Lineage(SeedPlan(3, 2))
     script = [
         chain(0.9, 40, member="a"),
-        chain(0.9, 80, 0, "b"),
-        chain(0.9, 80, 0, "c"),
+        chain(0.9, 80, Exploit(0, "b"), "b"),
+        chain(0.9, 80, Exploit(0, "c"), "c"),
         chain(0.9, 80, 0, "a"),
-        chain(0.9, 100, 3, "b"),
+        chain(0.9, 100, Exploit(3, "b"), "b"),
     ]
     for number, proposal in enumerate(script):
         lineage.observe(Proposed(number, proposal))
@@ -112,6 +112,21 @@ def test_the_fork_depends_on_member_seed_and_start():
     forks = [keys[proposal, seed] for proposal in (1, 2, 4) for seed in (0, 1, 100)]
     assert len(set(forks)) == len(forks)
     assert all(0 <= fork < 2**63 for fork in forks)
+
+
+def test_streams_are_those_of_earlier_versions_and_no_matter_of_the_member():
+    """The numbers are what the version before gave a member "b" that copied another at step 40."""
+    lineage = Lineage(SeedPlan(2, 1))
+    script = [
+        chain(0.9, 40, member="a"),
+        chain(0.9, 80, Exploit(0, "b"), "any name"),
+        chain(0.9, 80, 0, "another name"),
+    ]
+    for number, proposal in enumerate(script):
+        lineage.observe(Proposed(number, proposal))
+    assert [lineage.fork(1, seed) for seed in (0, 1)] == [3312359928704513998, 3236474459655086922]
+    assert lineage.fork(2, 0) is None
+    assert (lineage.root(1), lineage.root(2)) == (1, 0), "who continues is the same run"
 
 
 def test_the_schedule_merges_equal_neighbours():

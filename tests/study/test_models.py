@@ -11,6 +11,7 @@ from autorl.report.reading import open_view
 from autorl.study import Study
 from autorl.study.lineage import proposal_of, seed_of, segment_id
 from autorl.study.models import kept_checkpoints, steps_of
+from autorl.types import Exploit
 
 BEST = {
     "objective": {"reduce": "best"},
@@ -82,7 +83,7 @@ def test_candidates_cut_at_different_steps_of_one_link_leave_each_curve_once(mon
     script = [
         chain(0.5, 50, member="a"),
         chain(0.5, 100, 0, "a", y=0.9),
-        chain(0.5, 100, 0, "b", y=0.1),
+        chain(0.5, 100, Exploit(0, "b"), "b", y=0.1),
     ]
     optimizer = Scripted(waiting_for(script), keeps=lambda seen: range(3))
     spec = toy_spec(**BEST, seeds={"tuning": 1, "test": 1}, test={"top": 3})
@@ -126,7 +127,7 @@ def test_two_lengths_of_one_run_give_one_row_whichever_ends_first(order, tmp_pat
         "member": None,
     }
     store = Store.create(tmp_path / "study", "")
-    store.append("proposed", {**made, "origin": "", "meta": {}})
+    store._append_body("proposed", {**made, "origin": "", "meta": {}})
     for name, reached in [("0.100@50", 50), ("0.100", 100)][::order]:
         points = [[step, {"eval_return": float(step)}] for step in (50, 100) if step <= reached]
         body = {
@@ -137,7 +138,7 @@ def test_two_lengths_of_one_run_give_one_row_whichever_ends_first(order, tmp_pat
             "checkpoint": None,
         }
         cost = {"environment_steps": float(reached), "wall_seconds": reached / 10}
-        store.append(
+        store._append_body(
             "outcome",
             {**body, "cost": cost, "applied": {}, "notes": [], "message": "", "run": run_of},
         )
@@ -200,8 +201,8 @@ def test_a_study_of_before_keeps_its_whole_test_runs_and_says_which_step_each_is
     for segment in study.driver.advance():
         study.record(study.load(None).train(segment, lambda report: None))
     study.driver.settle()
-    study.driver.ended = True
-    study.store.append("frozen", {"candidates": [["incumbent", 0, 75]], "seeds": [100]})
+    study.driver.end_search()
+    study.store._append_body("frozen", {"candidates": [["incumbent", 0, 75]], "seeds": [100]})
     study.close()
     study = study_with(monkeypatch, spec, make, Toy(curve=peaked), tmp_path / "study")
     result = run(study)

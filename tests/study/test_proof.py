@@ -12,7 +12,9 @@ import yaml
 from study_support import part_of, run_small, small_spec, table
 
 from autorl.store.chain import check_chain
-from autorl.store.study_file import check_unchanged, study_file_body
+from autorl.store.codec import body_of
+from autorl.store.events import SearchGivenUp
+from autorl.store.study_file import check_unchanged, study_begun
 from autorl.study import Study
 from autorl.study.backup import backup
 from autorl.types import InputError, StudyError
@@ -54,8 +56,8 @@ def test_every_event_is_chained_and_the_first_holds_the_study_file(tmp_path):
     study = Study.open(tmp_path / "s")
     events = list(study.store.events())
     assert chain.head.seq == len(events)
-    assert events[0].body["text"] == (tmp_path / "s" / "study.yaml").read_text(encoding="utf-8")
-    assert events[0].body["space"] == study.spec.search_space.hash
+    assert events[0].event.text == (tmp_path / "s" / "study.yaml").read_text(encoding="utf-8")
+    assert events[0].event.space == study.spec.search_space.hash
     study.close()
 
 
@@ -270,7 +272,7 @@ EDITS = {
 
 def test_the_log_holds_no_secret_and_a_secret_may_change(tmp_path):
     text = "trainer: {kwargs: {environment_variables: {WANDB_API_KEY: first-secret}}}\nseed: 0\n"
-    body = study_file_body(text, None)
+    body = body_of(study_begun(text, None))
     assert "first-secret" not in str(body)
     changed = text.replace("first-secret", "second-secret")
     check_unchanged(body, changed, tmp_path / "study.yaml")
@@ -405,7 +407,7 @@ def test_a_second_driver_on_a_disk_without_locks_ends_with_one_line(tmp_path, mo
     monkeypatch.setattr("fcntl.flock", lambda file, how: None)
     first = Study.create(small_spec(), tmp_path / "s")
     second = Study.open(tmp_path / "s")
-    first.store.append("note", {})
+    first.store.append(SearchGivenUp(""))
     with pytest.raises(
         StudyError, match=r"another process has written to this study \(event 2 after our 1\)"
     ):

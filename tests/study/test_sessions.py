@@ -13,10 +13,12 @@ from autorl.cli import app
 from autorl.report.html import report_html
 from autorl.report.reading import open_view
 from autorl.spec import load_spec
+from autorl.store.events import SessionBegun
 from autorl.store.sessions import changes, changes_text
 from autorl.study import Study
 from autorl.study.landscape import read_study
 from autorl.study.session import installed_version, session, user_files
+from autorl.types import FrozenMap
 
 CHANGED = "sessions computed with other code, so one session may give another table: "
 
@@ -77,7 +79,7 @@ def test_another_version_is_said_by_resume_status_result_and_report(tmp_path, mo
 def test_a_session_that_recorded_nothing_changes_nothing(tmp_path, request):
     folder = tmp_path / "study"
     study = Study.create(load_spec(small(tmp_path)), folder)
-    study.store.append("session", session(study.spec) | {"python": "2.7"})
+    study.store.append(SessionBegun(FrozenMap(session(study.spec), python="2.7")))
     study.close()
     resumed = autorl("resume", folder, "-q")
     assert resumed.exit_code == 0

@@ -1,0 +1,289 @@
+"""The history of a study: one event for each thing that can happen to it, in the order of its life.
+
+A study is nothing but these events. The driver appends each to the log before anything depends on
+it (`Store.append`); the tables of the database and the state of a running study are folds over
+them. `autorl.store.codec` writes them as JSON and reads them back.
+
+A study begins, a session works on it, and a proposal is made. The segments of the proposal are
+trained: a worker may be lost, a segment ends. With all its seeds in, the proposal is scored or has
+failed. Checkpoints nobody needs are collected; one that is damaged is regained. When the search is
+over, the candidates are frozen and tested, or models are named and trained to their step. A study
+may be given more runs or more test seeds, and then it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, TypeAlias
+
+from autorl.types import (
+    Checkpoint,
+    Failed,
+    FrozenMap,
+    Outcome,
+    ProposalId,
+    Proposed,
+    Scored,
+    SeedRole,
+    SegmentId,
+    Status,
+)
+
+Reduction: TypeAlias = tuple[str, int, float, float, int, float, float]
+"""One row of `Judge.reductions`: the metric, the last step, and every reduction of its curve."""
+
+
+@dataclass(frozen=True)
+class StudyBegun:
+    """The study file the study began with; the first event, but for logs of the first version.
+
+    Attributes:
+        text: of the study file, `***` for its secrets.
+        sha256: of that text.
+        space: hash of the search space; None where an earlier version began the study.
+    """
+
+    kind: ClassVar[str] = "study_file"
+    text: str
+    sha256: str
+    space: str | None
+
+
+@dataclass(frozen=True)
+class SessionBegun:
+    """A process begins to work on the study.
+
+    Attributes:
+        facts: versions, hashes of the code that trains, the machine (`autorl.study.session`).
+    """
+
+    kind: ClassVar[str] = "session"
+    facts: FrozenMap
+
+
+@dataclass(frozen=True)
+class ProposalMade:
+    """The optimizer, or the driver for its baseline, has proposed what to train next.
+
+    Attributes:
+        proposed: what the optimizer observes.
+        config_hash: of the configuration, under the search space.
+        anew: the run it continues left no checkpoint: it is trained and charged from step 0.
+    """
+
+    kind: ClassVar[str] = "proposed"
+    proposed: Proposed
+    config_hash: str
+    anew: bool = False
+
+
+@dataclass(frozen=True)
+class SegmentLost:
+    """A worker was ended by something outside the training: the segment is handed out again."""
+
+    kind: ClassVar[str] = "attempt"
+    segment: SegmentId
+    message: str
+
+
+@dataclass(frozen=True)
+class SegmentPlace:
+    """Where a segment stands among the runs of a study.
+
+    Attributes:
+        run_id: number of the run, a function of its first proposal, role and seed.
+        parent_run: number of the run it goes on from; None from scratch.
+        start_step: nominal step the run starts at.
+        parent: the segment whose checkpoint it continued; None from scratch.
+        from_step: step that checkpoint had really reached.
+    """
+
+    proposal: ProposalId
+    run_id: int
+    seed: int
+    role: SeedRole
+    algorithm: str
+    environment: str | None
+    parent_run: int | None
+    start_step: int
+    member: str | None
+    parent: SegmentId | None
+    from_step: int
+
+
+@dataclass(frozen=True)
+class SegmentEnded:
+    """A segment was trained, or failed.
+
+    Attributes:
+        reductions: of the curve up to its end, for tables; None of a segment that failed.
+    """
+
+    kind: ClassVar[str] = "outcome"
+    outcome: Outcome
+    place: SegmentPlace
+    reductions: tuple[Reduction, ...] | None = None
+
+
+def without_checkpoint(event: SegmentEnded) -> SegmentEnded:
+    """The event as a reader takes it, who never looks at checkpoints: they may vanish meanwhile."""
+    return replace(event, outcome=replace(event.outcome, checkpoint=None))
+
+
+@dataclass(frozen=True)
+class ProposalScored:
+    """Every seed of a proposal is in. More seeds may bring another score, which supersedes it.
+
+    Attributes:
+        scored: what the optimizer observes: larger is better.
+        seeds: the tuning seeds it was scored with.
+        score: the values in each metric's own direction.
+        beyond: steps trained beyond the budget for the driver's baseline; None of any other
+            proposal.
+    """
+
+    kind: ClassVar[str] = "scored"
+    scored: Scored
+    seeds: tuple[int, ...]
+    score: tuple[float, ...]
+    beyond: int | None = None
+
+
+@dataclass(frozen=True)
+class ProposalFailed:
+    """Every seed of a proposal failed; the attributes are those of `ProposalScored`."""
+
+    kind: ClassVar[str] = "failed"
+    failed: Failed
+    seeds: tuple[int, ...]
+    score: tuple[float, ...]
+    beyond: int | None = None
+
+
+@dataclass(frozen=True)
+class SearchGivenUp:
+    """The first proposals failed and nothing had succeeded: the session ends with an error."""
+
+    kind: ClassVar[str] = "gave_up"
+    message: str
+
+
+@dataclass(frozen=True)
+class CheckpointsCollected:
+    """Checkpoints that nobody can need any more are deleted, after this event."""
+
+    kind: ClassVar[str] = "collected"
+    segments: tuple[SegmentId, ...]
+
+
+@dataclass(frozen=True)
+class CheckpointRegained:
+    """A segment was trained once more, because its checkpoint was gone or damaged.
+
+    Its outcome stays the first one.
+    """
+
+    kind: ClassVar[str] = "regained"
+    checkpoint: Checkpoint
+    cost: Mapping[str, float] = field(default_factory=FrozenMap)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BudgetExtended:
+    """Full-length runs, or configurations, were added: the search opens again."""
+
+    kind: ClassVar[str] = "budget"
+    runs: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A proposal to be tested or whose model is kept, and why.
+
+    Attributes:
+        step: its score is read at; None: by the study's reduction.
+        end: its runs are trained to; None: as far as the proposal.
+    """
+
+    label: str
+    proposal: ProposalId
+    step: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class CandidatesFrozen:
+    """The search is over, and what is tested is decided before any test score is known."""
+
+    kind: ClassVar[str] = "frozen"
+    candidates: tuple[Candidate, ...]
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TestScore:
+    """The score of one objective on one test seed, in its own direction; None of a failed run."""
+
+    __test__: ClassVar[bool] = False  # for pytest: not a test class
+
+    objective: int
+    seed: int
+    value: float | None
+    status: Status
+
+
+@dataclass(frozen=True)
+class CandidateTested:
+    """A candidate is trained on test seeds that were missing."""
+
+    kind: ClassVar[str] = "tested"
+    proposal: ProposalId
+    label: str
+    scores: tuple[TestScore, ...]
+
+
+@dataclass(frozen=True)
+class TestSeedsAdded:
+    """The candidates are to be tested on more seeds."""
+
+    __test__: ClassVar[bool] = False  # for pytest: not a test class
+
+    kind: ClassVar[str] = "test_seeds"
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ModelsNamed:
+    """Without test seeds: the search is over, and these are trained once more, to their step."""
+
+    kind: ClassVar[str] = "models"
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True)
+class StudyFinished:
+    """Nothing is left to train."""
+
+    kind: ClassVar[str] = "finished"
+
+
+StudyEvent: TypeAlias = (
+    StudyBegun
+    | SessionBegun
+    | ProposalMade
+    | SegmentLost
+    | SegmentEnded
+    | ProposalScored
+    | ProposalFailed
+    | SearchGivenUp
+    | CheckpointsCollected
+    | CheckpointRegained
+    | BudgetExtended
+    | CandidatesFrozen
+    | CandidateTested
+    | TestSeedsAdded
+    | ModelsNamed
+    | StudyFinished
+)

@@ -1,0 +1,50 @@
+"""Bodies of events that earlier versions wrote, as this version writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from autorl.types import ProposalId
+
+Body: TypeAlias = Mapping[str, Any]
+MemberOf: TypeAlias = Callable[[ProposalId], str | None]
+"""The member of an earlier proposal of the same log."""
+
+
+def upgraded(kind: str, body: Body, member_of: MemberOf) -> Body:
+    """Add to the body of an event what its version did not record, but meant.
+
+    What is in the log stays as it is: hashes are taken over it. A body of this version comes back
+    unchanged.
+    """
+    match kind:
+        case "proposed":
+            return _proposed(body, member_of)
+        case "outcome":
+            return {"checkpoint_files": {}, **body}  # none were recorded: they are not compared
+        case "frozen" | "models":
+            return _candidates(body)
+        case _:
+            return body
+
+
+def _proposed(body: Body, member_of: MemberOf) -> Body:
+    # Which proposals were informed was not recorded at first: nothing but counts depends on it,
+    # and those ask the table `standing`, which knows that it is not known.
+    body = {"informed": False, **body}
+    if "parent" in body:
+        return body
+    # `member` said three things more: whether the parent belongs to another member, so that the
+    # agent is a copy, which random streams such a copy has, and that it is saved at the horizon.
+    parent, member = body["resume_from"], body["member"]
+    kind = None
+    if parent is not None:
+        kind = "continue" if member_of(parent) == member else "exploit"
+    return {**body, "parent": kind, "stream": str(member), "retain": member is not None}
+
+
+def _candidates(body: Body) -> Body:
+    """Candidates had no step at first, then no end: test runs were whole."""
+    rows = [(*row, None, None)[:4] for row in body["candidates"]]
+    return {**body, "candidates": rows}

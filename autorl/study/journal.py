@@ -1,0 +1,41 @@
+"""The journal of a study: its log, and every part of its state that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autorl.store import Store
+from autorl.store.events import StudyEvent
+
+
+class Journal:
+    """Records events, and applies them to the parts of a study's state.
+
+    A running study and one that is resumed change by the same calls: `record` makes an event
+    durable before it applies it, and a resumed study applies what was recorded.
+
+    Attributes:
+        store: holds the log.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._parts: list[Callable[[StudyEvent], None]] = []
+
+    def keep(self, apply: Callable[[StudyEvent], None]) -> None:
+        """Have a part of the state follow all events from now on, after the parts before it."""
+        self._parts.append(apply)
+
+    def record(self, event: StudyEvent) -> None:
+        """Append an event to the log, then apply it.
+
+        Raises:
+            StudyError: it could not be made durable: nothing has changed.
+        """
+        self.store.append(event)
+        self.apply(event)
+
+    def apply(self, event: StudyEvent) -> None:
+        """Bring every part up to date with an event that is in the log."""
+        for apply in self._parts:
+            apply(event)

@@ -1,0 +1,143 @@
+"""A running study and one that is resumed change by the same calls: after every event both are equal."""
+
+import pytest
+from scripted import Toy
+from study_support import small_spec
+
+from autorl.executors import InProcess
+from autorl.study import Study
+from autorl.study.driver import Driver
+from autorl.study.journal import Journal
+from autorl.study.kept_models import KeptModels
+from autorl.study.setup import make_optimizer
+from autorl.study.test_phase import TestPhase
+from autorl.types import Status, StudyError
+
+RACING = {
+    "evaluation": {"seeds": "racing", "min": 1, "max": 3},
+    "seeds": {"tuning": 3, "test": 2},
+    "budget": {"runs": 9},
+}
+PBT = {
+    "optimizer": {"name": "pbt", "population": 3, "generations": 3, "ready": 0.0, "retrain": 1},
+    "budget": {"runs": 8},
+    "seeds": {"tuning": 1, "test": 1},
+}
+MODELS = {
+    "objective": {"reduce": "best"},
+    "fidelity": {"steps": 100, "evaluations": 4},
+    "seeds": {"tuning": 1, "test": 0},
+    "budget": {"runs": 3},
+}
+FAILING = {"trainer": {"crash": 0.3}, "budget": {"runs": 10}}
+
+
+def parts(spec, store, load):
+    """A journal and all that follows it, as a study makes them."""
+    journal = Journal(store)
+    driver = Driver(spec, journal, make_optimizer(spec, load), lambda: 0.0)
+    return journal, driver, TestPhase(spec, journal, driver), KeptModels(spec, journal, driver)
+
+
+def resumed(study):
+    """The parts of a study as its log leaves them."""
+    journal, *state = parts(study.spec, study.store, study.load)
+    for recorded in study.store.events():
+        journal.apply(recorded.event)
+    return state
+
+
+def state_of(driver, tests, models):
+    """Everything that follows from events; which seeds a race adds is decided anew."""
+    work = driver.work
+    return {
+        "proposals": dict(driver.lineage.proposals),
+        "runs": {number: driver.lineage.run(number) for number in driver.lineage.proposals},
+        "ranking": [(number, driver.ranking[number]) for number in driver.ranking.ordered()],
+        "queue": [(item.proposal, item.due, item.upgrade) for item in driver._queue],
+        "seeds": driver._seeds_of,
+        "charged": (driver.charged_steps, driver._charged, driver._beyond, driver.anew),
+        "asked": (driver._asked, driver._begun, driver._failures, driver.extra_runs),
+        "outcomes": work._outcomes,
+        "saved": (work.saved, work._sizes, work._recorded_bytes),
+        "lost": work._attempts,
+        "tested": (tests.frozen, tests.latest, tests._tested),
+        "models": models.candidates,
+        "optimizer": list(driver._optimizer.history),
+    }
+
+
+def compared(study, seen):
+    """Compare a study with its log from now on, after every event that is applied."""
+
+    def compare(event):
+        seen.append(event.kind)
+        live = state_of(study.driver, study.tests, study.models)
+        again = state_of(*resumed(study))
+        # The baseline of the driver is in the queue by a decision that is made anew.
+        baselines = [item.proposal for item in study.driver._queue if item.baseline]
+        live["queue"] = [entry for entry in live["queue"] if entry[0] not in baselines]
+        assert live == again, f"after event {len(seen)}, {event.kind}"
+
+    study.journal.keep(compare)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        (RACING, {"proposed", "outcome", "scored", "frozen", "tested", "collected"}),
+        (PBT, {"proposed", "scored", "collected"}),
+        (FAILING, {"failed"}),
+    ],
+    ids=["racing", "pbt", "failing"],
+)
+def test_live_state_is_resumed_state_after_every_event(tmp_path, changes, kinds):
+    study = Study.create(small_spec(**changes), tmp_path / "study")
+    seen = []
+    compared(study, seen)
+    study.run()
+    if changes is not PBT:
+        study.extend(8)
+        study.run()
+        kinds = kinds | {"budget"}
+    study.close()
+    assert kinds | {"session", "finished"} <= set(seen)
+
+
+def test_named_models_leave_a_study_as_its_log_does(tmp_path):
+    toy = Toy(curve=lambda config, seed, step: config["x"] - abs(step - 50) / 100)
+    study = Study.create(small_spec(**MODELS), tmp_path / "study", lambda spec: toy)
+    seen = []
+    compared(study, seen)
+    study.run(executor=InProcess(study.load))
+    study.extend(1)
+    study.run(executor=InProcess(study.load))
+    study.close()
+    assert {"models", "budget"} <= set(seen)
+
+
+def test_added_test_seeds_leave_a_study_as_its_log_does(tmp_path):
+    study = Study.create(small_spec(), tmp_path / "study")
+    study.run()
+    study.add_test_seeds(5)
+    seen = []
+    compared(study, seen)
+    study.run()
+    assert "tested" in seen
+    study.close()
+
+
+def test_a_lost_worker_and_a_hopeless_search_leave_a_study_as_its_log_does(tmp_path):
+    seen = []
+    lost = iter([Status.LOST])
+    toy = Toy(before=lambda segment: next(lost, Status.CRASH))
+    study = Study.create(
+        small_spec(failures={"retries": 1}, budget={"runs": 12}, parallelism=1),
+        tmp_path / "study",
+        lambda spec: toy,
+    )
+    compared(study, seen)
+    with pytest.raises(StudyError, match="the first 3 proposals failed"):
+        study.run(executor=InProcess(study.load))
+    assert {"attempt", "failed", "gave_up"} <= set(seen)
+    study.close()
