@@ -29,7 +29,7 @@ _LEAST_SECRET = (
 )
 
 
-def masked(value: Any) -> Any:
+def masked(value: object) -> Any:
     """`value` with secrets replaced by `***`, in mappings and lists at any depth; names and structure stay."""
     if isinstance(value, Mapping):
         return {name: _masked_entry(str(name), item) for name, item in value.items()}
@@ -47,7 +47,7 @@ def masked(value: Any) -> Any:
     return _masked_text(value) if isinstance(value, str) else value
 
 
-def shareable(document: Mapping[str, Any]) -> dict[str, Any]:
+def shareable(document: Mapping[str, object]) -> dict[str, Any]:
     """A study file as it may be shared: masked, without the folders of files on the machine it ran on."""
     kept = {name: item for name, item in document.items() if name != "path"}
     shared: dict[str, Any] = masked(kept)
@@ -57,7 +57,7 @@ def shareable(document: Mapping[str, Any]) -> dict[str, Any]:
     return shared
 
 
-def variables_by_name(value: Any) -> Any:
+def variables_by_name(value: object) -> Any:
     """`value` with every environment variable of a trainer named only: who runs it has the value in the environment."""
     if isinstance(value, Mapping):
         return {
@@ -69,7 +69,7 @@ def variables_by_name(value: Any) -> Any:
     return [variables_by_name(item) for item in value] if isinstance(value, list) else value
 
 
-def without_folders(value: Any) -> Any:
+def without_folders(value: object) -> Any:
     """`value` with absolute paths cut to their last part, `.../train.py`; search spaces stay as they are."""
     if isinstance(value, Mapping):
         return {
@@ -94,7 +94,7 @@ def without_values(text: str, secrets: Collection[str]) -> str:
     return text
 
 
-def _masked_entry(name: str, value: Any) -> Any:
+def _masked_entry(name: str, value: object) -> Any:
     if name == VARIABLES and isinstance(value, Mapping):
         return {variable: None if given is None else MASK for variable, given in value.items()}
     if name == VARIABLES or (

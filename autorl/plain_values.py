@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Turn mappings into dicts and sequences into lists, at every depth.
 
     The way back is `autorl.types.freeze`. Names of entries and values of any other type stay as
@@ -20,7 +20,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def plain_mappings(value: Any) -> Any:
+def plain_mappings(value: object) -> Any:
     """Turn mappings into dicts, and leave tuples and lists what they are.
 
     For values whose reader tells a tuple from a list.
@@ -32,12 +32,12 @@ def plain_mappings(value: Any) -> Any:
     return value
 
 
-def python_scalar(value: Any) -> Any:
+def python_scalar(value: object) -> Any:
     """Turn a scalar of NumPy or torch into the Python number; any other value stays."""
     return value.item() if hasattr(value, "item") else value
 
 
-def json_value(value: Any) -> Any:
+def json_value(value: object) -> Any:
     """Turn any value into one that strict JSON can say.
 
     A number that is not finite becomes None, and what JSON has no type for becomes text. For

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from autorl.plain_text import shown
 from autorl.space.canonical import frozen
@@ -77,7 +76,7 @@ def _shared_constants(spaces: Mapping[str, Space]) -> dict[str, float]:
     return constants
 
 
-def split_algorithm(config: Mapping[str, Any]) -> tuple[str, Config]:
+def split_algorithm(config: Mapping[str, object]) -> tuple[str, Config]:
     """Return the chosen algorithm and its own configuration, without the prefix.
 
     Raises:

@@ -17,7 +17,7 @@ from autorl.plain_values import plain
 from autorl.types import InputError, freeze
 
 
-def frozen(value: Any) -> Any:
+def frozen(value: object) -> Any:
     """Freeze a value and unwrap NumPy's scalars and arrays in it.
 
     Lists and arrays become tuples, mappings become `FrozenMap`.
@@ -33,7 +33,7 @@ def frozen(value: Any) -> Any:
     return value
 
 
-def jsonable(value: Any) -> Any:
+def jsonable(value: object) -> Any:
     """Turn a value, NumPy's included, into the types of JSON.
 
     Names become text.
@@ -41,7 +41,7 @@ def jsonable(value: Any) -> Any:
     return plain(frozen(value))
 
 
-def spelled(value: Any) -> str:
+def spelled(value: object) -> str:
     """Write a value as a search-space file and its expressions spell it."""
     value = frozen(value)
     if isinstance(value, tuple):
@@ -51,7 +51,7 @@ def spelled(value: Any) -> str:
     return canonical_json(value) if isinstance(value, Mapping) else repr(value)
 
 
-def canonical_json(value: Any) -> str:
+def canonical_json(value: object) -> str:
     """Write JSON with sorted keys, no spaces and shortest floats.
 
     Raises:
@@ -69,6 +69,6 @@ def canonical_json(value: Any) -> str:
         raise InputError(f"not a JSON value: {shown(value)} ({error})") from None
 
 
-def sha256(value: Any) -> str:
+def sha256(value: object) -> str:
     """Hash the canonical JSON of a value by SHA-256, in hexadecimal digits."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()

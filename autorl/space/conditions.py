@@ -58,7 +58,7 @@ class Comparison:
         name = self.parent.name
         return name in config and self.test(config[name])
 
-    def test(self, value: Any) -> bool:
+    def test(self, value: object) -> bool:
         """Tell whether a value of the parent passes.
 
         Raises:
@@ -141,7 +141,7 @@ def with_parents(tree: Tree, parents: Mapping[str, Hyperparameter]) -> Tree:
     return Junction(tree.kind, tuple(with_parents(part, parents) for part in tree.parts))
 
 
-def read_condition(text: Any, hyperparameters: Mapping[str, Hyperparameter]) -> Condition:
+def read_condition(text: object, hyperparameters: Mapping[str, Hyperparameter]) -> Condition:
     """Parse a condition.
 
     Raises:
@@ -201,7 +201,7 @@ def _comparison(
     return Comparison(parent, sign, tuple(_checked(parent, sign, item, syntax) for item in values))
 
 
-def _checked(parent: Hyperparameter, sign: Operator, value: Any, syntax: Syntax) -> Any:
+def _checked(parent: Hyperparameter, sign: Operator, value: object, syntax: Syntax) -> Any:
     """Return a literal as the parent holds it.
 
     Raises:

@@ -68,7 +68,7 @@ def unexpressed(space: SpaceCore) -> tuple[str, ...]:
 
 
 def to_configuration(
-    space: SpaceCore, exported: ConfigSpace.ConfigurationSpace, config: Mapping[str, Any]
+    space: SpaceCore, exported: ConfigSpace.ConfigurationSpace, config: Mapping[str, object]
 ) -> ConfigSpace.Configuration:
     """Convert a configuration of `space` to one of its ConfigSpace."""
     import ConfigSpace
@@ -80,7 +80,7 @@ def to_configuration(
     return ConfigSpace.Configuration(exported, values=values)
 
 
-def from_configuration(space: SpaceCore, configuration: Mapping[str, Any]) -> Config:
+def from_configuration(space: SpaceCore, configuration: Mapping[str, object]) -> Config:
     """Convert a configuration of its ConfigSpace to plain values of `space`."""
     values: dict[str, Any] = {}
     for name, item in space.hyperparameters.items():
@@ -168,7 +168,7 @@ def _export_unequal(
 
 
 def _export_order(
-    pair: tuple[Any, Any], parent: Hyperparameter, sign: str, value: Any
+    pair: tuple[Any, Any], parent: Hyperparameter, sign: str, value: float
 ) -> Any | None:
     """Return `parent sign value` in ConfigSpace's terms, None if never true.
 

@@ -136,7 +136,7 @@ def read_condition_text(condition: Any, items: Mapping[str, Hyperparameter]) -> 
 
 
 def read_forbidden_clause(
-    clause: Any, items: Mapping[str, Hyperparameter]
+    clause: object, items: Mapping[str, Hyperparameter]
 ) -> Mapping[str, Any] | str:
     """Read a forbidden clause.
 
@@ -170,7 +170,7 @@ def _listed(part: Any, items: Mapping[str, Hyperparameter]) -> list[Any]:
     return [_value(item, value) for value in values]
 
 
-def _forbidden_text(clause: Any, items: Mapping[str, Hyperparameter]) -> str:
+def _forbidden_text(clause: object, items: Mapping[str, Hyperparameter]) -> str:
     import ConfigSpace
 
     if isinstance(clause, ConfigSpace.ForbiddenAndConjunction | ConfigSpace.ForbiddenOrConjunction):
@@ -204,6 +204,6 @@ def _triple(clause: Any, items: Mapping[str, Hyperparameter]) -> tuple[str, str,
     return item.name, sign, spelled(_value(item, clause.value))
 
 
-def _value(item: Hyperparameter, value: Any) -> Any:
+def _value(item: Hyperparameter, value: object) -> Any:
     """Convert a value of the ConfigSpace to one of `item`."""
     return imported_value(item, frozen(value))

@@ -127,7 +127,7 @@ class Compiler:
         self.constants = constants
         self.deferred = deferred
 
-    def read(self, text: Any) -> Constraint:
+    def read(self, text: object) -> Constraint:
         """Parse and compile a constraint.
 
         Raises:
@@ -223,7 +223,7 @@ class Compiler:
         return Term("truth", lambda values: any(part(values) for part in parts))
 
     def _arithmetic(
-        self, syntax: Syntax, node: ast.BinOp, function: Callable[[Any, Any], Any]
+        self, syntax: Syntax, node: ast.BinOp, function: Callable[[object, object], object]
     ) -> Term:
         left, right = (self._of_kind("number", syntax, side) for side in (node.left, node.right))
         return Term("number", lambda values: function(left(values), right(values)))
@@ -262,7 +262,7 @@ class Compiler:
         item = self.hyperparameters.get(syntax.word(node) or "")
         return None if item is None or _is_number(item) else item
 
-    def _position(self, syntax: Syntax, chosen: Hyperparameter, value: Any) -> int:
+    def _position(self, syntax: Syntax, chosen: Hyperparameter, value: object) -> int:
         try:
             return chosen.index(value)
         except InputError as error:
@@ -308,18 +308,21 @@ def _is_number(hyperparameter: Hyperparameter) -> bool:
 
 
 def check_constants(
-    constants: Mapping[str, Any], hyperparameters: Mapping[str, Hyperparameter]
-) -> None:
-    """Require finite numbers under names that no hyperparameter has.
+    constants: Mapping[str, object], hyperparameters: Mapping[str, Hyperparameter]
+) -> dict[str, float]:
+    """Return them as finite numbers under names that no hyperparameter has.
 
     Raises:
         InputError: it is not so; `key` names the constant.
     """
+    numbers: dict[str, float] = {}
     for name, value in constants.items():
         key = f"constants.{name}"
         keyed(key, check_name, name)
         if name in hyperparameters:
             raise InputError(f"{shown(name)} is a hyperparameter already", key=key)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not np.isfinite(value):
+        is_truth_value = isinstance(value, bool)
+        if is_truth_value or not isinstance(value, int | float) or not np.isfinite(value):
             raise InputError(f"expected a finite number, got {shown(value)}", key=key)
+        numbers[name] = value
+    return numbers

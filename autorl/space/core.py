@@ -124,11 +124,11 @@ class SpaceCore:
                 return config
         return None
 
-    def is_valid(self, config: Mapping[str, Any]) -> bool:
+    def is_valid(self, config: Mapping[str, object]) -> bool:
         """Tell whether `check` accepts `config`."""
         return self._problem(config) is None
 
-    def check(self, config: Mapping[str, Any]) -> None:
+    def check(self, config: Mapping[str, object]) -> None:
         """Require exactly the active hyperparameters, in their domains, and every rule kept.
 
         Raises:
@@ -139,7 +139,7 @@ class SpaceCore:
             key, message = problem
             raise InputError(message, key=key)
 
-    def config(self, values: Mapping[str, Any]) -> Config:
+    def config(self, values: Mapping[str, object]) -> Config:
         """Make a valid configuration of values of any origin.
 
         They may come from YAML, NumPy or a data base.
@@ -161,22 +161,22 @@ class SpaceCore:
         self.check(config)
         return config
 
-    def active(self, config: Mapping[str, Any]) -> frozenset[str]:
+    def active(self, config: Mapping[str, object]) -> frozenset[str]:
         """Name the hyperparameters that are active, given their parents' values in `config`."""
         return self.hierarchy.active_names(config)
 
-    def is_active(self, name: str, config: Mapping[str, Any]) -> bool:
+    def is_active(self, name: str, config: Mapping[str, object]) -> bool:
         """Tell whether `name` is active in `config`."""
         return name in self.active(config)
 
-    def violated(self, config: Mapping[str, Any]) -> tuple[Rule, ...]:
+    def violated(self, config: Mapping[str, object]) -> tuple[Rule, ...]:
         """List the forbidden combinations and constraints that `config` breaks."""
         self._require_constants()
         return tuple(rule for rule in self._rules if rule.violated(config))
 
     # The unit cube
 
-    def to_unit(self, config: Mapping[str, Any]) -> NDArray[np.float64]:
+    def to_unit(self, config: Mapping[str, object]) -> NDArray[np.float64]:
         """Map a configuration into the unit cube.
 
         Returns:
@@ -243,7 +243,7 @@ class SpaceCore:
         """SHA-256 of the definition, the order of the hyperparameters included."""
         return sha256({**self.to_dict(), "names": self.names})
 
-    def config_hash(self, config: Mapping[str, Any]) -> str:
+    def config_hash(self, config: Mapping[str, object]) -> str:
         """Hash a configuration by SHA-256.
 
         1 and 1.0 are the same value of a float.
@@ -297,7 +297,7 @@ class SpaceCore:
     def _defaults(self) -> dict[str, Any]:
         return {name: item.default for name, item in self.hyperparameters.items()}
 
-    def _problem(self, config: Mapping[str, Any]) -> tuple[str, str] | None:
+    def _problem(self, config: Mapping[str, object]) -> tuple[str, str] | None:
         """Find the first fault of a configuration: (key, message)."""
         for name in config:
             if name not in self.hyperparameters:
@@ -320,7 +320,7 @@ class SpaceCore:
     def _inactive(self, name: str) -> str:
         return f"{shown(name)} is inactive here: it needs {self.conditions[name].text}"
 
-    def _require_known(self, names: Mapping[str, Any]) -> None:
+    def _require_known(self, names: Mapping[str, object]) -> None:
         for name in names:
             if name not in self.hyperparameters:
                 raise InputError(

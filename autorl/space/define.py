@@ -6,7 +6,6 @@ All readers (files, ConfigSpace, importers of data sets) end here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from autorl.plain_text import shown
 from autorl.space.conditions import Condition, read_condition
@@ -22,10 +21,10 @@ from autorl.types import InputError
 def define_space(
     hyperparameters: Iterable[Hyperparameter],
     *,
-    conditions: Mapping[str, Any] | None = None,
-    forbidden: Sequence[Any] = (),
-    constraints: Sequence[Any] = (),
-    constants: Mapping[str, Any] | None = None,
+    conditions: Mapping[str, object] | None = None,
+    forbidden: Sequence[object] = (),
+    constraints: Sequence[object] = (),
+    constants: Mapping[str, object] | None = None,
 ) -> Space:
     """Parse conditions and rules and build the space.
 
@@ -44,8 +43,7 @@ def define_space(
     """
     named = by_name(hyperparameters)
     hierarchy = Hierarchy.build(named.values(), _read_conditions(conditions or {}, named))
-    numbers = dict(constants or {})
-    check_constants(numbers, named)
+    numbers = check_constants(constants or {}, named)
     clauses = [
         keyed(f"forbidden[{i}]", read_forbidden, clause, named)
         for i, clause in enumerate(forbidden)
@@ -58,7 +56,7 @@ def define_space(
 
 
 def _read_conditions(
-    texts: Mapping[str, Any], hyperparameters: Mapping[str, Hyperparameter]
+    texts: Mapping[str, object], hyperparameters: Mapping[str, Hyperparameter]
 ) -> dict[str, Condition]:
     conditions: dict[str, Condition] = {}
     for child, text in texts.items():

@@ -57,7 +57,7 @@ class Syntax:
         return Syntax(rename(self.text, names), self.tree, words)
 
 
-def parse(text: Any, names: Collection[str]) -> Syntax:
+def parse(text: object, names: Collection[str]) -> Syntax:
     """Parse an expression in which `names` and other words may stand.
 
     Raises:

@@ -12,10 +12,13 @@ from autorl.plain_text import did_you_mean, shown
 from autorl.types import InputError
 
 EXTENDS = "extends"
+_MAPPINGS = ("hyperparameters", "conditions", "constants")
 _LISTS = ("forbidden", "constraints")
 
 
-def extended(definition: Mapping[str, Any], read_base: Callable[[Any], Any]) -> dict[str, Any]:
+def extended(
+    definition: Mapping[str, object], read_base: Callable[[object], Mapping[str, object]]
+) -> dict[str, Any]:
     """Write out a definition that extends another.
 
     Of a hyperparameter that the base has, the keys given replace the base's; one with `value` is
@@ -32,16 +35,11 @@ def extended(definition: Mapping[str, Any], read_base: Callable[[Any], Any]) -> 
         InputError: `key` is the path inside the definition.
     """
     base = read_base(definition[EXTENDS])
-    for part in (definition, base):
-        for key in ("hyperparameters", "conditions", "constants"):
-            if not isinstance(part.get(key) or {}, Mapping):
-                raise InputError(f"expected a mapping, got {shown(part[key])}", key=key)
-        for key in _LISTS:
-            if not isinstance(part.get(key) or [], list | tuple):
-                raise InputError(f"expected a list, got {shown(part[key])}", key=key)
-    entries = dict(base.get("hyperparameters") or {})
-    conditions = dict(base.get("conditions") or {})
-    for name, entry in (definition.get("hyperparameters") or {}).items():
+    own_parts = _parts(definition)
+    base_parts = _parts(base)
+    entries = dict(base_parts["hyperparameters"])
+    conditions = dict(base_parts["conditions"])
+    for name, entry in own_parts["hyperparameters"].items():
         if name not in entries and (entry is None or not _is_new(entry)):
             hint = did_you_mean(name, entries) or "; a new one needs a type"
             raise InputError(
@@ -52,24 +50,40 @@ def extended(definition: Mapping[str, Any], read_base: Callable[[Any], Any]) -> 
             conditions.pop(name, None)
         else:
             entries[name] = _merged(entries.get(name), entry)
-    clauses = [_possible(clause, entries) for clause in base.get("forbidden") or []]
+    clauses = [_possible(clause, entries) for clause in base_parts["forbidden"]]
     possible = [clause for clause in clauses if clause is not None]
     constants = {
-        name: number
-        for name, number in (base.get("constants") or {}).items()
-        if name not in entries
+        name: number for name, number in base_parts["constants"].items() if name not in entries
     }
     result = {key: value for key, value in definition.items() if key != EXTENDS}
     return result | {
         "hyperparameters": entries,
-        "conditions": {**conditions, **(definition.get("conditions") or {})},
-        "constants": {**constants, **(definition.get("constants") or {})},
-        "forbidden": [*possible, *(definition.get("forbidden") or [])],
-        "constraints": [*(base.get("constraints") or []), *(definition.get("constraints") or [])],
+        "conditions": {**conditions, **own_parts["conditions"]},
+        "constants": {**constants, **own_parts["constants"]},
+        "forbidden": [*possible, *own_parts["forbidden"]],
+        "constraints": [*base_parts["constraints"], *own_parts["constraints"]],
     }
 
 
-def _possible(clause: Any, entries: Mapping[str, Any]) -> Any:
+def _parts(definition: Mapping[str, object]) -> dict[str, Any]:
+    """Give the parts of a definition, empty where it has none.
+
+    Raises:
+        InputError: one is no mapping, or no list, as it should be.
+    """
+    parts: dict[str, Any] = {}
+    for key in _MAPPINGS:
+        parts[key] = definition.get(key) or {}
+        if not isinstance(parts[key], Mapping):
+            raise InputError(f"expected a mapping, got {shown(parts[key])}", key=key)
+    for key in _LISTS:
+        parts[key] = definition.get(key) or []
+        if not isinstance(parts[key], list | tuple):
+            raise InputError(f"expected a list, got {shown(parts[key])}", key=key)
+    return parts
+
+
+def _possible(clause: object, entries: Mapping[str, Mapping[str, Any]]) -> Any:
     """Keep what is possible of a forbidden combination, None if nothing is."""
     if not isinstance(clause, Mapping):
         return clause
@@ -85,7 +99,7 @@ def _possible(clause: Any, entries: Mapping[str, Any]) -> Any:
     return possible
 
 
-def _is_new(entry: Any) -> bool:
+def _is_new(entry: object) -> bool:
     """Tell whether an entry stands for itself, without a base.
 
     One that is no mapping does so too: what is wrong is said when it is read.
@@ -95,7 +109,7 @@ def _is_new(entry: Any) -> bool:
     )
 
 
-def _merged(base: Any, entry: Any) -> Any:
+def _merged(base: object, entry: object) -> Any:
     if (
         not isinstance(base, Mapping)
         or not isinstance(entry, Mapping)
@@ -109,7 +123,7 @@ def _merged(base: Any, entry: Any) -> Any:
     return merged
 
 
-def _within(value: Any, entry: Mapping[str, Any]) -> bool:
+def _within(value: object, entry: Mapping[str, Any]) -> bool:
     if "choices" in entry or "value" in entry:
         return value in entry.get("choices", (entry.get("value"),))
     try:

@@ -48,7 +48,7 @@ class Forbidden:
         return f"forbidden combination {canonical_json(self.to_dict())}"
 
 
-def read_forbidden(clause: Any, hyperparameters: Mapping[str, Hyperparameter]) -> Forbidden:
+def read_forbidden(clause: object, hyperparameters: Mapping[str, Hyperparameter]) -> Forbidden:
     """Read `{name: value, other: [value, value]}`.
 
     A list that is itself a choice is one value.

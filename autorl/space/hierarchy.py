@@ -52,7 +52,7 @@ class Hierarchy:
                 )
         return hierarchy
 
-    def active_part(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def active_part(self, values: Mapping[str, object]) -> dict[str, Any]:
         """Keep the values of active hyperparameters, parents first.
 
         A parent without a value counts as inactive.
@@ -64,7 +64,7 @@ class Hierarchy:
                 active[name] = values[name]
         return active
 
-    def active_names(self, values: Mapping[str, Any]) -> frozenset[str]:
+    def active_names(self, values: Mapping[str, object]) -> frozenset[str]:
         """Name the active hyperparameters, with or without a value of their own."""
         parent_values: dict[str, Any] = {}
         names: list[str] = []
@@ -167,7 +167,7 @@ def _representatives(tests: list[Comparison]) -> list[Any]:
     return list(value_of_outcome.values())
 
 
-def _candidates(parent: Hyperparameter, literals: list[Any]) -> Iterator[Any]:
+def _candidates(parent: Hyperparameter, literals: list[float]) -> Iterator[Any]:
     """Yield every choice, or values at, next to and between the literals."""
     if not parent.numeric:
         yield from parent.choices

@@ -85,7 +85,7 @@ class Hyperparameter:
         upper: float,
         *,
         scale: Scale = "linear",
-        default: Any = UNSET,
+        default: object = UNSET,
         changeable: bool = False,
     ) -> Hyperparameter:
         """Make a float in [lower, upper]."""
@@ -99,7 +99,7 @@ class Hyperparameter:
         upper: int,
         *,
         scale: Scale = "linear",
-        default: Any = UNSET,
+        default: object = UNSET,
         changeable: bool = False,
     ) -> Hyperparameter:
         """Make an integer in lower..upper, both included.
@@ -110,7 +110,12 @@ class Hyperparameter:
 
     @classmethod
     def categorical(
-        cls, name: str, choices: Iterable[Any], *, default: Any = UNSET, changeable: bool = False
+        cls,
+        name: str,
+        choices: Iterable[object],
+        *,
+        default: object = UNSET,
+        changeable: bool = False,
     ) -> Hyperparameter:
         """Make a choice without order.
 
@@ -123,7 +128,12 @@ class Hyperparameter:
 
     @classmethod
     def ordinal(
-        cls, name: str, choices: Iterable[Any], *, default: Any = UNSET, changeable: bool = False
+        cls,
+        name: str,
+        choices: Iterable[object],
+        *,
+        default: object = UNSET,
+        changeable: bool = False,
     ) -> Hyperparameter:
         """Make a choice with an order, smallest first."""
         values = tuple(frozen(choice) for choice in choices)
@@ -132,7 +142,7 @@ class Hyperparameter:
         return cls(name, "ordinal", None, None, values, "linear", frozen(default), changeable)
 
     @classmethod
-    def constant(cls, name: str, value: Any) -> Hyperparameter:
+    def constant(cls, name: str, value: object) -> Hyperparameter:
         """Make a value every configuration has."""
         fixed = frozen(value)
         return cls(name, "constant", None, None, (fixed,), "linear", fixed)
@@ -142,9 +152,9 @@ class Hyperparameter:
         cls,
         name: str,
         kind: Kind,
-        bounds: tuple[Any, Any],
+        bounds: tuple[object, object],
         scale: Scale,
-        default: Any,
+        default: object,
         changeable: bool,
     ) -> Hyperparameter:
         lower, upper = (
@@ -166,14 +176,14 @@ class Hyperparameter:
         """Number of choices: 0 for float and int, 1 for a constant."""
         return len(self.choices)
 
-    def accepts(self, value: Any) -> bool:
+    def accepts(self, value: object) -> bool:
         """Tell whether a value is in the domain and of its type.
 
         An integer is accepted for a float, never a boolean.
         """
         return self.problem(value) is None
 
-    def problem(self, value: Any) -> str | None:
+    def problem(self, value: object) -> str | None:
         """Say what is wrong with a value, None if nothing is."""
         if not self.numeric:
             if _key(value) in self._positions:
@@ -195,7 +205,7 @@ class Hyperparameter:
         assert self.upper is not None, f"{self.name} has no bounds"
         return self.lower, self.upper
 
-    def index(self, value: Any) -> int:
+    def index(self, value: object) -> int:
         """Return the position of `value` among the choices.
 
         Raises:
@@ -206,7 +216,7 @@ class Hyperparameter:
         except KeyError:
             raise InputError(str(self.problem(value)), key=self.name) from None
 
-    def canonical(self, value: Any) -> Any:
+    def canonical(self, value: object) -> Any:
         """Return a value as this hyperparameter holds it.
 
         It is unwrapped; an integer of a float becomes a float, a whole float of an int an integer,
@@ -336,8 +346,8 @@ class Hyperparameter:
         return InputError(message, key=f"hyperparameters.{self.name}.{field}")
 
 
-def check_name(name: Any) -> None:
-    """Require what can name a hyperparameter.
+def check_name(name: object) -> str:
+    """Return what can name a hyperparameter.
 
     Raises:
         InputError: no string, other characters than allowed, or a word of expressions.
@@ -352,9 +362,10 @@ def check_name(name: Any) -> None:
         raise InputError(
             f"{shown(name)} cannot name a hyperparameter: {allowed}", key=f"hyperparameters.{name}"
         )
+    return name
 
 
-def _number(name: str, field: str, kind: Kind, value: Any) -> float:
+def _number(name: str, field: str, kind: Kind, value: object) -> float:
     value = frozen(value)
     key = f"hyperparameters.{name}.{field}"
     if kind == "int" and isinstance(value, float) and value.is_integer():
@@ -380,7 +391,7 @@ def _backward(scale: Scale, position: float) -> float:
     return -math.expm1(-position) if scale == "flipped_log" else position
 
 
-def _key(value: Any) -> Any:
+def _key(value: object) -> Any:
     """Return a key that tells True from 1, which Python does not."""
     if isinstance(value, bool | str | int | float) or value is None:
         return (isinstance(value, bool), value)

@@ -41,7 +41,7 @@ class Factor:
 
 def repair(
     space: SpaceCore,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     rng: np.random.Generator,
     keep: Collection[str] = (),
 ) -> Config:
@@ -68,7 +68,7 @@ def repair(
 
 
 def complete(
-    space: SpaceCore, config: Mapping[str, Any], rng: np.random.Generator
+    space: SpaceCore, config: Mapping[str, object], rng: np.random.Generator
 ) -> dict[str, Any]:
     """Give every hyperparameter a value in its domain, inactive ones included.
 
@@ -83,14 +83,14 @@ def complete(
     }
 
 
-def activate(space: SpaceCore, values: Mapping[str, Any]) -> Config:
+def activate(space: SpaceCore, values: Mapping[str, object]) -> Config:
     """Return the active part of a complete assignment."""
     return Config(space.hierarchy.active_part(values))
 
 
 def perturb(
     space: SpaceCore,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     rng: np.random.Generator,
     names: Collection[str],
     *,
@@ -140,7 +140,7 @@ def perturb(
 def place(
     space: SpaceCore,
     config: Config,
-    values: Mapping[str, Any],
+    values: Mapping[str, object],
     rng: np.random.Generator,
     names: Collection[str],
 ) -> Config | None:
@@ -159,8 +159,8 @@ def place(
 def _moved(
     space: SpaceCore,
     start: Config,
-    moved: Mapping[str, Any],
-    drawn: Mapping[str, Any],
+    moved: Mapping[str, object],
+    drawn: Mapping[str, object],
     names: Collection[str],
 ) -> Config:
     """Set the values of `moved` in `start`.
@@ -236,7 +236,7 @@ def _end(hyperparameter: Hyperparameter, value: Any, length: float | Factor, *, 
 
 
 def _numeric_neighbour(
-    hyperparameter: Hyperparameter, value: Any, unit: float, ends: list[float]
+    hyperparameter: Hyperparameter, value: float, unit: float, ends: list[float]
 ) -> Any:
     """Return the value at `unit` or, if unchanged, at the second end.
 
@@ -275,7 +275,7 @@ def _inside(hyperparameter: Hyperparameter, value: Any, unit: float) -> Any:
     return round(clipped) if hyperparameter.type == "int" else float(clipped)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -297,7 +297,7 @@ def _by_distance(hyperparameter: Hyperparameter, value: Any) -> Iterator[Any]:
             yield value_at[unit]
 
 
-def _descend(space: SpaceCore, target: dict[str, Any], keep: Collection[str]) -> Config | None:
+def _descend(space: SpaceCore, target: dict[str, object], keep: Collection[str]) -> Config | None:
     """Move hyperparameters one by one, each time breaking fewer rules.
 
     Returns:
@@ -324,7 +324,7 @@ def _descend(space: SpaceCore, target: dict[str, Any], keep: Collection[str]) ->
 
 
 def _single_move(
-    space: SpaceCore, values: dict[str, Any], names: list[str], n_broken: int
+    space: SpaceCore, values: dict[str, object], names: list[str], n_broken: int
 ) -> dict[str, Any] | None:
     """Make the smallest move that leaves fewest rules broken.
 
@@ -353,11 +353,11 @@ def _single_move(
     return None if best is None else best[2]
 
 
-def _n_broken(space: SpaceCore, values: Mapping[str, Any]) -> int:
+def _n_broken(space: SpaceCore, values: Mapping[str, object]) -> int:
     return len(space.violated(activate(space, values)))
 
 
-def _bisect(space: SpaceCore, good: dict[str, Any], name: str, target: Any) -> dict[str, Any]:
+def _bisect(space: SpaceCore, good: dict[str, object], name: str, target: object) -> dict[str, Any]:
     """Bisect towards `target` without breaking more rules than `good`."""
     hyperparameter = space.hyperparameters[name]
     if not hyperparameter.numeric:
@@ -378,7 +378,7 @@ def _bisect(space: SpaceCore, good: dict[str, Any], name: str, target: Any) -> d
 
 def _restore(
     space: SpaceCore,
-    target: dict[str, Any],
+    target: dict[str, object],
     anchor: Config,
     keep: Collection[str],
     rng: np.random.Generator,
@@ -406,7 +406,7 @@ def _with_ancestors(space: SpaceCore, names: list[str]) -> list[str]:
 
 
 def _cost(
-    space: SpaceCore, target: Mapping[str, Any], result: Config, keep: Collection[str]
+    space: SpaceCore, target: Mapping[str, object], result: Config, keep: Collection[str]
 ) -> tuple[int, int, float]:
     """Count changes in `keep`, count all changes, and sum their distances."""
     moved = [name for name in result if result[name] != target[name]]
@@ -416,7 +416,7 @@ def _cost(
     return sum(name in keep for name in moved), len(moved), distance
 
 
-def _distance(hyperparameter: Hyperparameter, a: Any, b: Any) -> float:
+def _distance(hyperparameter: Hyperparameter, a: object, b: object) -> float:
     """Measure a distance in the unit interval, 0 or 1 without order."""
     if hyperparameter.type in ("categorical", "constant"):
         return float(a != b)

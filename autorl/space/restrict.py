@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -49,7 +48,7 @@ def splitting(space: Space, name: str | None = None) -> str | None:
     return next((key for key in candidates if key in parents), None)
 
 
-def restrict(space: Space, name: str, value: Any) -> Space:
+def restrict(space: Space, name: str, value: object) -> Space:
     """Fix the hyperparameter `name` (see `splitting`) and leave it out.
 
     What is never active where it has `value` is left out with it. A configuration of `space` with
@@ -88,7 +87,7 @@ def restrict(space: Space, name: str, value: Any) -> Space:
 
 
 def _possible(
-    clause: Forbidden, name: str, value: Any, remaining: Mapping[str, Hyperparameter]
+    clause: Forbidden, name: str, value: object, remaining: Mapping[str, Hyperparameter]
 ) -> Forbidden | None:
     """Leave `name` out of a combination, None if that has become impossible."""
     parts: list[Comparison] = []
@@ -103,7 +102,7 @@ def _possible(
     return Forbidden(tuple(parts)).with_parents(remaining)
 
 
-def _default(space: Space, name: str, value: Any) -> Config:
+def _default(space: Space, name: str, value: object) -> Config:
     """Find the valid configuration with the value nearest to the defaults."""
     defaults = {key: item.default for key, item in space.hyperparameters.items()}
     config = space.repair({**defaults, name: value}, np.random.default_rng(0), keep=(name,))
@@ -112,7 +111,7 @@ def _default(space: Space, name: str, value: Any) -> Config:
     return config
 
 
-def _decided(tree: Tree, values: Mapping[str, Any], remaining: Collection[str]) -> Tree | bool:
+def _decided(tree: Tree, values: Mapping[str, object], remaining: Collection[str]) -> Tree | bool:
     """Simplify a condition where some values are fixed.
 
     What does not remain is inactive. True and False are conditions that are decided.
@@ -140,7 +139,7 @@ def _text(tree: Tree) -> str:
     return f"{tree.parent.name} {tree.operator} {_spelled(literal)}"
 
 
-def _spelled(value: Any) -> str:
+def _spelled(value: object) -> str:
     """Spell a literal as Python does, but null as expressions do."""
     if isinstance(value, tuple):
         return f"[{', '.join(_spelled(item) for item in value)}]"

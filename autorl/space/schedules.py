@@ -23,7 +23,7 @@ SHAPES: Mapping[str, Callable[[float], float]] = {
 
 
 def expand(
-    hyperparameter: Hyperparameter, shapes: Sequence[Any]
+    hyperparameter: Hyperparameter, shapes: Sequence[object]
 ) -> tuple[list[Hyperparameter], dict[str, str]]:
     """Add `x.shape` and `x.end` to the hyperparameter x.
 
@@ -119,7 +119,7 @@ def remaining_schedule(start: float, end: float, shape: str) -> Callable[[float]
     return cosine
 
 
-def resolve_schedules(config: Mapping[str, Any], step: int, horizon: int) -> dict[str, Any]:
+def resolve_schedules(config: Mapping[str, object], step: int, horizon: int) -> dict[str, Any]:
     """Return the hyperparameters at `step` of `horizon`, both in steps of training.
 
     Scheduled ones have their value there, and `.shape` and `.end` are dropped.

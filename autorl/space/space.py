@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ class Space(SpaceCore):
         return moves.repair(self, config, rng) if self.violated(config) else config
 
     def repair(
-        self, config: Mapping[str, Any], rng: np.random.Generator, keep: Collection[str] = ()
+        self, config: Mapping[str, object], rng: np.random.Generator, keep: Collection[str] = ()
     ) -> Config:
         """Return a valid configuration near `config`, by `moves.repair`."""
         self._require_known(config)
@@ -41,7 +41,7 @@ class Space(SpaceCore):
 
     def perturb(
         self,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         rng: np.random.Generator,
         names: Collection[str] | None = None,
         step: float = 0.2,
@@ -63,7 +63,7 @@ class Space(SpaceCore):
     def place(
         self,
         config: Config,
-        values: Mapping[str, Any],
+        values: Mapping[str, object],
         rng: np.random.Generator,
         names: Collection[str],
     ) -> Config | None:

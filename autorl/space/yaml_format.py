@@ -32,7 +32,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 
 
 def load_space(
-    source: str | Path | Mapping[str, Any],
+    source: str | Path | Mapping[str, object],
     folder: str | Path | None = None,
     constants: Mapping[str, float] | None = None,
 ) -> Space:
@@ -64,7 +64,7 @@ def load_space(
     )
 
 
-def _whole(definition: Any, folder: str | Path | None, above: tuple[Path, ...] = ()) -> Any:
+def _whole(definition: object, folder: str | Path | None, above: tuple[Path, ...] = ()) -> Any:
     """Write out what a definition extends.
 
     Args:
@@ -75,7 +75,7 @@ def _whole(definition: Any, folder: str | Path | None, above: tuple[Path, ...] =
     if not isinstance(definition, Mapping) or EXTENDS not in definition:
         return definition
 
-    def read_base(name: Any) -> Any:
+    def read_base(name: object) -> Any:
         if not isinstance(name, str):
             raise InputError(
                 f"expected the name or file of a search space, got {shown(name)}", key=EXTENDS
@@ -96,7 +96,7 @@ def _whole(definition: Any, folder: str | Path | None, above: tuple[Path, ...] =
     return extended(definition, read_base)
 
 
-def _read_inline(source: Mapping[str, Any], constants: Mapping[str, float] | None) -> Space:
+def _read_inline(source: Mapping[str, object], constants: Mapping[str, float] | None) -> Space:
     if _looks_complete(source):
         return read_space(source, constants)
     try:
@@ -142,7 +142,7 @@ def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
     )
 
 
-def read_space(definition: Any, constants: Mapping[str, float] | None = None) -> Space:
+def read_space(definition: object, constants: Mapping[str, float] | None = None) -> Space:
     """Build the space that a definition describes.
 
     Args:
@@ -156,15 +156,14 @@ def read_space(definition: Any, constants: Mapping[str, float] | None = None) ->
         raise InputError(
             "the search space is empty: expected `hyperparameters:` and at least one of them"
         )
-    _require_mapping(definition, None)
-    for key in definition:
+    content = _mapping(definition, None)
+    for key in content:
         if key not in _TOP:
             raise InputError(unknown_key(key, _TOP), key=str(key))
-    if "hyperparameters" not in definition:
+    if "hyperparameters" not in content:
         raise InputError("a search space needs `hyperparameters:`")
-    entries = definition["hyperparameters"]
-    _require_mapping(entries, "hyperparameters")
-    texts = _optional(definition, "conditions", Mapping)
+    entries = _mapping(content["hyperparameters"], "hyperparameters")
+    texts = _optional(content, "conditions", Mapping)
     hyperparameters: list[Hyperparameter] = []
     conditions: dict[str, Any] = {}
     for name, entry in entries.items():
@@ -179,13 +178,15 @@ def read_space(definition: Any, constants: Mapping[str, float] | None = None) ->
     return define_space(
         hyperparameters,
         conditions=conditions,
-        forbidden=_optional(definition, "forbidden", list),
-        constraints=_optional(definition, "constraints", list),
-        constants={**_optional(definition, "constants", Mapping), **outer},
+        forbidden=_optional(content, "forbidden", list),
+        constraints=_optional(content, "constraints", list),
+        constants={**_optional(content, "constants", Mapping), **outer},
     )
 
 
-def read_hyperparameter(name: Any, entry: Any) -> tuple[list[Hyperparameter], dict[str, str]]:
+def read_hyperparameter(
+    key: object, definition: object
+) -> tuple[list[Hyperparameter], dict[str, str]]:
     """Read an entry under `hyperparameters:`.
 
     A schedule adds `.shape`, `.end` and a condition. The type may be left out where `choices`
@@ -194,23 +195,23 @@ def read_hyperparameter(name: Any, entry: Any) -> tuple[list[Hyperparameter], di
     Raises:
         InputError: `key` names the field.
     """
-    check_name(name)
+    name = check_name(key)
     path = f"hyperparameters.{name}"
-    _require_mapping(entry, path)
+    entry = _mapping(definition, path)
     kind = entry.get("type") or _inferred(entry, path)
     if kind not in KINDS:
         raise InputError(
             f"expected one of {', '.join(KINDS)}, got {shown(kind)}", key=f"{path}.type"
         )
-    for key in entry:
-        if key not in _KEYS[kind]:
+    for field in entry:
+        if field not in _KEYS[kind]:
             raise InputError(
-                f"a hyperparameter of type {kind}: {unknown_key(key, _KEYS[kind])}",
-                key=f"{path}.{key}",
+                f"a hyperparameter of type {kind}: {unknown_key(field, _KEYS[kind])}",
+                key=f"{path}.{field}",
             )
     if kind == "constant":
         return [Hyperparameter.constant(name, _required(entry, "value", path))], {}
-    options = {key: entry[key] for key in ("default", "changeable") if key in entry}
+    options = {field: entry[field] for field in ("default", "changeable") if field in entry}
     if not isinstance(options.get("changeable", False), bool):
         raise InputError(
             f"expected true or false, got {shown(options['changeable'])}", key=f"{path}.changeable"
@@ -251,7 +252,7 @@ class _Dumper(Dumper):
         return super().represent_mapping(tag, mapping, flow_style=not block)
 
 
-def _inferred(entry: Mapping[str, Any], path: str) -> str:
+def _inferred(entry: Mapping[str, object], path: str) -> str:
     if "choices" in entry and "value" not in entry:
         return "categorical"
     if "value" in entry and "choices" not in entry:
@@ -259,29 +260,30 @@ def _inferred(entry: Mapping[str, Any], path: str) -> str:
     raise InputError(f"a type is needed: one of {', '.join(KINDS)}", key=f"{path}.type")
 
 
-def _required(entry: Mapping[str, Any], key: str, path: str) -> Any:
+def _required(entry: Mapping[str, object], key: str, path: str) -> Any:
     if key not in entry:
         raise InputError(f"{shown(key)} is missing", key=f"{path}.{key}")
     return entry[key]
 
 
-def _optional(definition: Mapping[str, Any], key: str, kind: type) -> Any:
+def _optional(definition: Mapping[str, object], key: str, kind: type) -> Any:
     value = definition.get(key)
     if value is None:
         return {} if kind is Mapping else []
     if kind is list and not isinstance(value, list | tuple):
         raise InputError(f"expected a list, got {shown(value)}", key=key)
     if kind is Mapping:
-        _require_mapping(value, key)
+        return _mapping(value, key)
     return value
 
 
-def _require_mapping(value: Any, key: str | None) -> None:
+def _mapping(value: object, key: str | None) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise InputError(f"expected a mapping, got {shown(value)}", key=key)
+    return value
 
 
-def _require_a_space(content: Any) -> None:
+def _require_a_space(content: object) -> None:
     """Require the content of a file to be a space.
 
     Raises:
@@ -304,6 +306,6 @@ def _require_a_space(content: Any) -> None:
         raise InputError(f"not a search space: it has none of the keys {', '.join(_TOP)}")
 
 
-def _looks_complete(source: Mapping[str, Any]) -> bool:
+def _looks_complete(source: Mapping[str, object]) -> bool:
     """Tell whether a mapping is more than bare hyperparameters."""
     return not source or any(get_close_matches(str(key), _TOP, n=1, cutoff=0.8) for key in source)
