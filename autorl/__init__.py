@@ -61,7 +61,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported when first used: `import autorl` and `autorl --help` stay quick."""
+    """Public names are imported when first used.
+
+    So `import autorl` and `autorl --help` stay quick.
+    """
     if name not in _HOME:
         raise AttributeError(f"module 'autorl' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

@@ -1,4 +1,7 @@
-"""User code that forks: the training belongs to the process that began it. Imports nothing."""
+"""Keeps a training in the process that began it.
+
+Imports nothing of `autorl`.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,14 @@ class ForkError(RuntimeError):
 
 @contextmanager
 def ends_forked_children() -> Iterator[None]:
-    """End, where the block ends, every process that was forked in it and came back: its parent goes on alone.
+    """End every process that user code has forked in the block.
 
-    Such a child would save, report and return a result a second time, through the same files and connections. Its exit
-    code is that of a program: 0, 1 after an exception, or what it gave to `sys.exit`.
+    One that comes back to where the block ends would save, report and return a result a second
+    time, through the same files and connections. Its exit code is that of a program: 0, 1 after an
+    exception, or what it gave to `sys.exit`. Its parent goes on alone.
     """
-    owner, code = os.getpid(), 0
+    owner = os.getpid()
+    code = 0
     try:
         yield
     except SystemExit as error:
@@ -36,5 +41,6 @@ def refuse_forked(owner: int) -> None:
     """Raise `ForkError` in another process than `owner`."""
     if os.getpid() != owner:
         raise ForkError(
-            "a process that the training has forked cannot report: only the one that began the segment can"
+            "a process that the training has forked cannot report: "
+            "only the one that began the segment can"
         )

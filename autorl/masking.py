@@ -1,7 +1,9 @@
-"""What a study file says, made fit to be shared: no secrets, no folders of the machine. Imports nothing.
+"""Makes what a study file says fit to be shared.
 
-A secret is the value of an environment variable of a trainer, of a key or flag whose name says so (`api_key`,
-`hub_token`, `password`), and what stands before the `@` of an address. Only `study.yaml` keeps them.
+Imports nothing of `autorl`. Secrets are replaced by `***` and folders of the machine are cut. A
+secret is the value of an environment variable of a trainer, of a key or flag whose name says so
+(`api_key`, `hub_token`, `password`), and what stands before the `@` of an address. Only
+`study.yaml` keeps them.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ MASK = "***"
 VARIABLES = "environment_variables"  # the option of `command` whose values are all masked
 
 _SECRET_NAME = re.compile(
-    r"(?i)(?:^|[_-])(?:(?:api|access|auth|bearer|hf|hub|private|refresh|secret|session)[_-]?(?:key|token)"
+    r"(?i)(?:^|[_-])(?:(?:api|access|auth|bearer|hf|hub|private|refresh|secret|session)"
+    r"[_-]?(?:key|token)"
     r"|api[_-]?key|passw(?:or)?d|passphrase|secret|credentials?)(?:$|[_-])|^token$"
 )
 _VALUE = r"(?P<value>'[^']*'|\"[^\"]*\"|[^\s'\"-][^\s'\"]*)"
@@ -24,13 +27,15 @@ _ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^\s/@]+@")
 _FOLDER = re.compile(
     r"(?<![\w.:/}~*-])(?:/|~/|[A-Za-z]:\\)(?:[^\s/\\'\":,]+[/\\])+(?=[^\s/\\'\":,])"
 )
-_LEAST_SECRET = (
-    8  # characters of a value that is masked within a text: shorter ones are words and numbers
-)
+_LEAST_SECRET = 8
+"""Characters of a value that is masked within a text: shorter ones are words and numbers."""
 
 
 def masked(value: object) -> Any:
-    """`value` with secrets replaced by `***`, in mappings and lists at any depth; names and structure stay."""
+    """Replace secrets by `***`, in mappings and lists at any depth.
+
+    Names and structure stay.
+    """
     if isinstance(value, Mapping):
         return {name: _masked_entry(str(name), item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -48,9 +53,9 @@ def masked(value: object) -> Any:
 
 
 def shareable(document: Mapping[str, object]) -> dict[str, Any]:
-    """A study file as it may be shared: masked, without the folders of files on the machine it ran on."""
-    kept = {name: item for name, item in document.items() if name != "path"}
-    shared: dict[str, Any] = masked(kept)
+    """Mask a study file and cut the folders of its machine."""
+    without_path = {name: item for name, item in document.items() if name != "path"}
+    shared: dict[str, Any] = masked(without_path)
     for name in ("trainer", "environment", "algorithms"):
         if name in shared:
             shared[name] = without_folders(shared[name])
@@ -58,7 +63,10 @@ def shareable(document: Mapping[str, object]) -> dict[str, Any]:
 
 
 def variables_by_name(value: object) -> Any:
-    """`value` with every environment variable of a trainer named only: who runs it has the value in the environment."""
+    """Leave of every environment variable of a trainer its name.
+
+    Who runs it has the value in the environment.
+    """
     if isinstance(value, Mapping):
         return {
             name: dict.fromkeys(item)
@@ -70,7 +78,10 @@ def variables_by_name(value: object) -> Any:
 
 
 def without_folders(value: object) -> Any:
-    """`value` with absolute paths cut to their last part, `.../train.py`; search spaces stay as they are."""
+    """Cut absolute paths to their last part, `.../train.py`.
+
+    Search spaces stay as they are.
+    """
     if isinstance(value, Mapping):
         return {
             name: item if name == "space" else without_folders(item) for name, item in value.items()
@@ -79,15 +90,17 @@ def without_folders(value: object) -> Any:
         return type(value)(without_folders(item) for item in value)
     if not isinstance(value, str):
         return value
-    if (
-        PurePath(value).is_absolute() and len(PurePath(value).parts) > 2
-    ):  # one path, blanks in it or not
+    # One path, blanks in it or not.
+    if PurePath(value).is_absolute() and len(PurePath(value).parts) > 2:
         return f".../{PurePath(value).name}"
     return _FOLDER.sub(".../", value)
 
 
 def without_values(text: str, secrets: Collection[str]) -> str:
-    """`text` with `***` for each of `secrets` in it; values under 8 characters stay, they may be words."""
+    """Replace each of `secrets` in a text by `***`.
+
+    Values under 8 characters stay: they may be words.
+    """
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _LEAST_SECRET:
             text = text.replace(secret, MASK)
@@ -96,7 +109,7 @@ def without_values(text: str, secrets: Collection[str]) -> str:
 
 def _masked_entry(name: str, value: object) -> Any:
     if name == VARIABLES and isinstance(value, Mapping):
-        return {variable: None if given is None else MASK for variable, given in value.items()}
+        return {name: None if content is None else MASK for name, content in value.items()}
     if name == VARIABLES or (
         _is_secret(name) and isinstance(value, str | int) and not isinstance(value, bool)
     ):
@@ -109,7 +122,10 @@ def _is_secret(name: str) -> bool:
 
 
 def _masked_text(text: str) -> str:
-    """A text, a command line for one, with the values of secret flags and the users of addresses masked."""
+    """Mask secrets in a text, such as a command line.
+
+    They are the values of secret flags, and the users of addresses.
+    """
 
     def hidden(match: re.Match[str]) -> str:
         return match["place"] + MASK if _is_secret(match["flag"] or match["name"]) else match[0]

@@ -1,4 +1,7 @@
-"""Text of others, made fit for a message or a terminal: cut, and without control characters. Imports nothing."""
+"""Makes text of others fit for a message or a terminal.
+
+Imports nothing. Text is cut, and has no control characters.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,8 @@ LONGEST_MESSAGE = 3_000  # characters of a whole message that is stored
 MOST_NAMES = 20  # names a message lists
 
 _LINES = "\n\t"
-_BIDIRECTIONAL = (
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # they change the order in which text is shown
-)
+# They change the order in which text is shown.
+_BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _UNSAFE = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029{_BIDIRECTIONAL}\ud800-\udfff]")
 
 
@@ -29,17 +31,18 @@ def printable(text: str, *, keep_lines: bool = True) -> str:
 
     def escaped(match: re.Match[str]) -> str:
         character = match.group()
-        return (
-            character
-            if keep_lines and character in _LINES
-            else character.encode("unicode_escape").decode("ascii")
-        )
+        if keep_lines and character in _LINES:
+            return character
+        return character.encode("unicode_escape").decode("ascii")
 
     return _UNSAFE.sub(escaped, text)
 
 
 def encodable(text: str) -> str:
-    """Replace half characters (lone surrogates), which no file and no database takes, by their escapes."""
+    """Replace lone surrogates by their escapes.
+
+    No file and no database takes these halves of characters.
+    """
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -52,13 +55,13 @@ def shortened(text: str, most: int = LONGEST) -> str:
 
 
 def listed(names: Collection[str], most: int = MOST_NAMES) -> str:
-    """The first names, each cut, separated by commas, and how many more there are."""
+    """List the first names, each cut, and how many more there are."""
     text = ", ".join(shortened(name) for name in islice(names, most))
     return text if len(names) <= most else f"{text} and {len(names) - most:,} more"
 
 
 def did_you_mean(name: object, allowed: Iterable[str], where: str = "") -> str:
-    """Say which allowed names are near an unknown one, as the end of a message.
+    """Say at the end of a message which allowed names are near.
 
     Args:
         name: what the user wrote.
@@ -69,7 +72,7 @@ def did_you_mean(name: object, allowed: Iterable[str], where: str = "") -> str:
     Returns:
         `; did you mean 'x' or 'y'? WHERE` with the nearest three at most, best first.
     """
-    matches = get_close_matches(str(name), [str(other) for other in allowed], n=3, cutoff=0.6)
+    matches = get_close_matches(str(name), map(str, allowed), n=3, cutoff=0.6)
     if not matches:
         return f"; {where}" if where else ""
     question = f"; did you mean {' or '.join(map(repr, matches))}?"
@@ -77,14 +80,14 @@ def did_you_mean(name: object, allowed: Iterable[str], where: str = "") -> str:
 
 
 def shown(value: object, most: int = LONGEST) -> str:
-    """The `repr` of a value on one line, cut, for messages that name what is wrong."""
+    """Show a value in a message: its `repr` on one line, cut."""
     if isinstance(value, str):
         return repr(shortened(value, most))
     return shortened(printable(_SHORT.repr(value), keep_lines=False), most)
 
 
 class _Short(reprlib.Repr):
-    """The usual `repr` of small values; large ones are not written out before they are cut."""
+    """The usual `repr` of small values, without writing large ones out first."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Values as plain Python, for JSON, YAML and libraries. Imports nothing of `autorl`."""
+"""Values as plain Python, for JSON, YAML and libraries.
+
+Imports nothing of `autorl`.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,15 @@ def plain_mappings(value: object) -> Any:
 
 
 def python_scalar(value: object) -> Any:
-    """Turn a scalar of NumPy or torch into the Python number; any other value stays."""
+    """Turn a scalar of NumPy or torch into the Python number.
+
+    Any other value stays.
+    """
     return value.item() if hasattr(value, "item") else value
 
 
 def json_value(value: object) -> Any:
-    """Turn any value into one that strict JSON can say.
+    """Turn a value into one that strict JSON has.
 
     A number that is not finite becomes None, and what JSON has no type for becomes text. For
     output that other programs read, never for what is hashed or read back.

@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def shipped_folder(kind: str) -> Path | None:
-    """Find the folder of shipped files of a kind: in an installation, else in a checkout.
+    """Find the folder of shipped files, in an installation or a checkout.
 
     Args:
         kind: `search_spaces` or `landscapes`.

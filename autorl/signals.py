@@ -1,6 +1,7 @@
-"""SIGTERM and SIGHUP end a session as Ctrl-C does: what is being written is written, children are ended, then a line.
+"""Ends a session at SIGTERM and SIGHUP as Ctrl-C does.
 
-Schedulers send the first, a terminal that closes the second. Only the command line asks for this: a program that uses
+What is being written is written, children are ended, then there is a line. Schedulers send the
+first, a terminal that closes the second. Only the command line asks for this: a program that uses
 autorl as a library keeps its own handlers.
 """
 
@@ -25,7 +26,13 @@ class EndedBySignal(KeyboardInterrupt):
 
 
 class _Session:
-    """The signal that came while `held`, and whether one has been raised already."""
+    """What signals have done to this process.
+
+    Attributes:
+        holds: blocks of `held` that it is in.
+        pending: the signal that came meanwhile.
+        ended: whether a signal has come already.
+    """
 
     holds = 0
     pending: int | None = None
@@ -33,20 +40,21 @@ class _Session:
 
 
 def reason(error: BaseException | None) -> str:
-    """`interrupted`, or `ended by SIGTERM`."""
+    """Say what ended the session: `interrupted`, or `ended by SIGTERM`."""
     return f"ended by {error}" if isinstance(error, EndedBySignal) else "interrupted"
 
 
 def exit_code(error: BaseException | None) -> int:
-    """128 + the number of the signal that ended the session, as a shell reports it: 130 for Ctrl-C."""
+    """Give a shell's exit code, 128 + the signal: 130 for Ctrl-C."""
     return 128 + error.number if isinstance(error, EndedBySignal) else _INTERRUPTED
 
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """Raise `EndedBySignal` at the first SIGTERM or SIGHUP while the block runs; what follows it is ignored.
+    """Raise `EndedBySignal` at the first SIGTERM or SIGHUP in the block.
 
-    A signal that this process ignores (`nohup`) or handles already stays as it is.
+    Further ones are ignored. A signal that this process ignores (`nohup`) or handles already stays
+    as it is.
     """
     before = {}
     if threading.current_thread() is threading.main_thread():
@@ -54,7 +62,9 @@ def ending() -> Iterator[None]:
             number = getattr(signal, name, None)  # Windows has no SIGHUP
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:
                 before[number] = signal.signal(number, _handle)
-    _Session.holds, _Session.pending, _Session.ended = 0, None, False
+    _Session.holds = 0
+    _Session.pending = None
+    _Session.ended = False
     try:
         yield
     finally:
@@ -64,14 +74,18 @@ def ending() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Let the block end before a signal does anything: for what belongs together in memory and on disk."""
+    """Let the block end before a signal does anything.
+
+    For what belongs together in memory and on disk.
+    """
     _Session.holds += 1
     try:
         yield
     finally:
         _Session.holds -= 1
     if not _Session.holds and _Session.pending is not None:
-        number, _Session.pending = _Session.pending, None
+        number = _Session.pending
+        _Session.pending = None
         raise EndedBySignal(number)
 
 

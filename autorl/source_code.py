@@ -1,4 +1,4 @@
-"""Which code it is that computes: a hash that comments, docstrings and layout do not change."""
+"""A hash of code that comments, docstrings and layout do not change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def code_hash(files: Iterable[Path], root: Path) -> str:
-    """Hash of Python files by their path below `root`; comments, docstrings and layout do not count."""
+    """Hash Python files, without comments and docstrings, by their path below `root`."""
     total = hashlib.sha256()
     for path in sorted(files):
         tree = ast.parse(path.read_text(encoding="utf-8"))

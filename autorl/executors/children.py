@@ -242,7 +242,10 @@ def _die_with(sentinel: int) -> None:
 
 @contextmanager
 def _environment_of_server() -> Iterator[None]:
-    """Set the variables a fork server is started with: it has a warden and one thread a library."""
+    """Set the variables a fork server is started with.
+
+    By them it has a warden, and one thread a library.
+    """
     values = {**ONE_THREAD, DRIVER: str(os.getpid())}
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
