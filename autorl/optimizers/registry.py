@@ -1,8 +1,8 @@
 """Optimizers by name: which there are, what options they take, and `make`, which builds one.
 
 A name is a key of `REGISTRY`, one that another package registered under the entry point group
-`autorl.optimizers`, or `module:Class`; the last two are subclasses of `BaseOptimizer` that come from
-elsewhere (docs/extending.md). Importing this module imports no optimizer.
+`autorl.optimizers`, or `module:Class`. The last two are subclasses of `BaseOptimizer` that come
+from elsewhere (docs/extending.md). Importing this module imports no optimizer.
 """
 
 from __future__ import annotations
@@ -254,8 +254,9 @@ def _flaw(cls: type[BaseOptimizer[Any]]) -> str:
             json.dumps(field.default)
         except (NameError, TypeError) as error:
             return f"has an option {field.name!r} that cannot be read as data: {error}"
-    if cls.search_kind not in typing.get_args(SearchKind):
-        return f"has the search_kind {cls.search_kind!r}: expected {_one_of(typing.get_args(SearchKind))}"
+    kinds = typing.get_args(SearchKind)
+    if cls.search_kind not in kinds:
+        return f"has the search_kind {cls.search_kind!r}: expected {_one_of(kinds)}"
     return ""
 
 

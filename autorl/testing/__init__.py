@@ -2,8 +2,8 @@
 
     from autorl.testing import Case, OptimizerConformance, TrainerConformance
 
-A subclass that says what is tested inherits the tests; pytest collects it (docs/extending.md). Names
-are imported when first used: `simulate` and its kin need no pytest.
+A subclass that says what is tested inherits the tests, and pytest collects it (docs/extending.md).
+Names are imported when first used: `simulate` and its kin need no pytest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A driver loop without trainers: plays an optimizer against a function, in the order a study observes things.
+"""A driver loop without trainers: plays an optimizer against a function.
 
-For tests and studies of optimizers. `kill=True` throws the optimizer away before every single call and replays what was
-recorded, through JSON, into a fresh one.
+It observes things in the order a study does. `kill=True` throws the optimizer away before every
+single call and replays what was recorded, through JSON, into a fresh one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Objective: TypeAlias = Callable[[ProposalId, Proposal], float | Sequence[float]]
 
 @dataclass
 class Simulation:
-    """What happened: the events in order, and whether the optimizer said `Done`."""
+    """Holds what happened: the events in order, and whether the optimizer said `Done`."""
 
     events: list[Event] = field(default_factory=list)
     done: bool = False
@@ -73,10 +73,11 @@ def simulate(
     fail: Callable[[ProposalId, Proposal], Status | None] | None = None,
     kill: bool = False,
 ) -> Simulation:
-    """Up to `n` proposals, with outcome i-lag observed immediately before ask i, and all outcomes at the end.
+    """Play up to `n` proposals; all outcomes are observed at the end.
 
-    On `Wait` the next outcome in proposal order is observed and the same number is asked again with the same generator.
-    Failures are told with the worst score so far at their length as penalty, and with none before the first score.
+    On `Wait` the next outcome in proposal order is observed and the same number is asked again with
+    the same generator. Failures are told with the worst score so far at their length as penalty,
+    and with none before the first score.
 
     Args:
         factory: makes a fresh optimizer, the same each time.
@@ -153,13 +154,15 @@ class _Driver:
 class MovingOptimum:
     """An objective that a schedule serves better than any fixed configuration, in closed form.
 
-    Skill grows with every step by the quality of the configuration it is trained with, and is kept by whoever resumes
-    it. The optimum of every number of the space moves on a straight line through the unit cube, from 0.5 - drift / 2 at
-    step 0 to 0.5 + drift / 2 at the horizon:
+    Skill grows with every step by the quality of the configuration it is trained with, and is kept
+    by whoever resumes it. The optimum of every number of the space moves on a straight line through
+    the unit cube, from 0.5 - drift / 2 at step 0 to 0.5 + drift / 2 at the horizon:
 
-        quality(config, t) = exp(-sum_i (u_i - u*(t))^2 / width^2),        skill(t) = sum of quality until t / horizon
+        quality(config, t) = exp(-sum_i (u_i - u*(t))^2 / width^2)
+        skill(t) = (sum of quality until t) / horizon
 
-    The score of a proposal is its skill at the end, plus noise: 1 for one that is perfect all along.
+    The score of a proposal is its skill at the end, plus noise: 1 for one that is perfect all
+    along.
 
     Args:
         space: numbers only, all of them active.
@@ -194,19 +197,28 @@ class MovingOptimum:
         return self.skill[number] + error
 
     def gained(self, units: NDArray[np.float64], start: int, until: int) -> float:
-        """The skill that training between two steps adds, with a configuration at `units`, shape (n,)."""
+        """Compute the skill that training between two steps adds.
+
+        Args:
+            units: the configuration in the unit cube, shape (hyperparameters,).
+            start: the step it begins at.
+            until: its last step.
+        """
         at = (np.arange(start, until) + 0.5) / self.horizon
         optimum = 0.5 + self.drift * (at - 0.5)
         off = ((units[:, None] - optimum) ** 2).sum(axis=0)
         return float(np.exp(-off / self.width**2).sum()) / self.horizon
 
     def best_fixed(self) -> float:
-        """The skill at the horizon of the best configuration that never changes: the middle of the optimum's way."""
+        """Compute the skill at the horizon of the best configuration that never changes.
+
+        It is the middle of the optimum's way.
+        """
         return self.gained(np.full(len(self.space.names), 0.5), 0, self.horizon)
 
 
 def replayed(factory: Callable[[], Optimizer], events: Sequence[Event]) -> Optimizer:
-    """A fresh optimizer that has observed `events`, each after a trip through JSON."""
+    """Make a fresh optimizer that has observed `events`, each after a trip through JSON."""
     optimizer = factory()
     for event in events:
         optimizer.observe(from_json(json.loads(json.dumps(to_json(event)))))

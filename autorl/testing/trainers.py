@@ -4,8 +4,8 @@
         case = Case(TrainerSpec("my_package:MyTrainer"), EnvironmentSpec("CartPole-v1"),
                     configs=(Config(lr=1e-3), Config(lr=1e-2)), horizon=256)
 
-Every trainer that passes can be cut, continued, exploited and replayed by any optimizer (contracts 1
-to 6 and 9 of docs/design.md).
+Every trainer that passes can be cut, continued, exploited and replayed by any optimizer: see
+contracts 1 to 6 and 9 of docs/design.md.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Analytic learning curves with a known optimum: the trainer of tests, CI and dry measurements.
 
-The skill of a run is the exact sum over its steps of the quality of the configuration it had there, so a chain of
-segments equals one long segment to the last bit, a change of configuration matters from the step it is made at, and a
-moving optimum rewards a schedule:
+The skill of a run is the exact sum over its steps of the quality of the configuration it had there.
+So a chain of segments equals one long segment to the last bit, a change of configuration matters
+from the step it is made at, and a moving optimum rewards a schedule. With u the hyperparameters in
+the unit cube, u* the optimum, w the weights and h the horizon:
 
-    quality(config, t) = 1 - sum_i w_i (u_i - u*_i(t))^2 / sum_i w_i,         u*_i(t) = u*_i + drift t / horizon
-    score(step) = height * mean quality so far * (1 - exp(-rate step / horizon)) / (1 - exp(-rate)) + noise
+    quality(config, t) = 1 - sum_i w_i (u_i - u*_i(t))^2 / sum_i w_i
+    u*_i(t) = u*_i + drift t / h
+    score(t) = height * (mean quality so far) * saturation(t) + noise
+    saturation(t) = (1 - exp(-rate t / h)) / (1 - exp(-rate))
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import os
-import signal
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
@@ -24,11 +24,23 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from autorl.plain_values import plain
-from autorl.seeds import digest, generator
+from autorl.seeds import generator
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import Clock, check_rollout, check_start
 from autorl.trainers.contract import AnyChange, Change, Trainer
 from autorl.trainers.options import check_names
+from autorl.trainers.synthetic_failures import (
+    KINDS,
+    RULE,
+    applies,
+    config_key,
+    fail,
+    is_number,
+    is_numbers,
+    is_positive,
+    is_rule,
+    lose_worker_once,
+)
 from autorl.types import (
     Checkpoint,
     Config,
@@ -50,12 +62,14 @@ _STATE = "state.json"
 
 @dataclass(frozen=True)
 class Synthetic(Trainer):
-    """A trainer without training. Its fields are the options of `trainer: {name: synthetic, kwargs: {...}}`.
+    """Trains nothing; its fields are the options of `trainer: {name: synthetic, kwargs: {...}}`.
 
     Attributes:
-        optimum: best value of each hyperparameter named; a number = the best of every numeric hyperparameter.
+        optimum: best value of each hyperparameter named; one number is the best of every numeric
+            hyperparameter.
         weights: importance of each hyperparameter (default 1).
-        bounds: (lower, upper) of each hyperparameter, to bring it to the unit interval (default 0 to 1).
+        bounds: (lower, upper) of each hyperparameter, to bring it to the unit interval (default 0
+            to 1).
         log: hyperparameters on a logarithmic scale.
         drift: how far the optimum moves (in the unit interval) from the first step to the horizon.
         height: score of the optimum at the horizon, without noise.
@@ -64,10 +78,12 @@ class Synthetic(Trainer):
         interaction: standard deviation over (seed, configuration) pairs.
         rollout: steps between two points at which training can be cut.
         seconds: how long each segment sleeps.
-        crash, nan, hang, memory, stop: when a run fails (or stops itself): a fraction of configurations, or a mapping
-            with `above` and `below` (limits by hyperparameter), `fraction`, `seeds` (only these).
+        crash, nan, hang, memory, stop: when a run fails (or stops itself): a fraction of
+            configurations, or a mapping with `above` and `below` (limits by hyperparameter),
+            `fraction`, `seeds` (only these).
         fails_at: when in the run that happens, as a fraction of the horizon.
-        lost_once: path of a marker file; the first segment that does not find it writes it and kills its own process.
+        lost_once: path of a marker file; the first segment that does not find it writes it and
+            kills its own process.
     """
 
     optimum: float | Mapping[str, float] = 0.3
@@ -112,18 +128,8 @@ class Synthetic(Trainer):
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         return step // self.rollout * self.rollout
 
-    def known_optimum(self, names: Collection[str] = ()) -> dict[str, float]:
-        """The best value of each hyperparameter (at the start of the run, if the optimum moves); `names` if it is one
-        number for all.
-        """
-        return (
-            dict(self.optimum)
-            if isinstance(self.optimum, Mapping)
-            else dict.fromkeys(names, self.optimum)
-        )
-
     def score(self, config: Mapping[str, Any], seed: int, step: int, horizon: int) -> float:
-        """The score at `step` of a run that had `config` from the start: what training reports, in closed form."""
+        """Compute the score at `step` of a run that had `config` from the start, in closed form."""
         return self._score(config, seed, step, horizon, self._skill(config, 0, step, horizon))
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
@@ -131,9 +137,7 @@ class Synthetic(Trainer):
         check_start(segment)
         check_rollout({"rollout": self.rollout}, segment)
         skill = self._restore(segment)
-        if self.lost_once is not None and not Path(self.lost_once).exists():
-            Path(self.lost_once).write_text(segment.id)
-            os.kill(os.getpid(), signal.SIGKILL)
+        lose_worker_once(self.lost_once, segment)
         time.sleep(self.seconds)
         failure = self._failure(segment)
         until, step = self.align(segment.config, segment.until), segment.start
@@ -146,7 +150,7 @@ class Synthetic(Trainer):
             skill += self._skill(segment.config, step, target, segment.horizon)
             step = target
             if failure is not None and failing:
-                status = _fail(*failure)
+                status = fail(*failure)
                 break
             if point is not None:
                 reports.append(self._report(segment, point, skill, step))
@@ -236,7 +240,7 @@ class Synthetic(Trainer):
     ) -> float:
         saturation = math.expm1(-self.rate * step / horizon) / math.expm1(-self.rate)
         noise = self.noise * generator(seed, "noise").standard_normal()
-        mixed = self.interaction * generator(seed, "noise", _config_key(config)).standard_normal()
+        mixed = self.interaction * generator(seed, "noise", config_key(config)).standard_normal()
         return float(self.height * skill / (_UNIT * max(step, 1)) * saturation + noise + mixed)
 
     def _failure(self, segment: Segment) -> tuple[str, int] | None:
@@ -246,9 +250,9 @@ class Synthetic(Trainer):
         )  # its rollout's end
         if not segment.start < step <= self.align(segment.config, segment.until):
             return None
-        for kind in ("crash", "nan", "hang", "memory", "stop"):
+        for kind in KINDS:
             rule = getattr(self, kind)
-            if rule is not None and _applies(rule, kind, segment):
+            if rule is not None and applies(rule, kind, segment):
                 return kind, step
         return None
 
@@ -270,49 +274,25 @@ def make(spec: TrainerSpec) -> Synthetic:
     return Synthetic(**spec.kwargs)
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _positive(value: Any) -> bool:
-    return _number(value) and value >= 0
-
-
-def _numbers(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(map(_number, value.values()))
-
-
 def _interval(value: Any) -> bool:
     return (
         isinstance(value, list | tuple)
         and len(value) == 2
-        and all(map(_number, value))
+        and all(map(is_number, value))
         and value[0] < value[1]
     )
 
 
-def _rule(value: Any) -> bool:
-    """A fraction of configurations, or conditions; their names are checked where they apply."""
-    if not isinstance(value, Mapping):
-        return value is None or _positive(value)
-    limits = all(_numbers(value.get(side, {})) for side in ("above", "below"))
-    seeds = value.get("seeds", ())
-    return limits and _positive(value.get("fraction", 0)) and isinstance(seeds, list | tuple)
-
-
 _Allowed: TypeAlias = tuple[Callable[[Any], bool], str]
-_AMOUNT: _Allowed = (_positive, "a number of at least 0")
-_RULE: _Allowed = (
-    _rule,
-    "a fraction, or a mapping with above, below (limits by hyperparameter), fraction, seeds",
-)
+_AMOUNT: _Allowed = (is_positive, "a number of at least 0")
+_RULE: _Allowed = (is_rule, RULE)
 _ALLOWED: Mapping[str, _Allowed] = {
     "optimum": (
-        lambda value: _number(value) or _numbers(value),
+        lambda value: is_number(value) or is_numbers(value),
         "a number, or one for each hyperparameter named",
     ),
     "weights": (
-        lambda value: _numbers(value) and all(weight >= 0 for weight in value.values()),
+        lambda value: is_numbers(value) and all(weight >= 0 for weight in value.values()),
         "a number of at least 0 for each hyperparameter named",
     ),
     "bounds": (
@@ -325,53 +305,14 @@ _ALLOWED: Mapping[str, _Allowed] = {
         ),
         "a list of hyperparameters",
     ),
-    "drift": (_number, "a number"),
-    "height": (_number, "a number"),
-    "rate": (lambda value: _positive(value) and value > 0, "a number above 0"),
+    "drift": (is_number, "a number"),
+    "height": (is_number, "a number"),
+    "rate": (lambda value: is_positive(value) and value > 0, "a number above 0"),
     **dict.fromkeys(("noise", "interaction", "seconds", "fails_at"), _AMOUNT),
     "rollout": (
         lambda value: isinstance(value, int) and value is not True and value >= 1,
         "a whole number above 0",
     ),
-    **dict.fromkeys(("crash", "nan", "hang", "memory", "stop"), _RULE),
+    **dict.fromkeys(KINDS, _RULE),
     "lost_once": (lambda value: value is None or isinstance(value, str), "the path of a file"),
 }
-
-
-def _config_key(config: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(plain(config), sort_keys=True).encode()).hexdigest()
-
-
-def _applies(rule: float | Mapping[str, Any], kind: str, segment: Segment) -> bool:
-    if not isinstance(rule, Mapping):
-        rule = {"fraction": rule}
-    check_names(
-        rule,
-        ("above", "below", "fraction", "seeds"),
-        f"condition of {kind}",
-        f"trainer.kwargs.{kind}",
-    )
-    config = segment.config
-    hit = [name in config and config[name] > limit for name, limit in rule.get("above", {}).items()]
-    hit += [
-        name in config and config[name] < limit for name, limit in rule.get("below", {}).items()
-    ]
-    if "fraction" in rule:
-        hit.append(digest(0, "noise", kind, _config_key(config)) / 2**128 < rule["fraction"])
-    if "seeds" in rule:
-        hit.append(segment.seed in rule["seeds"])
-    return bool(hit) and all(hit)
-
-
-def _fail(kind: str, step: int) -> Status:
-    """Make the failure happen; `nan` and `stop` are reported, the rest never return."""
-    if kind == "crash":
-        raise RuntimeError(f"synthetic crash at step {step}")
-    if kind == "hang":
-        while True:
-            time.sleep(60)
-    if kind == "memory":
-        hoard: list[np.ndarray[Any, Any]] = []
-        while True:
-            hoard.append(np.ones(2**21))  # 16 MB at a time, touched, until a limit is met
-    return Status.DIVERGED if kind == "nan" else Status.STOPPED

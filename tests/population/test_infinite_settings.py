@@ -29,7 +29,7 @@ def test_an_infinite_clip_range_clips_nothing():
 
 def test_the_oracle_knows_infinite_constants():
     pytest.importorskip("torch")
-    from autorl.population.stacked.members import Hyper
+    from stacked.members import Hyper
 
     _, hp, _ = make("ppo", 3, clip_range=math.inf)
     assert Hyper([hp]).scheduled("clip_range", 0.5).tolist() == [math.inf]

@@ -14,7 +14,7 @@ from autorl.population.environments import ENVIRONMENTS
 
 torch = pytest.importorskip("torch")
 
-from autorl.population.stacked import environments, rng  # noqa: E402
+from stacked import environments, rng  # noqa: E402
 
 _OFF_POLICY = {
     "learning_starts": 12,
@@ -119,7 +119,7 @@ def test_native_members_follow_the_oracle(case):
     exact = [
         make(name, key, environment, np.float64, **config) for key, config in enumerate(configs)
     ]
-    module = importlib.import_module(f"autorl.population.stacked.{name}")
+    module = importlib.import_module(f"stacked.{name}")
     stack = getattr(module, STACKS[name])(
         [state for *_, state in exact], environment, [hp for _, hp, _ in exact]
     )
@@ -150,7 +150,7 @@ def test_native_members_follow_the_oracle(case):
 
 def test_a_stacked_members_result_does_not_depend_on_its_companions():
     environment = ENVIRONMENTS["CartPole-v1"]
-    module = importlib.import_module("autorl.population.stacked.ppo")
+    module = importlib.import_module("stacked.ppo")
     made = [make("ppo", key, environment, np.float64, **_PPO) for key in range(3)]
     together = module.StackedPPO(
         [state for *_, state in made], environment, [hp for _, hp, _ in made]

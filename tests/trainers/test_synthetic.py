@@ -68,7 +68,7 @@ def test_the_score_of_the_optimum_is_the_height_and_falls_quadratically() -> Non
             optimum={"lr": 1e-3, "gamma": 0.9}, bounds={"lr": [1e-5, 1e-1]}, log=["lr"], height=2.0
         )
     )
-    best = Config(trainer.known_optimum())
+    best = Config(trainer.optimum)
     assert trainer.score(best, 0, 1000, 1000) == pytest.approx(2.0, abs=1e-8)
     # lr one decade off is 0.25 of the unit interval, weights are equal: quality 1 - 0.25^2 / 2
     assert trainer.score(Config(best, lr=1e-2), 0, 1000, 1000) == pytest.approx(

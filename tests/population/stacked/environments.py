@@ -20,7 +20,7 @@ from autorl.population.environments import (
     mountain_car_continuous,
     pendulum,
 )
-from autorl.population.stacked import rng
+from stacked import rng
 
 Stepped = tuple[Tensor, Tensor, Tensor]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from autorl.population.stacked import rng
+from stacked import rng
 
 
 class StackedReplay:

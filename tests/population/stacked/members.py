@@ -15,8 +15,8 @@ from autorl.population.descent import BETA_1, BETA_2, RMSPROP_ALPHA
 from autorl.population.environments import Environment
 from autorl.population.hyperparameters import CONSTANT, COSINE, LINEAR
 from autorl.population.networks import TANH, layer_views
-from autorl.population.stacked import rng
-from autorl.population.stacked.environments import STACKED
+from stacked import rng
+from stacked.environments import STACKED
 
 
 @dataclass

@@ -15,9 +15,9 @@ from autorl.population import dqn as native
 from autorl.population import rng as purposes
 from autorl.population.environments import Environment
 from autorl.population.networks import layer_table
-from autorl.population.stacked import rng
-from autorl.population.stacked.environments import STACKED
-from autorl.population.stacked.members import (
+from stacked import rng
+from stacked.environments import STACKED
+from stacked.members import (
     Hyper,
     adam,
     advance,
@@ -26,7 +26,7 @@ from autorl.population.stacked.members import (
     forward,
     stack_members,
 )
-from autorl.population.stacked.replay import StackedReplay
+from stacked.replay import StackedReplay
 
 
 class StackedDQN:

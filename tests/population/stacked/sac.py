@@ -17,10 +17,10 @@ from autorl.population import sac as native
 from autorl.population.environments import Environment
 from autorl.population.networks import layer_table, parameter_count
 from autorl.population.policies import HALF_LOG_2PI
-from autorl.population.stacked import rng
-from autorl.population.stacked.environments import STACKED
-from autorl.population.stacked.members import Hyper, adam, advance, draws, forward, stack_members
-from autorl.population.stacked.replay import StackedReplay
+from stacked import rng
+from stacked.environments import STACKED
+from stacked.members import Hyper, adam, advance, draws, forward, stack_members
+from stacked.replay import StackedReplay
 
 
 class StackedSAC:

@@ -18,9 +18,9 @@ from autorl.population import rng as purposes
 from autorl.population.descent import ADAM
 from autorl.population.environments import Environment
 from autorl.population.networks import layer_table, parameter_count
-from autorl.population.stacked import rng
-from autorl.population.stacked.environments import STACKED
-from autorl.population.stacked.members import (
+from stacked import rng
+from stacked.environments import STACKED
+from stacked.members import (
     Hyper,
     adam,
     advance,

@@ -1,0 +1,1 @@
+"""A trainer and an optimizer for autorl, in a package of their own."""
