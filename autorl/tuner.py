@@ -29,7 +29,6 @@ from autorl.types import (
     Outcome,
     Report,
     Segment,
-    SegmentId,
     Status,
     TrainerSpec,
 )
@@ -128,7 +127,7 @@ class Trial:
     part of a run, and a run that is below the median is not continued.
     """
 
-    id: SegmentId
+    id: str
     config: Config
     seed: int
     role: str
@@ -197,7 +196,7 @@ class Tuner:
         self._study = _study(spec, Path(path) if path is not None else None, lambda _: _Caller())
         self._metrics = [objective.metric for objective in spec.objectives()]
         self._ready: deque[Segment] = deque()
-        self._open: dict[SegmentId, Segment] = {}
+        self._open: dict[str, Segment] = {}
 
     def ask(self) -> Trial:
         """The next trial of the search.

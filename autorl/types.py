@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 ProposalId: TypeAlias = int
-SegmentId: TypeAlias = str
 SeedRole: TypeAlias = Literal["tuning", "test"]
 StepUnit: TypeAlias = Literal["environment_steps", "optimizer_steps"]
 
@@ -123,6 +122,47 @@ def freeze(value: Any) -> Any:
     return value
 
 
+class SegmentId(str):
+    """Which segment: of which proposal, with which seed, and where it ends.
+
+    It is its text as well, `12.3` or `12.3@500`, which names folders, logs and rows of tables, and
+    is all that trainers and executors see of it. Whoever has only the text reads it with `parse`.
+
+    Attributes:
+        proposal: whose configuration is trained, from where the proposal starts.
+        seed: it is trained with; seeds of roles differ.
+        end: step it ends at; None: where the proposal does.
+    """
+
+    __slots__ = ("end", "proposal", "seed")
+    proposal: ProposalId
+    seed: int
+    end: int | None
+
+    def __new__(cls, proposal: ProposalId, seed: int, end: int | None = None) -> SegmentId:
+        text = f"{proposal}.{seed}" if end is None else f"{proposal}.{seed}@{end}"
+        segment = super().__new__(cls, text)
+        segment.proposal = proposal
+        segment.seed = seed
+        segment.end = end
+        return segment
+
+    def __getnewargs__(self) -> tuple[ProposalId, int, int | None]:  # type: ignore[override]
+        """What `pickle` builds it from: text alone does not say it to `__new__`."""
+        return self.proposal, self.seed, self.end
+
+    @classmethod
+    def parse(cls, text: str) -> SegmentId:
+        """The segment of a stored text.
+
+        Raises:
+            ValueError: the text names no segment.
+        """
+        whole, _, end = text.partition("@")
+        proposal, _, seed = whole.partition(".")
+        return cls(int(proposal), int(seed), int(end) if end else None)
+
+
 @dataclass(frozen=True)
 class TrainerSpec:
     """Which trainer runs a segment: its name (`sb3/ppo`, `command`, `python:module:function`) and its own options."""
@@ -151,7 +191,7 @@ class EnvironmentSpec:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Saved training state: the segment that wrote it and the folder (or the caller's own reference) it lies in.
+    """Saved training state: by which segment, and the folder (or caller's own reference) it lies in.
 
     Attributes:
         files: SHA-256 of every file by its relative path, as it was saved. Empty: not known, and not checked (caller's

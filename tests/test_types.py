@@ -16,6 +16,7 @@ from autorl.types import (
     Outcome,
     Proposal,
     Segment,
+    SegmentId,
     Status,
     StudyError,
     TrainerSpec,
@@ -111,3 +112,24 @@ def test_an_input_error_is_one_line_that_says_where(where, text):
 def test_the_incumbents_configuration_is_the_last_of_its_schedule():
     incumbent = Incumbent(((0, Config(x=1)), (50, Config(x=2))), 100, 7)
     assert incumbent.config == {"x": 2}
+
+
+@pytest.mark.parametrize(("parts", "text"), [((12, 3), "12.3"), ((12, 101, 500), "12.101@500")])
+def test_a_segment_is_identified_by_its_parts_and_is_its_text(parts, text):
+    segment = SegmentId(*parts)
+    assert segment == text
+    assert f"{segment} {segment!r}" == f"{text} {text!r}"
+    assert {segment: 1}[text] == 1
+    for same in (
+        SegmentId.parse(text),
+        pickle.loads(pickle.dumps(segment)),
+        copy.deepcopy(segment),
+    ):
+        assert same == segment
+        assert (same.proposal, same.seed, same.end) == (*parts, None)[:3]
+
+
+@pytest.mark.parametrize("text", ["", "12", "a.3", "12.", "12.3@x", "12.3.4"])
+def test_a_text_that_names_no_segment_is_refused(text):
+    with pytest.raises(ValueError, match="invalid literal"):
+        SegmentId.parse(text)

@@ -15,6 +15,10 @@ observing its stored events on a fresh instance; the next answers are then bit f
 killed. Nothing is pickled. Whatever `ask` decided that cannot be recomputed from the events goes into
 `Proposal.meta`, as JSON.
 
+A proposal says whose agent it trains on: nobody's (`parent=None`), that of an earlier proposal of its
+own chain (`Continue(id)`), or a copy of another's (`Exploit(id, stream)`), which goes on with other
+random streams. `member` names a slot for people and tables and decides nothing.
+
 `keeps()` names the proposals that may still be resumed; other checkpoints may be deleted.
 
 The driver is single-threaded. Proposals are numbered by their first `Proposed`, ascending. Outcomes come later, in any

@@ -10,7 +10,7 @@ import numpy as np
 from autorl.spec import Spec
 from autorl.study.driver import Driver
 from autorl.study.lengths import Reach
-from autorl.study.lineage import Lineage, proposal_of
+from autorl.study.lineage import Lineage
 from autorl.types import Checkpoint, Config, InputError, Outcome, Report, Segment, Status
 
 _PROBES = 256  # random configurations that are asked for the end of their runs
@@ -88,7 +88,7 @@ class Tally:
         return cautions
 
     def phase(self) -> Phase:
-        nominal = sum(self._driver.charge_of(proposal_of(segment.id)) for segment in self.segments)
+        nominal = sum(self._driver.charge_of(segment.id.proposal) for segment in self.segments)
         evaluations = sum(len(segment.evaluate_at) for segment in self.segments)
         return Phase(
             len(self._driver.lineage), len(self.segments), nominal, evaluations, self._trained

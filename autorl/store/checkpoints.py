@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from autorl.plain_text import printable, shortened
-from autorl.types import Segment, SegmentId
+from autorl.types import Segment
 
 DAMAGED = "damaged"  # folder among the checkpoints that holds those that were set aside
 
@@ -58,7 +58,7 @@ def writing(segment: Segment) -> Iterator[Path]:
     _remove_if_empty(attempts)
 
 
-def unfinished(checkpoints: Path, segment: SegmentId) -> Path:
+def unfinished(checkpoints: Path, segment: str) -> Path:
     """The folder of all that a segment writes until it has ended.
 
     Its path follows from the segment alone, so that the driver removes what a killed worker left

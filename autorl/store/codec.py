@@ -50,6 +50,7 @@ from autorl.types import (
     Proposed,
     Report,
     Scored,
+    SegmentId,
     Status,
     freeze,
 )
@@ -237,7 +238,7 @@ def _outcome_body(event: SegmentEnded) -> dict[str, Any]:
         "applied": outcome.applied,
         "notes": outcome.notes,
         "message": outcome.message,
-        "run": _fields_of(event.place),
+        "run": _place_body(event.place),
     }
     if checkpoint is not None and checkpoint.files:
         body["checkpoint_files"] = checkpoint.files
@@ -246,8 +247,30 @@ def _outcome_body(event: SegmentEnded) -> dict[str, Any]:
     return body
 
 
+def _place_body(place: SegmentPlace) -> dict[str, Any]:
+    body = _fields_of(place)
+    segment = body.pop("segment")
+    return body | {"proposal": segment.proposal, "seed": segment.seed}
+
+
+def _read_place(segment: SegmentId, body: Body) -> SegmentPlace:
+    parent = body["parent"]
+    return SegmentPlace(
+        segment=segment,
+        run_id=body["run_id"],
+        role=body["role"],
+        algorithm=body["algorithm"],
+        environment=body["environment"],
+        parent_run=body["parent_run"],
+        start_step=body["start_step"],
+        member=body["member"],
+        parent=None if parent is None else SegmentId.parse(parent),
+        from_step=body["from_step"],
+    )
+
+
 def _read_outcome(body: Body) -> SegmentEnded:
-    segment, path = body["segment"], body["checkpoint"]
+    segment, path = SegmentId.parse(body["segment"]), body["checkpoint"]
     checkpoint = None
     if path is not None:
         checkpoint = Checkpoint(segment, path, FrozenMap(body["checkpoint_files"]))
@@ -262,12 +285,12 @@ def _read_outcome(body: Body) -> SegmentEnded:
         notes=body["notes"],
         message=body["message"],
     )
-    return SegmentEnded(outcome, SegmentPlace(**body["run"]), body.get("reductions"))
+    return SegmentEnded(outcome, _read_place(segment, body["run"]), body.get("reductions"))
 
 
 def _regained_body(event: CheckpointRegained) -> dict[str, Any]:
     return {
-        "segment": event.checkpoint.segment,
+        "segment": event.segment,
         "checkpoint": event.checkpoint.path,
         "checkpoint_files": event.checkpoint.files,
         "cost": event.cost,
@@ -277,8 +300,9 @@ def _regained_body(event: CheckpointRegained) -> dict[str, Any]:
 
 def _read_regained(body: Body) -> CheckpointRegained:
     files = FrozenMap(body["checkpoint_files"])
-    checkpoint = Checkpoint(body["segment"], body["checkpoint"], files)
-    return CheckpointRegained(checkpoint, body["cost"], body["notes"])
+    segment = SegmentId.parse(body["segment"])
+    checkpoint = Checkpoint(segment, body["checkpoint"], files)
+    return CheckpointRegained(segment, checkpoint, body["cost"], body["notes"])
 
 
 # -- the test phase ----------------------------------------------------------------------------
@@ -326,12 +350,14 @@ _READERS: dict[str, Callable[[Body], StudyEvent]] = {
     StudyBegun.kind: lambda body: StudyBegun(**body),
     SessionBegun.kind: lambda body: SessionBegun(FrozenMap(body)),
     ProposalMade.kind: _read_proposed,
-    SegmentLost.kind: lambda body: SegmentLost(**body),
+    SegmentLost.kind: lambda body: SegmentLost(SegmentId.parse(body["segment"]), body["message"]),
     SegmentEnded.kind: _read_outcome,
     ProposalScored.kind: _read_scored,
     ProposalFailed.kind: _read_failed,
     SearchGivenUp.kind: lambda body: SearchGivenUp(**body),
-    CheckpointsCollected.kind: lambda body: CheckpointsCollected(body["segments"]),
+    CheckpointsCollected.kind: lambda body: CheckpointsCollected(
+        tuple(map(SegmentId.parse, body["segments"]))
+    ),
     CheckpointRegained.kind: _read_regained,
     BudgetExtended.kind: lambda body: BudgetExtended(body["runs"]),
     CandidatesFrozen.kind: lambda body: CandidatesFrozen(_read_candidates(body), body["seeds"]),

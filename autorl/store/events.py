@@ -92,6 +92,7 @@ class SegmentPlace:
     """Where a segment stands among the runs of a study.
 
     Attributes:
+        segment: the segment itself.
         run_id: number of the run, a function of its first proposal, role and seed.
         parent_run: number of the run it goes on from; None from scratch.
         start_step: nominal step the run starts at.
@@ -99,9 +100,8 @@ class SegmentPlace:
         from_step: step that checkpoint had really reached.
     """
 
-    proposal: ProposalId
+    segment: SegmentId
     run_id: int
-    seed: int
     role: SeedRole
     algorithm: str
     environment: str | None
@@ -124,6 +124,11 @@ class SegmentEnded:
     outcome: Outcome
     place: SegmentPlace
     reductions: tuple[Reduction, ...] | None = None
+
+    @property
+    def segment(self) -> SegmentId:
+        """The segment that ended."""
+        return self.place.segment
 
 
 def without_checkpoint(event: SegmentEnded) -> SegmentEnded:
@@ -185,6 +190,7 @@ class CheckpointRegained:
     """
 
     kind: ClassVar[str] = "regained"
+    segment: SegmentId
     checkpoint: Checkpoint
     cost: Mapping[str, float] = field(default_factory=FrozenMap)
     notes: tuple[str, ...] = ()

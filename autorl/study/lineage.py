@@ -14,30 +14,11 @@ from autorl.types import (
     ProposalId,
     Proposed,
     SeedRole,
-    SegmentId,
     schedule_of,
 )
 
 _ROLE_OFFSET = {"tuning": 0, "test": MOST_SEEDS}  # stored: part of the number of every run
 _RUNS_PER_ROOT = 2 * MOST_SEEDS
-
-
-def segment_id(proposal: ProposalId, seed: int, end: int | None = None) -> SegmentId:
-    """`12.3`: the segment that brings seed 3 from where proposal 12 starts to where it ends. Seeds of roles differ.
-
-    `12.3@500` ends at step 500 instead.
-    """
-    return f"{proposal}.{seed}" if end is None else f"{proposal}.{seed}@{end}"
-
-
-def proposal_of(segment: SegmentId) -> ProposalId:
-    """The proposal a segment belongs to."""
-    return int(segment.partition(".")[0])
-
-
-def seed_of(segment: SegmentId) -> int:
-    """The seed a segment trains with."""
-    return int(segment.partition(".")[2].partition("@")[0])
 
 
 @dataclass(frozen=True)

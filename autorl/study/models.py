@@ -14,7 +14,6 @@ from autorl.store import codec
 from autorl.store.checkpoints import damage
 from autorl.store.query import Query
 from autorl.study.chosen import chosen, link_at, until
-from autorl.study.lineage import proposal_of, segment_id
 from autorl.study.setup import trainer_loader
 from autorl.types import Checkpoint, Config, InputError, SegmentId, StudyError
 
@@ -30,15 +29,15 @@ def kept_checkpoints(query: Query, folder: Path, proposal: int) -> dict[int, Che
     )
     found: dict[int, Checkpoint] = {}
     scored: set[int] = set()
-    for seed, segment, path in rows:
-        of_score = end is not None and segment == segment_id(
-            link, seed, end if end < until(query, link) else None
-        )
-        if (
-            (folder / path).is_dir()
-            and seed not in scored
-            and (of_score or proposal_of(segment) == proposal)
-        ):
+    for seed, text, path in rows:
+        segment = SegmentId.parse(text)
+        of_score = False
+        if end is not None:
+            cut = end if end < until(query, link) else None
+            of_score = segment == SegmentId(link, seed, cut)
+        of_proposal = segment.proposal == proposal
+        is_there = (folder / path).is_dir()
+        if is_there and seed not in scored and (of_score or of_proposal):
             found[seed] = Checkpoint(segment, str(folder / path))
             scored.update({seed} if of_score else ())
     return found
@@ -92,13 +91,13 @@ def steps_of(query: Query, spec: Spec, proposal: int, model: Checkpoint | None) 
     step = chosen(query, proposal).step
     if step is None and spec.objectives()[0].reduce == "last":
         step = until(query, proposal)
-    return Steps(step, None if model is None else end_of(query, model.segment), spec.fidelity.steps)
+    end = None if model is None else end_of(query, model.segment)
+    return Steps(step, end, spec.fidelity.steps)
 
 
 def end_of(query: Query, segment: SegmentId) -> int:
     """The nominal step a segment ends at."""
-    cut = segment.partition("@")[2]
-    return int(cut) if cut else until(query, proposal_of(segment))
+    return until(query, segment.proposal) if segment.end is None else segment.end
 
 
 def best_seed(query: Query, sign: float, proposal: int, kept: Mapping[int, Checkpoint]) -> int:

@@ -23,10 +23,10 @@ from autorl.store.events import (
 from autorl.study.budget import Spent, is_extension
 from autorl.study.chosen import chosen
 from autorl.study.journal import Journal
-from autorl.study.lineage import Lineage, segment_id
+from autorl.study.lineage import Lineage
 from autorl.study.test_phase import Frozen
 from autorl.study.work import Work
-from autorl.types import Incumbent, ProposalId, StudyError
+from autorl.types import Incumbent, ProposalId, SegmentId, StudyError
 
 # Of `Ranking`: highest fidelity, most seeds, score; ties by mean, spread, earliest.
 _BEST_FIRST = "infeasible, -reached, provisional, -n_seeds, -value, -mean, spread, proposal"
@@ -206,7 +206,7 @@ class Standing:
     def _take_outcomes(self, proposal: ProposalId, seed: int, end: int | None) -> None:
         """Let `_work` know the outcomes of one chain that were recorded."""
         for link, cut in self.lineage([proposal]).path(proposal, end):
-            name = segment_id(link, seed, cut)
+            name = SegmentId(link, seed, cut)
             if self._work.outcome_of(name) is None and self._query(
                 "SELECT 1 FROM places WHERE subject = ?", (name,)
             ):

@@ -27,7 +27,7 @@ from autorl.store.events import (
 )
 from autorl.store.log_files import log_bytes
 from autorl.study.journal import Journal
-from autorl.study.lineage import Lineage, proposal_of, seed_of, segment_id
+from autorl.study.lineage import Lineage
 from autorl.types import (
     Checkpoint,
     Outcome,
@@ -100,8 +100,8 @@ class Work:
         ):  # its chain is requested again, as where the checkpoint is gone; no attempt is counted
             return False
         if outcome.status is Status.LOST:
-            self._journal.record(SegmentLost(outcome.segment, outcome.message))
-            if self._attempts[outcome.segment] <= self._spec.failures.retries:
+            self._journal.record(SegmentLost(segment.id, outcome.message))
+            if self._attempts[segment.id] <= self._spec.failures.retries:
                 self._hand_out(segment)
                 return False
         if segment.parent is not None:
@@ -109,7 +109,7 @@ class Work:
         if segment.id in self._outcomes:
             self._regain(segment, outcome)
             return True
-        if segment.parent is None and self._lineage.start(proposal_of(segment.id)):
+        if segment.parent is None and self._lineage.start(segment.id.proposal):
             outcome = dataclasses.replace(
                 outcome, notes=(*outcome.notes, self._why_from_start(segment))
             )
@@ -120,13 +120,13 @@ class Work:
     def apply(self, event: StudyEvent) -> None:
         """Take note of an event that is in the log, if it tells of a segment."""
         match event:
-            case SegmentEnded(outcome=outcome):
-                self._outcomes[outcome.segment] = outcome
+            case SegmentEnded(outcome=outcome, segment=segment):
+                self._outcomes[segment] = outcome
                 self.fresh += 1
                 if outcome.checkpoint is not None:
-                    self._take_checkpoint(outcome.checkpoint)
-            case CheckpointRegained(checkpoint=checkpoint):
-                self._take_checkpoint(checkpoint)
+                    self._take_checkpoint(segment, outcome.checkpoint)
+            case CheckpointRegained(segment=segment, checkpoint=checkpoint):
+                self._take_checkpoint(segment, checkpoint)
             case SegmentLost(segment=segment):
                 self._attempts[segment] = self._attempts.get(segment, 0) + 1
             case CheckpointsCollected(segments=segments):
@@ -134,11 +134,11 @@ class Work:
                     self._recorded_bytes -= self._sizes.pop(segment)
                     del self.saved[segment]
 
-    def _take_checkpoint(self, checkpoint: Checkpoint) -> None:
-        self.saved[checkpoint.segment] = checkpoint
-        self._recorded_bytes -= self._sizes.get(checkpoint.segment, 0)
-        self._sizes[checkpoint.segment] = folder_size(Path(checkpoint.path))
-        self._recorded_bytes += self._sizes[checkpoint.segment]
+    def _take_checkpoint(self, segment: SegmentId, checkpoint: Checkpoint) -> None:
+        self.saved[segment] = checkpoint
+        self._recorded_bytes -= self._sizes.get(segment, 0)
+        self._sizes[segment] = folder_size(Path(checkpoint.path))
+        self._recorded_bytes += self._sizes[segment]
 
     def _regain(self, segment: Segment, again: Outcome) -> None:
         """Take the checkpoint of a segment that was trained again; what was recorded of it stays as it is.
@@ -153,7 +153,9 @@ class Work:
             why = "has other values than those recorded"
         else:
             note = TRAINED_AGAIN.format(segment=segment.id)
-            self._journal.record(CheckpointRegained(again.checkpoint, again.cost, (note,)))
+            self._journal.record(
+                CheckpointRegained(segment.id, again.checkpoint, again.cost, (note,))
+            )
             self._damaged.pop(segment.id, None)
             self._regained.add(segment.id)
             return
@@ -163,7 +165,7 @@ class Work:
 
     def _judged(self, segment: Segment, outcome: Outcome) -> Outcome:
         """An outcome whose metrics cannot be scored is a failure, and says why."""
-        nominal = 0 if segment.parent is None else self._lineage.start(proposal_of(segment.id))
+        nominal = 0 if segment.parent is None else self._lineage.start(segment.id.proposal)
         latest = max(
             segment.until, outcome.reached
         )  # a run may end before or after its nominal step
@@ -204,7 +206,7 @@ class Work:
         """
         path = self._lineage.path(proposal, end)
         for place, (link, cut) in enumerate(path):
-            outcome = self._outcomes.get(segment_id(link, seed, cut))
+            outcome = self._outcomes.get(SegmentId(link, seed, cut))
             if outcome is None:
                 self._request_link(path[: place + 1], seed, role, last=link == path[-1][0])
             if outcome is None or outcome.status is not Status.DONE:
@@ -225,10 +227,10 @@ class Work:
         trained again, for its checkpoint alone.
         """
         link, cut = path[-1]
-        name = segment_id(link, seed, cut)
+        name = SegmentId(link, seed, cut)
         if name in self.in_flight:
             return
-        before = [segment_id(earlier, seed, end) for earlier, end in path[-2:-1]]
+        before = [SegmentId(earlier, seed, end) for earlier, end in path[-2:-1]]
         parent = self._outcomes[before[0]] if before else None
         if parent is not None and not self._available(parent.segment) and self._changed(link, seed):
             if parent.segment in self._unmoved:  # a running segment reads what lies there
@@ -270,7 +272,7 @@ class Work:
         trainer, config = self._spec.trainer_for(self._lineage[proposal].config)
         begin = self._lineage.start(proposal)
         until = self._lineage[proposal].until if cut is None else cut
-        name = segment_id(proposal, seed, cut)
+        name = SegmentId(proposal, seed, cut)
         if parent is not None and not self._available(parent.segment):
             if self._changed(proposal, seed):
                 raise StudyError(
@@ -324,7 +326,7 @@ class Work:
     def known(self, proposal: ProposalId, seed: int, end: int | None = None) -> bool:
         """Whether (proposal, seed) is settled: trained to its end, or ended on the way by a failure or a stop."""
         for link, cut in self._lineage.path(proposal, end):
-            outcome = self._outcomes.get(segment_id(link, seed, cut))
+            outcome = self._outcomes.get(SegmentId(link, seed, cut))
             if outcome is None:
                 return False
             if outcome.status is not Status.DONE:
@@ -333,16 +335,16 @@ class Work:
 
     def curve(self, proposal: ProposalId, seed: int, end: int | None = None) -> Curve:
         """The learning curve of (proposal, seed) from step 0 to `end`, over every run of its lineage."""
-        return self._join(segment_id(proposal, seed), self._chain_outcomes(proposal, seed, end))
+        return self._join(SegmentId(proposal, seed), self._chain_outcomes(proposal, seed, end))
 
     def value(self, proposal: ProposalId, seed: int, end: int | None = None) -> SeedValue:
         """The objective values of one seed of a proposal."""
         outcomes = self._chain_outcomes(proposal, seed, end)
-        curve = self._join(segment_id(proposal, seed), outcomes)
+        curve = self._join(SegmentId(proposal, seed), outcomes)
         return self._judge.value(seed, curve, outcomes[-1].message)
 
     def outcome(self, proposal: ProposalId, seed: int) -> Outcome | None:
-        return self._outcomes.get(segment_id(proposal, seed))
+        return self._outcomes.get(SegmentId(proposal, seed))
 
     def outcome_of(self, segment: SegmentId) -> Outcome | None:
         """How a segment ended; None as long as it has not."""
@@ -353,21 +355,21 @@ class Work:
     ) -> list[Outcome]:
         found: list[Outcome] = []
         for link, cut in self._lineage.path(proposal, end):
-            found.append(self._outcomes[segment_id(link, seed, cut)])
+            found.append(self._outcomes[SegmentId(link, seed, cut)])
             if found[-1].status is not Status.DONE:
                 break
         return found
 
     def _join(self, segment: SegmentId, outcomes: Sequence[Outcome]) -> Curve:
         """The curve of a chain whose last proposal is that of `segment`, or the part of it that `outcomes` covers."""
-        links = self._lineage.chain(proposal_of(segment))[: len(outcomes) - 1]
+        links = self._lineage.chain(segment.proposal)[: len(outcomes) - 1]
         cuts = {self._lineage[link].until for link in links}
         return join(outcomes, without=cuts.difference(self._spec.evaluation_steps))
 
     def _before(self, segment: Segment) -> list[Outcome]:
         """Outcomes of the chain before this segment."""
-        chain = self._lineage.chain(proposal_of(segment.id))[:-1]
-        return [self._outcomes[segment_id(link, segment.seed)] for link in chain]
+        chain = self._lineage.chain(segment.id.proposal)[:-1]
+        return [self._outcomes[SegmentId(link, segment.seed)] for link in chain]
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
@@ -381,11 +383,11 @@ class Work:
     def model(self, proposal: ProposalId, seed: int, end: int | None) -> SegmentId:
         """The segment whose checkpoint is the model of (proposal, seed) at `end`, or where the proposal ends."""
         link, cut = self._lineage.path(proposal, end)[-1]
-        return segment_id(link, seed, cut)
+        return SegmentId(link, seed, cut)
 
     def head(self, proposal: ProposalId, seed: int) -> SegmentId | None:
         """The last segment of the chain to (proposal, seed) that is trained: what the next one continues."""
-        names = [segment_id(link, seed) for link in reversed(self._lineage.chain(proposal))]
+        names = [SegmentId(link, seed) for link in reversed(self._lineage.chain(proposal))]
         return next((name for name in names if name in self._outcomes), None)
 
     def collect(
@@ -401,9 +403,7 @@ class Work:
         gone = [
             name
             for name in self.saved
-            if name not in parents
-            and proposal_of(name) not in wanted
-            and seed_of(name) not in spared
+            if name not in parents and name.proposal not in wanted and name.seed not in spared
         ]
         if not gone:
             return
@@ -486,8 +486,10 @@ class Work:
 
     def _why_from_start(self, segment: Segment) -> str:
         """The note of a segment that was to continue a run and was trained from step 0."""
-        link = self._lineage[proposal_of(segment.id)].resume_from
-        parent = "" if link is None else segment_id(link, segment.seed)
+        link = self._lineage[segment.id.proposal].resume_from
+        if link is None:
+            return FROM_START
+        parent = SegmentId(link, segment.seed)
         if parent not in self._damaged:
             return FROM_START
         return f"checkpoint {parent} is damaged ({self._damaged[parent]}): trained from step 0"
@@ -503,21 +505,20 @@ class Work:
         return SegmentEnded(outcome, self._place(segment), reductions)
 
     def _place(self, segment: Segment) -> SegmentPlace:
-        proposal = proposal_of(segment.id)
-        run, role, seed = self._lineage.run(proposal), segment.role, segment.seed
+        role, seed = segment.role, segment.seed
+        run = self._lineage.run(segment.id.proposal)
         parent_run = None
         if run.parent_root is not None:
             parent_run = self._lineage.run_id(run.parent_root, role, seed)
         return SegmentPlace(
-            proposal=proposal,
+            segment=segment.id,
             run_id=self._lineage.run_id(run.root, role, seed),
-            seed=seed,
             role=role,
             algorithm=segment.trainer.name,
             environment=segment.environment.id,
             parent_run=parent_run,
             start_step=run.start_step,
-            member=self._lineage[proposal].member,
+            member=self._lineage[segment.id.proposal].member,
             parent=None if segment.parent is None else segment.parent.segment,
             from_step=segment.start,
         )

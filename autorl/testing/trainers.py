@@ -32,6 +32,7 @@ from autorl.types import (
     Outcome,
     Report,
     Segment,
+    SegmentId,
     Status,
     TrainerSpec,
 )
@@ -74,6 +75,11 @@ class Runner:
         self.case, self.folder = case, folder
         self.trainer: Trainer = load(case.trainer)
         self._runs: dict[str, Outcome] = {}
+        self._numbers: dict[str, int] = {}
+
+    def id_of(self, name: str) -> SegmentId:
+        """The identity that the segment of a name has."""
+        return SegmentId(self._numbers.setdefault(name, len(self._numbers)), 3)
 
     def segment(self, name: str, **changes: Any) -> Segment:
         """A whole run of the first configuration, saved, with `changes`."""
@@ -91,7 +97,7 @@ class Runner:
             "save": case.resumable,
             "folder": str(self.folder / name),
         }
-        return Segment(id=name, **(values | changes))
+        return Segment(id=self.id_of(name), **(values | changes))
 
     def run(self, name: str, **changes: Any) -> Outcome:
         """Train a segment, once per name."""
@@ -262,7 +268,7 @@ class TrainerConformance:
             pytest.skip("no checkpoints")
         saved = runner.first_half().checkpoint
         assert saved is not None
-        assert saved == Checkpoint("first-half", str(runner.folder / "first-half"))
+        assert saved == Checkpoint(runner.id_of("first-half"), str(runner.folder / "first-half"))
         before = fingerprint(saved.path)
         runner.second_half("reader", save=False)
         assert before
@@ -295,7 +301,7 @@ class TrainerConformance:
     def test_a_trainer_that_cannot_continue_says_so(self, runner: Runner) -> None:
         if self.case.resumable:
             pytest.skip("it can")
-        parent, half = Checkpoint("x", str(runner.folder)), self.case.horizon // 2
+        parent, half = Checkpoint(runner.id_of("x"), str(runner.folder)), self.case.horizon // 2
         changes: Mapping[str, Any] = {
             "parent": parent,
             "start": half,

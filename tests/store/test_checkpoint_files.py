@@ -9,9 +9,10 @@ import pytest
 
 from autorl.spec import load_spec
 from autorl.store.checkpoints import damage, file_hashes
-from autorl.store.codec import loads, outcome_body, read_outcome
+from autorl.store.codec import body_of, loads, read_event
+from autorl.store.events import SegmentEnded, SegmentPlace
 from autorl.study import Study
-from autorl.types import Checkpoint, FrozenMap, Outcome, Status
+from autorl.types import Checkpoint, FrozenMap, Outcome, SegmentId, Status
 
 
 @pytest.fixture
@@ -90,18 +91,20 @@ def test_other_files_do_not_count_and_without_hashes_nothing_is_checked(saved):
 
 
 def test_an_outcome_keeps_its_hashes_and_one_of_an_earlier_version_has_none():
-    outcome = Outcome(
-        "1.0",
-        Status.DONE,
-        5,
-        checkpoint=Checkpoint("1.0", "checkpoints/1.0", FrozenMap(a="f" * 64)),
-    )
-    body = outcome_body(outcome)
+    segment = SegmentId(1, 0)
+    place = SegmentPlace(segment, 20_000, "tuning", "toy", None, None, 0, None, None, 0)
+    saved = Checkpoint(segment, "checkpoints/1.0", FrozenMap(a="f" * 64))
+    body = body_of(SegmentEnded(Outcome(segment, Status.DONE, 5, checkpoint=saved), place))
+
+    def files():
+        return read_event("outcome", body, lambda proposal: None).outcome.checkpoint.files
+
     assert body["checkpoint_files"] == {"a": "f" * 64}
-    assert read_outcome(body).checkpoint.files == {"a": "f" * 64}
+    assert files() == {"a": "f" * 64}
     del body["checkpoint_files"]
-    assert read_outcome(body).checkpoint.files == {}
-    assert "checkpoint_files" not in outcome_body(Outcome("1.0", Status.DONE, 5))
+    assert files() == {}
+    unsaved = SegmentEnded(Outcome(segment, Status.DONE, 5), place)
+    assert "checkpoint_files" not in body_of(unsaved)
 
 
 def test_the_event_of_an_outcome_holds_the_hashes_of_its_checkpoint(tmp_path):

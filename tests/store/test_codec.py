@@ -45,6 +45,7 @@ from autorl.types import (
     Proposed,
     Report,
     Scored,
+    SegmentId,
     Status,
 )
 
@@ -84,7 +85,8 @@ PROPOSAL = Proposal(
 )
 FLAGGED = Proposal(Config(), 10, Continue(2), provisional=True, baseline=True, changes=())
 CHECKPOINT = Checkpoint("3.1", "checkpoints/3.1", FrozenMap({"state.json": "ab12"}))
-PLACE = SegmentPlace(3, 30_001, 1, "tuning", "toy", None, 20_001, 50, "a", "2.1", 48)
+SEGMENT = SegmentId(3, 1)
+PLACE = SegmentPlace(SEGMENT, 30_001, "tuning", "toy", None, 20_001, 50, "a", SegmentId(2, 1), 48)
 OUTCOME = Outcome(
     "3.1",
     Status.DONE,
@@ -103,15 +105,15 @@ EVENTS = [
     SessionBegun(FrozenMap(python="3.11", packages={"numpy": "2"})),
     ProposalMade(Proposed(7, PROPOSAL), "hash"),
     ProposalMade(Proposed(8, FLAGGED), "hash", anew=True),
-    SegmentLost("3.1", "a worker vanished"),
+    SegmentLost(SEGMENT, "a worker vanished"),
     SegmentEnded(OUTCOME, PLACE, (("r", 64, 0.1, 0.2, 50, 0.1, 0.15),)),
     SegmentEnded(Outcome("3.1", Status.CRASH, 0), PLACE),
     ProposalScored(Scored(3, (1.0,), (0.0,), 2, 64, (), False, (0.9,)), (0, 1), (-1.0,)),
     ProposalScored(Scored(3, (1.0, 2.0)), (0,), (1.0, -2.0), beyond=0),
     ProposalFailed(Failed(3, Status.DIVERGED, (), "NaN"), (0, 1), ()),
     SearchGivenUp("the last message"),
-    CheckpointsCollected(("3.1", "3.1@50")),
-    CheckpointRegained(CHECKPOINT, {"wall_seconds": 0.1}, ("trained again",)),
+    CheckpointsCollected((SEGMENT, SegmentId(3, 1, 50))),
+    CheckpointRegained(SEGMENT, CHECKPOINT, {"wall_seconds": 0.1}, ("trained again",)),
     BudgetExtended(8.5),
     CandidatesFrozen(CANDIDATES, (100, 101)),
     CandidateTested(

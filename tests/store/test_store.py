@@ -37,6 +37,7 @@ from autorl.types import (
     Outcome,
     Proposal,
     Proposed,
+    SegmentId,
     Status,
     StudyError,
 )
@@ -48,8 +49,9 @@ NOTE = SearchGivenUp("an event that changes no table")
 
 def ended_of(proposal):
     """The end of a segment of a proposal."""
-    place = SegmentPlace(proposal, 0, 0, "tuning", "toy", None, None, 0, None, None, 0)
-    return SegmentEnded(Outcome(f"{proposal}.0", Status.DONE, 100), place)
+    segment = SegmentId(proposal, 0)
+    place = SegmentPlace(segment, 0, "tuning", "toy", None, None, 0, None, None, 0)
+    return SegmentEnded(Outcome(segment, Status.DONE, 100), place)
 
 
 def spec_of(**changes):

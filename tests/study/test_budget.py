@@ -15,7 +15,7 @@ from autorl.study import Study
 from autorl.study.driver import Driver
 from autorl.study.journal import Journal
 from autorl.study.setup import make_optimizer
-from autorl.types import Done, FrozenMap, InputError, Status, StudyError, Wait
+from autorl.types import Done, FrozenMap, InputError, SegmentId, Status, StudyError, Wait
 
 
 def steps_trained(study, role="tuning"):
@@ -330,7 +330,11 @@ def test_hours_of_earlier_sessions_count(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(store_module.time, "time", iter(range(0, 10**7, 3600)).__next__)
         # One hour apart: 1 h, a pause, 2 h.
-        begun, lost, finished = SessionBegun(FrozenMap()), SegmentLost("0.0", ""), StudyFinished()
+        begun, lost, finished = (
+            SessionBegun(FrozenMap()),
+            SegmentLost(SegmentId(0, 0), ""),
+            StudyFinished(),
+        )
         for event in (begun, finished, begun, lost, finished):
             study.store.append(event)
     study.close()

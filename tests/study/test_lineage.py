@@ -7,7 +7,7 @@ from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_wi
 from autorl.seeds import SeedPlan
 from autorl.study import Study
 from autorl.study.front import spread
-from autorl.study.lineage import Lineage, segment_id
+from autorl.study.lineage import Lineage
 from autorl.types import Config, Exploit, Proposed, Scored, Wait
 
 
@@ -138,7 +138,6 @@ def test_the_schedule_merges_equal_neighbours():
     assert lineage.schedule(3) == ((0, a), (60, b), (80, a))
     assert lineage.chain(3) == [0, 1, 2, 3]
     assert (lineage.start(3), lineage.length(3)) == (80, 10)
-    assert segment_id(12, 3) == "12.3"
 
 
 def test_the_test_phase_replays_the_whole_lineage_from_scratch(monkeypatch):

@@ -9,9 +9,8 @@ from test_lineage import waiting_for
 
 from autorl.report.reading import open_view
 from autorl.study import Study
-from autorl.study.lineage import proposal_of, seed_of, segment_id
 from autorl.study.models import kept_checkpoints, steps_of
-from autorl.types import Exploit
+from autorl.types import Exploit, SegmentId
 
 BEST = {
     "objective": {"reduce": "best"},
@@ -37,8 +36,9 @@ def kept(study, proposal):
 
 
 def test_the_name_of_a_shortened_segment_says_whose_it_is():
-    assert segment_id(12, 101, 500) == "12.101@500"
-    assert (proposal_of("12.101@500"), seed_of("12.101@500")) == (12, 101)
+    segment = SegmentId(12, 101, 500)
+    assert segment == "12.101@500"
+    assert (segment.proposal, segment.seed, segment.end) == (12, 101, 500)
 
 
 def test_a_test_run_ends_at_the_step_its_score_is_read_at_and_leaves_that_model(

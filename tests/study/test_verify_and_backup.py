@@ -20,7 +20,7 @@ from autorl.study import Study
 from autorl.study import backup as backup_module
 from autorl.study.backup import backup
 from autorl.study.verify import verify
-from autorl.types import InputError
+from autorl.types import InputError, SegmentId
 
 KEPT = {"keep": {"checkpoints": "lineage"}}
 
@@ -271,7 +271,7 @@ def test_a_checkpoint_that_is_deleted_meanwhile_is_taken_from_a_newer_log(
         if not gone:  # the driver gives this one up just now, event first
             gone.append(source.name)
             store = Store.open(folder)
-            store.append(CheckpointsCollected((source.name,)))
+            store.append(CheckpointsCollected((SegmentId.parse(source.name),)))
             store.close()
             shutil.rmtree(source)
         original(source, target)
