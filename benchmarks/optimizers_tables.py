@@ -88,8 +88,7 @@ class Table:
 
     def __init__(self, folder: str) -> None:
         from autorl.landscapes import load_landscape
-        from autorl.landscapes.replay import ReplayObjective
-        from autorl.landscapes.surrogate import SurrogateObjective
+        from autorl.landscapes.benchmark import ReplayObjective, SurrogateObjective
         from autorl.types import InputError
 
         self.landscape = load_landscape(folder)

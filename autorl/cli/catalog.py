@@ -8,15 +8,14 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from autorl import optimizers as optimizer_room
+from autorl import trainers as trainer_room
 from autorl.cli.options import AsJson, print_json, say
-from autorl.optimizers import describe
-from autorl.optimizers import names as optimizer_names
 from autorl.plain_values import plain
 from autorl.report.catalog import optimizer_dict, optimizers_text
 from autorl.report.spaces import space_text
 from autorl.report.text import columns
 from autorl.space import load_space
-from autorl.trainers import names as trainer_names
 from autorl.types import InputError
 
 
@@ -44,7 +43,7 @@ def space(
 
 def trainers(as_json: AsJson = False) -> None:
     """The trainers and what they train."""
-    known = trainer_names()
+    known = trainer_room.names()
     if as_json:
         print_json(known)
     else:
@@ -57,9 +56,9 @@ def optimizers(
 ) -> None:
     """The optimizers and their options."""
     described, missing = [], dict[str, str]()
-    for one in [name] if name is not None else optimizer_names():
+    for one in [name] if name is not None else optimizer_room.names():
         try:
-            described.append(describe(one, str(Path.cwd())))
+            described.append(optimizer_room.describe(one, str(Path.cwd())))
         except InputError as error:
             if name is not None:
                 raise

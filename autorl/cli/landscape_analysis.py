@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from autorl.types import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
+_METHODS = f"{', '.join(analysis.METHODS[:-1])} or {analysis.METHODS[-1]}"
 KindName = Annotated[
     str, typer.Argument(metavar="KIND", help="Which; the list is above.", show_default=False)
 ]
@@ -167,27 +169,25 @@ def analyse(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Answer another question about landscapes; `plot` draws the same.
-
-    \b
-    budget        how early training tells the end
-    curves        learning curves of the best configurations
-    dependence    partial dependence on a hyperparameter (-p NAME)
-    interaction   how strongly hyperparameters interact, H squared (-p NAME -p NAME ..., default all pairs)
-    noise         share of variance that is seed noise, a row per landscape
-    over-time     importance at every step
-    phases        what the best configuration of one phase misses in another
-    redundancy    configurations that cannot be told apart, a row per landscape
-    surface       partial dependence on two hyperparameters (-p NAME -p NAME)
-    transfer      what the best configuration of one environment misses in another
-    tunability    what choosing gains over a typical configuration, a row per landscape
-    values        scores by value of a hyperparameter (-p NAME)
-    """  # noqa: D301
+    """Answer another question about landscapes; `plot` draws the same."""
     show(
         answer_of(landscapes_of(sources), kind, names or [], seeds, step, by, reduce),
         as_json=as_json,
         limit=limit,
     )
+
+
+def _kinds_help() -> str:
+    """One line for each kind of analysis, with the hyperparameters it takes."""
+    hints = {(1, 1): " (-p NAME)", (2, 2): " (-p NAME -p NAME)"}
+    hints[0, 99] = " (-p NAME -p NAME ..., default all pairs)"
+    return "\n".join(
+        f"{name:14}{kind.about}{hints.get(kind.names, '')}" for name, kind in analysis.KINDS.items()
+    )
+
+
+# A line with a backspace keeps click from wrapping the lines.
+analyse.__doc__ = f"{inspect.getdoc(analyse)}\n\n\b\n{_kinds_help()}"
 
 
 def plot(
@@ -200,9 +200,7 @@ def plot(
             help="A .png, .svg, .pdf, or .html (interactive) file; default a .png in this folder."
         ),
     ] = None,
-    method: Annotated[
-        str, typer.Option(help="Of importance: fanova, local or tunability.")
-    ] = "fanova",
+    method: Annotated[str, typer.Option(help=f"Of importance: {_METHODS}.")] = "fanova",
     seeds: AnySeeds = None,
     step: Step = None,
     by: By = None,
@@ -257,7 +255,7 @@ def answer_of(
 ) -> Answer:
     """The answer of a kind about landscapes."""
     if kind not in analysis.KINDS:
-        raise InputError(unknown_key(kind, [*analysis.KINDS, "importance", "subset"]), key="KIND")
+        raise InputError(unknown_key(kind, analysis.CHARTS), key="KIND")
     return analysis.analyse(data, kind, names, role(seeds), step, by=by, reduce=reduce)
 
 

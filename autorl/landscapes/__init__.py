@@ -3,18 +3,13 @@
 import importlib
 from typing import Any
 
-from autorl.landscapes.dataset import (
-    Choice,
-    Landscape,
-    find_landscape,
-    list_landscapes,
-    load_landscape,
-    shipped_root,
-)
+from autorl.landscapes.benchmark import Replay, ReplayObjective
 from autorl.landscapes.grid import Grid
+from autorl.landscapes.landscape import Landscape, load_landscape
+from autorl.landscapes.library import find_landscape, list_landscapes, shipped_root
 from autorl.landscapes.manage import delete_landscape, merge_landscapes
 from autorl.landscapes.manifest import Manifest, Objective
-from autorl.landscapes.replay import Replay, ReplayObjective
+from autorl.landscapes.ranking import Choice
 from autorl.landscapes.schema import SCHEMA_VERSION, Column, Tables, config_rows
 from autorl.landscapes.write import append, compact, write_landscape
 

@@ -20,12 +20,12 @@ from autorl.plain_text import shortened, shown
 from autorl.types import InputError
 
 if TYPE_CHECKING:
-    from autorl.landscapes.dataset import Landscape
+    from autorl.landscapes.dataset import Dataset
 
 _SLACK = 1.1  # trained steps may pass the last evaluation by a rollout, not by much more
 
 
-def files_match_manifest(landscape: Landscape) -> Iterator[str]:
+def files_match_manifest(landscape: Dataset) -> Iterator[str]:
     """Hashes, row counts, the space and `croissant.json` are those of the files (published ones were not).
 
     A study's folder has no such files.
@@ -50,7 +50,7 @@ def files_match_manifest(landscape: Landscape) -> Iterator[str]:
         yield f"{CROISSANT} does not describe these files"
 
 
-def typed_columns(landscape: Landscape) -> Iterator[str]:
+def typed_columns(landscape: Dataset) -> Iterator[str]:
     """Every column has its declared type, and no text cell hides a list (a published set kept lists as text)."""
     space = landscape.space
     hyperparameters = {
@@ -81,7 +81,7 @@ def typed_columns(landscape: Landscape) -> Iterator[str]:
                 yield f"configs.{name} holds lists or mappings written as text in {count} rows"
 
 
-def _nulls(landscape: Landscape, table: TableName, found: dict[str, str]) -> Iterator[str]:
+def _nulls(landscape: Dataset, table: TableName, found: dict[str, str]) -> Iterator[str]:
     for column in TABLES[table]:
         if column.name in found and not column.nullable:
             count = _one(landscape, f"SELECT count(*) FROM {table} WHERE {column.name} IS NULL")
@@ -89,7 +89,7 @@ def _nulls(landscape: Landscape, table: TableName, found: dict[str, str]) -> Ite
                 yield f"{table}.{column.name} is null in {count} rows"
 
 
-def references_resolve(landscape: Landscape) -> Iterator[str]:
+def references_resolve(landscape: Dataset) -> Iterator[str]:
     """Keys are unique and point at rows that exist."""
     for table, key in (("configs", "config_id"), ("runs", "run_id"), ("segments", "segment")):
         repeated = _one(landscape, f"SELECT count(*) - count(DISTINCT {key}) FROM {table}")
@@ -111,7 +111,7 @@ def references_resolve(landscape: Landscape) -> Iterator[str]:
             yield f"{lost} rows of {table} have a {column} that is not in {other}"
 
 
-def configs_keyed_by_hash(landscape: Landscape) -> Iterator[str]:
+def configs_keyed_by_hash(landscape: Dataset) -> Iterator[str]:
     """A configuration is one row, valid in the space, and its hash is that of its values.
 
     In a published set 245 of 256 configuration ids had other hyperparameters for some seeds.
@@ -141,7 +141,7 @@ def configs_keyed_by_hash(landscape: Landscape) -> Iterator[str]:
             yield f"configurations {seen[row['config_hash']]} and {number} are the same"
 
 
-def seed_roles_agree(landscape: Landscape) -> Iterator[str]:
+def seed_roles_agree(landscape: Dataset) -> Iterator[str]:
     """The role of every run's seed is the one the manifest gives, and no seed has two."""
     seeds = landscape.manifest.seeds
     for seed, role in landscape.own_query(
@@ -153,7 +153,7 @@ def seed_roles_agree(landscape: Landscape) -> Iterator[str]:
             yield f"seed {seed} is used as a {role} seed but the manifest does not list it as one"
 
 
-def complete_or_explained(landscape: Landscape) -> Iterator[str]:
+def complete_or_explained(landscape: Dataset) -> Iterator[str]:
     """A run that is `done` has every evaluation after its start (a published curve stopped at 37 of 100)."""
     for status, count in landscape.own_query(
         "SELECT status, count(*) FROM runs GROUP BY status"
@@ -174,7 +174,7 @@ def complete_or_explained(landscape: Landscape) -> Iterator[str]:
         yield f"{len(missing)} runs are marked done but lack evaluations, e.g. run {missing[0][0]}: {missing[0][1]}"
 
 
-def counted_steps(landscape: Landscape) -> Iterator[str]:
+def counted_steps(landscape: Dataset) -> Iterator[str]:
     """Steps are counted environment steps (published "10,000 steps" were really a rollout of 16,384).
 
     Runs that end with a whole rollout past or before the last evaluation are so where the manifest says by how much;
@@ -198,7 +198,7 @@ def counted_steps(landscape: Landscape) -> Iterator[str]:
         yield f"in {len(wrong)} runs environment_steps is not the last step, e.g. run {run}: {steps:.0f} and {last}"
 
 
-def provenance_recorded(landscape: Landscape) -> Iterator[str]:
+def provenance_recorded(landscape: Dataset) -> Iterator[str]:
     """It is known which code or files made the data, by hash (two builds of one version string once differed)."""
     manifest = landscape.manifest
     if not manifest.licence and not landscape.is_study:
@@ -213,5 +213,5 @@ def provenance_recorded(landscape: Landscape) -> Iterator[str]:
             yield f"source {shown(source.get('path'))} has no sha256"
 
 
-def _one(landscape: Landscape, query: str) -> Any:
+def _one(landscape: Dataset, query: str) -> Any:
     return landscape.own_query(query).fetchall()[0][0]

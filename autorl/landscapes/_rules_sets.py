@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from autorl.landscapes.dataset import Landscape
+    from autorl.landscapes.dataset import Dataset
 
 
-def distinct_data(landscapes: Sequence[Landscape]) -> Iterator[tuple[str, str]]:
+def distinct_data(landscapes: Sequence[Dataset]) -> Iterator[tuple[str, str]]:
     """No two data sets hold the same scores (two published comparison tables were one file)."""
     seen: dict[str, str] = {}
     for landscape in landscapes:
@@ -22,7 +22,7 @@ def distinct_data(landscapes: Sequence[Landscape]) -> Iterator[tuple[str, str]]:
             yield name, f"holds the same scores as {seen[key]}"
 
 
-def one_name_per_task(landscapes: Sequence[Landscape]) -> Iterator[tuple[str, str]]:
+def one_name_per_task(landscapes: Sequence[Dataset]) -> Iterator[tuple[str, str]]:
     """An environment has one name (one was published as lunar_lander_continuous and as continuous_lunar_lander)."""
     seen: dict[tuple[str, str, tuple[str, ...]], str] = {}
     for landscape in landscapes:
@@ -38,7 +38,7 @@ def one_name_per_task(landscapes: Sequence[Landscape]) -> Iterator[tuple[str, st
             )
 
 
-def _content(landscape: Landscape) -> str:
+def _content(landscape: Dataset) -> str:
     """Hash of the multiset of stored values, whatever ids and order they have."""
     values = landscape.own_query("SELECT value FROM measured").fetchnumpy()["value"]
     flat = np.sort(np.ma.filled(np.ma.asarray(values, dtype=np.float32), np.nan))

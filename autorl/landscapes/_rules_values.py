@@ -12,7 +12,7 @@ from autorl.landscapes.bounds import outside_bounds
 from autorl.statistics import ranks
 
 if TYPE_CHECKING:
-    from autorl.landscapes.dataset import Landscape
+    from autorl.landscapes.dataset import Dataset
 
 _COPIED = 0.5  # share of identical curves at which one seed is a copy of another
 _REUSED = 0.2  # share of equal evaluations at which two seeds seem to share evaluation episodes ...
@@ -26,7 +26,7 @@ _BLOCK = 2048  # groups of seeds that are counted at once
 _TELLING = 3  # distinct values that make a curve worth comparing (a curve of zeros is no evidence)
 
 
-def steps_increase(landscape: Landscape) -> Iterator[str]:
+def steps_increase(landscape: Dataset) -> Iterator[str]:
     """Within a run, evaluations are stored at distinct, rising steps after its start (a published counter reset)."""
     found = landscape.own_query(
         "SELECT run_id, step, start_step FROM evals JOIN runs USING (run_id)"
@@ -44,12 +44,12 @@ def steps_increase(landscape: Landscape) -> Iterator[str]:
         yield f"evaluations at steps the manifest does not list: {unknown[:5]}"
 
 
-def bounded_returns(landscape: Landscape) -> Iterator[str]:
+def bounded_returns(landscape: Dataset) -> Iterator[str]:
     """Values lie in the range of the environment (published traces held another environment's values)."""
     yield from outside_bounds(landscape, landscape.manifest.return_bounds)
 
 
-def failures_marked(landscape: Landscape) -> Iterator[str]:
+def failures_marked(landscape: Dataset) -> Iterator[str]:
     """A missing value belongs to a run marked as failed, so no average drops it unseen (a published notebook did)."""
     count, run = landscape.own_query(
         "SELECT count(*), min(run_id) FROM measured JOIN runs USING (run_id) WHERE value IS NULL AND "
@@ -59,14 +59,14 @@ def failures_marked(landscape: Landscape) -> Iterator[str]:
         yield f"{count} values are missing in runs that are not marked as failed, e.g. run {run}"
 
 
-def independent_seeds(landscape: Landscape) -> Iterator[str]:
+def independent_seeds(landscape: Dataset) -> Iterator[str]:
     """No seed is a copy of another (in a published set seed 0 equalled seed 3 in 501 of 573 groups)."""
     for first, second, same, telling in _identical(landscape):
         if same > _COPIED * telling:
             yield f"seed {second} repeats seed {first} in {same} of {telling} configurations"
 
 
-def distinct_curves(landscape: Landscape) -> Iterator[str]:
+def distinct_curves(landscape: Dataset) -> Iterator[str]:
     """Seeds of a configuration have curves of their own, and evaluation episodes of their own."""
     pairs = list(_identical(landscape))
     for first, second, same, telling in pairs:
@@ -82,7 +82,7 @@ def distinct_curves(landscape: Landscape) -> Iterator[str]:
             yield f"seeds {names[0]} and {names[1]} share {share:.0%} of their evaluations; other pairs {typical:.0%}"
 
 
-def adjacent_checkpoints_agree(landscape: Landscape) -> Iterator[str]:
+def adjacent_checkpoints_agree(landscape: Dataset) -> Iterator[str]:
     """Ranks of configurations change gradually from step to step (published last rows belonged to other runs)."""
     grid = landscape.grid
     complete = ~np.isnan(grid.values).any(axis=(1, 2))
@@ -107,7 +107,7 @@ def adjacent_checkpoints_agree(landscape: Landscape) -> Iterator[str]:
         best = max(best, agreement)
 
 
-def _identical(landscape: Landscape) -> Iterator[tuple[int, int, int, int]]:
+def _identical(landscape: Dataset) -> Iterator[tuple[int, int, int, int]]:
     """(seed, seed, configurations with identical curves, configurations with curves worth comparing).
 
     Pairs without an identical curve are left out: there is no need to compare every seed with every other.

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autorl.landscapes.dataset import Landscape
+    from autorl.landscapes.dataset import Dataset
 
 
-def outside_bounds(
-    landscape: Landscape, bounds: tuple[float | None, float | None]
-) -> Iterator[str]:
+def outside_bounds(landscape: Dataset, bounds: tuple[float | None, float | None]) -> Iterator[str]:
     """Say how many values of the objective, in any run, lie outside bounds; None = unbounded."""
     low, high = bounds
     tests = ["value < ?"] * (low is not None) + ["value > ?"] * (high is not None)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +21,8 @@ from autorl.landscapes._views import (
 )
 from autorl.landscapes.grid import PENALTY, Grid, assemble
 from autorl.landscapes.manifest import MANIFEST, Manifest
+from autorl.landscapes.ranking import Choice, Rule, SeedSet
 from autorl.landscapes.recorded import is_study, read_study
-from autorl.landscapes.replay import LookUp, ReplayObjective
 from autorl.landscapes.schema import (
     STATUSES,
     TABLES,
@@ -33,8 +32,7 @@ from autorl.landscapes.schema import (
     config_of_row,
     hyperparameter_column,
 )
-from autorl.plain_text import did_you_mean, shown
-from autorl.shipped import shipped_folder
+from autorl.plain_text import shown
 from autorl.space import Space
 from autorl.statistics import Aggregate, parse_aggregate, ranking
 from autorl.statistics.reductions import Reduction, parse_reduction
@@ -46,52 +44,10 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
-    from autorl.landscapes.surrogate import SurrogateObjective
-
-SeedSet: TypeAlias = Literal["tuning", "test", "all"]
 _CHUNK = 1000  # rows of an answer that are Python objects at once
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A chosen configuration.
-
-    Attributes:
-        value: the aggregate it was chosen by, in the metric's own direction.
-        reduce: what became of each run's curve up to `step`: its last value, its mean (`auc`), ...
-        origin: where aggregate and reduction come from, in words.
-        tuning, test: the same aggregate over the seeds of each role; None where there are none. A value over the seeds
-            that chose it is optimistic; the other one is not.
-        failed_tests: how many test runs failed; `test` is of the others unless the landscape states a penalty.
-    """
-
-    config_id: int
-    config: Config
-    value: float
-    tuning: float | None
-    test: float | None
-    by: str
-    seeds: SeedSet
-    step: int
-    reduce: str = "last"
-    origin: str = ""
-    failed_tests: int = 0
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How configurations are ranked: by which aggregate of seeds and reduction of curves; `origin`: by whose word."""
-
-    aggregate: Aggregate
-    reduction: Reduction
-    origin: str
-
-    def text(self, metric: str, seeds: str) -> str:
-        """`mean over tuning seeds of auc eval_return (the study's own objective)`."""
-        return f"{self.aggregate.name} over {seeds} seeds of {self.reduction.name} {metric} ({self.origin})"
-
-
-class Landscape:
+class Dataset:
     """A landscape folder, opened for reading. Nothing is loaded before it is asked for.
 
     A study's folder is one too, also while the study runs: it shows the moment it was opened.
@@ -109,7 +65,7 @@ class Landscape:
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"Landscape({self.manifest.id!r}, {dict(self.manifest.rows)})"
+        return f"{type(self).__name__}({self.manifest.id!r}, {dict(self.manifest.rows)})"
 
     @cached_property
     def space(self) -> Space:
@@ -411,35 +367,6 @@ class Landscape:
         ).df()
         return frame
 
-    def objective(self, lookup: LookUp = "nearest", *, wrap_seeds: bool = False) -> ReplayObjective:
-        """The landscape as a function `objective(config, seed=0, until=None)`: an exact or nearest look-up.
-
-        Args:
-            lookup: `nearest`, or `exact` = recorded configurations only.
-            wrap_seeds: whether seeds past the last recorded one begin again instead of being refused.
-
-        Raises:
-            InputError: no configuration was trained with every tuning seed.
-        """
-        return ReplayObjective(self, lookup, wrap_seeds)
-
-    def surrogate(
-        self, *, min_correlation: float | None = None, force: bool = False
-    ) -> SurrogateObjective:
-        """The landscape as a function that predicts: any configuration and any seed has a score of its own.
-
-        Args:
-            min_correlation: out-of-bag rank correlation below which the forest is refused (None = 0.7).
-            force: whether it is taken all the same; `.quality` states it.
-
-        Raises:
-            InputError: scikit-learn is not installed, too few configurations, or the forest is below the bar.
-        """
-        from autorl.landscapes.surrogate import MIN_CORRELATION, SurrogateObjective
-
-        bar = MIN_CORRELATION if min_correlation is None else min_correlation
-        return SurrogateObjective(self, min_correlation=bar, force=force)
-
     @cached_property
     def _runs(self) -> pd.DataFrame:
         """The table of runs without what is the same for all, by run_id.
@@ -583,56 +510,3 @@ class Landscape:
             if not len(values) or np.isnan(values).any()
             else self._sign * rule.aggregate(self._sign * values)
         )
-
-
-def list_landscapes(root: str | Path) -> dict[str, Path]:
-    """Folders under `root` that hold a landscape, by id. Hidden folders (unfinished writes) are left out."""
-    base = Path(root)
-    found = (path.parent for path in sorted(base.rglob(MANIFEST)))
-    visible = (
-        each
-        for each in found
-        if not any(part.startswith(".") for part in each.relative_to(base).parts)
-    )
-    return {Manifest.read(folder).id: folder for folder in visible}
-
-
-def shipped_root() -> Path | None:
-    """The folder of the landscapes that come with the package; None where there are none."""
-    return shipped_folder("landscapes")
-
-
-def find_landscape(
-    source: str | Path, root: str | Path = "landscapes", folder: str | Path | None = None
-) -> Path | None:
-    """The folder of a landscape or study: a path, or an id below `root` or shipped; None if there is none.
-
-    Relative ones are looked for in `folder` (that of a study file, say), then in the working folder.
-    """
-    places = [Path(folder)] if folder is not None else []
-    candidates = [
-        base / each
-        for base in (*places, Path())
-        for each in (Path(source), Path(root) / str(source))
-    ]
-    if (shipped := shipped_root()) is not None:
-        candidates.append(shipped / str(source))
-    return next(
-        (each for each in candidates if (each / MANIFEST).is_file() or is_study(each)), None
-    )
-
-
-def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Landscape:
-    """Open a landscape: a folder (a study's too), or an id `namespace/algorithm/environment` below `root` or shipped.
-
-    Raises:
-        InputError: it is nowhere there.
-    """
-    found = find_landscape(source, root)
-    if found is not None:
-        return Landscape(found)
-    roots = [Path(root), *([shipped] if (shipped := shipped_root()) else [])]
-    known = sorted({name for each in roots if each.is_dir() for name in list_landscapes(each)})
-    more = f" and {len(known) - 10} more: `autorl landscape list`" if len(known) > 10 else ""
-    hint = did_you_mean(source, known) or f"; known: {', '.join(known[:10]) or 'none'}{more}"
-    raise InputError(f"no landscape {shown(str(source))} and no such folder{hint}", key="landscape")

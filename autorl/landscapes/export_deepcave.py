@@ -14,12 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autorl.landscapes.export import fresh
-from autorl.landscapes.importers.deepcave import CONFIGS, CONFIGSPACE, HISTORY, META, ORIGINS
 from autorl.space.configspace_values import exported_name, exported_value
 from autorl.types import InputError
 
 if TYPE_CHECKING:
-    from autorl.landscapes.dataset import Landscape
+    from autorl.landscapes.dataset import Dataset
+
+# Files of a run folder.
+HISTORY = "history.jsonl"
+CONFIGS = "configs.json"
+CONFIGSPACE = "configspace.json"
+META = "meta.json"
+ORIGINS = "origins.json"
 
 _SUCCESS = 1
 _STATUS = {
@@ -33,7 +39,7 @@ _STATUS = {
 }
 
 
-def export_deepcave(landscape: Landscape, folder: str | Path) -> int:
+def export_deepcave(landscape: Dataset, folder: str | Path) -> int:
     """Write the runs trained from the start to a new folder that DeepCAVE opens.
 
     Returns:
@@ -66,7 +72,7 @@ def export_deepcave(landscape: Landscape, folder: str | Path) -> int:
     return len(rows)
 
 
-def _history(landscape: Landscape) -> list[list[Any]]:
+def _history(landscape: Dataset) -> list[list[Any]]:
     """Rows [configuration, budget, seed, [cost], start, end, status, additional] by run and step.
 
     A run that did not end well says so in its last row, and in a row without cost for every step it did not reach.
@@ -89,7 +95,7 @@ def _history(landscape: Landscape) -> list[list[Any]]:
     return rows
 
 
-def _meta(landscape: Landscape, rows: list[list[Any]]) -> dict[str, Any]:
+def _meta(landscape: Dataset, rows: list[list[Any]]) -> dict[str, Any]:
     manifest = landscape.manifest
     values = [row[3][0] for row in rows if row[3][0] is not None]
     low, high = manifest.return_bounds

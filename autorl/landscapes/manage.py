@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autorl.landscapes.dataset import Landscape
+from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.schema import TABLES, TableName, Tables
 from autorl.landscapes.write import write_landscape
@@ -21,7 +21,7 @@ _SAME = ("algorithm", "objective", "step_unit", "space_hash")
 
 
 def merge_landscapes(
-    sources: Sequence[Landscape], root: str | Path, id: str, replace: bool = False
+    sources: Sequence[Dataset], root: str | Path, id: str, replace: bool = False
 ) -> Manifest:
     """Write the runs of several landscapes over one space to the landscape folder `root/id`.
 

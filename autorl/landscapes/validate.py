@@ -14,11 +14,11 @@ from autorl.landscapes import _rules_record as record
 from autorl.landscapes import _rules_sets as sets
 from autorl.landscapes import _rules_values as values
 from autorl.landscapes._views import first_line
-from autorl.landscapes.dataset import Landscape
+from autorl.landscapes.dataset import Dataset
 from autorl.types import InputError
 
-Rule: TypeAlias = Callable[[Landscape], Iterator[str]]
-SetRule: TypeAlias = Callable[[Sequence[Landscape]], Iterator[tuple[str, str]]]
+Rule: TypeAlias = Callable[[Dataset], Iterator[str]]
+SetRule: TypeAlias = Callable[[Sequence[Dataset]], Iterator[tuple[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def validate(
         InputError: a folder is not a landscape.
     """
     several = [folders] if isinstance(folders, str | Path) else list(folders)
-    landscapes = [Landscape(folder) for folder in several]
+    landscapes = [Dataset(folder) for folder in several]
     problems: list[Problem] = []
     readable = []
     for landscape in landscapes:
@@ -87,7 +87,7 @@ def validate(
 
 
 def _check(
-    landscape: Landscape, progress: Callable[[str, str], None] | None
+    landscape: Dataset, progress: Callable[[str, str], None] | None
 ) -> tuple[list[Problem], bool]:
     """Problems of one data set, and whether every rule could read it."""
     import duckdb

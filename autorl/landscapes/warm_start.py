@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.library import find_landscape
 from autorl.plain_text import shortened, shown
 from autorl.space import Document, Space
 from autorl.types import Config, InputError
-
-if TYPE_CHECKING:
-    from autorl.landscapes.dataset import Landscape
 
 
 def starting_configurations(
@@ -30,12 +29,10 @@ def starting_configurations(
     Raises:
         InputError: nothing is there, the query is wrong or has no column `config_id`, or no configuration is ranked.
     """
-    from autorl.landscapes.dataset import Landscape, find_landscape
-
     found = find_landscape(source, folder=folder)
     if found is None:
         raise InputError(f"no landscape or study {source!r}: give an id or a folder that holds one")
-    landscape = Landscape(found)
+    landscape = Dataset(found)
     ids = _queried(landscape, sql) if sql is not None else landscape.top(top)["config_id"].tolist()
     chosen = list(dict.fromkeys(int(config_id) for config_id in ids))[:top]
     return [
@@ -44,7 +41,7 @@ def starting_configurations(
     ]
 
 
-def _queried(landscape: Landscape, sql: str) -> list[Any]:
+def _queried(landscape: Dataset, sql: str) -> list[Any]:
     columns, rows = landscape.rows(sql)
     if "config_id" not in columns:
         has = shortened(", ".join(columns), 100)

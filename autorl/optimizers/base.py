@@ -259,10 +259,6 @@ class BaseOptimizer(ABC, Generic[O]):
         """
         return {}
 
-    def planned_configurations(self) -> int | None:
-        """Count the configurations its options ask for; None where the budget alone limits them."""
-        return None
-
     def outline(self) -> tuple[str, ...]:
         """How runs are cut and how far the budget goes, in lines for `--dry-run`; empty for full-length runs."""
         return ()
@@ -270,6 +266,10 @@ class BaseOptimizer(ABC, Generic[O]):
     def cautions(self) -> tuple[str, ...]:
         """What a user had better know about these options before the study starts."""
         return ()
+
+    def planned_configurations(self) -> int | None:
+        """Count the configurations its options ask for; None where the budget alone limits them."""
+        return None
 
     def _initial(self) -> Proposal | None:
         """The initial configuration whose turn it is; None when all were proposed."""

@@ -15,6 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from autorl.optimizers._startup import (
@@ -76,9 +77,9 @@ class OptunaOptimizer(BaseOptimizer[O]):
 
     def _shared(self) -> dict[str, BaseDistribution] | None:
         """The parameters that every trial has, if these are all; None where some depend on others."""
-        from autorl.optimizers import _optuna_samplers as samplers
-
-        return None if self.problem.space.has_conditions else samplers.shared(self._distributions)
+        return (
+            None if self.problem.space.has_conditions else _samplers().shared(self._distributions)
+        )
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         table, space, name = self._synchronized(), self.problem.space, type(self).__name__.lower()
@@ -98,11 +99,9 @@ class OptunaOptimizer(BaseOptimizer[O]):
 
     def _draft(self, table: TrialTable, seed: int) -> tuple[Config, dict[str, Any]]:
         """A configuration, perhaps invalid, and what the sampler wants remembered with it."""
-        from autorl.optimizers import _optuna_study as bridge
-
         space, config = self.problem.space, dict[str, Any]()
         before = table.study_attributes
-        with table.draft(), bridge.quiet(), self._sampling():
+        with table.draft(), _bridge().quiet(), self._sampling():
             self._study.sampler = self._sampler(seed)
             trial = self._study.ask()
             for name in space.names:
@@ -112,8 +111,8 @@ class OptunaOptimizer(BaseOptimizer[O]):
                 if hyperparameter.type == "constant":
                     config[name] = hyperparameter.default
                 else:
-                    drawn = bridge.suggest(trial, name, self._distributions[name])
-                    config[name] = bridge.decode(hyperparameter, drawn)
+                    drawn = _bridge().suggest(trial, name, self._distributions[name])
+                    config[name] = _bridge().decode(hyperparameter, drawn)
             attached = {
                 key: value
                 for key, value in table.trials[-1].system_attrs.items()
@@ -142,16 +141,14 @@ class OptunaOptimizer(BaseOptimizer[O]):
 
     def _synchronized(self) -> TrialTable:
         """The table, with every trial as the history has it: built whole after a resume, touched up otherwise."""
-        from autorl.optimizers import _optuna_study as bridge
-
         if self._table is None:
-            self._table = bridge.TrialTable(self.problem.n_objectives)
-            self._study = bridge.study_on(self._table)
+            self._table = _bridge().TrialTable(self.problem.n_objectives)
+            self._study = _bridge().study_on(self._table)
             searched = {
                 n: h for n, h in self.problem.space.hyperparameters.items() if h.type != "constant"
             }
             self._distributions = {
-                n: bridge.distribution_of(h, self.relax) for n, h in searched.items()
+                n: _bridge().distribution_of(h, self.relax) for n, h in searched.items()
             }
         for proposal in sorted(self._stale):
             record = self.history[proposal]
@@ -163,15 +160,13 @@ class OptunaOptimizer(BaseOptimizer[O]):
     def _trial(self, record: Record) -> Any:
         from optuna.trial import TrialState
 
-        from autorl.optimizers import _optuna_study as bridge
-
         state = TrialState.RUNNING
         if record.result is not None:
             state = TrialState.COMPLETE if record.values else TrialState.FAIL
         failed = isinstance(record.result, Failed)
-        return bridge.told_trial(
+        return _bridge().told_trial(
             params={
-                name: bridge.encode(self.problem.space.hyperparameters[name], value)
+                name: _bridge().encode(self.problem.space.hyperparameters[name], value)
                 for name, value in record.proposal.config.items()
                 if name in self._distributions
             },
@@ -181,6 +176,20 @@ class OptunaOptimizer(BaseOptimizer[O]):
             attributes=plain(record.proposal.meta.get("trial", self.first_attributes)),
             constraints=self._worst if failed else record.constraints,
         )
+
+
+def _bridge() -> ModuleType:
+    """Give the module of Optuna's study, which imports optuna."""
+    from autorl.optimizers import _optuna_study
+
+    return _optuna_study
+
+
+def _samplers() -> ModuleType:
+    """Give the module of samplers, which imports optuna."""
+    from autorl.optimizers import _optuna_samplers
+
+    return _optuna_samplers
 
 
 @dataclass(frozen=True)
@@ -223,9 +232,7 @@ class TPE(StartedOptimizer[TPEOptions]):
     Options = TPEOptions
 
     def _sampler(self, seed: int) -> BaseSampler:
-        from autorl.optimizers import _optuna_samplers as samplers
-
-        return samplers.FastTPE(
+        sampler: BaseSampler = _samplers().FastTPE(
             known=self._shared(),
             valid=self._valid if self.problem.space.has_constraints else None,
             n_startup_trials=self._trials_needed,
@@ -235,22 +242,20 @@ class TPE(StartedOptimizer[TPEOptions]):
             constant_liar=True,
             seed=seed,
         )
+        return sampler
 
     def _sampling(self) -> AbstractContextManager[None]:
-        from autorl.optimizers import _optuna_samplers as samplers
-
-        return samplers.compiled_normal()
+        context: AbstractContextManager[None] = _samplers().compiled_normal()
+        return context
 
     def _valid(self, parameters: Mapping[str, Any]) -> bool:
         """Whether a candidate breaks no rule of the space; `parameters` as the sampler has them."""
-        from autorl.optimizers import _optuna_study as bridge
-
         space = self.problem.space
         constants = {
             name: h.default for name, h in space.hyperparameters.items() if h.type == "constant"
         }
         chosen = {
-            name: bridge.decode(space.hyperparameters[name], value)
+            name: _bridge().decode(space.hyperparameters[name], value)
             for name, value in parameters.items()
         }
         return not space.violated({**constants, **chosen})
@@ -280,19 +285,17 @@ class GP(StartedOptimizer[GPOptions]):
         super().__init__(problem, options)
 
     def _sampler(self, seed: int) -> BaseSampler:
-        from autorl.optimizers import _optuna_samplers as samplers
-
-        return samplers.FastGP(
+        sampler: BaseSampler = _samplers().FastGP(
             known=self._shared(),
             n_startup_trials=self._trials_needed,
             warn_independent_sampling=False,
             seed=seed,
         )
+        return sampler
 
     def _sampling(self) -> AbstractContextManager[None]:
-        from autorl.optimizers import _optuna_samplers as samplers
-
-        return samplers.one_torch_thread()
+        context: AbstractContextManager[None] = _samplers().one_torch_thread()
+        return context
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import importlib.metadata
 import subprocess
 from pathlib import Path
 
+import autorl
 from autorl.types import FrozenMap
 
 
@@ -32,8 +33,6 @@ def own_source() -> FrozenMap:
 
 def checkout_commit() -> str:
     """The git commit of the checkout this package runs from, `-dirty` after it if files differ; empty elsewhere."""
-    import autorl
-
     root = Path(autorl.__file__).parents[1]
     if not (root / ".git").exists():  # an installation, perhaps inside somebody else's repository
         return ""
@@ -56,8 +55,6 @@ def checkout_commit() -> str:
 
 
 def _own_hash() -> str:
-    import autorl
-
     root = Path(autorl.__file__).parent
     total = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from autorl import __version__
 from autorl.spec import Spec
 from autorl.store.provenance import own_source
 from autorl.store.query import Query
@@ -27,8 +28,6 @@ _PACKAGES = (
 
 def session(spec: Spec) -> dict[str, object]:
     """Versions, the code that trains, the user's own files by hash, and the kind of machine."""
-    from autorl import __version__
-
     described = [spec.info(trainer) for trainer in spec.trainers.values()]
     packages = [*_PACKAGES, *(name for info in described for name in info.packages)]
     installed = {name: installed_version(name) for name in packages}

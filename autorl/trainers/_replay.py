@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from autorl.landscapes.replay import RecordedRun
+from autorl.landscapes.benchmark import RecordedRun
 from autorl.plain_values import plain
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import Clock, check_continuation, check_start
@@ -36,7 +36,7 @@ from autorl.types import (
 )
 
 if TYPE_CHECKING:
-    from autorl.landscapes.dataset import Landscape
+    from autorl.landscapes.dataset import Dataset
     from autorl.landscapes.grid import Grid
     from autorl.space import Space
 
@@ -45,9 +45,9 @@ _NO_TIME = "the landscape records no wall seconds: these are those of the look-u
 
 
 class Runs(Protocol):
-    """What answers: `landscapes.replay.Replay` or `landscapes.surrogate.Surrogate`."""
+    """What answers: `Replay` or `Surrogate` of `landscapes.benchmark`."""
 
-    landscape: Landscape
+    landscape: Dataset
     space: Space
     grid: Grid
 

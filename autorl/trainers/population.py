@@ -17,8 +17,10 @@ import numpy as np
 
 from autorl.population import engine
 from autorl.population.environments import Environment, find_environment
+from autorl.population.export import to_sb3
 from autorl.population.hyperparameters import check_names, read_back, record
 from autorl.population.members import is_finite
+from autorl.population.sb3_arguments import sb3_arguments
 from autorl.seeds import digest, evaluation_seeds
 from autorl.space import resolve_schedules
 from autorl.store.checkpoints import writing
@@ -147,9 +149,6 @@ class PopulationTrainer(AgentTrainer):
             InputError: Stable-Baselines3 is not installed, the checkpoint is not of this trainer, or the file is there
                 already.
         """
-        from autorl.population.export import to_sb3
-        from autorl.population.sb3_arguments import sb3_arguments
-
         state, meta = _load(self.algorithm, checkpoint)
         hp = record(self.algorithm.settings, meta["values"], meta["horizon"])
         model = to_sb3(self.algorithm, state, find_environment(meta["environment"]), hp)

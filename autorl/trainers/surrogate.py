@@ -3,8 +3,8 @@
     trainer: {name: surrogate, kwargs: {landscape: autorl/ppo/CartPole-v1}}
     space: landscapes/autorl/ppo/CartPole-v1/space.yaml
 
-What the forest predicts and how seeds are drawn: see `autorl.landscapes.surrogate`. What is known of a run at a step,
-its failures and its simulated cost: see `autorl.trainers._replay`. Every outcome states the forest's out-of-bag score.
+What the forest predicts and how seeds are drawn: see `autorl.landscapes.benchmark.surrogate`. What is known of a run at a
+step, its failures and its simulated cost: see `autorl.trainers._replay`. Every outcome states the forest's out-of-bag score.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import cached_property
 
-from autorl.landscapes.analysis.forest import MIN_TREES
-from autorl.landscapes.dataset import load_landscape
-from autorl.landscapes.replay import RecordedRun
-from autorl.landscapes.surrogate import MIN_CORRELATION, TREES, Surrogate
+from autorl.landscapes import load_landscape
+from autorl.landscapes.benchmark import MIN_CORRELATION, TREES, RecordedRun, Surrogate
+from autorl.landscapes.regression import MIN_TREES
 from autorl.trainers._replay import ReplayTrainer, flag, required_landscape
 from autorl.trainers.options import check_names
 from autorl.types import InputError, Segment, TrainerSpec

@@ -3,7 +3,7 @@
     trainer: {name: tabular, kwargs: {landscape: arlbench/dqn/CartPole-v1, lookup: nearest}}
     space: landscapes/arlbench/dqn/CartPole-v1/space.yaml
 
-Which recorded run answers for a configuration and a seed: see `autorl.landscapes.replay`. What is known of it at a
+Which recorded run answers for a configuration and a seed: see `autorl.landscapes.benchmark.replay`. What is known of it at a
 step, its failures and its simulated cost: see `autorl.trainers._replay`.
 
 A comparison of optimizers with `nearest` favours search that spreads out: what is proposed near a good configuration is
@@ -18,8 +18,8 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import cast
 
-from autorl.landscapes.dataset import load_landscape
-from autorl.landscapes.replay import LOOK_UPS, LookUp, RecordedRun, Replay
+from autorl.landscapes import load_landscape
+from autorl.landscapes.benchmark import LOOK_UPS, LookUp, RecordedRun, Replay
 from autorl.trainers._replay import ReplayTrainer, flag, required_landscape
 from autorl.trainers.options import check_names
 from autorl.types import InputError, SeedRole, Segment, TrainerSpec

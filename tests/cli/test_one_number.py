@@ -9,7 +9,7 @@ from cli_support import as_json, autorl, finished_study, query
 
 from autorl import load_landscape
 from autorl.landscapes import analysis
-from autorl.landscapes.analysis.charts import chart_of
+from autorl.landscapes.analysis.kinds import chart_of
 
 # Curves that saturate at different speeds: the mean of a curve and its end choose different configurations.
 TRAINER = {"optimum": {"x": 0.2, "rate": 0.2}, "drift": 0.5, "noise": 0.05, "interaction": 0.05}

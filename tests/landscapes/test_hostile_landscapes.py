@@ -439,8 +439,10 @@ def test_an_end_of_file_in_the_program_is_not_an_interruption(monkeypatch):
     def ends():
         raise EOFError("the fork server is gone")
 
-    monkeypatch.setattr("autorl.landscapes.list_landscapes", lambda root: ends())
-    monkeypatch.setattr("autorl.landscapes.shipped_root", lambda: __import__("pathlib").Path())
+    monkeypatch.setattr("autorl.cli.landscape_query.list_landscapes", lambda root: ends())
+    monkeypatch.setattr(
+        "autorl.cli.landscape_query.shipped_root", lambda: __import__("pathlib").Path()
+    )
     result = CliRunner().invoke(app, ["landscape", "list"])
     assert isinstance(result.exception, EOFError)
     assert "interrupted" not in result.stderr

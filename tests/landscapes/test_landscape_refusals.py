@@ -15,8 +15,8 @@ def autorl(*arguments, code=0):
 
 def test_a_landscape_of_the_package_is_not_deleted(tmp_path, monkeypatch):
     write_landscape(tmp_path / "package" / "sample/dqn/CartPole-v1", tables(), manifest(), SPACE)
-    monkeypatch.setattr("autorl.landscapes.dataset.shipped_root", lambda: tmp_path / "package")
-    monkeypatch.setattr("autorl.landscapes.shipped_root", lambda: tmp_path / "package")
+    monkeypatch.setattr("autorl.landscapes.library.shipped_root", lambda: tmp_path / "package")
+    monkeypatch.setattr("autorl.cli.landscape_files.shipped_root", lambda: tmp_path / "package")
     monkeypatch.chdir(tmp_path)
     for options in ((), ("--yes",)):
         said = autorl("landscape", "delete", "sample/dqn/CartPole-v1", *options, code=2).stderr
@@ -25,9 +25,9 @@ def test_a_landscape_of_the_package_is_not_deleted(tmp_path, monkeypatch):
 
 
 def test_an_unknown_landscape_says_how_many_more_there_are(tmp_path, monkeypatch):
-    monkeypatch.setattr("autorl.landscapes.dataset.shipped_root", lambda: None)
+    monkeypatch.setattr("autorl.landscapes.landscape.shipped_root", lambda: None)
     monkeypatch.setattr(
-        "autorl.landscapes.dataset.list_landscapes",
+        "autorl.landscapes.landscape.list_landscapes",
         lambda root: {f"a/b/{n:02}": tmp_path for n in range(13)},
     )
     (tmp_path / "landscapes").mkdir()

@@ -13,8 +13,8 @@ from scipy.stats import spearmanr
 
 import autorl
 from autorl.landscapes import Landscape, Manifest, Objective, Tables, config_rows, write_landscape
+from autorl.landscapes.benchmark import Surrogate
 from autorl.landscapes.importers import import_any
-from autorl.landscapes.surrogate import Surrogate
 from autorl.spec import load_spec
 from autorl.study import Study
 from autorl.testing.trainers import Case, Runner, TrainerConformance

@@ -1,7 +1,6 @@
 """Analyses of landscapes: what matters, what transfers, what is noise, which environments represent the others."""
 
 from autorl.landscapes.analysis._answer import Answer
-from autorl.landscapes.analysis._kinds import KINDS
 from autorl.landscapes.analysis.answers import METHODS, analyse, importance, subset
 from autorl.landscapes.analysis.dependence import (
     dependence_surface,
@@ -17,6 +16,7 @@ from autorl.landscapes.analysis.fidelity import (
     early_choice_regret,
 )
 from autorl.landscapes.analysis.forest import Forest, fit_forest, landscape_forest
+from autorl.landscapes.analysis.kinds import CHARTS, KINDS
 from autorl.landscapes.analysis.noise import SeedNoise, icc_interval, landscape_noise, seed_noise
 from autorl.landscapes.analysis.phases import PhaseComparison, Phases, compare_phases, phase_scores
 from autorl.landscapes.analysis.plots import figure_of, interactive, save
@@ -32,7 +32,6 @@ from autorl.landscapes.analysis.subsets import (
 from autorl.landscapes.analysis.tables import (
     Curves,
     TaskTable,
-    configurations,
     final_scores,
     learning_curves,
     task_table,
@@ -41,8 +40,10 @@ from autorl.landscapes.analysis.transfer import BestSingle, Transfer, best_singl
 from autorl.landscapes.analysis.tunability import Tunability, tunability_of, tuning_gains
 from autorl.landscapes.analysis.values import performance_by_value, values_table
 from autorl.landscapes.analysis.variance import fanova, local_importance
+from autorl.landscapes.regression import configurations
 
 __all__ = [
+    "CHARTS",
     "KINDS",
     "METHODS",
     "Answer",

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from autorl.landscapes.analysis.forest import Forest
-from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.ranking import SeedSet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +36,7 @@ class Answer:
     about: Mapping[str, Any]
     table: pd.DataFrame
     notes: tuple[str, ...] = ()
-    data: tuple[Landscape, ...] = ()
+    data: tuple[Dataset, ...] = ()
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -56,7 +57,7 @@ class Question:
 
 
 def fitted(
-    data: Landscape, forest: Forest, seeds: SeedSet | None, step: int | None
+    data: Dataset, forest: Forest, seeds: SeedSet | None, step: int | None
 ) -> dict[str, Any]:
     return {
         **scored(data, seeds, step),
@@ -65,7 +66,7 @@ def fitted(
     }
 
 
-def scored(data: Landscape, seeds: SeedSet | None, step: int | None) -> dict[str, Any]:
+def scored(data: Dataset, seeds: SeedSet | None, step: int | None) -> dict[str, Any]:
     return {
         "metric": data.manifest.objective.metric,
         "direction": data.manifest.objective.direction,
@@ -83,7 +84,7 @@ def weak(forest: Forest) -> tuple[str, ...]:
     )
 
 
-def left_out(data: Landscape, used: int, seeds: SeedSet) -> tuple[str, ...]:
+def left_out(data: Dataset, used: int, seeds: SeedSet) -> tuple[str, ...]:
     """A note if configurations lack a score for some of the seeds."""
     total = len(data.grid.config_ids)
     if used == total:

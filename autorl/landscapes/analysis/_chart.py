@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from autorl.landscapes.analysis.tables import Array
+from autorl.landscapes.regression import Array
 from autorl.space import Hyperparameter
 
 Limits: TypeAlias = tuple[float | None, float | None]

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from autorl.landscapes.analysis._answer import Answer, Question, fitted, left_out, weak
-from autorl.landscapes.analysis._kinds import KINDS
 from autorl.landscapes.analysis.forest import landscape_forest
+from autorl.landscapes.analysis.kinds import KINDS
 from autorl.landscapes.analysis.subsets import TOLERANCE, select_environments, size_table
 from autorl.landscapes.analysis.tables import common_seeds, task_table
 from autorl.landscapes.analysis.tunability import tuning_gains
 from autorl.landscapes.analysis.variance import fanova, local_importance
-from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.ranking import SeedSet
 from autorl.space import unknown_key
 from autorl.types import InputError
 
@@ -25,7 +26,7 @@ METHODS: tuple[Method, ...] = ("fanova", "local", "tunability")
 
 
 def analyse(
-    source: Landscape | Sequence[Landscape],
+    source: Dataset | Sequence[Dataset],
     kind: str,
     names: Sequence[str] = (),
     seeds: SeedSet | None = None,
@@ -53,7 +54,7 @@ def analyse(
     """
     if kind not in KINDS:
         raise InputError(unknown_key(kind, KINDS), key="kind")
-    asked, data = KINDS[kind], [source] if isinstance(source, Landscape) else list(source)
+    asked, data = KINDS[kind], [source] if isinstance(source, Dataset) else list(source)
     least, most = asked.names
     if not least <= len(names) <= most:
         many = str(least) if least == most else f"{least} to {most}"
@@ -76,7 +77,7 @@ def analyse(
 
 
 def importance(
-    data: Landscape,
+    data: Dataset,
     method: Method = "fanova",
     seeds: SeedSet | None = None,
     step: int | None = None,
@@ -135,7 +136,7 @@ def importance(
 
 
 def subset(
-    landscapes: Sequence[Landscape],
+    landscapes: Sequence[Dataset],
     size: int | None = None,
     *,
     seeds: SeedSet | None = None,

@@ -1,13 +1,14 @@
-"""What a figure shows, independent of how it is drawn: `chart_of` makes a `Chart` of an `Answer`.
+"""The `Chart` of each kind of `Answer`: what a figure shows, independent of how it is drawn.
 
-`plots` draws charts with matplotlib (PNG, SVG, PDF) or plotly (HTML), so both show the same numbers, names and scales.
+`kinds` says which function here belongs to which kind. `plots` draws charts with matplotlib (PNG,
+SVG, PDF) or plotly (HTML), so both show the same numbers, names and scales.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,23 +24,15 @@ from autorl.landscapes.analysis._chart import (
     number,
     positions,
 )
-from autorl.landscapes.analysis.tables import Array
+from autorl.landscapes.regression import Array
 from autorl.space import Hyperparameter
-
-if TYPE_CHECKING:
-    pass
 
 MOST_BARS = 20
 _MOST_LINES = 6
 _MOST_CURVES = 3  # more intervals on top of each other cannot be read
 
 
-def chart_of(answer: Answer) -> Chart:
-    """The chart of an answer of any kind."""
-    return _CHARTS[answer.kind](answer)
-
-
-def _importance(answer: Answer) -> Chart:
+def importance(answer: Answer) -> Chart:
     table = answer.table.head(MOST_BARS)
     method = answer.about["method"]
     labels = [
@@ -71,7 +64,7 @@ def _importance(answer: Answer) -> Chart:
     return _bars(answer, f"Importance of hyperparameters{where}", labels, values, label, interval)
 
 
-def _noise(answer: Answer) -> Chart:
+def noise(answer: Answer) -> Chart:
     table = answer.table
     interval = (1.0 - table["high"].clip(0, 1).to_numpy(), 1.0 - table["low"].clip(0, 1).to_numpy())
     label = "1 − ICC (95 % interval over configurations)"
@@ -87,7 +80,7 @@ def _noise(answer: Answer) -> Chart:
     )
 
 
-def _redundancy(answer: Answer) -> Chart:
+def redundancy(answer: Answer) -> Chart:
     table = answer.table
     texts = [
         f"{distinct} of {n}"
@@ -99,7 +92,7 @@ def _redundancy(answer: Answer) -> Chart:
     )
 
 
-def _subset(answer: Answer) -> Chart:
+def subset(answer: Answer) -> Chart:
     table = answer.table
     label = "cross-validated rank correlation"
     if "k" not in table:
@@ -123,7 +116,7 @@ def _subset(answer: Answer) -> Chart:
     )
 
 
-def _dependence(answer: Answer) -> Chart:
+def dependence(answer: Answer) -> Chart:
     table, item = answer.table, _item(answer, 0)
     band = (table["low"].to_numpy(), table["high"].to_numpy())
     names = tuple(_short(value) for value in table["value"])
@@ -147,7 +140,7 @@ def _dependence(answer: Answer) -> Chart:
     return Chart(title, _about(answer), axis, Axis(f"predicted {_metric(answer)}"), (mark,))
 
 
-def _surface(answer: Answer) -> Chart:
+def surface(answer: Answer) -> Chart:
     first, second = answer.about["hyperparameters"]
     wide = answer.table.pivot_table(
         index=first, columns=second, values="mean", sort=False, observed=True
@@ -162,7 +155,7 @@ def _surface(answer: Answer) -> Chart:
     return Chart(f"Partial dependence on {first} and {second}", _about(answer), x, y, (mark,))
 
 
-def _interaction(answer: Answer) -> Chart:
+def interaction(answer: Answer) -> Chart:
     table = answer.table
     known = {*table["first"], *table["second"]}
     names = [name for name in answer.data[0].space.names if name in known]
@@ -178,7 +171,7 @@ def _interaction(answer: Answer) -> Chart:
     return Chart("How strongly hyperparameters interact", _about(answer), axis, axis, (mark,))
 
 
-def _values(answer: Answer) -> Chart:
+def values(answer: Answer) -> Chart:
     table = answer.table[answer.table["n"] > 0]
     name = answer.about["hyperparameters"][0]
     labels = tuple(
@@ -202,7 +195,7 @@ def _values(answer: Answer) -> Chart:
     return Chart(title, _about(answer), Axis(name, categories=labels), Axis(_metric(answer)), marks)
 
 
-def _budget(answer: Answer) -> Chart:
+def budget(answer: Answer) -> Chart:
     table = answer.table
     x = table["fraction"].to_numpy()
     band = (table["low"].to_numpy(), table["high"].to_numpy())
@@ -232,7 +225,7 @@ def _budget(answer: Answer) -> Chart:
     )
 
 
-def _over_time(answer: Answer) -> Chart:
+def over_time(answer: Answer) -> Chart:
     table = answer.table
     largest = table.groupby("hyperparameter")["importance"].max().sort_values(ascending=False)
     marks = []
@@ -245,7 +238,7 @@ def _over_time(answer: Answer) -> Chart:
     return Chart("Importance while training goes on", _about(answer), x, y, tuple(marks))
 
 
-def _curves(answer: Answer) -> Chart:
+def curves(answer: Answer) -> Chart:
     table, band = answer.table, answer.detail["band"]
     everyone = (band["low"].to_numpy(), band["high"].to_numpy())
     steps = band["step"].to_numpy(float)
@@ -272,7 +265,7 @@ def _curves(answer: Answer) -> Chart:
     )
 
 
-def _tunability(answer: Answer) -> Chart:
+def tunability(answer: Answer) -> Chart:
     marks = [
         Line(f"{name} ({found.value:.2f})", found.quantiles, found.curve, muted=False)
         for name, found in sorted(answer.detail.items(), key=lambda each: -each[1].value)
@@ -282,12 +275,12 @@ def _tunability(answer: Answer) -> Chart:
     return Chart("Tunability (best − median)", _about(answer), x, y, tuple(marks))
 
 
-def _transfer(answer: Answer) -> Chart:
+def transfer(answer: Answer) -> Chart:
     title = "Regret of another environment's best configuration"
     return _matrix(answer, title, str)
 
 
-def _phases(answer: Answer) -> Chart:
+def phases(answer: Answer) -> Chart:
     title = "Regret of another phase's best configuration"
     return _matrix(answer, title, lambda number: f"phase {number}")
 
@@ -367,21 +360,3 @@ def _short(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "inactive"
     return number(value) if isinstance(value, float) else str(value)
-
-
-_CHARTS: Mapping[str, Callable[[Answer], Chart]] = {
-    "budget": _budget,
-    "curves": _curves,
-    "dependence": _dependence,
-    "importance": _importance,
-    "interaction": _interaction,
-    "noise": _noise,
-    "over-time": _over_time,
-    "phases": _phases,
-    "redundancy": _redundancy,
-    "subset": _subset,
-    "surface": _surface,
-    "transfer": _transfer,
-    "tunability": _tunability,
-    "values": _values,
-}

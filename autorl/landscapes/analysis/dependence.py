@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from autorl.landscapes.analysis.forest import Forest
-from autorl.landscapes.analysis.tables import Array
+from autorl.landscapes.regression import Array
 from autorl.types import InputError
 
 if TYPE_CHECKING:

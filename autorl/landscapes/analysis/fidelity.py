@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes.analysis.tables import Array, learning_curves, spearman, unit_scores
-from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.landscapes.analysis.tables import learning_curves, unit_scores
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.ranking import SeedSet
+from autorl.landscapes.regression import Array
+from autorl.statistics.correlation import spearman
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +58,7 @@ def early_choice_regret(values: npt.ArrayLike) -> Array:
     return np.asarray(1.0 - (final[:, None] * leading).sum(axis=0) / leading.sum(axis=0))
 
 
-def budget_table(data: Landscape, seeds: SeedSet = "all") -> pd.DataFrame:
+def budget_table(data: Dataset, seeds: SeedSet = "all") -> pd.DataFrame:
     """step, fraction of the last step, rank correlation with it (and its interval), regret of choosing there.
 
     A row per checkpoint; low and high are those of `correlation_intervals`.

@@ -8,38 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes.analysis.tables import Array, configurations, final_scores, spearman
-from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.landscapes.analysis.tables import final_scores
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.ranking import SeedSet
+from autorl.landscapes.regression import (
+    MIN_TREES,
+    Array,
+    Regressor,
+    configurations,
+    encode,
+    regressor,
+)
 from autorl.space import Space, unknown_key
+from autorl.statistics.correlation import spearman
 from autorl.types import Config, InputError
 
 TREES = 64
-_FEATURES = 5 / 6  # tried per split, as in SMAC's and DeepCAVE's forests
-_MIN_LEAF = 3
 _MAX_LEAVES = 512  # bounds the memory of fANOVA, which looks at pairs of leaves
 _MIN_ROWS = 10
-MIN_TREES = (
-    32  # with fewer, some configurations were seen by every tree and have no out-of-bag prediction
-)
-
-
-class Regressor(Protocol):
-    """What is used of scikit-learn's RandomForestRegressor."""
-
-    estimators_: Sequence[Any]
-    estimators_samples_: Sequence[npt.NDArray[np.int64]]
-    oob_score_: float
-    oob_prediction_: Array
-
-    def fit(self, rows: npt.NDArray[np.float32], targets: Array) -> object: ...
-    def apply(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]: ...
-    def predict(self, rows: npt.NDArray[np.float32]) -> Array: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,17 +80,6 @@ class Forest:
         return (np.arange(count) + 0.5) / count
 
 
-def encode(space: Space, names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> Array:
-    """Configurations as rows of the unit cube, columns `names`; inactive hyperparameters have their default."""
-    items = [space.hyperparameters[name] for name in names]
-    return np.array(
-        [
-            [item.to_unit(config.get(item.name, item.default)) for item in items]
-            for config in configs
-        ]
-    )
-
-
 def fit_forest(
     space: Space,
     configs: Sequence[Mapping[str, Any]],
@@ -128,10 +108,7 @@ def fit_forest(
         )
     model = regressor(
         n_estimators=trees,
-        max_features=_FEATURES,
-        min_samples_leaf=_MIN_LEAF,
         max_leaf_nodes=_MAX_LEAVES,
-        bootstrap=True,
         oob_score=_rank_score,
         random_state=seed,
     )
@@ -141,7 +118,7 @@ def fit_forest(
 
 
 def landscape_forest(
-    data: Landscape,
+    data: Dataset,
     seeds: SeedSet = "all",
     step: int | None = None,
     *,
@@ -168,18 +145,6 @@ def moved(forest: Forest, config: Mapping[str, Any], name: str, grid: Array) -> 
     return [
         Config({each: values[each] for each in forest.space.active(values)}) for values in found
     ]
-
-
-def regressor(**options: Any) -> Regressor:
-    """scikit-learn's random forest with these options, not fitted. Raises InputError if it is not installed."""
-    try:
-        ensemble = import_module("sklearn.ensemble")
-    except ImportError:
-        raise InputError(
-            "fitting a random forest needs scikit-learn: pip install 'autorl[plots]'"
-        ) from None
-    model: Regressor = ensemble.RandomForestRegressor(**options)
-    return model
 
 
 def _rank_score(targets: Array, predictions: Array) -> float:

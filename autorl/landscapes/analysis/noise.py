@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.landscapes.analysis.tables import final_scores
-from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.ranking import SeedSet
 from autorl.types import InputError
 
 
@@ -107,6 +108,6 @@ def icc_interval(
     return float(low), float(high)
 
 
-def landscape_noise(data: Landscape, seeds: SeedSet = "all", step: int | None = None) -> SeedNoise:
+def landscape_noise(data: Dataset, seeds: SeedSet = "all", step: int | None = None) -> SeedNoise:
     """`seed_noise` of a landscape at a step (None = the last)."""
     return seed_noise(final_scores(data, seeds, step).final)

@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes.analysis.tables import Array, Integers, spearman, unit_scores
-from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.landscapes.analysis.tables import Integers, unit_scores
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.ranking import SeedSet
+from autorl.landscapes.regression import Array
+from autorl.statistics.correlation import spearman
 from autorl.types import InputError
 
 if TYPE_CHECKING:
@@ -78,7 +81,7 @@ def compare_phases(scores: npt.ArrayLike) -> PhaseComparison:
     )
 
 
-def phase_scores(data: Landscape, seeds: SeedSet = "all") -> Phases:
+def phase_scores(data: Dataset, seeds: SeedSet = "all") -> Phases:
     """The scores of a landscape at the end of each phase: all runs that start at one step are a phase.
 
     Kept are the configurations with a score for every seed in every phase.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from autorl.landscapes.analysis._answer import Answer
-from autorl.landscapes.analysis.charts import chart_of
+from autorl.landscapes.analysis.kinds import chart_of
 from autorl.types import InputError
 
 Figure: TypeAlias = Any  # matplotlib.figure.Figure, which is imported when a figure is drawn

@@ -9,7 +9,8 @@ import numpy as np
 from autorl.landscapes.analysis.forest import landscape_forest
 from autorl.landscapes.analysis.tables import final_scores, learning_curves
 from autorl.landscapes.analysis.variance import fanova
-from autorl.landscapes.dataset import Landscape, Rule, SeedSet
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.ranking import Rule, SeedSet
 from autorl.statistics import student_interval
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _QUANTILES = {"low": 0.1, "median": 0.5, "high": 0.9}
 
 
 def importance_by_step(
-    data: Landscape, seeds: SeedSet = "all"
+    data: Dataset, seeds: SeedSet = "all"
 ) -> tuple[pd.DataFrame, tuple[int, ...]]:
     """Main effects of fANOVA at every step: step, hyperparameter, importance, spread, out_of_bag.
 
@@ -47,7 +48,7 @@ def importance_by_step(
 
 
 def best_curves(
-    data: Landscape, choose: SeedSet, show: SeedSet, count: int = BEST, rule: Rule | None = None
+    data: Dataset, choose: SeedSet, show: SeedSet, count: int = BEST, rule: Rule | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Learning curves of the best configurations, and where the curves of all lie.
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.landscapes.analysis.noise import seed_noise
-from autorl.landscapes.analysis.tables import Array
+from autorl.landscapes.regression import Array
 from autorl.types import InputError
 
 

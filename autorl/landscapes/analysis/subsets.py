@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes.analysis.tables import Array, Integers, TaskTable, spearman, unit_scores
+from autorl.landscapes.analysis.tables import Integers, TaskTable, unit_scores
+from autorl.landscapes.regression import Array
+from autorl.statistics.correlation import spearman
 from autorl.types import InputError
 
 if TYPE_CHECKING:

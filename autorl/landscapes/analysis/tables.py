@@ -14,12 +14,13 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.ranking import SeedSet
+from autorl.landscapes.regression import Array
 from autorl.space import unknown_key
 from autorl.statistics import min_max
-from autorl.types import Config, InputError
+from autorl.types import InputError
 
-Array: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -64,7 +65,7 @@ class TaskTable:
     costs: tuple[float, ...]
 
 
-def learning_curves(data: Landscape, seeds: SeedSet = "all") -> Curves:
+def learning_curves(data: Dataset, seeds: SeedSet = "all") -> Curves:
     """Curves of the configurations that have a score for every seed at every step that any run from scratch reached.
 
     Raises:
@@ -74,7 +75,7 @@ def learning_curves(data: Landscape, seeds: SeedSet = "all") -> Curves:
     return _complete(data, seeds, np.flatnonzero(reached))
 
 
-def final_scores(data: Landscape, seeds: SeedSet = "all", step: int | None = None) -> Curves:
+def final_scores(data: Dataset, seeds: SeedSet = "all", step: int | None = None) -> Curves:
     """The scores at one step (None = the last) as curves of length 1; other steps may be missing.
 
     Raises:
@@ -83,13 +84,13 @@ def final_scores(data: Landscape, seeds: SeedSet = "all", step: int | None = Non
     return _complete(data, seeds, np.array([data.grid.step_position(step)]))
 
 
-def common_seeds(landscapes: Sequence[Landscape], step: int | None = None) -> SeedSet:
+def common_seeds(landscapes: Sequence[Dataset], step: int | None = None) -> SeedSet:
     """`all`, or `tuning` where fewer than half of the configurations with all tuning seeds have the test seeds too.
 
     That is so in a study that trains its best configurations alone on test seeds.
     """
 
-    def complete(data: Landscape, role: str) -> int:
+    def complete(data: Dataset, role: str) -> int:
         values = data.grid.values[:, data.grid.seed_positions(role), data.grid.step_position(step)]
         return int((~np.isnan(values).any(axis=1)).sum())
 
@@ -102,7 +103,7 @@ def common_seeds(landscapes: Sequence[Landscape], step: int | None = None) -> Se
 
 
 def task_table(
-    landscapes: Sequence[Landscape],
+    landscapes: Sequence[Dataset],
     seeds: SeedSet = "all",
     first: int | None = None,
     clip: Mapping[str, float] | None = None,
@@ -160,15 +161,6 @@ def task_table(
     )
 
 
-def configurations(data: Landscape, config_ids: npt.ArrayLike) -> list[Config]:
-    """The configurations of ids, in their order.
-
-    Raises:
-        InputError: an id is not in the data set, or a configuration not in its space.
-    """
-    return [data.config(int(each)) for each in np.atleast_1d(np.asarray(config_ids))]
-
-
 def unit_scores(scores: npt.ArrayLike) -> Array:
     """Scores (n, m tasks) or (n,) min-max normalised by column: worst 0, best 1.
 
@@ -191,28 +183,14 @@ def unit_scores(scores: npt.ArrayLike) -> Array:
     return np.asarray(min_max(columns).reshape(table.shape))
 
 
-def spearman(first: npt.ArrayLike, second: npt.ArrayLike) -> Array:
-    """Spearman's rank correlation along the last axis, ties averaged: (..., n) and (..., n) -> (...).
-
-    0 where one side is constant, since it then says nothing about the order of the other (scipy: NaN).
-    """
-    from scipy.stats import rankdata
-
-    one, two = (rankdata(np.asarray(each, dtype=np.float64), axis=-1) for each in (first, second))
-    one, two = (each - each.mean(axis=-1, keepdims=True) for each in (one, two))
-    scale = np.sqrt((one**2).sum(axis=-1) * (two**2).sum(axis=-1))
-    product = (one * two).sum(axis=-1)
-    return np.asarray(np.divide(product, scale, out=np.zeros_like(scale), where=scale > 0))
-
-
-def _raised(scores: Array, data: Landscape, limits: Mapping[str, float]) -> Array:
+def _raised(scores: Array, data: Dataset, limits: Mapping[str, float]) -> Array:
     """Scores with values of the metric below the limit of their environment raised to it."""
     limit = limits.get(data.manifest.environment, -np.inf)
     minimized = data.manifest.objective.direction == "minimize"
     return np.asarray(np.minimum(scores, -limit) if minimized else np.maximum(scores, limit))
 
 
-def _check_ids(landscapes: Sequence[Landscape], shared: Integers) -> None:
+def _check_ids(landscapes: Sequence[Dataset], shared: Integers) -> None:
     """That an id stands for one configuration. Most of them: imported values may differ by round-off."""
     hashes: dict[str, tuple[str, dict[int, str]]] = {}
     for data in landscapes:
@@ -225,7 +203,7 @@ def _check_ids(landscapes: Sequence[Landscape], shared: Integers) -> None:
             )
 
 
-def _complete(data: Landscape, seeds: SeedSet, steps: Integers) -> Curves:
+def _complete(data: Dataset, seeds: SeedSet, steps: Integers) -> Curves:
     grid = data.grid
     chosen = grid.seed_positions(seeds)
     values = grid.values[:, chosen][:, :, steps].astype(np.float64)

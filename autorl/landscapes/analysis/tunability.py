@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.landscapes.analysis.forest import Forest, moved
-from autorl.landscapes.analysis.tables import Array, unit_scores
+from autorl.landscapes.analysis.tables import unit_scores
+from autorl.landscapes.regression import Array
 from autorl.types import InputError
 
 if TYPE_CHECKING:

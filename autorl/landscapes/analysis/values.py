@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes.analysis.tables import Array, configurations, final_scores
-from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.landscapes.analysis.tables import final_scores
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.ranking import SeedSet
+from autorl.landscapes.regression import Array, configurations
 from autorl.space import Hyperparameter, Space, unknown_key
 from autorl.types import InputError
 
@@ -69,7 +71,7 @@ def performance_by_value(
 
 
 def values_table(
-    data: Landscape, name: str, seeds: SeedSet = "all", step: int | None = None, bins: int = 8
+    data: Dataset, name: str, seeds: SeedSet = "all", step: int | None = None, bins: int = 8
 ) -> pd.DataFrame:
     """`performance_by_value` of a landscape's mean scores at a step (None = the last)."""
     curves = final_scores(data, seeds, step)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autorl.landscapes.analysis.forest import Forest, neighbours
-from autorl.landscapes.analysis.tables import Array
+from autorl.landscapes.regression import Array
 from autorl.space import Hyperparameter
 from autorl.types import InputError
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
+from autorl.landscapes.importers import (
+    arlbench,
+    arlbench_runs,
+    csv_table,
+    deepcave,
+    hpo_rl_bench,
+    optuna_storage,
+    ray_tune,
+)
+from autorl.landscapes.importers.common import Options
+from autorl.landscapes.manifest import Manifest
 from autorl.plain_text import shortened
 from autorl.types import InputError
-
-if TYPE_CHECKING:
-    from autorl.landscapes.importers.common import Options
-    from autorl.landscapes.manifest import Manifest
-
-FORMATS: Mapping[str, str] = {
-    "arlbench": "ARLBench's landscape files (CSV), alone, in a folder, or as on Hugging Face",
-    "arlbench-runs": "ARLBench's optimizer runs, a folder for each method",
-    "deepcave": "a run folder of DeepCAVE",
-    "hpo-rl-bench": "HPO-RL-Bench's JSON files",
-    "optuna": "a study in Optuna's storage (SQLite or journal file)",
-    "ray": "an experiment folder of Ray Tune",
-    "csv": "any CSV file, its columns named by --map",
-}
 
 
 class Importer(Protocol):
@@ -35,6 +32,30 @@ class Importer(Protocol):
     def import_source(self, path: Path, options: Options) -> list[Manifest]:
         """Write the landscapes in it."""
         ...
+
+
+class Format(NamedTuple):
+    """A format of data of others: what it is, and the module that reads it."""
+
+    description: str
+    importer: Importer
+
+
+FORMATS = MappingProxyType(
+    {
+        "arlbench": Format(
+            "ARLBench's landscape files (CSV), alone, in a folder, or as on Hugging Face", arlbench
+        ),
+        "arlbench-runs": Format(
+            "ARLBench's optimizer runs, a folder for each method", arlbench_runs
+        ),
+        "deepcave": Format("a run folder of DeepCAVE", deepcave),
+        "hpo-rl-bench": Format("HPO-RL-Bench's JSON files", hpo_rl_bench),
+        "optuna": Format("a study in Optuna's storage (SQLite or journal file)", optuna_storage),
+        "ray": Format("an experiment folder of Ray Tune", ray_tune),
+        "csv": Format("any CSV file, its columns named by --map", csv_table),
+    }
+)
 
 
 def import_any(
@@ -51,28 +72,21 @@ def import_any(
     Raises:
         InputError: there is no such file, its format is not known, or it is not as its format says.
     """
-    from autorl.landscapes.importers.common import Options
-
     path, settings = Path(source), Options(out=Path(target), **options)
     if not path.exists():
         raise InputError("no such file or folder", file=str(source))
-    importers = _importers()
-    if format is not None and format not in importers:
+    if format is not None and format not in FORMATS:
         raise InputError(
-            f"unknown format {format!r}; allowed: {', '.join(importers)}", key="--format"
+            f"unknown format {format!r}; allowed: {', '.join(FORMATS)}", key="--format"
         )
-    chosen = (
-        [format] if format is not None else _recognised(path, importers, tabular=bool(settings.map))
-    )
-    return [
-        manifest for name in chosen for manifest in _imported(name, importers[name], path, settings)
-    ]
+    chosen = [format] if format is not None else _recognised(path, tabular=bool(settings.map))
+    return [manifest for name in chosen for manifest in _imported(name, path, settings)]
 
 
-def _imported(name: str, importer: Importer, path: Path, options: Options) -> list[Manifest]:
+def _imported(name: str, path: Path, options: Options) -> list[Manifest]:
     """What an importer wrote. Its files are others': whatever they break says that they are not of the format."""
     try:
-        return importer.import_source(path, options)
+        return FORMATS[name].importer.import_source(path, options)
     except (
         EOFError,
         zlib.error,
@@ -86,33 +100,18 @@ def _imported(name: str, importer: Importer, path: Path, options: Options) -> li
         raise InputError(f"is not as the format {name} says ({problem})", file=str(path)) from error
 
 
-def _recognised(path: Path, importers: Mapping[str, Importer], *, tabular: bool) -> list[str]:
+def _recognised(path: Path, *, tabular: bool) -> list[str]:
     """The formats of a path. ARLBench's folder on Hugging Face is of two; a mapping says that a CSV file is any table.
 
     Raises:
         InputError: it is in none.
     """
-    if tabular and importers["csv"].recognises(path):
+    if tabular and FORMATS["csv"].importer.recognises(path):
         return ["csv"]
-    found = [name for name in importers if importers[name].recognises(path)]
+    found = [name for name, known in FORMATS.items() if known.importer.recognises(path)]
     if not found:
         raise InputError(
             f"its format is not recognised; known are {', '.join(FORMATS)}", file=str(path)
         )
     together = [name for name in found if name.startswith("arlbench")]
     return together or found[:1]
-
-
-def _importers() -> dict[str, Importer]:
-    from autorl.landscapes.importers import (
-        arlbench,
-        arlbench_runs,
-        csv_table,
-        deepcave,
-        hpo_rl_bench,
-        optuna_storage,
-        ray_tune,
-    )
-
-    modules = (arlbench, arlbench_runs, deepcave, hpo_rl_bench, optuna_storage, ray_tune, csv_table)
-    return dict(zip(FORMATS, modules, strict=True))

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from autorl.landscapes.export_deepcave import CONFIGS, CONFIGSPACE, HISTORY, META, ORIGINS
 from autorl.landscapes.importers.common import (
     Options,
     Run,
@@ -29,13 +30,6 @@ from autorl.space import Space, from_configspace
 from autorl.space.configspace import from_configuration
 from autorl.types import InputError
 
-HISTORY, CONFIGS, CONFIGSPACE, META, ORIGINS = (
-    "history.jsonl",
-    "configs.json",
-    "configspace.json",
-    "meta.json",
-    "origins.json",
-)
 STATUS = {
     1: "done",
     2: "timeout",

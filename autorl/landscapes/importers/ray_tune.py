@@ -20,6 +20,7 @@ from autorl.landscapes.importers.common import (
     whole_step,
     write_source,
 )
+from autorl.landscapes.importers.csv_table import read_csv
 from autorl.landscapes.importers.inference import clean_name, flatten
 from autorl.landscapes.manifest import Manifest, Objective
 from autorl.space import canonical_json
@@ -170,8 +171,6 @@ def _ended(number: int, run: Run, longest: int) -> Run:
 def _rows(file: Path) -> list[dict[str, Any]]:
     """The results of a trial, nested names joined by a slash as Ray does."""
     if file.suffix == ".csv":
-        from autorl.landscapes.importers.csv_table import read_csv
-
         records = read_csv(file).to_dict("records") if file.stat().st_size else []
         return [{str(name): value for name, value in record.items()} for record in records]
     lines = file.read_text(encoding="utf-8").splitlines()

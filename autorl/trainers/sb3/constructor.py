@@ -14,6 +14,8 @@ from autorl.population.engine import find_algorithm
 from autorl.population.hyperparameters import record
 from autorl.population.sb3_arguments import Schedule, sb3_arguments
 from autorl.trainers import load
+from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_names
+from autorl.trainers.sb3.settings import activation, layers
 from autorl.types import InputError, TrainerSpec
 
 _SHAPES = {"linear": "{done}", "cosine": "0.5 * (1 - math.cos(math.pi * {done}))"}
@@ -88,9 +90,6 @@ def _of_sb3(
         raise InputError(
             f"the names of its constructor are unknown: {error.message}", key="--format kwargs"
         ) from None
-    from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_names
-    from autorl.trainers.sb3.settings import activation, layers
-
     known, of_policy = constructor_names(algorithm), policy_names(algorithm)
     parts, policy, rest = [], [], []
     for name, value in config.items():

@@ -12,6 +12,7 @@ import numpy as np
 
 from autorl.plain_text import did_you_mean
 from autorl.plain_values import plain
+from autorl.space import resolve_schedules, schedule_function
 from autorl.trainers._shared import base_name
 from autorl.trainers.contract import FixedValue
 from autorl.trainers.options import check_names
@@ -90,8 +91,6 @@ class Settings:
         """Every hyperparameter's value at `step`, schedules resolved."""
         if not self.scheduled:
             return {name: value for name, value in self.values.items() if base_name(name) == name}
-        from autorl.space import resolve_schedules
-
         return dict(resolve_schedules(Config(self.values), min(step, horizon), horizon))
 
     def constructor(self, observation_space: Any, action_space: Any) -> dict[str, Any]:
@@ -102,8 +101,6 @@ class Settings:
             for name in constructor_names(self.algorithm) & set(start)
         }
         for name in set(self.scheduled) & set(CALLABLES):
-            from autorl.space import schedule_function
-
             arguments[name] = ProgressSchedule(schedule_function(Config(self.values), name))
         noise = _action_noise(start, action_space)
         policy = self.options.get("policy") or default_policy(observation_space)

@@ -1,12 +1,14 @@
 """Charts: every mark holds the numbers of its answer, axes have the scale that is searched, intervals are there."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from analysis_samples import SPACE, write_sample
 
 from autorl.landscapes import analysis
 from autorl.landscapes.analysis._chart import Bars, HeatMap, Line, axis_of, positions
-from autorl.landscapes.analysis.charts import chart_of
+from autorl.landscapes.analysis.kinds import chart_of
 from autorl.space import Hyperparameter
 
 
@@ -26,6 +28,14 @@ def data(tmp_path_factory):
         )
         for name, shift in (("A-v0", 0.1), ("B-v0", 1.0), ("C-v0", 2.0))
     ]
+
+
+def test_every_kind_of_analysis_is_documented_and_has_a_chart():
+    text = (Path(__file__).parents[3] / "docs/landscapes.md").read_text(encoding="utf-8")
+    rows = text.split("| `analyse`, `plot` | says |\n| --- | --- |\n")[1].split("\n\n")[0]
+    documented = [row.split("`")[1].split()[0] for row in rows.splitlines()]
+    assert sorted(documented) == list(analysis.KINDS)
+    assert set(analysis.CHARTS) == {*analysis.KINDS, "importance", "subset"}
 
 
 def test_importance(data):

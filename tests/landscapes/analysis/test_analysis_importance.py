@@ -8,7 +8,7 @@ import pytest
 from analysis_samples import SPACE, arlbench, with_data, write_sample
 
 from autorl.landscapes import Landscape
-from autorl.landscapes.analysis.forest import encode, fit_forest, landscape_forest, neighbours
+from autorl.landscapes.analysis.forest import fit_forest, landscape_forest, neighbours
 from autorl.landscapes.analysis.variance import (
     fanova,
     forest_leaves,
@@ -16,6 +16,7 @@ from autorl.landscapes.analysis.variance import (
     variance_shares,
 )
 from autorl.landscapes.importers.arlbench import import_file
+from autorl.landscapes.regression import encode
 from autorl.space import load_space
 from autorl.types import InputError
 

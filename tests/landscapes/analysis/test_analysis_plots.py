@@ -10,7 +10,7 @@ from analysis_samples import SPACE, write_sample
 
 from autorl.landscapes import analysis
 from autorl.landscapes.analysis._chart import Axis, Bars, Chart, HeatMap, Line
-from autorl.landscapes.analysis.charts import chart_of
+from autorl.landscapes.analysis.kinds import chart_of
 from autorl.landscapes.analysis.plots import STATIC, figure_of, interactive, save
 from autorl.types import InputError
 

@@ -8,10 +8,10 @@ from scipy.stats import spearmanr
 from autorl.landscapes.analysis.tables import (
     final_scores,
     learning_curves,
-    spearman,
     task_table,
     unit_scores,
 )
+from autorl.statistics.correlation import spearman
 from autorl.types import InputError
 
 

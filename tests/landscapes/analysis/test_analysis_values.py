@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from analysis_samples import SPACE, write_sample
 
-from autorl.landscapes.analysis.tables import configurations, final_scores
+from autorl.landscapes.analysis import configurations, final_scores
 from autorl.landscapes.analysis.values import performance_by_value, values_table
 from autorl.types import InputError
 

@@ -1,14 +1,17 @@
-"""The questions `analyse` answers, by name: each is a function of landscapes and a `Question`."""
+"""The kinds of analysis by name: each answers a `Question` about landscapes, and has a chart."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autorl.landscapes.analysis import charts
 from autorl.landscapes.analysis._answer import Answer, Question, fitted, left_out, scored, weak
+from autorl.landscapes.analysis._chart import Chart
 from autorl.landscapes.analysis.dependence import (
     dependence_surface,
     dependence_table,
@@ -24,7 +27,8 @@ from autorl.landscapes.analysis.tables import final_scores, task_table
 from autorl.landscapes.analysis.transfer import best_single, transfer_regret
 from autorl.landscapes.analysis.tunability import tunability_of
 from autorl.landscapes.analysis.values import values_table
-from autorl.landscapes.dataset import Landscape, SeedSet
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.ranking import SeedSet
 from autorl.space import unknown_key
 from autorl.types import InputError
 
@@ -34,9 +38,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of analysis: what it takes, whether it looks at one step, chooses or ranks configurations."""
+    """A kind of analysis: who answers it, who draws the answer, and what it takes.
 
-    answer: Callable[[Sequence[Landscape], Question], Answer]
+    Attributes:
+        about: one line of help.
+        names: fewest and most hyperparameters.
+        landscapes: fewest and most landscapes; None = any number.
+        at_step: whether it looks at one step, which can be given.
+        chooses: whether it chooses on tuning seeds and shows test seeds.
+        ranks: whether it ranks configurations, by an aggregate and a reduction.
+    """
+
+    answer: Callable[[Sequence[Dataset], Question], Answer]
+    chart: Callable[[Answer], Chart]
     about: str
     names: tuple[int, int] = (0, 0)
     landscapes: tuple[int, int | None] = (1, 1)
@@ -46,7 +60,7 @@ class Kind:
 
 
 def _of_forest(
-    data: Sequence[Landscape], ask: Question, kind: str, table: Callable[[Forest], pd.DataFrame]
+    data: Sequence[Dataset], ask: Question, kind: str, table: Callable[[Forest], pd.DataFrame]
 ) -> Answer:
     (landscape,) = data
     for name in ask.names:
@@ -58,13 +72,13 @@ def _of_forest(
     return Answer(kind, (landscape.manifest.id,), about, table(forest), notes, tuple(data))
 
 
-def _dependence(data: Sequence[Landscape], ask: Question) -> Answer:
+def _dependence(data: Sequence[Dataset], ask: Question) -> Answer:
     return _of_forest(
         data, ask, "dependence", lambda forest: dependence_table(forest, ask.names[0])
     )
 
 
-def _surface(data: Sequence[Landscape], ask: Question) -> Answer:
+def _surface(data: Sequence[Dataset], ask: Question) -> Answer:
     def rows(forest: Forest) -> pd.DataFrame:
         wide = dependence_surface(forest, ask.names[0], ask.names[1])
         return wide.reset_index().melt(
@@ -74,13 +88,13 @@ def _surface(data: Sequence[Landscape], ask: Question) -> Answer:
     return _of_forest(data, ask, "surface", rows)
 
 
-def _interaction(data: Sequence[Landscape], ask: Question) -> Answer:
+def _interaction(data: Sequence[Dataset], ask: Question) -> Answer:
     return _of_forest(
         data, ask, "interaction", lambda forest: interaction_table(forest, ask.names or None)
     )
 
 
-def _values(data: Sequence[Landscape], ask: Question) -> Answer:
+def _values(data: Sequence[Dataset], ask: Question) -> Answer:
     (landscape,) = data
     table = values_table(landscape, ask.names[0], ask.seeds or "all", ask.step)
     about = {"hyperparameters": list(ask.names), **scored(landscape, ask.seeds, ask.step)}
@@ -89,7 +103,7 @@ def _values(data: Sequence[Landscape], ask: Question) -> Answer:
     return Answer("values", (landscape.manifest.id,), about, table, notes, tuple(data))
 
 
-def _budget(data: Sequence[Landscape], ask: Question) -> Answer:
+def _budget(data: Sequence[Dataset], ask: Question) -> Answer:
     (landscape,) = data
     table = budget_table(landscape, ask.seeds or "all")
     return Answer(
@@ -102,7 +116,7 @@ def _budget(data: Sequence[Landscape], ask: Question) -> Answer:
     )
 
 
-def _over_time(data: Sequence[Landscape], ask: Question) -> Answer:
+def _over_time(data: Sequence[Dataset], ask: Question) -> Answer:
     (landscape,) = data
     table, skipped = importance_by_step(landscape, ask.seeds or "all")
     notes = (
@@ -120,7 +134,7 @@ def _over_time(data: Sequence[Landscape], ask: Question) -> Answer:
     )
 
 
-def _curves(data: Sequence[Landscape], ask: Question) -> Answer:
+def _curves(data: Sequence[Dataset], ask: Question) -> Answer:
     (landscape,) = data
     choose, show = _chosen_and_shown(data, ask.seeds)
     rule = landscape.rule(ask.by, ask.reduce, default="mean")
@@ -136,7 +150,7 @@ def _curves(data: Sequence[Landscape], ask: Question) -> Answer:
     )
 
 
-def _phases(data: Sequence[Landscape], ask: Question) -> Answer:
+def _phases(data: Sequence[Dataset], ask: Question) -> Answer:
     import pandas as pd
 
     (landscape,) = data
@@ -165,8 +179,8 @@ def _phases(data: Sequence[Landscape], ask: Question) -> Answer:
     return Answer("phases", (landscape.manifest.id,), about, pd.DataFrame(rows), (), tuple(data))
 
 
-def _noise(data: Sequence[Landscape], ask: Question) -> Answer:
-    def row(landscape: Landscape) -> dict[str, Any]:
+def _noise(data: Sequence[Dataset], ask: Question) -> Answer:
+    def row(landscape: Dataset) -> dict[str, Any]:
         scores = final_scores(landscape, ask.seeds or "all", ask.step).final
         found = seed_noise(scores)
         low, high = icc_interval(scores)
@@ -184,10 +198,10 @@ def _noise(data: Sequence[Landscape], ask: Question) -> Answer:
     return _per_landscape(data, ask, "noise", row)
 
 
-def _tunability(data: Sequence[Landscape], ask: Question) -> Answer:
+def _tunability(data: Sequence[Dataset], ask: Question) -> Answer:
     curves = {}
 
-    def row(landscape: Landscape) -> dict[str, Any]:
+    def row(landscape: Dataset) -> dict[str, Any]:
         means = final_scores(landscape, ask.seeds or "all", ask.step).means
         found = tunability_of(means)
         curves[landscape.manifest.id] = found
@@ -212,8 +226,8 @@ def _tunability(data: Sequence[Landscape], ask: Question) -> Answer:
     )
 
 
-def _redundancy(data: Sequence[Landscape], ask: Question) -> Answer:
-    def row(landscape: Landscape) -> dict[str, Any]:
+def _redundancy(data: Sequence[Dataset], ask: Question) -> Answer:
+    def row(landscape: Dataset) -> dict[str, Any]:
         found = redundancy_of(final_scores(landscape, ask.seeds or "all", ask.step).final)
         return {
             "epsilon": found.epsilon,
@@ -228,7 +242,7 @@ def _redundancy(data: Sequence[Landscape], ask: Question) -> Answer:
 
 
 def _per_landscape(
-    data: Sequence[Landscape], ask: Question, kind: str, row: Callable[[Landscape], dict[str, Any]]
+    data: Sequence[Dataset], ask: Question, kind: str, row: Callable[[Dataset], dict[str, Any]]
 ) -> Answer:
     """A row per landscape. With several, one that cannot be analysed is left out and named in the notes."""
     import pandas as pd
@@ -248,7 +262,7 @@ def _per_landscape(
     return Answer(kind, found, about, pd.DataFrame(rows), tuple(notes), tuple(data))
 
 
-def _transfer(data: Sequence[Landscape], ask: Question) -> Answer:
+def _transfer(data: Sequence[Dataset], ask: Question) -> Answer:
     import pandas as pd
 
     choose, show = _chosen_and_shown(data, ask.seeds)
@@ -281,7 +295,7 @@ def _transfer(data: Sequence[Landscape], ask: Question) -> Answer:
     return Answer("transfer", names, about, pd.DataFrame(rows), optimistic, tuple(data))
 
 
-def _chosen_and_shown(data: Sequence[Landscape], seeds: SeedSet | None) -> tuple[SeedSet, SeedSet]:
+def _chosen_and_shown(data: Sequence[Dataset], seeds: SeedSet | None) -> tuple[SeedSet, SeedSet]:
     """The seeds something is chosen on, and those it is shown on."""
     if seeds is not None:
         return seeds, seeds
@@ -289,31 +303,75 @@ def _chosen_and_shown(data: Sequence[Landscape], seeds: SeedSet | None) -> tuple
     return ("tuning", "test") if both else ("all", "all")
 
 
-KINDS: Mapping[str, Kind] = {
-    "budget": Kind(_budget, "how early training tells the end", at_step=False),
-    "curves": Kind(
-        _curves,
-        "learning curves of the best configurations",
-        at_step=False,
-        chooses=True,
-        ranks=True,
-    ),
-    "dependence": Kind(_dependence, "partial dependence on a hyperparameter", names=(1, 1)),
-    "interaction": Kind(
-        _interaction, "how strongly hyperparameters interact (H squared)", names=(0, 99)
-    ),
-    "noise": Kind(_noise, "share of variance that is seed noise", landscapes=(1, None)),
-    "over-time": Kind(_over_time, "importance at every step", at_step=False),
-    "phases": Kind(_phases, "what the best of one phase misses in another", at_step=False),
-    "redundancy": Kind(
-        _redundancy, "configurations that cannot be told apart", landscapes=(1, None)
-    ),
-    "surface": Kind(_surface, "partial dependence on two hyperparameters", names=(2, 2)),
-    "transfer": Kind(
-        _transfer, "the best of one environment in another", (0, 0), (2, None), False, True
-    ),
-    "tunability": Kind(
-        _tunability, "what choosing gains over a typical configuration", landscapes=(1, None)
-    ),
-    "values": Kind(_values, "scores by value of a hyperparameter", names=(1, 1)),
-}
+_SEVERAL = (1, None)  # any number of landscapes
+KINDS = MappingProxyType(
+    {
+        "budget": Kind(_budget, charts.budget, "how early training tells the end", at_step=False),
+        "curves": Kind(
+            _curves,
+            charts.curves,
+            "learning curves of the best configurations",
+            at_step=False,
+            chooses=True,
+            ranks=True,
+        ),
+        "dependence": Kind(
+            _dependence, charts.dependence, "partial dependence on a hyperparameter", names=(1, 1)
+        ),
+        "interaction": Kind(
+            _interaction,
+            charts.interaction,
+            "how strongly hyperparameters interact, H squared",
+            names=(0, 99),
+        ),
+        "noise": Kind(
+            _noise,
+            charts.noise,
+            "share of variance that is seed noise, a row per landscape",
+            landscapes=_SEVERAL,
+        ),
+        "over-time": Kind(_over_time, charts.over_time, "importance at every step", at_step=False),
+        "phases": Kind(
+            _phases,
+            charts.phases,
+            "what the best configuration of one phase misses in another",
+            at_step=False,
+        ),
+        "redundancy": Kind(
+            _redundancy,
+            charts.redundancy,
+            "configurations that cannot be told apart, a row per landscape",
+            landscapes=_SEVERAL,
+        ),
+        "surface": Kind(
+            _surface, charts.surface, "partial dependence on two hyperparameters", names=(2, 2)
+        ),
+        "transfer": Kind(
+            _transfer,
+            charts.transfer,
+            "what the best configuration of one environment misses in another",
+            landscapes=(2, None),
+            at_step=False,
+            chooses=True,
+        ),
+        "tunability": Kind(
+            _tunability,
+            charts.tunability,
+            "what choosing gains over a typical configuration, a row per landscape",
+            landscapes=_SEVERAL,
+        ),
+        "values": Kind(_values, charts.values, "scores by value of a hyperparameter", names=(1, 1)),
+    }
+)
+"""What `analyse` answers. Whoever adds a kind adds it here, and its chart to `charts`."""
+
+CHARTS: Mapping[str, Callable[[Answer], Chart]] = MappingProxyType(
+    {"importance": charts.importance, "subset": charts.subset}
+    | {name: kind.chart for name, kind in KINDS.items()}
+)
+"""The charts of all answers: of `KINDS`, and of the two with arguments of their own."""
+
+
+def chart_of(answer: Answer) -> Chart:
+    """Make the chart of an answer of any kind."""
+    return CHARTS[answer.kind](answer)

@@ -10,25 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes.analysis.forest import MIN_TREES, Regressor, regressor
+from autorl.landscapes.benchmark.replay import Table
 from autorl.landscapes.grid import carry_forward
-from autorl.landscapes.replay import Table
+from autorl.landscapes.regression import MIN_TREES, Array, Regressor, regressor
 from autorl.types import Status
 
 MIN_ROWS = 20
-_FEATURES = 5 / 6  # tried per split, as in SMAC's forests
-_MIN_LEAF = 3
-
-Array = npt.NDArray[np.float64]
 
 
 def grow(units: npt.NDArray[np.float32], targets: Array, trees: int) -> Regressor:
     """scikit-learn's forest fitted to targets (n,) or (n, outputs), with out-of-bag predictions; always the same."""
     model = regressor(
         n_estimators=trees,
-        max_features=_FEATURES,
-        min_samples_leaf=_MIN_LEAF,
-        bootstrap=True,
         oob_score=True,
         random_state=0,
     )

@@ -1,0 +1,29 @@
+"""Benchmarks made of a data set: recorded runs, or predicted ones, answer for training."""
+
+from autorl.landscapes.benchmark.replay import (
+    LOOK_UPS,
+    LookUp,
+    RecordedRun,
+    Replay,
+    ReplayObjective,
+)
+from autorl.landscapes.benchmark.surrogate import (
+    MIN_CORRELATION,
+    TREES,
+    Quality,
+    Surrogate,
+    SurrogateObjective,
+)
+
+__all__ = [
+    "LOOK_UPS",
+    "MIN_CORRELATION",
+    "TREES",
+    "LookUp",
+    "Quality",
+    "RecordedRun",
+    "Replay",
+    "ReplayObjective",
+    "Surrogate",
+    "SurrogateObjective",
+]

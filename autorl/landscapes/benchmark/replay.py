@@ -1,0 +1,387 @@
+"""A landscape as a black box: any configuration is answered by a recorded run, without training.
+
+Everything is in dense arrays [configuration, seed, step] that are filled once; a look-up is arithmetic on them, never a
+query. Two rules say which run answers:
+
+* configuration: `exact` = the recorded configuration that is equal; `nearest` = the recorded one at the smallest
+  Euclidean distance in the unit cube of the data set's space, where a categorical hyperparameter that differs, or one
+  that is active on one side only, counts 1, and ties go to the lower config_id. Hyperparameters that are not given have
+  the default of the data set's space. Only configurations trained with every tuning seed answer, so the optimizer sees
+  the same ones whatever the seed.
+* seed: tuning seed s is number s of the data set's tuning seeds in ascending order, test seed s number s - 100 of its
+  test seeds (100 is the first test seed of a study file that only counts them). A seed past the last one is refused,
+  because it would repeat a run that was counted already; with `wrap_seeds` it begins again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.grid import carry_forward
+from autorl.landscapes.schema import identifier
+from autorl.seeds import FIRST_TEST_SEED
+from autorl.types import Config, InputError, SeedRole, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+LookUp: TypeAlias = Literal["exact", "nearest"]
+LOOK_UPS: tuple[str, ...] = get_args(LookUp)
+_REMEMBERED = 100_000  # configurations whose row is kept
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedRun:
+    """One run from the start, as recorded.
+
+    Attributes:
+        config_id, seed: those of the data set. (Of a predicted run: those of the run whose noise and end it has.)
+        repeats: the seed of a count that has the same run, if the seed asked for lies past the last one; else None.
+        status: how it ended.
+        end: step it ended at; None if it is `done`, and then it goes on to the last recorded step.
+        steps: recorded steps, ascending. values: by metric, one for each of `steps`, the last known where one is
+            missing, NaN before the first.
+        seconds_per_step: recorded wall seconds per environment step; None where no time was recorded.
+    """
+
+    config_id: int
+    seed: int
+    repeats: int | None
+    status: Status
+    end: int | None
+    steps: npt.NDArray[np.int64]
+    values: Mapping[str, npt.NDArray[np.float32]]
+    seconds_per_step: float | None
+
+    def ended(self, until: int) -> bool:
+        """Whether it ended before a segment to `until` is over: a failed run also when it failed right there."""
+        return self.end is not None and (
+            self.end < until or (self.status.failed and self.end <= until)
+        )
+
+    def at(self, step: int) -> dict[str, float]:
+        """The metrics at the nearest recorded step <= `step`; empty before the first."""
+        return self.through([step])[0]
+
+    def through(self, steps: Sequence[int]) -> list[dict[str, float]]:
+        """`at` each of several steps."""
+        places = np.searchsorted(self.steps, steps, side="right") - 1
+        columns = [values[places].tolist() for values in self.values.values()]
+        return [
+            {
+                name: value
+                for name, value in zip(self.values, found, strict=True)
+                if value == value and place >= 0
+            }
+            for place, *found in zip(places.tolist(), *columns, strict=True)
+        ]
+
+
+class Replay:
+    """The runs of a landscape that were trained from the start, in memory.
+
+    Args:
+        wrap_seeds: whether seeds past the last recorded one of their role begin again instead of being refused.
+
+    Raises:
+        InputError: no configuration was trained with every tuning seed, or all were trained in phases.
+    """
+
+    def __init__(
+        self, landscape: Dataset, lookup: LookUp = "nearest", wrap_seeds: bool = False
+    ) -> None:
+        if lookup not in LOOK_UPS:
+            raise InputError(f"expected {' or '.join(LOOK_UPS)}, got {lookup!r}", key="lookup")
+        self.landscape, self.lookup, self.wrap_seeds = landscape, lookup, wrap_seeds
+        self.space, self.grid = landscape.space, landscape.grid
+        self._rows: dict[Config, int] = {}
+        self._places: dict[tuple[str, int], int] = {}
+        self._table = tabulate(landscape)
+        over = "tuning" if "tuning" in self.grid.roles else "all"
+        whole = self._table.trained[:, self.grid.seed_positions(over)].all(axis=1)
+        self._answering = np.flatnonzero(whole)
+        if not len(self._answering):
+            raise InputError(
+                "no configuration was trained with every tuning seed", file=str(landscape.path)
+            )
+
+    def run(self, config: Mapping[str, Any], seed: int, role: SeedRole = "tuning") -> RecordedRun:
+        """The recorded run that answers for a configuration and a seed.
+
+        Raises:
+            InputError: the configuration is not in the data set's space, or with `exact` not in the data set; it has no
+                seeds of this role; the configuration was not trained with this seed.
+        """
+        row, place = self.row(config), self.seed_place(seed, role)
+        table = self._table
+        config_id, own_seed = int(self.grid.config_ids[row]), int(self.grid.seeds[place])
+        if not table.trained[row, place]:
+            raise InputError(
+                f"configuration {config_id} was not trained with {role} seed {own_seed}; "
+                "ask for fewer seeds, or none of this role",
+                file=str(self.landscape.path),
+            )
+        end = int(table.ends[row, place])
+        seconds = float(table.seconds[row, place])
+        return RecordedRun(
+            config_id=config_id,
+            seed=own_seed,
+            repeats=self.repeated(seed, role),
+            status=Status(str(table.status[row, place])),
+            end=None if end < 0 else end,
+            steps=self.grid.steps,
+            values={name: curves[row, place] for name, curves in table.curves.items()},
+            seconds_per_step=None if np.isnan(seconds) else seconds,
+        )
+
+    def row(self, config: Mapping[str, Any]) -> int:
+        """Row of the grid that answers for a configuration."""
+        key = config if isinstance(config, Config) else Config(config)
+        found = self._rows.get(key)
+        if found is None:
+            found = self._find(self.space.config(key))
+            if len(self._rows) >= _REMEMBERED:
+                self._rows.clear()
+            self._rows[key] = found
+        return found
+
+    def seed_place(self, seed: int, role: SeedRole) -> int:
+        """Position on the grid's seed axis that answers for a seed of a role.
+
+        Raises:
+            InputError: there are no seeds of this role, or this one is past the last and may not begin again.
+        """
+        found = self._places.get((role, seed))
+        if found is None:
+            self.check_seeds([seed], role)
+            places = self.grid.seed_positions(role)
+            found = self._places[role, seed] = int(places[(seed - first_seed(role)) % len(places)])
+        return found
+
+    def repeated(self, seed: int, role: SeedRole) -> int | None:
+        """The seed of a count that has the same runs as this one, which lies past the last; None if it does not."""
+        number = seed - first_seed(role)
+        count = len(self.grid.seed_positions(role))
+        return None if 0 <= number < count else first_seed(role) + number % count
+
+    def check_seeds(self, seeds: Iterable[int], role: SeedRole) -> None:
+        """Raise `InputError` if no run is recorded for one of these seeds, unless they may begin again."""
+        count, first = len(self.grid.seed_positions(role)), first_seed(role)
+        wrong = [seed for seed in seeds if not first <= seed < first + count]
+        if wrong and not self.wrap_seeds:
+            raise InputError(
+                f"{self.landscape.manifest.id} records {count} {role} seeds, {first}..{first + count - 1} in a study; "
+                f"seed {wrong[0]} would repeat one of them (`wrap_seeds: true` allows that)",
+                key=f"seeds.{role}",
+            )
+
+    @cached_property
+    def _units(self) -> npt.NDArray[np.float64]:
+        """Shape (answering configurations, hyperparameters)."""
+        ids = (int(self.grid.config_ids[row]) for row in self._answering)
+        return np.array([self.space.to_unit(self.landscape.config(number)) for number in ids])
+
+    @cached_property
+    def _hashes(self) -> dict[str, int]:
+        rows = self.landscape.own_query("SELECT config_hash, config_id FROM configs").fetchall()
+        places = {int(number): row for row, number in enumerate(self.grid.config_ids)}
+        return {text: places[number] for text, number in rows}
+
+    def _find(self, config: Config) -> int:
+        if self.lookup == "exact":
+            row = self._hashes.get(self.space.config_hash(config))
+            if row is None:
+                raise InputError(
+                    f"{dict(config)} is not in {self.landscape.manifest.id}; `lookup: nearest` takes any"
+                )
+            return row
+        wanted = self.space.to_unit(config)
+        unlike = np.isnan(self._units) != np.isnan(wanted)
+        gap = np.nan_to_num(self._units - wanted)
+        kinds = [item.type == "categorical" for item in self.space.hyperparameters.values()]
+        gap[:, kinds] = gap[:, kinds] != 0
+        gap[unlike] = 1.0
+        return int(self._answering[(gap**2).sum(axis=1).argmin()])
+
+
+def first_seed(role: SeedRole) -> int:
+    """The first seed of a role in a study file that only counts them."""
+    return FIRST_TEST_SEED if role == "test" else 0
+
+
+class ReplayObjective:
+    """A landscape as a function, for any optimizer: `objective(config, seed=0, until=None)` is the recorded score.
+
+    The score is that of the landscape: floor applied, a failed run scores the penalty, larger or smaller is better as
+    `direction` says. It can be given to `autorl.tune(objective, space, steps=objective.horizon)`. Pickled, it names the
+    folder and loads it again where it is used.
+
+    Attributes:
+        space: the landscape's search space. direction: maximize or minimize. horizon: the last recorded step.
+    """
+
+    def __init__(
+        self, landscape: Dataset, lookup: LookUp = "nearest", wrap_seeds: bool = False
+    ) -> None:
+        self.replay = Replay(landscape, lookup, wrap_seeds)
+        self.space = landscape.space
+        self.direction = landscape.manifest.objective.direction
+        self.name = landscape.manifest.id
+        self._steps = landscape.grid.steps.tolist()
+        self.horizon = self._steps[-1]
+
+    def __call__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        seed: int = 0,
+        until: int | None = None,
+        role: SeedRole = "tuning",
+    ) -> float:
+        """The score at the nearest recorded step <= `until` (None = the last).
+
+        Raises:
+            InputError: as `Replay.run`, or nothing is recorded at or before `until`.
+        """
+        replay = self.replay
+        row, place = replay.row(config), replay.seed_place(seed, role)
+        at = len(self._steps) - 1 if until is None else bisect_right(self._steps, until) - 1
+        if at < 0:
+            raise InputError(
+                f"{self.name} records nothing before step {self._steps[0]}", key="until"
+            )
+        value: float = replay.grid.values.item(row, place, at)
+        if value != value:
+            raise InputError(
+                f"configuration {replay.grid.config_ids[row]} has no score for {role} seed "
+                f"{replay.grid.seeds[place]} at step {self._steps[at]}"
+            )
+        return value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reload, (
+            str(self.replay.landscape.path),
+            self.replay.lookup,
+            self.replay.wrap_seeds,
+        )
+
+
+def _reload(folder: str, lookup: LookUp, wrap_seeds: bool) -> ReplayObjective:
+    return ReplayObjective(Dataset(folder), lookup, wrap_seeds)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Runs as arrays over (configuration, seed).
+
+    Attributes:
+        status: how each ended; empty where there is none. trained: whether there is one, to its end.
+        ends: the step it was cut at; -1 = it went on to the last. seconds: wall seconds per step, NaN if unknown.
+        curves: by metric, over (configuration, seed, step); the last known value where one is missing.
+    """
+
+    status: npt.NDArray[np.str_]
+    trained: npt.NDArray[np.bool_]
+    ends: npt.NDArray[np.int64]
+    seconds: npt.NDArray[np.float64]
+    curves: dict[str, npt.NDArray[np.float32]]
+
+
+def tabulate(landscape: Dataset) -> Table:
+    """The runs of a landscape that were trained from the start as arrays on the axes of its grid.
+
+    Raises:
+        InputError: it was trained in phases.
+    """
+    if len(landscape.phases) > 1:
+        raise InputError(
+            f"in phases: runs from scratch end at step {landscape.phases[1]}, so whole runs cannot be replayed",
+            file=str(landscape.path),
+        )
+    grid = landscape.grid
+    shape = grid.values.shape[:2]
+    runs = landscape.own_query(
+        "SELECT run_id, config_id, seed, status, environment_steps, wall_seconds FROM runs WHERE start_step = 0 "
+        "ORDER BY environment_steps NULLS FIRST, run_id"  # of two runs of one cell the longer one is kept
+    ).fetchnumpy()
+    rows = np.searchsorted(grid.config_ids, runs["config_id"])
+    places = np.searchsorted(grid.seeds, runs["seed"])
+    status = np.full(shape, "", dtype="<U16")
+    steps, seconds = np.full(shape, np.nan), np.full(shape, np.nan)
+    status[rows, places] = runs["status"].astype("<U16")
+    steps[rows, places] = np.ma.filled(
+        np.ma.asarray(runs["environment_steps"], dtype=np.float64), np.nan
+    )
+    seconds[rows, places] = np.ma.filled(
+        np.ma.asarray(runs["wall_seconds"], dtype=np.float64), np.nan
+    )
+    cells = dict(
+        zip(runs["run_id"].tolist(), zip(rows.tolist(), places.tolist(), strict=True), strict=True)
+    )
+    curves = _curves(landscape, cells)
+    known = ~np.isnan(curves[landscape.manifest.objective.metric])
+    measured = known.cumsum(axis=2)[:, :, -1] > 0
+    cut = (status != "") & (status != Status.DONE.value)
+    ends = _ends(grid.steps, known, steps, status == Status.STOPPED.value)
+    trained = cut | known[:, :, -1]
+    lasting = np.where(np.isnan(steps) & measured, float(grid.steps[-1]), steps)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = np.where(lasting > 0, seconds / lasting, np.nan)
+    filled = {name: carry_forward(values) for name, values in curves.items()}
+    return Table(status, trained, np.where(cut, ends, -1), rate, filled)
+
+
+def _ends(
+    axis: npt.NDArray[np.int64],
+    known: npt.NDArray[np.bool_],
+    steps: npt.NDArray[np.float64],
+    stopped: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.int64]:
+    """Where a run that was cut ended, shape (configurations, seeds).
+
+    A failed run: at its first evaluation without a value, or earlier where fewer steps were counted. A stopped run: at
+    the steps counted, or at its last evaluation.
+    """
+    missing = ~known
+    first_missing = np.where(missing.any(axis=2), axis[missing.argmax(axis=2)], axis[-1])
+    last_known = np.where(
+        known.any(axis=2), axis[known.shape[2] - 1 - known[:, :, ::-1].argmax(axis=2)], 0
+    )
+    failed_end = np.fmin(first_missing, steps)
+    stopped_end = np.where(np.isnan(steps), last_known, steps)
+    return np.maximum(np.where(stopped, stopped_end, failed_end), 0).astype(np.int64)
+
+
+def _curves(
+    landscape: Dataset, cells: Mapping[int, tuple[int, int]]
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Every metric as stored, the objective with its floor; NaN where nothing is."""
+    grid, objective = landscape.grid, landscape.manifest.objective
+    listed = ", ".join(identifier(name) for name in landscape.metrics)
+    found = landscape.own_query(
+        f"SELECT run_id, step, {listed} FROM evals ORDER BY run_id, step"
+    ).fetchnumpy()
+    keep = np.array([run in cells for run in found["run_id"].tolist()], dtype=bool)
+    keep &= np.isin(found["step"], grid.steps)
+    pairs = np.array(
+        [cells[run] for run in found["run_id"][keep].tolist()], dtype=np.int64
+    ).reshape(-1, 2)
+    at = np.searchsorted(grid.steps, found["step"][keep])
+    curves = {}
+    for name in landscape.metrics:
+        values = np.ma.filled(np.ma.asarray(found[name], dtype=np.float32), np.nan)[keep]
+        if name == objective.metric and objective.floor is not None:
+            values = np.where(
+                np.isnan(values), values, np.maximum(values, np.float32(objective.floor))
+            )
+        curves[name] = np.full(grid.values.shape, np.nan, dtype=np.float32)
+        curves[name][pairs[:, 0], pairs[:, 1], at] = values
+    return curves

@@ -1,0 +1,284 @@
+"""A landscape as a predicted black box: any configuration is answered by a random forest with the seed noise recorded.
+
+The forest (Breiman 2001) is fitted to the configurations' mean scores at every recorded step. For a configuration it
+gives each recorded one a weight, its share in the leaves the configuration falls into (Meinshausen 2006, "Quantile
+Regression Forests"). Everything predicted is a mean or a draw with these weights:
+
+* expected curve of each metric: the weighted mean of the recorded configurations' means over seeds;
+* run of a seed: one recorded run of that seed is drawn by weight, and lends its whole deviation from the mean of its
+  own configuration, its failure or stop, and the step of it. Deviations of n seeds from their own mean are too small by
+  sqrt(1 - 1/n) and are stretched by that. What a seed does to all configurations alike (paired noise) thus stays as
+  strong as it was recorded; what it does to each of them is drawn anew for each. Values stay within those recorded;
+* cost: the wall seconds per step, by a second forest fitted to them.
+
+The mean over seeds is that of tuning and test seeds together, so both roles are noise around one curve. Seeds are
+numbered as in `autorl.landscapes.benchmark.replay`; one past the last recorded takes a recorded one's runs, but draws its
+own. A draw is a function of (seed, role, configuration). The same landscape and version of scikit-learn give the same forest.
+
+The out-of-bag score says how far it can be trusted: it differs between 0.2 and 0.9 over the landscapes of ARLBench.
+Below `MIN_CORRELATION` a surrogate is refused unless it is forced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.landscapes.benchmark.forest import (
+    MIN_ROWS,
+    Cost,
+    Noise,
+    Trees,
+    grow,
+    mean_scores,
+    nanmean,
+)
+from autorl.landscapes.benchmark.replay import RecordedRun, first_seed, tabulate
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.regression import MIN_TREES, Array, configurations, encode
+from autorl.seeds import generator, integer_seed
+from autorl.statistics.correlation import spearman
+from autorl.types import Config, InputError, SeedRole, Status
+
+MIN_CORRELATION = 0.7
+TREES = 128
+_REMEMBERED = 10_000  # configurations whose prediction is kept
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How well the forest predicts configurations that its trees did not see.
+
+    Attributes:
+        r2: share of the variance of mean scores at the last step that is explained.
+        correlation: rank correlation (Spearman) between predicted and recorded mean scores at the last step.
+        configurations: how many it was fitted to.
+    """
+
+    r2: float
+    correlation: float
+    configurations: int
+
+    def __str__(self) -> str:
+        return (
+            f"out-of-bag R2 {self.r2:.2f} and rank correlation {self.correlation:.2f} over {self.configurations} "
+            "configurations"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Prediction:
+    """Of one configuration: its hash, weights (n,), expected curves (metrics, steps), seconds per step if known."""
+
+    hash: str
+    weights: Array
+    curves: Array
+    seconds: float | None
+
+
+class Surrogate:
+    """A forest fitted to the runs of a landscape that were trained from the start.
+
+    Args:
+        force: whether a forest below `min_correlation` is taken all the same.
+        trees: how many, at least 32.
+
+    Attributes:
+        quality: its out-of-bag score.
+
+    Raises:
+        InputError: scikit-learn is not installed, there are too few configurations, all score the same, they were
+            trained in phases, or the forest's rank correlation is below `min_correlation`.
+    """
+
+    def __init__(
+        self,
+        landscape: Dataset,
+        *,
+        min_correlation: float = MIN_CORRELATION,
+        force: bool = False,
+        trees: int = TREES,
+    ) -> None:
+        if trees < MIN_TREES:
+            raise InputError(f"a forest needs at least {MIN_TREES} trees, got {trees}", key="trees")
+        self.landscape, self.space, self.grid = landscape, landscape.space, landscape.grid
+        self._table = tabulate(landscape)
+        self._rows = np.flatnonzero(
+            self._table.trained.any(axis=1)
+        )  # of the grid: what the forest is fitted to
+        self._names = tuple(
+            name for name in self.space.names if self.space.hyperparameters[name].type != "constant"
+        )
+        self._units = self._encode(configurations(landscape, self.grid.config_ids[self._rows]))
+        self._forest, self.quality = self._fit(trees)
+        if self.quality.correlation < min_correlation and not force:
+            raise InputError(
+                f"a surrogate of {landscape.manifest.id} ranks configurations it has not seen with a correlation of "
+                f"{self.quality.correlation:.2f}, below {min_correlation:g}; `force: true` takes it all the same",
+                key="trainer.kwargs.landscape",
+            )
+        self._noise = Noise.of(self._table, self._rows)
+        self._cost = Cost(self._units, nanmean(self._table.seconds[self._rows], axis=1))
+        self._known: dict[Config, _Prediction] = {}
+        self._penalty = float(landscape.own_query("SELECT value FROM penalty").fetchall()[0][0])
+
+    def run(self, config: Mapping[str, Any], seed: int, role: SeedRole = "tuning") -> RecordedRun:
+        """The predicted run of a configuration and a seed; `config_id` and `seed` are those of the run it was drawn by.
+
+        Raises:
+            InputError: the configuration is not in the data set's space.
+        """
+        known = self._predict(config)
+        donor, place = self._draw(known, seed, role)
+        noise, end = self._noise, int(self._table.ends[self._rows[donor], place])
+        values = np.clip(
+            known.curves + noise.deviations[:, donor, place], noise.lowest, noise.highest
+        )
+        return RecordedRun(
+            config_id=int(self.grid.config_ids[self._rows[donor]]),
+            seed=int(self.grid.seeds[place]),
+            repeats=None,
+            status=Status(str(self._table.status[self._rows[donor], place])),
+            end=None if end < 0 else end,
+            steps=self.grid.steps,
+            values=dict(zip(self._table.curves, values.astype(np.float32), strict=True)),
+            seconds_per_step=known.seconds,
+        )
+
+    def score(self, config: Mapping[str, Any], seed: int, role: SeedRole, until: int) -> float:
+        """The score of a predicted run at the nearest recorded step <= `until`; the penalty once it has failed."""
+        place = int(np.searchsorted(self.grid.steps, until, side="right")) - 1
+        if place < 0:
+            raise InputError(
+                f"{self.landscape.manifest.id} records nothing at or before step {until}",
+                key="until",
+            )
+        run, step = self.run(config, seed, role), int(self.grid.steps[place])
+        if run.status.failed and run.ended(step):
+            return self._penalty
+        return run.at(step if run.end is None else min(step, run.end))[
+            self.landscape.manifest.objective.metric
+        ]
+
+    def weights(self, config: Mapping[str, Any]) -> dict[int, float]:
+        """The share of each recorded configuration, by id, in the prediction of a configuration; they sum to 1."""
+        shares = self._predict(config).weights
+        ids = self.grid.config_ids[self._rows]
+        return {int(ids[row]): float(shares[row]) for row in np.flatnonzero(shares)}
+
+    def expected(self, config: Mapping[str, Any]) -> dict[str, Array]:
+        """Expected curve of each metric over the recorded steps, of runs that do not fail."""
+        return dict(zip(self._table.curves, self._predict(config).curves, strict=True))
+
+    def _fit(self, trees: int) -> tuple[Trees, Quality]:
+        if len(self._rows) < MIN_ROWS:
+            raise InputError(
+                f"a surrogate needs at least {MIN_ROWS} trained configurations, got {len(self._rows)}",
+                file=self._where,
+            )
+        targets = mean_scores(self.grid.values[self._rows], self._table.trained[self._rows])
+        if not self._names or np.ptp(targets[:, -1]) == 0.0:
+            raise InputError(
+                "all configurations score the same: there is nothing to predict", file=self._where
+            )
+        model = grow(self._units, targets, trees)
+        predicted = np.asarray(model.oob_prediction_, dtype=np.float64).reshape(targets.shape)[
+            :, -1
+        ]
+        wanted = targets[:, -1]
+        r2 = 1.0 - float(((wanted - predicted) ** 2).sum() / ((wanted - wanted.mean()) ** 2).sum())
+        return Trees(model, self._units), Quality(
+            r2, float(spearman(wanted, predicted)), len(wanted)
+        )
+
+    @property
+    def _where(self) -> str:
+        return str(self.landscape.path)
+
+    def _encode(self, configs: Iterable[Mapping[str, Any]]) -> npt.NDArray[np.float32]:
+        return encode(self.space, self._names, list(configs)).astype(np.float32)
+
+    def _predict(self, config: Mapping[str, Any]) -> _Prediction:
+        key = config if isinstance(config, Config) else Config(config)
+        found = self._known.get(key)
+        if found is None:
+            whole = self.space.config(key)
+            unit = self._encode([whole])[0]
+            weights = self._forest.weights(unit)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            found = self._known[key] = _Prediction(
+                self.space.config_hash(whole),
+                weights,
+                self._noise.expected(weights),
+                self._cost.of(unit),
+            )
+        return found
+
+    def _draw(self, known: _Prediction, seed: int, role: SeedRole) -> tuple[int, int]:
+        """The recorded run that lends its noise: its row among those fitted, and its place on the seed axis."""
+        columns = self._columns(seed, role)
+        trained = self._table.trained[self._rows]
+        for place in columns:
+            shares = np.cumsum(known.weights * trained[:, place])
+            if shares[-1] > 0:
+                point = generator(seed, "noise", role, known.hash).random() * shares[-1]
+                return int(np.searchsorted(shares, point, side="right")), place
+        raise AssertionError("a configuration with weight has a run")  # `_rows` are those with one
+
+    def _columns(self, seed: int, role: SeedRole) -> list[int]:
+        """Places on the seed axis that may answer for a seed, best first: its own, then those of its role, then all."""
+        own = self.grid.seed_positions(role if role in self.grid.roles else "all")
+        number = seed - first_seed(role)
+        if not 0 <= number < len(own):
+            number = integer_seed(seed, "noise", role) % len(own)
+        others = self.grid.seed_positions("all")
+        return [*np.roll(own, -number).tolist(), *np.setdiff1d(others, own).tolist()]
+
+
+class SurrogateObjective:
+    """A surrogate as a function, for any optimizer: `objective(config, seed=0, until=None)` is the predicted score.
+
+    Args and errors are those of `Surrogate`. Pickled, it names the folder and fits the same forest again.
+
+    Attributes:
+        space: the landscape's search space. direction: maximize or minimize. horizon: the last recorded step.
+    """
+
+    def __init__(self, landscape: Dataset, **options: Any) -> None:
+        self.surrogate, self._options = Surrogate(landscape, **options), options
+        self.space = landscape.space
+        self.direction = landscape.manifest.objective.direction
+        self.horizon = int(landscape.grid.steps[-1])
+        self.name = landscape.manifest.id
+
+    @property
+    def quality(self) -> Quality:
+        """The forest's out-of-bag score."""
+        return self.surrogate.quality
+
+    def __call__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        seed: int = 0,
+        until: int | None = None,
+        role: SeedRole = "tuning",
+    ) -> float:
+        """The predicted score at the nearest recorded step <= `until` (None = the last).
+
+        Raises:
+            InputError: the configuration is not in the space, or nothing is recorded at or before `until`.
+        """
+        return self.surrogate.score(config, seed, role, self.horizon if until is None else until)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reload, (str(self.surrogate.landscape.path), self._options)
+
+
+def _reload(folder: str, options: dict[str, Any]) -> SurrogateObjective:
+    return SurrogateObjective(Dataset(folder), **options)

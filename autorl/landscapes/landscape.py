@@ -1,0 +1,63 @@
+"""The class that users open: a data set, and the benchmarks that are made of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autorl.landscapes.benchmark import (
+    MIN_CORRELATION,
+    LookUp,
+    ReplayObjective,
+    SurrogateObjective,
+)
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.library import find_landscape, list_landscapes, shipped_root
+from autorl.plain_text import did_you_mean, shown
+from autorl.types import InputError
+
+
+class Landscape(Dataset):
+    """A landscape folder, opened for reading: `Dataset`, which can also answer as a benchmark."""
+
+    def objective(self, lookup: LookUp = "nearest", *, wrap_seeds: bool = False) -> ReplayObjective:
+        """The landscape as a function `objective(config, seed=0, until=None)`: an exact or nearest look-up.
+
+        Args:
+            lookup: `nearest`, or `exact` = recorded configurations only.
+            wrap_seeds: whether seeds past the last recorded one begin again instead of being refused.
+
+        Raises:
+            InputError: no configuration was trained with every tuning seed.
+        """
+        return ReplayObjective(self, lookup, wrap_seeds)
+
+    def surrogate(
+        self, *, min_correlation: float | None = None, force: bool = False
+    ) -> SurrogateObjective:
+        """The landscape as a function that predicts: any configuration and any seed has a score of its own.
+
+        Args:
+            min_correlation: out-of-bag rank correlation below which the forest is refused (None = 0.7).
+            force: whether it is taken all the same; `.quality` states it.
+
+        Raises:
+            InputError: scikit-learn is not installed, too few configurations, or the forest is below the bar.
+        """
+        bar = MIN_CORRELATION if min_correlation is None else min_correlation
+        return SurrogateObjective(self, min_correlation=bar, force=force)
+
+
+def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Landscape:
+    """Open a landscape: a folder (a study's too), or an id `namespace/algorithm/environment` below `root` or shipped.
+
+    Raises:
+        InputError: it is nowhere there.
+    """
+    found = find_landscape(source, root)
+    if found is not None:
+        return Landscape(found)
+    roots = [Path(root), *([shipped] if (shipped := shipped_root()) else [])]
+    known = sorted({name for each in roots if each.is_dir() for name in list_landscapes(each)})
+    more = f" and {len(known) - 10} more: `autorl landscape list`" if len(known) > 10 else ""
+    hint = did_you_mean(source, known) or f"; known: {', '.join(known[:10]) or 'none'}{more}"
+    raise InputError(f"no landscape {shown(str(source))} and no such folder{hint}", key="landscape")

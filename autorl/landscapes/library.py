@@ -1,0 +1,46 @@
+"""Where landscapes lie: below a folder, among those that come with the package, or at a path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autorl.landscapes.manifest import MANIFEST, Manifest
+from autorl.landscapes.recorded import is_study
+from autorl.shipped import shipped_folder
+
+
+def list_landscapes(root: str | Path) -> dict[str, Path]:
+    """Folders under `root` that hold a landscape, by id. Hidden folders (unfinished writes) are left out."""
+    base = Path(root)
+    found = (path.parent for path in sorted(base.rglob(MANIFEST)))
+    visible = (
+        each
+        for each in found
+        if not any(part.startswith(".") for part in each.relative_to(base).parts)
+    )
+    return {Manifest.read(folder).id: folder for folder in visible}
+
+
+def shipped_root() -> Path | None:
+    """The folder of the landscapes that come with the package; None where there are none."""
+    return shipped_folder("landscapes")
+
+
+def find_landscape(
+    source: str | Path, root: str | Path = "landscapes", folder: str | Path | None = None
+) -> Path | None:
+    """The folder of a landscape or study: a path, or an id below `root` or shipped; None if there is none.
+
+    Relative ones are looked for in `folder` (that of a study file, say), then in the working folder.
+    """
+    places = [Path(folder)] if folder is not None else []
+    candidates = [
+        base / each
+        for base in (*places, Path())
+        for each in (Path(source), Path(root) / str(source))
+    ]
+    if (shipped := shipped_root()) is not None:
+        candidates.append(shipped / str(source))
+    return next(
+        (each for each in candidates if (each / MANIFEST).is_file() or is_study(each)), None
+    )

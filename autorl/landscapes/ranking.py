@@ -1,0 +1,51 @@
+"""How the configurations of a landscape are ranked, and what a ranking chooses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from autorl.statistics import Aggregate
+from autorl.statistics.reductions import Reduction
+from autorl.types import Config
+
+SeedSet: TypeAlias = Literal["tuning", "test", "all"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A chosen configuration.
+
+    Attributes:
+        value: the aggregate it was chosen by, in the metric's own direction.
+        reduce: what became of each run's curve up to `step`: its last value, its mean (`auc`), ...
+        origin: where aggregate and reduction come from, in words.
+        tuning, test: the same aggregate over the seeds of each role; None where there are none. A value over the seeds
+            that chose it is optimistic; the other one is not.
+        failed_tests: how many test runs failed; `test` is of the others unless the landscape states a penalty.
+    """
+
+    config_id: int
+    config: Config
+    value: float
+    tuning: float | None
+    test: float | None
+    by: str
+    seeds: SeedSet
+    step: int
+    reduce: str = "last"
+    origin: str = ""
+    failed_tests: int = 0
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How configurations are ranked: by which aggregate of seeds and reduction of curves; `origin`: by whose word."""
+
+    aggregate: Aggregate
+    reduction: Reduction
+    origin: str
+
+    def text(self, metric: str, seeds: str) -> str:
+        """`mean over tuning seeds of auc eval_return (the study's own objective)`."""
+        return f"{self.aggregate.name} over {seeds} seeds of {self.reduction.name} {metric} ({self.origin})"

@@ -1,0 +1,72 @@
+"""Configurations as rows of numbers, and the random forest that is fitted to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.landscapes.dataset import Dataset
+from autorl.space import Space
+from autorl.types import Config, InputError
+
+Array: TypeAlias = npt.NDArray[np.float64]
+
+# With fewer trees, some configurations were seen by every tree and have no out-of-bag prediction.
+MIN_TREES = 32
+_FEATURES = 5 / 6  # tried per split, as in SMAC's and DeepCAVE's forests
+_MIN_LEAF = 3
+
+
+class Regressor(Protocol):
+    """What is used of scikit-learn's RandomForestRegressor."""
+
+    estimators_: Sequence[Any]
+    estimators_samples_: Sequence[npt.NDArray[np.int64]]
+    oob_score_: float
+    oob_prediction_: Array
+
+    def fit(self, rows: npt.NDArray[np.float32], targets: Array) -> object: ...
+    def apply(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]: ...
+    def predict(self, rows: npt.NDArray[np.float32]) -> Array: ...
+
+
+def configurations(data: Dataset, config_ids: npt.ArrayLike) -> list[Config]:
+    """The configurations of ids, in their order.
+
+    Raises:
+        InputError: an id is not in the data set, or a configuration not in its space.
+    """
+    return [data.config(int(each)) for each in np.atleast_1d(np.asarray(config_ids))]
+
+
+def encode(space: Space, names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> Array:
+    """Configurations as rows of the unit cube, columns `names`; inactive hyperparameters have their default."""
+    items = [space.hyperparameters[name] for name in names]
+    return np.array(
+        [
+            [item.to_unit(config.get(item.name, item.default)) for item in items]
+            for config in configs
+        ]
+    )
+
+
+def regressor(**options: Any) -> Regressor:
+    """Make scikit-learn's random forest with bootstrap samples and these options, not fitted.
+
+    Raises:
+        InputError: scikit-learn is not installed.
+    """
+    try:
+        ensemble = import_module("sklearn.ensemble")
+    except ImportError:
+        raise InputError(
+            "fitting a random forest needs scikit-learn: pip install 'autorl[plots]'"
+        ) from None
+    model: Regressor = ensemble.RandomForestRegressor(
+        max_features=_FEATURES, min_samples_leaf=_MIN_LEAF, bootstrap=True, **options
+    )
+    return model
