@@ -137,6 +137,7 @@ def step_unit(trainers: Iterable[str]) -> StepUnit | None:
         "sb3": "environment_steps",
         "population": "environment_steps",
         "trl": "optimizer_steps",
+        "rlhf": "optimizer_steps",
     }
     found = {units.get(name.partition("/")[0]) for name in trainers}
     return found.pop() if len(found) == 1 else None
