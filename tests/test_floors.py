@@ -256,6 +256,29 @@ def test_landscapes_are_four_rooms(module):
     assert others <= LANDSCAPE_ROOMS[mine]
 
 
+RLHF = [  # its parts, each importing only those before it
+    {"contract", "models", "sampling"},
+    {"completion_scores", "policy_metrics"},
+    {"rewards"},
+    {"data"},
+    {"tasks"},
+    {"ppo", "best_of_n", "overoptimization"},
+]
+
+
+def part_of_rlhf(file):
+    return Path(file).with_suffix("").parts[1]
+
+
+@pytest.mark.parametrize("module", [file for file in MODULES if file.startswith("rlhf/")])
+def test_the_parts_of_rlhf_import_each_other_in_one_direction(module):
+    level = {part: number for number, parts in enumerate(RLHF) for part in parts}
+    mine = part_of_rlhf(module)
+    imported = {part_of_rlhf(file) for file in imported_files(module)} - {mine, "__init__"}
+    above = {part for part in imported if level[part] > level[mine]}
+    assert not above, f"autorl/{module} imports {sorted(above)}"
+
+
 def test_types_imports_nothing_of_the_package():
     assert imported_rooms("types.py") == set()
 
@@ -272,7 +295,7 @@ def test_the_check_sees_what_it_should(tmp_path):
 
 
 NAMES_OF_TRAINERS = re.compile(
-    r"((sb3|trl|population)/[\w*-]*|python:|sb3|trl|tabular|surrogate|synthetic)$"
+    r"((sb3|trl|rlhf|population)/[\w*-]*|python:|sb3|trl|rlhf|tabular|surrogate|synthetic)$"
 )  # whole strings: a sentence may give an example
 
 
@@ -303,6 +326,16 @@ def test_only_trainers_know_trainers_by_name(module):
     """What differs between trainers is asked of `TrainerInfo`."""
     named = trainers_named_in((PACKAGE / module).read_text(encoding="utf-8"))
     assert named == []
+
+
+TRAINERS = {"sb3", "trl", "rlhf", "population", "tabular", "surrogate", "synthetic", "command"}
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if room(module) != "trainers"])
+def test_no_other_room_imports_the_module_of_a_trainer(module):
+    """What a room asks of a trainer is said by the contract and `TrainerInfo`."""
+    parts = [name.split(".") for name in imported_names(module)]
+    assert not [name for name in parts if name[1] == "trainers" and TRAINERS & {*name[2:3]}]
 
 
 def test_the_check_sees_names_of_trainers():

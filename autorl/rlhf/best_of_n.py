@@ -1,7 +1,8 @@
-"""Best of n: no training at all. Of n completions of the reference policy the one the proxy likes best is kept.
+"""Best of n: of n completions of a policy the one the proxy likes best is kept, without training.
 
-The other way to optimise a proxy, at a known distance from the reference (`overoptimization.best_of_n_kl`): a study
-of reward models needs no policy to be trained, and a trained policy has something to be held against at equal KL.
+The other way to optimise a proxy, at a known distance from the reference
+(`overoptimization.best_of_n_kl`): a study of reward models needs no policy to be trained, and a
+trained policy has something to be held against at equal KL.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autorl.rlhf.contract import Built, Signal
 from autorl.rlhf.overoptimization import best_of_n_kl
 from autorl.rlhf.sampling import sample
-from autorl.rlhf.task import Built, Signal
 from autorl.statistics.arrays import Array, as_table, same_shape
 
 
@@ -36,10 +37,10 @@ class BestOfN:
 
 
 def best_of_n(proxy: npt.ArrayLike, gold: npt.ArrayLike, n: int) -> float:
-    """Expected gold reward of the best of n by the proxy, from N >= n scored completions of each prompt.
+    """Estimate the gold reward of the best of n by the proxy, from N >= n scored completions.
 
-    Unbiased, and of far smaller variance than taking n of them once: the mean over all C(N, n) subsets. The completion
-    of proxy rank i (1 = lowest) is the best of C(i - 1, n - 1) of them.
+    Unbiased, and of far smaller variance than taking n of them once: the mean over all C(N, n)
+    subsets. The completion of proxy rank i (1 = lowest) is the best of C(i - 1, n - 1) of them.
 
     Args:
         proxy: (prompts, N). Equal rewards share their chances.
@@ -49,7 +50,8 @@ def best_of_n(proxy: npt.ArrayLike, gold: npt.ArrayLike, n: int) -> float:
     Raises:
         ValueError: shapes differ, values are not finite, or n is out of range.
     """
-    scores, truth = as_table(proxy, "proxy"), as_table(gold, "gold")
+    scores = as_table(proxy, "proxy")
+    truth = as_table(gold, "gold")
     same_shape(scores, truth, "proxy and gold")
     size = scores.shape[1]
     if not 1 <= n <= size:
@@ -73,7 +75,17 @@ def curve(
     proxy: Signal,
     most: int = 256,
 ) -> BestOfN:
-    """Best of 1, 2, 4, ... `most` completions of `policy` for each prompt by `proxy`; gold is the signal reported."""
+    """Measure the best of 1, 2, 4, ... `most` completions of a policy.
+
+    Args:
+        policy: a language model.
+        tokenizer: of the model.
+        built: the task; gold is the signal it reports.
+        prompts: `most` completions are sampled for each.
+        seed: of the samples.
+        proxy: the signal by which a completion is the best.
+        most: completions.
+    """
     repeated = [prompt for prompt in prompts for _ in range(most)]
     texts = sample(policy, tokenizer, repeated, built.max_completion, seed).texts
     shape = (len(prompts), most)
@@ -89,7 +101,10 @@ def curve(
 
 
 def _chances(size: int, n: int) -> Array:
-    """C(i - 1, n - 1) / C(size, n) for i = 1..size, without large numbers: the chance that rank i is the best of n."""
+    """Return the chance that rank i is the best of n, for i = 1..size.
+
+    It is C(i - 1, n - 1) / C(size, n), computed without large numbers.
+    """
     chances = np.zeros(size)
     chances[-1] = n / size
     for i in range(size - 1, n - 1, -1):  # C(i - 1, n - 1) = C(i, n - 1) (i - n + 1) / i

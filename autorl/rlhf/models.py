@@ -1,4 +1,7 @@
-"""Models and tokenizers of a user or a task, from a folder or the hub's cache; the network only where it is allowed."""
+"""Loads models and tokenizers of a user or a task, from a folder or the hub's cache.
+
+The network is used only where it is allowed.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,8 @@ from typing import Any
 from autorl.types import InputError
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the hub's library is imported
-_FILES = (
-    "*.json",
-    "*.safetensors",
-    "*.model",
-    "*.txt",
-    "*.jinja",
-)  # of a model on a hub, weights in one format
+_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+"""What is read of a model on a hub, weights in one format."""
 
 
 def offline() -> bool:
@@ -24,7 +22,9 @@ def offline() -> bool:
 
 
 def model_folder(source: str, key: str) -> Path:
-    """The folder of a model: `source` itself, or where the hub's cache has `organisation/name` or `...@revision`.
+    """Return the folder of a model.
+
+    It is `source` itself, or where the hub's cache has `organisation/name` or `...@revision`.
 
     Raises:
         InputError: it is neither.
@@ -41,20 +41,20 @@ def model_folder(source: str, key: str) -> Path:
 
     name, _, revision = source.partition("@")
     try:
-        found = snapshot_download(
+        snapshot = snapshot_download(
             name, revision=revision or None, local_files_only=offline(), allow_patterns=list(_FILES)
         )
     except (OSError, HFValidationError) as error:
         raise missing("folder of a model", source, key) from error
-    return Path(found)
+    return Path(snapshot)
 
 
 def missing(what: str, source: str, key: str) -> InputError:
-    """The error for something that is neither here nor in the hub's cache, or could not be downloaded."""
+    """Make the error for something that is neither here nor in the hub's cache."""
     if offline():
         return InputError(
-            f"{source!r} is no {what}, and the hub's cache has nothing of that name; nothing is downloaded unless "
-            "HF_HUB_OFFLINE=0 is set",
+            f"{source!r} is no {what}, and the hub's cache has nothing of that name; nothing is "
+            "downloaded unless HF_HUB_OFFLINE=0 is set",
             key=key,
         )
     return InputError(
@@ -63,7 +63,7 @@ def missing(what: str, source: str, key: str) -> InputError:
 
 
 def load_policy(folder: Path) -> Any:
-    """The language model of a folder, its weights in single precision whatever they were saved in."""
+    """Load the language model of a folder, in single precision whatever it was saved in."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -71,7 +71,10 @@ def load_policy(folder: Path) -> Any:
 
 
 def load_reward_model(folder: Path, labels: int | None = None) -> Any:
-    """The sequence classifier of a folder; with `labels` a new head of that many outputs on a language model's body."""
+    """Load the sequence classifier of a folder, in single precision.
+
+    With `labels` it is a new head of that many outputs on a language model's body.
+    """
     import torch
     from transformers import AutoModelForSequenceClassification
 
@@ -82,7 +85,9 @@ def load_reward_model(folder: Path, labels: int | None = None) -> Any:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a folder. One without padding pads with its end of sequence, which is masked wherever it pads.
+    """Load the tokenizer of a folder.
+
+    One without padding pads with its end of sequence, which is masked wherever it pads.
 
     Raises:
         InputError: it has no end of sequence, or the folder has no tokenizer.

@@ -1,4 +1,4 @@
-"""Over-optimisation of a proxy: gold reward against the distance from the reference policy [Gao2023].
+"""Over-optimisation of a proxy: gold against the distance from the reference policy [Gao2023].
 
 With d = sqrt(KL(policy || reference)) and gold rewards counted from the reference policy's own:
 
@@ -7,12 +7,14 @@ With d = sqrt(KL(policy || reference)) and gold rewards counted from the referen
 
 Both rise, reach a maximum and fall: past it, more of the proxy is less of what was wanted.
 
-The forms are about policies that spend their distance on the proxy. A landscape also holds others: those whose
-learning rate or temperature moved them far for little proxy, and those that have reached the lowest gold a task can
-give, where a curve without a floor goes on falling. `frontier` and `fit_landscape` keep the first kind.
+The forms are about policies that spend their distance on the proxy. A landscape also holds others:
+those whose learning rate or temperature moved them far for little proxy, and those that have
+reached the lowest gold a task can give, where a curve without a floor goes on falling. `frontier`
+and `fit_landscape` keep the first kind.
 
 References:
-    [Gao2023] Gao, Schulman and Hilton, "Scaling Laws for Reward Model Overoptimization", 2022 (ICML 2023).
+    [Gao2023] Gao, Schulman and Hilton, "Scaling Laws for Reward Model Overoptimization", 2022
+        (ICML 2023).
 """
 
 from __future__ import annotations
@@ -33,9 +35,8 @@ if TYPE_CHECKING:
     from autorl.landscapes import Landscape
 
 Form: TypeAlias = Literal["best_of_n", "rl"]
-SATURATED = (
-    0.05  # a mean gold this close to its lower bound, as a share of its range, is at the bound
-)
+SATURATED = 0.05
+"""A mean gold this close to its lower bound, as a share of its range, is at the bound."""
 _LARGEST_EXPONENT = 300.0  # e^300 is farther than any policy
 _MEASURED = ("kl", "proxy", "gold", "reference_gold")
 
@@ -48,10 +49,12 @@ class Fit:
         form: `best_of_n` or `rl`.
         alpha, beta: its coefficients, by least squares on the gold reward.
         origin: gold reward of the reference policy.
-        r2: 1 - residual sum of squares / sum of squares about the mean; negative if a constant fits better.
-        peak_kl, peak_gold: where the curve is highest, and how high, origin included; None if it never falls again
-            (beta <= 0) or never rises.
-        interior: the curve has a maximum, and it lies strictly between the smallest and the largest KL measured.
+        r2: 1 - residual sum of squares / sum of squares about the mean; negative if a constant fits
+            better.
+        peak_kl, peak_gold: where the curve is highest, and how high, origin included; None if it
+            never falls again (beta <= 0) or never rises.
+        interior: the curve has a maximum, and it lies strictly between the smallest and the largest
+            KL measured.
     """
 
     form: Form
@@ -64,39 +67,44 @@ class Fit:
     interior: bool
 
     def gold(self, kl: npt.ArrayLike) -> Array:
-        """The fitted gold reward at these KL divergences."""
+        """Return the fitted gold reward at these KL divergences."""
         return self.origin + curve(self.form, kl, self.alpha, self.beta)
 
 
 def curve(form: Form, kl: npt.ArrayLike, alpha: float, beta: float) -> Array:
-    """Gold reward above the reference policy's at these KL divergences (nats per sequence)."""
+    """Return gold above the reference policy's at these KL divergences (nats per sequence)."""
     rise, fall = _columns(form, as_vector(kl, "kl"))
     return np.asarray(alpha * rise - beta * fall)
 
 
 def fit(kl: npt.ArrayLike, gold: npt.ArrayLike, form: Form = "rl", *, origin: float = 0.0) -> Fit:
-    """Fit a form to measured points: linear least squares, as both forms are linear in alpha and beta.
+    """Fit a form to measured points by linear least squares: it is linear in alpha and beta.
 
     Args:
-        kl: (n,) sequence KL from the reference policy, in nats; an estimate a little below 0 counts as 0.
+        kl: (n,) sequence KL from the reference policy, in nats; an estimate a little below 0 counts
+            as 0.
         gold: (n,) gold reward of the same policies.
         form: which of the two.
         origin: gold reward of the reference policy, where KL is 0.
 
     Raises:
-        ValueError: fewer than 3 distinct divergences, values that are not finite, or an unknown form.
+        ValueError: fewer than 3 distinct divergences, values that are not finite, or an unknown
+            form.
     """
-    distances, rewards = as_vector(kl, "kl"), as_vector(gold, "gold")
+    distances = as_vector(kl, "kl")
+    rewards = as_vector(gold, "gold")
     same_shape(distances, rewards, "kl and gold")
-    if len(np.unique(distances)) < 3:
+    different = len(np.unique(distances))
+    if different < 3:
         raise ValueError(
-            f"two coefficients need at least 3 different KL divergences, got {len(np.unique(distances))}"
+            f"two coefficients need at least 3 different KL divergences, got {different}"
         )
     rise, fall = _columns(form, distances)
     coefficients, *_ = np.linalg.lstsq(
         np.stack([rise, -fall], axis=1), rewards - origin, rcond=None
     )
-    alpha, beta = float(coefficients[0]), float(coefficients[1])
+    alpha = float(coefficients[0])
+    beta = float(coefficients[1])
     residual = rewards - origin - (alpha * rise - beta * fall)
     total = float(np.sum((rewards - rewards.mean()) ** 2))
     r2 = 1.0 - float(np.sum(residual**2)) / total if total > 0 else float("nan")
@@ -107,7 +115,9 @@ def fit(kl: npt.ArrayLike, gold: npt.ArrayLike, form: Form = "rl", *, origin: fl
 
 
 def best_of_n_kl(n: npt.ArrayLike) -> Array:
-    """KL divergence of the best of n samples from one sample: log n - (n - 1) / n nats, if no two score alike.
+    """Return the KL divergence of the best of n samples from one sample.
+
+    It is log n - (n - 1) / n nats, if no two score alike.
 
     Raises:
         ValueError: an n below 1.
@@ -119,9 +129,13 @@ def best_of_n_kl(n: npt.ArrayLike) -> Array:
 
 
 def policies(landscape: Landscape, seeds: str = "test") -> pd.DataFrame:
-    """Every policy a landscape has: config_id, step, and the means of kl, proxy, gold and reference_gold over seeds.
+    """Return every policy of a landscape, with means over seeds.
 
-    A policy is a configuration at an evaluation; it counts if it was measured with every seed of the role.
+    A policy is a configuration at an evaluation; it counts if it was measured with every seed of
+    the role.
+
+    Returns:
+        Columns config_id, step, kl, proxy, gold and reference_gold.
 
     Raises:
         InputError: a metric was not recorded, or there are no seeds of that role.
@@ -132,22 +146,23 @@ def policies(landscape: Landscape, seeds: str = "test") -> pd.DataFrame:
             f"has no metric {missing[0]!r}: no landscape of RLHF with a proxy",
             file=str(landscape.path),
         )
-    wanted = len(landscape.manifest.seeds.get(seeds, ()))
-    if not wanted:
+    n_seeds = len(landscape.manifest.seeds.get(seeds, ()))
+    if not n_seeds:
         raise InputError(f"has no {seeds!r} seeds", file=str(landscape.path))
     means = ", ".join(f"avg({name}) AS {name}" for name in _MEASURED)
     table: pd.DataFrame = landscape.own_query(
         f"SELECT config_id, step, {means} FROM evals JOIN runs USING (run_id) WHERE seed_role = ? "
         "GROUP BY config_id, step HAVING count(gold) = ? ORDER BY config_id, step",
-        [seeds, wanted],
+        [seeds, n_seeds],
     ).df()
     return table
 
 
 def frontier(landscape: Landscape) -> pd.DataFrame:
-    """The policies that spend their distance on the proxy: no other one is as near to the reference with more of it.
+    """Return the policies that spend their distance on the proxy, nearest first.
 
-    They are chosen on tuning seeds, by kl and proxy alone, and described on test seeds; nearest first.
+    No other one is as near to the reference with more of the proxy. They are chosen on tuning
+    seeds, by kl and proxy alone, and described on test seeds.
 
     Raises:
         InputError: as `policies`.
@@ -159,7 +174,7 @@ def frontier(landscape: Landscape) -> pd.DataFrame:
 
 
 def fit_landscape(landscape: Landscape, form: Form = "rl", saturated: float = SATURATED) -> Fit:
-    """A form fitted to the frontier of a landscape, without the policies at the lower bound of gold.
+    """Fit a form to the frontier of a landscape, without policies at the lower bound of gold.
 
     Args:
         landscape: of a task with a proxy and a gold reward.
@@ -171,18 +186,16 @@ def fit_landscape(landscape: Landscape, form: Form = "rl", saturated: float = SA
         ValueError: as `fit`.
     """
     points = frontier(landscape)
-    low, high = (
-        landscape.manifest.return_bounds
-        if landscape.manifest.objective.metric == "gold"
-        else (None, None)
-    )
+    low, high = None, None
+    if landscape.manifest.objective.metric == "gold":
+        low, high = landscape.manifest.return_bounds
     if low is not None and high is not None:
         points = points[points["gold"] > low + saturated * (high - low)]
     return fit(points["kl"], points["gold"], form, origin=float(points["reference_gold"].mean()))
 
 
 def _columns(form: Form, kl: Array) -> tuple[Array, Array]:
-    """What alpha and beta multiply: d, and d^2 or d log d (0 at d = 0, its limit)."""
+    """Return what alpha and beta multiply: d, and d^2 or d log d (0 at d = 0, its limit)."""
     if form not in get_args(Form):
         raise ValueError(f"unknown form {form!r}; allowed: {', '.join(get_args(Form))}")
     distance = np.sqrt(np.maximum(kl, 0.0))
@@ -192,7 +205,10 @@ def _columns(form: Form, kl: Array) -> tuple[Array, Array]:
 
 
 def _peak(form: Form, alpha: float, beta: float) -> tuple[float | None, float | None]:
-    """KL and height of the maximum: d = alpha / (2 beta), or d = exp(alpha / beta - 1) with height beta d."""
+    """Return KL and height of the maximum.
+
+    It is at d = alpha / (2 beta), or at d = exp(alpha / beta - 1) with height beta d.
+    """
     if beta <= 0 or (form == "best_of_n" and alpha <= 0):
         return None, None
     if form == "best_of_n":

@@ -1,4 +1,4 @@
-"""Completions of a language model from an explicit seed, and the KL divergence between two policies over them."""
+"""Samples completions of a language model from a seed, and takes the KL between two policies."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ class Samples:
     Attributes:
         texts: the completions without special tokens.
         lengths: tokens of each completion, the end of sequence not counted.
-        ended: whether each completion has an end of sequence; the others were cut at the most tokens.
+        ended: whether each completion has an end of sequence; the others were cut at the most
+            tokens.
         distinct: share of distinct tokens in each completion; 0 for an empty one.
-        batches: (tokens, attention mask, completion mask) of each chunk; prompts are padded left, completions right,
-            and the completion mask is 1 up to and including the end of sequence.
+        batches: (tokens, attention mask, completion mask) of each chunk, all (sequences, tokens).
+            Prompts are padded left, completions right, and the completion mask is 1 up to and
+            including the end of sequence.
     """
 
     texts: tuple[str, ...]
@@ -34,15 +36,17 @@ class Samples:
 
 
 def ends_of_sequence(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """Tokens any of which ends a completion: the tokenizer's, then those of the generation configuration.
+    """Return the tokens any of which ends a completion.
 
-    As TRL samples in training, and `generate`: a chat model's turn often ends with another token than its tokenizer
+    The tokenizer's comes first, then those of the generation configuration. So TRL samples in
+    training, and `generate`: a chat model's turn often ends with another token than its tokenizer
     names.
     """
-    configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    others = (
-        [] if configured is None else [configured] if isinstance(configured, int) else configured
-    )
+    others = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    if others is None:
+        others = []
+    elif isinstance(others, int):
+        others = [others]
     return tuple(dict.fromkeys([int(tokenizer.eos_token_id), *map(int, others)]))
 
 
@@ -54,10 +58,19 @@ def sample(
     seed: int,
     temperature: float = 1.0,
 ) -> Samples:
-    """One completion of at most `most` tokens for each prompt: a function of the weights, the prompts and `seed`.
+    """Sample one completion for each prompt: a function of the weights, the prompts and the seed.
 
-    Tokens are drawn from the model's own distribution, whatever penalties or filters its generation configuration asks
-    for; at temperature 0 each is the likeliest. The global random streams and the model are left as they were.
+    Tokens are drawn from the model's own distribution, whatever penalties or filters its
+    generation configuration asks for; at temperature 0 each is the likeliest. The global random
+    streams and the model are left as they were.
+
+    Args:
+        model: a language model.
+        tokenizer: of the model.
+        prompts: n texts.
+        most: tokens of a completion.
+        seed: of the draws.
+        temperature: of the distribution.
     """
     import torch
 
@@ -70,9 +83,8 @@ def sample(
     with torch.random.fork_rng(devices=[]), evaluating(model):
         torch.manual_seed(seed)
         for first in range(0, len(prompts), _CHUNK):
-            tokens, attention, mask = _complete(
-                model, tokenizer, prompts[first : first + _CHUNK], most, temperature
-            )
+            chunk = prompts[first : first + _CHUNK]
+            tokens, attention, mask = _complete(model, tokenizer, chunk, most, temperature)
             batches.append((tokens, attention, mask))
             for row, counted in zip(tokens, mask.bool(), strict=True):
                 completion = row[counted].tolist()
@@ -85,31 +97,35 @@ def sample(
 
 
 def sequence_kl(policy: Any, reference: Any, samples: Samples) -> float:
-    """KL(policy || reference) of whole completions in nats, over completions sampled from `policy` at temperature 1.
+    """Estimate KL(policy || reference) of whole completions, in nats.
 
-    At each position the divergence of the two next-token distributions is taken exactly, and summed over the
-    completion: unbiased like the mean log ratio of the sampled tokens, never negative, and of smaller variance (Amini,
-    Vieira and Cotterell 2025, "Better estimation of the KL divergence between language models"). It needs no penalty
-    in the trainer, so it is there at beta 0 too.
+    At each position the divergence of the two next-token distributions is taken exactly, and summed
+    over the completion: unbiased like the mean log ratio of the sampled tokens, never negative, and
+    of smaller variance (Amini, Vieira and Cotterell 2025, "Better estimation of the KL divergence
+    between language models"). It needs no penalty in the trainer, so it is there at beta 0 too.
+
+    Args:
+        policy: a language model.
+        reference: another one over the same tokens.
+        samples: completions sampled from `policy` at temperature 1.
     """
     import torch
 
-    total, count = 0.0, 0
+    total = 0.0
+    count = 0
     with evaluating(policy, reference):
         for tokens, attention, mask in samples.batches:
             ours = _log_probabilities(policy, tokens, attention)
             theirs = _log_probabilities(reference, tokens, attention)
-            steps = torch.nn.functional.kl_div(theirs, ours, log_target=True, reduction="none").sum(
-                -1
-            )
-            total += float((steps * mask[:, 1:]).sum(dtype=torch.float64))
+            kl = torch.nn.functional.kl_div(theirs, ours, log_target=True, reduction="none")
+            total += float((kl.sum(-1) * mask[:, 1:]).sum(dtype=torch.float64))
             count += len(tokens)
     return total / count
 
 
 @contextmanager
 def evaluating(*models: Any) -> Iterator[None]:
-    """No gradients and no dropout in the block; the models are left in the mode they were in."""
+    """Switch gradients and dropout off in the block; the models keep the mode they were in."""
     import torch
 
     modes = [model.training for model in models]
@@ -126,24 +142,25 @@ def evaluating(*models: Any) -> Iterator[None]:
 def _complete(
     model: Any, tokenizer: Any, prompts: Sequence[str], most: int, temperature: float
 ) -> Any:
-    """Tokens, attention mask and completion mask of one chunk."""
+    """Return tokens, attention mask and completion mask of one chunk, each (sequences, tokens)."""
     import torch
     from transformers import GenerationConfig
 
-    side, tokenizer.padding_side = tokenizer.padding_side, "left"
+    side = tokenizer.padding_side
+    tokenizer.padding_side = "left"
     encoded = tokenizer(
         list(prompts), return_tensors="pt", padding=True, return_token_type_ids=False
     ).to(model.device)
     tokenizer.padding_side = side
     make: Any = GenerationConfig
     ends = ends_of_sequence(model, tokenizer)
-    own, model.generation_config = (
-        model.generation_config,
-        make(),
-    )  # `generate` takes from it whatever is not set below
-    drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+    configuration = model.generation_config
+    model.generation_config = make()  # `generate` takes from it whatever is not set below
+    drawing: dict[str, Any] = {"do_sample": False}
+    if temperature > 0:
+        drawing = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     settings = make(
-        **(drawn if temperature > 0 else {"do_sample": False}),
+        **drawing,
         max_new_tokens=most,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=list(ends),
@@ -153,7 +170,7 @@ def _complete(
     try:
         tokens = model.generate(**encoded, generation_config=settings)
     finally:
-        model.generation_config = own
+        model.generation_config = configuration
     start = encoded["input_ids"].shape[1]
     mask = torch.zeros_like(tokens)
     ended = torch.isin(tokens[:, start:], torch.tensor(ends, device=tokens.device)).long()
@@ -163,7 +180,7 @@ def _complete(
 
 
 def _log_probabilities(model: Any, tokens: Any, attention: Any) -> Any:
-    """Log-probabilities of every next token, (sequences, length - 1, vocabulary)."""
+    """Return log-probabilities of every next token, (sequences, length - 1, vocabulary)."""
     positions = (attention.cumsum(1) - 1).clamp(min=0)
     logits = model(input_ids=tokens, attention_mask=attention, position_ids=positions).logits
     return logits[:, :-1].float().log_softmax(-1)

@@ -519,7 +519,7 @@ def _pin_files(data: dict[str, Any]) -> None:
     """A user's own models and data, by their absolute path, as landscapes are."""
     environment = data.get("environment")
     if isinstance(environment, dict) and environment.get("id") == "files":
-        from autorl.rlhf.files import pinned
+        from autorl.rlhf.tasks.files import pinned
 
         kwargs = environment.get("kwargs")
         if isinstance(kwargs, Mapping):

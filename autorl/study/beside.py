@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autorl.rlhf import reward_options
-from autorl.rlhf.task import Task, task, tasks
+from autorl.rlhf.contract import Task
+from autorl.rlhf.rewards import options as reward_options
+from autorl.rlhf.rewards.user_signals import same_sources
+from autorl.rlhf.tasks import task, tasks
 from autorl.store.query import Query
 from autorl.study.chosen import chosen, link_at
 from autorl.study.setup import choices_of
-from autorl.trainers.trl.shell import same_sources
 
 if TYPE_CHECKING:
     from autorl.spec import Spec

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autorl.rlhf.task import OF_DATA, task, tasks
+from autorl.rlhf.contract import DATA_NOTE
+from autorl.rlhf.tasks import task, tasks
 from autorl.store.query import Query
 from autorl.study.beside import noted
 from autorl.study.chosen import chosen, link_at
@@ -25,7 +26,7 @@ def rlhf_caveats(query: Query, spec: Spec, proposal: int) -> list[str]:
     """
     if spec.environment.id not in tasks():
         return []
-    found = [note for note in noted(query) if note.startswith(OF_DATA)]
+    found = [note for note in noted(query) if note.startswith(DATA_NOTE)]
     equal = _last(query, proposal, "reward_zero_std")
     if equal == 1.0:
         found.append(

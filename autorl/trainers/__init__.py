@@ -84,14 +84,14 @@ _TRAINERS: dict[str, _Entry] = {
     "population/ppo": _population("PPO compiled, one member per thread (and A2C)"),
     "population/dqn": _population("DQN compiled: double, prioritised, or plain"),
     "population/sac": _population("SAC compiled, for continuous actions"),
-    "trl/rloo": _trl("TRL's REINFORCE leave-one-out on an RLHF task"),
-    "trl/grpo": _trl("TRL's GRPO and its variants (DAPO, Dr. GRPO, GSPO, CISPO) on an RLHF task"),
-    "trl/ppo": _Entry(
-        "autorl.trainers.trl:make",
+    "rlhf/ppo": _Entry(
+        "autorl.trainers.rlhf.ppo:make",
         OwnPPOInfo(
             "PPO on a language model with its details as hyperparameters, the package's own"
         ),
     ),
+    "trl/rloo": _trl("TRL's REINFORCE leave-one-out on an RLHF task"),
+    "trl/grpo": _trl("TRL's GRPO and its variants (DAPO, Dr. GRPO, GSPO, CISPO) on an RLHF task"),
     "trl/dpo": _trl("TRL's DPO and its loss families on preference pairs"),
     "trl/kto": _trl("TRL's KTO on single labelled completions"),
     "trl/sft": _trl("TRL's supervised fine-tuning on the chosen completions"),
@@ -113,12 +113,18 @@ _TRAINERS: dict[str, _Entry] = {
 }
 
 
+ALIASES = {"trl/ppo": "rlhf/ppo"}
+"""Earlier names of trainers, which studies, spaces and landscapes keep."""
+
+
 def names() -> dict[str, str]:
     """One-line description of every trainer, by the name a study file uses."""
     own = {
         f"{FUNCTION_PREFIX}module:function" if name == "python" else name: entry.info.description
         for name, entry in _TRAINERS.items()
     }
+    for alias, name in ALIASES.items():
+        own[name] += f" (also {alias}, its earlier name)"
     return own | {name: _registered_text(point) for name, point in _PLUGINS.registered().items()}
 
 
@@ -182,6 +188,7 @@ def _entry(name: str) -> _Entry | None:
     """The entry of a trainer of this package."""
     if name.startswith(FUNCTION_PREFIX):
         return _TRAINERS["python"]
+    name = ALIASES.get(name, name)
     return _TRAINERS.get(name) or (_TRAINERS["trl/*"] if name.startswith("trl/") else None)
 
 

@@ -76,11 +76,10 @@ class PopulationInfo(AgentInfo):
         return {"engine": engine_hash()}
 
 
-class TRLInfo(TrainerInfo):
+class RLHFInfo(TrainerInfo):
     """Trainers of language models on an RLHF task."""
 
     extra = "rlhf"
-    needs = ("torch", "trl", "transformers", "datasets")
     step_unit: StepUnit | None = "optimizer_steps"
     packages = (
         "trl",
@@ -92,7 +91,7 @@ class TRLInfo(TrainerInfo):
         "safetensors",
         "vaderSentiment",
     )
-    trainer_of_space: Mapping[str, str] = {"trl/simpo": "trl/cpo"}
+    trainer_of_space: Mapping[str, str] = {}
     """Spaces that are named after a loss of their trainer."""
 
     def __init__(self, description: str) -> None:
@@ -105,7 +104,7 @@ class TRLInfo(TrainerInfo):
 
         Longer is not better there. A reward model is judged by the policies it would choose.
         """
-        from autorl.rlhf.task import task
+        from autorl.rlhf.tasks import task
 
         if environment is None:
             return {}
@@ -120,7 +119,7 @@ class TRLInfo(TrainerInfo):
         On a task that comes with the package, whose models are tiny, the space `NAME-tiny` is
         taken where there is one.
         """
-        from autorl.rlhf.task import tasks
+        from autorl.rlhf.tasks import tasks
 
         study = super().study_of_space(name, self.trainer_of_space.get(trainer, trainer), None)
         study["fidelity"] = {"steps": 60, "evaluations": 12, "episodes": 256}
@@ -135,10 +134,18 @@ class TRLInfo(TrainerInfo):
     def source_hashes(self) -> dict[str, str]:
         return {"rlhf": rlhf_hash()}
 
-    def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
-        from autorl.trainers.trl.arguments import all_values
 
-        return Config(masked(all_values(trainer, config)))
+class TRLInfo(RLHFInfo):
+    """Trainers of TRL."""
+
+    needs = ("torch", "trl", "transformers", "datasets")
+    trainer_of_space: Mapping[str, str] = {"trl/simpo": "trl/cpo"}
+
+    def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
+        from autorl.trainers.rlhf.trainer import all_values
+        from autorl.trainers.trl.settings import DEFAULTS
+
+        return Config(masked(all_values(trainer, config, DEFAULTS)))
 
     def arguments(
         self,
@@ -156,20 +163,15 @@ class TRLInfo(TrainerInfo):
         return Arguments(masked(of_library.values), of_library.notes)
 
 
-class OwnPPOInfo(TRLInfo):
+class OwnPPOInfo(RLHFInfo):
     """PPO on a language model, the package's own: no library has arguments for it."""
 
-    def arguments(
-        self,
-        trainer: TrainerSpec,
-        config: Mapping[str, Any],
-        *,
-        horizon: int,
-        end: int,
-        environment: Mapping[str, Any],
-        as_flags: bool,
-    ) -> Arguments:
-        return Arguments(config)
+    needs = ("torch", "transformers")
+
+    def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
+        from autorl.trainers.rlhf.trainer import all_values
+
+        return Config(masked(all_values(trainer, config, {})))
 
 
 class CommandInfo(TrainerInfo):
@@ -272,9 +274,12 @@ _READS_ONLY = "overoptimization.py"  # results of runs
 def rlhf_hash() -> str:
     """Hash of the code that decides what an RLHF trainer computes, TRL's own left out."""
     root = Path(autorl.__file__).parent
-    tasks = [path for path in (root / "rlhf").glob("*.py") if path.name != _READS_ONLY]
+    tasks = [path for path in (root / "rlhf").rglob("*.py") if path.name != _READS_ONLY]
     trainers = [
-        path for path in (root / "trainers" / "trl").glob("*.py") if path.name not in _WRITES_ONLY
+        path
+        for folder in ("rlhf", "trl")
+        for path in (root / "trainers" / folder).glob("*.py")
+        if path.name not in _WRITES_ONLY
     ]
     trainers.append(root / "trainers" / "_streams.py")
     return code_hash([*tasks, *trainers, root / "seeds.py"], root)

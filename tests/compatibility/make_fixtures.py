@@ -183,10 +183,11 @@ def write_landscape() -> None:
 
 def write_language_model() -> None:
     """A policy of 8 units with random weights, prompts, and pairs of completions."""
-    from autorl.rlhf.letters import LETTERS, new_policy, write_tokenizer
+    from autorl.rlhf.tasks.letters import LETTERS
+    from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
 
     new_policy(0, 24, hidden=8, layers=1).save_pretrained("model")
-    write_tokenizer(Path("model"))
+    write_tokenizer(Path("model", LETTERS))
     prompts = [f"{first} {second}" for first in LETTERS[:6] for second in LETTERS[:6]]
     rows = {
         "prompts": [{"prompt": prompt} for prompt in prompts],

@@ -73,15 +73,15 @@ def segment(name, config, steps=2):
 
 def live_arguments(one, monkeypatch):
     """The arguments TRL's trainer has while it trains a segment."""
-    from autorl.trainers.trl import live
+    from autorl.trainers.trl import segment_trainer
 
-    heard, build = [], live.build
+    heard, build = [], segment_trainer.build
 
     def listening(*given):
         heard.append(build(*given))
         return heard[-1]
 
-    monkeypatch.setattr(live, "build", listening)
+    monkeypatch.setattr(segment_trainer, "build", listening)
     load(one.trainer).train(one, lambda report: None)
     return heard[0].trainer.args
 

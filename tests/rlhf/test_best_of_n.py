@@ -61,12 +61,13 @@ def test_wrong_input(gold, n, message):
 def test_a_curve_on_a_tiny_policy(tmp_path):
     torch = pytest.importorskip("torch", reason="completions are sampled with torch")
     pytest.importorskip("transformers", reason='needs "autorl[rlhf]"')
-    from autorl.rlhf.letters import GOLDPROXY, LETTERS, load, new_policy, write_tokenizer
-    from autorl.rlhf.task import Built
+    from autorl.rlhf.contract import Built
+    from autorl.rlhf.tasks.letters import GOLDPROXY, LETTERS, load
+    from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
 
     torch.set_num_threads(1)
     new_policy(0, len(LETTERS), hidden=16, layers=1).save_pretrained(tmp_path)
-    write_tokenizer(tmp_path)
+    write_tokenizer(tmp_path, LETTERS)
     gold = [0.4, 0.3]
     built = Built(
         name="tiny",

@@ -8,11 +8,13 @@ from user_code import importable
 
 pytest.importorskip("transformers", reason="needs the extra rlhf")
 
-from autorl.rlhf.files import FILES, pinned
-from autorl.rlhf.letters import LETTERS, new_policy, write_tokenizer
-from autorl.rlhf.measures import _encode, measure
+from autorl.rlhf.completion_scores import _encode
 from autorl.rlhf.models import load_policy, load_tokenizer, model_folder
-from autorl.rlhf.task import build, task
+from autorl.rlhf.policy_metrics import measure
+from autorl.rlhf.tasks import build, task
+from autorl.rlhf.tasks.files import FILES, pinned
+from autorl.rlhf.tasks.letters import LETTERS
+from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
 from autorl.types import FrozenMap, InputError
 
 CODE = """
@@ -40,10 +42,10 @@ def models(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("models")
     new_policy(0, 24, hidden=16, layers=1).save_pretrained(folder / "policy")
-    write_tokenizer(folder / "policy")
+    write_tokenizer(folder / "policy", LETTERS)
     head = AutoModelForSequenceClassification.from_pretrained(folder / "policy", num_labels=1)
     head.save_pretrained(folder / "judge")
-    write_tokenizer(folder / "judge")
+    write_tokenizer(folder / "judge", LETTERS)
     shutil.copytree(folder / "policy", folder / "begins")
     tokenizer = AutoTokenizer.from_pretrained(folder / "policy")
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
@@ -232,7 +234,7 @@ def test_a_policy_is_no_reward_model(given, models):
     AutoModelForSequenceClassification.from_pretrained(
         models / "policy", num_labels=2
     ).save_pretrained(two)
-    write_tokenizer(two)
+    write_tokenizer(two, LETTERS)
     options = given | {"signals": SIGNALS | {"judge": str(two)}}
     with pytest.raises(InputError, match="expected one output, its head has 2"):
         task("files", options).check(options)

@@ -6,8 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from autorl.rlhf.files import FILES
-from autorl.rlhf.held_out import draw, whole
+from autorl.rlhf.data.splits import hold_out_all, hold_out_share
+from autorl.rlhf.tasks.files import FILES
 from autorl.types import InputError
 
 PROMPTS = [f"question {number}" for number in range(64)]
@@ -162,9 +162,9 @@ def test_of_either_set_just_the_share_is_drawn_and_halves_are_even():
             counts = [round(share * len(part)) for part in (data, asked)]
             if min(counts) < 2:
                 with pytest.raises(InputError, match="at least two"):
-                    draw(data, asked, share, np.random.default_rng(0))
+                    hold_out_share(data, asked, share, np.random.default_rng(0))
                 continue
-            found = draw(data, asked, share, np.random.default_rng(0))
+            found = hold_out_share(data, asked, share, np.random.default_rng(0))
             tried += 1
             halves = [
                 [half for key, half in found.halves.items() if key in part]
@@ -180,6 +180,6 @@ def test_of_either_set_just_the_share_is_drawn_and_halves_are_even():
 
 
 def test_a_set_of_its_own_needs_two_prompts():
-    assert set(whole(["a", "b", "a"], np.random.default_rng(0)).halves.values()) == {0, 1}
+    assert set(hold_out_all(["a", "b", "a"], np.random.default_rng(0)).halves.values()) == {0, 1}
     with pytest.raises(InputError, match="1 different prompts give 1 held-out ones"):
-        whole(["a", "a"], np.random.default_rng(0))
+        hold_out_all(["a", "a"], np.random.default_rng(0))

@@ -5,7 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from autorl.rlhf.letters import (
+from autorl.rlhf.rewards.options import RewardOptions
+from autorl.rlhf.tasks import build, task, tasks
+from autorl.rlhf.tasks.cache import cached
+from autorl.rlhf.tasks.letters import (
     GOLDPROXY,
     LETTERS,
     LinearReward,
@@ -15,10 +18,13 @@ from autorl.rlhf.letters import (
     gold,
     split_prompts,
 )
-from autorl.rlhf.letters_pairs import PAIRS
-from autorl.rlhf.reward_options import assemble
-from autorl.rlhf.task import build, cached, task, tasks
+from autorl.rlhf.tasks.letters_pairs import PAIRS
 from autorl.types import InputError
+
+
+def assemble(built, options):
+    """The training signal that a run's hyperparameters put together."""
+    return RewardOptions.read(options).signal(built)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,8 @@
 
 import pytest
 
-from autorl.rlhf import letters
-from autorl.rlhf.letters_pairs import PAIRS
-from autorl.rlhf.task import task
+from autorl.rlhf.tasks import letters, task
+from autorl.rlhf.tasks.letters_pairs import PAIRS
 
 
 @pytest.fixture(scope="module")

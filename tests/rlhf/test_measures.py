@@ -10,16 +10,12 @@ pytest.importorskip("transformers", reason="needs the extra rlhf")
 
 import torch
 
-from autorl.rlhf.letters import golds, load, new_policy, write_tokenizer
-from autorl.rlhf.measures import (
-    evaluation_prompts,
-    log_likelihoods,
-    measure,
-    pair_likelihoods,
-    pair_measures,
-)
+from autorl.rlhf.completion_scores import log_likelihoods
+from autorl.rlhf.contract import Built
+from autorl.rlhf.policy_metrics import evaluation_prompts, measure, pair_likelihoods, pair_measures
 from autorl.rlhf.sampling import sample, sequence_kl
-from autorl.rlhf.task import Built
+from autorl.rlhf.tasks.letters import LETTERS, golds, load
+from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
 
 HELD_OUT = tuple(f"{one} {other}" for one in "abcdefgh" for other in "abcdefgh")
 
@@ -29,7 +25,7 @@ def models(tmp_path_factory):
     """Two untrained policies and their tokenizer."""
     folder = tmp_path_factory.mktemp("policy")
     new_policy(0, 24).save_pretrained(folder)
-    write_tokenizer(folder)
+    write_tokenizer(folder, LETTERS)
     first, tokenizer = load(folder)
     second = new_policy(1, 24)
     for model in (first, second):

@@ -7,10 +7,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="PPO on language models needs torch")
 pytest.importorskip("transformers", reason='PPO on language models needs "autorl[rlhf]"')
 
-from autorl.rlhf import ppo, sampling  # noqa: E402
-from autorl.rlhf.letters import new_policy, write_tokenizer  # noqa: E402
-from autorl.rlhf.ppo import DEFAULTS, PPO, NotFiniteError, Settings, align, settings_at  # noqa: E402
-from autorl.rlhf.task import Built  # noqa: E402
+from autorl.rlhf import sampling  # noqa: E402
+from autorl.rlhf.contract import Built  # noqa: E402
+from autorl.rlhf.ppo.algorithm import PPO, NotFiniteError, _merged  # noqa: E402
+from autorl.rlhf.ppo.settings import DEFAULTS, Settings, align, settings_at  # noqa: E402
+from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer  # noqa: E402
 from autorl.types import InputError  # noqa: E402
 
 WORDS = "abcdef"
@@ -180,7 +181,7 @@ def test_log_probabilities_do_not_depend_on_padding_or_chunks(make, built, monke
     trainer = make()
     prompts = list(built.prompts)
     samples = sampling.sample(trainer.policy, trainer.tokenizer, prompts, 6, seed=3)
-    tokens, attention, mask = ppo._merged(samples, trainer.tokenizer.pad_token_id)
+    tokens, attention, mask = _merged(samples, trainer.tokenizer.pad_token_id)
     together = trainer._log_probabilities(trainer.policy, tokens, attention, mask, 0.7)
     for row, prompt in enumerate(prompts):
         length = int(mask[row].sum())
@@ -192,7 +193,7 @@ def test_log_probabilities_do_not_depend_on_padding_or_chunks(make, built, monke
     monkeypatch.setattr(sampling, "_CHUNK", 2)
     samples = sampling.sample(trainer.policy, trainer.tokenizer, prompts, 6, seed=3)
     assert len(samples.batches) == 3
-    tokens, attention, mask = ppo._merged(samples, trainer.tokenizer.pad_token_id)
+    tokens, attention, mask = _merged(samples, trainer.tokenizer.pad_token_id)
     for row, prompt in enumerate(prompts):
         kept = tokens[row][attention[row].bool()].tolist()
         assert kept[: len(prompt.split())] == trainer.tokenizer(prompt)["input_ids"]

@@ -6,9 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the terms of PPO are torch functions")
 
-from autorl.rlhf.ppo_terms import (  # noqa: E402
+from autorl.rlhf.ppo.terms import (  # noqa: E402
     advantages_and_returns,
-    completion_mask,
     final_scores,
     kl_estimate,
     masked_mean,
@@ -110,13 +109,6 @@ def test_whitening_over_the_tokens_that_count():
 
 def test_one_token_can_be_whitened():
     assert torch.isfinite(whiten(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 0.0]]))).all()
-
-
-def test_the_mask_ends_with_the_first_end_of_sequence():
-    tokens = torch.tensor([[5, 2, 7, 2], [5, 6, 7, 8], [2, 2, 2, 2]])
-    mask, ended = completion_mask(tokens, eos=2)
-    assert mask.tolist() == [[1, 1, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]]
-    assert ended.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import json
 import pytest
 from user_code import importable
 
-from autorl.rlhf.files import FILES
-from autorl.rlhf.signals import function_signal
+from autorl.rlhf.rewards.user_signals import function_signal
+from autorl.rlhf.tasks.files import FILES
 from autorl.types import InputError
 
 CODE = """

@@ -6,11 +6,17 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra rlhf")
 
-from autorl.rlhf.letters import LETTERS, new_policy, write_tokenizer
+from autorl.rlhf.contract import Built
 from autorl.rlhf.models import load_tokenizer
-from autorl.rlhf.reward_options import assemble
+from autorl.rlhf.rewards.options import RewardOptions
 from autorl.rlhf.sampling import sample
-from autorl.rlhf.task import Built
+from autorl.rlhf.tasks.letters import LETTERS
+from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
+
+
+def assemble(built, options):
+    """The training signal that a run's hyperparameters put together."""
+    return RewardOptions.read(options).signal(built)
 
 
 def built(reference):
@@ -55,7 +61,7 @@ def test_a_limit_and_a_constraint_count_tokens(by_character):
 
 
 def test_it_is_the_length_that_evaluations_report(tmp_path):
-    write_tokenizer(tmp_path)
+    write_tokenizer(tmp_path, LETTERS)
     tokenizer = load_tokenizer(tmp_path)
     drawn = sample(new_policy(0, len(LETTERS), hidden=16, layers=1), tokenizer, ["a b"] * 64, 8, 0)
     special = {

@@ -6,9 +6,19 @@ from pathlib import Path
 import pytest
 from user_code import importable
 
-from autorl.rlhf.reward_options import assemble, check, is_option, maybe_trained_on, trained_on
-from autorl.rlhf.task import Built
+from autorl.rlhf.contract import Built
+from autorl.rlhf.rewards.options import (
+    RewardOptions,
+    check,
+    is_option,
+    maybe_trained_on,
+)
 from autorl.types import InputError
+
+
+def assemble(built, options):
+    """The training signal that a run's hyperparameters put together."""
+    return RewardOptions.read(options).signal(built)
 
 
 def count(letter):
@@ -34,7 +44,7 @@ BATCH = (["p", "p"], ["a a a", "b c"])
 @pytest.fixture(autouse=True)
 def _words_are_tokens(monkeypatch):
     monkeypatch.setattr(
-        "autorl.rlhf.reward_options.load_tokenizer",
+        "autorl.rlhf.rewards.options.load_tokenizer",
         lambda folder: lambda text, **rest: {"input_ids": text.split()},
     )
 
@@ -147,10 +157,18 @@ def test_names_can_be_checked_before_anything_is_built():
 
 
 def test_what_a_run_is_trained_on():
-    assert trained_on({"learning_rate": 0.1}, "proxy") == {"proxy"}
-    assert trained_on({"reward.signals": ("other", "gold")}, "proxy") == {"other", "gold"}
-    assert trained_on({"reward.gold.at_least": 0.1}, "proxy") == {"proxy", "gold"}
-    assert trained_on({"reward.rule": "mean"}, "proxy", ("proxy_0", "proxy_1")) == {
+    assert RewardOptions.read({"learning_rate": 0.1}).trained_on("proxy") == {"proxy"}
+    assert RewardOptions.read({"reward.signals": ("other", "gold")}).trained_on("proxy") == {
+        "other",
+        "gold",
+    }
+    assert RewardOptions.read({"reward.gold.at_least": 0.1}).trained_on("proxy") == {
+        "proxy",
+        "gold",
+    }
+    assert RewardOptions.read({"reward.rule": "mean"}).trained_on(
+        "proxy", ("proxy_0", "proxy_1")
+    ) == {
         "proxy_0",
         "proxy_1",
     }

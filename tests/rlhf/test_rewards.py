@@ -4,19 +4,18 @@ import json
 
 import pytest
 
-from autorl.rlhf.rewards import (
-    Constrained,
-    Constraint,
+from autorl.rlhf.rewards.composition import (
+    Ensemble,
+    WithLength,
+    WithProcess,
     clip,
     combine,
     delta,
-    ensemble,
     refine,
     soft_overlong,
-    with_length,
-    with_process,
     words,
 )
+from autorl.rlhf.rewards.constraints import Constrained, Constraint
 from autorl.types import InputError
 
 TABLE = [[1.0, 4.0], [3.0, 0.0]]  # two models, two completions: means 2 and 2, variances 1 and 4
@@ -38,7 +37,7 @@ def letters(letter):
 def test_ensemble_rules(rule, weight, expected):
     assert combine(TABLE, rule, weight) == pytest.approx(expected)
     signals = [lambda p, c, row=row: row for row in TABLE]
-    assert ensemble(signals, rule, weight)(["x", "x"], ["y", "z"]) == pytest.approx(expected)
+    assert Ensemble(signals, rule, weight)(["x", "x"], ["y", "z"]) == pytest.approx(expected)
 
 
 def test_one_model_is_itself_under_every_rule():
@@ -49,9 +48,9 @@ def test_one_model_is_itself_under_every_rule():
 @pytest.mark.parametrize(("rule", "weight"), [("median", 0.5), ("uwo", -0.1)])
 def test_a_wrong_rule_or_weight_is_an_input_error_before_training(rule, weight):
     with pytest.raises(InputError, match="reward"):
-        ensemble([letters("a")], rule, weight)
+        Ensemble([letters("a")], rule, weight)
     with pytest.raises(InputError, match="one row of rewards per model"):
-        ensemble([])
+        Ensemble([])
 
 
 def test_clip_leaves_no_reward_above_zero():
@@ -87,9 +86,9 @@ def test_clip_comes_before_delta():
 
 
 def test_process_reward_is_added_to_the_outcome():
-    signal = with_process(lambda p, c: [1.0, 0.0], lambda p, c: [[0.5, 0.1], [0.9]], 0.5)
+    signal = WithProcess(lambda p, c: [1.0, 0.0], lambda p, c: [[0.5, 0.1], [0.9]], 0.5)
     assert signal(["p", "p"], ["a", "b"]) == pytest.approx([1.3, 0.45])
-    refined = with_process(lambda p, c: [1.0], lambda p, c: [[0.5, 0.1]], 2.0, threshold=0.4)
+    refined = WithProcess(lambda p, c: [1.0], lambda p, c: [[0.5, 0.1]], 2.0, threshold=0.4)
     assert refined(["p"], ["a"]) == pytest.approx([0.4])  # clip gives [0, -0.3]
 
 
@@ -101,12 +100,12 @@ def test_soft_overlong_penalty(length, expected):
 
 
 def test_length_penalty_counts_words_unless_told_otherwise():
-    signal = with_length(letters("a"), longest=4, buffer=2, weight=2.0)
+    signal = WithLength(letters("a"), longest=4, buffer=2, weight=2.0)
     assert signal(["p", "p"], ["a a", "a b c"]) == [2.0, 0.0]
     assert words(" a  b ") == 2
-    assert with_length(letters("a"), 4, 2, length=len)(["p"], ["a b"]) == [0.5]
+    assert WithLength(letters("a"), 4, 2, length=len)(["p"], ["a b"]) == [0.5]
     with pytest.raises(InputError, match="buffer"):
-        with_length(letters("a"), longest=4, buffer=5)
+        WithLength(letters("a"), longest=4, buffer=5)
 
 
 SIGNALS = {

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from autorl.rlhf.examples import Reader, chat_renderer
-from autorl.rlhf.held_out import comparable
+from autorl.rlhf.data.columns import Reader, chat_renderer
+from autorl.rlhf.data.splits import comparable
 from autorl.types import InputError
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from autorl.rlhf.records import local, read_rows
+from autorl.rlhf.data.rows import local, read_rows
 from autorl.types import InputError
 
 ROWS = [{"prompt": "a b", "answer": "1"}, {"prompt": "c d", "answer": "2"}]

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autorl.rlhf import sentiment
-from autorl.rlhf.sentiment import SENTIMENT, Snippet, WordReward, _comparisons, snippets
-from autorl.rlhf.task import task
+from autorl.rlhf.tasks import sentiment, task
+from autorl.rlhf.tasks.sentiment import SENTIMENT, Snippet, WordReward, _comparisons, snippets
 from autorl.types import InputError
 
 GOOD, BAD, FILLER = (

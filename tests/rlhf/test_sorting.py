@@ -2,8 +2,8 @@
 
 import pytest
 
-from autorl.rlhf.sorting import SORT, WORDS, Probe, Reward, answer, exact, position, problems
-from autorl.rlhf.task import task, tasks
+from autorl.rlhf.tasks import task, tasks
+from autorl.rlhf.tasks.sorting import SORT, WORDS, Probe, Reward, answer, exact, position, problems
 from autorl.types import InputError
 
 
@@ -69,7 +69,8 @@ def test_a_built_task_keeps_its_problems_apart(easy):
 
 
 def test_the_probe_tells_a_policy_that_sorts_from_one_that_does_not(easy):
-    from autorl.rlhf.letters import load, new_policy
+    from autorl.rlhf.tasks.letters import load
+    from autorl.rlhf.tasks.tiny_models import new_policy
 
     policy, tokenizer = load(easy.reference)
     seen = list(easy.prompts)
@@ -82,7 +83,7 @@ def test_the_probe_tells_a_policy_that_sorts_from_one_that_does_not(easy):
 
 
 def test_greedy_answers_do_not_depend_on_the_seed(easy):
-    from autorl.rlhf.letters import load
+    from autorl.rlhf.tasks.letters import load
 
     policy, tokenizer = load(easy.reference)
     first, second = (Probe(5)(policy, tokenizer, easy.held_out, seed)["greedy"] for seed in (0, 1))
@@ -92,7 +93,7 @@ def test_greedy_answers_do_not_depend_on_the_seed(easy):
 def test_the_same_instance_builds_the_same_policy_elsewhere(tmp_path):
     torch = pytest.importorskip("torch", reason="tasks are built with torch")
     pytest.importorskip("transformers", reason='tasks need "autorl[rlhf]"')
-    from autorl.rlhf.letters import load
+    from autorl.rlhf.tasks.letters import load
 
     built = [
         SORT.build(seed, tmp_path / str(place), digits=3, sft_steps=3)

@@ -95,7 +95,7 @@ def completions(folder, prompts, most, seed):
 @pytest.mark.parametrize("trainer", RLHF)
 def test_an_exported_language_model_scores_what_the_study_says(tmp_path, trainer):
     pytest.importorskip("trl", reason="needs the extra rlhf")
-    from autorl.rlhf.letters import COMPLETION, gold, split_prompts
+    from autorl.rlhf.tasks.letters import COMPLETION, gold, split_prompts
 
     task, fixed, steps = RLHF[trainer]
     rate = fixed.pop("learning_rate") if "learning_rate" in fixed else 3e-3

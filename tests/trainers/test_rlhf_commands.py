@@ -157,12 +157,13 @@ _CPU = "--use_cpu True --bf16 False --gradient_checkpointing False --dataloader_
 def test_the_command_line_of_trl_for_real(tmp_path):
     """`trl dpo` from local folders without a network; another learning rate gives another result."""
     pytest.importorskip("trl", reason='needs "autorl[rlhf]"')
-    from autorl.rlhf.letters import LETTERS, new_policy, write_tokenizer
+    from autorl.rlhf.tasks.letters import LETTERS
+    from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
 
     program = shutil.which("trl") or str(Path(sys.executable).with_name("trl"))
     model, data = tmp_path / "model", tmp_path / "data"
     new_policy(0, len(LETTERS), hidden=16, layers=1).save_pretrained(model)
-    write_tokenizer(model)
+    write_tokenizer(model, LETTERS)
     data.mkdir()
     rows = [
         {"prompt": "a b", "chosen": f" c {letter}", "rejected": f" x {letter}"}

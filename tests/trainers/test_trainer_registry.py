@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autorl.trainers import info, load, names
+from autorl.trainers import ALIASES, info, load, names
 from autorl.types import InputError, TrainerSpec
 
 
@@ -22,6 +22,7 @@ def test_every_trainer_has_one_line_for_people() -> None:
     [
         (["sb3/ppo", "population/dqn"], "environment_steps"),
         (["trl/rloo", "trl/cpo"], "optimizer_steps"),
+        (["rlhf/ppo", "trl/ppo"], "optimizer_steps"),
         (["python:my_module:train"], None),
         (["trl/rloo", "sb3/ppo"], None),
     ],
@@ -31,6 +32,15 @@ def test_what_a_step_is_can_be_told_without_building_a_trainer(
 ) -> None:
     units = {info(name).step_unit for name in names}
     assert (units.pop() if len(units) == 1 else None) == unit
+
+
+@pytest.mark.parametrize(("alias", "name"), ALIASES.items())
+def test_an_earlier_name_is_the_same_trainer_and_is_said_beside_the_name(
+    alias: str, name: str
+) -> None:
+    assert alias not in names()
+    assert alias in names()[name]
+    assert info(alias) is info(name)
 
 
 def test_a_trainer_is_built_once_per_process() -> None:

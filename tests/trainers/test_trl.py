@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
 from autorl.executors.worker import run_segment
-from autorl.rlhf.task import build
+from autorl.rlhf.rewards.options import RewardOptions
+from autorl.rlhf.tasks import build
 from autorl.store.checkpoints import unfinished
 from autorl.trainers import load
 from autorl.types import (
@@ -119,8 +120,8 @@ def test_a_new_learning_rate_is_used_by_a_continued_run_and_not_the_saved_one(tm
 @pytest.mark.slow
 def test_the_kl_reference_of_a_continued_run_is_the_original_policy(tmp_path):
     """Trap 2: a trainer built on a checkpoint takes it for the reference, and KL starts again at 0."""
-    from autorl.rlhf.measures import measure
-    from autorl.trainers.trl.live import load_model, load_tokenizer
+    from autorl.rlhf.policy_metrics import measure
+    from autorl.trainers.trl.segment_trainer import load_model, load_tokenizer
 
     fast = {**RLOO, "learning_rate": 1e-2, "beta": 0.05}
     second = halves(tmp_path, config=fast, other={**fast, "learning_rate": 1e-30}, episodes=64)
@@ -159,17 +160,17 @@ def test_a_reference_that_trl_loaded_from_elsewhere_is_an_error():
     """TRL reads the reference's path off the model's configuration; a wrong one is found by its weights."""
     from types import SimpleNamespace
 
-    from autorl.trainers.trl import live
+    from autorl.trainers.trl import segment_trainer
     from autorl.trainers.trl.methods import find
 
-    policy = live.load_model(build("letters-goldproxy", {}).reference)
-    moved = live.load_model(build("letters-goldproxy", {}).reference)
+    policy = segment_trainer.load_model(build("letters-goldproxy", {}).reference)
+    moved = segment_trainer.load_model(build("letters-goldproxy", {}).reference)
     moved.lm_head.weight.data += 1.0
     trainer = SimpleNamespace(
         ref_model=moved, accelerator=SimpleNamespace(unwrap_model=lambda model: model)
     )
     with pytest.raises(RuntimeError, match="not the task's"):
-        live._check_reference(trainer, policy, find("rloo"))
+        segment_trainer._check_reference(trainer, policy, find("rloo"))
 
 
 @pytest.mark.slow
@@ -268,7 +269,7 @@ def test_a_method_that_trl_does_not_have_names_those_it_has():
 
 
 def test_the_guard_stops_after_the_proxy_rose_and_gold_fell_so_many_times():
-    from autorl.trainers.trl.guard import Guard
+    from autorl.trainers.rlhf.guard import Guard
 
     guard = Guard(2, "proxy", "gold")
     seen = [(1.0, 0.1), (2.0, 0.5), (3.0, 0.4), (4.0, 0.6), (5.0, 0.5), (6.0, 0.4)]
@@ -284,12 +285,22 @@ def test_the_guard_stops_after_the_proxy_rose_and_gold_fell_so_many_times():
 def test_the_guard_watches_what_the_run_is_trained_on():
     task = build("letters-goldproxy", {})
     online, offline = load(TrainerSpec("trl/rloo")), load(TrainerSpec("trl/dpo"))
-    assert online.guard(task, {}, ()).training == "proxy"
-    assert online.guard(task, {"reward.length.at_most": 8.0}, ()).training == "proxy"
-    assert online.guard(task, {"reward.signals": ["gold"]}, ()).training == "gold"
-    assert online.guard(task, {"reward.signals": ["rewards:mine"]}, ()).training == ""
-    assert offline.guard(task, {}, ()).training == "", "DPO never sees the proxy"
-    blind = offline.guard(task, {}, ())
+    assert online.guard(task, RewardOptions.read({}), ()).training == "proxy"
+    assert (
+        online.guard(task, RewardOptions.read({"reward.length.at_most": 8.0}), ()).training
+        == "proxy"
+    )
+    assert (
+        online.guard(task, RewardOptions.read({"reward.signals": ["gold"]}), ()).training == "gold"
+    )
+    assert (
+        online.guard(task, RewardOptions.read({"reward.signals": ["rewards:mine"]}), ()).training
+        == ""
+    )
+    assert offline.guard(task, RewardOptions.read({}), ()).training == "", (
+        "DPO never sees the proxy"
+    )
+    blind = offline.guard(task, RewardOptions.read({}), ())
     assert not any(blind.tripped({"proxy": step, "gold": -step}) for step in range(10))
 
 

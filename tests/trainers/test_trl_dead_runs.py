@@ -11,7 +11,7 @@ from autorl.report.plan import make_plan
 from autorl.spec import load_spec
 from autorl.study import Study
 from autorl.trainers import load
-from autorl.trainers.trl.data import Reward
+from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.types import Config, EnvironmentSpec, FrozenMap, Segment, Status, TrainerSpec
 
 pytestmark = pytest.mark.timeout(600)
@@ -44,12 +44,13 @@ CONFIG = {
 def folder(tmp_path_factory):
     import torch
 
-    from autorl.rlhf.letters import new_policy, write_tokenizer
+    from autorl.rlhf.tasks.letters import LETTERS
+    from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
 
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("dead")
     new_policy(0, 24, hidden=16, layers=1).save_pretrained(folder / "model")
-    write_tokenizer(folder / "model")
+    write_tokenizer(folder / "model", LETTERS)
     (folder / "prompts.jsonl").write_text(
         "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS)
     )
@@ -99,7 +100,7 @@ def metrics(one):
 
 
 def test_groups_of_equal_rewards_are_counted():
-    reward = Reward("reward", lambda prompts, texts: [float(text) for text in texts])
+    reward = CountedReward("reward", lambda prompts, texts: [float(text) for text in texts])
     assert reward.zero_std == 0.0
     reward(["p", "p", "q", "q"], ["1", "1", "1", "2"])
     assert reward.zero_std == 0.5
@@ -226,7 +227,7 @@ def test_the_result_says_how_many_pairs_are_ties(folder):
 
 def test_a_reward_that_is_no_number_is_said_as_what_it_is():
     """TRL takes NaN for None, and says that all reward functions returned that."""
-    reward = Reward("gold", lambda prompts, texts: [float(text) for text in texts])
+    reward = CountedReward("gold", lambda prompts, texts: [float(text) for text in texts])
     with pytest.warns(
         RuntimeWarning, match="the reward gold is not a number for 2 of 3 completions"
     ):

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
 from autorl.trainers import load
-from autorl.trainers.trl.export import export_model, load_model
+from autorl.trainers.rlhf.export import export_model, load_model
 from autorl.types import (
     Checkpoint,
     Config,
@@ -75,7 +75,7 @@ def test_transformers_reads_the_folder_and_finds_the_policy_of_the_checkpoint(tm
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    from autorl.rlhf.task import build
+    from autorl.rlhf.tasks import build
 
     checkpoint = trained(tmp_path, name)
     before = contents(checkpoint.path)
@@ -179,7 +179,7 @@ def test_a_folder_that_came_meanwhile_stays(rloo, tmp_path, monkeypatch):
 def test_another_folder_is_no_checkpoint(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({}))
     for use in (lambda one: export_model(one, tmp_path / "model"), load_model):
-        with pytest.raises(InputError, match="is not a checkpoint of a trl trainer"):
+        with pytest.raises(InputError, match="is not a checkpoint of a trainer of language models"):
             use(Checkpoint("x", str(tmp_path)))
 
 

@@ -67,12 +67,13 @@ def folder(tmp_path_factory):
     """A model, the data sets, and the module of rewards."""
     import torch
 
-    from autorl.rlhf.letters import new_policy, write_tokenizer
+    from autorl.rlhf.tasks.letters import LETTERS
+    from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
 
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("own")
     new_policy(0, 24, hidden=16, layers=1).save_pretrained(folder / "model")
-    write_tokenizer(folder / "model")
+    write_tokenizer(folder / "model", LETTERS)
     for name, rows in ROWS.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "own_trl_rewards.py").write_text(CODE)

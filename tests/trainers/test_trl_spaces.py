@@ -16,6 +16,7 @@ from autorl.types import Config, EnvironmentSpec, FrozenMap, Segment, Status, Tr
 ROOT = Path(__file__).parents[2] / "search_spaces" / "trl"
 METHODS = {"simpo": "cpo"}  # where the space is not named after the trainer
 SPACES = sorted(path.stem for path in ROOT.glob("*.yaml"))
+OWN = sorted(path.stem for path in (ROOT.parent / "rlhf").glob("*.yaml"))
 TINY = [name for name in SPACES if name.endswith("-tiny")]
 OURS = {
     "use_kl",
@@ -37,6 +38,13 @@ def learns_from_prompts(name):
 def test_every_name_is_one_the_trainer_has(name):
     names = {name for name in load_space(ROOT / f"{name}.yaml").names if "." not in name}
     load(TrainerSpec(f"trl/{method_of(name)}")).check_names(names)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_space_of_our_own_ppo_is_found_by_its_earlier_name_too(name):
+    space = load_space(f"rlhf/{name}")
+    load(TrainerSpec("rlhf/ppo")).check_names({name for name in space.names if "." not in name})
+    assert load_space(f"trl/{name}").hash == space.hash
 
 
 @pytest.mark.parametrize("name", [name for name in SPACES if method_of(name) != "ppo"])

@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
-from autorl.rlhf.measures import _encode
+from autorl.rlhf.completion_scores import _encode
 from autorl.rlhf.models import load_policy, load_tokenizer
 from autorl.rlhf.sampling import sample
 from autorl.trainers import load
-from autorl.trainers.trl.data import Reward
+from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.trl.tokenizers import AsItIs
 from autorl.types import Config, EnvironmentSpec, FrozenMap, Segment, TrainerSpec
 
@@ -73,13 +73,14 @@ def folder(tmp_path_factory):
     import torch
     from tokenizers.processors import TemplateProcessing
 
-    from autorl.rlhf.letters import new_policy, write_tokenizer
+    from autorl.rlhf.tasks.letters import LETTERS
+    from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
 
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("tokens")
     for name in TOKENIZERS:
         new_policy(0, 24, hidden=16, layers=1).save_pretrained(folder / name)
-        write_tokenizer(folder / name)
+        write_tokenizer(folder / name, LETTERS)
     adds = load_tokenizer(folder / "adds")
     adds.backend_tokenizer.post_processor = TemplateProcessing(
         single="<bos> $A", special_tokens=[("<bos>", adds.bos_token_id)]
@@ -267,7 +268,7 @@ def test_the_tokenizer_in_a_checkpoint_is_the_one_of_the_model(method, folder, t
 
 def test_padding_by_the_end_of_sequence_is_not_counted():
     """A tokenizer without padding pads with its end of sequence; a model may have several ends."""
-    reward = Reward("proxy", lambda prompts, completions: [0.0] * len(prompts))
+    reward = CountedReward("proxy", lambda prompts, completions: [0.0] * len(prompts))
     reward.ends = frozenset({2, 9})
     reward(["a"] * 4, [""] * 4, completion_ids=[[5, 2, 2, 2], [5, 6, 7, 8], [9, 2, 2, 2], []])
     assert reward.tokens == 2 + 4 + 1

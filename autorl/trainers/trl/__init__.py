@@ -1,17 +1,13 @@
-"""Trainers on TRL for RLHF tasks: `trl/rloo`, `trl/grpo`, `trl/dpo`, `trl/kto`, `trl/sft`, `trl/reward` and others.
+"""Trainers on TRL for RLHF tasks: `trl/rloo`, `trl/grpo`, `trl/dpo`, `trl/reward` and others.
 
-See `autorl.trainers.trl.trainer`. Importing this package switches the hub and its telemetry off for the process (unless
-`HF_HUB_OFFLINE=0` is set) and loads no library.
+See `autorl.trainers.trl.trainer`; what they share with `rlhf/ppo` is in `autorl.trainers.rlhf`.
+Importing this package loads no library.
 """
 
 from __future__ import annotations
 
 import os
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 from autorl.trainers.trl.trainer import TRLTrainer, make

@@ -1,4 +1,4 @@
-"""A configuration as the arguments of TRL's own configuration class, to train with TRL elsewhere."""
+"""A configuration as the arguments of TRL's own class, to train with TRL elsewhere."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from autorl.plain_values import plain
+from autorl.trainers.rlhf.trainer import all_values
 from autorl.trainers.trl.methods import find
-from autorl.trainers.trl.settings import DEFAULTS, Settings
-from autorl.trainers.trl.shell import OPTIONS
-from autorl.types import Config, InputError, TrainerSpec
+from autorl.trainers.trl.settings import DEFAULTS, OF_TASK, Settings
+from autorl.types import InputError, TrainerSpec
 
-_OF_TASK = ("max_completion_length", "max_new_tokens")
 _DECAYS = {
     "linear": ("polynomial", "lr_end", {"power": 1.0}),
     "cosine": ("cosine_with_min_lr", "min_lr", {}),
 }
-"""Which scheduler of transformers decays as a schedule does, and what it calls the value at the end."""
+"""The scheduler of transformers that decays as a schedule does, and its name of the last value."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """What a run was trained with, for a library's own class.
+    """What a run was trained with, for a class of TRL.
 
     Attributes:
         owner: the class, e.g. `RLOOConfig`.
@@ -35,28 +34,27 @@ class Arguments:
     notes: tuple[str, ...]
 
 
-def all_values(trainer: TrainerSpec, config: Mapping[str, Any]) -> Config:
-    """Every hyperparameter a run of `trainer` is given: the configuration over its own values over our defaults."""
-    own = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
-    defaults = {} if trainer.name == "trl/ppo" else DEFAULTS
-    rest = {name: value for name, value in {**defaults, **own}.items() if name not in config}
-    return Config({**config, **rest})
-
-
 def trl_arguments(
     trainer: TrainerSpec, config: Mapping[str, Any], horizon: int, end: int | None = None
 ) -> Arguments:
-    """The configuration of a run of `horizon` optimizer steps as arguments of the method's configuration class in TRL.
+    """Return a configuration as arguments of the method's configuration class in TRL.
 
-    `max_steps` is `end`, the step the score is of, where that is before the horizon, over which schedules go. A decay
-    of the learning rate is given as the scheduler of transformers that does the same. Other schedules TRL cannot
-    follow: their argument is the value at the start, and a note says how it goes on.
+    `max_steps` is `end`, the step the score is of, where that is before the horizon, over which
+    schedules go. A decay of the learning rate is given as the scheduler of transformers that does
+    the same. Other schedules TRL cannot follow: their argument is the value at the start, and a
+    note says how it goes on.
+
+    Args:
+        trainer: its name and options.
+        config: hyperparameters by name.
+        horizon: optimizer steps of a full run.
+        end: the step to train to.
 
     Raises:
         InputError: TRL is not installed, or has no such method.
     """
     method = find(trainer.name.partition("/")[2], trainer.kwargs.get("data"))
-    settings = Settings(method, {}, all_values(trainer, config))
+    settings = Settings(method, {}, all_values(trainer, config, DEFAULTS))
     try:
         _, owner = method.classes()
     except ImportError as error:
@@ -66,38 +64,30 @@ def trl_arguments(
     fields = {field.name for field in dataclasses.fields(owner)}
     translated = settings.translated(settings.at(0, horizon))
     steps = -(-(end or horizon) // settings.stride) * settings.stride
-    values = {name: value for name, value in translated.items() if name in fields} | {
-        "max_steps": steps
-    }
+    values = {name: value for name, value in translated.items() if name in fields}
+    values["max_steps"] = steps
     if trainer.kwargs.get("device", "cpu") == "cpu":
         values["bf16"] = False  # TRL's default is half precision
-    notes = (
-        [f"step {end} of {horizon}: schedules go over {horizon}"]
-        if end is not None and end < horizon
-        else []
-    )
+    notes: list[str] = []
+    if end is not None and end < horizon:
+        notes.append(f"step {end} of {horizon}: schedules go over {horizon}")
     for name in settings.scheduled:
         decay = _decay(settings.values, steps, horizon) if name == "learning_rate" else {}
         values |= decay
-        notes.append(
-            _in_words(
-                settings.values,
-                name,
-                horizon,
-                "" if decay else f", which {owner.__name__} cannot say",
-            )
-        )
+        suffix = "" if decay else f", which {owner.__name__} cannot say"
+        notes.append(_in_words(settings.values, name, horizon, suffix))
     other = [f"{name}={plain(value)!r}" for name, value in translated.items() if name not in fields]
     notes += [f"not arguments of {owner.__name__}: {', '.join(other)}"] if other else []
-    notes += [f"{name} is the task's" for name in _OF_TASK if name in fields]
+    notes += [f"{name} is the task's" for name in OF_TASK if name in fields]
     return Arguments(owner.__name__, values, tuple(notes))
 
 
 def _decay(values: Mapping[str, Any], steps: int, horizon: int) -> dict[str, Any]:
-    """The schedule of the learning rate as a scheduler of transformers; empty where none does the same.
+    """Return the schedule of the learning rate as a scheduler of transformers.
 
-    That is where the learning rate rises, is changed by a scheduler the configuration names, or ends elsewhere than at
-    the horizon: only a line that ends before it is a line still.
+    Empty where none does the same: where the learning rate rises, is changed by a scheduler the
+    configuration names, or ends elsewhere than at the horizon. Only a line that ends before it is a
+    line still.
     """
     if steps > horizon or (steps < horizon and values["learning_rate.shape"] != "linear"):
         return {}
@@ -109,11 +99,15 @@ def _decay(values: Mapping[str, Any], steps: int, horizon: int) -> dict[str, Any
     ):
         return {}
     kind, end, further = _DECAYS[values["learning_rate.shape"]]
-    start, last = values["learning_rate"], values["learning_rate.end"]
+    start = values["learning_rate"]
+    last = values["learning_rate.end"]
     reached = last if steps == horizon else start + (last - start) * steps / horizon
     return {"lr_scheduler_type": kind, "lr_scheduler_kwargs": {end: reached, **further}}
 
 
 def _in_words(values: Mapping[str, Any], name: str, horizon: int, suffix: str) -> str:
-    shape, start, end = values[f"{name}.shape"], values[name], values[f"{name}.end"]
+    """Say in words what a schedule does."""
+    start = values[name]
+    end = values[f"{name}.end"]
+    shape = values[f"{name}.shape"]
     return f"{name} goes from {start!r} to {end!r} by step {horizon} ({shape}){suffix}"

@@ -1,11 +1,11 @@
-"""What the fork server imports once, so that a trial does not wait 5 s for its libraries."""
+"""What the fork server imports once for `trl/*`, so that a trial does not wait 5 s for it."""
 
 from __future__ import annotations
 
 import torch
 import trl
 
-from autorl.trainers.trl import live
+from autorl.trainers.trl import segment_trainer
 
 torch.set_num_threads(1)
 _TRAINERS = (
@@ -18,4 +18,4 @@ _TRAINERS = (
 )
 LOADED = [getattr(trl, name) for name in _TRAINERS]  # loaded lazily
 
-__all__ = ["LOADED", "live"]
+__all__ = ["LOADED", "segment_trainer"]

@@ -1,4 +1,4 @@
-"""Hyperparameters of a TRL method: from a configuration to TRL's own, and back out of the live trainer."""
+"""The hyperparameters of a method in TRL's words, written to its trainer and read back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from autorl.plain_text import did_you_mean
 from autorl.plain_values import plain
-from autorl.rlhf.reward_options import is_option, without
+from autorl.rlhf.rewards.options import is_option, without
 from autorl.space import resolve_schedules
 from autorl.trainers._shared import base_name
 from autorl.trainers.options import check_names
@@ -24,53 +24,26 @@ DEFAULTS: Mapping[str, Any] = {"per_device_train_batch_size": 64, "lr_scheduler_
 """Ours, where TRL's suit a GPU or tie the learning rate to the length of one call."""
 
 _OURS = ("sft_weight", "gamma_ratio", "use_kl")
+"""Hyperparameters that are none of TRL's; `Settings.translated` says them in its words."""
 _MIXED = {"rpo": {"sigmoid": 1.0, "sft": 1.0}, "mpo": {"sigmoid": 0.8, "bco_pair": 0.2, "sft": 1.0}}
 """Published mixtures of DPO losses and their weights (Pang et al. 2024; Wang et al. 2024)."""
-_RESERVED = {  # belongs to the study, or would reach out of it
-    *(
-        "output_dir",
-        "max_steps",
-        "num_train_epochs",
-        "seed",
-        "data_seed",
-        "report_to",
-        "run_name",
-        "project",
-    ),
-    *(
-        "save_strategy",
-        "save_steps",
-        "save_total_limit",
-        "save_only_model",
-        "save_on_each_node",
-        "load_best_model_at_end",
-    ),
-    *(
-        "eval_strategy",
-        "eval_steps",
-        "eval_on_start",
-        "do_train",
-        "do_eval",
-        "do_predict",
-        "resume_from_checkpoint",
-    ),
-    *(
-        "logging_strategy",
-        "logging_steps",
-        "logging_dir",
-        "logging_first_step",
-        "disable_tqdm",
-        "hub_model_id",
-    ),
-    *(
-        "push_to_hub",
-        "hub_token",
-        "hub_strategy",
-        "reward_weights",
-        "model_init_kwargs",
-        "max_completion_length",
-    ),
+OF_TASK = ("max_completion_length", "max_new_tokens")
+"""What TRL's methods call the most tokens of a completion: the task's, whatever else is asked for.
+
+Only the first is refused as a hyperparameter: earlier studies that name the other one go on.
+"""
+_RESERVED = {
+    "max_completion_length",
+    *("output_dir", "max_steps", "num_train_epochs", "seed", "data_seed"),
+    *("report_to", "run_name", "project"),
+    *("save_strategy", "save_steps", "save_total_limit", "save_only_model"),
+    *("save_on_each_node", "load_best_model_at_end", "resume_from_checkpoint"),
+    *("eval_strategy", "eval_steps", "eval_on_start", "do_train", "do_eval", "do_predict"),
+    *("logging_strategy", "logging_steps", "logging_dir", "logging_first_step", "disable_tqdm"),
+    *("hub_model_id", "push_to_hub", "hub_token", "hub_strategy"),
+    *("reward_weights", "model_init_kwargs"),
 }
+"""What belongs to the study or the task, or would reach out of it."""
 _CPU = {
     "use_cpu": True,
     "bf16": False,
@@ -80,16 +53,13 @@ _CPU = {
     "dataloader_pin_memory": False,
 }
 _DISTRIBUTED = ("deepspeed", "fsdp", "fsdp_config", "parallelism_config")
-_LAYOUT = (
-    "padding_free",
-)  # how a batch lies in memory: TRL decides by what is installed, the training is the same
-_PARTNERS: Mapping[str, frozenset[str]] = {  # a value that can only be judged beside these
+_LAYOUT = ("padding_free",)
+"""How a batch lies in memory: TRL decides by what is installed, the training is the same."""
+_JUDGED_WITH: Mapping[str, frozenset[str]] = {
     "num_generations": frozenset(
         {
-            "per_device_train_batch_size",
-            "gradient_accumulation_steps",
-            "steps_per_generation",
-            "generation_batch_size",
+            *("per_device_train_batch_size", "gradient_accumulation_steps"),
+            *("steps_per_generation", "generation_batch_size"),
         }
     ),
     "generation_batch_size": frozenset(
@@ -102,6 +72,7 @@ _PARTNERS: Mapping[str, frozenset[str]] = {  # a value that can only be judged b
     "loss_type": frozenset({"label_smoothing"}),
     "label_smoothing": frozenset({"loss_type"}),
 }
+"""Hyperparameters whose value is right or wrong only beside the values of others."""
 _QUIET = {
     "report_to": [],
     "save_strategy": "no",
@@ -112,21 +83,12 @@ _QUIET = {
 }
 DPO_LOSSES = frozenset(
     {
-        *(
-            "sigmoid",
-            "hinge",
-            "ipo",
-            "exo_pair",
-            "nca_pair",
-            "robust",
-            "bco_pair",
-            "sppo_hard",
-            "aot",
-            "aot_unpaired",
-        ),
-        *("apo_zero", "apo_down", "discopop", "sft", "sigmoid_norm"),
+        *("sigmoid", "sigmoid_norm", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair"),
+        *("sppo_hard", "aot", "aot_unpaired", "apo_zero", "apo_down", "discopop", "sft"),
     }
 )
+_ATTRIBUTES = {"epsilon": "epsilon_low"}
+"""Hyperparameters that TRL's trainer keeps under another name."""
 
 
 class Settings:
@@ -143,7 +105,7 @@ class Settings:
             self._check_divisible()
 
     def at(self, step: int, horizon: int) -> dict[str, Any]:
-        """The values at `step`, schedules resolved."""
+        """Return the values at `step`, schedules resolved."""
         return resolve_schedules(self.values, step, horizon)
 
     @property
@@ -159,8 +121,8 @@ class Settings:
     def stride(self) -> int:
         """Optimizer steps between two points at which training can be cut.
 
-        A batch of completions is used for `steps_per_generation` x `num_iterations` micro-batches and is not saved, so
-        a cut in between would draw another one.
+        A batch of completions is used for `steps_per_generation` x `num_iterations` micro-batches
+        and is not saved, so a cut in between would draw another one.
         """
         if not self.method.grouped:
             return 1
@@ -170,7 +132,14 @@ class Settings:
         return math.lcm(reuse, accumulation) // accumulation
 
     def arguments(self, seed: int, horizon: int, folder: str, most: int, cuda: bool) -> Any:
-        """TRL's configuration object for a run of `horizon` optimizer steps and completions of at most `most` tokens.
+        """Return TRL's configuration object for a run.
+
+        Args:
+            seed: of the run.
+            horizon: its optimizer steps.
+            folder: that TRL may write to.
+            most: tokens of a completion.
+            cuda: whether it may train on a GPU.
 
         Raises:
             InputError: TRL refuses a value.
@@ -179,15 +148,10 @@ class Settings:
         fields = {field.name for field in dataclasses.fields(config_class)}
         values = self.translated(self.at(0, horizon))
         cpu = {name: value for name, value in _CPU.items() if name != _old_name(fields)}
-        values |= {
-            "output_dir": folder,
-            "max_steps": horizon,
-            "seed": seed,
-            **_QUIET,
-            **({} if cuda else cpu),
-        }
-        ours = {"max_completion_length": most, "max_new_tokens": most}
-        values |= {name: value for name, value in ours.items() if name in fields}
+        values |= {"output_dir": folder, "max_steps": horizon, "seed": seed, **_QUIET}
+        if not cuda:
+            values |= cpu
+        values |= {name: most for name in OF_TASK if name in fields}
         try:
             made = config_class(**{name: value for name, value in values.items() if name in fields})
         except (ValueError, TypeError, NotImplementedError, ImportError) as error:
@@ -202,15 +166,15 @@ class Settings:
         return made
 
     def write(self, trainer: Any, step: int, horizon: int, *, first: bool) -> None:
-        """Put the values of `step` into the live trainer.
+        """Put the values of `step` into TRL's trainer.
 
-        At the first step of a segment that is all a checkpoint brings along, after it only what follows a schedule.
+        At the first step of a segment that is all a checkpoint brings along, after it only what
+        follows a schedule.
         """
         values = self.at(step, horizon)
         if first:
-            if (
-                "weight_decay" in values
-            ):  # transformers puts biases and norms, which do not decay, in the second group
+            # transformers puts biases and norms, which do not decay, in the second group
+            if "weight_decay" in values:
                 trainer.optimizer.param_groups[0]["weight_decay"] = values["weight_decay"]
             for group in trainer.optimizer.param_groups:
                 group["eps"] = trainer.args.adam_epsilon
@@ -222,30 +186,24 @@ class Settings:
                 setattr(trainer, attribute, values[name])
 
     def read_back(self, trainer: Any, step: int, horizon: int) -> dict[str, Any]:
-        """The value every hyperparameter has in the live trainer, schedules at `step`.
+        """Return the value every hyperparameter has in TRL's trainer, schedules at `step`.
 
         Raises:
             RuntimeError: one did not take.
         """
-        wanted = self.at(step, horizon)
         applied = {}
-        for name, value in without(wanted).items():
-            if name == "loss_type" and self.method.name == "dpo":
-                found, value_there = trainer.loss_types, list(_losses(value))
-            else:
-                found, value_there = _read(trainer, name), value
-            if name == "generation_kwargs" and value:  # TRL puts them among its own
-                found = {key: found.get(key) for key in value}
+        for name, value in without(self.at(step, horizon)).items():
+            in_force, expected = self._in_force(trainer, name, value)
             if name in _LAYOUT:
-                applied[name] = found
+                applied[name] = in_force
                 continue
             same = all(
-                _same(getattr(trainer, attribute), value_there)
+                _same(getattr(trainer, attribute), expected)
                 for attribute in self._attributes(name)[1:]
             )
-            if not same or not (_same(found, value_there) or self._is_made(name, found)):
+            if not same or not (_same(in_force, expected) or self._is_made(name, in_force)):
                 raise RuntimeError(
-                    f"hyperparameter {name} did not take: asked for {value!r}, found {found!r}"
+                    f"hyperparameter {name} did not take: asked for {value!r}, found {in_force!r}"
                 )
             applied[name] = value
         helpers = {
@@ -255,47 +213,60 @@ class Settings:
         }
         return {**applied, **helpers}
 
-    def _is_made(self, name: str, found: Any) -> bool:
-        """Whether a value is what TRL's configuration class made of the one asked for (`none` of False)."""
-        return name in self._made and name not in self.scheduled and _same(found, self._made[name])
+    def _in_force(self, trainer: Any, name: str, value: Any) -> tuple[Any, Any]:
+        """Return what TRL's trainer has for a hyperparameter, and what it should have."""
+        if name == "loss_type" and self.method.name == "dpo":
+            return trainer.loss_types, list(_losses(value))
+        in_force = _read(trainer, name)
+        if name == "generation_kwargs" and value:  # TRL puts them among its own
+            in_force = {key: in_force.get(key) for key in value}
+        return in_force, value
+
+    def _is_made(self, name: str, in_force: Any) -> bool:
+        """Whether a value is what TRL's class made of the one asked for (`none` of False)."""
+        if name not in self._made or name in self.scheduled:
+            return False
+        return _same(in_force, self._made[name])
 
     def _attributes(self, name: str) -> tuple[str, ...]:
-        """Where the live trainer keeps a hyperparameter that can follow a schedule; nowhere for the learning rate."""
+        """Return where TRL's trainer keeps a hyperparameter that can follow a schedule.
+
+        Nowhere for the learning rate.
+        """
         if name == "learning_rate" or name not in self.method.scheduled:
             return ()
         if name == "epsilon" and self.values.get("epsilon_high") is None:
-            return (
-                "epsilon_low",
-                "epsilon_high",
-            )  # one value for both sides, copied when TRL builds its trainer
+            # one value for both sides, copied when TRL builds its trainer
+            return ("epsilon_low", "epsilon_high")
         return (_ATTRIBUTES.get(name, name),)
 
     def _generation(self) -> tuple[int, int]:
-        """Micro-batches per generation, and completions generated at once."""
+        """Return micro-batches per generation, and completions generated at once."""
         values = self.values
         batch = int(values["per_device_train_batch_size"])
         accumulation = int(values.get("gradient_accumulation_steps", 1))
         if values.get("generation_batch_size") is not None:
-            return max(1, int(values["generation_batch_size"]) // batch), int(
-                values["generation_batch_size"]
-            )
+            at_once = int(values["generation_batch_size"])
+            return max(1, at_once // batch), at_once
         per_generation = int(values.get("steps_per_generation") or accumulation)
         return per_generation, batch * per_generation
 
     def _check_divisible(self) -> None:
-        """What TRL would refuse one trial at a time, as one clear line."""
+        """Raise `InputError` for what TRL would refuse one trial at a time."""
         groups = self.values.get("num_generations")
         if groups is None:
             return
         _, at_once = self._generation()
         if int(groups) < 2 or at_once % int(groups):
             raise InputError(
-                f"{groups} does not divide the {at_once} completions generated at once (per_device_train_batch_size x "
-                "steps_per_generation), or is below 2; add a constraint to the space",
+                f"{groups} does not divide the {at_once} completions generated at once "
+                "(per_device_train_batch_size x steps_per_generation), or is below 2; add a "
+                "constraint to the space",
                 key="num_generations",
             )
 
     def _check_losses(self) -> None:
+        """Raise `InputError` for a loss of DPO that there is not, or not with this smoothing."""
         if self.method.name != "dpo" or "loss_type" not in self.values:
             return
         parts = _losses(self.values["loss_type"])
@@ -309,7 +280,7 @@ class Settings:
             raise InputError("exo_pair needs a label smoothing above 0", key="label_smoothing")
 
     def translated(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Our names as TRL's arguments."""
+        """Return our names as TRL's arguments."""
         translated = {name: value for name, value in values.items() if name not in _OURS}
         if self.method.name == "dpo" and "loss_type" in values:
             weights = _losses(values["loss_type"])
@@ -327,31 +298,37 @@ class Settings:
         return translated
 
 
-_ATTRIBUTES = {"epsilon": "epsilon_low"}
-
-
 def _old_name(fields: Collection[str]) -> str:
-    """What a configuration still takes under its old name, with a warning, where it has the new one."""
+    """Return what TRL's class takes under its old name too, with a warning."""
     return "gradient_checkpointing" if "activation_checkpointing" in fields else ""
 
 
 def check_fixed(
-    method: Method, fixed: Mapping[str, Any], free: Collection[str], *, cuda: bool
+    method: Method, fixed: Mapping[str, Any], searched: Collection[str], *, cuda: bool
 ) -> None:
-    """Raise `InputError` for values no run could train with; `free` are the hyperparameters searched beside them."""
+    """Raise `InputError` for values that no run could train with.
+
+    Args:
+        method: of TRL.
+        fixed: hyperparameters that the trainer's options fix, and their values.
+        searched: hyperparameters of the space. A value that is right or wrong only beside one of
+            them is not judged.
+        cuda: whether runs may train on a GPU.
+    """
     judged = {
         name: value
         for name, value in fixed.items()
-        if not _PARTNERS.get(name, frozenset()).intersection(free)
+        if not _JUDGED_WITH.get(name, frozenset()).intersection(searched)
     }
     fields = {field.name: field for field in dataclasses.fields(method.classes()[1])}
     numbers = {name for name, field in fields.items() if type(field.default) in (int, float)}
+    optional = {
+        name
+        for name, field in fields.items()
+        if "None" in str(field.type) or "Optional" in str(field.type)
+    }
     for name, value in judged.items():
-        if (
-            value is None
-            and name in fields
-            and any(text in str(fields[name].type) for text in ("None", "Optional"))
-        ):
+        if value is None and name in optional:
             continue
         if name in numbers and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InputError(f"expected a number, got {value!r}", key=name)
@@ -363,16 +340,15 @@ def check_fixed(
 def check_values(
     method: Method, own: Mapping[str, Any], config: Mapping[str, Any], *, cuda: bool
 ) -> None:
-    """Raise `InputError` if no run of this configuration, over the trainer's own values, could train."""
+    """Raise `InputError` if no run of a configuration, over the trainer's own, could train."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", FutureWarning
-        )  # TRL's own use of names transformers is renaming
+        # TRL's own use of names transformers is renaming
+        warnings.simplefilter("ignore", FutureWarning)
         Settings(method, own, config).arguments(0, 1, "unused", 1, cuda=cuda)
 
 
 def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool = False) -> None:
-    """Raise `InputError` for a hyperparameter TRL's configuration does not have, or one that belongs to the study."""
+    """Raise `InputError` for a hyperparameter TRL does not have, or one that is the study's."""
     _, config_class = method.classes()
     allowed = {field.name for field in dataclasses.fields(config_class)} - _RESERVED
     allowed |= {"sft_weight"} if method.name == "dpo" else set()
@@ -387,8 +363,8 @@ def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool 
             )
         if base in _DISTRIBUTED:
             raise InputError(
-                "a segment trains in one process: for several start a script of TRL by a launcher, with the trainer "
-                "`command`",
+                "a segment trains in one process: for several start a script of TRL by a launcher, "
+                "with the trainer `command`",
                 key=base,
             )
         if base in _CPU and not cuda:
@@ -403,13 +379,14 @@ def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool 
             )
         if base != name and base not in method.scheduled:
             raise InputError(
-                f"trl/{method.name} cannot follow a schedule of {base!r}; it can for {', '.join(method.scheduled)}",
+                f"trl/{method.name} cannot follow a schedule of {base!r}; it can for "
+                f"{', '.join(method.scheduled)}",
                 key=base,
             )
 
 
 def _blamed(reason: str, values: Mapping[str, Any]) -> str:
-    """The hyperparameter a message of TRL is about: the one it names, or whose value it quotes."""
+    """Return the hyperparameter a message of TRL names, or whose value it quotes."""
     named = [name for name in values if re.search(rf"\b{re.escape(name)}\b", reason)]
     texts = {name: value for name, value in values.items() if isinstance(value, str)}
     first = [name for name, value in texts.items() if reason.startswith(f"{value} ")]
@@ -418,7 +395,7 @@ def _blamed(reason: str, values: Mapping[str, Any]) -> str:
 
 
 def set_learning_rate(optimizer: Any, scheduler: Any, value: float) -> None:
-    """Set the base learning rate of a live optimizer and of the scheduler that would put the old one back."""
+    """Set the learning rate of an optimizer, and of the scheduler that would undo it."""
     factors = [function(scheduler.last_epoch) for function in getattr(scheduler, "lr_lambdas", [])]
     for index, group in enumerate(optimizer.param_groups):
         group["initial_lr"] = value
@@ -428,15 +405,15 @@ def set_learning_rate(optimizer: Any, scheduler: Any, value: float) -> None:
 
 
 def _losses(value: Any) -> dict[str, float]:
-    """Weights by loss, from `sigmoid`, `rpo`, `sigmoid+sft` or a list of losses."""
+    """Return weights by loss, from `sigmoid`, `rpo`, `sigmoid+sft` or a list of losses."""
     if isinstance(value, str) and value in _MIXED:
         return dict(_MIXED[value])
-    return dict.fromkeys(
-        [str(part) for part in value] if isinstance(value, list) else str(value).split("+"), 1.0
-    )
+    names = map(str, value) if isinstance(value, list) else str(value).split("+")
+    return dict.fromkeys(names, 1.0)
 
 
 def _read(trainer: Any, name: str) -> Any:
+    """Return what TRL's trainer has for a hyperparameter."""
     groups = trainer.optimizer.param_groups
     match name:
         case "learning_rate":
@@ -453,17 +430,20 @@ def _read(trainer: Any, name: str) -> Any:
             return trainer.loss_weights[trainer.loss_types.index("sft")]
         case "gamma_ratio":
             return trainer.simpo_gamma / trainer.beta
-    live = _ATTRIBUTES.get(name, name)
-    holder = trainer if hasattr(trainer, live) else trainer.args
-    found = getattr(holder, live if holder is trainer else name)
-    return getattr(found, "value", found)
+    attribute = _ATTRIBUTES.get(name, name)
+    if not hasattr(trainer, attribute):
+        trainer = trainer.args
+        attribute = name
+    value = getattr(trainer, attribute)
+    return getattr(value, "value", value)
 
 
-def _same(found: Any, wanted: Any) -> bool:
-    if isinstance(found, int | float) and isinstance(wanted, int | float):
-        return math.isclose(float(found), float(wanted), rel_tol=1e-9, abs_tol=1e-15)
-    if isinstance(found, tuple | list) and isinstance(wanted, tuple | list):
-        return list(found) == list(wanted)
-    if wanted is None:
+def _same(in_force: Any, expected: Any) -> bool:
+    """Whether two values are the same to TRL."""
+    if isinstance(in_force, int | float) and isinstance(expected, int | float):
+        return math.isclose(float(in_force), float(expected), rel_tol=1e-9, abs_tol=1e-15)
+    if isinstance(in_force, tuple | list) and isinstance(expected, tuple | list):
+        return list(in_force) == list(expected)
+    if expected is None:
         return True  # TRL puts the value that stands for None in its place
-    return bool(found == wanted)
+    return bool(in_force == expected)

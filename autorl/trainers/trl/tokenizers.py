@@ -1,7 +1,8 @@
-"""Has every trainer of TRL read prompts as evaluation does (`autorl.rlhf.sampling`, `autorl.rlhf.measures`).
+"""Has every trainer of TRL read prompts as evaluation does.
 
-Evaluation, and most of TRL, begin a sequence as the tokenizer itself does. CPO and ORPO put a beginning of sequence
-before every prompt as soon as the tokenizer names one, and online DPO never puts one: their policies would be trained
+Evaluation (`autorl.rlhf.sampling`, `autorl.rlhf.completion_scores`), and most of TRL, begin a
+sequence as the tokenizer itself does. CPO and ORPO put a beginning of sequence before every prompt
+as soon as the tokenizer names one, and online DPO never puts one: their policies would be trained
 on other inputs than they are evaluated on.
 """
 
@@ -22,9 +23,10 @@ _READERS: Mapping[str, str] = {
 
 
 class AsItIs:
-    """A tokenizer that adds what it adds by itself, whatever it is asked, and names no beginning of sequence to add.
+    """A tokenizer that adds what it adds by itself, whatever it is asked.
 
-    Only for reading: the tokenizer it stands for stays as it is and goes with the checkpoint.
+    It names no beginning of sequence to add. Only for reading: the tokenizer it stands for stays as
+    it is and goes with the checkpoint.
     """
 
     bos_token_id = None
@@ -40,18 +42,19 @@ class AsItIs:
 
 
 def as_evaluated(trainer_class: Any, method: Method) -> Any:
-    """`trainer_class` itself, or one that reads with `AsItIs` for a method with a rule of its own."""
+    """Return `trainer_class`, or one that reads with `AsItIs` for a method with its own rule."""
     name = _READERS.get(method.name)
     if name is None:
         return trainer_class
     read = getattr(trainer_class, name)
 
     @functools.wraps(read)
-    def reading(self: Any, *given: Any, **named: Any) -> Any:
-        whole, self.processing_class = self.processing_class, AsItIs(self.processing_class)
+    def reading(self: Any, *arguments: Any, **named: Any) -> Any:
+        tokenizer = self.processing_class
+        self.processing_class = AsItIs(tokenizer)
         try:
-            return read(self, *given, **named)
+            return read(self, *arguments, **named)
         finally:
-            self.processing_class = whole
+            self.processing_class = tokenizer
 
     return type(trainer_class.__name__, (trainer_class,), {name: reading})

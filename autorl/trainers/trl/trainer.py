@@ -1,9 +1,10 @@
-"""Trainers for TRL: online (`trl/rloo`, `trl/grpo`), on preferences (`trl/dpo`, `trl/kto`, `trl/orpo`), and rewards.
+"""Trainers on TRL: online (`trl/rloo`, `trl/grpo`), on preferences (`trl/dpo`), and of rewards.
 
-One segment is one TRL trainer, rebuilt from the reference policy's own path with the segment's configuration and then
-given the parent's weights, optimizer, scheduler and streams: what a continued run may change it takes from its new
-configuration, and what a checkpoint would bring along (learning rate, weight decay, moments) is written over and read
-back. A fidelity step is an optimizer step.
+One segment is one TRL trainer, rebuilt from the reference policy's own path with the segment's
+configuration and then given the parent's weights, optimizer, scheduler and streams: what a
+continued run may change it takes from its new configuration, and what a checkpoint would bring
+along (learning rate, weight decay, moments) is written over and read back. A fidelity step is an
+optimizer step.
 
 Reference: von Werra et al. (2020), TRL: Transformer Reinforcement Learning.
 """
@@ -12,18 +13,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from autorl.rlhf.contract import Built
 from autorl.rlhf.models import load_tokenizer
-from autorl.rlhf.task import Built
+from autorl.rlhf.rewards.options import RewardOptions
 from autorl.seeds import integer_seed
 from autorl.store.checkpoints import scratch
 from autorl.trainers._shared import Clock, check_start
 from autorl.trainers.contract import Change
-from autorl.trainers.trl import checkpoint
+from autorl.trainers.rlhf import checkpoint as checkpoints
+from autorl.trainers.rlhf.trainer import RLHFTrainer, build_task, load_parent, peak_memory_mb
 from autorl.trainers.trl.methods import Method, find
 from autorl.trainers.trl.settings import Settings, check_fixed, check_hyperparameters, check_values
-from autorl.trainers.trl.shell import RLHFTrainer, build_task, load_parent, peak_memory_mb
 from autorl.types import (
     Checkpoint,
     Config,
@@ -31,15 +33,18 @@ from autorl.types import (
     Outcome,
     Report,
     Segment,
-    Status,
     TrainerSpec,
 )
+
+if TYPE_CHECKING:
+    from autorl.trainers.trl.segment_trainer import SegmentTrainer
 
 
 class TRLTrainer(RLHFTrainer):
     """Runs segments of one TRL method on an RLHF task.
 
-    A further option: `data` (what a method this package does not know is trained on; see `methods.Data`).
+    A further option: `data` (what a method this package does not know is trained on; see
+    `methods.Data`).
     """
 
     def __init__(self, spec: TrainerSpec) -> None:
@@ -47,12 +52,16 @@ class TRLTrainer(RLHFTrainer):
         self.method: Method = find(self.name, spec.kwargs.get("data"))
 
     @property
+    def preload(self) -> tuple[str, ...]:
+        return ("autorl.trainers.trl.preload",)
+
+    @property
     def changes(self) -> Mapping[str, Change]:
         return self.method.changes
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        return self.method.kinds
+    def learns_from(self) -> tuple[str, ...]:
+        return self.method.learns_from
 
     @property
     def scores(self) -> bool:
@@ -61,8 +70,8 @@ class TRLTrainer(RLHFTrainer):
     def check_names(self, names: Collection[str]) -> None:
         check_hyperparameters(self.method, names, cuda=self.cuda)
 
-    def check_fixed(self, fixed: Mapping[str, Any], free: Collection[str]) -> None:
-        check_fixed(self.method, fixed, free, cuda=self.cuda)
+    def check_fixed(self, fixed: Mapping[str, Any], searched: Collection[str]) -> None:
+        check_fixed(self.method, fixed, searched, cuda=self.cuda)
 
     def check_configuration(self, config: Config) -> None:
         check_values(self.method, self.defaults, config, cuda=self.cuda)
@@ -72,7 +81,7 @@ class TRLTrainer(RLHFTrainer):
         return self.method.data != "ranking"
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
-        """The first step >= `step` at which a batch of completions is used up."""
+        """Return the first step >= `step` at which a batch of completions is used up."""
         stride = Settings(self.method, self.defaults, config).stride
         return -(-step // stride) * stride
 
@@ -84,9 +93,8 @@ class TRLTrainer(RLHFTrainer):
         built = build_task(segment.environment)
         settings = Settings(self.method, self.defaults, segment.config)
         with preserved(), warnings.catch_warnings(), scratch(segment) as folder:
-            warnings.simplefilter(
-                "ignore", FutureWarning
-            )  # TRL's own use of names transformers is renaming
+            # TRL's own use of names transformers is renaming
+            warnings.simplefilter("ignore", FutureWarning)
             return _Run(self, segment, settings, built).train(clock, str(folder), report)
 
 
@@ -96,82 +104,88 @@ class _Run:
     def __init__(
         self, trainer: TRLTrainer, segment: Segment, settings: Settings, built: Built
     ) -> None:
-        from autorl.trainers.trl import live
-        from autorl.trainers.trl.watch import Watch
+        from autorl.trainers.rlhf.evaluations import Evaluations
+        from autorl.trainers.trl.segment_trainer import load_model
 
-        self.trainer, self.segment, self.settings, self.built = trainer, segment, settings, built
-        reference = live.load_model(built.reference)
-        self.reference_hash = checkpoint.weights_hash(reference)
+        self.trainer = trainer
+        self.segment = segment
+        self.settings = settings
+        self.built = built
+        reference = load_model(built.reference)
+        self.reference_hash = checkpoints.weights_hash(reference)
         self.state = load_parent(
             segment, trainer.name, self.reference_hash, settings.values, trainer.changes
         )
         history = self.state["history"] if self.state and segment.fork is None else ()
-        guard = trainer.guard(built, settings.values, history)
-        self.watch = Watch(segment, built, reference, load_tokenizer(built.reference), guard)
+        guard = trainer.guard(built, RewardOptions.read(settings.values), history)
+        tokenizer = load_tokenizer(built.reference)
+        self.evaluations = Evaluations(segment, built, reference, tokenizer, guard)
 
     def train(self, clock: Clock, folder: str, report: Callable[[Report], None]) -> Outcome:
-        from autorl.trainers.trl import live
-        from autorl.trainers.trl.watch import is_finite
+        """Train to the end of the segment, and evaluate on the way.
+
+        Args:
+            clock: measures what it costs.
+            folder: that TRL may write to.
+            report: receives evaluations.
+        """
+        from autorl.trainers.rlhf.evaluations import is_finite
+        from autorl.trainers.trl.segment_trainer import SegmentCallback, build
 
         segment = self.segment
         keys = () if segment.fork is None else (segment.fork,)
         seed = integer_seed(segment.seed, "algorithm", *keys)
-        callback = live.Callback(segment, self.settings, self.watch, self._align, report)
+        callback = SegmentCallback(segment, self.settings, self.evaluations, self._align, report)
         horizon = self._align(segment.horizon)
         arguments = self.settings.arguments(
             seed, horizon, folder, self.built.max_completion, self.trainer.cuda
         )
-        running = live.build(self.settings, self.built, callback, arguments, seed)
+        running = build(self.settings, self.built, callback, arguments, seed)
         if self.state is not None:
             running.reward.load(self.state)
+        parent = segment.parent.path if segment.parent else None
         try:
-            running.trainer.train(
-                resume_from_checkpoint=segment.parent.path if segment.parent else None
-            )
+            running.trainer.train(resume_from_checkpoint=parent)
         except RuntimeError:
             if is_finite(running.policy):
                 raise
-        if not self.watch.problem and not is_finite(running.policy):
-            self.watch.problem = "parameters are not finite"
+        if not self.evaluations.problem and not is_finite(running.policy):
+            self.evaluations.problem = "parameters are not finite"
         return self._outcome(clock, running)
 
-    def _outcome(self, clock: Clock, running: Any) -> Outcome:
-        segment, watch = self.segment, self.watch
-        status = (
-            Status.DIVERGED if watch.problem else Status.STOPPED if watch.stopped else Status.DONE
-        )
+    def _outcome(self, clock: Clock, running: SegmentTrainer) -> Outcome:
+        """Return how the segment ended, its checkpoint saved."""
+        segment = self.segment
+        evaluations = self.evaluations
         return Outcome(
             segment=segment.id,
-            status=status,
+            status=evaluations.status,
             reached=running.step,
-            reports=tuple(watch.reports),
+            reports=tuple(evaluations.reports),
             cost={**clock.cost(running.step - segment.start), "peak_memory_mb": peak_memory_mb()},
-            checkpoint=self._save(running) if segment.save and not watch.problem else None,
+            checkpoint=self._save(running) if segment.save and not evaluations.problem else None,
             applied=running.callback.applied,
-            notes=(*self.built.notes, *((watch.guard.note,) if watch.stopped else ())),
-            message=f"{watch.problem} at step {running.step}" if watch.problem else "",
+            notes=evaluations.notes,
+            message=evaluations.message(running.step),
         )
 
-    def _save(self, running: Any) -> Checkpoint:
+    def _save(self, running: SegmentTrainer) -> Checkpoint:
+        """Write the checkpoint of the segment."""
         state = {
             "method": self.trainer.name,
             "values": self.settings.values,
             "step": running.step,
             "reference": self.reference_hash,
-            "history": self.watch.guard.history,
+            "history": self.evaluations.guard.history,
             "tokens": running.tokens,
             **running.reward.state(),
         }
-        return checkpoint.save(self.segment, running.saved(), state)
+        return checkpoints.save(self.segment, running.saved(), state)
 
     def _align(self, step: int) -> int:
         return -(-step // self.settings.stride) * self.settings.stride
 
 
-def make(spec: TrainerSpec) -> RLHFTrainer:
-    """The trainer `trl/<method>`; PPO is the package's own."""
-    if spec.name == "trl/ppo":
-        from autorl.trainers.trl.ppo import PPOTrainer
-
-        return PPOTrainer(spec)
+def make(spec: TrainerSpec) -> TRLTrainer:
+    """Build the trainer `trl/<method>`."""
     return TRLTrainer(spec)

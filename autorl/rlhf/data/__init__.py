@@ -1,0 +1,1 @@
+"""A user's data sets: their rows, what the columns mean, and which prompts are held out."""

@@ -1,0 +1,117 @@
+"""Functions of a user by name, called so that what goes wrong in one says which one it is."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from autorl.rlhf.contract import Signal
+from autorl.types import InputError
+
+_OF_THE_MACHINE = (
+    MemoryError,
+    OSError,
+    FloatingPointError,
+)  # failures of a run with a kind of their own
+
+MOVED: Mapping[str, str] = {
+    f"autorl.rlhf.{name}": f"autorl.rlhf.tasks.{name}"
+    for name in ("letters", "sentiment", "sorting")
+}
+"""Modules of the package that earlier study files name functions of, and where they are now."""
+
+
+def import_function(name: str, key: str) -> Callable[..., Any]:
+    """Import the function `module:function`.
+
+    Raises:
+        InputError: it cannot be imported, or is not a function.
+    """
+    module, _, attribute = str(name).partition(":")
+    try:
+        imported = getattr(importlib.import_module(MOVED.get(module, module)), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"cannot import {name!r}: expected `module:function` ({error})", key=key
+        ) from error
+    if not callable(imported):
+        raise InputError(f"{name!r} is not a function", key=key)
+    function: Callable[..., Any] = imported
+    return function
+
+
+class UserFunction:
+    """A function of the user's, awaited if it is asynchronous; its errors say where it comes from.
+
+    Args:
+        function: of prompts and completions, n texts each.
+        source: what the user calls it.
+        key: of the study file, for errors.
+    """
+
+    def __init__(self, function: Callable[..., Any], source: str, key: str) -> None:
+        self.function = function
+        self.source = source
+        self.key = key
+
+    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[Any]:
+        """Return the function's answer as a list.
+
+        Raises:
+            InputError: the function failed, or its answer is no list.
+        """
+        try:
+            answer = self.function(prompts, completions)
+            if inspect.isawaitable(answer):
+                answer = asyncio.run(_awaited(answer))
+            return list(answer)
+        except (InputError, *_OF_THE_MACHINE):
+            raise
+        except Exception as error:
+            message = f"{self.source} failed: {type(error).__name__}: {error}"
+            if isinstance(error, TypeError):
+                message += " (prompts and completions are texts, not messages)"
+            raise InputError(message, key=self.key) from error
+
+
+class UserSignal(Signal):
+    """A function of the user's that returns a number for each completion.
+
+    Args:
+        function: of prompts and completions, n texts each.
+        source: what the user calls it.
+        key: of the study file, for errors.
+    """
+
+    def __init__(self, function: Callable[..., Any], source: str, key: str) -> None:
+        self.function = UserFunction(function, source, key)
+
+    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        values = self.function(prompts, completions)
+        if len(values) != len(completions):
+            raise InputError(
+                f"{self.function.source} returned {len(values)} numbers for "
+                f"{len(completions)} completions",
+                key=self.function.key,
+            )
+        return [self._number(value) for value in values]
+
+    def _number(self, value: Any) -> float:
+        try:
+            return float(value)
+        except (TypeError, ValueError) as error:
+            source = self.function.source
+            message = f"{source} returned {repr(value)[:80]}, expected a number for each completion"
+            if value is None:
+                message += (
+                    "; None (a reward that does not apply) is for several rewards of TRL "
+                    "beside each other"
+                )
+            raise InputError(message, key=self.function.key) from error
+
+
+async def _awaited(answer: Awaitable[Any]) -> Any:
+    return await answer

@@ -1,0 +1,344 @@
+"""`letters-goldproxy`: over-optimisation of a proxy reward, in seconds on one core.
+
+A Markov source over 24 letters is learnt by a two-layer reference policy. The gold reward is an
+inverted U in the number of good letters; the proxy is a linear Bradley-Terry reward model fitted to
+a few noisy comparisons by gold, and grows without bound. Optimised lightly, the proxy raises gold;
+optimised hard, it ruins it [Gao2023].
+
+References:
+    [Gao2023] Gao, Schulman and Hilton, "Scaling Laws for Reward Model Overoptimization", 2023.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from autorl.rlhf.contract import Built, FunctionSignal, PackagedTask, Pair, Signal, resolve_options
+from autorl.rlhf.models import load_policy, load_tokenizer
+from autorl.rlhf.policy_metrics import half
+from autorl.rlhf.sampling import sample
+from autorl.rlhf.tasks.cache import cached
+from autorl.rlhf.tasks.tiny_models import EOS, SPECIAL, fit_policy, new_policy, write_tokenizer
+from autorl.seeds import digest
+from autorl.types import InputError
+
+LETTERS = tuple("abcdefghijklmnopqrstuvwx")
+GOOD, BAD = frozenset("abcdef"), frozenset("ghij")
+PROMPT = 2  # letters
+COMPLETION = 12  # most tokens
+PEAK = 4  # good letters at which gold is best
+_VERSION = 1  # of everything the cached files depend on; raise it when that changes
+_HELD_OUT = 192  # of the 576 prompts there are
+_MODELS = 64  # most of an ensemble
+
+
+@dataclass(frozen=True)
+class Source:
+    """The Markov source of the letters.
+
+    Attributes:
+        transitions: (24, 24), the chance that a letter follows a letter.
+        p_end: the chance at each letter that a sequence ends early.
+    """
+
+    transitions: np.ndarray
+    p_end: float = 0.06
+
+    @classmethod
+    def of(cls, instance: int) -> Source:
+        """Return the source of a task instance. Good letters are rare in it, repeats rarer."""
+        # instance 0 is the source the documented figures were measured on
+        rng = np.random.default_rng(7 + instance)
+        size = len(LETTERS)
+        table = rng.dirichlet(np.full(size, 0.35), size=size) + 0.004
+        table[:, [LETTERS.index(letter) for letter in GOOD]] *= 0.6
+        table[np.arange(size), np.arange(size)] *= 0.05
+        return cls(table / table.sum(axis=1, keepdims=True))
+
+    def sample(self, n: int, rng: np.random.Generator) -> list[list[int]]:
+        """Draw n sequences of letters 0..23: two uniform letters, and a completion of 3 to 12."""
+        cumulative = self.transitions.cumsum(axis=1)
+        letters = np.empty((n, PROMPT + COMPLETION), dtype=int)
+        letters[:, :PROMPT] = rng.integers(len(LETTERS), size=(n, PROMPT))
+        ended = np.full(n, PROMPT + COMPLETION)
+        for position in range(PROMPT, PROMPT + COMPLETION):
+            if position > PROMPT + 2:
+                stops = (rng.random(n) < self.p_end) & (ended == PROMPT + COMPLETION)
+                ended[stops] = position
+            drawn = (cumulative[letters[:, position - 1]] < rng.random(n)[:, None]).sum(axis=1)
+            letters[:, position] = np.minimum(drawn, len(LETTERS) - 1)
+        return [row[:end].tolist() for row, end in zip(letters, ended, strict=True)]
+
+
+def gold(completion: str) -> float:
+    """Score a completion: 1 at four good letters, 0 at none and at eight, negative beyond.
+
+    0.25 less for each bad letter; -1 if empty.
+    """
+    letters = completion.split()
+    if not letters:
+        return -1.0
+    share = sum(letter in GOOD for letter in letters) / PEAK
+    return share * (2.0 - share) - 0.25 * sum(letter in BAD for letter in letters)
+
+
+def golds(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+    """Score n completions by gold, whatever the prompts."""
+    return [gold(completion) for completion in completions]
+
+
+def counts(completions: Sequence[str]) -> np.ndarray:
+    """Count how often each letter occurs, (n, 24): all the linear proxy sees."""
+    return np.array(
+        [[text.split().count(letter) for letter in LETTERS] for text in completions], dtype=float
+    )
+
+
+@dataclass(frozen=True)
+class LinearReward(Signal):
+    """A reward model on letter counts: the proxy. `weights`: (24,)."""
+
+    weights: np.ndarray
+
+    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        return [float(value) for value in counts(completions) @ self.weights]
+
+    @classmethod
+    def fit(cls, pairs: Sequence[Pair], ridge: float = 1.0, iterations: int = 25) -> LinearReward:
+        """Fit the Bradley-Terry model of pairs by Newton's method with an L2 penalty."""
+        differences = _differences(pairs)
+        weights = np.zeros(differences.shape[1])
+        for _ in range(iterations):
+            wrong = 1.0 / (1.0 + np.exp(differences @ weights))
+            gradient = differences.T @ wrong - ridge * weights
+            weighted = differences * (wrong * (1.0 - wrong))[:, None]
+            curvature = weighted.T @ differences + ridge * np.eye(len(weights))
+            weights = weights + np.linalg.solve(curvature, gradient)
+        return cls(weights)
+
+    def accuracy(self, pairs: Sequence[Pair]) -> float:
+        """Return the share of pairs ranked as labelled."""
+        return float((_differences(pairs) @ self.weights > 0).mean())
+
+
+def _differences(pairs: Sequence[Pair]) -> np.ndarray:
+    """Return how many more of each letter the chosen completion has, (n, 24)."""
+    chosen = counts([better for _, better, _ in pairs])
+    rejected = counts([worse for _, _, worse in pairs])
+    return np.asarray(chosen - rejected)
+
+
+def reference(instance: int, folder: Path, steps: int = 200) -> Path:
+    """Return the folder of the reference policy and its tokenizer.
+
+    It is trained once on the instance's source, in some 10 s.
+    """
+    content = {
+        "what": "letters-reference",
+        "version": _VERSION,
+        "instance": instance,
+        "steps": steps,
+    }
+    return cached(
+        folder,
+        "letters-reference",
+        content,
+        lambda target: _train_reference(instance, target, steps),
+    )
+
+
+def split_prompts(instance: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return every prompt of two letters in random order: those for training, those held out."""
+    every = [
+        text((first, second)) for first in range(len(LETTERS)) for second in range(len(LETTERS))
+    ]
+    order = [every[index] for index in _generator(instance, "prompts").permutation(len(every))]
+    return tuple(order[_HELD_OUT:]), tuple(order[:_HELD_OUT])
+
+
+def comparisons(
+    policy: Path,
+    instance: int,
+    prompts: Sequence[str],
+    n: int,
+    flips: float = 0.0,
+    purpose: str = "pairs",
+) -> tuple[Pair, ...]:
+    """Sample at most n pairs of completions by `policy`, ranked by gold, without ties.
+
+    A share `flips` of them is ranked the wrong way.
+    """
+    rng = _generator(instance, purpose)
+    asked = [prompts[index] for index in rng.integers(len(prompts), size=n)]
+    both = [prompt for prompt in asked for _ in range(2)]
+    model, tokenizer = load(policy)
+    texts = sample(model, tokenizer, both, COMPLETION, digest(instance, purpose) % 2**31).texts
+    pairs: list[Pair] = []
+    for prompt, first, second, chance in zip(
+        asked, texts[::2], texts[1::2], rng.random(n), strict=True
+    ):
+        if gold(first) == gold(second):
+            continue
+        worse, better = sorted((first, second), key=gold)
+        pairs.append((prompt, worse, better) if chance < flips else (prompt, better, worse))
+    return tuple(pairs)
+
+
+class GoldProxy(PackagedTask):
+    """The task `letters-goldproxy`; see `autorl.rlhf.contract.Task`.
+
+    Options:
+        pairs: comparisons drawn for the proxy; ties by gold are left out, about one in ten.
+        flips: share of them that is labelled the wrong way; held-out pairs are labelled right.
+        models: proxies in an ensemble. Above 1 there are signals `proxy_0`, `proxy_1`, ... beside
+            `proxy`, each fitted to a bootstrap sample of the comparisons; `reward.rule` puts them
+            together.
+    """
+
+    name = "letters-goldproxy"
+    options: Mapping[str, Any] = MappingProxyType({"pairs": 512, "flips": 0.2, "models": 1})
+    training = "proxy"
+    selection = "gold"
+    report = "gold"
+    kinds = ("prompts", "pairs")
+
+    def __init__(self, models: int = 1) -> None:
+        self.ensemble = tuple(f"proxy_{number}" for number in range(models)) if models > 1 else ()
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return ("proxy", *self.ensemble, "gold")
+
+    def with_options(self, options: Mapping[str, Any]) -> GoldProxy:
+        models = options.get("models", 1)
+        # `check` says what is wrong with another number
+        is_ensemble = isinstance(models, int) and 1 < models <= _MODELS
+        return type(self)(models) if is_ensemble else self
+
+    def check_values(self, chosen: Mapping[str, Any]) -> None:
+        _check(chosen)
+
+    def build(self, instance: int, folder: Path, **options: Any) -> Built:
+        chosen = resolve_options(self.options, options, self.name)
+        _check(chosen)
+        policy = reference(instance, folder)
+        # fitted anew from the stored pairs: what is cached does not depend on their number
+        models = chosen.pop("models", 1)
+        content = {"what": self.name, "version": _VERSION, "instance": instance, "options": chosen}
+        data = cached(
+            folder, self.name, content, lambda target: _write(target, policy, instance, chosen)
+        )
+        stored = json.loads((data / "task.json").read_text(encoding="utf-8"))
+        pairs = tuple((a, b, c) for a, b, c in stored["pairs"])
+        held_out = [(a, b, c) for a, b, c in stored["held_out_pairs"]]
+        of_test = set(half(stored["held_out"], "test"))
+        proxies = bootstrapped(pairs, instance, models) if models > 1 else {}
+        return Built(
+            name=self.name,
+            instance=instance,
+            reference=policy,
+            prompts=tuple(stored["prompts"]),
+            held_out=tuple(stored["held_out"]),
+            pairs=pairs,
+            held_out_pairs=tuple(pair for pair in held_out if pair[0] not in of_test),
+            test_pairs=tuple(pair for pair in held_out if pair[0] in of_test),
+            max_completion=COMPLETION,
+            signals={
+                "proxy": LinearReward(np.array(stored["weights"])),
+                **proxies,
+                "gold": FunctionSignal(golds),
+            },
+            training=self.training,
+            selection=self.selection,
+            report=self.report,
+            ensemble=tuple(proxies),
+            bounds={
+                "gold": (-4.0, 1.0),
+                "win_rate": (0.0, 1.0),
+                "distinct": (0.0, 1.0),
+                "length": (0.0, COMPLETION),
+            },
+        )
+
+
+GOLDPROXY = GoldProxy()
+
+
+def text(letters: Sequence[int]) -> str:
+    """Write letters 0..23 as a tokenizer's text: words of one letter."""
+    return " ".join(LETTERS[letter] for letter in letters)
+
+
+def load(folder: Path) -> tuple[Any, Any]:
+    """Load the policy and the tokenizer of a folder, without a network."""
+    return load_policy(folder), load_tokenizer(folder)
+
+
+def _train_reference(instance: int, target: Path, steps: int) -> None:
+    """Train the reference policy of an instance and save it."""
+    offset = len(SPECIAL)
+    corpus = Source.of(instance).sample(8192, _generator(instance, "corpus"))
+    rows = [[*(letter + offset for letter in row), EOS] for row in corpus]
+    model = new_policy(digest(instance, "initialisation") % 2**31, len(LETTERS))
+    fit_policy(model, rows, steps, digest(instance, "batches") % 2**31)
+    model.save_pretrained(target)
+    write_tokenizer(target, LETTERS)
+
+
+def _write(target: Path, policy: Path, instance: int, options: Mapping[str, Any]) -> None:
+    """Write the data of an instance: prompts, comparisons and the proxy fitted to them."""
+    prompts, held_out = split_prompts(instance)
+    pairs = comparisons(policy, instance, prompts, options["pairs"], options["flips"])
+    clean = comparisons(policy, instance, held_out, 512, purpose="held-out pairs")
+    stored = {
+        "prompts": prompts,
+        "held_out": held_out,
+        "pairs": pairs,
+        "held_out_pairs": clean,
+        "weights": LinearReward.fit(pairs).weights.tolist(),
+    }
+    (target / "task.json").write_text(json.dumps(stored), encoding="utf-8")
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    """Raise `InputError` for a value out of range."""
+    pairs = options["pairs"]
+    flips = options["flips"]
+    if isinstance(pairs, bool) or not isinstance(pairs, int) or pairs < 16:
+        raise InputError(
+            f"expected a whole number of at least 16, got {pairs!r}", key="environment.kwargs.pairs"
+        )
+    models = options.get("models", 1)
+    if isinstance(models, bool) or not isinstance(models, int) or not 1 <= models <= _MODELS:
+        raise InputError(
+            f"expected a whole number in 1..{_MODELS}, got {models!r}",
+            key="environment.kwargs.models",
+        )
+    if isinstance(flips, bool) or not isinstance(flips, int | float) or not 0 <= flips < 0.5:
+        raise InputError(
+            f"expected a share in 0..0.5, got {flips!r}", key="environment.kwargs.flips"
+        )
+
+
+def bootstrapped(pairs: Sequence[Pair], instance: int, models: int) -> dict[str, LinearReward]:
+    """Fit reward models `proxy_0`, `proxy_1`, ... to as many comparisons drawn with replacement.
+
+    They share the wrong labels of the comparisons: an ensemble tells what the sample leaves open,
+    not what is false.
+    """
+    proxies = {}
+    for number in range(models):
+        drawn = _generator(instance, f"bootstrap {number}").integers(len(pairs), size=len(pairs))
+        proxies[f"proxy_{number}"] = LinearReward.fit([pairs[index] for index in drawn])
+    return proxies
+
+
+def _generator(instance: int, purpose: str) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(digest(instance, f"letters {purpose}")))

@@ -1,0 +1,63 @@
+"""Finds tasks by name and builds them, each once per process."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from autorl.rlhf.contract import INSTANCE, Built, Task, without_instance
+from autorl.rlhf.tasks.cache import cache_folder
+from autorl.types import FrozenMap, InputError
+
+_TASKS = {  # task -> "module:object", imported when asked for
+    "letters-goldproxy": "autorl.rlhf.tasks.letters:GOLDPROXY",
+    "letters-pairs": "autorl.rlhf.tasks.letters_pairs:PAIRS",
+    "sort-verifiable": "autorl.rlhf.tasks.sorting:SORT",
+    "tiny-sentiment": "autorl.rlhf.tasks.sentiment:SENTIMENT",
+    "files": "autorl.rlhf.tasks.files:FILES",
+}
+
+
+def tasks() -> tuple[str, ...]:
+    """Return the names of the tasks: those of the package, and `files` for a user's own."""
+    return tuple(_TASKS)
+
+
+def task(name: str, kwargs: Mapping[str, Any] | None = None) -> Task:
+    """Return the task of that name, as the environment arguments of a study make it.
+
+    Raises:
+        InputError: there is none. The message names those there are.
+    """
+    if name not in _TASKS:
+        raise InputError(
+            f"unknown RLHF task {name!r}; there are {', '.join(_TASKS)}", key="environment"
+        )
+    module, _, attribute = _TASKS[name].partition(":")
+    registered: Task = getattr(importlib.import_module(module), attribute)
+    return registered.with_options(kwargs or {})
+
+
+def build(name: str, kwargs: Mapping[str, Any], folder: Path | None = None) -> Built:
+    """Build the task `name` with the environment arguments of a study, `instance` among them.
+
+    The result is kept for the process's life.
+
+    Raises:
+        InputError: no such task, or an option it does not have.
+    """
+    options = FrozenMap(without_instance(kwargs))
+    instance = kwargs.get(INSTANCE, 0)
+    if isinstance(instance, bool) or not isinstance(instance, int) or instance < 0:
+        raise InputError(
+            f"expected a whole number, got {instance!r}", key=f"environment.kwargs.{INSTANCE}"
+        )
+    return _built(name, instance, tuple(sorted(options.items())), folder or cache_folder())
+
+
+@lru_cache(maxsize=8)
+def _built(name: str, instance: int, options: tuple[tuple[str, Any], ...], folder: Path) -> Built:
+    return task(name, dict(options)).build(instance, folder, **dict(options))

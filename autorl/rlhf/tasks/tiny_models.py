@@ -1,0 +1,94 @@
+"""Models and tokenizers of the tasks of the package: some thousand words, trained in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
+"""Tokens 0 to 3 of every vocabulary."""
+EOS = SPECIAL.index("<eos>")
+
+
+def write_tokenizer(folder: Path, words: Sequence[str]) -> None:
+    """Save a word-level tokenizer over `words`, the special tokens first."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {word: index for index, word in enumerate((*SPECIAL, *words))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    names = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
+    fast: Any = PreTrainedTokenizerFast
+    fast(tokenizer_object=tokenizer, padding_side="left", **names).save_pretrained(folder)
+
+
+def new_policy(seed: int, words: int, hidden: int = 64, layers: int = 2, longest: int = 64) -> Any:
+    """Make a small Llama-type model with fresh weights over words and the special tokens."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=len(SPECIAL) + words,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=longest,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=EOS,
+        tie_word_embeddings=False,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(config)
+
+
+def fit_policy(
+    model: Any,
+    rows: Sequence[Sequence[int]],
+    steps: int,
+    seed: int,
+    batch: int = 128,
+    lr: float = 6e-3,
+    given: int = 0,
+    cycle: bool = True,
+) -> None:
+    """Fit a model to rows of tokens by maximum likelihood.
+
+    Args:
+        model: is changed in place.
+        rows: n token rows of any lengths, end of sequence included.
+        steps: of AdamW.
+        seed: of the batches.
+        batch: rows in a step.
+        lr: learning rate, the highest of a cycle.
+        given: tokens at the beginning of a row that are read, not learnt.
+        cycle: whether the learning rate goes through one cosine cycle, or stays.
+    """
+    import torch
+
+    longest = max(map(len, rows))
+    tokens = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
+    attention = (torch.arange(longest) < torch.tensor([[len(row)] for row in rows])).long()
+    labels = tokens.masked_fill(attention == 0, -100)
+    labels[:, :given] = -100
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    schedule: Any = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    if cycle:
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, max_lr=lr, total_steps=steps, pct_start=0.1
+        )
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        chosen = torch.randint(len(rows), (batch,), generator=generator)
+        loss = model(
+            input_ids=tokens[chosen], attention_mask=attention[chosen], labels=labels[chosen]
+        ).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()

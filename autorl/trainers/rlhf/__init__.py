@@ -1,0 +1,14 @@
+"""Trainers of language models on RLHF tasks: what they share, and `rlhf/ppo` of our own.
+
+Those of TRL are in `autorl.trainers.trl`. Importing this package switches the hub and its telemetry
+off for the process (unless `HF_HUB_OFFLINE=0` is set) and loads no library.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

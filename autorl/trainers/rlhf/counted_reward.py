@@ -1,0 +1,102 @@
+"""The training signal as a reward function of TRL, with counts of what it has scored."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from autorl.rlhf.contract import LearningSignal, Signal
+
+
+class CountedReward(Signal):
+    """The training signal as a reward function of TRL, with counts of what it has scored.
+
+    A signal that learns while it scores (Lagrange multipliers) is copied, so that runs do not share
+    what it has learnt.
+
+    Args:
+        name, signal: the training signal.
+        grouped: completions of one prompt are held against each other (PPO holds those of a batch).
+
+    Attributes:
+        ends: tokens any of which ends a completion. What a trainer shows after the first is padding
+            (online DPO).
+        tokens: of completions up to their end, that included.
+        groups, equal_groups: groups of completions it was asked for, and those in which all had the
+            same reward.
+    """
+
+    ends: Collection[int] = frozenset()
+
+    def __init__(self, name: str, signal: Signal, *, grouped: bool = True) -> None:
+        self.__name__ = name  # TRL's logs
+        self._learning = signal.copy() if isinstance(signal, LearningSignal) else None
+        self._score = signal if self._learning is None else self._learning.learn
+        self.grouped = grouped
+        self.tokens = 0
+        self.groups = 0
+        self.equal_groups = 0
+
+    def __call__(
+        self,
+        prompts: Sequence[str],
+        completions: Sequence[str],
+        completion_ids: Any = (),
+        **rest: Any,
+    ) -> list[float]:
+        """Return a reward for each of n completions.
+
+        Args:
+            prompts: n texts.
+            completions: n texts.
+            completion_ids: the tokens of each completion.
+            **rest: columns of the data and other things that TRL gives reward functions.
+        """
+        self.tokens += sum(self._length(ids) for ids in completion_ids)
+        rewards = self._score(prompts, completions)
+        undefined = sum(math.isnan(reward) for reward in rewards)
+        if undefined:  # TRL takes NaN for None, and blames a function that returns nothing
+            message = (
+                f"the reward {self.__name__} is not a number for {undefined} of {len(rewards)} "
+                "completions"
+            )
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        if self.grouped:
+            by_prompt: dict[str, list[float]] = {}
+            for prompt, reward in zip(prompts, rewards, strict=True):
+                by_prompt.setdefault(prompt, []).append(reward)
+            groups = [group for group in by_prompt.values() if len(group) > 1] or [rewards]
+            for group in groups:
+                self.compare(group)
+        return rewards
+
+    def compare(self, rewards: Sequence[float]) -> None:
+        """Count a group of completions that are held against each other, if there are two."""
+        if len(rewards) < 2:
+            return
+        self.groups += 1
+        self.equal_groups += min(rewards) == max(rewards)
+
+    @property
+    def zero_std(self) -> float:
+        """Share of the groups so far in which all rewards were equal; 0 before there is one."""
+        return self.equal_groups / self.groups if self.groups else 0.0
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold, as JSON."""
+        signal = None if self._learning is None else self._learning.state()
+        return {"signal": signal, "groups": [self.groups, self.equal_groups]}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue from a checkpoint's `state`; those of earlier versions count no groups."""
+        self.tokens = state["tokens"]
+        self.groups, self.equal_groups = state.get("groups", (0, 0))
+        if self._learning is not None and state["signal"] is not None:
+            self._learning.load(state["signal"])
+
+    def _length(self, ids: Sequence[int]) -> int:
+        """Count the tokens of a completion up to its end, that included."""
+        places = (place for place, token in enumerate(ids, start=1) if token in self.ends)
+        return next(places, len(ids))

@@ -1,0 +1,150 @@
+"""The evaluations of one segment, on held-out prompts at the nominal steps, and how it ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from autorl.rlhf.completion_scores import log_likelihoods
+from autorl.rlhf.contract import Built, Pair
+from autorl.rlhf.policy_metrics import measure, pair_likelihoods, pair_measures, reward_measures
+from autorl.seeds import evaluation_seeds
+from autorl.trainers._shared import not_finite
+from autorl.trainers._streams import preserved
+from autorl.trainers.rlhf.guard import Guard
+from autorl.types import Report, Segment, Status
+
+
+class Evaluations:
+    """What one segment is evaluated with, and what it has shown so far.
+
+    Attributes:
+        reports: the evaluations, in step order.
+        stopped: set once the guard has tripped.
+        problem: set once weights or metrics are not finite.
+    """
+
+    def __init__(
+        self, segment: Segment, built: Built, reference: Any, tokenizer: Any, guard: Guard
+    ) -> None:
+        self.segment = segment
+        self.built = built
+        self.reference = reference
+        self.tokenizer = tokenizer
+        self.guard = guard
+        self.reports: list[Report] = []
+        self.stopped = False
+        self.problem = ""
+        self._pending = list(segment.evaluate_at)
+
+    @property
+    def status(self) -> Status:
+        """How the segment ends."""
+        if self.problem:
+            return Status.DIVERGED
+        return Status.STOPPED if self.stopped else Status.DONE
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the record says of the segment: of the task's data, and of the guard."""
+        return (*self.built.notes, *((self.guard.note,) if self.stopped else ()))
+
+    def message(self, reached: int) -> str:
+        """Say what was not finite at the step reached; empty while all is well."""
+        return f"{self.problem} at step {reached}" if self.problem else ""
+
+    def due(self, reached: int, align: Callable[[int], int]) -> list[int]:
+        """Return the nominal steps to evaluate at the step reached, each once.
+
+        Args:
+            reached: by training.
+            align: the step training reaches for a nominal one.
+        """
+        steps = [step for step in self._pending if align(step) <= reached]
+        self._pending = self._pending[len(steps) :]
+        return steps
+
+    def evaluate(
+        self,
+        policy: Any,
+        step: int,
+        kind: str,
+        counted: Mapping[str, float],
+        report: Callable[[Report], None],
+    ) -> bool:
+        """Measure `policy` at a nominal step and report it.
+
+        Args:
+            policy: or reward model.
+            step: the nominal one.
+            kind: of data the method is trained on; see `autorl.trainers.trl.methods.Data`.
+            counted: what training has counted, reported beside what is measured.
+            report: receives the evaluation.
+
+        Returns:
+            Whether training is to stop.
+        """
+        if not is_finite(policy):
+            self.problem = "parameters are not finite"
+            return True
+        with preserved():
+            metrics = {**self._measures(policy, step, kind), **counted}
+        evaluation = Report(self.segment.id, step, metrics)
+        self.problem = not_finite(evaluation)
+        if self.problem:
+            return True
+        self.reports.append(evaluation)
+        report(evaluation)
+        self.stopped = self.guard.tripped(metrics)
+        return self.stopped
+
+    def _measures(self, policy: Any, step: int, kind: str) -> dict[str, float]:
+        segment = self.segment
+        built = self.built
+        self.reference.to(policy.device)
+        if kind == "ranking":
+            (seed,) = evaluation_seeds(segment.seed, segment.role, step, 1)
+            return reward_measures(
+                policy, self.tokenizer, self.reference, built, seed, segment.role
+            )
+        metrics = measure(
+            policy,
+            self.reference,
+            self.tokenizer,
+            built,
+            seed=segment.seed,
+            role=segment.role,
+            step=step,
+            n=segment.episodes,
+        )
+        if kind == "prompts":
+            return metrics
+        if self._pairs:
+            likelihoods = pair_likelihoods(policy, self.tokenizer, self._pairs)
+            metrics |= pair_measures(likelihoods, self._reference_likelihoods)
+        texts = built.held_out_completions
+        if segment.role == "test" and built.test_completions is not None:
+            texts = built.test_completions
+        if texts:
+            values = log_likelihoods(policy, self.tokenizer, texts)
+            metrics["log_likelihood"] = math.fsum(values) / len(texts)
+        return metrics
+
+    @property
+    def _pairs(self) -> Sequence[Pair]:
+        if self.segment.role == "test" and self.built.test_pairs is not None:
+            return self.built.test_pairs
+        return self.built.held_out_pairs
+
+    @cached_property
+    def _reference_likelihoods(self) -> list[float]:
+        return pair_likelihoods(self.reference, self.tokenizer, self._pairs)
+
+
+def is_finite(model: Any) -> bool:
+    """Whether every parameter of a model is."""
+    return all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())

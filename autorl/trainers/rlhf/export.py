@@ -1,0 +1,96 @@
+"""Writes a trained model for others: the folder of `save_pretrained`, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from autorl.rlhf.models import load_policy, load_reward_model
+from autorl.store.checkpoints import sync_tree
+from autorl.trainers.contract import ExportedModel
+from autorl.trainers.rlhf.checkpoint import model_files
+from autorl.types import Checkpoint, InputError
+
+_CONFIG = "config.json"
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx")
+
+
+def export_model(
+    checkpoint: Checkpoint, target: str | Path, *, replace: bool = False
+) -> ExportedModel:
+    """Copy the model of a checkpoint to a folder that `from_pretrained` reads offline.
+
+    It is a language model (`AutoModelForCausalLM`), or from `trl/reward` a sequence classifier
+    (`AutoModelForSequenceClassification`): configuration, weights as safetensors, tokenizer and
+    generation configuration. The folder appears whole or not at all.
+
+    Args:
+        checkpoint: of a trainer of language models.
+        target: a name that is free.
+        replace: refused: a folder is never replaced.
+
+    Raises:
+        InputError: something has this name, it is the name of a file, it lies in the checkpoint, it
+            cannot be written, or the checkpoint is of another trainer.
+    """
+    source = Path(checkpoint.path)
+    folder = Path(target)
+    files = model_files(checkpoint)
+    if replace:
+        raise InputError(
+            "a model that is a folder replaces nothing: give another name", key="--replace"
+        )
+    if folder.suffix.lower() in _ARCHIVES:
+        raise InputError(
+            "a language model is a folder, as transformers writes and reads it, and no "
+            f"{folder.suffix} file: expected a name such as "
+            f"{folder.with_suffix('').name or 'model'}",
+            file=str(folder),
+        )
+    if os.path.lexists(folder):
+        raise InputError(
+            "is there already; a model overwrites nothing: give another name", file=str(folder)
+        )
+    if folder.resolve().is_relative_to(source.resolve()):
+        raise InputError(
+            "lies in the checkpoint, which stays as it is: give another name", file=str(folder)
+        )
+    scratch = folder.with_name(f".tmp-{folder.name}-{os.getpid()}")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch.mkdir()
+        _copy(files, scratch)
+        sync_tree(scratch)
+        # fails where a file, or a folder that is not empty, has come meanwhile
+        scratch.rename(folder)
+    except BaseException as error:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise InputError(f"cannot be written ({error.strerror})", file=str(folder)) from error
+        raise
+    return ExportedModel(folder, "transformers, from_pretrained: model and tokenizer")
+
+
+def load_model(checkpoint: Checkpoint) -> Any:
+    """Load a language model or a classifier as transformers' own class, in single precision."""
+    model_files(checkpoint)
+    folder = Path(checkpoint.path)
+    (architecture,) = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))["architectures"]
+    if architecture.endswith("ForSequenceClassification"):
+        return load_reward_model(folder)
+    return load_policy(folder)
+
+
+def _copy(files: list[Path], folder: Path) -> None:
+    """Copy the files of a model into an empty folder."""
+    for path in files:
+        if path.name == _CONFIG:
+            # TRL switches the cache of keys and values off to train; that is not the model's
+            config = json.loads(path.read_text(encoding="utf-8"))
+            config.pop("use_cache", None)
+            (folder / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        else:
+            shutil.copyfile(path, folder / path.name)

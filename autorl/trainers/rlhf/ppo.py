@@ -1,0 +1,220 @@
+"""`rlhf/ppo`: PPO on a language model, `autorl.rlhf.ppo` behind the interface of trainers.
+
+Its name was `trl/ppo` at first, after TRL, which dropped its own in 1.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autorl.rlhf.models import load_policy, load_tokenizer
+from autorl.rlhf.ppo import settings as ppo_settings
+from autorl.rlhf.rewards.options import CHANGES as REWARD_CHANGES
+from autorl.rlhf.rewards.options import RewardOptions, without
+from autorl.seeds import integer_seed
+from autorl.space import resolve_schedules
+from autorl.store.checkpoints import scratch
+from autorl.trainers._shared import Clock, base_name, check_start
+from autorl.trainers.contract import Change
+from autorl.trainers.options import check_names
+from autorl.trainers.rlhf import checkpoint as checkpoints
+from autorl.trainers.rlhf.counted_reward import CountedReward
+from autorl.trainers.rlhf.trainer import RLHFTrainer, build_task, load_parent, peak_memory_mb
+from autorl.types import (
+    Checkpoint,
+    Config,
+    EnvironmentSpec,
+    Outcome,
+    Report,
+    Segment,
+    TrainerSpec,
+)
+
+if TYPE_CHECKING:
+    from autorl.rlhf.ppo.algorithm import PPO, Rollout
+
+_STATE = "ppo.pt"
+_TIED = frozenset({"batch_size", "num_mini_batches"})
+"""Hyperparameters of which one has to divide the other."""
+
+
+class PPOTrainer(RLHFTrainer):
+    """Runs segments of PPO on an RLHF task.
+
+    A fidelity step is an optimizer step; cuts lie between batches of completions.
+    """
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        return ("autorl.trainers.rlhf.preload",)
+
+    @property
+    def changes(self) -> Mapping[str, Change]:
+        defaults = ppo_settings.DEFAULTS
+        scheduled = [name for name in ppo_settings.CHANGES if isinstance(defaults[name], float)]
+        changes: dict[str, Change] = {**ppo_settings.CHANGES}
+        changes |= dict.fromkeys((f"{name}.shape" for name in scheduled), "apply")
+        changes |= dict.fromkeys((f"{name}.end" for name in scheduled), "apply")
+        changes |= dict.fromkeys(REWARD_CHANGES, "rebuild")
+        return changes
+
+    def check_names(self, names: Collection[str]) -> None:
+        what = f"hyperparameter of {self.title}"
+        check_names([base_name(name) for name in names], ppo_settings.DEFAULTS, what, "space")
+
+    def check_fixed(self, fixed: Mapping[str, Any], searched: Collection[str]) -> None:
+        undecided = _TIED if _TIED & {*searched} else frozenset()
+        decided = {name: value for name, value in fixed.items() if name not in undecided}
+        ppo_settings.settings_at(decided, 0, 1)
+
+    def check_configuration(self, config: Config) -> None:
+        ppo_settings.settings_at(without({**self.defaults, **config}), 0, 1)
+
+    def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
+        """Return the end of the batch of completions that reaches `step`."""
+        return ppo_settings.align(without({**self.defaults, **config}), step)
+
+    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
+        from autorl.trainers._streams import preserved
+
+        clock = Clock()
+        check_start(segment)
+        with preserved():
+            return _Run(self, segment).train(clock, report)
+
+
+class _Run:
+    """One segment in progress."""
+
+    def __init__(self, trainer: PPOTrainer, segment: Segment) -> None:
+        from autorl.trainers.rlhf import silence  # noqa: F401
+        from autorl.trainers.rlhf.evaluations import Evaluations
+
+        self.trainer = trainer
+        self.segment = segment
+        self.values: dict[str, Any] = {**trainer.defaults, **segment.config}
+        built = build_task(segment.environment)
+        reference = load_policy(built.reference)
+        tokenizer = load_tokenizer(built.reference)
+        self.reference_hash = checkpoints.weights_hash(reference)
+        state = load_parent(
+            segment, trainer.name, self.reference_hash, self.values, trainer.changes
+        )
+        reward = RewardOptions.read(self.values)
+        self.reward = CountedReward(built.training, reward.signal(built), grouped=False)
+        seed = integer_seed(segment.seed, "algorithm")
+        own_values = without(self.values)
+        self.ppo = _counting(self.reward)(
+            built, built.reference, own_values, seed, segment.horizon, self.reward
+        )
+        history: Sequence[Sequence[float]] = ()
+        if state is not None and segment.parent is not None:
+            self._restore(segment.parent, state)
+            history = state["history"] if segment.fork is None else ()
+        guard = trainer.guard(built, reward, history)
+        self.evaluations = Evaluations(segment, built, reference, tokenizer, guard)
+
+    def train(self, clock: Clock, report: Callable[[Report], None]) -> Outcome:
+        """Train to the end of the segment, and evaluate on the way."""
+        from autorl.rlhf.ppo.algorithm import NotFiniteError
+
+        segment = self.segment
+        evaluations = self.evaluations
+        applied = self._applied()
+        try:
+            for step in sorted({*segment.evaluate_at, segment.until}):
+                self.ppo.train_to(self._align(step))
+                for due in evaluations.due(self.ppo.step, self._align):
+                    counted = {
+                        "tokens": float(self.reward.tokens),
+                        "reward_zero_std": self.reward.zero_std,
+                    }
+                    evaluations.evaluate(self.ppo.policy, due, "prompts", counted, report)
+                if evaluations.stopped or evaluations.problem:
+                    break
+        except NotFiniteError as error:
+            evaluations.problem = str(error)
+        return Outcome(
+            segment=segment.id,
+            status=evaluations.status,
+            reached=self.ppo.step,
+            reports=tuple(evaluations.reports),
+            cost={**clock.cost(self.ppo.step - segment.start), "peak_memory_mb": peak_memory_mb()},
+            checkpoint=self._save() if segment.save and not evaluations.problem else None,
+            applied=applied,
+            notes=evaluations.notes,
+            message=evaluations.message(self.ppo.step),
+        )
+
+    def _applied(self) -> dict[str, Any]:
+        """Return the hyperparameters of the configuration as PPO holds them now.
+
+        Raises:
+            RuntimeError: one did not take.
+        """
+        in_force = self.ppo.applied()
+        step = min(self.ppo.step, self.segment.horizon)
+        asked = resolve_schedules(without(self.values), step, self.segment.horizon)
+        for name, value in asked.items():
+            if in_force[name] != value:
+                raise RuntimeError(
+                    f"hyperparameter {name} did not take: asked for {value!r}, "
+                    f"found {in_force[name]!r}"
+                )
+        others = {name: value for name, value in self.values.items() if name not in asked}
+        return {**others, **asked}
+
+    def _restore(self, parent: Checkpoint, state: Mapping[str, Any]) -> None:
+        """Take up what the parent's checkpoint holds."""
+        import torch
+
+        saved = torch.load(Path(parent.path) / _STATE, weights_only=True)
+        self.ppo.load(saved, fork=self.segment.fork)
+        self.reward.load(state)
+
+    def _save(self) -> Checkpoint:
+        """Write the checkpoint of the segment."""
+        import torch
+
+        state = {
+            "method": self.trainer.name,
+            "values": self.values,
+            "step": self.ppo.step,
+            "reference": self.reference_hash,
+            "history": self.evaluations.guard.history,
+            "tokens": self.reward.tokens,
+            **self.reward.state(),
+        }
+        with scratch(self.segment) as folder:
+            torch.save(self.ppo.state(), folder / _STATE)
+            self.ppo.policy.save_pretrained(folder)
+            self.ppo.tokenizer.save_pretrained(folder)
+            return checkpoints.save(self.segment, folder, state)
+
+    def _align(self, step: int) -> int:
+        return self.trainer.align(self.segment.config, step)
+
+
+def _counting(reward: CountedReward) -> type[PPO]:
+    """Return PPO that counts into `reward` what it samples.
+
+    Tokens are counted with the end of sequence, and batches of equal scores.
+    """
+    from autorl.rlhf.ppo.algorithm import PPO
+
+    class Counting(PPO):
+        def _rollout(self, number: int, now: ppo_settings.Settings) -> Rollout:
+            rollout = super()._rollout(number, now)
+            reward.tokens += int(rollout.mask.sum())
+            if len(rollout.mask) > 1:
+                reward.compare([self.logs["lowest_score"], self.logs["highest_score"]])
+            return rollout
+
+    return Counting
+
+
+def make(spec: TrainerSpec) -> PPOTrainer:
+    """Build the trainer."""
+    return PPOTrainer(spec)

@@ -1,0 +1,12 @@
+"""What the fork server imports once for `rlhf/ppo`, so that a trial does not wait for it."""
+
+from __future__ import annotations
+
+import torch
+
+from autorl.rlhf.ppo import algorithm
+from autorl.trainers.rlhf import silence
+
+torch.set_num_threads(1)
+
+__all__ = ["algorithm", "silence"]

@@ -1,0 +1,8 @@
+"""Tells transformers to print nothing but errors, for the process that imports this module."""
+
+from __future__ import annotations
+
+import transformers
+
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()

@@ -1,0 +1,307 @@
+"""What trainers of language models share: task, guard, and what a study may select by."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from autorl.rlhf.contract import Built, Task, without_instance
+from autorl.rlhf.policy_metrics import JUDGED, REFERENCE, judge
+from autorl.rlhf.rewards import options as reward_options
+from autorl.rlhf.rewards.options import RewardOptions
+from autorl.rlhf.rewards.user_signals import same_sources
+from autorl.rlhf.tasks import build, task, tasks
+from autorl.trainers._shared import check_continuation
+from autorl.trainers.contract import Change, ExportedModel, FixedValue, Trainer
+from autorl.trainers.rlhf import checkpoint as checkpoints
+from autorl.trainers.rlhf.export import export_model, load_model
+from autorl.trainers.rlhf.guard import PATIENCE, Guard
+from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Segment, TrainerSpec
+
+OPTIONS = ("guard", "data", "device")
+"""Options of a trainer that are no hyperparameters."""
+_SAME_AS = {
+    "gamma_ratio": ("simpo_gamma",),
+    "simpo_gamma": ("gamma_ratio",),
+    "loss_weights": ("sft_weight",),
+    "sft_weight": ("loss_weights",),
+}
+"""Options that say the same thing as another hyperparameter."""
+_NEVER = ("loss", "train_loss", "reward")
+"""Metrics no study may select by, whatever the task."""
+
+
+class RLHFTrainer(Trainer):
+    """The part of a trainer of language models that does not train.
+
+    Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), those of the
+    training signal among them (`reward.rule`, `reward.length.at_most`, ...; see
+    `autorl.rlhf.rewards.options`); `guard` (stop a run once its training signal rose and its
+    held-out score fell this many evaluations in a row; default 3, 0 = never), `device` (`cpu`, the
+    default, or `auto`).
+
+    Attributes:
+        title: its name in the study file, for messages.
+        name: of the method, `rloo` of `trl/rloo`.
+    """
+
+    model_name: ClassVar[str] = "model"  # a folder, as transformers writes it
+
+    def __init__(self, spec: TrainerSpec) -> None:
+        self.title = spec.name
+        self.name = spec.name.partition("/")[2]
+        self.kwargs = spec.kwargs
+        self.patience: int = spec.kwargs.get("guard", PATIENCE)
+        is_number = isinstance(self.patience, int) and not isinstance(self.patience, bool)
+        if not is_number or self.patience < 0:
+            raise InputError(
+                f"expected a whole number, got {self.patience!r}", key="trainer.kwargs.guard"
+            )
+        device = spec.kwargs.get("device", "cpu")
+        if device not in ("cpu", "auto"):
+            raise InputError(f"expected cpu or auto, got {device!r}", key="trainer.kwargs.device")
+
+    @property
+    def scores(self) -> bool:
+        """Whether it trains on a reward: what it samples is scored."""
+        return True
+
+    @property
+    def learns_from(self) -> tuple[str, ...]:
+        """What a task must have, any of these; see `autorl.rlhf.contract.Task.check`."""
+        return ("prompts",)
+
+    @property
+    def policies(self) -> bool:
+        """Whether it trains a policy, not a reward model."""
+        return True
+
+    @property
+    def cuda(self) -> bool:
+        """Whether it may train on a GPU."""
+        return bool(self.kwargs.get("device", "cpu") == "auto")
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Hyperparameters given as options."""
+        return {name: value for name, value in self.kwargs.items() if name not in OPTIONS}
+
+    def fixed_values(self) -> tuple[FixedValue, ...]:
+        """Return what its options fix.
+
+        Generation options of a library overrule hyperparameters of the same name.
+        """
+        values = [
+            FixedValue(name, (name, *_SAME_AS.get(name, ())), value)
+            for name, value in self.defaults.items()
+        ]
+        nested = self.defaults.get("generation_kwargs") or {}
+        values += [
+            FixedValue(f"generation_kwargs.{name}", (name,), value, fills_in=False)
+            for name, value in nested.items()
+        ]
+        if self.defaults.get("use_kl") is False:
+            values.append(FixedValue("use_kl", ("beta",), fills_in=False))
+        return tuple(values)
+
+    def guard(
+        self, built: Built, reward: RewardOptions, history: Sequence[Sequence[float]]
+    ) -> Guard:
+        """Return what stops a run that is trained on this reward.
+
+        It watches a signal the run is trained on. Where a method learns from data there is none,
+        and no run is stopped.
+        """
+        watched: frozenset[str] = frozenset()
+        if self.scores:
+            watched = reward.trained_on(built.training, built.ensemble)
+        signal = built.training
+        if signal not in watched:
+            signal = min(built.signals.keys() & watched, default="")
+        return Guard(self.patience, signal, built.selection, history)
+
+    def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
+        """Check that the task can be built and trained on, and that every name is one it has."""
+        about = find_task(environment)
+        available = about.check(without_instance(environment.kwargs))
+        names = {*hyperparameters, *self.defaults}
+        reward_options.check(names, about.signals, about.ensemble)
+        own = {name for name in names if not reward_options.is_option(name)}
+        if own != names and not self.scores:
+            raise InputError(
+                f"{self.title} learns from data: it has no reward to change", key=min(names - own)
+            )
+        if self.scores and about.training not in about.signals:
+            allowed = ", ".join(about.signals) or "the signals"
+            raise InputError(
+                f"{self.title} is trained on a reward: expected one of {allowed}, "
+                f"got {about.training!r}",
+                key="environment.kwargs.training",
+            )
+        try:
+            self.check_names(own)
+        except InputError as error:
+            key = f"trainer.kwargs.{error.key}" if error.key in self.defaults else error.key
+            raise InputError(error.message, key=key) from None
+        try:
+            self.check_fixed(reward_options.without(self.defaults), hyperparameters)
+        except InputError as error:
+            key = f"trainer.kwargs.{error.key}".removesuffix(".space")
+            raise InputError(error.message, key=key) from None
+        if not set(self.learns_from) & set(available):
+            raise InputError(
+                f"{self.title} is trained on {' or '.join(self.learns_from)}; {about.name} has "
+                f"{', '.join(available)}",
+                key="environment",
+            )
+
+    def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
+        """Return every metric a run can report: those of the policy, or of the reward model."""
+        about = find_task(environment)
+        by = judge(about)
+        of_pairs = {"pair_accuracy", "pair_margin", "pair_ties"}
+        if not self.policies:
+            return {*of_pairs, "tokens", *(("best_of_16",) if by else ())}
+        metrics = {"kl", "length", "truncated", "distinct", "tokens"}
+        metrics |= {*about.signals, *about.probed}
+        if by:
+            metrics |= {"win_rate", REFERENCE + by}
+        if self.scores:
+            return metrics | {"reward_zero_std"}
+        available = set(about.check(without_instance(environment.kwargs)))
+        if "pairs" in available:
+            metrics |= of_pairs
+        if available & {"completions", "labelled"}:
+            metrics |= {"log_likelihood"}
+        return metrics
+
+    def data_notes(self, environment: EnvironmentSpec) -> Sequence[str]:
+        return find_task(environment).notes(without_instance(environment.kwargs))
+
+    def check_names(self, names: Collection[str]) -> None:
+        """Raise `InputError` for a name the method does not have."""
+        raise NotImplementedError
+
+    def check_fixed(self, fixed: Mapping[str, Any], searched: Collection[str]) -> None:
+        """Raise `InputError` for options with which no run could train.
+
+        Args:
+            fixed: hyperparameters and their values.
+            searched: hyperparameters of the space, which may have any value.
+        """
+        raise NotImplementedError
+
+    def check_objective(
+        self,
+        environment: EnvironmentSpec,
+        metrics: Sequence[str],
+        choices: Mapping[str, Collection[Any]] = MappingProxyType({}),
+    ) -> None:
+        """Raise `InputError` if a study would select by what it trains on: the signal, or a loss.
+
+        Signals that only some configurations of the space train on are refused too, and so is every
+        model of an ensemble: they were fitted to the same comparisons.
+        """
+        about = find_task(environment)
+        trained = reward_options.maybe_trained_on(
+            self.defaults, choices, about.training, about.ensemble
+        )
+        refused = {*trained, about.training, *about.ensemble, *_NEVER}
+        refused |= same_sources(environment.kwargs.get("signals"), refused)
+        judged_by = {about.selection: about.selection, **dict.fromkeys(JUDGED, judge(about))}
+        other = repr(about.selection)
+        if judged_by[about.selection] in refused:
+            other = "another signal"
+        for metric in metrics:
+            by = judged_by.get(metric, metric)
+            if by in refused:
+                what = f"{metric!r} is" if by == metric else f"{metric!r} is by {by!r},"
+                raise InputError(
+                    f"{what} what {about.name} trains on: selecting by it finds the configuration "
+                    f"that exploits it hardest. Select by {other}, or say "
+                    "`allow_proxy_selection: true`",
+                    key="objective",
+                )
+
+    def export_model(
+        self, checkpoint: Checkpoint, target: str | Path, *, replace: bool = False
+    ) -> ExportedModel:
+        """Copy the model to a folder for transformers; see `autorl.trainers.rlhf.export`."""
+        return export_model(checkpoint, target, replace=replace)
+
+    def load_model(self, checkpoint: Checkpoint) -> Any:
+        """Load the model as transformers' own class; see `autorl.trainers.rlhf.export`."""
+        return load_model(checkpoint)
+
+
+def all_values(
+    trainer: TrainerSpec, config: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> Config:
+    """Return every hyperparameter a run is given.
+
+    Args:
+        trainer: its own values are under those of the configuration.
+        config: hyperparameters by name.
+        defaults: of this package, under the trainer's own.
+    """
+    own = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
+    rest = {name: value for name, value in {**defaults, **own}.items() if name not in config}
+    return Config({**config, **rest})
+
+
+def find_task(environment: EnvironmentSpec) -> Task:
+    """Return the task a study's environment names.
+
+    Raises:
+        InputError: it names none there is.
+    """
+    if environment.id is None:
+        raise InputError(f"names no task; there are {', '.join(tasks())}", key="environment")
+    return task(environment.id, environment.kwargs)
+
+
+def build_task(environment: EnvironmentSpec) -> Built:
+    """Build the task, or read it from the cache."""
+    return build(find_task(environment).name, environment.kwargs)
+
+
+def load_parent(
+    segment: Segment,
+    method: str,
+    reference: str,
+    values: Mapping[str, Any],
+    changes: Mapping[str, Change],
+) -> dict[str, Any] | None:
+    """Return what the parent's checkpoint says of itself, checked; None for a run from scratch.
+
+    Args:
+        segment: to be trained.
+        method: without the name of its family.
+        reference: hash of the reference policy in use.
+        values: every hyperparameter of the segment.
+        changes: those that a continued run may change.
+
+    Raises:
+        InputError: it is of another method, reference policy or step, or fixes a hyperparameter
+            that differs.
+    """
+    if segment.parent is None:
+        return None
+    state = checkpoints.load_state(segment.parent, method, reference)
+    check_continuation(state["values"], Config(values), changes)
+    if state["step"] != segment.start:
+        raise InputError(
+            f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at "
+            f"{segment.start}"
+        )
+    return state
+
+
+def peak_memory_mb() -> float:
+    """Return the most resident memory this process has had, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -1,0 +1,74 @@
+"""A task's data as the data sets that TRL's trainers take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autorl.rlhf.completion_scores import joined
+from autorl.rlhf.contract import Built
+from autorl.trainers.trl.methods import Method
+from autorl.types import InputError
+
+
+def data_set(method: Method, built: Built) -> Any:
+    """Return what the method is trained on, as a `datasets.Dataset`.
+
+    Raises:
+        InputError: the task has nothing of the kind the method needs.
+    """
+    from datasets import Dataset
+
+    pairs = [
+        (prompt, joined(prompt, better), joined(prompt, worse))
+        for prompt, better, worse in built.pairs
+    ]
+    match method.data:
+        case "prompts":
+            columns: dict[str, list[Any]] = {"prompt": list(built.prompts)}
+        case "pairs" | "ranking":
+            columns = _columns(("prompt", "chosen", "rejected"), pairs)
+        case "unpaired":
+            labelled = [
+                (prompt, joined(prompt, text), wanted) for prompt, text, wanted in built.labelled
+            ]
+            taken_apart = [
+                (prompt, text, label)
+                for prompt, *both in pairs
+                for text, label in zip(both, (True, False), strict=True)
+            ]
+            columns = _columns(("prompt", "completion", "label"), labelled or taken_apart)
+        case "completions":
+            imitated = [(prompt, joined(prompt, text)) for prompt, text in built.completions]
+            columns = _columns(
+                ("prompt", "completion"), imitated or [(prompt, text) for prompt, text, _ in pairs]
+            )
+            if columns and not any(columns["prompt"]):
+                columns = {"text": columns["completion"]}
+    if not columns:
+        raise InputError(
+            f"trl/{method.name} is trained on {' or '.join(method.learns_from)}; "
+            f"{built.name} has none",
+            key="environment",
+        )
+    return Dataset.from_dict(columns)
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
+    """Return rows by column; nothing where there is no row."""
+    if not rows:
+        return {}
+    columns = (list(column) for column in zip(*rows, strict=True))
+    return dict(zip(names, columns, strict=True))
+
+
+def sequence_tokens(batch: Mapping[str, Any]) -> int:
+    """Count the tokens in a batch of a method that learns from data, without padding.
+
+    CPO and ORPO have the prompts apart too, which are in the sequences already. Without a mask
+    nothing is padded: SFT can lay sequences end to end.
+    """
+    masks = {name for name in batch if name.endswith("attention_mask")} - {"prompt_attention_mask"}
+    if not masks:
+        return int(batch["input_ids"].numel())
+    return sum(int(batch[name].sum()) for name in masks)

@@ -1,0 +1,236 @@
+"""TRL's trainer of one segment, built on the reference policy's own path."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import datasets
+from transformers import TrainerCallback
+from transformers.trainer_callback import PrinterCallback
+
+from autorl.rlhf.contract import Built, FunctionSignal, Signal
+from autorl.rlhf.models import load_policy, load_reward_model, load_tokenizer
+from autorl.rlhf.rewards.options import RewardOptions
+from autorl.trainers._streams import seed_global
+from autorl.trainers.rlhf import silence  # noqa: F401
+from autorl.trainers.rlhf.checkpoint import weights_hash
+from autorl.trainers.rlhf.counted_reward import CountedReward
+from autorl.trainers.rlhf.evaluations import Evaluations
+from autorl.trainers.trl.data_sets import data_set, sequence_tokens
+from autorl.trainers.trl.methods import Method
+from autorl.trainers.trl.settings import Settings
+from autorl.trainers.trl.tokenizers import as_evaluated
+from autorl.types import InputError, Report, Segment
+
+datasets.disable_progress_bars()
+
+
+@dataclass
+class SegmentTrainer:
+    """TRL's trainer of a segment, ready to train, and what it needs around it."""
+
+    trainer: Any
+    callback: SegmentCallback
+    reward: CountedReward
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps done."""
+        return int(self.trainer.state.global_step)
+
+    @property
+    def policy(self) -> Any:
+        """The model that is trained."""
+        return self.trainer.accelerator.unwrap_model(self.trainer.model)
+
+    @property
+    def tokens(self) -> int:
+        """The metric `tokens`, since the run began, in every method.
+
+        Of an online method the tokens of the completions it sampled, with their end of sequence and
+        without padding or prompts; of one that learns from data those of its batches, prompts
+        included, each sequence once (a pair is two sequences; those KTO puts together for its
+        estimate of the KL count too).
+        """
+        return self.reward.tokens + int(self.trainer.tokens_seen)
+
+    @property
+    def counted(self) -> dict[str, float]:
+        """Metrics of training itself since the run began."""
+        counted = {"tokens": float(self.tokens)}
+        if self.trainer.counts_groups:
+            counted["reward_zero_std"] = self.reward.zero_std
+        return counted
+
+    def saved(self) -> Path:
+        """Return the folder of the checkpoint that was written when the segment ended."""
+        return Path(self.trainer.args.output_dir) / f"checkpoint-{self.step}"
+
+
+@dataclass
+class SegmentCallback(TrainerCallback):  # type: ignore[misc]
+    """Writes hyperparameters into TRL's trainer, evaluates, and ends the segment.
+
+    A segment is ended here and not by `max_steps`, which is always the horizon: a schedule of
+    transformers would decay to zero within each segment.
+    """
+
+    segment: Segment
+    settings: Settings
+    evaluations: Evaluations
+    align: Callable[[int], int]
+    report: Callable[[Report], None]
+    owner: SegmentTrainer | None = None
+    applied: dict[str, Any] = field(default_factory=dict)
+    _first: bool = True
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        self._evaluate(state.global_step, control)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        assert self.owner is not None
+        trainer = self.owner.trainer
+        horizon = self.segment.horizon
+        if self._first:
+            self.settings.write(trainer, state.global_step, horizon, first=True)
+            self.applied = self.settings.read_back(trainer, state.global_step, horizon)
+            self._first = False
+        elif self.settings.scheduled:
+            self.settings.write(trainer, state.global_step, horizon, first=False)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        self._evaluate(state.global_step, control)
+        if state.global_step >= self.align(self.segment.until):
+            control.should_training_stop = True
+        if control.should_training_stop and self.segment.save and not self.evaluations.problem:
+            control.should_save = True
+
+    def _evaluate(self, reached: int, control: Any) -> None:
+        """Measure the policy at every nominal step that is reached."""
+        assert self.owner is not None
+        kind = self.settings.method.data
+        for step in self.evaluations.due(reached, self.align):
+            policy = self.owner.policy
+            counted = self.owner.counted
+            if self.evaluations.evaluate(policy, step, kind, counted, self.report):
+                control.should_training_stop = True
+
+
+def build(
+    settings: Settings, built: Built, callback: SegmentCallback, arguments: Any, seed: int
+) -> SegmentTrainer:
+    """Build the trainer of a segment, at step 0.
+
+    Raises:
+        InputError: no row of the data is short enough.
+        RuntimeError: the reference policy TRL made for itself is not the task's.
+    """
+    method = settings.method
+    trainer_class, _ = method.classes()
+    seed_global(seed)
+    signal: Signal = FunctionSignal(_unscored)
+    if method.online:
+        signal = RewardOptions.read(settings.values).signal(built)
+    reward = CountedReward(built.training, signal)
+    values: dict[str, Any] = {
+        "model": load_model(built.reference, method),
+        "args": arguments,
+        "train_dataset": data_set(method, built),
+        "processing_class": load_tokenizer(built.reference),
+        "callbacks": [callback],
+    }
+    accepted = inspect.signature(trainer_class.__init__).parameters
+    if method.online:
+        values["reward_funcs"] = [reward]
+    if "ref_model" in accepted:
+        values["ref_model"] = load_model(built.reference, method)
+    fork = seed if callback.segment.fork is not None else None
+    trainer = _segmented(as_evaluated(trainer_class, method), method, fork)(**values)
+    reward.ends = frozenset(getattr(trainer, "eos_token_ids", ()))
+    trainer.remove_callback(PrinterCallback)
+    _check_rows(trainer, values["train_dataset"])
+    _check_reference(trainer, callback.evaluations.reference, method)
+    segment_trainer = SegmentTrainer(trainer, callback, reward)
+    callback.owner = segment_trainer
+    return segment_trainer
+
+
+def load_model(folder: Path, method: Method | None = None) -> Any:
+    """Load the policy of a folder, or a reward model on its body for a method that trains one."""
+    if method is None or method.data != "ranking":
+        return load_policy(folder)
+    model = load_reward_model(folder, labels=1)
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = load_tokenizer(folder).pad_token_id
+    return model
+
+
+def _unscored(prompts: Any, completions: Any) -> list[float]:
+    """Stand for the signal of a method that learns from data: there is nothing to score."""
+    raise RuntimeError("a method that learns from data asked for rewards")
+
+
+def _segmented(trainer_class: Any, method: Method, fork: int | None) -> Any:
+    """Return `trainer_class` for a segment: without telemetry, and counting tokens.
+
+    When a run is exploited it takes new random streams. The tokens of an online method are counted
+    where its completions are scored.
+
+    Args:
+        trainer_class: of TRL.
+        method: of the trainer.
+        fork: seed of the new streams; None: the run goes on with its own.
+    """
+
+    class Segmented(trainer_class):  # type: ignore[misc]
+        tokens_seen = 0
+        counts_groups = method.online
+
+        def _send_telemetry(self) -> None:
+            """Nothing leaves the machine."""
+
+        def _load_rng_state(self, checkpoint: str | None) -> None:
+            if fork is None:
+                super()._load_rng_state(checkpoint)
+            else:
+                seed_global(fork)
+
+        def training_step(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+            if not method.online:
+                self.tokens_seen += sequence_tokens(inputs)
+            return super().training_step(model, inputs, *rest, **named)
+
+    Segmented.__name__ = trainer_class.__name__
+    return Segmented
+
+
+def _check_rows(trainer: Any, data: Any) -> None:
+    """Raise `InputError` where no row is left.
+
+    TRL leaves out rows that are too long, and fails without a word of it when that are all.
+    """
+    if len(trainer.train_dataset) == 0:
+        most = getattr(trainer.args, "max_length", None)
+        raise InputError(
+            f"a limit of {most} tokens leaves none of the {len(data)} rows to train on",
+            key="max_length",
+        )
+
+
+def _check_reference(trainer: Any, reference: Any, method: Method) -> None:
+    """Check that TRL measures KL to the task's reference policy.
+
+    The trap it sets: it loads the reference policy from wherever the model says it came from.
+    """
+    loaded = getattr(trainer, "ref_model", None)
+    if loaded is None or method.data == "ranking":
+        return
+    if weights_hash(trainer.accelerator.unwrap_model(loaded)) != weights_hash(reference):
+        raise RuntimeError(
+            "the reference policy TRL loaded is not the task's: KL would be measured against "
+            "another"
+        )
