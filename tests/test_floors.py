@@ -211,7 +211,7 @@ def test_the_check_sees_names_of_trainers():
 
 
 # Files and rooms written as CONTRIBUTING.md asks; the list grows until it holds all.
-FINISHED = ["space/", "statistics/", "evaluation.py", "executors/"]
+FINISHED = ["space/", "statistics/", "evaluation.py", "executors/", "spec/"]
 WRITTEN_SO = ("long code", "long comment", "long docstring", "semicolon", "words", "vague", "tuple")
 
 

@@ -1,4 +1,4 @@
-"""The optimizer a study file describes, its defaults, and what they were in earlier versions."""
+"""The optimizer of a study file, and its defaults now and earlier."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def cuts_of(spec: Spec) -> tuple[int, ...]:
-    """Steps at which the study's optimizer ends segments of runs; the horizon alone where its options are wrong."""
+    """Return the steps at which the study's optimizer ends segments of runs.
+
+    It is the horizon alone where its options are wrong.
+    """
     try:
         return optimizers.cuts(spec.optimizer.name, spec.fidelity.steps, **_options(spec))
     except InputError:  # `optimizer_of` raises it, with the line of the study file
@@ -25,7 +28,7 @@ def cuts_of(spec: Spec) -> tuple[int, ...]:
 
 
 def _options(spec: Spec) -> dict[str, Any]:
-    """The options of the optimizer, with those of `stop`."""
+    """Return the options of the optimizer, with those of `stop`."""
     section = spec.optimizer
     options = section.options
     options |= {} if section.stop is None else {"stop": section.stop}
@@ -34,8 +37,14 @@ def _options(spec: Spec) -> dict[str, Any]:
 
 
 def optimizer_of(spec: Spec, changeable: Collection[str]) -> Optimizer:
-    """The study's optimizer before it has observed anything; `changeable`: what a continued run may change."""
-    space, section = spec.search_space, spec.optimizer
+    """Make the study's optimizer, which has observed nothing yet.
+
+    Args:
+        spec: the study.
+        changeable: hyperparameters that a continued run may change.
+    """
+    space = spec.search_space
+    section = spec.optimizer
     options = _options(spec)
     if "seed" in {
         field.name for field in dataclasses.fields(optimizers.find(section.name).Options)
@@ -60,10 +69,12 @@ LAGS = 8  # in a study's budget: so many times the proposals in flight
 
 
 def default_parallelism(spec: Spec) -> int:
-    """Proposals in flight where the study file does not say: 8, or an eighth of the budget for who learns from scores.
+    """Return the proposals in flight where the study file does not say.
 
-    With p in flight, proposal i knows the scores of those before i - p: a lag of 8 in a study of 16 leaves half of the
-    proposals without any. Optimizers that do not look at scores, and generations that wait for all, have 8.
+    It is 8, or an eighth of the budget for optimizers that learn from scores. With p in flight,
+    proposal i knows the scores of those before i - p: a lag of 8 in a study of 16 leaves half of
+    the proposals without any. Optimizers that do not look at scores, and generations that wait for
+    all, have 8.
     """
     name = spec.optimizer.name
     if name in REGISTRY and optimizers.find(name).lag_free and spec.optimizer.stop is None:
@@ -73,11 +84,17 @@ def default_parallelism(spec: Spec) -> int:
 
 
 def stored_options(
-    name: str, stop: str | None, given: Mapping[str, Any], seed: int
+    name: str, stop: str | None, given: Mapping[str, object], seed: int
 ) -> dict[str, Any]:
-    """The options of a study's optimizer with every default written out, but for those of a user's own optimizer.
+    """Write out every default among the options of an optimizer.
 
-    `seed`: of the study, which is that of an optimizer that has one.
+    A user's own optimizer keeps the options it was given.
+
+    Args:
+        name: of the optimizer.
+        stop: the stopping rule around it.
+        given: the options of the study file.
+        seed: of the study, which is that of an optimizer that has one.
     """
     if name not in REGISTRY:
         return dict(given)
@@ -89,13 +106,15 @@ def stored_options(
     return defaults | dict(given)
 
 
-def earlier_options(name: str, space: Space, given: Mapping[str, Any]) -> dict[str, Any]:
-    """`given` options of a stored study, with those an earlier version left out at what they were worth then.
+def earlier_options(name: str, space: Space, given: Mapping[str, object]) -> dict[str, Any]:
+    """Add what an earlier version left out of a stored study's options.
 
-    A file stored today has all of them, so whatever is missing was stored by a version that did not write defaults.
+    Each has the value of its default then. A file stored today has all of them, so whatever is
+    missing was stored by a version that did not write defaults.
     """
     started = {"startup": 10, "startup_counts": "scored"}
-    searched = [one for one in space.hyperparameters.values() if one.type != "constant"]
+    domains = space.hyperparameters.values()
+    searched = [domain for domain in domains if domain.type != "constant"]
     earlier: dict[str, dict[str, Any]] = {
         "tpe": started,
         "gp": started,
