@@ -60,7 +60,7 @@ class BuildPlan:
     @property
     def is_lineage(self) -> bool:
         """Whether the landscape is who copied whom: the counts of such a build depend on scores."""
-        return search_kind(self.spec.optimizer.name) == "population"
+        return search_kind(self.spec.optimizer.name, self.spec.path) == "population"
 
 
 def plan_build(
@@ -128,7 +128,7 @@ def build_spec(
     named = {} if id is None else {"landscape.id": id}
     own = dict(overrides or {})
     spec = read_study(source, named | own)
-    kind = search_kind(spec.optimizer.name)
+    kind = search_kind(spec.optimizer.name, spec.path)
     if kind == "population":
         return spec
     file = None if isinstance(source, Mapping) else str(source)
@@ -151,7 +151,7 @@ def build_spec(
 
 def sizes_of(spec: Spec) -> Sizes:
     """Count the configurations of a build that is no population, and where its phases end."""
-    if search_kind(spec.optimizer.name) != "phased_design":
+    if search_kind(spec.optimizer.name, spec.path) != "phased_design":
         return Sizes(math.ceil(spec.full_runs), (spec.fidelity.steps,))
     optimizer = make_optimizer(spec, trainer_loader(spec))
     assert isinstance(optimizer, BaseOptimizer)

@@ -1,21 +1,27 @@
-"""Deep Q-learning, one member: epsilon-greedy steps into a replay memory, Huber updates towards a target network.
+"""Deep Q-learning of one member.
 
-Semantics and defaults are Stable-Baselines3's: `train_freq` steps of every environment, then `gradient_steps` updates
-(-1: one per step taken); no updates before `learning_starts`; the target network follows every `target_update_interval`
-environment steps by Polyak averaging; a truncated episode bootstraps. Beyond SB3: double Q-learning, no target network,
-prioritised replay. Each environment tosses a coin of its own for exploration (SB3: one for all of them).
+Epsilon-greedy steps go into a replay memory, and Huber updates go towards a target network.
+Semantics and defaults are Stable-Baselines3's: `train_freq` steps of every environment, then
+`gradient_steps` updates (-1: one per step taken); no updates before `learning_starts`; the target
+network follows every `target_update_interval` environment steps by Polyak averaging; a truncated
+episode bootstraps. Beyond SB3: double Q-learning, no target network, prioritised replay. Each
+environment tosses a coin of its own for exploration (SB3: one for all of them).
 
 References:
-    [Mnih2015] V. Mnih et al. Human-level control through deep reinforcement learning. Nature 518, 2015.
-    [Hasselt2016] H. van Hasselt, A. Guez, D. Silver. Deep reinforcement learning with double Q-learning. AAAI 2016.
+    [Mnih2015] V. Mnih et al. Human-level control through deep reinforcement learning. Nature 518,
+        2015.
+    [Hasselt2016] H. van Hasselt, A. Guez, D. Silver. Deep reinforcement learning with double
+        Q-learning. AAAI 2016.
     [Schaul2016] T. Schaul et al. Prioritized experience replay. ICLR 2016.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from autorl.population import replay as memory
 from autorl.population import rng
@@ -23,7 +29,7 @@ from autorl.population.descent import adam, clip_scale, polyak
 from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import ARGMAX
-from autorl.population.hyperparameters import Setting, scheduled
+from autorl.population.hyperparameters import Record, Setting, scheduled
 from autorl.population.kernels import Array, kernel, program
 from autorl.population.members import (
     STEPS,
@@ -84,10 +90,12 @@ class Target(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """Online and target network, the replay memory, and scratch memory for one minibatch of `batch_size` rows.
+    """Online and target network, the replay memory, and scratch memory.
 
-    `batch` are the rows drawn from the memory, `weights` their importance weights, `targets` what their Q-values move
-    to.
+    The scratch memory holds one minibatch of `batch_size` rows.
+
+    `batch` are the rows drawn from the memory, `weights` their importance weights, `targets` what
+    their Q-values move to.
     """
 
     online: Network
@@ -100,15 +108,19 @@ class Agent(NamedTuple):
     targets: Array
 
 
-def network_sizes(environment: Environment, hp: Any) -> tuple[int, ...]:
-    """Layer sizes of the Q-network: one output per action."""
+def network_sizes(environment: Environment, hp: Record) -> tuple[int, ...]:
+    """Return the layer sizes of the Q-network, with one output per action."""
     return hidden_sizes(
         environment.observation_size, int(hp.net_width), int(hp.net_depth), environment.n_actions
     )
 
 
-def create(environment: Environment, hp: Any, key: int, dtype: Any) -> State:
-    """A member at step 0: PyTorch's default weights, the target network equal to the online one, an empty memory."""
+def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike) -> State:
+    """Make a member at step 0.
+
+    Weights are PyTorch's default, the target network equals the online one, and the memory is
+    empty.
+    """
     sizes = network_sizes(environment, hp)
     parameters = np.zeros(parameter_count(sizes), dtype)
     uniform_fan_in(parameters, sizes, rng.derived(key, rng.INITIALISE, 0))
@@ -121,14 +133,14 @@ def create(environment: Environment, hp: Any, key: int, dtype: Any) -> State:
     }
 
 
-def make_agent(state: State, environment: Environment, hp: Any) -> Agent:
-    """Networks over the state's parameters, and scratch memory."""
-    parameters, target = state["member"].parameters, state["target"].parameters
-    sizes, word = (
-        network_sizes(environment, hp),
-        HYPERPARAMETERS["activation"].decode(hp.activation),
-    )
-    n, dtype = int(hp.batch_size), parameters.dtype
+def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
+    """Make networks over the state's parameters, and scratch memory."""
+    parameters = state["member"].parameters
+    target = state["target"].parameters
+    sizes = network_sizes(environment, hp)
+    word = HYPERPARAMETERS["activation"].decode(hp.activation)
+    n = int(hp.batch_size)
+    dtype = parameters.dtype
     rows = max(n, int(hp.n_envs))
     return Agent(
         online=network(parameters, np.zeros_like(parameters), sizes, word, rows),
@@ -146,14 +158,17 @@ def make_agent(state: State, environment: Environment, hp: Any) -> Agent:
 def train(
     member: Member,
     agent: Agent,
-    hp: Any,
+    hp: Record,
     limits: tuple[int, int, Array],
-    reset: Any,
-    step: Any,
-    observe: Any,
+    reset: Callable[[Array, int], None],
+    step: Callable[[Array, Array, int], tuple[float, bool]],
+    observe: Callable[[Array, Array], None],
     iterations: int,
 ) -> None:
-    """Advance `member` by `iterations` rounds of steps and updates. `limits`: time limit, n_actions, action bounds."""
+    """Advance `member` by `iterations` rounds of steps and updates.
+
+    `limits` are the time limit, the number of actions and the action bounds.
+    """
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
     n_envs = len(member.states)
     target_period = max(hp.target_update_interval // n_envs, 1)
@@ -171,15 +186,19 @@ def train(
             beta = scheduled(
                 hp.priority_beta, hp.priority_beta_end, hp.priority_beta_shape, progress
             )
-            for _ in range(hp.gradient_steps if hp.gradient_steps >= 0 else hp.train_freq * n_envs):
+            updates = hp.gradient_steps if hp.gradient_steps >= 0 else hp.train_freq * n_envs
+            for _ in range(updates):
                 sample_batch(member, agent, hp, beta)
                 loss_gradient(agent, hp, world.n_actions)
                 descend(member, agent, hp, learning_rate)
 
 
 @kernel
-def exploration_rate(hp: Any, progress: float) -> float:
-    """Epsilon: linear from the initial to the final value over the exploration fraction of the horizon."""
+def exploration_rate(hp: Record, progress: float) -> float:
+    """Return epsilon at the present step.
+
+    It is linear from the initial to the final value over the exploration fraction of the horizon.
+    """
     if progress >= hp.exploration_fraction:
         return float(hp.exploration_final_eps)
     done = progress / hp.exploration_fraction
@@ -187,16 +206,18 @@ def exploration_rate(hp: Any, progress: float) -> float:
 
 
 @kernel
-def step_environments(member: Member, agent: Agent, hp: Any, world: World) -> None:
-    """One epsilon-greedy step of every environment, remembered."""
-    n_envs, replay = len(member.states), agent.replay
+def step_environments(member: Member, agent: Agent, hp: Record, world: World) -> None:
+    """Make one epsilon-greedy step of every environment, and remember it."""
+    n_envs = len(member.states)
+    replay = agent.replay
     epsilon = exploration_rate(hp, member.counts[STEPS] / hp.horizon)
     if member.counts[STEPS] < hp.learning_starts:
         epsilon = 1.0
     for e in range(n_envs):
         world.observe(member.states[e], agent.inputs[e])
     forward(agent.online, agent.inputs, n_envs)
-    seed, inputs = rng.stream(member.key[0], rng.ACTION), agent.inputs.shape[1]
+    seed = rng.stream(member.key[0], rng.ACTION)
+    inputs = agent.inputs.shape[1]
     for e in range(n_envs):
         counter = draw(member, rng.ACTION)
         agent.action[0] = best(agent.online.outputs[e], world.n_actions)
@@ -215,7 +236,7 @@ def step_environments(member: Member, agent: Agent, hp: Any, world: World) -> No
 
 @kernel
 def best(values: Array, n_actions: int) -> int:
-    """The first action of largest value."""
+    """Return the first action of largest value."""
     choice = 0
     for j in range(1, n_actions):
         if values[j] > values[choice]:
@@ -224,8 +245,11 @@ def best(values: Array, n_actions: int) -> int:
 
 
 @kernel
-def sample_batch(member: Member, agent: Agent, hp: Any, beta: float) -> None:
-    """Draw a minibatch of rows and their importance weights (1 where rows are drawn uniformly)."""
+def sample_batch(member: Member, agent: Agent, hp: Record, beta: float) -> None:
+    """Draw a minibatch of rows and their importance weights.
+
+    Weights are 1 where rows are drawn uniformly.
+    """
     seed = rng.bits(rng.stream(member.key[0], rng.REPLAY), draw(member, rng.REPLAY))
     if hp.prioritized:
         memory.sample_by_priority(agent.replay, seed, beta, agent.batch, agent.weights)
@@ -234,13 +258,17 @@ def sample_batch(member: Member, agent: Agent, hp: Any, beta: float) -> None:
 
 
 @kernel
-def loss_gradient(agent: Agent, hp: Any, n_actions: int) -> None:
-    """Gradient of mean(w * huber(Q(s, a) - y)) into the online network's gradient; sets new priorities.
+def loss_gradient(agent: Agent, hp: Record, n_actions: int) -> None:
+    """Compute the gradient of mean(w * huber(Q(s, a) - y)).
 
-    y = r + gamma * (1 - terminated) * Q'(s', a'): a' is the best action of Q' itself, or of Q (double Q-learning);
-    Q' is the target network, or Q where there is none.
+    It goes into the online network's gradient, and priorities are set anew. The targets are y = r +
+    gamma * (1 - terminated) * Q'(s', a'): a' is the best action of Q' itself, or of Q (double
+    Q-learning); Q' is the target network, or Q where there is none.
     """
-    replay, online, n, inputs = agent.replay, agent.online, len(agent.batch), agent.inputs.shape[1]
+    replay = agent.replay
+    online = agent.online
+    n = len(agent.batch)
+    inputs = agent.inputs.shape[1]
     bootstrap_values(agent, hp, n_actions)
     online.gradient.fill(0.0)
     take(agent, 0)
@@ -259,9 +287,11 @@ def loss_gradient(agent: Agent, hp: Any, n_actions: int) -> None:
 
 
 @kernel
-def bootstrap_values(agent: Agent, hp: Any, n_actions: int) -> None:
-    """The targets y of the minibatch."""
-    replay, n, inputs = agent.replay, len(agent.batch), agent.inputs.shape[1]
+def bootstrap_values(agent: Agent, hp: Record, n_actions: int) -> None:
+    """Fill `agent.targets` with the targets y of the minibatch."""
+    replay = agent.replay
+    n = len(agent.batch)
+    inputs = agent.inputs.shape[1]
     take(agent, inputs)
     if hp.double or not hp.use_target_network:
         forward(agent.online, agent.inputs, n)
@@ -269,7 +299,8 @@ def bootstrap_values(agent: Agent, hp: Any, n_actions: int) -> None:
         forward(agent.target, agent.inputs, n)
     for r in range(n):
         values = agent.target.outputs[r] if hp.use_target_network else agent.online.outputs[r]
-        choice = best(agent.online.outputs[r] if hp.double else values, n_actions)
+        judge = agent.online.outputs[r] if hp.double else values
+        choice = best(judge, n_actions)
         row = replay.rows[agent.batch[r]]
         alive = 1.0 - row[2 * inputs + 2]
         agent.targets[r] = row[2 * inputs + 1] + hp.gamma * alive * values[choice]
@@ -277,7 +308,10 @@ def bootstrap_values(agent: Agent, hp: Any, n_actions: int) -> None:
 
 @kernel
 def take(agent: Agent, first: int) -> None:
-    """Copy the minibatch's columns from `first` on into the networks' inputs: 0 = s, observation size = s'."""
+    """Copy columns of the minibatch into the networks' inputs.
+
+    `first` is the first column: 0 for s, the observation size for s'.
+    """
     for r in range(len(agent.batch)):
         row = agent.replay.rows[agent.batch[r]]
         for j in range(agent.inputs.shape[1]):
@@ -285,17 +319,21 @@ def take(agent: Agent, first: int) -> None:
 
 
 @kernel
-def descend(member: Member, agent: Agent, hp: Any, learning_rate: float) -> None:
-    """One step of Adam along the clipped gradient."""
+def descend(member: Member, agent: Agent, hp: Record, learning_rate: float) -> None:
+    """Make one step of Adam along the clipped gradient."""
     member.counts[UPDATES] += 1
-    gradient, first, second = agent.online.gradient, member.moments[0], member.moments[1]
-    scale, update = clip_scale(gradient, hp.max_grad_norm), member.counts[UPDATES]
+    gradient = agent.online.gradient
+    first = member.moments[0]
+    second = member.moments[1]
+    scale = clip_scale(gradient, hp.max_grad_norm)
+    update = member.counts[UPDATES]
     adam(member.parameters, gradient, first, second, update, learning_rate, hp.optimizer_eps, scale)
 
 
-def bind(state: State, environment: Environment, hp: Any) -> Bound:
-    """Networks and scratch memory around the state."""
-    member, agent = state["member"], make_agent(state, environment, hp)
+def bind(state: State, environment: Environment, hp: Record) -> Bound:
+    """Put networks and scratch memory around the state."""
+    member = state["member"]
+    agent = make_agent(state, environment, hp)
     functions = environment.functions(member.parameters.dtype)
 
     def advance_by(iterations: int) -> None:

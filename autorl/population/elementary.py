@@ -1,7 +1,7 @@
-"""Elementary functions written so that a loop over them becomes vector code; the libraries' own are called one by one.
+"""Elementary functions that a loop turns into vector code.
 
-`tanh` in single precision, `exp` and `log` in double. In plain Python, and for tanh in double precision, they are the
-library's.
+The libraries' own are called one by one. `tanh` is in single precision, `exp` and `log` in double.
+In plain Python, and for tanh in double precision, they are the library's.
 
 References:
     [Cody1980] W. Cody, W. Waite. Software manual for the elementary functions. Prentice-Hall, 1980.
@@ -10,7 +10,7 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,39 +20,47 @@ from numba.extending import intrinsic, overload
 
 from autorl.population.kernels import INNER
 
-# tanh(x) = x P(x^2) / Q(x^2), both of degree 4, fitted by iteratively reweighted least squares on |x| <= LIMIT towards
-# the smallest maximal error: 3.5e-7 in float32, never above 1 in magnitude.
+# tanh(x) = x P(x^2) / Q(x^2), both of degree 4, fitted by iteratively reweighted least squares on
+# |x| <= LIMIT towards the smallest maximal error: 3.5e-7 in float32, never above 1 in magnitude.
 _LIMIT = 7.9
 _P = (9.99999974e-01, 1.34444549e-01, 3.57169978e-03, 2.19034807e-05, 1.52597742e-08)
 _Q = (1.0, 4.67777771e-01, 2.61644271e-02, 3.41174930e-04, 8.53058484e-07)
-_P32, _Q32, _LIMIT32 = tuple(map(np.float32, _P)), tuple(map(np.float32, _Q)), np.float32(_LIMIT)
+_P32 = tuple(map(np.float32, _P))
+_Q32 = tuple(map(np.float32, _Q))
+_LIMIT32 = np.float32(_LIMIT)
 
 _PER_LOG_2 = 1.0 / math.log(2.0)
-_LOG_2_HIGH, _LOG_2_LOW = (
-    0.6931471803691238,
-    1.9082149292705877e-10,
-)  # their sum is log 2; the first has 33 bits
-_E = tuple(
-    1.0 / math.factorial(k) for k in range(14)
-)  # 14 terms on |x| <= log(2) / 2: below one unit in the last place
-_L = tuple(
-    2.0 / (2 * k + 1) for k in range(11)
-)  # log((1 + s) / (1 - s)) / s in powers of s^2, |s| <= 0.172
-_LOWEST, _HIGHEST = -708.0, 709.79
-_BIAS, _SHIFT, _FRACTION = 1023, 52, 2**52 - 1
+# Their sum is log 2; the first has 33 bits.
+_LOG_2_HIGH = 0.6931471803691238
+_LOG_2_LOW = 1.9082149292705877e-10
+# 14 terms on |x| <= log(2) / 2: below one unit in the last place.
+_E = tuple(1.0 / math.factorial(k) for k in range(14))
+# log((1 + s) / (1 - s)) / s in powers of s^2, |s| <= 0.172.
+_L = tuple(2.0 / (2 * k + 1) for k in range(11))
+_LOWEST = -708.0
+_HIGHEST = 709.79
+_BIAS = 1023
+_SHIFT = 52
+_FRACTION = 2**52 - 1
 _ROOT_2 = math.sqrt(2.0)
-_EXACT: Any = {
-    **INNER,
-    "fastmath": {"contract"},
-}  # reassociation would add the two parts of log 2 up again
+# Reassociation would add the two parts of log 2 up again.
+_EXACT: Any = {**INNER, "fastmath": {"contract"}}
 
 
-def _bit_cast(source: Any, target: Any, kind: Any) -> Any:
-    """An intrinsic that reads the 64 bits of one type as another; `kind` is the target's LLVM type."""
+def _bit_cast(source: types.Type, target: types.Type, kind: ir.Type) -> Any:
+    """Make an intrinsic that reads 64 bits as another type.
+
+    `kind` is the target's LLVM type.
+    """
 
     @intrinsic
     def cast(context, value):  # type: ignore[no-untyped-def]
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def generate(
+            context: object,
+            builder: ir.IRBuilder,
+            signature: object,
+            arguments: Sequence[ir.Value],
+        ) -> ir.Value:
             return builder.bitcast(arguments[0], kind)
 
         return target(source), generate
@@ -85,7 +93,10 @@ def _tanh(x: Any) -> Callable[[Any], Any]:
 
 
 def exp(x: float) -> float:
-    """The exponential, to the last place or two; infinite from 709.5 on, 3e-308 below -708, NaN of NaN."""
+    """The exponential, to the last place or two.
+
+    It is infinite from 709.5 on, 3e-308 below -708, NaN of NaN.
+    """
     return float(np.exp(x))
 
 
@@ -99,16 +110,18 @@ def _exp(x: Any) -> Callable[[Any], Any]:
         low = (
             (((((high * r + _E[7]) * r + _E[6]) * r + _E[5]) * r + _E[4]) * r + _E[3]) * r + _E[2]
         ) * r
-        power = (
-            np.int64(n) if n == n else 0
-        )  # the conversion of NaN is undefined; `low` carries it on
+        # The conversion of NaN is undefined; `low` carries it on.
+        power = np.int64(n) if n == n else 0
         return ((low + 1.0) * r + 1.0) * _from_bits((power + _BIAS) << _SHIFT)
 
     return reduced
 
 
 def log(x: float) -> float:
-    """The natural logarithm of a positive normal number, to the last place or two."""
+    """The natural logarithm of a positive normal number.
+
+    It is right to the last place or two.
+    """
     return math.log(x)
 
 

@@ -1,7 +1,8 @@
-"""One interface to every algorithm of the engine: make a member, advance it, evaluate it, save it and restore it.
+"""The interface of every algorithm of the engine.
 
-A *state* is a mapping from part names to named tuples of arrays (`member`, and `replay`, ... where an algorithm has
-them): all that survives between two calls. Everything else is scratch memory, made anew by `Algorithm.bind`.
+A member is made, advanced, evaluated, saved and restored through it. A *state* is a mapping from
+part names to named tuples of arrays (`member`, and `replay`, ... where an algorithm has them): all
+that survives between two calls. Everything else is scratch memory, made anew by `Algorithm.bind`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import evaluate, make_episodes
-from autorl.population.hyperparameters import Settings
+from autorl.population.hyperparameters import Record, Settings
 from autorl.population.kernels import Array
 from autorl.population.members import EPISODES, STEPS, Member
 from autorl.population.networks import Network, with_rows
@@ -27,9 +29,12 @@ ALGORITHMS = ("ppo", "dqn", "sac")
 
 @dataclass(frozen=True)
 class Bound:
-    """A state with its scratch memory, ready to run. `advance` trains in place for a number of iterations.
+    """A state with its scratch memory, ready to run.
 
-    `policy` is the network that acts; `head` says how its outputs become an action (`evaluation.best_action`).
+    Attributes:
+        advance: trains in place for a number of iterations.
+        policy: the network that acts.
+        head: how its outputs become an action (`evaluation.best_action`).
     """
 
     advance: Callable[[int], None]
@@ -39,7 +44,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What the engine knows about one algorithm.
+    """An algorithm of the engine.
 
     Attributes:
         settings: its hyperparameters.
@@ -54,26 +59,32 @@ class Algorithm:
     settings: Settings
     discrete: bool
     continuous: bool
-    stride: Callable[[Any], int]
-    create: Callable[[Environment, Any, int, Any], State]
-    bind: Callable[[State, Environment, Any], Bound]
+    stride: Callable[[Record], int]
+    create: Callable[[Environment, Record, int, npt.DTypeLike], State]
+    bind: Callable[[State, Environment, Record], Bound]
     parts: Mapping[str, type]
 
 
 def find_algorithm(name: str) -> Algorithm:
-    """The algorithm of this name, one of `ALGORITHMS`; its module is imported when first asked for."""
+    """Return the algorithm of this name, one of `ALGORITHMS`.
+
+    Its module is imported when first asked for.
+    """
     assert name in ALGORITHMS, name
     algorithm: Algorithm = importlib.import_module(f"autorl.population.{name}").ALGORITHM
     return algorithm
 
 
 def steps(state: State) -> int:
-    """Environment steps the member has been trained for."""
+    """Return the environment steps the member has been trained for."""
     return int(state["member"].counts[STEPS])
 
 
-def train_to(bound: Bound, algorithm: Algorithm, state: State, hp: Any, until: int) -> None:
-    """Train in whole iterations until the member has done at least `until` steps."""
+def train_to(bound: Bound, algorithm: Algorithm, state: State, hp: Record, until: int) -> None:
+    """Train until the member has done at least `until` steps.
+
+    It trains in whole iterations.
+    """
     missing = until - steps(state)
     if missing > 0:
         bound.advance(-(-missing // algorithm.stride(hp)))
@@ -82,10 +93,11 @@ def train_to(bound: Bound, algorithm: Algorithm, state: State, hp: Any, until: i
 def evaluation(
     bound: Bound, state: State, environment: Environment, keys: Sequence[int]
 ) -> dict[str, float]:
-    """Metrics of one greedy episode per key, and the recent training return where an episode has ended.
+    """Measure one greedy episode per key.
 
     Returns:
-        `eval_return`, `eval_return_std` (ddof 0), `eval_length`, `train_return`.
+        `eval_return`, `eval_return_std` (ddof 0), `eval_length`, and the recent `train_return`
+        where an episode has ended.
     """
     episodes = make_episodes(keys, environment, bound.policy.parameters.dtype)
     policy = with_rows(bound.policy, len(keys))
@@ -107,12 +119,15 @@ def evaluation(
 
 
 def limits(environment: Environment) -> tuple[int, int, Array]:
-    """Time limit, number of discrete actions and action bounds, as programs take them."""
+    """Return what programs take of an environment besides its functions.
+
+    That is the time limit, the number of discrete actions and the action bounds.
+    """
     return environment.time_limit, environment.n_actions, environment.bounds
 
 
 def to_arrays(state: State) -> dict[str, Array]:
-    """A state as flat names and arrays, for an archive."""
+    """Flatten a state into names and arrays, for an archive."""
     parts = {
         part: trimmed(values) if isinstance(values, Replay) else values
         for part, values in state.items()
@@ -125,7 +140,10 @@ def to_arrays(state: State) -> dict[str, Array]:
 
 
 def from_arrays(algorithm: Algorithm, arrays: Mapping[str, Array]) -> State:
-    """The inverse of `to_arrays`; every array is a copy of its own."""
+    """Restore a state from what `to_arrays` made of it.
+
+    Every array is a copy of its own.
+    """
     state: State = {
         part: kind(
             **{name: np.array(arrays[f"{part}.{name}"], order="C") for name in kind.__annotations__}
@@ -139,7 +157,10 @@ def from_arrays(algorithm: Algorithm, arrays: Mapping[str, Array]) -> State:
 
 
 def fork(state: State, key: int) -> State:
-    """A copy of the state that lives on with streams of its own, re-derived from `key`."""
+    """Copy a state that lives on with other random streams.
+
+    They are derived anew from `key`.
+    """
     copied = {
         part: type(values)(*(array.copy() for array in values)) for part, values in state.items()
     }
@@ -150,7 +171,10 @@ def fork(state: State, key: int) -> State:
 
 
 def set_environments(state: State, n_envs: int) -> bool:
-    """Give the member `n_envs` fresh environments if it has another number of them; returns whether it had."""
+    """Give the member `n_envs` fresh environments if it has another number.
+
+    Returns whether it had.
+    """
     member: Member = state["member"]
     if len(member.states) == n_envs:
         return False

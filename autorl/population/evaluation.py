@@ -1,11 +1,15 @@
-"""Evaluation episodes of the greedy policy, all of them side by side, each a function of its own key."""
+"""Plays evaluation episodes of the greedy policy, side by side.
+
+Each episode is a function of its own key.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from autorl.population import rng
 from autorl.population.elementary import tanh
@@ -20,7 +24,10 @@ ARGMAX, MEAN, SQUASHED = range(
 
 
 class Episodes(NamedTuple):
-    """Evaluation episodes in progress: one row each. `running` lists the rows still going, in its first entries."""
+    """Evaluation episodes in progress, one row each.
+
+    `running` lists the rows still going, in its first entries.
+    """
 
     keys: Array
     states: Array
@@ -31,8 +38,8 @@ class Episodes(NamedTuple):
     lengths: Array
 
 
-def make_episodes(keys: Sequence[int], environment: Environment, dtype: Any) -> Episodes:
-    """Memory for one episode per key."""
+def make_episodes(keys: Sequence[int], environment: Environment, dtype: npt.DTypeLike) -> Episodes:
+    """Make memory for one episode per key."""
     n = len(keys)
     return Episodes(
         keys=np.array(keys, np.uint64),
@@ -51,11 +58,14 @@ def evaluate(
     head: int,
     episodes: Episodes,
     limits: tuple[int, int, Array],
-    reset: Any,
-    step: Any,
-    observe: Any,
+    reset: Callable[[Array, int], None],
+    step: Callable[[Array, Array, int], tuple[float, bool]],
+    observe: Callable[[Array, Array], None],
 ) -> None:
-    """Play every episode to its end with the best action of each state; fills `returns` and `lengths`."""
+    """Play every episode to its end with each state's best action.
+
+    `returns` and `lengths` of the episodes are filled.
+    """
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
     remaining = len(episodes.keys)
     for i in range(remaining):
@@ -65,7 +75,7 @@ def evaluate(
         for row in range(remaining):
             world.observe(episodes.states[episodes.running[row]], episodes.inputs[row])
         forward(policy, episodes.inputs, remaining)
-        kept = 0
+        still_running = 0
         for row in range(remaining):
             i = episodes.running[row]
             best_action(policy.outputs[row], head, world, episodes.action)
@@ -74,15 +84,18 @@ def evaluate(
             episodes.returns[i] += reward
             episodes.lengths[i] += 1.0
             if not terminated and episodes.lengths[i] < world.time_limit:
-                episodes.running[kept] = i
-                kept += 1
-        remaining = kept
+                episodes.running[still_running] = i
+                still_running += 1
+        remaining = still_running
         t += 1
 
 
 @kernel
 def best_action(outputs: Array, head: int, world: World, action: Array) -> None:
-    """The deterministic action of a policy with these outputs, within the environment's bounds."""
+    """Choose the deterministic action of a policy with these outputs.
+
+    It lies within the environment's bounds.
+    """
     if head == ARGMAX:
         best = 0
         for j in range(1, world.n_actions):
@@ -91,7 +104,8 @@ def best_action(outputs: Array, head: int, world: World, action: Array) -> None:
         action[0] = best
         return
     for i in range(len(action)):
-        low, high = world.bounds[0, i], world.bounds[1, i]
+        low = world.bounds[0, i]
+        high = world.bounds[1, i]
         if head == SQUASHED:
             action[i] = low + 0.5 * (high - low) * (1.0 + tanh(outputs[i]))
         else:

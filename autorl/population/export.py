@@ -1,7 +1,9 @@
-"""An agent of the engine as a Stable-Baselines3 model that acts and trains the same (needs the `sb3` extra).
+"""Turns an agent of the engine into a Stable-Baselines3 model.
 
-Networks, deviations, temperature, every hyperparameter and the moments of the optimizers are carried over. The replay
-memory is not: training goes on with an empty one.
+The model acts and trains the same. It needs the `sb3` extra.
+
+Networks, deviations, temperature, every hyperparameter and the moments of the optimizers are
+carried over. The replay memory is not: training goes on with an empty one.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 from autorl.population import dqn, engine, ppo, sac
 from autorl.population.descent import RMSPROP
 from autorl.population.environments import ENVIRONMENTS, Environment
+from autorl.population.hyperparameters import Record
 from autorl.population.members import UPDATES
 from autorl.population.networks import Network, layer_views
 from autorl.population.sb3_arguments import SB3Arguments, Schedule, sb3_arguments
@@ -23,9 +26,9 @@ from autorl.types import InputError
 
 
 def to_sb3(
-    algorithm: engine.Algorithm, state: engine.State, environment: Environment, hp: Any
+    algorithm: engine.Algorithm, state: engine.State, environment: Environment, hp: Record
 ) -> Any:
-    """The member as a `stable_baselines3` PPO, DQN or SAC model on the CPU.
+    """Make a PPO, DQN or SAC model of `stable_baselines3` from a member.
 
     It has the member's number of environments: `set_env` takes a vectorised one of as many.
 
@@ -56,7 +59,10 @@ def to_sb3(
 
 
 def constructor_arguments(arguments: SB3Arguments) -> dict[str, Any]:
-    """Keyword arguments of Stable-Baselines3's constructor, `policy` and `env` apart, with torch's own objects."""
+    """Return the arguments of Stable-Baselines3's constructor.
+
+    `policy` and `env` are left out; what is torch's is torch's own objects.
+    """
     from torch import nn, optim
 
     optimizer, options = arguments.optimizer
@@ -76,9 +82,16 @@ def constructor_arguments(arguments: SB3Arguments) -> dict[str, Any]:
 
 
 def fill(
-    model: Any, algorithm: engine.Algorithm, state: engine.State, environment: Environment, hp: Any
+    model: Any,
+    algorithm: engine.Algorithm,
+    state: engine.State,
+    environment: Environment,
+    hp: Record,
 ) -> None:
-    """Put the member's parameters and the state of its optimizers into a model built with its hyperparameters."""
+    """Put a member's parameters and optimizer states into a model.
+
+    The model was built with the member's hyperparameters.
+    """
     put = {"ppo": _fill_ppo, "dqn": _fill_dqn, "sac": _fill_sac}[algorithm.name]
     optimizers = _optimizers(model)
     names = (
@@ -101,18 +114,18 @@ def fill(
 
 
 def _optimizers(model: Any) -> list[Any]:
-    """Every torch optimizer of the model."""
+    """Return every torch optimizer of the model."""
     owners = (model, *(getattr(model, part, None) for part in ("policy", "actor", "critic")))
-    found = [
+    candidates = [
         getattr(owner, name, None)
         for owner in owners
         for name in ("optimizer", "ent_coef_optimizer")
     ]
-    return [optimizer for optimizer in found if optimizer is not None]
+    return [optimizer for optimizer in candidates if optimizer is not None]
 
 
 def _trained(optimizers: list[Any]) -> list[Any]:
-    """The parameters of all `optimizers`."""
+    """Return the parameters of all optimizers."""
     return [
         item
         for optimizer in optimizers
@@ -128,8 +141,8 @@ def _set_moments(optimizers: list[Any], moments: dict[str, dict[int, Any]], upda
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for item in group["params"]:
-                own = {name: values[id(item)] for name, values in moments.items()}
-                optimizer.state[item] = {"step": torch.tensor(float(updates)), **own}
+                moments_of_item = {name: values[id(item)] for name, values in moments.items()}
+                optimizer.state[item] = {"step": torch.tensor(float(updates)), **moments_of_item}
 
 
 def _restore_counters(
@@ -143,26 +156,28 @@ def _restore_counters(
         model._n_calls = model.num_timesteps // n_envs
 
 
-def _fill_ppo(model: Any, state: engine.State, environment: Environment, hp: Any) -> None:
-    agent, policy = ppo.make_agent(state["member"].parameters, environment, hp), model.policy
+def _fill_ppo(model: Any, state: engine.State, environment: Environment, hp: Record) -> None:
+    agent = ppo.make_agent(state["member"].parameters, environment, hp)
+    policy = model.policy
     _copy(agent.actor, [*_linear(policy.mlp_extractor.policy_net), policy.action_net])
     _copy(agent.critic, [*_linear(policy.mlp_extractor.value_net), policy.value_net])
     if not environment.n_actions:
         _set(policy.log_std, agent.policy.log_std)
 
 
-def _fill_dqn(model: Any, state: engine.State, environment: Environment, hp: Any) -> None:
+def _fill_dqn(model: Any, state: engine.State, environment: Environment, hp: Record) -> None:
     agent = dqn.make_agent(state, environment, hp)
     _copy(agent.online, _linear(model.q_net.q_net))
-    _copy(
-        agent.target if hp.use_target_network else agent.online, _linear(model.q_net_target.q_net)
-    )
+    target = agent.target if hp.use_target_network else agent.online
+    _copy(target, _linear(model.q_net_target.q_net))
     model.exploration_rate = dqn.exploration_rate(hp, engine.steps(state) / float(hp.horizon))
 
 
-def _fill_sac(model: Any, state: engine.State, environment: Environment, hp: Any) -> None:
-    agent, actor = sac.make_agent(state, environment, hp), model.actor
-    hidden, size = _linear(actor.latent_pi), environment.action_size
+def _fill_sac(model: Any, state: engine.State, environment: Environment, hp: Record) -> None:
+    agent = sac.make_agent(state, environment, hp)
+    actor = model.actor
+    hidden = _linear(actor.latent_pi)
+    size = environment.action_size
     _copy(agent.actor, hidden)
     weights, biases = layer_views(agent.actor.parameters, agent.actor.layers, len(hidden))
     for head, first in ((actor.mu, 0), (actor.log_std, size)):
@@ -179,12 +194,12 @@ def _fill_sac(model: Any, state: engine.State, environment: Environment, hp: Any
 
 
 def _linear(modules: Iterable[Any]) -> list[Any]:
-    """The linear layers among `modules`, in order."""
+    """Return the linear layers among `modules`, in order."""
     return [module for module in modules if hasattr(module, "weight")]
 
 
 def _copy(net: Network, layers: list[Any]) -> None:
-    """The first `len(layers)` layers of `net` into torch's linear layers."""
+    """Copy the first `len(layers)` layers of `net` into torch's linear layers."""
     for index, layer in enumerate(layers):
         weights, biases = layer_views(net.parameters, net.layers, index)
         _set(layer.weight, weights.T)
@@ -199,21 +214,24 @@ def _set(parameter: Any, values: Any) -> None:
 
 
 def _environments(environment: Environment, n_envs: int) -> Any:
-    """`n_envs` environments with the spaces of `environment`, vectorised."""
+    """Make `n_envs` vectorised environments with the spaces of `environment`."""
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     return DummyVecEnv([lambda: _environment(environment)] * n_envs)
 
 
 def _environment(environment: Environment) -> Any:
-    """A Gymnasium environment with the same spaces: the original, or a stand-in for a user's own."""
+    """Make a Gymnasium environment with the same spaces.
+
+    It is the original, or a stand-in for a user's own.
+    """
     import gymnasium
 
     if environment.id in ENVIRONMENTS:
         return gymnasium.make(environment.id)
 
     class StandIn(gymnasium.Env[Any, Any]):
-        """Spaces only: it cannot be stepped."""
+        """An environment of spaces only: it cannot be stepped."""
 
         observation_space = gymnasium.spaces.Box(
             -np.inf, np.inf, (environment.observation_size,), np.float32

@@ -1,21 +1,24 @@
-"""Register-tiled matrix products for small row-major matrices, written as LLVM vector code from numba.
+"""Register-tiled products of small row-major matrices.
 
-`gemm(out, a, b, start, rows, columns, depth)` computes `out = start + a @ b`. A tile of the result stays in vector
-registers while the inner dimension is walked; each step broadcasts one element of `a` per row and multiplies it into a
-row of `b` by fused multiply-add. Every element of the result is the same chain of operations (start, then k = 0, 1,
-...) whatever tile it falls into: results depend neither on how many rows are computed together nor on the lane count.
+`gemm(out, a, b, start, rows, columns, depth)` computes `out = start + a @ b`. A tile of the result
+stays in vector registers while the inner dimension is walked; each step broadcasts one element of
+`a` per row and multiplies it into a row of `b` by fused multiply-add. Every element of the result
+is the same chain of operations (start, then k = 0, 1, ...) whatever tile it falls into: results
+depend neither on how many rows are computed together nor on the lane count.
 
-Lanes come from the host: 16 floats (AVX-512), 8 (AVX2), 4 (NEON, SSE); without fused multiply-add, or for float64, the
-plain loops of `gemm_loops` do the same sum. `a` may be a transposed view; `columns` must be a multiple of `PAD`.
+Lanes come from the host: 16 floats (AVX-512), 8 (AVX2), 4 (NEON, SSE); without fused multiply-add,
+or for float64, the plain loops of `gemm_loops` do the same sum. `a` may be a transposed view;
+`columns` must be a multiple of `PAD`.
 
 Reference:
-    [Goto2008] K. Goto, R. van de Geijn. Anatomy of high-performance matrix multiplication. ACM TOMS 34(3), 2008.
+    [Goto2008] K. Goto, R. van de Geijn. Anatomy of high-performance matrix multiplication. ACM TOMS
+        34(3), 2008.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import binding, ir
@@ -30,7 +33,10 @@ TILE_ROWS = 4
 
 
 def host_lanes() -> int:
-    """Floats in the widest vector register with fused multiply-add on this machine; 0 where there is none."""
+    """Return how many floats the widest vector register holds.
+
+    Registers with fused multiply-add on this machine count; 0 where there is none.
+    """
     features = binding.get_host_cpu_features()
     if features.get("avx512f"):
         return 16
@@ -43,16 +49,24 @@ LANES = host_lanes()
 
 
 def make_tile(rows: int, vectors: int, lanes: int) -> Callable[..., None]:
-    """An intrinsic for one tile, `rows` x (`vectors` * `lanes`) float32: c = start + a @ b over `depth` terms.
+    """Make an intrinsic that computes one tile of a product.
 
-    Arguments of the intrinsic are addresses and strides counted in elements; a start stride of 0 repeats one row.
+    The tile is part of c = start + a @ b.
+
+    The tile is `rows` x (`vectors` * `lanes`) float32, the sum is over `depth` terms. Arguments of
+    the intrinsic are addresses and strides counted in elements; a start stride of 0 repeats one
+    row.
     """
 
     @intrinsic
-    def tile(context, c, c_row, start, start_row, a, a_row, a_column, b, b_row, depth):  # type: ignore[no-untyped-def]
+    def tile(  # type: ignore[no-untyped-def]
+        context, c, c_row, start, start_row, a, a_row, a_column, b, b_row, depth
+    ):
         signature = types.void(*[types.intp] * 10)
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def generate(
+            context: Any, builder: ir.IRBuilder, signature: object, arguments: Sequence[ir.Value]
+        ) -> Any:
             _Tile(builder, rows, vectors, lanes).emit(arguments)
             return context.get_dummy_value()
 
@@ -63,24 +77,29 @@ def make_tile(rows: int, vectors: int, lanes: int) -> Callable[..., None]:
 
 
 class _Tile:
-    """Emits the code of one tile: load the accumulators, loop over the inner dimension, store them."""
+    """Emits the code of one tile.
 
-    def __init__(self, builder: Any, rows: int, vectors: int, lanes: int) -> None:
-        self.builder, self.rows, self.vectors, self.lanes = builder, rows, vectors, lanes
-        self.scalar, self.index = ir.FloatType(), ir.IntType(64)
+    It loads the accumulators, loops over the inner dimension, and stores them.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, rows: int, vectors: int, lanes: int) -> None:
+        self.builder = builder
+        self.rows = rows
+        self.vectors = vectors
+        self.lanes = lanes
+        self.scalar = ir.FloatType()
+        self.index = ir.IntType(64)
         self.vector = ir.VectorType(self.scalar, lanes)
         function = ir.FunctionType(self.vector, [self.vector] * 3)
         insert: Any = cgutils.get_or_insert_function
         self.fma = insert(builder.module, function, f"llvm.fma.v{lanes}f32")
 
-    def emit(self, arguments: Any) -> None:
+    def emit(self, arguments: Sequence[ir.Value]) -> None:
         c, c_row, start, start_row, a, a_row, a_column, b, b_row, depth = arguments
         build = self.builder
-        entry, loop, leave = (
-            build.block,
-            build.append_basic_block("depth"),
-            build.append_basic_block("done"),
-        )
+        entry = build.block
+        loop = build.append_basic_block("depth")
+        leave = build.append_basic_block("done")
         initial = self._row_vectors(start, start_row)
         some = build.icmp_signed(">", depth, self._constant(0))
         build.cbranch(some, loop, leave)
@@ -99,8 +118,14 @@ class _Tile:
         self._store(c, c_row, initial, entry, updated, loop)
 
     def _accumulate(
-        self, sums: list[Any], a: Any, a_row: Any, a_offset: Any, b: Any, b_offset: Any
-    ) -> list[Any]:
+        self,
+        sums: list[ir.Value],
+        a: ir.Value,
+        a_row: ir.Value,
+        a_offset: ir.Value,
+        b: ir.Value,
+        b_offset: ir.Value,
+    ) -> list[ir.Value]:
         build = self.builder
         strips = [
             build.load(
@@ -118,7 +143,13 @@ class _Tile:
         return updated
 
     def _store(
-        self, c: Any, c_row: Any, initial: list[Any], entry: Any, updated: list[Any], loop: Any
+        self,
+        c: ir.Value,
+        c_row: ir.Value,
+        initial: list[ir.Value],
+        entry: ir.Value,
+        updated: list[ir.Value],
+        loop: ir.Value,
     ) -> None:
         results = []
         for before, after in zip(initial, updated, strict=True):
@@ -129,12 +160,12 @@ class _Tile:
         for result, address in zip(results, self._row_addresses(c, c_row), strict=True):
             self.builder.store(result, address, align=4)
 
-    def _row_vectors(self, base: Any, row_stride: Any) -> list[Any]:
+    def _row_vectors(self, base: ir.Value, row_stride: ir.Value) -> list[ir.Value]:
         return [
             self.builder.load(address, align=4) for address in self._row_addresses(base, row_stride)
         ]
 
-    def _row_addresses(self, base: Any, row_stride: Any) -> list[Any]:
+    def _row_addresses(self, base: ir.Value, row_stride: ir.Value) -> list[ir.Value]:
         build = self.builder
         return [
             self._address(
@@ -148,13 +179,14 @@ class _Tile:
             for q in range(self.vectors)
         ]
 
-    def _address(self, base: Any, offset: Any, kind: Any) -> Any:
+    def _address(self, base: ir.Value, offset: ir.Value, kind: ir.Type) -> Any:
         build = self.builder
         byte = build.add(base, build.mul(offset, self._constant(4)))
         return build.inttoptr(byte, kind.as_pointer())
 
-    def _broadcast(self, element: Any) -> Any:
-        build, undefined = self.builder, ir.Constant(self.vector, ir.Undefined)
+    def _broadcast(self, element: ir.Value) -> Any:
+        build = self.builder
+        undefined = ir.Constant(self.vector, ir.Undefined)
         first = build.insert_element(undefined, element, ir.Constant(ir.IntType(32), 0))
         return build.shuffle_vector(
             first,
@@ -167,21 +199,29 @@ class _Tile:
 
 
 def make_panel(vectors: int, lanes: int, tall_rows: int = TILE_ROWS) -> Callable[..., None]:
-    """A kernel for one panel of `vectors` * `lanes` columns: all rows, in tiles of `tall_rows` and then one by one.
+    """Make a kernel for one panel of `vectors` * `lanes` columns.
 
-    Enough independent sums have to be in flight to hide the latency of a multiply-add: narrow panels take tall tiles.
+    It goes through all rows, in tiles of `tall_rows` and then one by one.
+
+    Enough independent sums have to be in flight to hide the latency of a multiply-add: narrow
+    panels take tall tiles.
     """
-    tall, single = make_tile(tall_rows, vectors, lanes), make_tile(1, vectors, lanes)
+    tall = make_tile(tall_rows, vectors, lanes)
+    single = make_tile(1, vectors, lanes)
 
     @kernel
-    def panel(c, c_row, start, start_row, a, a_row, a_column, b, b_row, rows, depth):  # type: ignore[no-untyped-def]
+    def panel(  # type: ignore[no-untyped-def]
+        c, c_row, start, start_row, a, a_row, a_column, b, b_row, rows, depth
+    ):
         row = 0
         while row + tall_rows <= rows:
-            at, first = c + 4 * row * c_row, start + 4 * row * start_row
+            at = c + 4 * row * c_row
+            first = start + 4 * row * start_row
             tall(at, c_row, first, start_row, a + 4 * row * a_row, a_row, a_column, b, b_row, depth)
             row += tall_rows
         while row < rows:
-            at, first = c + 4 * row * c_row, start + 4 * row * start_row
+            at = c + 4 * row * c_row
+            first = start + 4 * row * start_row
             single(
                 at, c_row, first, start_row, a + 4 * row * a_row, a_row, a_column, b, b_row, depth
             )
@@ -199,7 +239,9 @@ _middle_panel = make_panel(1, _MIDDLE, 2 * TILE_ROWS)
 _narrow_panel = make_panel(1, PAD, 2 * TILE_ROWS)
 
 
-def _product(c, c_row, s, s_row, a, a_row, a_column, b, b_row, rows, columns, depth):  # type: ignore[no-untyped-def]
+def _product(  # type: ignore[no-untyped-def]
+    c, c_row, s, s_row, a, a_row, a_column, b, b_row, rows, columns, depth
+):
     """Start + a @ b on addresses and strides, panel by panel."""
     j = 0
     while j + WIDE <= columns:
@@ -226,7 +268,9 @@ _linked: Any = types.ExternalFunction(_SYMBOL, _SIGNATURE)
 
 @functools.cache
 def link() -> Any:
-    """Compile the product once and publish its symbol; programs that use it are linked to it by name.
+    """Compile the product once and publish its symbol.
+
+    Programs that use it are linked to it by name.
 
     Compiled into every caller instead, it would be half of all code the compiler has to translate.
     """
@@ -239,7 +283,7 @@ def link() -> Any:
 def gemm_loops(
     out: Array, a: Array, b: Array, start: Array, rows: int, columns: int, depth: int
 ) -> None:
-    """`gemm` by plain loops, for any element type."""
+    """Compute `gemm` by plain loops, for any element type."""
     for i in range(rows):
         for j in range(columns):
             out[i, j] = start[j]
@@ -251,7 +295,7 @@ def gemm_loops(
 
 @kernel
 def gemm_add_loops(out: Array, a: Array, b: Array, rows: int, columns: int, depth: int) -> None:
-    """`gemm_add` by plain loops, for any element type."""
+    """Compute `gemm_add` by plain loops, for any element type."""
     for i in range(rows):
         for k in range(depth):
             scale = a[i, k]

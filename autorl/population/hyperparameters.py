@@ -1,7 +1,10 @@
-"""Hyperparameters as the kernels see them: one record of numbers per member, built from a configuration and read back.
+"""Hyperparameters as the kernels see them: one record of numbers per member.
 
-An algorithm's page lists its hyperparameters as `Setting`s in the order of the record. Names and defaults are those of
-Stable-Baselines3 where it has them. A scheduled one takes three fields: `x` (value at step 0), `x_end`, `x_shape`.
+It is built from a configuration and read back.
+
+An algorithm's page lists its hyperparameters as `Setting`s in the order of the record. Names and
+defaults are those of Stable-Baselines3 where it has them. A scheduled one takes three fields: `x`
+(value at step 0), `x_end`, `x_shape`.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -17,7 +20,12 @@ from autorl.plain_text import did_you_mean
 from autorl.population.kernels import kernel
 from autorl.types import InputError
 
-CONSTANT, LINEAR, COSINE = 0, 1, 2
+CONSTANT = 0
+LINEAR = 1
+COSINE = 2
+# One record of an algorithm (`record_type`). To NumPy it is an `np.void`, whose fields mypy cannot
+# know; in a kernel it is a structure.
+Record: TypeAlias = Any
 SHAPES = {"constant": CONSTANT, "linear": LINEAR, "cosine": COSINE}
 
 
@@ -31,7 +39,8 @@ class Setting:
         change: how a continued run may change it (`Trainer.changes`); None = it may not.
         scheduled: may follow a schedule over the horizon.
         codes: the allowed words and the numbers that stand for them in the record.
-        special: a word among numbers and what stands for it in the record; the word "none" may also be given as None.
+        special: a word among numbers and what stands for it in the record; the word "none" may also
+            be given as None.
     """
 
     default: Any
@@ -44,11 +53,11 @@ class Setting:
 
     @property
     def whole(self) -> bool:
-        """An integer, a flag or a word: kept as int64."""
+        """Whether it is an integer, flag or word, kept as int64."""
         return self.codes is not None or isinstance(self.default, int)
 
     def encode(self, name: str, value: Any) -> float | int:
-        """The number that stands for `value` in the record.
+        """Return the number that stands for `value` in the record.
 
         Raises:
             InputError: it is not a value of this hyperparameter.
@@ -78,7 +87,7 @@ class Setting:
         return int(value) if self.whole else float(value)
 
     def decode(self, number: Any) -> Any:
-        """The value that `number` stands for: the inverse of `encode`."""
+        """Return the value that `number` stands for, the inverse of `encode`."""
         if self.special is not None and number == self.special[1]:
             return self.special[0]
         if self.codes is not None:
@@ -92,17 +101,23 @@ Settings = Mapping[str, Setting]
 
 
 def record_type(settings: Settings) -> np.dtype[Any]:
-    """The structured type of an algorithm's record; `horizon` is always its first field."""
+    """Make the structured type of an algorithm's record.
+
+    `horizon` is always its first field.
+    """
     fields: list[tuple[str, type]] = [("horizon", np.float64)]
     for name, setting in settings.items():
-        fields.append((name, np.int64 if setting.whole else np.float64))
+        kind = np.int64 if setting.whole else np.float64
+        fields.append((name, kind))
         if setting.scheduled:
             fields += [(f"{name}_end", np.float64), (f"{name}_shape", np.int64)]
     return np.dtype(fields)
 
 
 def record(settings: Settings, config: Mapping[str, Any], horizon: int) -> Any:
-    """The record of one configuration; what it leaves out takes the default.
+    """Make the record of one configuration.
+
+    What it leaves out takes the default.
 
     Raises:
         InputError: a name or a value is not one of the algorithm's.
@@ -128,7 +143,11 @@ def record(settings: Settings, config: Mapping[str, Any], horizon: int) -> Any:
 
 
 def check_names(settings: Settings, names: Collection[str]) -> None:
-    """Raise `InputError` for the first name that is no hyperparameter of the algorithm."""
+    """Check that every name is a hyperparameter of the algorithm.
+
+    Raises:
+        InputError: the first name that is none.
+    """
     scheduled = {
         f"{name}.{part}"
         for name, setting in settings.items()
@@ -143,16 +162,20 @@ def check_names(settings: Settings, names: Collection[str]) -> None:
 
 
 def read_back(
-    settings: Settings, values: Any, config: Mapping[str, Any], step: int
+    settings: Settings, values: Record, config: Mapping[str, Any], step: int
 ) -> dict[str, Any]:
-    """What the record really holds for each hyperparameter of `config`, schedules at `step`."""
+    """Read from a record what it holds for each hyperparameter of `config`.
+
+    Schedules are read at `step`.
+    """
     progress = step / values["horizon"]
     applied = {}
     for name, setting in settings.items():
         if name not in config:
             continue
         if setting.scheduled and values[f"{name}_shape"] != CONSTANT:
-            shape, end = int(values[f"{name}_shape"]), float(values[f"{name}_end"])
+            shape = int(values[f"{name}_shape"])
+            end = float(values[f"{name}_end"])
             applied[name] = float(scheduled(float(values[name]), end, shape, float(progress)))
         else:
             applied[name] = setting.decode(values[name])
@@ -161,7 +184,10 @@ def read_back(
 
 @kernel
 def scheduled(start: float, end: float, shape: int, progress: float) -> float:
-    """The value of a scheduled hyperparameter at progress = step / horizon, clipped to [0, 1]."""
+    """Return the value of a scheduled hyperparameter.
+
+    It is taken at progress = step / horizon, clipped to [0, 1].
+    """
     if shape == CONSTANT:
         return start  # also where it is infinite: an infinite clip range clips nothing
     progress = min(max(progress, 0.0), 1.0)

@@ -1,13 +1,16 @@
-"""How the engine is compiled: numba options, the disk cache, and entry points that many processes may compile at once.
+"""Compiles the engine: numba options, disk cache, entry points.
 
-A `kernel` is compiled into whatever calls it. A `program` is called from Python: it is compiled once for each signature
-and cached on disk under a fingerprint of the engine's whole source, so editing one kernel never revives a stale
-program. An environment's `reset`, `step` and `observe` are passed as typed function pointers (`Function`): one compiled
-algorithm serves every environment, a user's own included.
+Many processes may compile the entry points at once.
 
-Reassociation is allowed inside one compiled loop (vector reductions) and fixed at compile time: a member's result is
-bitwise the same alone or in company, on any thread, however its run is cut. The flags that let LLVM assume away NaN and
-infinity stay off: divergence must remain visible.
+A `kernel` is compiled into whatever calls it. A `program` is called from Python: it is compiled
+once for each signature and cached on disk under a fingerprint of the engine's whole source, so
+editing one kernel never revives a stale program. An environment's `reset`, `step` and `observe` are
+passed as typed function pointers (`Function`): one compiled algorithm serves every environment, a
+user's own included.
+
+Reassociation is allowed inside one compiled loop (vector reductions) and fixed at compile time: a
+member's result is bitwise the same alone or in company, on any thread, however its run is cut. The
+flags that let LLVM assume away NaN and infinity stay off: divergence must remain visible.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ OPTIONS: dict[str, Any] = {
     "_nrt": False,  # kernels allocate nothing: no reference counts to keep
     "fastmath": {"contract", "reassoc", "nsz", "arcp"},
 }
-# Compiled code alone calls the compiled form of a kernel: without Python wrappers a program compiles in half the time.
+# Compiled code alone calls the compiled form of a kernel: without Python wrappers a program
+# compiles in half the time.
 INNER: Any = {**OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
@@ -46,14 +50,20 @@ kind_of: Callable[[Any], Any] = numba.typeof
 
 
 class Function(NamedTuple):
-    """A compiled function handed to a program: numba's dispatcher and the function-pointer type it is passed as."""
+    """A compiled function handed to a program.
+
+    It holds numba's dispatcher and the function-pointer type it is passed as.
+    """
 
     dispatcher: Any
     kind: Any
 
 
 class Kernel:
-    """A function compiled into the programs that call it. Called from Python it runs as plain Python, for debugging."""
+    """A function compiled into the programs that call it.
+
+    Called from Python it runs as plain Python, for debugging.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
@@ -69,15 +79,18 @@ class Kernel:
 
 
 def _lightly(compiled: F) -> F:
-    """`compiled`, a dispatcher's method, under numba's first level of optimization.
+    """Make a dispatcher compile under numba's first level of optimization.
 
-    A kernel is only ever part of a program, which is optimized as a whole: doing it for each kernel, each inside the
-    next, is half of all compilation.
+    `compiled` is the dispatcher's method.
+
+    A kernel is only ever part of a program, which is optimized as a whole: doing it for each
+    kernel, each inside the next, is half of all compilation.
     """
 
     def at_first_level(*arguments: Any) -> Any:
         config: Any = numba.config
-        level, config.OPT = config.OPT, 1
+        level = config.OPT
+        config.OPT = 1
         try:
             return compiled(*arguments)
         finally:
@@ -87,17 +100,23 @@ def _lightly(compiled: F) -> F:
 
 
 def kernel(function: F) -> F:
-    """`function` as a `Kernel`."""
+    """Make a `Kernel` of `function`."""
     return cast(F, Kernel(function))
 
 
 def program(function: Callable[..., Any]) -> Program:
-    """`function` as an entry point from Python: disk-cached, one specialisation per signature."""
+    """Make `function` an entry point from Python.
+
+    It is cached on disk, with one specialisation per signature.
+    """
     return Program(function)
 
 
 class Program:
-    """A compiled function called from Python, by many threads at once; other processes wait while one compiles."""
+    """A compiled function called from Python, by many threads at once.
+
+    Other processes wait while one compiles.
+    """
 
     _lock = threading.RLock()
 
@@ -111,9 +130,8 @@ class Program:
         signature = tuple(_kind(argument) for argument in arguments)
         if signature not in self._compiled:
             self._compile(signature, arguments)
-        return self._dispatcher(
-            *(a.dispatcher if isinstance(a, Function) else a for a in arguments)
-        )
+        passed = (a.dispatcher if isinstance(a, Function) else a for a in arguments)
+        return self._dispatcher(*passed)
 
     def _compile(self, signature: tuple[Any, ...], arguments: tuple[Any, ...]) -> None:
         with self._lock, _one_process():
@@ -124,7 +142,8 @@ class Program:
                     argument.dispatcher.compile(argument.kind.signature.args)
             self._dispatcher.disable_compile(False)
             self._dispatcher.compile(signature)
-            self._dispatcher.disable_compile()  # from here on, dispatchers among the arguments become pointers
+            # From here on, dispatchers among the arguments become pointers.
+            self._dispatcher.disable_compile()
             self._compiled.add(signature)
 
 
@@ -133,7 +152,10 @@ def _kind(argument: Any) -> Any:
 
 
 def cached_c_function(signature: Any, function: Callable[..., Any]) -> Any:
-    """`function` compiled to a C function of this signature and cached in the engine's own folder."""
+    """Compile `function` to a C function of this signature.
+
+    It is cached in the engine's own folder.
+    """
     with _engine_cache():
         return numba.cfunc(signature, cache=True, **OPTIONS)(function)
 
@@ -142,19 +164,25 @@ _preparations: list[Callable[[], Any]] = []
 
 
 def before_compiling(prepare: Callable[[], Any]) -> None:
-    """Have `prepare` called before any program is compiled or loaded, by one process at a time."""
+    """Have `prepare` called before any program is compiled or loaded.
+
+    One process at a time calls it.
+    """
     _preparations.append(prepare)
 
 
 def cached(function: Callable[..., Any]) -> Any:
-    """`function` compiled by numba and cached in the engine's own folder."""
+    """Compile `function` with numba, cached in the engine's own folder."""
     with _engine_cache():
         return numba.njit(cache=True, **OPTIONS)(function)
 
 
 @contextmanager
 def _engine_cache() -> Iterator[None]:
-    """Functions decorated in this block are cached in the engine's folder; numba's setting is put back."""
+    """Cache functions decorated in this block in the engine's folder.
+
+    Numba's setting is put back.
+    """
     config: Any = numba.config
     previous = config.CACHE_DIR
     config.CACHE_DIR = str(cache_directory())
@@ -166,7 +194,10 @@ def _engine_cache() -> Iterator[None]:
 
 @functools.cache
 def cache_directory() -> Path:
-    """Where compiled programs are kept: `$AUTORL_CACHE`, else the user's cache folder; one folder per fingerprint."""
+    """Return the folder compiled programs are kept in.
+
+    It lies in `$AUTORL_CACHE`, else in the user's cache folder, with one folder per fingerprint.
+    """
     user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     base = Path(os.environ.get("AUTORL_CACHE") or user / "autorl")
     folder = base / "compiled" / _fingerprint()
@@ -175,7 +206,7 @@ def cache_directory() -> Path:
 
 
 def _fingerprint() -> str:
-    """A hash of every source file of the engine and of the versions that compile it."""
+    """Hash the engine's source files and the versions that compile them."""
     versions = (numba.__version__, llvmlite.__version__, np.__version__, platform.python_version())
     digest = hashlib.sha256(" ".join(versions).encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
@@ -185,7 +216,10 @@ def _fingerprint() -> str:
 
 @contextmanager
 def _one_process() -> Iterator[None]:
-    """One compiling process at a time: numba's cache index is not safe against two writers."""
+    """Let one process compile at a time.
+
+    Numba's cache index is not safe against two writers.
+    """
     with open(cache_directory() / "lock", "a", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

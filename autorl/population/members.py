@@ -1,4 +1,7 @@
-"""The state of one member, plain arrays only: what a checkpoint holds, what a fork copies, what the kernels advance."""
+"""The state of one member, in plain arrays only.
+
+A checkpoint holds it, a fork copies it, and the kernels advance it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from autorl.population import rng
 from autorl.population.environments.base import Environment
 from autorl.population.kernels import Array, kernel
 
-RETURN, LENGTH = 0, 1
+RETURN = 0
+LENGTH = 1
 STEPS, UPDATES, EPISODES = range(3)
 RECENT = 100  # training episodes behind `train_return`, as in Stable-Baselines3
 
@@ -41,7 +45,10 @@ class Member(NamedTuple):
 
 
 class World(NamedTuple):
-    """An environment inside a program: its functions as pointers, its time limit and its actions."""
+    """An environment inside a program.
+
+    Its functions are pointers; with them come its time limit and its actions.
+    """
 
     reset: Callable[[Array, int], None]
     step: Callable[[Array, Array, int], tuple[float, bool]]
@@ -52,7 +59,10 @@ class World(NamedTuple):
 
 
 def new_member(key: int, parameters: Array, environment: Environment, n_envs: int) -> Member:
-    """A member at step 0 whose environments still have to be reset (by `start`)."""
+    """Make a member at step 0.
+
+    Its environments still have to be reset (by `start`).
+    """
     return Member(
         key=np.array([key], np.uint64),
         counters=np.zeros(rng.PURPOSES, np.int64),
@@ -66,13 +76,13 @@ def new_member(key: int, parameters: Array, environment: Environment, n_envs: in
 
 
 def is_finite(member: Member) -> bool:
-    """Whether every parameter is a finite number: training has not diverged."""
+    """Tell whether every parameter is finite: training has not diverged."""
     return bool(np.isfinite(member.parameters).all())
 
 
 @kernel
 def draw(member: Member, purpose: int) -> Any:
-    """The counter of the member's next draw for `purpose`."""
+    """Return the counter of the member's next draw for `purpose`."""
     counter = member.counters[purpose]
     member.counters[purpose] += 1
     return counter
@@ -80,7 +90,10 @@ def draw(member: Member, purpose: int) -> Any:
 
 @kernel
 def restart(member: Member, world: World, index: int) -> None:
-    """Begin a new episode in environment `index`; the episode has a key of its own."""
+    """Begin a new episode in environment `index`.
+
+    The episode has a key of its own.
+    """
     episode = rng.bits(rng.stream(member.key[0], rng.RESET), draw(member, rng.RESET))
     world.reset(member.states[index], episode)
     member.episodes[index, RETURN] = 0.0
@@ -97,7 +110,10 @@ def begin(member: Member, world: World) -> None:
 
 @kernel
 def advance(member: Member, world: World, index: int, action: Array) -> tuple[float, bool, bool]:
-    """One step of environment `index`: (reward, terminated, truncated). The final state stays until `restart`."""
+    """Make one step of environment `index`.
+
+    Returns (reward, terminated, truncated). The final state stays until `restart`.
+    """
     key = rng.bits(rng.stream(member.key[0], rng.DYNAMICS), draw(member, rng.DYNAMICS))
     reward, terminated = world.step(member.states[index], action, key)
     member.counts[STEPS] += 1
@@ -112,6 +128,6 @@ def advance(member: Member, world: World, index: int, action: Array) -> tuple[fl
 
 @kernel
 def clipped(action: Array, bounds: Array, out: Array) -> None:
-    """`action` brought within the bounds, as the environment receives it."""
+    """Bring `action` within the bounds, as the environment receives it."""
     for i in range(len(action)):
         out[i] = min(max(action[i], bounds[0, i]), bounds[1, i])

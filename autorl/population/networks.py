@@ -1,15 +1,19 @@
-"""Multi-layer perceptrons on flat parameter arrays: initialisation, forward and backward pass, in numba kernels.
+"""Multi-layer perceptrons on flat parameter arrays, in numba kernels.
 
-The parameters of a network are one slice of the member's flat array, layer after layer: weights, then biases (width,),
-where width is fan_out rounded up to a multiple of `gemm.PAD`. A hidden layer's weights are (fan_in, width). The last
-layer has few outputs and many inputs, so its weights lie the other way, (fan_out, padded fan_in): each output is a
-contiguous dot product, and no product of matrices is narrower than a hidden layer. Padding weights are zero, receive
-zero gradients and stay zero. `layers` has one row per layer: fan_in, fan_out, width, offset of the weights, offset of
-the biases. Width, depth and activation are run-time values: one compiled program serves every network shape.
+The parameters of a network are one slice of the member's flat array, layer after layer: weights,
+then biases (width,), where width is fan_out rounded up to a multiple of `gemm.PAD`. A hidden
+layer's weights are (fan_in, width). The last layer has few outputs and many inputs, so its weights
+lie the other way, (fan_out, padded fan_in): each output is a contiguous dot product, and no product
+of matrices is narrower than a hidden layer. Padding weights are zero, receive zero gradients and
+stay zero. `layers` has one row per layer: fan_in, fan_out, width, offset of the weights, offset of
+the biases. Width, depth and activation are run-time values: one compiled program serves every
+network shape.
 
 References:
-    [Saxe2014] A. Saxe et al. Exact solutions to the nonlinear dynamics of learning in deep linear networks. ICLR 2014.
-    [He2015] K. He et al. Delving deep into rectifiers. ICCV 2015 (PyTorch's default for linear layers).
+    [Saxe2014] A. Saxe et al. Exact solutions to the nonlinear dynamics of learning in deep linear
+        networks. ICLR 2014.
+    [He2015] K. He et al. Delving deep into rectifiers. ICCV 2015 (PyTorch's default for linear
+        layers).
 """
 
 from __future__ import annotations
@@ -26,14 +30,15 @@ from autorl.population.elementary import tanh
 from autorl.population.gemm import PAD, gemm, gemm_add
 from autorl.population.kernels import Array, kernel
 
-TANH, RELU = 0, 1
+TANH = 0
+RELU = 1
 ACTIVATIONS = {"tanh": TANH, "relu": RELU}
 FAN_IN, FAN_OUT, WIDTH, WEIGHTS, BIASES = range(5)
 CHUNK = 32  # rows propagated together: their activations stay in the first-level cache
 
 
 class Network(NamedTuple):
-    """One network of one member: views into the member's flat arrays, and scratch memory.
+    """A network of one member: views into flat arrays, and scratch memory.
 
     Attributes:
         parameters, gradient: (n,) flat; see the module's docstring for their layout.
@@ -42,8 +47,10 @@ class Network(NamedTuple):
         hidden: (L, rows, width) outputs of each layer.
         delta: (L, rows, width) loss gradients with respect to each layer's pre-activations.
         outputs: (rows, width) the last layer of `hidden`: the network's outputs.
-        slopes: (rows, width) the last layer of `delta`: the loss gradient with respect to the outputs.
-        transposed: (n,) the weights of the hidden layers transposed, (width, padded fan_in), one after the other.
+        slopes: (rows, width) the last layer of `delta`: the loss gradient with respect to the
+            outputs.
+        transposed: (n,) the weights of the hidden layers transposed, (width, padded fan_in), one
+            after the other.
         zeros: (width,) for products that start from nothing.
         ones: (1, rows) for sums over rows.
     """
@@ -62,13 +69,17 @@ class Network(NamedTuple):
 
 
 def padded(n: int) -> int:
-    """`n` rounded up to a multiple of `PAD`."""
+    """Round `n` up to a multiple of `PAD`."""
     return -(-n // PAD) * PAD
 
 
 def layer_table(sizes: Sequence[int]) -> Array:
-    """The layer table of a network with these layer sizes, inputs first; shape (len(sizes) - 1, 5)."""
-    rows, offset = [], 0
+    """Make the layer table of a network with these layer sizes.
+
+    Sizes begin with the inputs; the table has the shape (len(sizes) - 1, 5).
+    """
+    rows = []
+    offset = 0
     for index, (fan_in, fan_out) in enumerate(pairwise(sizes)):
         width = padded(fan_out)
         count = fan_in * width if index < len(sizes) - 2 else fan_out * padded(fan_in)
@@ -78,22 +89,29 @@ def layer_table(sizes: Sequence[int]) -> Array:
 
 
 def parameter_count(sizes: Sequence[int]) -> int:
-    """Length of the flat parameter array of a network with these layer sizes, padding included."""
+    """Return the length of a network's flat parameter array.
+
+    Padding is included.
+    """
     _, _, width, _, biases = layer_table(sizes)[-1]
     return int(biases + width)
 
 
 def hidden_sizes(inputs: int, width: int, depth: int, outputs: int) -> tuple[int, ...]:
-    """Layer sizes of a perceptron with `depth` hidden layers of `width` units."""
+    """Return layer sizes with `depth` hidden layers of `width` units."""
     return (inputs, *(width for _ in range(depth)), outputs)
 
 
 def network(
     parameters: Array, gradient: Array, sizes: Sequence[int], activation: str, rows: int
 ) -> Network:
-    """A network over the flat slices `parameters` and `gradient`, with scratch memory for `rows` rows."""
+    """Make a network over the flat slices `parameters` and `gradient`.
+
+    It has scratch memory for `rows` rows.
+    """
     assert len(sizes) > 2, "a network has at least one hidden layer"
-    layers, dtype = layer_table(sizes), parameters.dtype
+    layers = layer_table(sizes)
+    dtype = parameters.dtype
     width = max(padded(size) for size in sizes)
     transposed = sum(padded(fan_in) * padded(fan_out) for fan_in, fan_out in pairwise(sizes[:-1]))
     hidden, delta = np.zeros((2, len(layers), rows, width), dtype)
@@ -113,7 +131,7 @@ def network(
 
 
 def with_rows(net: Network, rows: int) -> Network:
-    """The same network with scratch memory for at least `rows` rows."""
+    """Return the network with scratch memory for at least `rows` rows."""
     layers, present, width = net.hidden.shape
     if rows <= present:
         return net
@@ -122,13 +140,16 @@ def with_rows(net: Network, rows: int) -> Network:
     return net._replace(hidden=hidden, delta=delta, outputs=hidden[-1], slopes=delta[-1], ones=ones)
 
 
-# ---------------------------------------------------------------------------------------------------- initialisation
+# ---- initialisation
 
 
 def orthogonal(
     parameters: Array, sizes: Sequence[int], gains: Sequence[float], seed: Array
 ) -> None:
-    """Fill `parameters` with orthogonal weights [Saxe2014] scaled by `gains` (one per layer) and zero biases."""
+    """Fill `parameters` with orthogonal weights and zero biases [Saxe2014].
+
+    `gains` scale the weights, one per layer.
+    """
     parameters[:] = 0.0
     layers = layer_table(sizes)
     for index, gain in enumerate(gains):
@@ -140,7 +161,10 @@ def orthogonal(
 
 
 def uniform_fan_in(parameters: Array, sizes: Sequence[int], seed: Array) -> None:
-    """Fill `parameters` with PyTorch's default for linear layers: uniform in +-1/sqrt(fan_in), biases too [He2015]."""
+    """Fill `parameters` with PyTorch's default for linear layers [He2015].
+
+    Weights and biases are uniform in +-1/sqrt(fan_in).
+    """
     parameters[:] = 0.0
     layers = layer_table(sizes)
     for index in range(len(layers)):
@@ -154,12 +178,15 @@ def uniform_fan_in(parameters: Array, sizes: Sequence[int], seed: Array) -> None
 
 
 def layer_views(parameters: Any, layers: Array, index: int) -> tuple[Any, Any]:
-    """Weights (..., fan_in, fan_out) and biases (..., fan_out) of one layer, as views without the padding.
+    """Return weights and biases of one layer as views without the padding.
+
+    Shapes: (..., fan_in, fan_out) and (..., fan_out).
 
     `parameters` is flat, or a stack of flat arrays (..., n), of NumPy or PyTorch.
     """
     fan_in, fan_out, width, weights, biases = layers[index].tolist()
-    flat, stack = parameters[..., weights:biases], parameters.shape[:-1]
+    flat = parameters[..., weights:biases]
+    stack = parameters.shape[:-1]
     if index < len(layers) - 1:
         matrix = flat.reshape(*stack, fan_in, width)[..., :fan_out]
     else:
@@ -176,9 +203,12 @@ def _normals(seed: Array, shape: tuple[int, int]) -> Array:
 
 
 def _orthonormalise(matrix: Array) -> None:
-    """Gram and Schmidt's method, applied twice, to the columns: the Q of a QR whose R has a positive diagonal.
+    """Orthonormalise the columns by Gram and Schmidt's method, applied twice.
 
-    Plain NumPy sums in a fixed order: LAPACK's QR may differ in the last bits with the number of threads.
+    The result is the Q of a QR whose R has a positive diagonal.
+
+    Plain NumPy sums in a fixed order: LAPACK's QR may differ in the last bits with the number of
+    threads.
     """
     for column in range(matrix.shape[1]):
         vector = matrix[:, column]
@@ -188,7 +218,7 @@ def _orthonormalise(matrix: Array) -> None:
         vector /= math.sqrt(float((vector * vector).sum()))
 
 
-# --------------------------------------------------------------------------------------------------- the two passes
+# ---- the two passes
 
 
 @kernel
@@ -210,7 +240,10 @@ def forward(net: Network, inputs: Array, rows: int) -> None:
 
 @kernel
 def prepare_backward(net: Network) -> None:
-    """Transpose the weights of the hidden layers for `backward`: once for all rows that use the same weights."""
+    """Transpose the weights of the hidden layers for `backward`.
+
+    Once is enough for all rows that use the same weights.
+    """
     position = 0
     for index in range(len(net.layers) - 1):
         fan_in, width, weights, biases = _layer(net.layers, index)
@@ -224,8 +257,9 @@ def prepare_backward(net: Network) -> None:
 def backward(net: Network, inputs: Array, rows: int) -> None:
     """Add the gradient of all parameters to `net.gradient`.
 
-    Reads the activations of the last `forward` over the same `inputs`, the weights of the last `prepare_backward`, and
-    the loss gradient with respect to the outputs in `net.slopes[:rows]` (padding columns zero).
+    Reads the activations of the last `forward` over the same `inputs`, the weights of the last
+    `prepare_backward`, and the loss gradient with respect to the outputs in `net.slopes[:rows]`
+    (padding columns zero).
     """
     last = len(net.layers) - 1
     fan_in, fan_out, weights, biases = _head(net.layers)
@@ -266,7 +300,10 @@ def backward(net: Network, inputs: Array, rows: int) -> None:
 
 @kernel
 def backward_inputs(net: Network, out: Array, rows: int) -> None:
-    """out[:rows] = the loss gradient with respect to the inputs (rows, padded fan_in); parameters get no gradient."""
+    """Fill `out` with the loss gradient with respect to the inputs.
+
+    Its first `rows` rows are written, (rows, padded fan_in). Parameters get no gradient.
+    """
     backward_head(net, rows)
     position = len(net.transposed)
     for index in range(len(net.layers) - 2, -1, -1):
@@ -280,7 +317,10 @@ def backward_inputs(net: Network, out: Array, rows: int) -> None:
 
 @kernel
 def backward_head(net: Network, rows: int) -> None:
-    """Loss gradient with respect to the pre-activations of the last hidden layer, from the one of the outputs."""
+    """Propagate the loss gradient from the outputs through the head.
+
+    The result is with respect to the pre-activations of the last hidden layer.
+    """
     last = len(net.layers) - 1
     fan_in, fan_out, weights, biases = _head(net.layers)
     head = net.parameters[weights:biases].reshape(fan_out, fan_in)
@@ -290,19 +330,27 @@ def backward_head(net: Network, rows: int) -> None:
 
 @kernel
 def backward_layer(net: Network, index: int, position: int, out: Array, rows: int) -> None:
-    """Out = the loss gradient with respect to the inputs of hidden layer `index`, its transposed weights given."""
-    width, columns = net.layers[index, WIDTH], _padded(net.layers[index, FAN_IN])
+    """Fill `out` with the loss gradient by a hidden layer's inputs.
+
+    Its transposed weights are an argument.
+    """
+    width = net.layers[index, WIDTH]
+    columns = _padded(net.layers[index, FAN_IN])
     transposed = net.transposed[position : position + width * columns].reshape(width, columns)
     gemm(out, net.delta[index], transposed, net.zeros, rows, columns, width)
 
 
 @kernel
 def dot_products(out: Array, rows_of: Array, head: Array, start: Array, rows: int) -> None:
-    """out[r, j] = start[j] + rows_of[r] . head[j] for the first `rows` rows and every row j of `head`."""
+    """Compute out[r, j] = start[j] + rows_of[r] . head[j].
+
+    For the first `rows` rows and every row j of `head`.
+    """
     for r in range(rows):
         row = rows_of[r]
         for j in range(head.shape[0]):
-            weights, total = head[j], head.dtype.type(0.0)
+            weights = head[j]
+            total = head.dtype.type(0.0)
             for k in range(head.shape[1]):
                 total += row[k] * weights[k]
             out[r, j] = start[j] + total
@@ -310,7 +358,7 @@ def dot_products(out: Array, rows_of: Array, head: Array, start: Array, rows: in
 
 @kernel
 def gather(out: Array, table: Array, rows: Array) -> None:
-    """out[r] = table[rows[r]] for every r."""
+    """Copy rows: out[r] = table[rows[r]] for every r."""
     for r in range(len(rows)):
         for j in range(table.shape[1]):
             out[r, j] = table[rows[r], j]
@@ -318,7 +366,7 @@ def gather(out: Array, table: Array, rows: Array) -> None:
 
 @kernel
 def pick(out: Array, values: Array, rows: Array) -> None:
-    """out[r] = values[rows[r]] for every r."""
+    """Copy numbers: out[r] = values[rows[r]] for every r."""
     for r in range(len(rows)):
         out[r] = values[rows[r]]
 
@@ -335,8 +383,12 @@ def _layer(layers: Array, index: int) -> tuple[int, int, int, int]:
 
 @kernel
 def _head(layers: Array) -> tuple[int, int, int, int]:
-    """The last layer: padded fan_in, fan_out, offsets of its weights (fan_out, padded fan_in) and biases."""
-    fan_in, fan_out = layers[-1, FAN_IN], layers[-1, FAN_OUT]
+    """Return the place of the last layer.
+
+    Padded fan_in, fan_out, offsets of its weights (fan_out, padded fan_in) and of its biases.
+    """
+    fan_in = layers[-1, FAN_IN]
+    fan_out = layers[-1, FAN_OUT]
     return _padded(fan_in), fan_out, layers[-1, WEIGHTS], layers[-1, BIASES]
 
 
@@ -347,14 +399,17 @@ def _padded(n: int) -> int:
 
 @kernel
 def transpose(out: Array, matrix: Array) -> None:
-    """out[:columns, :rows] = matrix.T; `out` may be wider."""
+    """Transpose: out[:columns, :rows] = matrix.T.
+
+    `out` may be wider.
+    """
     rows, columns = matrix.shape
     for j in range(columns):
         for i in range(rows):
             out[j, i] = matrix[i, j]
 
 
-# ------------------------------------------------------------------------------------------------------ activations
+# ---- activations
 
 
 @kernel
@@ -374,12 +429,14 @@ def activate(out: Array, rows: int, width: int, activation: int) -> None:
 @kernel
 def deactivate(delta: Array, out: Array, rows: int, width: int, activation: int) -> None:
     """Multiply delta[:rows, :width] by the activation's derivative, given its outputs `out`."""
-    zero, one = out.dtype.type(0.0), out.dtype.type(1.0)
+    zero = out.dtype.type(0.0)
+    unit = out.dtype.type(1.0)
     for r in range(rows):
-        slope, value = delta[r], out[r]
+        slope = delta[r]
+        value = out[r]
         if activation == TANH:
             for j in range(width):
-                slope[j] *= one - value[j] * value[j]
+                slope[j] *= unit - value[j] * value[j]
         else:
             for j in range(width):
                 slope[j] = slope[j] if value[j] > zero else zero

@@ -1,8 +1,11 @@
-"""Stochastic policies on a network's outputs: categorical, and a Gaussian with one learned deviation per dimension.
+"""Stochastic policies on a network's outputs.
 
-Everything is computed for a chunk of rows at once, in double precision whatever the network's; in the scratch arrays
-the row is the last index, so that each step is one vector loop. The Gaussian is Stable-Baselines3's
-`DiagGaussianDistribution`: unbounded; the environment receives the clipped action.
+Categorical, and a Gaussian with one learned deviation per dimension.
+
+Everything is computed for a chunk of rows at once, in double precision whatever the network's; in
+the scratch arrays the row is the last index, so that each step is one vector loop. The Gaussian is
+Stable-Baselines3's `DiagGaussianDistribution`: unbounded; the environment receives the clipped
+action.
 """
 
 from __future__ import annotations
@@ -22,14 +25,18 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Policy(NamedTuple):
-    """A policy's distribution at each row of a chunk: the logarithms of a Gaussian's deviations, and scratch memory.
+    """A policy's distribution at each row of a chunk.
 
-    Loops run over all `CHUNK` rows, also where fewer are asked for: their length is known to the compiler. What the
-    rows beyond contain is never used.
+    It holds the logarithms of a Gaussian's deviations, and scratch memory.
+
+    Loops run over all `CHUNK` rows, also where fewer are asked for: their length is known to the
+    compiler. What the rows beyond contain is never used.
 
     Attributes:
-        log_std, log_std_gradient: (action_size,) views of the parameters and of their gradient; empty when categorical.
-        chances, log_chances: (n_actions, CHUNK) the probability of each action and its logarithm; empty when Gaussian.
+        log_std, log_std_gradient: (action_size,) views of the parameters and of their gradient;
+            empty when categorical.
+        chances, log_chances: (n_actions, CHUNK) the probability of each action and its logarithm;
+            empty when Gaussian.
         log_probs, entropies: (CHUNK,) of the actions last looked up.
         work: (2, CHUNK).
     """
@@ -44,7 +51,10 @@ class Policy(NamedTuple):
 
 
 def make_policy(log_std: Array, log_std_gradient: Array, n_actions: int) -> Policy:
-    """Scratch memory around the deviations; `n_actions` is 0 for a Gaussian policy."""
+    """Make scratch memory around the deviations.
+
+    `n_actions` is 0 for a Gaussian policy.
+    """
     chances, log_chances = np.zeros((2, n_actions, CHUNK))
     log_probs, entropies = np.zeros((2, CHUNK))
     return Policy(
@@ -55,7 +65,8 @@ def make_policy(log_std: Array, log_std_gradient: Array, n_actions: int) -> Poli
 @kernel
 def softmax(policy: Policy, outputs: Array) -> None:
     """Fill `chances` and `log_chances` from the logits outputs[:CHUNK]."""
-    top, totals = policy.work[0], policy.work[1]
+    top = policy.work[0]
+    totals = policy.work[1]
     for j in range(len(policy.chances)):
         logits = policy.log_chances[j]
         for r in range(CHUNK):
@@ -65,7 +76,8 @@ def softmax(policy: Policy, outputs: Array) -> None:
     for r in range(CHUNK):
         totals[r] = 0.0
     for j in range(len(policy.chances)):
-        logits, chances = policy.log_chances[j], policy.chances[j]
+        logits = policy.log_chances[j]
+        chances = policy.chances[j]
         for r in range(CHUNK):
             logits[r] -= top[r]
             chances[r] = exp(logits[r])
@@ -74,7 +86,8 @@ def softmax(policy: Policy, outputs: Array) -> None:
         top[r] = log(totals[r])
         totals[r] = 1.0 / totals[r]
     for j in range(len(policy.chances)):
-        logits, chances = policy.log_chances[j], policy.chances[j]
+        logits = policy.log_chances[j]
+        chances = policy.chances[j]
         for r in range(CHUNK):
             logits[r] -= top[r]
             chances[r] *= totals[r]
@@ -84,11 +97,14 @@ def softmax(policy: Policy, outputs: Array) -> None:
 def sample(
     member: Member, policy: Policy, outputs: Array, actions: Array, log_probs: Array
 ) -> None:
-    """Draw an action for each row of `actions` from the policy with these outputs; `log_probs` are theirs.
+    """Draw an action per row from the policy with these outputs.
+
+    `actions` are filled, and `log_probs` with theirs.
 
     `outputs` must have whole chunks of rows.
     """
-    seed, rows = rng.stream(member.key[0], rng.ACTION), len(actions)
+    seed = rng.stream(member.key[0], rng.ACTION)
+    rows = len(actions)
     for first in range(0, rows, CHUNK):
         end = min(first + CHUNK, rows)
         if len(policy.chances) > 0:
@@ -110,22 +126,30 @@ def sample(
 
 @kernel
 def choose(policy: Policy, seed: int, counter: int) -> None:
-    """Draw an action for every row with the draws `counter`, `counter` + 1, ... of stream `seed` into `work[0]`."""
-    choices, left = policy.work[0], policy.work[1]
+    """Draw an action for every row into `work[0]`.
+
+    The draws are `counter`, `counter` + 1, ... of stream `seed`.
+    """
+    choices = policy.work[0]
+    remaining = policy.work[1]
     for r in range(CHUNK):
         choices[r] = 0.0
-        left[r] = rng.uniform(seed, counter + r)
+        remaining[r] = rng.uniform(seed, counter + r)
     for j in range(len(policy.chances) - 1):
         chances = policy.chances[j]
         for r in range(CHUNK):
-            choices[r] += 1.0 if left[r] >= chances[r] else 0.0
-            left[r] -= chances[r]
+            choices[r] += 1.0 if remaining[r] >= chances[r] else 0.0
+            remaining[r] -= chances[r]
 
 
 @kernel
 def gaussian_log_probs(policy: Policy, mean: Array, actions: Array) -> None:
-    """Fill `log_probs` with the log-density of each row of `actions` under independent normals."""
-    rows, log_probs = len(actions), policy.log_probs
+    """Fill `log_probs` with the log-density of each row of `actions`.
+
+    The dimensions are independent normals.
+    """
+    rows = len(actions)
+    log_probs = policy.log_probs
     for r in range(CHUNK):
         log_probs[r] = 0.0
     for i in range(len(policy.log_std)):
@@ -138,8 +162,13 @@ def gaussian_log_probs(policy: Policy, mean: Array, actions: Array) -> None:
 
 @kernel
 def log_probs_and_entropies(policy: Policy, outputs: Array, actions: Array) -> None:
-    """Fill `log_probs` with those of the rows `actions`, `entropies`, and what `policy_gradient` needs."""
-    log_probs, entropies, entropy = policy.log_probs, policy.entropies, 0.0
+    """Fill `log_probs` and `entropies` for the rows `actions`.
+
+    What `policy_gradient` needs is filled as well.
+    """
+    log_probs = policy.log_probs
+    entropies = policy.entropies
+    entropy = 0.0
     for i in range(len(policy.log_std)):
         entropy += 0.5 + HALF_LOG_2PI + policy.log_std[i]
     for r in range(CHUNK):
@@ -149,7 +178,8 @@ def log_probs_and_entropies(policy: Policy, outputs: Array, actions: Array) -> N
         return
     softmax(policy, outputs)
     for j in range(len(policy.chances)):
-        chances, log_chances = policy.chances[j], policy.log_chances[j]
+        chances = policy.chances[j]
+        log_chances = policy.log_chances[j]
         for r in range(CHUNK):
             entropies[r] -= chances[r] * log_chances[r]
     for r in range(len(actions)):
@@ -165,20 +195,27 @@ def policy_gradient(
     by_entropy: float,
     slopes: Array,
 ) -> None:
-    """Gradient of sum_r by_log_prob[r] * log_prob[r] + by_entropy * entropy[r], after `log_probs_and_entropies`.
+    """Compute the gradient of log-probabilities and entropies, weighted.
 
-    Into `slopes` with respect to the outputs, added to `log_std_gradient` with respect to the deviations. Categorical:
-    d log p_a / d logit_j = [j = a] - p_j and d H / d logit_j = -p_j (log p_j + H).
+    It is that of sum_r by_log_prob[r] * log_prob[r] + by_entropy * entropy[r], after
+    `log_probs_and_entropies`.
+
+    Into `slopes` with respect to the outputs, added to `log_std_gradient` with respect to the
+    deviations. Categorical: d log p_a / d logit_j = [j = a] - p_j and d H / d logit_j = -p_j (log
+    p_j + H).
     """
-    rows, entropies = len(actions), policy.entropies
+    rows = len(actions)
+    entropies = policy.entropies
     for j in range(len(policy.chances)):
-        chances, log_chances = policy.chances[j], policy.log_chances[j]
+        chances = policy.chances[j]
+        log_chances = policy.log_chances[j]
         for r in range(rows):
             hit = 1.0 if actions[r, 0] == j else 0.0
             slope = by_log_prob[r] * (hit - chances[r])
             slopes[r, j] = slope - by_entropy * chances[r] * (log_chances[r] + entropies[r])
     for i in range(len(policy.log_std)):
-        inverse, total = math.exp(-policy.log_std[i]), 0.0
+        inverse = math.exp(-policy.log_std[i])
+        total = 0.0
         for r in range(rows):
             z = (actions[r, i] - outputs[r, i]) * inverse
             slopes[r, i] = by_log_prob[r] * z * inverse

@@ -1,23 +1,26 @@
-"""Proximal policy optimisation, one member: rollout, advantages, epochs of minibatch updates; A2C as a special case.
+"""Proximal policy optimisation of one member, A2C as a special case.
 
-Semantics and defaults are Stable-Baselines3's: a truncated episode bootstraps from the value of its final observation;
-advantages are normalised per minibatch; the gradient of all parameters is clipped together by its norm; learning rate,
-clip range and entropy coefficient follow the horizon. A2C is n_epochs 1, batch_size n_steps * n_envs,
-normalize_advantage off and the RMSprop optimizer.
+A rollout, its advantages, and epochs of minibatch updates. Semantics and defaults are
+Stable-Baselines3's: a truncated episode bootstraps from the value of its final observation;
+advantages are normalised per minibatch; the gradient of all parameters is clipped together by its
+norm; learning rate, clip range and entropy coefficient follow the horizon. A2C is n_epochs 1,
+batch_size n_steps * n_envs, normalize_advantage off and the RMSprop optimizer.
 
 References:
     [Schulman2017] J. Schulman et al. Proximal policy optimization algorithms. arXiv:1707.06347.
-    [Schulman2016] J. Schulman et al. High-dimensional continuous control using generalized advantage estimation. ICLR
-        2016.
+    [Schulman2016] J. Schulman et al. High-dimensional continuous control using generalized
+        advantage estimation. ICLR 2016.
     [Mnih2016] V. Mnih et al. Asynchronous methods for deep reinforcement learning. ICML 2016 (A2C).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from autorl.population import rng
 from autorl.population.descent import ADAM, OPTIMIZERS, adam, clip_scale, rmsprop
@@ -25,7 +28,7 @@ from autorl.population.elementary import exp
 from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import ARGMAX, MEAN
-from autorl.population.hyperparameters import Setting, scheduled
+from autorl.population.hyperparameters import Record, Setting, scheduled
 from autorl.population.kernels import Array, kernel, program
 from autorl.population.members import (
     STEPS,
@@ -87,7 +90,10 @@ HYPERPARAMETERS = {
 
 
 class Rollout(NamedTuple):
-    """n_steps * n_envs transitions, time first: row t * n_envs + e. `dones` marks the end of an episode after the row.
+    """Transitions of one rollout, n_steps * n_envs rows, time first.
+
+    Row t * n_envs + e is step t of environment e. `dones` marks the end of an episode after the
+    row.
 
     `order` is the current epoch's permutation of the rows.
     """
@@ -104,10 +110,12 @@ class Rollout(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """Actor, critic and (for continuous actions) the logarithms of the policy's deviations, over one flat array.
+    """Actor and critic over one flat array.
 
-    A chunk of rows is gathered into `inputs` (rows, observation_size), `actions` (rows, action_size) and `columns`
-    (3, rows); `action` (action_size,) is a clipped one.
+    For continuous actions the logarithms of the policy's deviations lie in it too.
+
+    A chunk of rows is gathered into `inputs` (rows, observation_size), `actions` (rows,
+    action_size) and `columns` (3, rows); `action` (action_size,) is a clipped one.
     """
 
     actor: Network
@@ -121,33 +129,44 @@ class Agent(NamedTuple):
     action: Array
 
 
-def network_sizes(environment: Environment, hp: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Layer sizes of actor and critic."""
+def network_sizes(environment: Environment, hp: Record) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the layer sizes of actor and critic."""
     outputs = environment.n_actions or environment.action_size
-    inputs, width, depth = environment.observation_size, int(hp.net_width), int(hp.net_depth)
+    inputs = environment.observation_size
+    width = int(hp.net_width)
+    depth = int(hp.net_depth)
     return hidden_sizes(inputs, width, depth, outputs), hidden_sizes(inputs, width, depth, 1)
 
 
-def initial_parameters(environment: Environment, hp: Any, key: int, dtype: Any) -> Array:
-    """Orthogonal weights: gain sqrt(2) in hidden layers, 0.01 for the policy, 1 for the value. Deviations 1."""
+def initial_parameters(
+    environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike
+) -> Array:
+    """Draw orthogonal weights.
+
+    The gain is sqrt(2) in hidden layers, 0.01 for the policy, 1 for the value. Deviations are 1.
+    """
     actor, critic = network_sizes(environment, hp)
-    split, end = parameter_count(actor), parameter_count(actor) + parameter_count(critic)
-    parameters = np.zeros(end + (0 if environment.n_actions else environment.action_size), dtype)
+    split = parameter_count(actor)
+    end = parameter_count(actor) + parameter_count(critic)
+    deviations = 0 if environment.n_actions else environment.action_size
+    parameters = np.zeros(end + deviations, dtype)
     gains = [math.sqrt(2.0)] * int(hp.net_depth)
     orthogonal(parameters[:split], actor, [*gains, 0.01], rng.derived(key, rng.INITIALISE, 0))
     orthogonal(parameters[split:end], critic, [*gains, 1.0], rng.derived(key, rng.INITIALISE, 1))
     return parameters
 
 
-def make_agent(parameters: Array, environment: Environment, hp: Any) -> Agent:
-    """Views of the flat parameters as networks, with their gradients and scratch memory."""
+def make_agent(parameters: Array, environment: Environment, hp: Record) -> Agent:
+    """Make networks over the flat parameters, with scratch memory.
+
+    Their gradients lie in one array too.
+    """
     actor, critic = network_sizes(environment, hp)
-    split, end = parameter_count(actor), parameter_count(actor) + parameter_count(critic)
+    split = parameter_count(actor)
+    end = parameter_count(actor) + parameter_count(critic)
     gradient = np.zeros_like(parameters)
-    rows, word = (
-        -(-int(hp.n_envs) // CHUNK) * CHUNK,
-        HYPERPARAMETERS["activation"].decode(hp.activation),
-    )
+    rows = -(-int(hp.n_envs) // CHUNK) * CHUNK
+    word = HYPERPARAMETERS["activation"].decode(hp.activation)
     return Agent(
         actor=network(parameters[:split], gradient[:split], actor, word, rows),
         critic=network(parameters[split:end], gradient[split:end], critic, word, rows),
@@ -161,8 +180,8 @@ def make_agent(parameters: Array, environment: Environment, hp: Any) -> Agent:
     )
 
 
-def make_rollout(environment: Environment, hp: Any, dtype: Any) -> Rollout:
-    """Memory for one rollout."""
+def make_rollout(environment: Environment, hp: Record, dtype: npt.DTypeLike) -> Rollout:
+    """Make memory for one rollout."""
     n = int(hp.n_steps) * int(hp.n_envs)
     observations = np.zeros((n, environment.observation_size), dtype)
     actions = np.zeros((n, environment.action_size))
@@ -175,14 +194,17 @@ def make_rollout(environment: Environment, hp: Any, dtype: Any) -> Rollout:
 def train(
     member: Member,
     agent: Agent,
-    hp: Any,
+    hp: Record,
     limits: tuple[int, int, Array],
-    reset: Any,
-    step: Any,
-    observe: Any,
+    reset: Callable[[Array, int], None],
+    step: Callable[[Array, Array, int], tuple[float, bool]],
+    observe: Callable[[Array, Array], None],
     iterations: int,
 ) -> None:
-    """Advance `member` by `iterations` rollouts and their updates. `limits`: time limit, n_actions, action bounds."""
+    """Advance `member` by `iterations` rollouts and their updates.
+
+    `limits` are the time limit, the number of actions and the action bounds.
+    """
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
     order = agent.rollout.order
     begin(member, world)
@@ -211,9 +233,13 @@ def train(
 
 
 @kernel
-def collect_rollout(member: Member, agent: Agent, hp: Any, world: World) -> None:
-    """Act with the current policy for n_steps steps of every environment, then estimate the advantages."""
-    n_envs, rollout = len(member.states), agent.rollout
+def collect_rollout(member: Member, agent: Agent, hp: Record, world: World) -> None:
+    """Act with the current policy for n_steps steps of every environment.
+
+    Then the advantages are estimated.
+    """
+    n_envs = len(member.states)
+    rollout = agent.rollout
     for t in range(hp.n_steps):
         observations = rollout.observations[t * n_envs : (t + 1) * n_envs]
         for e in range(n_envs):
@@ -231,7 +257,8 @@ def collect_rollout(member: Member, agent: Agent, hp: Any, world: World) -> None
         for e in range(n_envs):
             rollout.values[t * n_envs + e] = agent.critic.outputs[e, 0]
         for e in range(n_envs):
-            i, action = t * n_envs + e, actions[e]
+            i = t * n_envs + e
+            action = actions[e]
             if world.n_actions == 0:
                 clipped(action, world.bounds, agent.action)
                 action = agent.action
@@ -248,17 +275,20 @@ def collect_rollout(member: Member, agent: Agent, hp: Any, world: World) -> None
 
 
 @kernel
-def estimate_advantages(member: Member, agent: Agent, hp: Any, world: World) -> None:
+def estimate_advantages(member: Member, agent: Agent, hp: Record, world: World) -> None:
     """Generalised advantage estimation [Schulman2016], backwards in time.
 
-    delta_t = r_t + gamma * (1 - done_t) * V_{t+1} - V_t;  A_t = delta_t + gamma * lambda * (1 - done_t) * A_{t+1}.
+    delta_t = r_t + gamma * (1 - done_t) * V_{t+1} - V_t;  A_t = delta_t + gamma * lambda * (1 -
+    done_t) * A_{t+1}.
     """
-    n_envs, rollout = len(member.states), agent.rollout
+    n_envs = len(member.states)
+    rollout = agent.rollout
     for e in range(n_envs):
         world.observe(member.states[e], agent.inputs[e])
     forward(agent.critic, agent.inputs, n_envs)
     for e in range(n_envs):
-        following, advantage = float(agent.critic.outputs[e, 0]), 0.0
+        following = float(agent.critic.outputs[e, 0])
+        advantage = 0.0
         for t in range(hp.n_steps - 1, -1, -1):
             i = t * n_envs + e
             alive = 1.0 - rollout.dones[i]
@@ -270,18 +300,23 @@ def estimate_advantages(member: Member, agent: Agent, hp: Any, world: World) -> 
 
 
 @kernel
-def loss_gradient(agent: Agent, hp: Any, batch: Array, coefficients: tuple[float, float]) -> float:
-    """Gradient of the loss over the rows `batch` of the rollout into `agent.gradient`; returns the approximate KL.
+def loss_gradient(
+    agent: Agent, hp: Record, batch: Array, coefficients: tuple[float, float]
+) -> float:
+    """Compute the gradient of the loss over rows of the rollout.
 
-    loss = mean(-min(A r, A clip(r, 1 - c, 1 + c)) - ent_coef * entropy + vf_coef * (V - return)^2), r = pi / pi_old.
-    `coefficients`: clip range c, entropy coefficient.
+    The rows are `batch`. It goes into `agent.gradient`. Returns the approximate KL divergence.
+
+    loss = mean(-min(A r, A clip(r, 1 - c, 1 + c)) - ent_coef * entropy + vf_coef * (V - return)^2),
+    r = pi / pi_old. `coefficients`: clip range c, entropy coefficient.
     """
     rollout = agent.rollout
     agent.gradient.fill(0.0)
     prepare_backward(agent.actor)
     prepare_backward(agent.critic)
     moments = advantage_moments(hp, rollout, batch)
-    divergence, share = 0.0, 1.0 / len(batch)
+    divergence = 0.0
+    share = 1.0 / len(batch)
     clip_range, ent_coef = coefficients
     for first in range(0, len(batch), CHUNK):
         chunk = batch[first : first + CHUNK]
@@ -297,15 +332,19 @@ def loss_gradient(agent: Agent, hp: Any, batch: Array, coefficients: tuple[float
 
 
 @kernel
-def advantage_moments(hp: Any, rollout: Rollout, batch: Array) -> tuple[float, float]:
-    """Mean of the minibatch's advantages and 1 / (standard deviation + 1e-8); (0, 1) where they are not normalised."""
+def advantage_moments(hp: Record, rollout: Rollout, batch: Array) -> tuple[float, float]:
+    """Return the mean and the scale of the minibatch's advantages.
+
+    The scale is 1 / (standard deviation + 1e-8). (0, 1) where they are not normalised.
+    """
     n = len(batch)
     if not hp.normalize_advantage or n < 2:
         return 0.0, 1.0
     total = 0.0
     for i in batch:
         total += rollout.advantages[i]
-    mean, square = total / n, 0.0
+    mean = total / n
+    square = 0.0
     for i in batch:
         square += (rollout.advantages[i] - mean) ** 2
     return mean, 1.0 / (math.sqrt(square / (n - 1)) + 1e-8)
@@ -318,21 +357,31 @@ def policy_loss(
     moments: tuple[float, float],
     coefficients: tuple[float, float, float],
 ) -> float:
-    """Gradient of the clipped surrogate and the entropy bonus of the rows `chunk` into the actor's slopes.
+    """Compute the gradient of the clipped surrogate and the entropy bonus.
 
-    `coefficients`: clip range, entropy coefficient, 1 / minibatch size. Returns the sum over rows of (r - 1) - log r:
-    its mean estimates the KL divergence.
+    It is of the rows `chunk` and goes into the actor's slopes.
+
+    `coefficients`: clip range, entropy coefficient, 1 / minibatch size. Returns the sum over rows
+    of (r - 1) - log r: its mean estimates the KL divergence.
     """
-    (centre, scale), (clip_range, ent_coef, share) = moments, coefficients
-    rollout, policy, rows, divergence = agent.rollout, agent.policy, len(chunk), 0.0
-    outputs, actions = agent.actor.outputs, agent.actions[:rows]
-    advantages, old, weights = agent.columns[0], agent.columns[1], agent.columns[2]
+    centre, scale = moments
+    clip_range, ent_coef, share = coefficients
+    rollout = agent.rollout
+    policy = agent.policy
+    rows = len(chunk)
+    divergence = 0.0
+    outputs = agent.actor.outputs
+    actions = agent.actions[:rows]
+    advantages = agent.columns[0]
+    old = agent.columns[1]
+    weights = agent.columns[2]
     gather(actions, rollout.actions, chunk)
     pick(advantages, rollout.advantages, chunk)
     pick(old, rollout.log_probs, chunk)
     log_probs_and_entropies(policy, outputs, actions)
     for r in range(rows):
-        advantage, log_ratio = (advantages[r] - centre) * scale, policy.log_probs[r] - old[r]
+        advantage = (advantages[r] - centre) * scale
+        log_ratio = policy.log_probs[r] - old[r]
         ratio = exp(log_ratio)
         clipped_out = ratio > 1.0 + clip_range if advantage > 0.0 else ratio < 1.0 - clip_range
         weights[r] = 0.0 if clipped_out else -share * advantage * ratio
@@ -342,12 +391,15 @@ def policy_loss(
 
 
 @kernel
-def value_loss(agent: Agent, hp: Any, chunk: Array, share: float) -> None:
-    """Gradient of the weighted squared errors of the rows `chunk` into the critic's slopes.
+def value_loss(agent: Agent, hp: Record, chunk: Array, share: float) -> None:
+    """Compute the gradient of the weighted squared errors of the value.
+
+    It is of the rows `chunk` and goes into the critic's slopes.
 
     It is zero where clip_range_vf holds the prediction back.
     """
-    old, returns = agent.columns[0], agent.columns[1]
+    old = agent.columns[0]
+    returns = agent.columns[1]
     pick(old, agent.rollout.values, chunk)
     pick(returns, agent.rollout.returns, chunk)
     for r in range(len(chunk)):
@@ -357,15 +409,17 @@ def value_loss(agent: Agent, hp: Any, chunk: Array, share: float) -> None:
 
 
 @kernel
-def descend(member: Member, agent: Agent, hp: Any, learning_rate: float) -> None:
-    """One optimizer step along the gradient, its norm clipped over all parameters."""
+def descend(member: Member, agent: Agent, hp: Record, learning_rate: float) -> None:
+    """Make one optimizer step along the gradient.
+
+    Its norm is clipped over all parameters.
+    """
     member.counts[UPDATES] += 1
     scale = clip_scale(agent.gradient, hp.max_grad_norm)
-    parameters, gradient, (first, second) = (
-        member.parameters,
-        agent.gradient,
-        (member.moments[0], member.moments[1]),
-    )
+    parameters = member.parameters
+    gradient = agent.gradient
+    first = member.moments[0]
+    second = member.moments[1]
     if hp.optimizer == ADAM:
         adam(
             parameters,
@@ -381,14 +435,14 @@ def descend(member: Member, agent: Agent, hp: Any, learning_rate: float) -> None
         rmsprop(parameters, gradient, second, learning_rate, hp.optimizer_eps, scale)
 
 
-def create(environment: Environment, hp: Any, key: int, dtype: Any) -> State:
-    """A member at step 0."""
+def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike) -> State:
+    """Make a member at step 0."""
     parameters = initial_parameters(environment, hp, key, dtype)
     return {"member": new_member(key, parameters, environment, int(hp.n_envs))}
 
 
-def bind(state: State, environment: Environment, hp: Any) -> Bound:
-    """Agent and rollout memory around the member of `state`."""
+def bind(state: State, environment: Environment, hp: Record) -> Bound:
+    """Put agent and rollout memory around the member of `state`."""
     member: Member = state["member"]
     agent = make_agent(member.parameters, environment, hp)
     functions = environment.functions(member.parameters.dtype)
@@ -396,7 +450,8 @@ def bind(state: State, environment: Environment, hp: Any) -> Bound:
     def advance_by(iterations: int) -> None:
         train(member, agent, hp, limits(environment), *functions, iterations)
 
-    return Bound(advance_by, agent.actor, ARGMAX if environment.n_actions else MEAN)
+    head = ARGMAX if environment.n_actions else MEAN
+    return Bound(advance_by, agent.actor, head)
 
 
 ALGORITHM = Algorithm(

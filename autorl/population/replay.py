@@ -1,8 +1,12 @@
-"""Replay memory of one member: a ring of transitions, drawn uniformly or by priority from a sum tree.
+"""The replay memory of one member: a ring of transitions.
+
+They are drawn uniformly, or by priority from a sum tree.
 
 References:
-    [Lin1992] L. Lin. Self-improving reactive agents based on reinforcement learning. Machine Learning 8, 1992.
-    [Schaul2016] T. Schaul et al. Prioritized experience replay. ICLR 2016 (the proportional variant).
+    [Lin1992] L. Lin. Self-improving reactive agents based on reinforcement learning. Machine
+        Learning 8, 1992.
+    [Schaul2016] T. Schaul et al. Prioritized experience replay. ICLR 2016 (the proportional
+        variant).
 """
 
 from __future__ import annotations
@@ -10,23 +14,25 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from autorl.population import rng
 from autorl.population.environments.base import Environment
 from autorl.population.kernels import Array, kernel
 
-WRITTEN, CAPACITY = 0, 1
+WRITTEN = 0
+CAPACITY = 1
 
 
 class Replay(NamedTuple):
     """Transitions of one member.
 
     Attributes:
-        rows: (capacity, width): observation, following observation, action, reward, terminated, side by side, so that a
-            drawn transition costs one or two cache lines.
+        rows: (capacity, width): observation, following observation, action, reward, terminated,
+            side by side, so that a drawn transition costs one or two cache lines.
         counts: (2,) int64: transitions ever written, and the capacity.
-        tree: (2 * leaves,) float64: priorities in its second half, each inner node the sum of its two children; node 1
-            is the total. Empty where transitions are drawn uniformly.
+        tree: (2 * leaves,) float64: priorities in its second half, each inner node the sum of its
+            two children; node 1 is the total. Empty where transitions are drawn uniformly.
         top: (1,) float64, the largest priority ever given; new transitions get it.
     """
 
@@ -36,26 +42,35 @@ class Replay(NamedTuple):
     top: Array
 
 
-def new_replay(environment: Environment, capacity: int, prioritized: bool, dtype: Any) -> Replay:
-    """An empty memory. Pages of `rows` cost memory only once they are written."""
+def new_replay(
+    environment: Environment, capacity: int, prioritized: bool, dtype: npt.DTypeLike
+) -> Replay:
+    """Make an empty memory.
+
+    Pages of `rows` cost memory only once they are written.
+    """
+    leaves = _leaves(capacity) if prioritized else 0
     width = 2 * environment.observation_size + environment.action_size + 2
     return Replay(
         rows=np.zeros((capacity, width), dtype),
         counts=np.array([0, capacity], np.int64),
-        tree=np.zeros(2 * _leaves(capacity) if prioritized else 0),
+        tree=np.zeros(2 * leaves),
         top=np.ones(1),
     )
 
 
 def trimmed(replay: Replay) -> Replay:
-    """The memory without what was never written: what an archive holds. `tree` is reduced to its leaves in use."""
+    """Return the memory without what was never written, for an archive.
+
+    `tree` is reduced to its leaves in use.
+    """
     size = min(int(replay.counts[WRITTEN]), int(replay.counts[CAPACITY]))
     half = len(replay.tree) // 2
     return replay._replace(rows=replay.rows[:size], tree=replay.tree[half : half + size])
 
 
 def restored(replay: Replay) -> Replay:
-    """The inverse of `trimmed`."""
+    """Return the whole memory: the inverse of `trimmed`."""
     capacity = int(replay.counts[CAPACITY])
     rows = np.zeros((capacity, replay.rows.shape[1]), replay.rows.dtype)
     rows[: len(replay.rows)] = replay.rows
@@ -76,13 +91,16 @@ def _leaves(capacity: int) -> int:
 
 @kernel
 def size(replay: Replay) -> Any:
-    """Transitions in memory."""
+    """Return the number of transitions in memory."""
     return min(replay.counts[WRITTEN], replay.counts[CAPACITY])
 
 
 @kernel
 def claim(replay: Replay) -> Any:
-    """The row the next transition goes to; the oldest is given up when the memory is full."""
+    """Return the row the next transition goes to.
+
+    The oldest is given up when the memory is full.
+    """
     row = replay.counts[WRITTEN] % replay.counts[CAPACITY]
     replay.counts[WRITTEN] += 1
     if len(replay.tree) > 0:
@@ -100,18 +118,23 @@ def sample_uniform(replay: Replay, seed: int, out: Array) -> None:
 
 @kernel
 def sample_by_priority(replay: Replay, seed: int, beta: float, out: Array, weights: Array) -> None:
-    """Fill `out` with rows drawn in proportion to their priorities, one from each of equal shares of the total.
+    """Fill `out` with rows drawn in proportion to their priorities.
 
-    `weights` become the importance weights (n P(i))^-beta, divided by the largest among them [Schaul2016].
+    One is drawn from each of equal shares of the total.
+
+    `weights` become the importance weights (n P(i))^-beta, divided by the largest among them
+    [Schaul2016].
     """
-    n, leaves, largest = size(replay), len(replay.tree) // 2, 0.0
+    n = size(replay)
+    leaves = len(replay.tree) // 2
+    largest = 0.0
     for i in range(len(out)):
-        left = replay.tree[1] * (i + rng.uniform(seed, i)) / len(out)
+        remaining = replay.tree[1] * (i + rng.uniform(seed, i)) / len(out)
         node = 1
         while node < leaves:
             node *= 2
-            if left >= replay.tree[node] and replay.tree[node + 1] > 0.0:
-                left -= replay.tree[node]
+            if remaining >= replay.tree[node] and replay.tree[node + 1] > 0.0:
+                remaining -= replay.tree[node]
                 node += 1
         out[i] = node - leaves
         weights[i] = (n * replay.tree[node] / replay.tree[1]) ** -beta
@@ -122,7 +145,10 @@ def sample_by_priority(replay: Replay, seed: int, beta: float, out: Array, weigh
 
 @kernel
 def set_priority(replay: Replay, row: int, priority: float) -> None:
-    """Give a row a priority; sums are formed anew from the children, so that no rounding piles up."""
+    """Give a row a priority.
+
+    Sums are formed anew from the children, so that no rounding piles up.
+    """
     replay.top[0] = max(replay.top[0], priority)
     node = len(replay.tree) // 2 + row
     replay.tree[node] = priority

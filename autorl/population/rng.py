@@ -1,14 +1,19 @@
-"""Counter-based random numbers: every draw is a hash of (member key, purpose, counter), never of what came before.
+"""Counter-based random numbers.
 
-A stream is the 64-bit hash of a key and a purpose; draw i of a stream is SplitMix64's output function applied to the
-stream's seed plus i golden-ratio steps. No state is shared between members, so a draw does not depend on companions,
-threads or the number of environments; checkpointing a stream is saving one counter.
+Every draw is a hash of (member key, purpose, counter), never of what came before.
 
-The functions ending in `_array` are NumPy twins over arrays of counters: the oracle and the initialisation use them.
+A stream is the 64-bit hash of a key and a purpose; draw i of a stream is SplitMix64's output
+function applied to the stream's seed plus i golden-ratio steps. No state is shared between members,
+so a draw does not depend on companions, threads or the number of environments; checkpointing a
+stream is saving one counter.
+
+The functions ending in `_array` are NumPy twins over arrays of counters: the oracle and the
+initialisation use them.
 
 References:
     [Salmon2011] J. Salmon et al. Parallel random numbers: as easy as 1, 2, 3. SC 2011.
-    [Steele2014] G. Steele, D. Lea, C. Flood. Fast splittable pseudorandom number generators. OOPSLA 2014.
+    [Steele2014] G. Steele, D. Lea, C. Flood. Fast splittable pseudorandom number generators. OOPSLA
+        2014.
 """
 
 from __future__ import annotations
@@ -25,15 +30,21 @@ RESET, ACTION, DYNAMICS, SHUFFLE, REPLAY, UPDATE, INITIALISE, EVALUATE = range(8
 PURPOSES = 8
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31, _S11, _S32 = (np.uint64(shift) for shift in (30, 27, 31, 11, 32))
-_ONE, _TWO = np.uint64(1), np.uint64(2)
+_ONE = np.uint64(1)
+_TWO = np.uint64(2)
 _UNIT = 2.0**-53
 
 
 @kernel
 def mix(z: Any) -> Any:
-    """SplitMix64's output function: a bijection of 64-bit words in which every input bit reaches every output bit."""
+    """Hash a word as SplitMix64 does.
+
+    The output function is a bijection of 64-bit words in which every input bit reaches every output
+    bit.
+    """
     z = (z ^ (z >> _S30)) * _MIX_1
     z = (z ^ (z >> _S27)) * _MIX_2
     return z ^ (z >> _S31)
@@ -41,31 +52,40 @@ def mix(z: Any) -> Any:
 
 @kernel
 def stream(key: Any, purpose: Any) -> Any:
-    """The stream of `key` for `purpose` (or for the purpose-th episode, epoch, ... of a parent stream)."""
+    """Return the stream of `key` for `purpose`.
+
+    `purpose` is also the number of an episode, epoch, ... of a parent stream.
+    """
     return mix(key ^ mix(GOLDEN * (np.uint64(purpose) + _ONE)))
 
 
 @kernel
 def bits(seed: Any, counter: Any) -> Any:
-    """64 random bits: draw `counter` of stream `seed`."""
+    """Return 64 random bits: draw `counter` of stream `seed`."""
     return mix(seed + GOLDEN * (np.uint64(counter) + _ONE))
 
 
 @kernel
 def uniform(seed: Any, counter: int) -> float:
-    """Uniform in [0, 1) with 53 random bits."""
+    """Return a number uniform in [0, 1) with 53 random bits."""
     return float(bits(seed, counter) >> _S11) * _UNIT
 
 
 @kernel
 def integer(seed: Any, counter: int, n: int) -> Any:
-    """Uniform in 0..n-1 for n < 2^32, by multiply and shift (bias below n / 2^32)."""
+    """Return a number uniform in 0..n-1 for n < 2^32.
+
+    By multiply and shift, with a bias below n / 2^32.
+    """
     return np.int64(((bits(seed, counter) >> _S32) * np.uint64(n)) >> _S32)
 
 
 @kernel
 def normal(seed: Any, counter: int) -> float:
-    """Standard normal by Box and Muller's cosine branch, from two uniform draws of this counter's own."""
+    """Return a standard normal number by Box and Muller's cosine branch.
+
+    It takes two uniform draws of this counter's own.
+    """
     first = uniform(seed, 2 * counter)
     second = uniform(seed, 2 * counter + 1)
     return math.sqrt(-2.0 * math.log(1.0 - first)) * math.cos(2.0 * math.pi * second)
@@ -83,12 +103,15 @@ def permute(order: Array, seed: Any) -> None:
 
 
 def stream_array(key: Array, purpose: Array) -> Array:
-    """`stream` over arrays of uint64 that broadcast."""
+    """Compute `stream` over arrays of uint64 that broadcast."""
     return np.asarray(mix(key ^ mix(GOLDEN * (purpose + _ONE))))
 
 
 def derived(key: int, *purposes: int) -> Array:
-    """`stream` applied once for each purpose in turn; a uint64 array of shape (1,)."""
+    """Apply `stream` once for each purpose in turn.
+
+    Returns a uint64 array of shape (1,).
+    """
     word = np.array([key], np.uint64)
     for purpose in purposes:
         word = stream_array(word, np.array([purpose], np.uint64))
@@ -96,29 +119,35 @@ def derived(key: int, *purposes: int) -> Array:
 
 
 def bits_array(seed: Array, counter: Array) -> Array:
-    """`bits` over arrays of uint64 that broadcast."""
+    """Compute `bits` over arrays of uint64 that broadcast."""
     return np.asarray(mix(seed + GOLDEN * (counter + _ONE)))
 
 
 def uniform_array(seed: Array, counter: Array) -> Array:
-    """`uniform` over arrays of uint64 that broadcast."""
+    """Compute `uniform` over arrays of uint64 that broadcast."""
     return (bits_array(seed, counter) >> _S11).astype(np.float64) * _UNIT
 
 
 def integer_array(seed: Array, counter: Array, n: Array) -> Array:
-    """`integer` over arrays of uint64 that broadcast."""
+    """Compute `integer` over arrays of uint64 that broadcast."""
     return np.asarray(((bits_array(seed, counter) >> _S32) * n) >> _S32).astype(np.int64)
 
 
 def normal_array(seed: Array, counter: Array) -> Array:
-    """`normal` over arrays of uint64 that broadcast (equal up to the last bit of log and cos)."""
+    """Compute `normal` over arrays of uint64 that broadcast.
+
+    Equal up to the last bit of log and cos.
+    """
     first = uniform_array(seed, _TWO * counter)
     second = uniform_array(seed, _TWO * counter + _ONE)
     return np.asarray(np.sqrt(-2.0 * np.log(1.0 - first)) * np.cos(2.0 * np.pi * second))
 
 
 def permute_array(n: int, seed: Array) -> Array:
-    """`permute` as a new array, drawn all at once and then swapped in order."""
+    """Return what `permute` makes, as a new array.
+
+    All is drawn at once and then swapped in order.
+    """
     order = np.arange(n)
     places = np.arange(1, n, dtype=np.uint64)
     for i, j in zip(

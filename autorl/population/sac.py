@@ -1,20 +1,24 @@
-"""Soft actor-critic, one member: squashed Gaussian policy, two critics with targets, fixed or learned temperature.
+"""Soft actor-critic of one member.
 
-Semantics and defaults are Stable-Baselines3's: uniformly random actions before `learning_starts`; `train_freq` steps of
-every environment, then `gradient_steps` updates (-1: one per step taken), each of temperature, critics and actor in
-this order on one minibatch; target critics follow by Polyak averaging; a truncated episode bootstraps. Actions are kept
-and judged in [-1, 1] and stretched to the environment's bounds. No gradient clipping.
+Semantics and defaults are Stable-Baselines3's: uniformly random actions before `learning_starts`;
+`train_freq` steps of every environment, then `gradient_steps` updates (-1: one per step taken),
+each of temperature, critics and actor in this order on one minibatch; target critics follow by
+Polyak averaging; a truncated episode bootstraps. Actions are kept and judged in [-1, 1] and
+stretched to the environment's bounds. No gradient clipping.
 
 Reference:
-    [Haarnoja2018] T. Haarnoja et al. Soft actor-critic algorithms and applications. arXiv:1812.05905.
+    [Haarnoja2018] T. Haarnoja et al. Soft actor-critic algorithms and applications.
+        arXiv:1812.05905.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from autorl.population import replay as memory
 from autorl.population import rng
@@ -22,7 +26,7 @@ from autorl.population.descent import adam, polyak
 from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import SQUASHED
-from autorl.population.hyperparameters import Setting, scheduled
+from autorl.population.hyperparameters import Record, Setting, scheduled
 from autorl.population.kernels import Array, kernel, program
 from autorl.population.members import (
     STEPS,
@@ -72,7 +76,8 @@ HYPERPARAMETERS = {
     "net_depth": Setting(2, lower=1, change=None),
     "activation": Setting("relu", codes=ACTIVATIONS, change=None),
 }
-LOG_STD_LOW, LOG_STD_HIGH = -20.0, 2.0
+LOG_STD_LOW = -20.0
+LOG_STD_HIGH = 2.0
 SQUASH_EPS = 1e-6
 
 
@@ -83,18 +88,21 @@ class Target(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """The networks of a member and scratch memory for one minibatch of n rows.
+    """Networks of a member, and scratch memory for a minibatch.
+
+    The minibatch has n rows.
 
     Attributes:
         actor: outputs mean and log-deviation of each action dimension.
-        first, second: critics; inputs are an observation and an action. `target_1`, `target_2` are their targets and
-            share their scratch memory.
+        first, second: critics; inputs are an observation and an action. `target_1`, `target_2` are
+            their targets and share their scratch memory.
         log_alpha: (1,) the logarithm of the temperature, the last parameter.
         gradient: (parameters,) flat, of actor, critics and temperature.
-        observations, pairs, action_slopes: inputs of actor and critics, and the critics' gradients with respect to
-            pairs.
+        observations, pairs, action_slopes: inputs of actor and critics, and the critics' gradients
+            with respect to pairs.
         actions, noise: (n, action_size) drawn actions in [-1, 1] and the normal draws behind them.
-        batch, targets, log_probs: (n,) rows drawn, what the critics move to, log-probabilities of `actions`.
+        batch, targets, log_probs: (n,) rows drawn, what the critics move to, log-probabilities of
+            `actions`.
     """
 
     actor: Network
@@ -116,19 +124,25 @@ class Agent(NamedTuple):
     log_probs: Array
 
 
-def network_sizes(environment: Environment, hp: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Layer sizes of the actor and of a critic."""
-    inputs, actions = environment.observation_size, environment.action_size
-    width, depth = int(hp.net_width), int(hp.net_depth)
+def network_sizes(environment: Environment, hp: Record) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the layer sizes of the actor and of a critic."""
+    inputs = environment.observation_size
+    actions = environment.action_size
+    width = int(hp.net_width)
+    depth = int(hp.net_depth)
     return hidden_sizes(inputs, width, depth, 2 * actions), hidden_sizes(
         inputs + actions, width, depth, 1
     )
 
 
-def create(environment: Environment, hp: Any, key: int, dtype: Any) -> State:
-    """A member at step 0: PyTorch's default weights, targets equal to the critics, temperature 1 or as given."""
+def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike) -> State:
+    """Make a member at step 0.
+
+    Weights are PyTorch's default, targets equal the critics, and the temperature is 1 or as given.
+    """
     actor, critic = network_sizes(environment, hp)
-    a, c = parameter_count(actor), parameter_count(critic)
+    a = parameter_count(actor)
+    c = parameter_count(critic)
     parameters = np.zeros(a + 2 * c + 1, dtype)
     for index, (first, sizes) in enumerate(((0, actor), (a, critic), (a + c, critic))):
         part = parameters[first : first + parameter_count(sizes)]
@@ -144,24 +158,19 @@ def create(environment: Environment, hp: Any, key: int, dtype: Any) -> State:
     }
 
 
-def make_agent(state: State, environment: Environment, hp: Any) -> Agent:
-    """Networks over the state's parameters, and scratch memory."""
-    parameters, target = state["member"].parameters, state["target"].parameters
-    (actor, critic), word = (
-        network_sizes(environment, hp),
-        HYPERPARAMETERS["activation"].decode(hp.activation),
-    )
-    a, c, n, dtype = (
-        parameter_count(actor),
-        parameter_count(critic),
-        int(hp.batch_size),
-        parameters.dtype,
-    )
-    rows, inputs, actions = (
-        max(n, int(hp.n_envs)),
-        environment.observation_size,
-        environment.action_size,
-    )
+def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
+    """Make networks over the state's parameters, and scratch memory."""
+    parameters = state["member"].parameters
+    target = state["target"].parameters
+    actor, critic = network_sizes(environment, hp)
+    word = HYPERPARAMETERS["activation"].decode(hp.activation)
+    a = parameter_count(actor)
+    c = parameter_count(critic)
+    n = int(hp.batch_size)
+    dtype = parameters.dtype
+    rows = max(n, int(hp.n_envs))
+    inputs = environment.observation_size
+    actions = environment.action_size
     gradient = np.zeros_like(parameters)
     first = network(parameters[a : a + c], gradient[a : a + c], critic, word, rows)
     second = network(parameters[a + c : -1], gradient[a + c : -1], critic, word, rows)
@@ -190,14 +199,17 @@ def make_agent(state: State, environment: Environment, hp: Any) -> Agent:
 def train(
     member: Member,
     agent: Agent,
-    hp: Any,
+    hp: Record,
     limits: tuple[int, int, Array],
-    reset: Any,
-    step: Any,
-    observe: Any,
+    reset: Callable[[Array, int], None],
+    step: Callable[[Array, Array, int], tuple[float, bool]],
+    observe: Callable[[Array, Array], None],
     iterations: int,
 ) -> None:
-    """Advance `member` by `iterations` rounds of steps and updates. `limits`: time limit, n_actions, action bounds."""
+    """Advance `member` by `iterations` rounds of steps and updates.
+
+    `limits` are the time limit, the number of actions and the action bounds.
+    """
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
     begin(member, world)
     for _ in range(iterations):
@@ -219,9 +231,14 @@ def train(
 
 
 @kernel
-def step_environments(member: Member, agent: Agent, hp: Any, world: World) -> None:
-    """One step of every environment with a drawn action (uniform before `learning_starts`), remembered."""
-    n_envs, replay, inputs = len(member.states), agent.replay, agent.observations.shape[1]
+def step_environments(member: Member, agent: Agent, hp: Record, world: World) -> None:
+    """Make one step of every environment, and remember it.
+
+    Actions are drawn, uniformly before `learning_starts`.
+    """
+    n_envs = len(member.states)
+    replay = agent.replay
+    inputs = agent.observations.shape[1]
     for e in range(n_envs):
         world.observe(member.states[e], agent.observations[e])
     forward(agent.actor, agent.observations, n_envs)
@@ -241,7 +258,8 @@ def step_environments(member: Member, agent: Agent, hp: Any, world: World) -> No
             if member.counts[STEPS] < hp.learning_starts:
                 agent.actions[e, i] = 2.0 * rng.uniform(seed, 2 * counter) - 1.0
             row[2 * inputs + i] = agent.actions[e, i]
-            low, high = world.bounds[0, i], world.bounds[1, i]
+            low = world.bounds[0, i]
+            high = world.bounds[1, i]
             agent.action[i] = low + 0.5 * (high - low) * (1.0 + agent.actions[e, i])
         reward, terminated, truncated = advance(member, world, e, agent.action)
         world.observe(member.states[e], row[inputs : 2 * inputs])
@@ -253,11 +271,15 @@ def step_environments(member: Member, agent: Agent, hp: Any, world: World) -> No
 
 @kernel
 def squashed_sample(outputs: Array, seed: int, counter: int, noise: Array, action: Array) -> float:
-    """Draw tanh(mean + std * noise) into `action`; returns its log-probability.
+    """Draw tanh(mean + std * noise) into `action`.
 
-    log p(a) = log N(u) - sum log(1 - a^2 + 1e-6) for a = tanh(u). Draws `counter`, `counter` + 1, ... of stream `seed`.
+    Returns its log-probability.
+
+    log p(a) = log N(u) - sum log(1 - a^2 + 1e-6) for a = tanh(u). Draws `counter`, `counter` + 1,
+    ... of stream `seed`.
     """
-    n, log_prob = len(action), 0.0
+    n = len(action)
+    log_prob = 0.0
     for i in range(n):
         noise[i] = rng.normal(seed, counter + i)
         log_std = min(max(float(outputs[n + i]), LOG_STD_LOW), LOG_STD_HIGH)
@@ -268,9 +290,13 @@ def squashed_sample(outputs: Array, seed: int, counter: int, noise: Array, actio
 
 
 @kernel
-def update_networks(member: Member, agent: Agent, hp: Any, rate: float) -> None:
-    """One gradient step of temperature, critics and actor on a fresh minibatch, in Stable-Baselines3's order."""
-    update, n = draw(member, rng.UPDATE), len(agent.batch)
+def update_networks(member: Member, agent: Agent, hp: Record, rate: float) -> None:
+    """Make one gradient step of temperature, critics and actor.
+
+    The minibatch is fresh, the order Stable-Baselines3's.
+    """
+    update = draw(member, rng.UPDATE)
+    n = len(agent.batch)
     memory.sample_uniform(
         agent.replay, rng.bits(rng.stream(member.key[0], rng.REPLAY), update), agent.batch
     )
@@ -286,7 +312,8 @@ def update_networks(member: Member, agent: Agent, hp: Any, rate: float) -> None:
         agent.log_probs[r] = squashed_sample(
             outputs, rng.stream(seed, 0), draws, agent.noise[r], agent.actions[r]
         )
-    actor_end, critics_end = len(agent.actor.parameters), len(member.parameters) - 1
+    actor_end = len(agent.actor.parameters)
+    critics_end = len(member.parameters) - 1
     if hp.ent_coef < 0.0:
         temperature_gradient(agent, hp)
         descend(member, agent, hp, rate, critics_end, critics_end + 1)
@@ -298,7 +325,10 @@ def update_networks(member: Member, agent: Agent, hp: Any, rate: float) -> None:
 
 @kernel
 def take(agent: Agent, first: int) -> None:
-    """Copy the minibatch's columns from `first` on into the actor's inputs: 0 = s, observation size = s'."""
+    """Copy columns of the minibatch into the actor's inputs.
+
+    `first` is the first column: 0 for s, the observation size for s'.
+    """
     for r in range(len(agent.batch)):
         row = agent.replay.rows[agent.batch[r]]
         for j in range(agent.observations.shape[1]):
@@ -317,8 +347,12 @@ def pair(agent: Agent) -> None:
 
 
 @kernel
-def critic_targets(agent: Agent, hp: Any, alpha: float, seed: int) -> None:
-    """Y = r + gamma * (1 - terminated) * (min Q'(s', a') - alpha * log pi(a'|s')) with a' drawn from the policy."""
+def critic_targets(agent: Agent, hp: Record, alpha: float, seed: int) -> None:
+    """Fill the targets y of the critics.
+
+    y = r + gamma * (1 - terminated) * (min Q'(s', a') - alpha * log pi(a'|s')) with a' drawn from
+    the policy.
+    """
     n = len(agent.batch)
     take(agent, agent.observations.shape[1])
     forward(agent.actor, agent.observations, n)
@@ -340,8 +374,8 @@ def critic_targets(agent: Agent, hp: Any, alpha: float, seed: int) -> None:
 
 
 @kernel
-def temperature_gradient(agent: Agent, hp: Any) -> None:
-    """Gradient of -log_alpha * mean(log pi(a|s) + target entropy)."""
+def temperature_gradient(agent: Agent, hp: Record) -> None:
+    """Return the gradient of -log_alpha * mean(log pi(a|s) + target entropy)."""
     target = -float(len(agent.action)) if math.isinf(hp.target_entropy) else hp.target_entropy
     total = 0.0
     for r in range(len(agent.batch)):
@@ -351,8 +385,12 @@ def temperature_gradient(agent: Agent, hp: Any) -> None:
 
 @kernel
 def critic_gradient(agent: Agent) -> None:
-    """Gradient of 0.5 * (mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2) for the actions in memory."""
-    n, inputs = len(agent.batch), agent.observations.shape[1]
+    """Compute the gradient of both critics' squared errors.
+
+    It is that of 0.5 * (mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2) for the actions in memory.
+    """
+    n = len(agent.batch)
+    inputs = agent.observations.shape[1]
     for r in range(n):
         row = agent.replay.rows[agent.batch[r]]
         for j in range(inputs):
@@ -370,20 +408,26 @@ def critic_gradient(agent: Agent) -> None:
 
 @kernel
 def actor_gradient(agent: Agent, alpha: float) -> None:
-    """Gradient of mean(alpha * log pi(a|s) - min(Q1, Q2)(s, a)) for a = tanh(mean + std * noise), critics fixed.
+    """Compute the gradient of the actor's loss, critics fixed.
 
-    With u the argument of tanh: d loss / d u = alpha * 2 a (1 - a^2) / (1 - a^2 + 1e-6) - (1 - a^2) * d min Q / d a,
-    d loss / d mean = d loss / d u, d loss / d log std = std * noise * d loss / d u - alpha (0 where it is clamped).
+    It is that of mean(alpha * log pi(a|s) - min(Q1, Q2)(s, a)) for a = tanh(mean + std * noise).
+
+    With u the argument of tanh: d loss / d u = alpha * 2 a (1 - a^2) / (1 - a^2 + 1e-6) - (1 - a^2)
+    * d min Q / d a, d loss / d mean = d loss / d u, d loss / d log std = std * noise * d loss / d u
+    - alpha (0 where it is clamped).
     """
-    n, size = len(agent.batch), len(agent.action)
+    n = len(agent.batch)
+    size = len(agent.action)
     action_gradients(agent)
     inputs = agent.observations.shape[1]
     agent.actor.gradient.fill(0.0)
     prepare_backward(agent.actor)
     for r in range(n):
-        outputs, slopes = agent.actor.outputs[r], agent.actor.slopes[r]
+        outputs = agent.actor.outputs[r]
+        slopes = agent.actor.slopes[r]
         for i in range(size):
-            action, log_std = agent.actions[r, i], float(outputs[size + i])
+            action = agent.actions[r, i]
+            log_std = float(outputs[size + i])
             slack = 1.0 - action * action
             by_action = (
                 agent.action_slopes[0, r, inputs + i] + agent.action_slopes[1, r, inputs + i]
@@ -399,7 +443,10 @@ def actor_gradient(agent: Agent, alpha: float) -> None:
 
 @kernel
 def action_gradients(agent: Agent) -> None:
-    """d(-min(Q1, Q2)(s, a)) / d(s, a) of every row, as the sum of both entries of `action_slopes`."""
+    """Compute d(-min(Q1, Q2)(s, a)) / d(s, a) of every row.
+
+    It is the sum of both entries of `action_slopes`.
+    """
     n = len(agent.batch)
     pair(agent)
     forward(agent.first, agent.pairs, n)
@@ -415,16 +462,21 @@ def action_gradients(agent: Agent) -> None:
 
 
 @kernel
-def descend(member: Member, agent: Agent, hp: Any, rate: float, begin_at: int, end_at: int) -> None:
-    """One step of Adam for the parameters from `begin_at` to `end_at`."""
-    values, gradient = member.parameters[begin_at:end_at], agent.gradient[begin_at:end_at]
-    first, second = member.moments[0][begin_at:end_at], member.moments[1][begin_at:end_at]
+def descend(
+    member: Member, agent: Agent, hp: Record, rate: float, begin_at: int, end_at: int
+) -> None:
+    """Make one step of Adam for the parameters from `begin_at` to `end_at`."""
+    values = member.parameters[begin_at:end_at]
+    gradient = agent.gradient[begin_at:end_at]
+    first = member.moments[0][begin_at:end_at]
+    second = member.moments[1][begin_at:end_at]
     adam(values, gradient, first, second, member.counts[UPDATES], rate, hp.optimizer_eps, 1.0)
 
 
-def bind(state: State, environment: Environment, hp: Any) -> Bound:
-    """Networks and scratch memory around the state."""
-    member, agent = state["member"], make_agent(state, environment, hp)
+def bind(state: State, environment: Environment, hp: Record) -> Bound:
+    """Put networks and scratch memory around the state."""
+    member = state["member"]
+    agent = make_agent(state, environment, hp)
     functions = environment.functions(member.parameters.dtype)
 
     def advance_by(iterations: int) -> None:

@@ -1,4 +1,6 @@
-"""A member's hyperparameters as the arguments of Stable-Baselines3's constructor, all of them, defaults included.
+"""Translates hyperparameters into arguments of Stable-Baselines3's constructor.
+
+All of a member are translated, defaults included.
 
 Nothing of Stable-Baselines3 is imported here: values are numbers, words and `Schedule`s.
 """
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autorl.population.descent import RMSPROP_ALPHA
-from autorl.population.hyperparameters import CONSTANT, SHAPES, Settings, scheduled
+from autorl.population.hyperparameters import CONSTANT, SHAPES, Record, Settings, scheduled
 
 _SCHEDULED = (
     "learning_rate",
@@ -23,7 +25,10 @@ _WORDS = ("none",)  # the engine's word for Python's None
 
 @dataclass(frozen=True)
 class Schedule:
-    """A hyperparameter that goes from `start` at step 0 to `end` at the horizon; `shape` is linear or cosine."""
+    """A hyperparameter that changes from `start` to `end` at the horizon.
+
+    It is `start` at step 0; `shape` is linear or cosine.
+    """
 
     start: float
     end: float
@@ -32,14 +37,15 @@ class Schedule:
 
 @dataclass(frozen=True)
 class SB3Arguments:
-    """What a Stable-Baselines3 model is built with to train as the member did.
+    """Arguments to build a Stable-Baselines3 model that trains as the member did.
 
     Attributes:
         constructor: its arguments by name, `policy`, `env` and `policy_kwargs` apart.
         net_arch: sizes of the hidden layers.
         activation: `tanh` or `relu`.
         optimizer: name of the class in `torch.optim`, and its arguments, the learning rate apart.
-        n_envs: environments trained side by side: of the vectorised environment, no argument of the constructor.
+        n_envs: environments trained side by side: of the vectorised environment, no argument of the
+            constructor.
         notes: what Stable-Baselines3 has no place for, in words.
     """
 
@@ -51,8 +57,11 @@ class SB3Arguments:
     notes: tuple[str, ...]
 
 
-def sb3_arguments(settings: Settings, hp: Any, step: int = 0) -> SB3Arguments:
-    """The record `hp` of an algorithm as arguments; a schedule SB3 cannot follow is at its value of `step`."""
+def sb3_arguments(settings: Settings, hp: Record, step: int = 0) -> SB3Arguments:
+    """Translate the record `hp` of an algorithm into arguments.
+
+    A schedule SB3 cannot follow is at its value of `step`.
+    """
     values: dict[str, Any] = {}
     notes = []
     for name, setting in settings.items():
@@ -71,7 +80,8 @@ def sb3_arguments(settings: Settings, hp: Any, step: int = 0) -> SB3Arguments:
                 )
             )
             notes.append(
-                f"{name} went from {value!r} to {end!r} ({shape}), Stable-Baselines3 keeps it constant"
+                f"{name} went from {value!r} to {end!r} ({shape}), "
+                "Stable-Baselines3 keeps it constant"
             )
     return _split(values, notes)
 
@@ -97,14 +107,17 @@ def _optimizer(name: str, eps: float) -> tuple[str, Mapping[str, float]]:
 
 
 def _without_a_place(values: dict[str, Any], n_envs: int) -> list[str]:
-    """Take what no constructor of Stable-Baselines3 has out of `values`, and say so where it had an effect."""
+    """Take out of `values` what no constructor of Stable-Baselines3 has.
+
+    What had an effect is said.
+    """
     notes = []
     if values.pop("double", False):
         notes.append("Stable-Baselines3 has no double=True")
     priorities = {name: values.pop(name) for name in _OF_PRIORITIES if name in values}
     if values.pop("prioritized", False):
-        given = ", ".join(f"{name}={value!r}" for name, value in priorities.items())
-        notes.append(f"Stable-Baselines3 has no prioritized=True ({given})")
+        settings = ", ".join(f"{name}={value!r}" for name, value in priorities.items())
+        notes.append(f"Stable-Baselines3 has no prioritized=True ({settings})")
     if not values.pop("use_target_network", True):
         values |= {"target_update_interval": n_envs, "tau": 1.0}
         notes.append("use_target_network=False is a target network that follows at every step")

@@ -107,7 +107,7 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     rungs = _rungs(spec, tally)
     exact = not partial and spec.evaluation.seeds == "fixed" and not (open_ended or cut)
     ends = Ends(spec, reach)
-    blind = search_kind(spec.optimizer.name) == "design"
+    blind = search_kind(spec.optimizer.name, spec.path) == "design"
     share = model_share(study.driver.lineage.proposals.values())
     learns = find(spec.optimizer.name).learns
     caution = None if open_ended else share_caution(spec.optimizer.name, share, learns=learns)

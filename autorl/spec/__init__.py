@@ -1,4 +1,4 @@
-"""The study file: its sections, and how it is read, checked and frozen."""
+"""The study file: its sections, and how it is checked and frozen."""
 
 from autorl.spec.sections import (
     MOST_RUNS,

@@ -1,6 +1,7 @@
-"""What no single key of a study file can tell: keys that contradict each other, and budgets that can train nothing.
+"""Checks what no single key of a study file can tell.
 
-Only a study file that is read is checked. A study that was stored is taken as it is.
+Keys may contradict each other, and a budget may train nothing. Only a study file that is read is
+checked. A study that was stored is taken as it is.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autorl import optimizers
 from autorl.seeds import generator
@@ -23,31 +24,41 @@ if TYPE_CHECKING:
 
 
 def check_names_and_places(spec: Spec) -> None:
-    """Raise `InputError` for a name that is no folder's, or modules from a folder that is not there."""
+    """Check the study's name and the folder its modules come from.
+
+    Raises:
+        InputError: the name is no folder's, or the folder is not there.
+    """
     check_folder_name(spec.name)
     if spec.path is not None and not Path(spec.path).is_dir():
         raise InputError(f"no such folder: {spec.path}", key="path")
 
 
-def check_evaluations(spec: Spec, data: Mapping[str, Any]) -> None:
-    """Raise `InputError` where more evaluations are asked for than a run can have, or more of them than it has.
+def check_evaluations(spec: Spec, data: Mapping[str, object]) -> None:
+    """Check that a run has as many evaluations as are asked for.
 
     Args:
         spec: the study.
         data: the study file as written; what it leaves out has a default that gives way.
+
+    Raises:
+        InputError: more are asked for than a run can have, or more of them are read than it has.
     """
-    steps, evaluations = spec.fidelity.steps, spec.fidelity.evaluations
+    steps = spec.fidelity.steps
+    evaluations = spec.fidelity.evaluations
     if "evaluations" in spec.fidelity.model_fields_set and evaluations > steps:
         message = f"{evaluations} evaluations in {steps} steps: expected at most one a step"
         raise InputError(message, key="fidelity.evaluations")
     have = len(spec.evaluation_steps)
     for number, objective in enumerate(spec.objective):
-        wanted = parse_reduction(objective.reduce).window
-        if wanted is not None and wanted > have:
-            place = (
-                f"objective[{number}]" if isinstance(data.get("objective"), list) else "objective"
+        window = parse_reduction(objective.reduce).window
+        if window is not None and window > have:
+            listed = isinstance(data.get("objective"), list)
+            place = f"objective[{number}]" if listed else "objective"
+            message = (
+                f"{objective.reduce} of a run with {have} evaluations (fidelity.evaluations): "
+                f"expected at most {have}"
             )
-            message = f"{objective.reduce} of a run with {have} evaluations (fidelity.evaluations): expected at most {have}"
             raise InputError(message, key=f"{place}.reduce")
     optimizer = data.get("optimizer")
     rungs = optimizer.get("rungs") if isinstance(optimizer, Mapping) else None
@@ -56,25 +67,32 @@ def check_evaluations(spec: Spec, data: Mapping[str, Any]) -> None:
         raise InputError(message, key="optimizer.rungs")
 
 
-def check_n_envs(spec: Spec, data: Mapping[str, Any]) -> None:
-    """Raise `InputError` where the number of environments is given in two places that disagree.
+def check_n_envs(spec: Spec, data: Mapping[str, object]) -> None:
+    """Check that the number of environments is said in one place.
 
     Args:
         spec: the study.
-        data: the study file as written; where it says nothing, the trainer's or the space's own number holds.
+        data: the study file as written; where it says nothing, the trainer's or the space's own
+            number holds.
+
+    Raises:
+        InputError: two places disagree.
     """
-    explicit = _explicit_n_envs(data)
+    environment = data.get("environment")
+    explicit = environment.get("n_envs") if isinstance(environment, Mapping) else None
     for algorithm, trainer in spec.trainers.items():
         if not spec.info(trainer).takes_n_envs:
             continue
-        own = trainer.kwargs.get("n_envs")
+        option = trainer.kwargs.get("n_envs")
         section = f"algorithms.{algorithm}." if algorithm else ""
-        if (
-            own is not None
-        ):  # against the space, an option of the trainer is judged as all of them are
-            if own != spec.environment.n_envs:
+        if option is not None:
+            # Against the space, an option of the trainer is judged as all of them are.
+            if option != spec.environment.n_envs:
                 place = "there, or in the space of each algorithm" if algorithm else "there"
-                message = f"is {spec.environment.n_envs} in environment.n_envs: say it {place}, in one place"
+                message = (
+                    f"is {spec.environment.n_envs} in environment.n_envs: "
+                    f"say it {place}, in one place"
+                )
                 raise InputError(message, key=f"{section}trainer.kwargs.n_envs")
             continue
         space = spec.spaces[algorithm]
@@ -88,18 +106,15 @@ def check_n_envs(spec: Spec, data: Mapping[str, Any]) -> None:
             )
             raise InputError(message, key="environment.n_envs")
         if searched.choices[0] != explicit:
-            message = f"is fixed to {searched.choices[0]!r} by the space as well, as {place}: say it in one place"
+            message = (
+                f"is fixed to {searched.choices[0]!r} by the space as well, "
+                f"as {place}: say it in one place"
+            )
             raise InputError(message, key="environment.n_envs")
 
 
-def _explicit_n_envs(data: Mapping[str, Any]) -> Any:
-    """The number of environments as the study file says it under `environment`; None where it does not."""
-    environment = data.get("environment")
-    return environment.get("n_envs") if isinstance(environment, Mapping) else None
-
-
 def with_constants_of_study(space: Space, constants: Mapping[str, float]) -> Space:
-    """The space with the numbers a study knows, which its constraints use.
+    """Give a space the numbers a study knows, for its constraints.
 
     Raises:
         InputError: its default configuration breaks a constraint with them.
@@ -117,15 +132,21 @@ def with_constants_of_study(space: Space, constants: Mapping[str, float]) -> Spa
         }
         values = ", ".join(f"{name} {value:,}" for name, value in {**defaults, **numbers}.items())
         raise InputError(
-            f"the default configuration breaks the constraint {rule.text!r} ({values}): its rollout is longer than the "
-            "steps between two evaluations or rungs; give more fidelity.steps, fewer fidelity.evaluations or rungs, "
+            f"the default configuration breaks the constraint {rule.text!r} ({values}): "
+            "its rollout is longer than the steps between two evaluations or rungs; "
+            "give more fidelity.steps, fewer fidelity.evaluations or rungs, "
             f"fewer environment.n_envs, or a smaller default for {' or '.join(defaults)}"
         ) from None
 
 
 def check_racing(spec: Spec) -> None:
-    """Raise `InputError` for a race from more seeds than it may end with, or to more than there are."""
-    section, have = spec.evaluation, len(spec.plan.tuning)
+    """Check the numbers of seeds between which proposals race.
+
+    Raises:
+        InputError: they race from more seeds than they may end with, or to more than there are.
+    """
+    section = spec.evaluation
+    have = len(spec.plan.tuning)
     if section.max is not None and section.max < section.min:
         raise InputError(
             f"{section.max} is below evaluation.min, {section.min}", key="evaluation.max"
@@ -137,31 +158,40 @@ def check_racing(spec: Spec) -> None:
 
 
 def check_budget(spec: Spec) -> None:
-    """Raise `InputError` if the budget does not pay for the first proposal on its first seeds: nothing would train."""
-    budget, steps, seeds = spec.budget, spec.fidelity.steps, len(spec.policy().first)
+    """Check that the budget pays for the first proposal.
+
+    It is trained on its first seeds.
+
+    Raises:
+        InputError: the budget is smaller, so nothing would train.
+    """
+    budget = spec.budget
+    steps = spec.fidelity.steps
+    seeds = len(spec.policy().first)
     if budget.runs is not None:
-        key, given, have = "budget.runs", f"{budget.runs:g}", round(budget.runs * steps, 6)
+        key = "budget.runs"
+        stated = f"{budget.runs:g}"
+        payable = round(budget.runs * steps, 6)
     elif budget.environment_steps is not None:
-        key, given, have = (
-            "budget.environment_steps",
-            str(budget.environment_steps),
-            float(budget.environment_steps),
-        )
+        key = "budget.environment_steps"
+        stated = str(budget.environment_steps)
+        payable = float(budget.environment_steps)
     else:
         return
-    if have >= steps * seeds:  # no proposal costs more; what follows may need another package
+    if payable >= steps * seeds:  # no proposal costs more; what follows may need another package
         return
     first = _first_length(spec)
-    if have < first * seeds:
-        in_runs, whole = budget.runs is not None, first == steps
-        length = (f" of {steps} steps" * (not in_runs)) if whole else f" to step {first} of {steps}"
-        cost = (
-            _counted(first * seeds / steps, "run") if in_runs else _counted(first * seeds, "step")
-        )
-        raise InputError(
-            f"{given} is less than one proposal ({_counted(seeds, 'seed')}{length} = {cost})",
-            key=key,
-        )
+    if payable >= first * seeds:
+        return
+    length = f" to step {first} of {steps}"
+    cost = _counted(first * seeds, "step")
+    if first == steps:
+        length = f" of {steps} steps"
+    if budget.runs is not None:
+        cost = _counted(first * seeds / steps, "run")
+        length = "" if first == steps else length
+    proposal = f"{_counted(seeds, 'seed')}{length} = {cost}"
+    raise InputError(f"{stated} is less than one proposal ({proposal})", key=key)
 
 
 def _counted(count: float, noun: str) -> str:
@@ -169,7 +199,10 @@ def _counted(count: float, noun: str) -> str:
 
 
 def _first_length(spec: Spec) -> int:
-    """Steps of the first proposal the optimizer would make; it decides nothing else here."""
+    """Return the steps of the first proposal the optimizer would make.
+
+    The optimizer decides nothing else here.
+    """
     if not optimizers.find(spec.optimizer.name, spec.path).partial and spec.optimizer.stop is None:
         return spec.fidelity.steps
     optimizer = optimizer_of(spec, spec.search_space.changeable)

@@ -1,4 +1,4 @@
-"""What the name of a study may be: the name of one folder."""
+"""Checks the name of a study, which names its folder."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ LONGEST_NAME = 255  # bytes of one folder's name on Linux and macOS
 
 
 def check_folder_name(name: str, key: str = "name") -> None:
-    """Raise `InputError` unless `name` is the name of one folder, the same on every system.
+    """Check that `name` is the name of one folder, on every system.
 
     It becomes the study's folder below studies/, so it must neither leave that folder nor name it.
+
+    Raises:
+        InputError: it is empty, too long, a path, or has control characters.
     """
     if not name.strip():
         raise InputError("expected a name: it is the study's folder below studies/", key=key)

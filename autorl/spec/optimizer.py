@@ -1,4 +1,4 @@
-"""The optimizer a study file describes, its defaults, and what they were in earlier versions."""
+"""The optimizer of a study file, and its defaults now and earlier."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def cuts_of(spec: Spec) -> tuple[int, ...]:
-    """List the steps at which the study's optimizer ends segments of runs.
+    """Return the steps at which the study's optimizer ends segments of runs.
 
-    The horizon alone where its options are wrong: `optimizer_of` raises the error, with its line.
+    It is the horizon alone where its options are wrong: `optimizer_of` raises the error.
     """
     try:
         return optimizers.cuts(
@@ -31,7 +31,7 @@ def cuts_of(spec: Spec) -> tuple[int, ...]:
 
 
 def _options(spec: Spec) -> dict[str, Any]:
-    """The options of the optimizer, with those of `stop`."""
+    """Return the options of the optimizer, with those of `stop`."""
     section = spec.optimizer
     options = section.options
     options |= {} if section.stop is None else {"stop": section.stop}
@@ -40,13 +40,14 @@ def _options(spec: Spec) -> dict[str, Any]:
 
 
 def optimizer_of(spec: Spec, changeable: Collection[str]) -> Optimizer:
-    """Build the study's optimizer as it is before it has observed anything.
+    """Make the study's optimizer, which has observed nothing yet.
 
     Args:
-        spec: of the study.
+        spec: the study.
         changeable: hyperparameters that a continued run may change.
     """
-    space, section = spec.search_space, spec.optimizer
+    space = spec.search_space
+    section = spec.optimizer
     options = _options(spec)
     fields = dataclasses.fields(optimizers.find(section.name, spec.path).Options)
     if "seed" in {field.name for field in fields}:
@@ -69,7 +70,7 @@ LAGS = 8  # in a study's budget: so many times the proposals in flight
 
 
 def default_parallelism(spec: Spec) -> int:
-    """Choose the proposals in flight where the study file does not say.
+    """Return the proposals in flight where the study file does not say.
 
     An optimizer that learns from scores has an eighth of the budget, at most 8. With p in flight,
     proposal i knows the scores of those before i - p: a lag of 8 in a study of 16 leaves half of

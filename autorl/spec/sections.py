@@ -1,4 +1,4 @@
-"""The sections of a study file: their keys, defaults and what each allows by itself."""
+"""The sections of a study file: keys, defaults and allowed values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from autorl.statistics.reductions import parse_reduction
 from autorl.types import EnvironmentSpec, FrozenMap, TrainerSpec
 
 
-def _integral(value: Any) -> Any:
+def _integral(value: object) -> object:
     if isinstance(value, bool | str):
         raise ValueError(f"expected a whole number, got {shown(value)}")
     if isinstance(value, float) and value.is_integer():
@@ -34,7 +34,7 @@ def _integral(value: Any) -> Any:
     return value
 
 
-def _number(value: Any) -> Any:
+def _number(value: object) -> object:
     if isinstance(value, bool | str):
         raise ValueError(f"expected a number, got {shown(value)}")
     return value
@@ -69,13 +69,16 @@ class Section(BaseModel):
 
 class TrainerSection(Section):
     name: str
-    """`sb3/ppo`, `population/ppo`, `command`, `python:module:function`, ...; `autorl trainers` lists them."""
+    """`sb3/ppo`, `population/ppo`, `command`, `python:module:function`, ...
+
+    `autorl trainers` lists them.
+    """
     kwargs: dict[str, Any] = {}
     """The trainer's own options."""
 
     @model_validator(mode="before")
     @classmethod
-    def _from_name(cls, value: Any) -> Any:
+    def _from_name(cls, value: object) -> object:
         return {"name": value} if isinstance(value, str) else value
 
     def resolve(self) -> TrainerSpec:
@@ -98,7 +101,7 @@ class EnvironmentSection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_id(cls, value: Any) -> Any:
+    def _from_id(cls, value: object) -> object:
         return {"id": value} if isinstance(value, str) else value
 
     def resolve(self) -> EnvironmentSpec:
@@ -164,7 +167,10 @@ class ConstraintSection(Section):
 
 class FidelitySection(Section):
     steps: Steps
-    """Length of a full run in counted environment steps (optimizer steps for RLHF); also the horizon of schedules."""
+    """Length of a full run in counted environment steps (optimizer steps for RLHF).
+
+    It is also the horizon of schedules.
+    """
     evaluations: Annotated[Count, Field(le=100_000)] = 10
     """Equally spaced evaluations of a full run."""
     episodes: Count = 32
@@ -182,7 +188,7 @@ class OptimizerSection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_name(cls, value: Any) -> Any:
+    def _from_name(cls, value: object) -> object:
         if isinstance(value, dict) and value.get("stop") is not None:
             return {"rungs": 5} | value
         return {"name": value} if isinstance(value, str) else value
@@ -193,10 +199,13 @@ class OptimizerSection(Section):
 
 
 class BudgetSection(Section):
-    """Exactly one of these. The test phase is apart."""
+    """Exactly one of these, the test phase not included."""
 
     runs: Positive | None = None
-    """Full-run equivalents: tuning steps / fidelity.steps, over all seeds and rungs, charged when proposed."""
+    """Full-run equivalents: tuning steps / fidelity.steps, over all seeds and rungs.
+
+    Charged when proposed.
+    """
     configurations: Annotated[int, BeforeValidator(_integral), Field(ge=1, le=MOST_RUNS)] | None = (
         None
     )
@@ -208,10 +217,11 @@ class BudgetSection(Section):
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
-        if len(given) != 1:
+        stated = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(stated) != 1:
             raise ValueError(
-                f"needs exactly one of runs, configurations, environment_steps, hours; got {given or 'none'}"
+                "needs exactly one of runs, configurations, environment_steps, hours; "
+                f"got {stated or 'none'}"
             )
         return self
 
@@ -228,13 +238,19 @@ class SeedsSection(Section):
 
 class EvaluationSection(Section):
     seeds: Literal["fixed", "racing"] = "fixed"
-    """Every tuning seed for every proposal, or more seeds only for those that hold against the incumbent."""
+    """Every tuning seed for every proposal, or more only for those that hold their own.
+
+    A race is run against the incumbent.
+    """
     min: Count = 1
     """Racing: seeds of every proposal."""
     max: Count | None = None
     """Racing: seeds of an incumbent; default all tuning seeds."""
     rule: Literal["mean", "t"] = "mean"
-    """Racing: a proposal is dropped when its paired mean is below the incumbent's (mean), or significantly so (t)."""
+    """Racing: a proposal is dropped when its paired mean is below the incumbent's.
+
+    With `t` only when it is significantly so.
+    """
     aggregate: str = "mean"
     """Over seeds: mean, median, iqm, cvar(0.2), quantile(0.25)."""
 
@@ -256,7 +272,10 @@ class ExecutorSection(Section):
 
 class FailuresSection(Section):
     penalty: Annotated[str | float, AfterValidator(_penalty)] = "worst"
-    """Score of a failed seed: the worst told so far at that fidelity, or a number (in the metric's own direction)."""
+    """Score of a failed seed: the worst told so far at that fidelity, or a number.
+
+    The number is in the metric's own direction.
+    """
     retries: Whole = 3
     """How often a segment whose worker was lost is tried again."""
 
@@ -273,21 +292,33 @@ class LimitsSection(Section):
 class TestSection(Section):
     __test__ = False  # not a test class, whatever its name suggests to pytest
     top: Whole = 3
-    """How many of the best proposals are trained on test seeds, the incumbent one of them; they never re-rank it."""
+    """How many of the best proposals are trained on test seeds, the incumbent one of them.
+
+    They never re-rank it.
+    """
     baseline: bool = True
-    """Train the default configuration as far as the incumbent, beyond the budget, where the search did not."""
+    """Train the default configuration as far as the incumbent where the search did not.
+
+    This is beyond the budget.
+    """
 
 
 class KeepSection(Section):
     checkpoints: Literal["incumbent", "top", "lineage", "none"] = "incumbent"
-    """Which checkpoints outlive the study: the incumbent's test runs, also the top k's, every one, or none."""
+    """Which checkpoints outlive the study.
+
+    The incumbent's test runs, also the top k's, every one, or none.
+    """
 
 
 class WarmStartSection(Section):
     """Configurations of another study, or of a landscape, to begin with."""
 
     study: str | None = None
-    """Another study's folder; relative to the study file or the working folder. This or `landscape`."""
+    """Another study's folder, relative to the study file or the working folder.
+
+    This or `landscape`.
+    """
     landscape: str | None = None
     """An id or a folder."""
     top: Count = 5
@@ -308,7 +339,7 @@ class WarmStartSection(Section):
         return self.study or self.landscape or ""
 
 
-def _kind_of_start(value: Any) -> str:
+def _kind_of_start(value: object) -> str:
     return "(source)" if isinstance(value, Mapping | WarmStartSection) else "(list)"
 
 
@@ -320,9 +351,10 @@ WarmStart = Annotated[
 
 
 class LandscapeSection(Section):
-    """What `autorl landscape build` writes once everything is trained.
+    """A landscape, which `autorl landscape build` writes when all is trained.
 
-    A study with this section is one for a landscape: test runs are whole, and no default configuration is added.
+    A study with this section is one for a landscape: test runs are whole, and no default
+    configuration is added.
     """
 
     id: str

@@ -1,24 +1,22 @@
 """The study file: every key, its default and what it allows.
 
-`load_spec` reads YAML (or a mapping), applies `--set` overrides, checks everything that can be checked without
-training, and returns a frozen `Spec`. `Spec.freeze` gives the self-contained YAML that is stored with the study: the
-search space is written out, seed counts become lists, paths become absolute, so the study never depends on a file that
-may change later.
+`load_spec` reads YAML (or a mapping), applies `--set` overrides, checks everything that can be
+checked without training, and returns a frozen `Spec`. `Spec.freeze` gives the self-contained YAML
+that is stored with the study: the search space is written out, seed counts become lists, paths
+become absolute, so the study never depends on a file that may change later.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import yaml
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -30,9 +28,7 @@ from pydantic import (
 from autorl import trainers
 from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
 from autorl.landscapes.warm_start import fitting, misfit, starting_configurations
-from autorl.masking import masked
 from autorl.optimizers.registry import search_kind
-from autorl.plain_text import shown
 from autorl.plain_values import plain
 from autorl.seeds import SeedPlan
 from autorl.space import (
@@ -44,7 +40,6 @@ from autorl.space import (
     parse_document,
     read_document,
     split_algorithm,
-    unknown_key,
 )
 from autorl.space.canonical import jsonable
 from autorl.spec.checks import (
@@ -55,7 +50,9 @@ from autorl.spec.checks import (
     check_racing,
     with_constants_of_study,
 )
+from autorl.spec.defaults import complete
 from autorl.spec.optimizer import cuts_of, default_parallelism, earlier_options, stored_options
+from autorl.spec.problems import first_problem
 from autorl.spec.sections import (
     MOST_RUNS,
     AlgorithmSection,
@@ -83,11 +80,15 @@ from autorl.spec.sections import (
 from autorl.trainers import TrainerInfo
 from autorl.types import Config, FrozenMap, InputError, TrainerSpec
 
-UNLIMITED = MOST_RUNS  # configurations: the budget of an embedded search, which ends when its caller stops asking
+# Configurations: the budget of an embedded search, which ends when its caller stops asking.
+UNLIMITED = MOST_RUNS
 
 
 class Spec(Section):
-    """A study file, checked. `space`, `plan` and the specs of trainers are resolved on it."""
+    """A study file that was checked.
+
+    Spaces, seeds and the specs of trainers are resolved on it.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
@@ -99,7 +100,10 @@ class Spec(Section):
     algorithms: dict[str, AlgorithmSection] | None = None
     objective: list[ObjectiveSection] = Field(default_factory=lambda: [ObjectiveSection()])
     allow_proxy_selection: bool = False
-    """RLHF: whether a study may select by the signal it trains on, which finds the worst over-optimisation."""
+    """RLHF: whether a study may select by the signal it trains on.
+
+    Doing so finds the worst over-optimisation.
+    """
     constraints: list[ConstraintSection] = Field(default_factory=list)
     fidelity: FidelitySection
     optimizer: OptimizerSection = OptimizerSection()
@@ -107,7 +111,10 @@ class Spec(Section):
     seeds: SeedsSection = SeedsSection()
     evaluation: EvaluationSection = EvaluationSection()
     parallelism: Count = 8
-    """Proposals in flight: outcome i - parallelism is observed before ask i. `load_spec` sets the default by budget."""
+    """Proposals in flight: outcome i - parallelism is observed before ask i.
+
+    `load_spec` sets the default by budget.
+    """
     asynchronous: bool = False
     executor: ExecutorSection = ExecutorSection()
     failures: FailuresSection = FailuresSection()
@@ -119,13 +126,12 @@ class Spec(Section):
     path: str | None = None
     """Folder modules are imported from; default the study file's."""
     _document: Document | None = PrivateAttr(None)
-    _own_parallelism: bool = PrivateAttr(
-        True
-    )  # False where it is the default for the study's budget
+    # False where it is the default for the study's budget.
+    _own_parallelism: bool = PrivateAttr(True)
 
     @field_validator("objective", mode="before")
     @classmethod
-    def _one_objective(cls, value: Any) -> Any:
+    def _one_objective(cls, value: object) -> object:
         return value if isinstance(value, list) else [value]
 
     @model_validator(mode="after")
@@ -142,7 +148,8 @@ class Spec(Section):
             raise ValueError(f"`objective` lists {repeated} twice")
         return self
 
-    # -- resolved: what the rest of the package asks for -----------------------------------------------------------
+    # -- resolved: what the rest of the package asks for
+    # -----------------------------------------------------------
 
     @cached_property
     def plan(self) -> SeedPlan:
@@ -150,12 +157,18 @@ class Spec(Section):
 
     @cached_property
     def search_space(self) -> Space:
-        """The space all optimizers see; with `algorithms`, one conditional space over all of them."""
+        """The space all optimizers see.
+
+        With `algorithms`, it is one conditional space over all of them.
+        """
         return compile_algorithms(self.spaces) if self.algorithms is not None else self.spaces[""]
 
     @cached_property
     def spaces(self) -> dict[str, Space]:
-        """The space of each algorithm, without its prefix ("" when there is one)."""
+        """The space of each algorithm, without its prefix.
+
+        Where there is one trainer only, its name is "".
+        """
         if self.algorithms is not None:
             return {name: self._load(part.space) for name, part in self.algorithms.items()}
         assert self.space is not None
@@ -184,28 +197,38 @@ class Spec(Section):
 
     def _load(self, source: str | dict[str, Any], *, frozen: bool = False) -> Space:
         space = load_space(source, self._folder)
-        ours = {"n_envs": self.environment.n_envs, "horizon": self.fidelity.steps}
+        constants = {"n_envs": self.environment.n_envs, "horizon": self.fidelity.steps}
         named = {*space.missing, *space.constants}
         if "evaluation_interval" in named and not frozen:
-            ours["evaluation_interval"] = self.evaluation_interval
-        used = {name: value for name, value in ours.items() if name in named}
+            constants["evaluation_interval"] = self.evaluation_interval
+        used = {name: value for name, value in constants.items() if name in named}
         return with_constants_of_study(space, used) if used else space
 
     @cached_property
     def evaluation_steps(self) -> tuple[int, ...]:
-        """Nominal steps of a full run's evaluations, equally spaced, the last at the end."""
-        steps, n = self.fidelity.steps, self.fidelity.evaluations
-        return tuple(sorted({steps * k // n for k in range(1, n + 1)} - {0}))
+        """Nominal steps of a full run's evaluations, equally spaced.
+
+        The last is at the end.
+        """
+        steps = self.fidelity.steps
+        count = self.fidelity.evaluations
+        return tuple(sorted({steps * k // count for k in range(1, count + 1)} - {0}))
 
     @cached_property
     def evaluation_interval(self) -> int:
-        """Shortest distance between two evaluations, or two steps the optimizer ends segments at; 0 counts as one."""
+        """Shortest distance between two evaluations or two cuts, in steps.
+
+        Cuts are where the optimizer ends segments; step 0 counts as one.
+        """
         ends = (self.evaluation_steps, cuts_of(self))
         return min(later - step for steps in ends for step, later in pairwise((0, *steps)))
 
     @property
     def trainers(self) -> dict[str, TrainerSpec]:
-        """Every trainer the study may use, by algorithm ("" when there is one)."""
+        """Trainers the study may use, by algorithm.
+
+        Where there is one only, its name is "".
+        """
         if self.algorithms is not None:
             return {
                 name: self._trainer(section.trainer) for name, section in self.algorithms.items()
@@ -214,28 +237,40 @@ class Spec(Section):
         return {"": self._trainer(self.trainer)}
 
     def info(self, trainer: TrainerSpec | TrainerSection) -> TrainerInfo:
-        """What one of its trainers is like; a class of the user's lies beside the study file."""
+        """Describe one of its trainers.
+
+        A class of the user's lies beside the study file.
+        """
         return trainers.info(trainer.name, self.path)
 
     @property
     def steps(self) -> str:
-        """What its trainers count, as text: `environment steps`, `optimizer steps`, or `steps` of the user's own."""
+        """Name what its trainers count.
+
+        It is `environment steps`, `optimizer steps`, or `steps` of the user's own.
+        """
         units = {self.info(trainer).step_unit for trainer in self.trainers.values()}
         unit = units.pop() if len(units) == 1 else None
         return (unit or "steps").replace("_", " ")
 
     def _trainer(self, section: TrainerSection) -> TrainerSpec:
-        """Scripts and functions are looked for beside the study file unless it says where."""
+        """Resolve the spec of a trainer.
+
+        Scripts and functions are looked for beside the study file unless it says where.
+        """
         of_user = self.info(section).of_user
         where = {"path": self.path} if of_user and self.path is not None else {}
         return TrainerSpec(section.name, FrozenMap({**where, **section.kwargs}))
 
     def trainer_for(self, config: Config) -> tuple[TrainerSpec, Config]:
-        """The trainer of a configuration and the configuration as that trainer knows it (no algorithm prefix)."""
+        """Return the trainer of a configuration, and what that trainer is given.
+
+        The configuration loses the prefix of its algorithm.
+        """
         if self.algorithms is None:
             return self.trainers[""], config
-        algorithm, own = split_algorithm(config)
-        return self.trainers[algorithm], own
+        algorithm, config_of_algorithm = split_algorithm(config)
+        return self.trainers[algorithm], config_of_algorithm
 
     def objectives(self) -> tuple[Objective, ...]:
         return tuple(
@@ -245,7 +280,10 @@ class Spec(Section):
 
     @property
     def stated_penalty(self) -> float | None:
-        """The number a failed run scores, in the metric's own direction; None: the worst score told so far."""
+        """Score of a failed run that the study file states, or None.
+
+        It is in the metric's own direction; None means the worst score told so far.
+        """
         return None if isinstance(self.failures.penalty, str) else self.failures.penalty
 
     def judge(self) -> Judge:
@@ -256,15 +294,19 @@ class Spec(Section):
 
     @property
     def ends_at_chosen_step(self) -> bool:
-        """Whether runs that are trained for their model end at the step their score is read at.
+        """Whether runs trained for their model end at their score's step.
 
-        Not where another objective needs the whole run, nor for a landscape, which is made of whole curves.
+        Not where another objective needs the whole run, nor for a landscape, which is made of whole
+        curves.
         """
         return self.landscape is None and self.judge().reads_one_step
 
     @property
     def adds_baseline(self) -> bool:
-        """Whether the default configuration is trained as far as the incumbent: there is a search, and a test of it."""
+        """Whether the default configuration is trained as far as the incumbent.
+
+        It is where there is a search, and a test of it.
+        """
         kind = search_kind(self.optimizer.name, self.path)
         if self.landscape is not None or kind in ("phased_design", "schedule"):
             return False
@@ -278,7 +320,10 @@ class Spec(Section):
 
     @property
     def full_runs(self) -> float:
-        """Full-length proposals the budget pays for at the first seeds: what an optimizer may plan with."""
+        """Full-length proposals the budget pays for at the first seeds.
+
+        That is what an optimizer may plan with.
+        """
         per_proposal = len(self.policy().first)
         budget = self.budget
         if budget.configurations is not None:
@@ -289,7 +334,7 @@ class Spec(Section):
 
     @property
     def indeterminate(self) -> str | None:
-        """Why the same file may give another table, or None when it cannot."""
+        """Reasons why the same file may give another table, None without any."""
         reasons = [
             ("asynchronous: true", self.asynchronous),
             ("a budget in hours", self.budget.hours is not None),
@@ -304,30 +349,37 @@ class Spec(Section):
                 any(c.metric == "wall_seconds" for c in self.constraints),
             ),
         ]
-        found = [text for text, holds in reasons if holds]
-        return ", ".join(found) if found else None
+        holding = [text for text, holds in reasons if holds]
+        return ", ".join(holding) if holding else None
 
     @property
     def _folder(self) -> Path | None:
         return Path(self.path) if self.path else None
 
-    def changed(self, **sections: Any) -> Self:
-        """A copy with other sections; what the study resolves from them is resolved anew."""
+    def changed(self, **sections: object) -> Self:
+        """Copy the spec with other sections.
+
+        What the study resolves from them is resolved anew.
+        """
         copy = self.model_copy(update=sections)
         for name in ("plan", "search_space", "evaluation_steps", "evaluation_interval"):
             copy.__dict__.pop(name, None)
         return copy
 
     def located(self, error: InputError) -> InputError:
-        """`error` with the file and line of its key, when the study was read from a file."""
-        return (
-            error
-            if self._document is None or error.file is not None
-            else self._document.located(error)
-        )
+        """Add the file and line of its key to an error.
+
+        It is returned as it is where the study was not read from a file.
+        """
+        if self._document is None or error.file is not None:
+            return error
+        return self._document.located(error)
 
     def freeze(self) -> str:
-        """The study file as stored: self-contained YAML with every default written out."""
+        """Write the study file as it is stored.
+
+        It is self-contained YAML with every default written out.
+        """
         data = self.model_dump(mode="json")
         if self.space is not None:
             data["space"] = self._load(self.space).to_dict()
@@ -337,34 +389,41 @@ class Spec(Section):
         optimizer = self.optimizer
         named = {"name": optimizer.name, "stop": optimizer.stop, "rungs": optimizer.rungs}
         data["optimizer"] = named | stored_options(self)
-        kept = {key: value for key, value in data.items() if value is not None}
-        return str(yaml.dump(kept, Dumper=Dumper, sort_keys=False))
+        written = {key: value for key, value in data.items() if value is not None}
+        return str(yaml.dump(written, Dumper=Dumper, sort_keys=False))
 
     def same_study(self, stored: Spec) -> bool:
-        """Whether a stored study is this one, with the defaults of today or those of earlier versions.
+        """Tell whether a stored study is this one.
 
-        A study keeps the defaults it began with. Where it was started and what runs its segments are no part of it.
+        It may have the defaults of today or those of earlier versions: a study keeps the defaults
+        it began with. Where it was started and what runs its segments are no part of it.
         """
-        mine = self.model_copy(update={"path": stored.path, "executor": stored.executor})
+        moved = self.model_copy(update={"path": stored.path, "executor": stored.executor})
         earlier = OptimizerSection(**_earlier(self, lambda: self.search_space))
         before: dict[str, Any] = {"optimizer": earlier}
         if not self._own_parallelism:
             before["parallelism"] = Spec.model_fields["parallelism"].default
-        return stored.freeze() in (mine.freeze(), mine.model_copy(update=before).freeze())
+        return stored.freeze() in (moved.freeze(), moved.model_copy(update=before).freeze())
 
 
 def load_spec(
-    source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None
+    source: str | Path | Mapping[str, object], overrides: Mapping[str, object] | None = None
 ) -> Spec:
-    """Read a study file, or take a mapping; `overrides` are values by dotted key, as given to `--set`.
+    """Read a study file, or take a mapping.
+
+    Args:
+        source: a file, or its content.
+        overrides: values by dotted key, as given to `--set`.
 
     Raises:
         InputError: naming file, key, line, what is wrong and what is allowed.
     """
     if isinstance(source, Mapping):
-        document, folder = Document(dict(source), {}), Path.cwd()
+        document = Document(dict(source), {})
+        folder = Path.cwd()
     else:
-        document, folder = read_document(source), Path(source).resolve().parent
+        document = read_document(source)
+        folder = Path(source).resolve().parent
     if not isinstance(document.data, Mapping):
         raise document.error("expected a mapping of keys such as `trainer`, `space`, `budget`")
     data = plain(document.data)
@@ -373,17 +432,15 @@ def load_spec(
         data.setdefault("name", Path(source).stem)
     for key, value in (overrides or {}).items():
         _override(data, key, value)
-    _fill_defaults(data)
-    _share_n_envs(data)
-    _pin_options(data)
-    _pin_files(data)
+    complete(data)
     spec = _validated(data, document)
     spec._document = document
     _check_resolved(spec, document, data)
     spec = _with_starts(spec, document)
     if "parallelism" not in data:
         spec = spec.model_copy(update={"parallelism": default_parallelism(spec)})
-        spec._document, spec._own_parallelism = document, False
+        spec._document = document
+        spec._own_parallelism = False
     try:
         check_budget(spec)
     except InputError as error:
@@ -392,7 +449,7 @@ def load_spec(
 
 
 def thaw(text: str, file: str) -> Spec:
-    """The spec of a frozen study file, as `Spec.freeze` wrote it.
+    """Read a frozen study file, as `Spec.freeze` wrote it.
 
     Raises:
         InputError: the file was changed by hand into something that is no study, or is torn.
@@ -404,16 +461,19 @@ def thaw(text: str, file: str) -> Spec:
 
 
 def _earlier(spec: Spec, read_space: Callable[[], Space]) -> dict[str, Any]:
-    """The optimizer's section, with what an earlier version left to its defaults at what they were worth then."""
+    """Return the optimizer's section with the defaults of its version.
+
+    What an earlier version left out has the value it had then.
+    """
     section = spec.optimizer
-    return (
-        earlier_options(section.name, read_space, section.model_dump(exclude_none=True))
-        | section.options
-    )
+    written = section.model_dump(exclude_none=True)
+    return earlier_options(section.name, read_space, written) | section.options
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """`fidelity.steps=5e4` as (key, value); the value is read as YAML.
+    """Split `fidelity.steps=5e4` into key and value.
+
+    The value is read as YAML.
 
     Raises:
         InputError: there is no `=`.
@@ -424,16 +484,16 @@ def parse_override(text: str) -> tuple[str, Any]:
     return key.strip(), parse_document(value, "--set").data
 
 
-def _validated(data: Any, document: Document) -> Spec:
+def _validated(data: object, document: Document) -> Spec:
     try:
         return Spec.model_validate(data)
     except InputError as error:
         raise document.located(error) from None
     except ValidationError as error:
-        raise _first_problem(error, document) from None
+        raise first_problem(error, document, Spec) from None
 
 
-def _override(data: dict[str, Any], key: str, value: Any) -> None:
+def _override(data: dict[str, Any], key: str, value: object) -> None:
     *parents, last = key.split(".")
     place: Any = data
     for depth, name in enumerate(parents):
@@ -449,85 +509,11 @@ def _override(data: dict[str, Any], key: str, value: Any) -> None:
     place[last] = value
 
 
-def _fill_defaults(data: dict[str, Any]) -> None:
-    """Add the sections that a study may leave out because its trainers know better."""
-    names = [_name_of(trainer) for trainer in _trainer_sections(data)]
-    described = [trainers.info(name, str(data["path"])) for name in names]
-    if not described or len({_family(info) for info in described}) > 1:
-        return
-    task, kwargs = _environment_of(data)
-    for key, section in described[0].default_sections(names, task, kwargs).items():
-        data.setdefault(key, section)
-    objective = data.get("objective")
-    if isinstance(objective, dict) and described[0].default_metric is not None:
-        objective.setdefault("metric", described[0].default_metric)
+def _check_resolved(spec: Spec, document: Document, data: Mapping[str, object]) -> None:
+    """Check what a model cannot: seeds, space and keys together.
 
-
-def _trainer_sections(data: Mapping[str, Any]) -> list[Any]:
-    """What a study file says under `trainer`, or under that of each of its algorithms."""
-    algorithms = data.get("algorithms")
-    if not isinstance(algorithms, Mapping):
-        return [data.get("trainer")]
-    return [each.get("trainer") for each in algorithms.values() if isinstance(each, Mapping)]
-
-
-def _family(info: TrainerInfo) -> object:
-    """What trainers have in common that have the same defaults: the method that says them."""
-    return type(info).default_sections
-
-
-def _environment_of(data: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any] | None]:
-    """The id of the environment and its options, as far as a study file that is not checked says them."""
-    environment = data.get("environment")
-    if not isinstance(environment, Mapping):
-        return environment if isinstance(environment, str) else None, None
-    name, kwargs = environment.get("id"), environment.get("kwargs")
-    options = kwargs if isinstance(kwargs, Mapping) else None
-    return name if isinstance(name, str) else None, options
-
-
-def _share_n_envs(data: dict[str, Any]) -> None:
-    """Say a number of environments among the trainer's options where the space's constraints see it."""
-    trainer = data.get("trainer")
-    kwargs = trainer.get("kwargs") if isinstance(trainer, Mapping) else None
-    if not isinstance(kwargs, Mapping) or "n_envs" not in kwargs:
-        return
-    if not trainers.info(_name_of(trainer), str(data["path"])).takes_n_envs:
-        return
-    environment = data.get("environment")
-    if isinstance(environment, str):
-        data["environment"] = {"id": environment, "n_envs": kwargs["n_envs"]}
-    elif isinstance(environment, dict):
-        environment.setdefault("n_envs", kwargs["n_envs"])
-
-
-def _name_of(trainer: Any) -> str:
-    name = trainer.get("name") if isinstance(trainer, Mapping) else trainer
-    return name if isinstance(name, str) else ""
-
-
-def _pin_options(data: dict[str, Any]) -> None:
-    """Make what trainers' options name absolute: a study is resumed from any working folder."""
-    for trainer in _trainer_sections(data):
-        kwargs = trainer.get("kwargs") if isinstance(trainer, dict) else None
-        if isinstance(kwargs, dict):
-            folder = str(data["path"])
-            trainer["kwargs"] = trainers.info(_name_of(trainer), folder).pinned(kwargs, folder)
-
-
-def _pin_files(data: dict[str, Any]) -> None:
-    """A user's own models and data, by their absolute path, as landscapes are."""
-    environment = data.get("environment")
-    if isinstance(environment, dict) and environment.get("id") == "files":
-        from autorl.rlhf.tasks.files import pinned
-
-        kwargs = environment.get("kwargs")
-        if isinstance(kwargs, Mapping):
-            environment["kwargs"] = pinned(kwargs, str(data["path"]))
-
-
-def _check_resolved(spec: Spec, document: Document, data: Mapping[str, Any]) -> None:
-    """What a model cannot check: seeds, space and keys together, so that their errors come before any training."""
+    Their errors come before any training.
+    """
     try:
         check_names_and_places(spec)
         check_racing(spec)
@@ -539,8 +525,12 @@ def _check_resolved(spec: Spec, document: Document, data: Mapping[str, Any]) -> 
 
 
 def _with_starts(spec: Spec, document: Document) -> Spec:
-    """The spec with its warm start as a list of configurations of its space: the study depends on no other data."""
-    section, chosen = spec.warm_start, list[tuple[str, Mapping[str, Any]]]()
+    """Resolve the warm start to a list of configurations of the space.
+
+    The study then depends on no other data.
+    """
+    section = spec.warm_start
+    chosen = list[tuple[str, Mapping[str, Any]]]()
     if isinstance(section, list):
         chosen = [(f"warm_start[{number}]", config) for number, config in enumerate(section)]
     else:
@@ -558,57 +548,18 @@ def _with_starts(spec: Spec, document: Document) -> Spec:
         raise misfit(misfits, document, listed=isinstance(section, list))
     if isinstance(section, list):
         return spec
-    found = spec.model_copy(update={"warm_start": [jsonable(config) for config in starts]})
-    found._document = document
-    return found
+    resolved = spec.model_copy(update={"warm_start": [jsonable(config) for config in starts]})
+    resolved._document = document
+    return resolved
 
 
 def _space_located(spec: Spec, document: Document) -> Space:
-    """The resolved space; an inline definition's errors name the line of the study file."""
+    """Resolve the space.
+
+    Errors of an inline definition name the line of the study file.
+    """
     try:
         return spec.search_space
     except InputError as error:
         of_the_file = error.file is None and (isinstance(spec.space, dict) or error.key is None)
         raise (document.located(error, "space") if of_the_file else error) from None
-
-
-def _first_problem(error: ValidationError, document: Document) -> InputError:
-    """The first problem pydantic found, as one line."""
-    first = error.errors()[0]
-    path = [part for part in first["loc"] if _is_key(part)]
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
-    if first["type"] == "extra_forbidden":
-        return document.error(unknown_key(path[-1], _known_keys(path[:-1])), key)
-    if first["type"] == "missing":
-        return document.error("is missing", key)
-    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys", message)
-    if first["type"] != "value_error":
-        message += f", got {shown(masked(first['input']))}"
-    return document.error(message, key)
-
-
-def _is_key(part: str | int) -> bool:
-    """False for what pydantic adds to a location: the branch of a union it tried, such as `list[any]` or `int`."""
-    return isinstance(part, int) or (
-        re.fullmatch(r"[\w.-]+", part) is not None and part not in _TYPES
-    )
-
-
-_TYPES = frozenset({"int", "float", "str", "bool", "constrained-int", "constrained-float"})
-
-
-def _known_keys(path: Sequence[str | int]) -> list[str]:
-    """The keys allowed at a place of the study file."""
-    model: type[BaseModel] = Spec
-    for part in path:
-        if isinstance(part, str) and part in model.model_fields:
-            model = _sections(model.model_fields[part].annotation)[0]
-    return list(model.model_fields)
-
-
-def _sections(annotation: Any) -> list[type[BaseModel]]:
-    """The sections a field's annotation mentions."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [section for part in get_args(annotation) for section in _sections(part)]

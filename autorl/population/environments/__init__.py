@@ -1,4 +1,4 @@
-"""The native environments by their Gymnasium id, and how a user's own is found."""
+"""The native environments by Gymnasium id, and users' own by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ __all__ = ["ENVIRONMENTS", "Environment", "find_environment"]
 
 
 def find_environment(name: str | None) -> Environment:
-    """The native environment of this id, or the `Environment` named by `module:NAME`.
+    """Return the native environment of this id, or a user's own.
+
+    A user's own `Environment` is named by `module:NAME`.
 
     Raises:
         InputError: there is no such environment.
@@ -34,7 +36,8 @@ def find_environment(name: str | None) -> Environment:
     hint = did_you_mean(name or "", ENVIRONMENTS)
     raise InputError(
         f"{name!r} is not an environment of the population engine{hint} "
-        f"(native: {', '.join(ENVIRONMENTS)}; your own: module:NAME; for any other use an sb3/* trainer)",
+        f"(native: {', '.join(ENVIRONMENTS)}; your own: module:NAME; "
+        "for any other use an sb3/* trainer)",
         key="environment.id",
     )
 
@@ -42,13 +45,14 @@ def find_environment(name: str | None) -> Environment:
 def _imported(name: str) -> Environment:
     module_name, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
+        environment = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         raise InputError(f"cannot load {name!r}: {error}", key="environment.id") from error
-    if not isinstance(found, Environment):
+    if not isinstance(environment, Environment):
         raise InputError(
-            f"{name!r} is a {type(found).__name__}, not an autorl.population.environments.Environment",
+            f"{name!r} is a {type(environment).__name__}, "
+            "not an autorl.population.environments.Environment",
             key="environment.id",
         )
-    found.check()
-    return found
+    environment.check()
+    return environment

@@ -1,11 +1,14 @@
-"""Acrobot-v1: swing the free end of a two-link arm above a line with a torque of -1 (0), 0 (1) or 1 (2) on its elbow.
+"""Acrobot-v1: swing the free end of a two-link arm above a line.
 
-State: both angles (0 = hanging down, the second relative to the first) and their velocities. Observation: cosine and
-sine of each angle, both velocities. Reward -1 a step, 0 on arrival. Truncated after 500 steps.
+The torque on the elbow is -1 (action 0), 0 (1) or 1 (2).
+
+State: both angles (0 = hanging down, the second relative to the first) and their velocities.
+Observation: cosine and sine of each angle, both velocities. Reward -1 a step, 0 on arrival.
+Truncated after 500 steps.
 
 Reference:
-    [Sutton2018] R. Sutton, A. Barto. Reinforcement Learning: An Introduction, 2nd edition: the book's dynamics,
-    integrated as in Gymnasium's Acrobot-v1 (one Runge-Kutta step of 0.2 s).
+    [Sutton2018] R. Sutton, A. Barto. Reinforcement Learning: An Introduction, 2nd edition: the
+        book's dynamics, integrated as in Gymnasium's Acrobot-v1 (one Runge-Kutta step of 0.2 s).
 """
 
 from __future__ import annotations
@@ -17,30 +20,45 @@ from autorl.population.environments.base import Environment
 from autorl.population.kernels import Array, cached, kernel
 
 GRAVITY = 9.8
-LENGTH, CENTRE, MASS, INERTIA = 1.0, 0.5, 1.0, 1.0  # of both links
-TOP_SPEED_1, TOP_SPEED_2 = 4 * math.pi, 9 * math.pi
+# Of both links.
+LENGTH = 1.0
+CENTRE = 0.5
+MASS = 1.0
+INERTIA = 1.0
+TOP_SPEED_1 = 4 * math.pi
+TOP_SPEED_2 = 9 * math.pi
 SECONDS_PER_STEP = 0.2
 START = 0.1
 
 
 @cached
 def reset(state: Array, key: int) -> None:
-    """All four values uniform in +-0.1."""
+    """Draw all four values uniformly in +-0.1."""
     for i in range(4):
         state[i] = START * (2.0 * rng.uniform(key, i) - 1.0)
 
 
 @cached
 def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
-    """One step of the classical fourth-order Runge-Kutta method, then angles wrapped and velocities bounded."""
-    torque, h = action[0] - 1.0, SECONDS_PER_STEP
-    a, b, u, v = state[0], state[1], state[2], state[3]
+    """Make one step of the classical fourth-order Runge-Kutta method.
+
+    Then angles are wrapped and velocities bounded.
+    """
+    torque = action[0] - 1.0
+    h = SECONDS_PER_STEP
+    a = state[0]
+    b = state[1]
+    u = state[2]
+    v = state[3]
     u1, v1 = accelerations(a, b, u, v, torque)
     u2, v2 = accelerations(a + h / 2 * u, b + h / 2 * v, u + h / 2 * u1, v + h / 2 * v1, torque)
-    ua, va = u + h / 2 * u1, v + h / 2 * v1
-    ub, vb = u + h / 2 * u2, v + h / 2 * v2
+    ua = u + h / 2 * u1
+    va = v + h / 2 * v1
+    ub = u + h / 2 * u2
+    vb = v + h / 2 * v2
     u3, v3 = accelerations(a + h / 2 * ua, b + h / 2 * va, ub, vb, torque)
-    uc, vc = u + h * u3, v + h * v3
+    uc = u + h * u3
+    vc = v + h * v3
     u4, v4 = accelerations(a + h * ub, b + h * vb, uc, vc, torque)
     state[0] = wrapped(a + h / 6 * (u + 2 * ua + 2 * ub + uc))
     state[1] = wrapped(b + h / 6 * (v + 2 * va + 2 * vb + vc))
@@ -52,7 +70,7 @@ def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
 
 @cached
 def observe(state: Array, observation: Array) -> None:
-    """Cosine and sine of each angle, both velocities."""
+    """Write cosine and sine of each angle, and both velocities."""
     observation[0] = math.cos(state[0])
     observation[1] = math.sin(state[0])
     observation[2] = math.cos(state[1])
@@ -63,7 +81,7 @@ def observe(state: Array, observation: Array) -> None:
 
 @kernel
 def is_terminated(state: Array) -> bool:
-    """The free end is one link's length above the pivot."""
+    """Tell whether the free end is one link's length above the pivot."""
     return -math.cos(state[0]) - math.cos(state[1] + state[0]) > 1.0
 
 
@@ -71,7 +89,7 @@ def is_terminated(state: Array) -> bool:
 def accelerations(
     angle_1: float, angle_2: float, speed_1: float, speed_2: float, torque: float
 ) -> tuple[float, float]:
-    """Angular accelerations of both joints (the book's equations of motion)."""
+    """Return the angular accelerations of both joints (the book's equations of motion)."""
     reach = LENGTH * CENTRE * math.cos(angle_2)
     swing = LENGTH * CENTRE * math.sin(angle_2)
     d1 = MASS * CENTRE**2 + MASS * (LENGTH**2 + CENTRE**2 + 2 * reach) + 2 * INERTIA
@@ -86,7 +104,7 @@ def accelerations(
 
 @kernel
 def wrapped(angle: float) -> float:
-    """`angle` in [-pi, pi]."""
+    """Wrap `angle` into [-pi, pi]."""
     while angle > math.pi:
         angle -= 2 * math.pi
     while angle < -math.pi:

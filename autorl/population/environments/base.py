@@ -1,19 +1,22 @@
-"""What an environment is to the engine: three compiled functions over a flat state, and a few numbers.
+"""The contract of an environment of the engine.
 
-A file of this folder has one environment in a fixed order: constants, `reset`, `step`, `observe`, `is_terminated`, the
-declaration. Your own environment is the same thing in your own module: write the three functions with `numba.njit`,
-declare an `Environment`, and name it in the study file as `module:NAME`.
+It has three compiled functions over a flat state, and a few numbers.
+
+A file of this folder has one environment in a fixed order: constants, `reset`, `step`, `observe`,
+`is_terminated`, the declaration. Your own environment is the same thing in your own module: write
+the three functions with `numba.njit`, declare an `Environment`, and name it in the study file as
+`module:NAME`.
 
     @njit
-    def reset(state, key): ...                  # write a first state; draws: rng.uniform(key, 0), ...(key, 1), ...
+    def reset(state, key): ...            # write a first state; draws: rng.uniform(key, 0), ...
     @njit
-    def step(state, action, key): ...           # advance `state` in place, return (reward, terminated): float, bool
+    def step(state, action, key): ...     # advance `state` in place, return (reward, terminated)
     @njit
-    def observe(state, observation): ...        # write the observation
+    def observe(state, observation): ...  # write the observation
 
-`state` is float64 (state_size,); `action` is float64: (1,) with the action's index for `n_actions` > 0, else
-(action_size,) within the bounds; `key` is a uint64 of this reset's or step's own. The time limit is the engine's
-business, not `step`'s.
+`state` is float64 (state_size,); `action` is float64: (1,) with the action's index for `n_actions`
+> 0, else (action_size,) within the bounds; `key` is a uint64 of this reset's or step's own. The
+time limit is the engine's business, not `step`'s.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Any
 
 import numba
 import numpy as np
+import numpy.typing as npt
 from numba import types
 from numba.core.errors import NumbaError
 
@@ -61,18 +65,21 @@ class Environment:
 
     @property
     def action_size(self) -> int:
-        """Length of an action: 1 for discrete actions (their index)."""
+        """Length of an action, 1 for discrete actions (their index)."""
         return 1 if self.n_actions else len(self.low)
 
     @property
     def bounds(self) -> Array:
         """Lowest and highest action, (2, action_size) float64."""
-        return (
-            np.array([self.low, self.high], np.float64) if not self.n_actions else np.zeros((2, 1))
-        )
+        if self.n_actions:
+            return np.zeros((2, 1))
+        return np.array([self.low, self.high], np.float64)
 
-    def functions(self, dtype: Any) -> tuple[Function, Function, Function]:
-        """`reset`, `step` and `observe` as function pointers; observations are written as `dtype`."""
+    def functions(self, dtype: npt.DTypeLike) -> tuple[Function, Function, Function]:
+        """Return `reset`, `step` and `observe` as function pointers.
+
+        Observations are written as `dtype`.
+        """
         real = numba.from_dtype(np.dtype(dtype))
         observe = types.void(_STATE, types.Array(real, 1, "C"))
         pairs = ((self.reset, _RESET), (self.step, _STEP), (self.observe, observe))
@@ -82,7 +89,11 @@ class Environment:
         return reset, step, observed
 
     def check(self) -> None:
-        """Raise `InputError` when a function does not compile to the signature the engine calls."""
+        """Check that each function has the signature the engine calls.
+
+        Raises:
+            InputError: one of them does not compile to it.
+        """
         key = f"environment {self.id}"
         for name, (function, kind) in zip(
             ("reset", "step", "observe"), self.functions(np.float32), strict=True
@@ -90,13 +101,14 @@ class Environment:
             if not hasattr(function, "get_compile_result"):
                 raise InputError(f"{name} must be compiled with numba.njit", key=key)
             try:
-                found = function.get_compile_result(kind.signature).signature.return_type
+                returned = function.get_compile_result(kind.signature).signature.return_type
             except (NumbaError, TypeError) as error:
                 reason = str(error).strip().splitlines()[-1]
                 raise InputError(
                     f"{name} does not compile for {kind.signature.args}: {reason}", key=key
                 ) from error
-            if found != kind.signature.return_type:
+            if returned != kind.signature.return_type:
                 raise InputError(
-                    f"{name} must return {kind.signature.return_type}, it returns {found}", key=key
+                    f"{name} must return {kind.signature.return_type}, it returns {returned}",
+                    key=key,
                 )

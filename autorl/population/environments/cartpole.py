@@ -1,11 +1,14 @@
-"""CartPole-v1: balance a pole on a cart by pushing left (0) or right (1).
+"""CartPole-v1: balance a pole on a cart.
 
-State and observation: position, velocity, angle, angular velocity. Reward 1 a step. Ends when the cart leaves the track
-or the pole leans more than 12 degrees; truncated after 500 steps.
+The cart is pushed left (0) or right (1).
+
+State and observation: position, velocity, angle, angular velocity. Reward 1 a step. Ends when the
+cart leaves the track or the pole leans more than 12 degrees; truncated after 500 steps.
 
 Reference:
-    [Barto1983] A. Barto, R. Sutton, C. Anderson. Neuronlike adaptive elements that can solve difficult learning control
-    problems. IEEE SMC 13(5), 1983; constants and integrator as in Gymnasium's CartPole-v1.
+    [Barto1983] A. Barto, R. Sutton, C. Anderson. Neuronlike adaptive elements that can solve
+        difficult learning control problems. IEEE SMC 13(5), 1983; constants and integrator as in
+        Gymnasium's CartPole-v1.
 """
 
 from __future__ import annotations
@@ -30,17 +33,21 @@ START = 0.05
 
 @cached
 def reset(state: Array, key: int) -> None:
-    """All four values uniform in +-0.05."""
+    """Draw all four values uniformly in +-0.05."""
     for i in range(4):
         state[i] = START * (2.0 * rng.uniform(key, i) - 1.0)
 
 
 @cached
 def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
-    """Explicit Euler integration over 20 ms."""
-    x, speed, angle, turn = state[0], state[1], state[2], state[3]
+    """Integrate over 20 ms by the explicit Euler method."""
+    x = state[0]
+    speed = state[1]
+    angle = state[2]
+    turn = state[3]
     force = FORCE if action[0] == 1.0 else -FORCE
-    cosine, sine = math.cos(angle), math.sin(angle)
+    cosine = math.cos(angle)
+    sine = math.sin(angle)
     pull = (force + MASS_POLE * HALF_LENGTH * turn * turn * sine) / MASS
     turning = (GRAVITY * sine - cosine * pull) / (
         HALF_LENGTH * (4.0 / 3.0 - MASS_POLE * cosine * cosine / MASS)
@@ -55,14 +62,14 @@ def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
 
 @cached
 def observe(state: Array, observation: Array) -> None:
-    """The state itself."""
+    """Write the state itself."""
     for i in range(4):
         observation[i] = state[i]
 
 
 @kernel
 def is_terminated(state: Array) -> Any:
-    """Off the track or fallen."""
+    """Tell whether the cart left the track or the pole fell."""
     return abs(state[0]) > TRACK or abs(state[2]) > ANGLE
 
 

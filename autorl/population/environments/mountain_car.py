@@ -1,10 +1,13 @@
-"""MountainCar-v0: drive an underpowered car out of a valley by pushing left (0), not at all (1) or right (2).
+"""MountainCar-v0: drive an underpowered car out of a valley.
 
-State and observation: position, velocity. Reward -1 a step. Ends at position 0.5; truncated after 200 steps.
+It is pushed left (0), not at all (1) or right (2).
+
+State and observation: position, velocity. Reward -1 a step. Ends at position 0.5; truncated after
+200 steps.
 
 Reference:
-    [Moore1990] A. Moore. Efficient memory-based learning for robot control. PhD thesis, Cambridge, 1990; constants as
-    in Gymnasium's MountainCar-v0.
+    [Moore1990] A. Moore. Efficient memory-based learning for robot control. PhD thesis, Cambridge,
+        1990; constants as in Gymnasium's MountainCar-v0.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from autorl.population import rng
 from autorl.population.environments.base import Environment
 from autorl.population.kernels import Array, cached, kernel
 
-LEFT, RIGHT = -1.2, 0.6
+LEFT = -1.2
+RIGHT = 0.6
 TOP_SPEED = 0.07
 GOAL = 0.5
 FORCE = 0.001
@@ -25,14 +29,17 @@ GRAVITY = 0.0025
 
 @cached
 def reset(state: Array, key: int) -> None:
-    """Position uniform in [-0.6, -0.4], at rest."""
+    """Draw the position uniformly in [-0.6, -0.4], at rest."""
     state[0] = -0.6 + 0.2 * rng.uniform(key, 0)
     state[1] = 0.0
 
 
 @cached
 def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
-    """One step; the left wall stops the car."""
+    """Make one step.
+
+    The left wall stops the car.
+    """
     speed = state[1] + (action[0] - 1.0) * FORCE - GRAVITY * math.cos(3.0 * state[0])
     speed = min(max(speed, -TOP_SPEED), TOP_SPEED)
     state[0] = min(max(state[0] + speed, LEFT), RIGHT)
@@ -42,14 +49,14 @@ def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
 
 @cached
 def observe(state: Array, observation: Array) -> None:
-    """The state itself."""
+    """Write the state itself."""
     observation[0] = state[0]
     observation[1] = state[1]
 
 
 @kernel
 def is_terminated(state: Array) -> Any:
-    """At the flag, not rolling back."""
+    """Tell whether the car is at the flag, not rolling back."""
     return state[0] >= GOAL and state[1] >= 0.0
 
 

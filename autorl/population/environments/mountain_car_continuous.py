@@ -1,11 +1,14 @@
-"""MountainCarContinuous-v0: the valley with a continuous push in [-1, 1] that costs its square.
+"""MountainCarContinuous-v0: the valley with a continuous push.
 
-State and observation: position, velocity. Reward 100 at the flag minus 0.1 times the squared action each step. Ends at
-position 0.45; truncated after 999 steps.
+The push is in [-1, 1] and costs its square.
+
+State and observation: position, velocity. Reward 100 at the flag minus 0.1 times the squared action
+each step. Ends at position 0.45; truncated after 999 steps.
 
 Reference:
-    [Moore1990] A. Moore. Efficient memory-based learning for robot control. PhD thesis, Cambridge, 1990; constants as
-    in Gymnasium's MountainCarContinuous-v0, which keeps its state in float32.
+    [Moore1990] A. Moore. Efficient memory-based learning for robot control. PhD thesis, Cambridge,
+        1990; constants as in Gymnasium's MountainCarContinuous-v0, which keeps its state in
+        float32.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from autorl.population import rng
 from autorl.population.environments.base import Environment
 from autorl.population.kernels import Array, cached, kernel
 
-LEFT, RIGHT = -1.2, 0.6
+LEFT = -1.2
+RIGHT = 0.6
 TOP_SPEED = 0.07
 GOAL = 0.45
 POWER = 0.0015
@@ -27,14 +31,17 @@ GRAVITY = 0.0025
 
 @cached
 def reset(state: Array, key: int) -> None:
-    """Position uniform in [-0.6, -0.4], at rest."""
+    """Draw the position uniformly in [-0.6, -0.4], at rest."""
     state[0] = -0.6 + 0.2 * rng.uniform(key, 0)
     state[1] = 0.0
 
 
 @cached
 def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
-    """One step; the left wall stops the car. The new state is rounded to float32."""
+    """Make one step.
+
+    The left wall stops the car. The new state is rounded to float32.
+    """
     push = min(max(action[0], -1.0), 1.0)
     speed = state[1] + push * POWER - GRAVITY * math.cos(3.0 * state[0])
     speed = min(max(speed, -TOP_SPEED), TOP_SPEED)
@@ -42,20 +49,21 @@ def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
     if position == LEFT and speed < 0.0:
         speed = 0.0
     arrived = is_terminated(position, speed)
-    state[0], state[1] = np.float32(position), np.float32(speed)
+    state[0] = np.float32(position)
+    state[1] = np.float32(speed)
     return (100.0 if arrived else 0.0) - 0.1 * action[0] * action[0], arrived
 
 
 @cached
 def observe(state: Array, observation: Array) -> None:
-    """The state itself."""
+    """Write the state itself."""
     observation[0] = state[0]
     observation[1] = state[1]
 
 
 @kernel
 def is_terminated(position: float, speed: float) -> bool:
-    """At the flag, not rolling back."""
+    """Tell whether the car is at the flag, not rolling back."""
     return position >= GOAL and speed >= 0.0
 
 

@@ -1,7 +1,10 @@
-"""Pendulum-v1: swing a pendulum up and hold it there with a torque in [-2, 2].
+"""Pendulum-v1: swing a pendulum up and hold it there.
 
-State: angle (0 = upright), angular velocity. Observation: cosine and sine of the angle, angular velocity. Reward: minus
-angle^2 + 0.1 velocity^2 + 0.001 torque^2. Never ends by itself; truncated after 200 steps.
+The torque is in [-2, 2].
+
+State: angle (0 = upright), angular velocity. Observation: cosine and sine of the angle, angular
+velocity. Reward: minus angle^2 + 0.1 velocity^2 + 0.001 torque^2. Never ends by itself; truncated
+after 200 steps.
 
 Reference:
     Constants and integrator as in Gymnasium's Pendulum-v1.
@@ -23,15 +26,16 @@ SECONDS_PER_STEP = 0.05
 
 @cached
 def reset(state: Array, key: int) -> None:
-    """Angle uniform in +-pi, velocity uniform in +-1."""
+    """Draw the angle uniformly in +-pi, the velocity in +-1."""
     state[0] = math.pi * (2.0 * rng.uniform(key, 0) - 1.0)
     state[1] = 2.0 * rng.uniform(key, 1) - 1.0
 
 
 @cached
 def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
-    """Semi-implicit Euler integration over 50 ms."""
-    angle, speed = state[0], state[1]
+    """Integrate over 50 ms by the semi-implicit Euler method."""
+    angle = state[0]
+    speed = state[1]
     torque = min(max(action[0], -TOP_TORQUE), TOP_TORQUE)
     lean = (angle + math.pi) % (2.0 * math.pi) - math.pi
     cost = lean * lean + 0.1 * speed * speed + 0.001 * torque * torque
@@ -44,7 +48,7 @@ def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
 
 @cached
 def observe(state: Array, observation: Array) -> None:
-    """Cosine and sine of the angle, angular velocity."""
+    """Write cosine and sine of the angle, and the angular velocity."""
     observation[0] = math.cos(state[0])
     observation[1] = math.sin(state[0])
     observation[2] = state[1]
@@ -52,7 +56,7 @@ def observe(state: Array, observation: Array) -> None:
 
 @kernel
 def is_terminated(state: Array) -> bool:
-    """Never."""
+    """Tell that it never ends."""
     return False
 
 

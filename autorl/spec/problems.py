@@ -1,0 +1,58 @@
+"""Words what pydantic says against a study file, with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import get_args
+
+from pydantic import BaseModel, ValidationError
+
+from autorl.masking import masked
+from autorl.plain_text import shown
+from autorl.space import Document, unknown_key
+from autorl.types import InputError
+
+_TYPES = frozenset({"int", "float", "str", "bool", "constrained-int", "constrained-float"})
+
+
+def first_problem(error: ValidationError, document: Document, model: type[BaseModel]) -> InputError:
+    """Say the first problem pydantic met, as one line."""
+    first = error.errors()[0]
+    path = [part for part in first["loc"] if _is_key(part)]
+    steps = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in path]
+    key = "".join(steps).lstrip(".")
+    if first["type"] == "extra_forbidden":
+        return document.error(unknown_key(path[-1], _known_keys(model, path[:-1])), key)
+    if first["type"] == "missing":
+        return document.error("is missing", key)
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys", message)
+    if first["type"] != "value_error":
+        message += f", got {shown(masked(first['input']))}"
+    return document.error(message, key)
+
+
+def _is_key(part: str | int) -> bool:
+    """Tell a key from what pydantic adds to a location.
+
+    It adds the branch of a union it tried, such as `list[any]` or `int`.
+    """
+    if isinstance(part, int):
+        return True
+    return re.fullmatch(r"[\w.-]+", part) is not None and part not in _TYPES
+
+
+def _known_keys(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
+    """Return the keys allowed at a place of the study file."""
+    for part in path:
+        if isinstance(part, str) and part in model.model_fields:
+            model = _sections(model.model_fields[part].annotation)[0]
+    return list(model.model_fields)
+
+
+def _sections(annotation: object) -> list[type[BaseModel]]:
+    """Return the sections a field's annotation mentions."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [section for part in get_args(annotation) for section in _sections(part)]
