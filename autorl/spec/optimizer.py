@@ -96,24 +96,26 @@ def stored_options(spec: Spec) -> dict[str, Any]:
     Those that the study file gives, alone, where the class of another package cannot be imported.
     """
     section = spec.optimizer
-    given = section.options | ({} if section.rungs is None else {"rungs": section.rungs})
+    written = section.options
+    if section.rungs is not None:
+        written = written | {"rungs": section.rungs}
     try:
         classes = [optimizers.find(section.name, spec.path)]
     except InputError:
-        return given
+        return written
     if section.stop is not None:
         classes.append(find_stopping(section.stop))
     fields = [field for cls in classes for field in dataclasses.fields(cls.Options)]
     defaults = {field.name: field.default for field in fields}
     if "seed" in defaults:
         defaults["seed"] = spec.seed
-    return defaults | given
+    return defaults | written
 
 
 def earlier_options(
-    name: str, read_space: Callable[[], Space], given: Mapping[str, Any]
+    name: str, read_space: Callable[[], Space], stored: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Fill in what options were worth in the version that stored a study.
+    """Fill in what options were worth when the study was stored.
 
     A file stored today has all of them, so whatever is missing was stored by a version that did not
     write defaults. Classes of other packages have no such versions.
@@ -121,11 +123,11 @@ def earlier_options(
     Args:
         name: of the optimizer.
         read_space: gives the search space of the study, where a default depends on its size.
-        given: the optimizer's section as stored, `stop` included.
+        stored: the optimizer's section, `stop` included.
     """
     earlier: dict[str, Any] = {}
     if name in REGISTRY:
         earlier |= optimizers.find(name).earlier_defaults(read_space)
-    if given.get("stop") is not None:
-        earlier |= find_stopping(given["stop"]).earlier_defaults(read_space)
-    return earlier | dict(given)
+    if stored.get("stop") is not None:
+        earlier |= find_stopping(stored["stop"]).earlier_defaults(read_space)
+    return earlier | dict(stored)

@@ -14,8 +14,11 @@ def spearman(first: npt.ArrayLike, second: npt.ArrayLike) -> npt.NDArray[np.floa
     """
     from scipy.stats import rankdata
 
-    one, two = (rankdata(np.asarray(each, dtype=np.float64), axis=-1) for each in (first, second))
-    one, two = (each - each.mean(axis=-1, keepdims=True) for each in (one, two))
-    scale = np.sqrt((one**2).sum(axis=-1) * (two**2).sum(axis=-1))
-    product = (one * two).sum(axis=-1)
+    centred = []
+    for sample in (first, second):
+        ranks = rankdata(np.asarray(sample, dtype=np.float64), axis=-1)
+        centred.append(ranks - ranks.mean(axis=-1, keepdims=True))
+    left, right = centred
+    scale = np.sqrt((left**2).sum(axis=-1) * (right**2).sum(axis=-1))
+    product = (left * right).sum(axis=-1)
     return np.asarray(np.divide(product, scale, out=np.zeros_like(scale), where=scale > 0))
