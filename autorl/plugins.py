@@ -8,6 +8,7 @@ Both are programs: naming one imports it (docs/security.md).
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,8 +56,7 @@ class Plugins(Generic[T]):
         Raises:
             InputError: it cannot be imported, or is not such a class.
         """
-        module, separator, _ = name.partition(":")
-        named = bool(separator) and all(part.isidentifier() for part in module.split("."))
+        named = re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", name) is not None
         point = EntryPoint(name, name, self.group) if named else self.registered().get(name)
         return None if point is None else self.load(point, folder)
 
@@ -69,7 +69,7 @@ class Plugins(Generic[T]):
         try:
             with _importable(folder):
                 loaded = point.load()
-        except Exception as error:  # whatever a stranger's module raises while it is imported
+        except (Exception, SystemExit) as error:  # whatever a module of others does when imported
             message = f"{point.name!r} cannot be imported: {type(error).__name__}: {error}"
             raise InputError(message, key=self.key) from error
         return self._checked(loaded, point.name)

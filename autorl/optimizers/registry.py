@@ -257,6 +257,8 @@ def _flaw(cls: type[BaseOptimizer[Any]]) -> str:
     kinds = typing.get_args(SearchKind)
     if cls.search_kind not in kinds:
         return f"has the search_kind {cls.search_kind!r}: expected {_one_of(kinds)}"
+    if cls.search_kind == "phased_design" and not issubclass(cls, find("phases")):
+        return "has the search_kind 'phased_design' and is no subclass of Phases"
     return ""
 
 

@@ -70,6 +70,10 @@ class DefaultIsNoData(Shrinking):
 
 class OtherKind(Shrinking):
     search_kind = "guess"
+
+
+class Phased(Shrinking):
+    search_kind = "phased_design"
 '''
 DOCUMENT = Path(__file__).parents[2] / "docs" / "extending.md"
 STUDY = {
@@ -86,6 +90,7 @@ STUDY = {
 @pytest.fixture
 def study_file(tmp_path, monkeypatch):
     (tmp_path / "my_optimizers.py").write_text(MODULE)
+    (tmp_path / "leaves.py").write_text("raise SystemExit(3)")
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(STUDY))
     monkeypatch.setattr(sys, "path", [*sys.path])  # what a study appends is taken away again
     monkeypatch.delitem(sys.modules, "my_optimizers", raising=False)
@@ -148,6 +153,9 @@ def test_what_its_class_declares_is_asked_of_it(study_file):
         ({"name": "my_optimizers:NoDataclass"}, "optimizer.name", "needs a frozen dataclass"),
         ({"name": "my_optimizers:BareField"}, "optimizer.name", "'size' that is not made by"),
         ({"name": "my_optimizers:DefaultIsNoData"}, "optimizer.name", "cannot be read as data"),
+        ({"name": "my_optimizers:Phased"}, "optimizer.name", "is no subclass of Phases"),
+        ({"name": "my_optimizers:Shrinking:x"}, "optimizer.name", "no optimizer 'my_optimizers:"),
+        ({"name": "leaves:Shrinking"}, "optimizer.name", "cannot be imported: SystemExit: 3"),
         ({"name": "my_optimizers:OtherKind"}, "optimizer.name", "search_kind 'guess': expected"),
     ],
 )
