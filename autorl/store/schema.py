@@ -12,6 +12,7 @@ from typing import Any
 
 from autorl.store import standing
 from autorl.store.codec import KINDS, UnknownEventError, dumps, loads
+from autorl.types import SegmentId
 
 # 2: events carry hashes, and `standing.py` has tables. Of one version, `apply` makes the same tables of the same events
 SCHEMA_VERSION = 2
@@ -173,8 +174,9 @@ def _outcome(connection: sqlite3.Connection, body: Body) -> None:
 
 
 def _longest_so_far(connection: sqlite3.Connection, segment: str) -> dict[str, Any] | None:
-    """The outcome of the longest segment that trained the same part of the same run, to another end (`12.3@500`)."""
-    whole = segment.partition("@")[0]
+    """Return the outcome of the longest segment that trained the same part of a run, to another end."""
+    named = SegmentId.parse(segment)
+    whole = SegmentId(named.proposal, named.seed)
     names = connection.execute(
         "SELECT segment FROM segments WHERE segment = ? OR (segment > ? AND segment < ?) ORDER BY to_step DESC LIMIT 1",
         (whole, f"{whole}@", f"{whole}A"),

@@ -1,13 +1,15 @@
 """The driver: decides what is trained next from the recorded outcomes alone.
 
-`advance` does everything that can be done with the outcomes known and returns the segments that became ready; `record`
-takes an outcome. Neither waits, so a study file, the embedded `Tuner` and a resumed study all run through the same
-door.
+`advance` does everything that can be done with the outcomes that are known and returns the segments
+that became ready; `record` takes an outcome. Neither waits, so a study file, the embedded `Tuner`
+and a resumed study all run through the same door. What they decide is recorded as events, and
+`apply` is all that changes the state of the search (`autorl.study.journal`).
 
-Deterministic mode (the default). With `parallelism` p, the outcome of proposal i-p is observed immediately before
-proposal i is asked for, never earlier; when the optimizer says `Wait`, the next outcome in proposal order is observed
-and it is asked again with the same generator. Neither the number of workers nor a kill changes what is asked. With
-`asynchronous: true` outcomes are observed as they come.
+Deterministic mode (the default). With `parallelism` p, the outcome of proposal i-p is observed
+immediately before proposal i is asked for, never earlier; when the optimizer says `Wait`, the next
+outcome in proposal order is observed and it is asked again with the same generator. Neither the
+number of workers nor a kill changes what is asked. With `asynchronous: true` outcomes are observed
+as they come.
 """
 
 from __future__ import annotations
@@ -69,8 +71,8 @@ class Item:
         seeds: those it is trained with; racing adds to them.
         reference: the seeds of the incumbent at this proposal's own ask, which it races against.
         upgrade: an incumbent that is brought to all seeds, without a race.
-        baseline: the default configuration, brought to the length and seeds of the incumbent: beyond the budget, and
-            the optimizer is not told.
+        baseline: the default configuration, brought to the length and seeds of the incumbent,
+            beyond the budget; the optimizer is not told.
     """
 
     proposal: ProposalId
@@ -82,13 +84,22 @@ class Item:
 
 
 class Driver:
-    """The search of one study: a fold over its stored events, plus the decisions that follow from them.
+    """The search of one study: what its events say, and the decisions that follow from them.
 
     Args:
         spec: the study file.
-        journal: receives every event before anything depends on it.
+        journal: records every event before anything depends on it.
         optimizer: proposes; sees events only.
         elapsed: hours the study has used so far, for `budget.hours`.
+
+    Attributes:
+        ended: nothing more is proposed: by the budget or the optimizer, by `end_search`, or because
+            the log says what is tested. More budget opens the search again.
+        exhausted: the optimizer has said that it has nothing more to propose.
+        extra_runs: added to the budget.
+        charged_steps: nominal tuning steps the budget was charged.
+        anew: proposals that continue a run without a checkpoint: charged from step 0.
+        last_failure: message of the latest proposal that failed.
     """
 
     def __init__(
@@ -101,19 +112,16 @@ class Driver:
         self.lineage = Lineage(spec.plan)
         self.work = Work(spec, journal, self.lineage, self.judge)
         self.ended = False
-        self.exhausted = False  # the optimizer has said that it has nothing more to propose
+        self.exhausted = False
         self.extra_runs = 0.0
         self.charged_steps = 0
-        self.anew: set[ProposalId] = (
-            set()
-        )  # continue a run that left no checkpoint: trained and charged from step 0
+        self.anew: set[ProposalId] = set()
         self.last_failure = ""
         self._journal = journal
         self._optimizer = optimizer
         self._default = spec.search_space.default()
-        self._of_default: list[
-            ProposalId
-        ] = []  # looked through at every poll: not all proposals are
+        # Apart from the others, because it is looked through at every poll.
+        self._of_default: list[ProposalId] = []
         self._elapsed = elapsed
         self._worst = Worst()
         self._queue: deque[Item] = deque()
@@ -127,9 +135,10 @@ class Driver:
         journal.keep(self.apply)
 
     def apply(self, event: StudyEvent) -> None:
-        """Take note of an event that is in the log, if the search depends on it.
+        """Take note of an event that is in the log.
 
-        Segments without an outcome are handed out, or handed out again, by `advance`.
+        Segments are the affair of `work`, which follows the journal itself. Those without an
+        outcome are handed out, or handed out again, by `advance`.
         """
         match event:
             case ProposalMade():
@@ -151,7 +160,11 @@ class Driver:
         self.ended = True
 
     def advance(self) -> list[Segment]:
-        """Decide all that can be decided; the segments that can start now and were not handed out in this session."""
+        """Decide all that can be decided.
+
+        Returns:
+            The segments that can start now and were not handed out in this session.
+        """
         while self._turn():
             pass
         for item in self._queue:
@@ -160,52 +173,60 @@ class Driver:
         return self.work.drain()
 
     def settle(self) -> None:
-        """Observe what is complete, in the order of the study, without asking for anything more."""
+        """Observe what is complete, in the order of the study, and ask for nothing more."""
         while (item := self._next_complete()) is not None:
             self._settle(item)
 
     def record(self, outcome: Outcome) -> None:
-        """Take note of how a segment ended; a lost one is handed out again, `failures.retries` times."""
+        """Record how a segment ended; a lost one is handed out again, `failures.retries` times."""
         self.work.record(outcome)
 
     @property
     def finished(self) -> bool:
-        """Nothing more will be proposed and nothing is unsettled."""
+        """Whether nothing more will be proposed and nothing is unsettled."""
         return self.ended and not self._queue
 
     @property
     def unsettled(self) -> int:
-        """Proposals whose outcome was not observed yet."""
+        """Number of proposals whose outcome was not observed yet."""
         return len(self._queue)
 
     def tuning_seeds(self, proposal: ProposalId) -> tuple[int, ...]:
-        """The tuning seeds a scored proposal was last scored with."""
+        """Return the tuning seeds a scored proposal was last scored with."""
         return self._seeds_of[proposal]
 
     def chosen_step(self, proposal: ProposalId) -> int | None:
-        """For `reduce: best`: the step that the tuning seeds of a proposal choose; None for other reductions."""
+        """Return the step that the tuning seeds of a proposal choose.
+
+        None where the study does not reduce curves by `best`.
+        """
         curves = [self.work.curve(proposal, seed) for seed in self.tuning_seeds(proposal)]
         return self.judge.best_step([curve for curve in curves if not curve.status.failed])
 
     def end_at(self, proposal: ProposalId, step: int | None) -> int | None:
-        """Where a run ends whose model is of `step`; None: where the proposal does, as other scores may need."""
+        """Return where a run ends whose model is of `step`.
+
+        None: where the proposal does, as other scores may need.
+        """
         if step is None or not self.spec.ends_at_chosen_step:
             return None
         return step if 0 < step < self.lineage[proposal].until else None
 
     def settled(self, proposal: ProposalId) -> bool:
-        """Whether an outcome of the proposal was observed."""
+        """Say whether an outcome of a proposal was observed."""
         return proposal in self._seeds_of
 
     def raw(self, values: Sequence[float]) -> tuple[float, ...]:
-        """Internal values in each metric's own direction."""
+        """Turn internal values into each metric's own direction."""
         return tuple(
             objective.sign * value
             for objective, value in zip(self.judge.objectives, values, strict=False)
         )
 
     def best_score(self, until: int) -> float:
-        """The best tuning score of any proposal that ends at `until`, provisional ones too, in the metric's direction.
+        """Return the best tuning score of all proposals that end at `until`, provisional ones too.
+
+        In the metric's own direction.
 
         Raises:
             ValueError: none was scored.
@@ -218,37 +239,44 @@ class Driver:
     def collect(
         self, models: Collection[SegmentId] = (), *, over: bool = False, at_once: bool = False
     ) -> None:
-        """Delete the checkpoints nobody can need any more; `over` when the test phase has ended too.
+        """Delete the checkpoints nobody can need any more.
 
-        What the optimizer may still resume outlives the search, because the budget can be extended. `models`: segments
-        whose checkpoints are kept for the user besides. Unless it is to be done `at_once`, not every call looks.
+        What the optimizer may still resume outlives the search: the budget can be extended.
+
+        Args:
+            models: segments whose checkpoints are kept for the user besides.
+            over: the test phase has ended too.
+            at_once: look now; otherwise not every call does.
         """
         keep = self.spec.keep.checkpoints
         if keep == "lineage" or not self.work.saved:
             return
-        # Looking through all of n checkpoints after each of n segments is quadratic: a sixteenth may lie there longer.
+        # Looking through all of n checkpoints after each of n segments is quadratic, so a
+        # sixteenth of them may lie there longer.
         if not over and not at_once and self.work.fresh < len(self.work.saved) // 16:
             return
-        wanted = set() if keep == "none" and self.finished else set(self._optimizer.keeps())
-        if keep != "none":
-            wanted.update(self.ranking.ordered(max(1, self.spec.test.top if keep == "top" else 1)))
+        needed: set[ProposalId] = set()
+        if keep != "none" or not self.finished:
+            needed.update(self._optimizer.keeps())
+        if keep == "incumbent":
+            needed.update(self.ranking.ordered(1))
+        elif keep == "top":
+            needed.update(self.ranking.ordered(max(1, self.spec.test.top)))
         if self.spec.adds_baseline and not self.finished:
-            wanted.update(self.longest_of_default()[:1])
-        self.work.collect(wanted, self._heads().union(models), tests=over and keep != "top")
+            needed.update(self.longest_of_default()[:1])
+        self.work.collect(needed, self._heads().union(models), tests=over and keep != "top")
 
     def _heads(self) -> set[SegmentId | None]:
-        """The segments that work under way goes on from, and the seeds a race may still add to it.
+        """Return the segments that work under way, or seeds a race may still add, go on from.
 
-        A race adds seeds to what is in the queue and to the incumbent; where there are constraints, a further seed can
-        make the incumbent infeasible, and then any other scored proposal takes its place.
+        A race adds seeds to what is in the queue and to the incumbent. Where there are constraints,
+        a further seed can make the incumbent infeasible, and then any other scored proposal takes
+        its place.
         """
         heads = {self.work.head(item.proposal, seed) for item in self._queue for seed in item.seeds}
         if isinstance(self.policy, Racing):
             racing = {item.proposal for item in self._queue}
-            best = self.ranking.best()
-            racing.update(
-                self.ranking.ordered() if self.judge.constraints else [] if best is None else [best]
-            )
+            racing.update(self.ranking.ordered(None if self.judge.constraints else 1))
             heads.update(
                 self.work.head(proposal, seed) for proposal in racing for seed in self.policy.full
             )
@@ -257,13 +285,15 @@ class Driver:
     # -- the default configuration ---------------------------------------------------------------------------------
 
     def idle_with(self, more: float) -> str:
-        """Why nothing would be trained with `more` runs added to the budget; empty if something would be.
+        """Say why nothing would be trained with `more` runs added to the budget.
 
-        Also empty while outcomes are missing: what is proposed next depends on them.
+        Empty where something would be, and while outcomes are missing: what is proposed next
+        depends on them.
         """
         if self._queue:
             return ""
-        before, self.extra_runs = self.extra_runs, self.extra_runs + more
+        before = self.extra_runs
+        self.extra_runs += more
         try:
             answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
             if isinstance(answer, Done):
@@ -279,18 +309,18 @@ class Driver:
             self.extra_runs = before
 
     def add_baseline(self) -> bool:
-        """Once the search is over, have the default configuration trained as far as the incumbent, with its seeds.
+        """Have the default configuration trained as far as the incumbent, with its seeds.
 
-        False when that is done, or there is nothing to do: what the search has trained itself is not trained again.
+        For when the search is over. False when that is done or there is nothing to do: what the
+        search has trained itself is not trained again.
         """
         best = self.ranking.best()
         if best is None or not self.spec.adds_baseline:
             return False
-        number, until = next(iter(self.longest_of_default()), None), self.lineage[best].until
-        if number is None or self.lineage[number].until < until:
-            number = self._propose(
-                self._baseline(number, best)
-            )  # one that failed ends there, and costs nothing
+        number = next(iter(self.longest_of_default()), None)
+        if number is None or self.lineage[number].until < self.lineage[best].until:
+            # One that failed on the way ends there, and costs nothing.
+            number = self._propose(self._baseline(number, best))
         elif self.settled(number) and set(self._seeds_of[best]) <= set(self._seeds_of[number]):
             return False
         seeds = list(dict.fromkeys([*self._seeds_of.get(number, ()), *self._seeds_of[best]]))
@@ -298,7 +328,10 @@ class Driver:
         return True
 
     def _baseline(self, longest: ProposalId | None, best: ProposalId) -> Proposal:
-        """The default configuration to the incumbent's length: from where the search left it, or from scratch."""
+        """Propose the default configuration to the incumbent's length.
+
+        It goes on from where the search left it, or begins from scratch.
+        """
         incumbent = self.lineage[best]
         baseline = Proposal(
             self._default,
@@ -315,9 +348,10 @@ class Driver:
         )
 
     def longest_of_default(self) -> list[ProposalId]:
-        """The proposals of the default configuration, unchanged from scratch, the one trained the furthest first.
+        """List the proposals of the default configuration, the one trained the furthest first.
 
-        Those no score or failure is known of are left out, but for the baseline.
+        Only those whose configuration never changed. Without a score or a failure they are left
+        out, but for the baseline.
         """
         same = [
             number
@@ -330,7 +364,7 @@ class Driver:
     # -- one decision ----------------------------------------------------------------------------------------------
 
     def _turn(self) -> bool:
-        """Make one decision. False when an outcome is needed first, or all is decided."""
+        """Make one decision; False when an outcome is needed first, or all is decided."""
         if self._failures >= _FIRST_FAILURES:
             self._journal.record(SearchGivenUp(self.last_failure))
             raise StudyError(
@@ -348,7 +382,7 @@ class Driver:
         return True
 
     def _next_item(self) -> Item | None:
-        """The item to be observed before anything else happens; None when it is time to ask."""
+        """Return the item to be observed before anything else happens; None: it is time to ask."""
         if not self._queue:
             return None
         if self.spec.asynchronous:
@@ -358,7 +392,10 @@ class Driver:
         return self._queue[0] if due or self.ended or self._waiting else None
 
     def _next_complete(self) -> Item | None:
-        """The complete item that may be observed: the head of the queue, or any in asynchronous mode."""
+        """Return the complete item that may be observed.
+
+        The head of the queue, or any in asynchronous mode.
+        """
         candidates = self._queue if self.spec.asynchronous else list(self._queue)[:1]
         return next((item for item in candidates if self._complete(item)), None)
 
@@ -369,9 +406,8 @@ class Driver:
         answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
         self.exhausted = isinstance(answer, Done)
         if isinstance(answer, Proposal) and not self._affordable(answer):
-            answer = (
-                Wait() if self._queue else Done()
-            )  # after the next outcome it may ask for less: a continuation, say
+            # After the next outcome it may ask for less: a continuation, say.
+            answer = Wait() if self._queue else Done()
         if isinstance(answer, Wait):
             if not self._queue:
                 raise StudyError("the optimizer waits although nothing is running")
@@ -412,7 +448,7 @@ class Driver:
         self._charge([event.id], first)
 
     def _settle(self, item: Item) -> None:
-        """Every seed of the item is in: turn them into one durable event."""
+        """Turn the seeds of an item, which are all in, into one event."""
         values = [self.work.value(item.proposal, seed) for seed in item.seeds]
         event = self.judge.score(
             item.proposal, self.lineage[item.proposal].until, values, self._worst
@@ -448,7 +484,8 @@ class Driver:
         self._race_again(event.proposal)
 
     def _apply_baseline(self, event: Scored | Failed, seeds: Sequence[int]) -> None:
-        """Rank the default configuration with the others; its steps are not charged, the optimizer does not know."""
+        """Rank the baseline with the others; nothing is charged, the optimizer is not told."""
+        # A resumed study has it in the log, not in the queue: `add_baseline` decides anew.
         self._queue = deque(item for item in self._queue if item.proposal != event.proposal)
         self._seeds_of[event.proposal] = tuple(seeds)
         self._beyond.update(self._uncharged(event.proposal, seeds))
@@ -457,12 +494,12 @@ class Driver:
     def _uncharged(
         self, proposal: ProposalId, seeds: Sequence[int]
     ) -> list[tuple[ProposalId, int]]:
-        """The (link, seed) of a chain that neither the budget nor an earlier baseline has paid for."""
+        """List the (link, seed) of a chain that neither budget nor earlier baseline paid for."""
         links = [(link, seed) for link in self.lineage.chain(proposal) for seed in seeds]
         return [pair for pair in links if pair not in self._charged and pair not in self._beyond]
 
     def _complete(self, item: Item) -> bool:
-        """Whether every seed of the item is in and the race wants no more."""
+        """Say whether every seed of an item is in and the race asks for no more."""
         while all(self.work.known(item.proposal, seed) for seed in item.seeds):
             if item.upgrade:
                 return True
@@ -475,7 +512,7 @@ class Driver:
         return False
 
     def _upgrade_incumbent(self) -> None:
-        """Racing: the incumbent has all seeds. Those it lacks are trained now and observed at the usual lag."""
+        """Racing: give the incumbent the seeds it lacks, observed at the usual lag."""
         best = self.ranking.best()
         if best is None or self.ranking[best].n_seeds >= len(self.policy.full):
             return
@@ -484,24 +521,21 @@ class Driver:
             self._queue.append(Item(best, due, list(self.policy.full), upgrade=True))
 
     def _race_again(self, proposal: ProposalId) -> None:
-        """Racing: a proposal asked for when the incumbent had fewer seeds races the incumbent of today."""
+        """Racing: have a proposal race the incumbent of today.
+
+        At its own ask the incumbent may have had fewer seeds.
+        """
         best = self.ranking.best()
-        if (
-            not isinstance(self.policy, Racing)
-            or best in (None, proposal)
-            or proposal not in self.ranking
-        ):
+        if best is None or best == proposal or proposal not in self.ranking:
             return
-        assert best is not None
-        mine, theirs = (
-            [self.work.value(number, seed) for seed in self._seeds_of[number]]
-            for number in (proposal, best)
-        )
-        if more := self.policy.more(mine, theirs):
+        if not isinstance(self.policy, Racing):
+            return
+        own = [self.work.value(proposal, seed) for seed in self._seeds_of[proposal]]
+        reference = [self.work.value(best, seed) for seed in self._seeds_of[best]]
+        if more := self.policy.more(own, reference):
             due = self._asked + self.spec.parallelism
-            self._queue.append(
-                Item(proposal, due, [*self._seeds_of[proposal], *more], tuple(theirs))
-            )
+            seeds = [*self._seeds_of[proposal], *more]
+            self._queue.append(Item(proposal, due, seeds, tuple(reference)))
 
     # -- budget ----------------------------------------------------------------------------------------------------
 
@@ -521,24 +555,27 @@ class Driver:
         return self.spent.budget_used(self.spec)
 
     def charge_of(self, proposal: ProposalId) -> int:
-        """Steps the budget is charged for one seed of a proposal: what it trains, in nominal steps."""
-        return (
-            self.lineage[proposal].until if proposal in self.anew else self.lineage.length(proposal)
-        )
+        """Return the nominal steps the budget is charged for one seed of a proposal."""
+        if proposal in self.anew:
+            return self.lineage[proposal].until
+        return self.lineage.length(proposal)
 
     def _starts_anew(self, proposal: Proposal) -> bool:
-        """Whether the run a proposal continues left no checkpoint: a recorded fact once its outcome was observed."""
+        """Say whether the run that a proposal continues left no checkpoint.
+
+        That is known, and the same after a kill, once the outcome of that run was observed.
+        """
         parent = proposal.resume_from
         if parent is None or not self.settled(parent):
             return False
         outcomes = [self.work.outcome(parent, seed) for seed in self.policy.first]
         return any(
-            one is not None and one.status is Status.DONE and one.checkpoint is None
-            for one in outcomes
+            outcome is not None and outcome.status is Status.DONE and outcome.checkpoint is None
+            for outcome in outcomes
         )
 
     def _charge(self, proposals: Sequence[ProposalId], seeds: Sequence[int]) -> None:
-        """Charge (proposal, seed), once each."""
+        """Charge the budget for every (proposal, seed) that was not charged before."""
         for proposal in proposals:
             for seed in seeds:
                 if (proposal, seed) not in self._charged:

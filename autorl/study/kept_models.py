@@ -1,7 +1,8 @@
-"""Without test seeds: the tuning runs whose models are kept, trained once more to the step their score is of.
+"""Models of studies without test seeds: tuning runs trained once more, to the step of their score.
 
-`reduce: best` reads a score before the end of a run, and the search trains to the end. What `keep` names is trained to
-that step again with the tuning seeds, after the search and beyond the budget, so that the model kept is the one scored.
+`reduce: best` reads a score before the end of a run, and the search trains to the end. What `keep`
+names is trained to that step again with the tuning seeds, after the search and beyond the budget,
+so that the model that is kept is the one scored.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from autorl.types import ProposalId, Segment
 
 
 class KeptModels:
-    """The proposals whose models are kept, and the runs that train them to their step. A fold over `models` events."""
+    """Names the proposals whose models are kept, and has them trained to their step."""
 
     def __init__(self, spec: Spec, journal: Journal, driver: Driver) -> None:
         self._spec = spec
@@ -24,7 +25,10 @@ class KeptModels:
         journal.keep(self.apply)
 
     def apply(self, event: StudyEvent) -> None:
-        """Take note of an event that is in the log, if it names models or opens the search again."""
+        """Take note of an event that is in the log.
+
+        Those of other kinds say nothing about models.
+        """
         match event:
             case ModelsNamed(candidates=candidates):
                 self._named = candidates
@@ -33,40 +37,48 @@ class KeptModels:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
+        """The proposals whose models are kept; none while the search is open."""
         return self._named or ()
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Runs trained so far, and all of them."""
+        """Runs that are trained, and all of them."""
         runs = [
-            (one.proposal, seed, one.end)
-            for one in self.candidates
-            for seed in self._seeds(one.proposal)
+            (candidate.proposal, seed, candidate.end)
+            for candidate in self.candidates
+            for seed in self._seeds(candidate.proposal)
         ]
         return sum(self._driver.work.known(*run) for run in runs), len(runs)
 
     def advance(self) -> list[Segment]:
-        """Name the proposals if that was not done, and hand out every segment that can start."""
+        """Name the proposals unless they are, and hand out every segment that can start."""
         if self._named is None:
-            self._driver.collect()  # what a run can go on from depends on what was decided, not on when
-            named = tuple(one for one in map(self._candidate, self._kept()) if one is not None)
+            # What a run can go on from depends on what was decided, not on when.
+            self._driver.collect()
+            candidates = map(self._candidate, self._to_keep())
+            named = tuple(candidate for candidate in candidates if candidate is not None)
             if named:
                 self._journal.record(ModelsNamed(named))
             else:
-                self._named = ()  # the same whenever it is asked: no event is needed
-        for one in self.candidates:
-            for seed in self._seeds(one.proposal):
-                self._driver.work.request(one.proposal, seed, "tuning", one.end)
+                self._named = ()  # no event: the answer is the same whenever it is asked
+        for candidate in self.candidates:
+            for seed in self._seeds(candidate.proposal):
+                self._driver.work.request(candidate.proposal, seed, "tuning", candidate.end)
         return self._driver.work.drain()
 
-    def _kept(self) -> list[ProposalId]:
-        keep, ordered = self._spec.keep.checkpoints, self._driver.ranking.ordered()
+    def _to_keep(self) -> list[ProposalId]:
+        """List the proposals whose models `keep` asks for, the best first."""
+        keep = self._spec.keep.checkpoints
+        ordered = self._driver.ranking.ordered()
         if keep == "none" or not self._spec.ends_at_chosen_step:
             return []
         return ordered[: 1 if keep == "incumbent" else max(1, self._spec.test.top)]
 
     def _candidate(self, proposal: ProposalId) -> Candidate | None:
-        """The proposal with its step; None: its model is of that step already, or cannot be trained to it."""
+        """Return a proposal with its step.
+
+        None: its model is of that step already, or cannot be trained to it.
+        """
         driver = self._driver
         step = driver.chosen_step(proposal)
         end = driver.end_at(proposal, step)
@@ -81,4 +93,5 @@ class KeptModels:
         return Candidate("kept", proposal, step, end)
 
     def _seeds(self, proposal: ProposalId) -> tuple[int, ...]:
+        """Return the seeds the score of a proposal is of."""
         return self._driver.tuning_seeds(proposal)

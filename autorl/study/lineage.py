@@ -1,4 +1,4 @@
-"""Which run a proposal belongs to, and the segments it takes: pure bookkeeping over `Proposed` events."""
+"""Runs and chains of proposals: pure bookkeeping over `Proposed` events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ _RUNS_PER_ROOT = 2 * MOST_SEEDS
 
 @dataclass(frozen=True)
 class RunOf:
-    """A proposal's place among runs: the first proposal of its run, the run before it, and where its run starts."""
+    """A proposal's place among runs.
+
+    Attributes:
+        root: the first proposal of its run.
+        parent_root: the first proposal of the run before; None from scratch.
+        start_step: nominal step its run starts at.
+    """
 
     root: ProposalId
     parent_root: ProposalId | None
@@ -31,7 +37,10 @@ class RunOf:
 
 
 class Lineage:
-    """Proposals and their chains. A run is a maximal chain with one configuration; a change starts another."""
+    """Proposals and their chains.
+
+    A run is a maximal chain with one configuration. A change of it, or an exploit, starts another.
+    """
 
     def __init__(self, plan: SeedPlan) -> None:
         self._plan = plan
@@ -39,6 +48,7 @@ class Lineage:
         self._runs: dict[ProposalId, RunOf] = {}
 
     def observe(self, event: Proposed) -> None:
+        """Take note of a proposal; those it goes on from are known."""
         proposal = event.proposal
         self._proposals[event.id] = proposal
         if proposal.resume_from is None:
@@ -63,7 +73,7 @@ class Lineage:
         return self._proposals
 
     def chain(self, proposal: ProposalId) -> list[ProposalId]:
-        """The proposals trained one after another to reach this one, from scratch to itself."""
+        """List the proposals that are trained to reach this one, from scratch to itself."""
         chain = [proposal]
         while (before := self._proposals[chain[-1]].resume_from) is not None:
             chain.append(before)
@@ -72,45 +82,50 @@ class Lineage:
     def path(
         self, proposal: ProposalId, end: int | None = None
     ) -> list[tuple[ProposalId, int | None]]:
-        """The links of the chain up to step `end`, each with the step it is cut at; None: it is whole."""
+        """List the links of a chain up to step `end`, each with the step it is cut at.
+
+        None in place of that step: the link is whole.
+        """
         if end is None:
             return [(link, None) for link in self.chain(proposal)]
         begun = [link for link in self.chain(proposal) if self.start(link) < end]
         return [(link, end if end < self._proposals[link].until else None) for link in begun]
 
     def unchanged(self, proposal: ProposalId) -> bool:
-        """Whether the chain has one configuration all along, and nothing was copied on the way."""
+        """Say whether a chain has one configuration all along, without an exploit."""
         links = [self._proposals[link] for link in self.chain(proposal)]
         copied = any(isinstance(link.parent, Exploit) for link in links)
         return not copied and len({link.config for link in links}) == 1
 
     def start(self, proposal: ProposalId) -> int:
-        """Nominal step the proposal starts from."""
+        """Return the nominal step a proposal starts from."""
         before = self._proposals[proposal].resume_from
         return 0 if before is None else self._proposals[before].until
 
     def length(self, proposal: ProposalId) -> int:
-        """Nominal steps one seed of the proposal trains."""
+        """Return the nominal steps that one seed of a proposal trains."""
         return self._proposals[proposal].until - self.start(proposal)
 
     def root(self, proposal: ProposalId) -> ProposalId:
+        """Return the first proposal of a proposal's run."""
         return self._runs[proposal].root
 
     def run(self, proposal: ProposalId) -> RunOf:
+        """Return a proposal's place among runs."""
         return self._runs[proposal]
 
     def run_id(self, root: ProposalId, role: SeedRole, seed: int) -> int:
-        """A number for (run, seed) that does not depend on the order runs finish in."""
+        """Return the number of (run, seed), whatever the order runs finish in."""
         return root * _RUNS_PER_ROOT + _ROLE_OFFSET[role] + self._plan.of(role).index(seed)
 
     def fork(self, proposal: ProposalId, seed: int) -> int | None:
-        """For exploit: the key the random streams are derived from anew; None: they go on."""
+        """Return the key of an exploit's random streams; None where streams go on."""
         parent = self._proposals[proposal].parent
         if not isinstance(parent, Exploit):
             return None
         return digest(seed, "fork", parent.stream, self.start(proposal)) % 2**63
 
     def schedule(self, proposal: ProposalId) -> tuple[tuple[int, Config], ...]:
-        """Configurations by the step they start at, equal neighbours merged."""
+        """List configurations by the step they start at, equal neighbours merged."""
         links = (self._proposals[link] for link in self.chain(proposal))
         return schedule_of((link.config, link.until) for link in links)

@@ -1,9 +1,9 @@
-"""The test phase: after the search is over, the frozen incumbent is trained on seeds no optimizer has seen.
+"""The test phase: the frozen candidates are trained on seeds that no optimizer has seen.
 
-The incumbent, the default configuration and the top k are trained from scratch on the test seeds, same chain, same
-cuts; with several objectives members of the front take the place of the top k. Test scores never re-rank anything.
-With `reduce: best` they are read at the step chosen on tuning seeds, and training ends there: the model kept is the one
-scored.
+The incumbent, the default configuration and the top k are trained from scratch on the test seeds,
+same chain, same cuts. With several objectives members of the front take the place of the top k.
+Test scores never re-rank anything. With `reduce: best` they are read at the step chosen on tuning
+seeds, and training ends there, so that the model that is kept is the one scored.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from autorl.types import ProposalId, Segment, StudyError
 
 
 class Frozen:
-    """The candidates of a study, and the seeds each is tested on: a fold over its events.
+    """The candidates of a study and the seeds each is tested on, as its events say.
 
     Attributes:
         frozen: the candidates; None while the search is open.
-        latest: of every proposal that was a candidate once, the latest.
+        latest: the latest candidate of every proposal that was one. An extended study freezes anew.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,10 @@ class Frozen:
         self._tested: dict[tuple[ProposalId, int | None], set[int]] = {}
 
     def apply(self, event: StudyEvent) -> None:
-        """Take note of an event that is in the log, if it is of the test phase or opens the search again."""
+        """Take note of an event that is in the log.
+
+        Those of other kinds say nothing about the test phase.
+        """
         match event:
             case CandidatesFrozen(candidates=candidates):
                 self.frozen = candidates
@@ -52,16 +55,17 @@ class Frozen:
                 self.frozen = None
 
     def tested_on(self, candidate: Candidate) -> Collection[int]:
-        """The test seeds a candidate's score at its step is known of."""
+        """Return the test seeds on which a candidate has a score at its step."""
         return self._tested.get((candidate.proposal, candidate.step), ())
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
+        """The candidates, the incumbent first; none while the search is open."""
         return self.frozen or ()
 
 
 class TestPhase(Frozen):
-    """Trains the frozen candidates on the test seeds; knows which are tested. Created from the search's final state."""
+    """Freezes the candidates when the search is over, and has them trained on the test seeds."""
 
     __test__ = False  # for pytest: not a test class
 
@@ -73,7 +77,7 @@ class TestPhase(Frozen):
         journal.keep(self.apply)
 
     def advance(self) -> list[Segment]:
-        """Freeze the candidates if that was not done, and hand out every test segment that can start.
+        """Freeze the candidates unless they are, and hand out every segment that can start.
 
         Raises:
             StudyError: nothing was scored, so there is nothing to test.
@@ -87,7 +91,7 @@ class TestPhase(Frozen):
 
     @property
     def finished(self) -> bool:
-        """Every candidate is tested on every test seed."""
+        """Whether every candidate is tested on every test seed."""
         if self.frozen is None:
             return False
         test_seeds = set(self._spec.plan.test)
@@ -95,10 +99,10 @@ class TestPhase(Frozen):
 
     @property
     def progress(self) -> tuple[int, int]:
-        """(Candidate, seed) trained so far, and all of them."""
+        """Pairs of candidate and seed that are trained, and all of them."""
         runs = [
-            (one.proposal, seed, one.end)
-            for one in self.candidates
+            (candidate.proposal, seed, candidate.end)
+            for candidate in self.candidates
             for seed in self._spec.plan.test
         ]
         return sum(self._driver.work.known(*run) for run in runs), len(runs)
@@ -110,23 +114,27 @@ class TestPhase(Frozen):
         return self.candidates
 
     def _candidate(self, label: str, proposal: ProposalId) -> Candidate:
-        """The candidate with its step; whole test runs that are there already are read at it, not trained again."""
+        """Return a proposal as a candidate, with the step its score is read at."""
         step = self._driver.chosen_step(proposal)
         before = self.latest.get(proposal)
-        whole = before is not None and before.end is None and bool(self.tested_on(before))
-        return Candidate(
-            label, proposal, step, None if whole else self._driver.end_at(proposal, step)
-        )
+        if before is not None and before.end is None and self.tested_on(before):
+            # Whole test runs that are there already are read at the step, not trained again.
+            return Candidate(label, proposal, step)
+        return Candidate(label, proposal, step, self._driver.end_at(proposal, step))
 
     def _choose(self) -> list[tuple[str, ProposalId]]:
-        ranking, lineage = self._driver.ranking, self._driver.lineage
+        """List what is tested, by label: one proposal for each run.
+
+        Raises:
+            StudyError: nothing was scored.
+        """
+        ranking = self._driver.ranking
+        lineage = self._driver.lineage
         best = ranking.best()
         if best is None:
-            why = (
-                f"; the last failed with: {self._driver.last_failure}"
-                if self._driver.last_failure
-                else ""
-            )
+            why = ""
+            if self._driver.last_failure:
+                why = f"; the last failed with: {self._driver.last_failure}"
             raise StudyError(f"no proposal was scored: there is no incumbent{why}")
         chosen = [("incumbent", best)]
         default = self._longest_of_default()
@@ -140,28 +148,31 @@ class TestPhase(Frozen):
         return chosen
 
     def _others(self, best: ProposalId) -> list[tuple[str, ProposalId]]:
-        """What is tested beside the incumbent: the next by rank, or of a front both ends and what lies between."""
-        ranking, top = self._driver.ranking, self._spec.test.top
+        """List what is tested beside the incumbent.
+
+        The next by rank; of a front both ends and what lies between.
+        """
+        ranking = self._driver.ranking
+        top = self._spec.test.top
         if len(self._spec.objective) > 1:
             front = sorted(
                 ranking.front(),
                 key=lambda number: (number != best, -ranking[number].values[0], number),
             )
-            found = [number for number in spread(front, top) if number != best]
-            return [(f"front {place}", number) for place, number in enumerate(found, start=2)]
-        found = [number for number in ranking.ordered() if number != best][: max(top - 1, 0)]
-        return [(f"rank {place}", number) for place, number in enumerate(found, start=2)]
+            others = [number for number in spread(front, top) if number != best]
+            return [(f"front {place}", number) for place, number in enumerate(others, start=2)]
+        others = [number for number in ranking.ordered() if number != best][: max(top - 1, 0)]
+        return [(f"rank {place}", number) for place, number in enumerate(others, start=2)]
 
     def _longest_of_default(self) -> ProposalId | None:
-        """The default configuration trained the furthest without a change; None when it was never trained."""
-        return next(
-            (
-                number
-                for number in self._driver.longest_of_default()
-                if self._driver.settled(number)
-            ),
-            None,
-        )
+        """Return the default configuration trained the furthest without a change.
+
+        None when it was never trained.
+        """
+        for number in self._driver.longest_of_default():
+            if self._driver.settled(number):
+                return number
+        return None
 
     def _settle(self) -> None:
         """Record the candidates whose test runs are all in."""
@@ -176,10 +187,7 @@ class TestPhase(Frozen):
                 )
 
     def _scores(self, candidate: Candidate, seed: int) -> list[TestScore]:
-        """The scores of a candidate on one test seed, one for each objective.
-
-        A run that failed has no value: a penalty is made of tuning scores, and is no test score.
-        """
+        """Return the scores of a candidate on one test seed, one for each objective."""
         work, judge = self._driver.work, self._driver.judge
         result = work.value(candidate.proposal, seed, candidate.end)
         if not result.status.failed:
@@ -187,6 +195,7 @@ class TestPhase(Frozen):
             result = judge.at_step(seed, curve, candidate.step)
         status = result.status
         if status.failed:
+            # No value: a penalty is made of tuning scores, and is no test score.
             return [TestScore(index, seed, None, status) for index in range(len(judge.objectives))]
         return [
             TestScore(index, seed, objective.sign * value, status)

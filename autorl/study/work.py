@@ -1,7 +1,7 @@
-"""The work of one study: segments handed out, outcomes that came back, checkpoints that lie on disk.
+"""The work of one study: segments handed out, outcomes that came back, checkpoints on disk.
 
-Knows nothing of budgets or optimizers: it turns (proposal, seed) into the segments of its chain, one after another, and
-outcomes back into the values of a seed.
+It knows nothing of budgets or optimizers: it turns (proposal, seed) into the segments of its chain,
+one after another, and outcomes back into the values of a seed.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ TRAINED_AGAIN = "segment {segment} is trained again for its checkpoint, beyond t
 
 
 class Work:
-    """Segments by (proposal, seed). Every outcome is durable before anything depends on it.
+    """Segments by (proposal, seed), and what became of them.
 
     Args:
-        journal: records outcomes; of what is in it already, this follows all that is applied.
+        journal: records every outcome before anything depends on it.
 
     Attributes:
         in_flight: handed out, no outcome yet.
         saved: checkpoints on disk, by the segment that wrote them.
         fresh: outcomes since it was last looked which checkpoints can go.
-        bytes_logged: size of the logs of segments that ended; counted only where the study limits the disk.
+        bytes_logged: size of the logs of segments that ended; counted only where the study limits
+            the disk.
     """
 
     def __init__(self, spec: Spec, journal: Journal, lineage: Lineage, judge: Judge) -> None:
@@ -74,20 +75,23 @@ class Work:
         self._outcomes: dict[SegmentId, Outcome] = {}
         self._attempts: dict[SegmentId, int] = {}
         self._ready: list[Segment] = []
-        self._damaged: dict[
-            SegmentId, str
-        ] = {}  # what is wrong with checkpoints, as the workers saw it
+        # What is wrong with checkpoints, as the workers saw it. Of this session: nothing is recorded.
+        self._damaged: dict[SegmentId, str] = {}
         self._unmoved: set[SegmentId] = set()
         self._aside_bytes = 0
-        self._regained: set[SegmentId] = (
-            set()
-        )  # checkpoints that the next link of a chain trained again continues
+        # Checkpoints that the next link of a chain, which is trained again, will continue.
+        self._regained: set[SegmentId] = set()
         journal.keep(self.apply)
 
     # -- in: outcomes ----------------------------------------------------------------------------------------------
 
     def record(self, outcome: Outcome) -> bool:
-        """Make an outcome durable. False when the worker was lost and the segment is handed out again instead."""
+        """Record how a segment ended.
+
+        Returns:
+            False where the outcome counts for nothing and the segment is trained again: its worker
+            was lost, or its parent's checkpoint is damaged.
+        """
         segment = self.in_flight.pop(outcome.segment)
         outcome = dataclasses.replace(outcome, message=shortened(outcome.message, LONGEST_MESSAGE))
         self._note_log(segment)
@@ -95,9 +99,8 @@ class Work:
         if outcome.damage and segment.parent is not None:
             self._note_damage(segment.parent.segment, outcome.damage)
         self._set_aside_damaged()
-        if (
-            outcome.damage
-        ):  # its chain is requested again, as where the checkpoint is gone; no attempt is counted
+        if outcome.damage:
+            # Its chain is requested again, as where the checkpoint is gone: this is no attempt.
             return False
         if outcome.status is Status.LOST:
             self._journal.record(SegmentLost(segment.id, outcome.message))
@@ -110,15 +113,14 @@ class Work:
             self._regain(segment, outcome)
             return True
         if segment.parent is None and self._lineage.start(segment.id.proposal):
-            outcome = dataclasses.replace(
-                outcome, notes=(*outcome.notes, self._why_from_start(segment))
-            )
+            notes = (*outcome.notes, self._why_from_start(segment))
+            outcome = dataclasses.replace(outcome, notes=notes)
         outcome = self._judged(segment, outcome)
         self._journal.record(self._ended(segment, outcome))
         return True
 
     def apply(self, event: StudyEvent) -> None:
-        """Take note of an event that is in the log, if it tells of a segment."""
+        """Take note of an event that is in the log; those of other kinds tell of no segment."""
         match event:
             case SegmentEnded(outcome=outcome, segment=segment):
                 self._outcomes[segment] = outcome
@@ -141,10 +143,11 @@ class Work:
         self._recorded_bytes += self._sizes[segment]
 
     def _regain(self, segment: Segment, again: Outcome) -> None:
-        """Take the checkpoint of a segment that was trained again; what was recorded of it stays as it is.
+        """Record the checkpoint of a segment that was trained again; its outcome stays the first.
 
         Raises:
-            StudyError: it failed, or has other values than the first time, so that its checkpoint is of another run.
+            StudyError: it failed, or has other values than the first time, so that its checkpoint
+                is of another run.
         """
         first = self._outcomes[segment.id]
         if again.status is not Status.DONE or again.checkpoint is None:
@@ -164,20 +167,16 @@ class Work:
         )
 
     def _judged(self, segment: Segment, outcome: Outcome) -> Outcome:
-        """An outcome whose metrics cannot be scored is a failure, and says why."""
+        """Return an outcome as it is recorded: a failure where its metrics cannot be scored."""
         nominal = 0 if segment.parent is None else self._lineage.start(segment.id.proposal)
-        latest = max(
-            segment.until, outcome.reached
-        )  # a run may end before or after its nominal step
-        if problem := step_problem(min(segment.start, nominal), latest, outcome.reports):
-            failed = (
-                (outcome.status, outcome.message)
-                if outcome.status.failed
-                else (Status.CRASH, problem)
-            )
-            return dataclasses.replace(outcome, status=failed[0], message=failed[1], reports=())
+        latest = max(segment.until, outcome.reached)  # it may end before or after its nominal step
+        problem = step_problem(min(segment.start, nominal), latest, outcome.reports)
+        if problem:
+            outcome = dataclasses.replace(outcome, reports=())
         if outcome.status.failed:
             return outcome
+        if problem:
+            return dataclasses.replace(outcome, status=Status.CRASH, message=problem)
         curve = self._join(segment.id, [*self._before(segment), outcome])
         try:
             value = self._judge.value(segment.seed, curve)
@@ -196,10 +195,11 @@ class Work:
     def request(
         self, proposal: ProposalId, seed: int, role: SeedRole, end: int | None = None
     ) -> None:
-        """Hand out the next segment of the chain that leads to (proposal, seed), unless it is out or nothing is left.
+        """Hand out the next segment of the chain that leads to (proposal, seed).
 
-        With `end` the chain is trained to that step only, its horizon unchanged. A segment whose parent saved nothing
-        (its trainer cannot) is trained from step 0, and the record says so.
+        Nothing happens where it is out or nothing is left. The chain is trained to step `end`, its
+        horizon unchanged; None: where the proposal ends. A segment whose parent saved nothing (its
+        trainer cannot) is trained from step 0, and the record says so.
 
         Raises:
             StudyError: the checkpoint of another run, to go on from, is not there.
@@ -221,10 +221,11 @@ class Work:
         last: bool,
         again: bool = False,
     ) -> None:
-        """Hand out the last segment of a path, unless it is out; `again` for one whose outcome is known already.
+        """Hand out the last segment of a path, unless it is out.
 
-        Where a configuration changed on the way and the parent's checkpoint is gone from the disk, the parent is
-        trained again, for its checkpoint alone.
+        Where a configuration changed on the way and the parent's checkpoint is gone from the disk,
+        the parent is trained again, for its checkpoint alone. `last` says that the path is a whole
+        chain, `again` that the outcome of the segment is known already.
         """
         link, cut = path[-1]
         name = SegmentId(link, seed, cut)
@@ -233,8 +234,8 @@ class Work:
         before = [SegmentId(earlier, seed, end) for earlier, end in path[-2:-1]]
         parent = self._outcomes[before[0]] if before else None
         if parent is not None and not self._available(parent.segment) and self._changed(link, seed):
-            if parent.segment in self._unmoved:  # a running segment reads what lies there
-                return
+            if parent.segment in self._unmoved:
+                return  # a running segment reads what lies there
             if again or parent.segment in self.saved:
                 self._request_link(path[:-1], seed, role, last=False, again=True)
                 return
@@ -243,15 +244,15 @@ class Work:
         self._hand_out(self._segment(link, seed, role, parent, cut, last=last))
 
     def _changed(self, proposal: ProposalId, seed: int) -> bool:
-        """Whether the chain to (proposal, seed) is more than one run, so that it cannot be trained in one piece."""
-        return (
-            len(self._lineage.schedule(proposal)) > 1
-            or self._lineage.fork(proposal, seed) is not None
-        )
+        """Say whether the chain to (proposal, seed) cannot be trained in one piece."""
+        if len(self._lineage.schedule(proposal)) > 1:
+            return True
+        return self._lineage.fork(proposal, seed) is not None
 
     def drain(self) -> list[Segment]:
-        """The segments handed out since the last call."""
-        ready, self._ready = self._ready, []
+        """Return the segments handed out since the last call."""
+        ready = self._ready
+        self._ready = []
         return ready
 
     def _hand_out(self, segment: Segment) -> None:
@@ -278,10 +279,9 @@ class Work:
                 raise StudyError(
                     f"segment {name} continues {parent.segment}, which has no checkpoint (any more)"
                 )
-            parent, begin = (
-                None,
-                0,
-            )  # one configuration all along: training it again from the start gives the same
+            # One configuration all along: training it again from the start gives the same.
+            parent = None
+            begin = 0
         folder = self._store.folder
         save = self._wants_checkpoint(proposal, role) or not last
         return Segment(
@@ -308,7 +308,7 @@ class Work:
         )
 
     def _wants_checkpoint(self, proposal: ProposalId, role: SeedRole) -> bool:
-        """Whether anybody may need it: the optimizer later, or the user afterwards."""
+        """Say whether the optimizer later or the user afterwards may need an agent."""
         keep = self._spec.keep.checkpoints
         if role == "test":
             return keep != "none"
@@ -324,7 +324,7 @@ class Work:
     # -- what the outcomes say -------------------------------------------------------------------------------------
 
     def known(self, proposal: ProposalId, seed: int, end: int | None = None) -> bool:
-        """Whether (proposal, seed) is settled: trained to its end, or ended on the way by a failure or a stop."""
+        """Say whether (proposal, seed) is trained to its end, or ended by a failure or a stop."""
         for link, cut in self._lineage.path(proposal, end):
             outcome = self._outcomes.get(SegmentId(link, seed, cut))
             if outcome is None:
@@ -334,40 +334,44 @@ class Work:
         return True
 
     def curve(self, proposal: ProposalId, seed: int, end: int | None = None) -> Curve:
-        """The learning curve of (proposal, seed) from step 0 to `end`, over every run of its lineage."""
+        """Return the learning curve of (proposal, seed) from step 0 to `end`.
+
+        It goes over every run of its lineage.
+        """
         return self._join(SegmentId(proposal, seed), self._chain_outcomes(proposal, seed, end))
 
     def value(self, proposal: ProposalId, seed: int, end: int | None = None) -> SeedValue:
-        """The objective values of one seed of a proposal."""
+        """Return the objective values of one seed of a proposal."""
         outcomes = self._chain_outcomes(proposal, seed, end)
         curve = self._join(SegmentId(proposal, seed), outcomes)
         return self._judge.value(seed, curve, outcomes[-1].message)
 
     def outcome(self, proposal: ProposalId, seed: int) -> Outcome | None:
+        """Return how the segment of (proposal, seed) ended; None as long as it has not."""
         return self._outcomes.get(SegmentId(proposal, seed))
 
     def outcome_of(self, segment: SegmentId) -> Outcome | None:
-        """How a segment ended; None as long as it has not."""
+        """Return how a segment ended; None as long as it has not."""
         return self._outcomes.get(segment)
 
     def _chain_outcomes(
         self, proposal: ProposalId, seed: int, end: int | None = None
     ) -> list[Outcome]:
-        found: list[Outcome] = []
+        outcomes: list[Outcome] = []
         for link, cut in self._lineage.path(proposal, end):
-            found.append(self._outcomes[SegmentId(link, seed, cut)])
-            if found[-1].status is not Status.DONE:
+            outcomes.append(self._outcomes[SegmentId(link, seed, cut)])
+            if outcomes[-1].status is not Status.DONE:
                 break
-        return found
+        return outcomes
 
     def _join(self, segment: SegmentId, outcomes: Sequence[Outcome]) -> Curve:
-        """The curve of a chain whose last proposal is that of `segment`, or the part of it that `outcomes` covers."""
+        """Join the outcomes of a chain that ends with `segment`, or of the first part of it."""
         links = self._lineage.chain(segment.proposal)[: len(outcomes) - 1]
         cuts = {self._lineage[link].until for link in links}
         return join(outcomes, without=cuts.difference(self._spec.evaluation_steps))
 
     def _before(self, segment: Segment) -> list[Outcome]:
-        """Outcomes of the chain before this segment."""
+        """Return the outcomes of the chain before a segment."""
         chain = self._lineage.chain(segment.id.proposal)[:-1]
         return [self._outcomes[SegmentId(link, segment.seed)] for link in chain]
 
@@ -375,48 +379,62 @@ class Work:
 
     @property
     def bytes_saved(self) -> int:
-        """Size of the checkpoints on disk, damaged ones too, and of what running segments have written."""
+        """Bytes of the checkpoints, damaged ones too, and of what running segments have written."""
         scratch = [segment.scratch for segment in self.in_flight.values() if segment.scratch]
         running = sum(folder_size(Path(folder)) for folder in scratch)
         return self._recorded_bytes + self._aside_bytes + running
 
     def model(self, proposal: ProposalId, seed: int, end: int | None) -> SegmentId:
-        """The segment whose checkpoint is the model of (proposal, seed) at `end`, or where the proposal ends."""
+        """Return the segment whose checkpoint is the model of (proposal, seed).
+
+        `end` is the step of the model; None: where the proposal ends.
+        """
         link, cut = self._lineage.path(proposal, end)[-1]
         return SegmentId(link, seed, cut)
 
     def head(self, proposal: ProposalId, seed: int) -> SegmentId | None:
-        """The last segment of the chain to (proposal, seed) that is trained: what the next one continues."""
-        names = [SegmentId(link, seed) for link in reversed(self._lineage.chain(proposal))]
-        return next((name for name in names if name in self._outcomes), None)
+        """Return the last trained segment of the chain to (proposal, seed); None: there is none."""
+        segments = [SegmentId(link, seed) for link in reversed(self._lineage.chain(proposal))]
+        return next((segment for segment in segments if segment in self._outcomes), None)
 
     def collect(
-        self, wanted: Collection[ProposalId], heads: Collection[SegmentId | None], *, tests: bool
+        self, needed: Collection[ProposalId], heads: Collection[SegmentId | None], *, tests: bool
     ) -> None:
-        """Delete the checkpoints whose proposal is not wanted and no run goes on from; of test runs, if `tests`."""
+        """Delete the checkpoints that nothing goes on from.
+
+        Args:
+            needed: proposals whose checkpoints stay.
+            heads: segments whose checkpoints stay, beside those that running segments continue.
+            tests: delete those of test runs too.
+        """
         self.fresh = 0
-        parents = {
-            segment.parent.segment for segment in self.in_flight.values() if segment.parent
-        } | {*heads}
-        parents |= self._regained
-        spared = () if tests else set(self._spec.plan.test)
-        gone = [
-            name
-            for name in self.saved
-            if name not in parents and name.proposal not in wanted and name.seed not in spared
-        ]
+        stay = {*heads, *self._regained, *self._parents_in_flight()}
+        spared_seeds = () if tests else set(self._spec.plan.test)
+        gone = tuple(
+            segment
+            for segment in self.saved
+            if segment not in stay
+            and segment.proposal not in needed
+            and segment.seed not in spared_seeds
+        )
         if not gone:
             return
-        paths = [Path(self.saved[name].path) for name in gone]
-        self._journal.record(CheckpointsCollected(tuple(gone)))
+        paths = [Path(self.saved[segment].path) for segment in gone]
+        self._journal.record(CheckpointsCollected(gone))
         for path in paths:
             if self._store.owns(path):
                 _remove(path)
 
-    def sweep(self) -> None:
-        """Remove what a kill left among the checkpoints: half-written ones, and those the log has given up.
+    def _parents_in_flight(self) -> set[SegmentId]:
+        """Return the segments whose checkpoints running segments continue."""
+        running = self.in_flight.values()
+        return {segment.parent.segment for segment in running if segment.parent is not None}
 
-        A whole one that no event names stays: its segment is trained again and replaces it, or the log is too short.
+    def sweep(self) -> None:
+        """Remove what a kill left: checkpoints half written, and those the log has given up.
+
+        A whole one that no event names stays: its segment is trained again and replaces it, or the
+        log is too short.
         """
         folder = self._store.folder
         if folder is None:
@@ -437,7 +455,7 @@ class Work:
             remove_unfinished(segment)
 
     def _note_log(self, segment: Segment) -> None:
-        """Count what a segment that ended has logged since it was handed out."""
+        """Add what a segment that ended has logged since it was handed out."""
         self.bytes_logged += self._log_size(segment) - self._log_sizes.pop(segment.id, 0)
 
     def _log_size(self, segment: Segment) -> int:
@@ -450,18 +468,18 @@ class Work:
         return os.path.getsize(segment.log)
 
     def _available(self, segment: SegmentId) -> bool:
-        """Whether a segment left a checkpoint that is still there (one that is the caller's own is not looked for)."""
+        """Say whether a segment left a checkpoint that is still there."""
         saved = self.saved.get(segment)
-        if segment in self._damaged:
+        if saved is None or segment in self._damaged:
             return False
-        return saved is not None and (
-            Path(saved.path).exists() or not self._store.owns(Path(saved.path))
-        )
+        path = Path(saved.path)
+        return path.exists() or not self._store.owns(path)  # the caller's own are not looked for
 
     def _note_damage(self, segment: SegmentId, damage: str) -> None:
         """Count the checkpoint of a segment as gone from now on.
 
-        Nothing is recorded: the next session finds the folder gone, or back again if somebody has mended it.
+        Nothing is recorded: the next session finds the folder gone, or back again if somebody has
+        mended it.
         """
         if segment not in self._damaged:
             self._damaged[segment] = damage
@@ -474,18 +492,16 @@ class Work:
         """
         if not self._unmoved:
             return
-        parents = {segment.parent.segment for segment in self.in_flight.values() if segment.parent}
-        for name in sorted(self._unmoved - parents):
-            self._unmoved.discard(name)
-            path = Path(self.saved[name].path)
+        for segment in sorted(self._unmoved - self._parents_in_flight()):
+            self._unmoved.discard(segment)
+            path = Path(self.saved[segment].path)
             where = set_aside(path) if self._store.owns(path) else f"left in {path}"
             self._aside_bytes = folder_size(self._store.checkpoints / DAMAGED)
-            say(
-                f"checkpoint {name} is damaged ({self._damaged[name]}): not continued from; {where}"
-            )
+            damage = self._damaged[segment]
+            say(f"checkpoint {segment} is damaged ({damage}): not continued from; {where}")
 
     def _why_from_start(self, segment: Segment) -> str:
-        """The note of a segment that was to continue a run and was trained from step 0."""
+        """Return the note of a segment that was to continue a run and was trained from step 0."""
         link = self._lineage[segment.id.proposal].resume_from
         if link is None:
             return FROM_START
@@ -497,7 +513,7 @@ class Work:
     # -- the durable form ------------------------------------------------------------------------------------------
 
     def _ended(self, segment: Segment, outcome: Outcome) -> SegmentEnded:
-        """The event of an outcome, with what the tables need to know besides."""
+        """Return the event of an outcome, with what the tables need to know besides."""
         reductions = None
         if not outcome.status.failed:
             curve = self._join(segment.id, [*self._before(segment), outcome])
@@ -525,18 +541,21 @@ class Work:
 
 
 def _agree(first: Outcome, again: Outcome) -> bool:
-    """Whether two trainings of a segment ended at one step with equal metrics, at the steps both evaluated."""
-    known = {report.step: dict(report.metrics) for report in first.reports}
-    same = [
-        known[report.step] == dict(report.metrics)
+    """Say whether two trainings of a segment ended at one step with equal metrics.
+
+    Metrics are compared at the steps that both evaluated.
+    """
+    recorded = {report.step: dict(report.metrics) for report in first.reports}
+    equal = [
+        recorded[report.step] == dict(report.metrics)
         for report in again.reports
-        if report.step in known
+        if report.step in recorded
     ]
-    return first.reached == again.reached and all(same)
+    return first.reached == again.reached and all(equal)
 
 
 def say(line: str) -> None:
-    """Tell whoever runs the study, at once and even if they asked for no progress."""
+    """Tell whoever runs the study, at once and even if no progress was asked for."""
     print(f"autorl: {line}", file=sys.stderr, flush=True)
 
 
