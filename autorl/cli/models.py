@@ -25,7 +25,7 @@ def export(
             or the target is there already and may not be replaced.
         StudyError: the model was not kept.
     """
-    from autorl.study.models import best_seed, check_whole, kept_checkpoints, steps_of
+    from autorl.study.models import check_whole, kept_checkpoints, seed_of_model, steps_of
     from autorl.study.setup import trainer_loader
 
     number = view.incumbent().proposal if proposal is None else proposal
@@ -38,7 +38,7 @@ def export(
     trainer = trainer_loader(view.spec)(spec)
     if not trainer.model_name:
         raise InputError(f"trainer {spec.name!r} has no models to export", key="trainer")
-    kept = kept_checkpoints(view.store.query, view.folder, number)
+    kept = kept_checkpoints(view.record, view.folder, number)
     if not kept:
         raise StudyError(
             f"{view.folder}: no model of proposal {number} was kept (keep.checkpoints: "
@@ -46,7 +46,7 @@ def export(
         )
     chosen = ""
     if seed is None:
-        seed = best_seed(view.store.query, view.spec.objectives()[0].sign, number, kept)
+        seed = seed_of_model(view.record, number, kept)
         chosen = (
             f", the best of {len(kept)}: expect less of it than its own score"
             if len(kept) > 1
@@ -59,8 +59,8 @@ def export(
             key="--seed",
         )
     role = "test" if seed in view.spec.plan.test else "tuning"
-    check_whole(view.store.query, kept[seed])
-    steps = steps_of(view.store.query, view.spec, number, kept[seed])
+    check_whole(view.record, kept[seed])
+    steps = steps_of(view.record, number, kept[seed])
     written = trainer.export_model(kept[seed], target, replace=replace)
     return exported_text(written, f"proposal {number}, {role} seed {seed}{chosen}; {steps}")
 

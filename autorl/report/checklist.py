@@ -61,7 +61,7 @@ def checklist(view: StudyView) -> list[Item]:
         ),
         Item(
             "Are the final hyperparameters given?",
-            "yes" if view.standing.best is not None else "no",
+            "yes" if view.record.best is not None else "no",
             "written out below, every change of a schedule included; `autorl best` prints them to be run again",
         ),
         Item(
@@ -80,7 +80,7 @@ def checklist(view: StudyView) -> list[Item]:
 
 def _tested(view: StudyView) -> Item:
     question = "Are all results reported on the test setting?"
-    result = view.result() if view.standing.best is not None else None
+    result = view.result() if view.record.best is not None else None
     if result is None or result.test is None:
         problem = "" if result is None else result.problem
         untested = "the incumbent has not been tested: no number of this study is a result yet"
@@ -94,11 +94,10 @@ def _cost(view: StudyView) -> Item:
     budget = {
         name: value for name, value in view.spec.budget.model_dump().items() if value is not None
     }
-    rows = view.store.query(
-        "SELECT seed_role, SUM(environment_steps), SUM(wall_seconds) FROM runs GROUP BY seed_role ORDER BY 1 DESC"
-    )
+    trained = view.record.tables.training_by("seed_role")
     spent = "; ".join(
-        f"{role}: {steps:,.0f} steps, {seconds:,.0f} s of training" for role, steps, seconds in rows
+        f"{role}: {taken.environment_steps:,.0f} steps, {taken.wall_seconds:,.0f} s of training"
+        for role, taken in trained.items()
     )
     given = ", ".join(f"{name} {value:g}" for name, value in budget.items())
     return Item(

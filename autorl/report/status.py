@@ -7,13 +7,13 @@ from typing import Any
 
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.plain_text import printable
-from autorl.report.reading import Failure, StudyView
+from autorl.report.reading import StudyView
 from autorl.report.text import against_default, interval_text, number, result_dict, seeds_text
 from autorl.spec import Spec
-from autorl.store.sessions import changes_text, recorded_sessions
+from autorl.store.sessions import changes_text
+from autorl.store.tables import Failure
 from autorl.study import Result
 from autorl.study.budget import Spent
-from autorl.study.shares import optimizer_learns, study_share
 
 UNSPENT = (
     "the search ended before its budget was used: by `autorl test` (`autorl resume --runs +N` opens it again), or "
@@ -24,14 +24,14 @@ _LATEST = 5  # failures shown
 
 def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
     """The state of a study as JSON types; `now` is a time as of `time.time()`."""
-    return _facts(view, None if view.standing.best is None else view.result(), now)
+    return _facts(view, None if view.record.best is None else view.result(), now)
 
 
 def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[str, Any]:
-    standing = view.standing
-    best, spent = standing.best, standing.spent
+    record = view.record
+    best, spent = record.best, record.spent
     failures = view.failures()
-    share = study_share(view.store.query)
+    share = view.record.share
     found = {} if result is None else result_dict(result)
     return {
         "folder": str(view.folder),
@@ -44,7 +44,7 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
         "proposals": view.counts(),
         "new_configurations": None
         if share is None
-        else share_dict(share, learns=optimizer_learns(view.spec)),
+        else share_dict(share, learns=view.record.optimizer_learns),
         "budget_used": min(1.0, spent.budget_used(view.spec)),
         "tuning_steps": spent.charged_steps,
         "trained_tuning_steps": _trained(view),
@@ -56,19 +56,19 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
         else {
             "proposal": best,
             "tuning": view.tuning_score(best),
-            "n_seeds": standing.n_seeds(best),
+            "n_seeds": record.n_seeds(best),
         },
         "model": "" if result is None else str(result.steps),
         "beyond_budget_steps": 0 if result is None else result.beyond,
-        "unscored": _unscored(view),
-        "test_runs": dict(zip(("done", "planned"), standing.test_progress, strict=True)),
+        "unscored": record.tables.pending(),
+        "test_runs": dict(zip(("done", "planned"), record.test_progress, strict=True)),
         "last_event": None
         if view.last is None
         else {
             "kind": view.last.kind,
             "seconds_ago": max(0.0, (now or time.time()) - view.last.time),
         },
-        "failures": [vars(failure) for failure in failures],
+        "failures": [failure._asdict() for failure in failures],
         "lost_workers": view.lost(),
         "warnings": _warnings(view, result),
     }
@@ -76,13 +76,13 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
 
 def status_text(view: StudyView, now: float | None = None) -> str:
     """The same as a screen of text."""
-    result = None if view.standing.best is None else view.result()
+    result = None if view.record.best is None else view.result()
     facts = _facts(view, result, now)
     counts = (
         ", ".join(f"{count} {kind}" for kind, count in facts["proposals"].items()) or "none yet"
     )
-    if (share := study_share(view.store.query)) is not None and share.new:
-        counts += f"; {share_text(share, learns=optimizer_learns(view.spec))}"
+    if (share := view.record.share) is not None and share.new:
+        counts += f"; {share_text(share, learns=view.record.optimizer_learns)}"
     rows = [
         (
             "study",
@@ -122,14 +122,14 @@ def state(view: StudyView) -> str:
 
 def warnings(view: StudyView) -> list[str]:
     """What somebody who reads the study's numbers must know."""
-    return _warnings(view, None if view.standing.best is None else view.result())
+    return _warnings(view, None if view.record.best is None else view.result())
 
 
 def _warnings(view: StudyView, result: Result | None) -> list[str]:
     found = [] if result is None else [*result.caveats, *against_default(result)]
-    if (changed := changes_text(recorded_sessions(view.store.query))) is not None:
+    if (changed := changes_text(view.record.tables.sessions())) is not None:
         found.append(changed)
-    if view.finished and not used_up(view.spec, view.standing.spent):
+    if view.finished and not used_up(view.spec, view.record.spent):
         found.append(UNSPENT)
     return list(
         dict.fromkeys([*found, *view.notes()])
@@ -147,19 +147,8 @@ def used_up(spec: Spec, spent: Spent) -> bool:
 
 def _trained(view: StudyView) -> int:
     """Steps trained on tuning seeds so far."""
-    ((steps,),) = view.store.query(
-        "SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'"
-    )
-    return int(steps or 0)
-
-
-def _unscored(view: StudyView) -> list[int]:
-    return [
-        row[0]
-        for row in view.store.query(
-            "SELECT proposal FROM proposals WHERE status = 'pending' ORDER BY 1"
-        )
-    ]
+    trained = view.record.tables.training_by("seed_role").get("tuning")
+    return int(trained.environment_steps) if trained is not None else 0
 
 
 def _state_text(view: StudyView, name: str) -> str:

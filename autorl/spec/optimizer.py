@@ -104,13 +104,13 @@ def earlier_options(
         "cost_aware": started,
         "bohb": {"startup": 10},
         "nsga2": {"population_size": 50},
-        "cmaes": {"start": "default", "sigma": 0.25, "seed": None},
     }
     options = dict(earlier.get(name, {}))
     if name == "cmaes":
         types = [item.type for item in read_space().hyperparameters.values()]
         searched = len(types) - types.count("constant")
-        options["population_size"] = 4 + int(3 * math.log(max(2, searched)))
+        population = 4 + int(3 * math.log(max(2, searched)))
+        options |= {"start": "default", "sigma": 0.25, "population_size": population, "seed": None}
     if given.get("stop") is not None:
         options["against"] = "scores"
     return options | dict(given)

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from autorl.store.codec import dumps, loads
+from autorl.store.query import Query
 from autorl.types import ProposalId, SeedRole, SegmentId, StudyError
-
-Query: TypeAlias = Callable[..., list[tuple[Any, ...]]]
-"""Rows of a read-only SQL statement and its parameters, as `Store.query` answers."""
 
 SUCCEEDED = ("done", "stopped")
 """Statuses of runs, segments and tests that did not fail."""
@@ -206,6 +204,14 @@ class StudyTables:
         """Say whether the database is a study's: one that was killed at its start is empty."""
         return bool(self._query("SELECT 1 FROM sqlite_master WHERE name = 'event'"))
 
+    def holds_events(self) -> bool:
+        """Say whether the log has an event."""
+        return bool(self._query("SELECT 1 FROM event LIMIT 1"))
+
+    def kinds(self) -> list[str]:
+        """Every kind of event in the log."""
+        return [kind for (kind,) in self._query("SELECT DISTINCT kind FROM event")]
+
     def last_event(self) -> Latest | None:
         """The latest event; None before the first."""
         rows = self._query("SELECT kind, time FROM event ORDER BY seq DESC LIMIT 1")
@@ -279,12 +285,13 @@ class StudyTables:
 
     # -- proposals ---------------------------------------------------------------------------------
 
-    def proposals(self) -> list[ProposalRow]:
-        """Every proposal, in order."""
+    def proposals(self, most: int | None = None) -> list[ProposalRow]:
+        """The first proposals, in order; None: all."""
         rows = self._query(
             "SELECT proposal, first, proposals.origin, status, score, n_seeds, until, config "
             f"FROM proposals JOIN configs USING (config_id) JOIN {_INTRODUCED} USING (config_id) "
-            "ORDER BY proposal"
+            "ORDER BY proposal LIMIT ?",
+            (-1 if most is None else most,),
         )
         return [
             ProposalRow(number, first, origin, status, _scores(score), n, until, json.loads(config))

@@ -1,4 +1,4 @@
-"""Whether the log of a study is the one that its folder and its search space belong to."""
+"""Checks that a study's log is the one its folder and its search space belong to."""
 
 from __future__ import annotations
 
@@ -6,40 +6,48 @@ import re
 from pathlib import Path
 
 from autorl.spec import Spec
-from autorl.store import Store
-from autorl.store.query import Query
-from autorl.store.store import STUDY_FILE
-from autorl.store.study_file import recorded_study_file
+from autorl.store.folder import DATABASE, STUDY_FILE
+from autorl.store.tables import StudyTables
 from autorl.types import InputError
 
 SEGMENT_NAME = re.compile(r"(\d+)\.\d+(@\d+)?(\.log)?")
 
 
-def check_space(spec: Spec, query: Query, folder: Path) -> None:
-    """Raise `InputError` when the search space is read as another one than the study began with."""
-    recorded = recorded_study_file(query)
+def check_space(spec: Spec, tables: StudyTables, folder: Path) -> None:
+    """Refuse a search space that is read as another one than the study began with.
+
+    Raises:
+        InputError: naming the study file.
+    """
+    recorded = tables.study_file()
     began_with = None if recorded is None else recorded["space"]
     if began_with is not None and began_with != spec.search_space.hash:
         raise InputError(
-            "this version of autorl reads another search space there: go on with the version that began the study",
+            "this version of autorl reads another search space there: "
+            "go on with the version that began the study",
             file=str(folder / STUDY_FILE),
             key="space",
         )
 
 
-def check_covers_folder(store: Store, folder: Path) -> None:
-    """Raise `InputError` when checkpoints or logs are of proposals that the log does not know: it is not the newest.
+def check_covers_folder(tables: StudyTables, folder: Path) -> None:
+    """Refuse a log that is older than its folder.
 
-    A proposal is recorded before anything of it is trained, so no kill leaves a folder like that.
+    It does not know the proposals that checkpoints or logs are of. A proposal is recorded before
+    anything of it is trained, so no kill leaves a folder like that.
+
+    Raises:
+        InputError: naming the database.
     """
-    ((proposals,),) = store.query("SELECT COUNT(*) FROM event WHERE kind = 'proposed'")
+    proposals = tables.count_events("proposed")
     newest = unknown_segments(folder, proposals)
     if newest:
         raise InputError(
-            f"ends with {proposals} proposals, but {newest[0]} is of a later one: the database is older than its "
-            "folder; nothing was changed: put the newest one back, or go on in a copy of what is recorded "
+            f"ends with {proposals} proposals, but {newest[0]} is of a later one: the database is "
+            "older than its folder; nothing was changed: put the newest one back, or go on in a "
+            "copy of what is recorded "
             f"(`autorl backup {folder} COPY`)",
-            file=str(folder / "study.sqlite"),
+            file=str(folder / DATABASE),
         )
 
 
