@@ -28,7 +28,7 @@ def export(
     from autorl.study.models import check_whole, kept_checkpoints, seed_of_model, steps_of
     from autorl.study.setup import trainer_loader
 
-    number = view.incumbent().proposal if proposal is None else proposal
+    number = view.record.incumbent().proposal if proposal is None else proposal
     if number not in view.driver.lineage.proposals:
         raise InputError(
             f"there is no proposal {number}; there are 0 to {len(view.driver.lineage) - 1}",

@@ -5,12 +5,12 @@ Reference: Eimer, Lindauer, Raileanu (2023), Hyperparameters in Reinforcement Le
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from autorl.report.reading import StudyView
 from autorl.report.text import interval_text, number, seeds_text
-from autorl.types import FrozenMap
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _cost(view: StudyView) -> Item:
     )
 
 
-def _hardware(view: StudyView, sessions: list[FrozenMap]) -> Item:
+def _hardware(view: StudyView, sessions: Sequence[Mapping[str, Any]]) -> Item:
     question = "If the budget is time: is the hardware the same for all methods?"
     if view.spec.indeterminate is None:
         return Item(
@@ -123,5 +123,5 @@ def _hardware(view: StudyView, sessions: list[FrozenMap]) -> Item:
     )
 
 
-def _distinct(sessions: list[FrozenMap], key: str) -> str:
+def _distinct(sessions: Sequence[Mapping[str, Any]], key: str) -> str:
     return ", ".join(sorted({str(session[key]) for session in sessions})) or "not recorded"

@@ -91,7 +91,7 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
     """
     tested = {entry.proposal: entry for entry in view.result().entries}
     found = []
-    for rank, proposal in enumerate(view.best(top), start=1):
+    for rank, proposal in enumerate(view.record.best_of_runs(top), start=1):
         lineage = view.record.lineage([proposal])
         trainer, _ = view.spec.trainer_for(lineage[proposal].config)
         label = "incumbent" if rank == 1 else f"rank {rank}"
@@ -99,7 +99,7 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
             Candidate(
                 proposal,
                 label,
-                view.tuning_score(proposal),
+                view.record.tuning_score(proposal),
                 view.record.n_seeds(proposal),
                 lineage[proposal].until,
                 view.spec.fidelity.steps,
@@ -107,7 +107,7 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
                 masked(view.spec.environment.model_dump(mode="json", exclude_defaults=True)),
                 tuple((step, _full(view, config)) for step, config in lineage.schedule(proposal)),
                 tested.get(proposal),
-                view.chosen_step(proposal),
+                view.record.chosen_step(proposal),
                 view.record.tables.introduced(proposal),
                 view.spec.info(trainer),
             )

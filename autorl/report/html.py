@@ -217,7 +217,7 @@ def _proposals(view: StudyView) -> str:
 
 
 def _failures(view: StudyView) -> str:
-    failures = view.failures()
+    failures = view.record.tables.failures()
     if not failures:
         return "<h2>Failures</h2><p>None.</p>"
     rows = [

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from autorl.spec import Spec
 from autorl.store import Recorded, Store
 from autorl.store.folder import DATABASE
 from autorl.store.lock import lock_holder
-from autorl.store.tables import Failure, StudyTables
+from autorl.store.tables import StudyTables
 from autorl.study.driver import Driver
 from autorl.study.record import StudyRecord, open_copy, with_added_test_seeds
 from autorl.study.result import Result, read_result
@@ -28,7 +29,6 @@ from autorl.types import (
     Done,
     Event,
     FrozenMap,
-    Incumbent,
     InputError,
     Proposal,
     ProposalId,
@@ -94,7 +94,7 @@ class StudyView:
 
     @property
     def driver(self) -> Driver:
-        """The search as the stored events left it: all of them are replayed. Never advanced here."""
+        """The search as the stored events left it: all are replayed. Never advanced here."""
         return self._replayed.driver
 
     @property
@@ -106,26 +106,14 @@ class StudyView:
     def _replayed(self) -> Replayed:
         return Replayed(self.spec, self.store, self.hours)
 
-    def tuning_score(self, proposal: ProposalId) -> float:
-        """Score on tuning seeds of the first objective, in the metric's own direction."""
-        return self.record.tuning_score(proposal)
-
     @property
     def finished(self) -> bool:
-        """The study ran to its end and nothing was added to it since."""
+        """Whether the study ran to its end and nothing was added to it since."""
         return self.last is not None and self.last.kind == "finished"
 
     def holder(self) -> str | None:
         """Who works on the study now ("process 12 on host"); None when nobody does."""
         return lock_holder(self.folder)
-
-    def incumbent(self) -> Incumbent:
-        """The frozen incumbent, or the best so far.
-
-        Raises:
-            StudyError: nothing was scored yet.
-        """
-        return self.record.incumbent()
 
     def result(self) -> Result:
         """The result as it stands.
@@ -135,37 +123,9 @@ class StudyView:
         """
         return read_result(self.record)
 
-    def best(self, count: int) -> list[ProposalId]:
-        """The `count` best proposals by tuning score, the incumbent first, one for each run.
-
-        Raises:
-            StudyError: nothing was scored yet.
-        """
-        return self.record.best_of_runs(count)
-
-    def chosen_step(self, proposal: ProposalId) -> int | None:
-        """The step a proposal's score is read at."""
-        return self.record.chosen_step(proposal)
-
-    def counts(self) -> dict[str, int]:
-        """Proposals by status: `pending`, `scored`, or the kind of failure."""
-        return self.record.tables.count_proposals()
-
-    def failures(self) -> list[Failure]:
-        """Every failed segment, the latest last."""
-        return self.record.tables.failures()
-
-    def lost(self) -> int:
-        """How often a worker vanished and its segment was handed out again."""
-        return self.record.tables.count_events("attempt")
-
-    def notes(self) -> list[str]:
-        """What trainers noted about segments, each once."""
-        return self.record.tables.notes()
-
-    def sessions(self) -> list[FrozenMap]:
+    def sessions(self) -> list[dict[str, Any]]:
         """Versions, platform and process of every session that worked on the study."""
-        return [recorded.body for recorded in self.store.events() if recorded.kind == "session"]
+        return [body for _, body in self.record.tables.bodies("session")]
 
     def close(self) -> None:
         self.store.close()

@@ -92,7 +92,7 @@ class ProposalRow(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A proposal as one link of a chain: what it trains, to which step, and what it goes on from."""
+    """A proposal as one link of a chain: what it trains, to which step, and from which parent."""
 
     values: Mapping[str, Any]
     until: int
@@ -100,7 +100,7 @@ class Link(NamedTuple):
 
 
 class ChargedRow(NamedTuple):
-    """What a proposal costs: its steps from `start` to `until`, for each of the seeds it is charged for.
+    """What a proposal costs: its steps from `start` to `until` for each seed it is charged for.
 
     Attributes:
         start: where its parent ends, in nominal steps; 0 without one.
@@ -235,7 +235,7 @@ class StudyTables:
         return [(kind, loads(text)) for kind, text in rows]
 
     def event_of(self, subject: str) -> dict[str, Any] | None:
-        """The event that made the proposal `12` or ended the segment `12.3`; None of an unknown one."""
+        """The event that made proposal `12` or ended segment `12.3`; None where there is none."""
         rows = self._query(
             "SELECT body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,)
         )
@@ -271,7 +271,7 @@ class StudyTables:
         return total / 3600
 
     def saved_files(self, segment: SegmentId) -> Mapping[str, str]:
-        """SHA-256 by name of the files of a segment's checkpoint; empty where none were recorded."""
+        """SHA-256 by name of the files of a segment's checkpoint, as far as recorded."""
         # The whole log is searched as text: a body is parsed only if it names the segment.
         rows = self._query(
             "SELECT body FROM event WHERE kind IN ('outcome', 'regained') AND instr(body, ?) > 0 "
@@ -419,7 +419,7 @@ class StudyTables:
         return ProposalCounts(total, new, modelled)
 
     def count_trained_anew(self, note: str) -> tuple[int, int]:
-        """Count proposals with a tuning segment that `note` is noted of, and those charged for it."""
+        """Count proposals with a note on a tuning segment, and those of them charged anew."""
         noted = (
             "SELECT proposal FROM segments JOIN runs USING (run_id) "
             "WHERE seed_role = 'tuning' AND notes LIKE ?"

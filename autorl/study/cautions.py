@@ -1,4 +1,4 @@
-"""What a reader of a result must know: failed test runs, broken constraints, short intervals, ..."""
+"""Cautions of a result: failed test runs, broken constraints, short intervals, ..."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _share_caution(record: StudyRecord) -> str | None:
 
 
 def _anew_cautions(record: StudyRecord) -> list[str]:
-    """That promotions were trained from step 0, and whether the budget was charged for all of it."""
+    """That promotions were trained from step 0, and whether the budget was charged for that."""
     count, charged = record.tables.count_trained_anew(FROM_START)
     if not count:
         return []

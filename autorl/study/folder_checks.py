@@ -52,7 +52,7 @@ def check_covers_folder(tables: StudyTables, folder: Path) -> None:
 
 
 def unknown_segments(folder: Path, proposals: int) -> list[str]:
-    """Checkpoints and logs in `folder` of proposals from number `proposals` on, the latest first."""
+    """Checkpoints and logs of proposals from number `proposals` on, the latest first."""
     entries = [entry for name in ("checkpoints", "logs") for entry in _entries(folder / name)]
     numbered = [
         (int(match[1]), entry) for entry in entries if (match := SEGMENT_NAME.fullmatch(entry.name))

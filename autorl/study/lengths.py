@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Reach:
-    """Where runs really end: `align` of the trainers that `load` builds, each asked once for the same thing."""
+    """Where runs really end: asks each trainer's `align` once for the same thing."""
 
     def __init__(self, load: Load) -> None:
         self._load = load

@@ -1,4 +1,4 @@
-"""What the record of a study says: its frozen study file and its tables, nothing changed by reading.
+"""What the record of a study says: its frozen study file and its tables.
 
 `result`, `status`, `best`, the report and the landscape of a study are made of this. A search may
 have made many thousand proposals: what is asked here is in the tables, so that its cost does not
@@ -175,7 +175,9 @@ class StudyRecord:
     def test_progress(self) -> tuple[int, int]:
         """(Candidate, seed) trained so far, and all of them."""
         runs = [
-            (one.proposal, seed, one.end) for one in self.candidates for seed in self.spec.plan.test
+            (candidate.proposal, seed, candidate.end)
+            for candidate in self.candidates
+            for seed in self.spec.plan.test
         ]
         for proposal, seed, end in runs:
             self._take_outcomes(proposal, seed, end)

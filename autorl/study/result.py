@@ -44,7 +44,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Result:
-    """What a study found.
+    """What a study has come to.
 
     Attributes:
         objective: what the numbers are, e.g. "last eval_return (mean over seeds), maximize".
@@ -52,19 +52,22 @@ class Result:
         incumbent: the best proposal by tuning score; test scores never change which it is.
         tuning: its score on tuning seeds: optimistic, because it was chosen by it.
         entries: everything that was tested, the incumbent first; empty without test seeds.
-        difference: 95 % interval of the interquartile mean of the incumbent minus that of the default, on the same test
-            seeds, resampled in pairs; None when either has no test score, or the default was trained for fewer steps
-            (`test.baseline: false`).
-        front: for several objectives, what no other proposal dominates, best by the first objective first.
+        difference: 95 % interval of the interquartile mean of the incumbent minus that of the
+            default, on the same test seeds, resampled in pairs; None when either has no test score,
+            or the default was trained for fewer steps (`test.baseline: false`).
+        front: for several objectives, what no other proposal dominates, best by the first objective
+            first.
         counts: proposals by status.
         folder: the study's folder; None in memory.
         caveats: what a reader must know.
         tuning_seeds: with how many seeds the tuning score was made.
-        share: new configurations and who made them; None where an earlier version did not record it.
+        share: new configurations and who made them; None where an earlier version did not record
+            it.
         learns: whether the study's optimizer has a model.
-        beside: other metrics of the incumbent on test seeds, for RLHF tasks: gold, proxy, KL, win rate, ...
+        beside: other metrics of the incumbent on test seeds, for RLHF tasks: gold, proxy, KL, ...
         steps: the steps the incumbent's score and its kept model are of.
-        beyond: steps the default configuration was trained beyond the budget, to be compared at equal length.
+        beyond: steps the default configuration was trained beyond the budget, to be compared at
+            equal length.
     """
 
     objective: str
@@ -87,12 +90,15 @@ class Result:
 
     @property
     def test(self) -> Estimate | None:
-        """The held-out score of the incumbent: the number to report. None without a test run that succeeded."""
+        """The held-out score of the incumbent, to be reported; None if no test run succeeded."""
         return self.entries[0].test if self.entries else None
 
     @property
     def problem(self) -> str:
-        """Why a study that was tested has no usable result: every test run of its incumbent failed; else empty."""
+        """Why a study that was tested has no usable result; empty if it has one.
+
+        Every test run of its incumbent failed then.
+        """
         if not self.entries or self.test is not None:
             return ""
         failures = self.entries[0].failures
@@ -106,40 +112,39 @@ class Result:
 
     @property
     def improvement(self) -> float | None:
-        """By how much the incumbent's interquartile mean exceeds the default's, on the seeds of `difference`."""
-        if (
-            self.difference is None
-            or self.test is None
-            or self.default is None
-            or self.default.test is None
-        ):
+        """The incumbent's interquartile mean minus the default's, on the seeds of `difference`."""
+        default = None if self.default is None else self.default.test
+        if self.difference is None or self.test is None or default is None:
             return None
-        ours, theirs = paired(self.test, self.default.test)
+        ours, theirs = paired(self.test, default)
         return parse_aggregate("iqm")(ours) - parse_aggregate("iqm")(theirs)
 
     @property
     def gap(self) -> float | None:
-        """By how much the tuning score was better than the test score, both by `aggregate` (larger: over-tuned)."""
+        """By how much the tuning score was better than the test score, both by `aggregate`.
+
+        The larger, the more over-tuned.
+        """
         if self.test is None:
             return None
-        return (
-            self.tuning - self.test.value
-            if self.direction == "maximize"
-            else self.test.value - self.tuning
-        )
+        if self.direction == "maximize":
+            return self.tuning - self.test.value
+        return self.test.value - self.tuning
 
     def load_model(self, seed: int | None = None) -> Any:
-        """The incumbent as trained: an agent as a Stable-Baselines3 model, a language model as one of transformers.
+        """The incumbent as trained: a model of Stable-Baselines3, or of transformers.
 
-        It is of the step that `steps` names. An agent has the hyperparameters and optimizer moments of its run; where
-        that normalised, `model.get_vec_normalize_env()` holds the statistics. A tokenizer is in the folder that
-        `autorl export` writes.
+        It is of the step that `steps` names. An agent has the hyperparameters and optimizer moments
+        of its run; where that normalised, `model.get_vec_normalize_env()` holds the statistics. A
+        tokenizer is in the folder that `autorl export` writes.
 
         Args:
-            seed: of the run it was trained in; by default the best on test seeds: expect less of it than its score.
+            seed: of the run it was trained in; by default the best on test seeds: expect less of it
+                than its score.
 
         Raises:
-            InputError: the trainer has no models (a function, a command), or Stable-Baselines3 is not installed.
+            InputError: the trainer has no models (a function, a command), or Stable-Baselines3 is
+                not installed.
             StudyError: the study was not kept in a folder, or kept no checkpoint.
         """
         if self.folder is None:
@@ -265,7 +270,10 @@ def _points(
 
 
 def _test_scores(record: StudyRecord, proposal: ProposalId) -> dict[str, float]:
-    """The aggregate over test seeds by every objective; failed runs count where a value is stated."""
+    """The aggregate over test seeds by every objective.
+
+    Failed runs count where the study file states their value.
+    """
     aggregate = parse_aggregate(record.spec.evaluation.aggregate)
     stated = record.spec.stated_penalty
     scores = {}
