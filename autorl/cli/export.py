@@ -9,7 +9,7 @@ import typer
 
 from autorl.cli.options import Folder, say
 from autorl.report.reading import StudyView, open_view
-from autorl.study.models import best_seed, check_whole, kept_checkpoints, steps_of
+from autorl.study.models import check_whole, kept_checkpoints, seed_of_model, steps_of
 from autorl.study.setup import trainer_loader
 from autorl.trainers.contract import ExportedModel
 from autorl.types import InputError, StudyError
@@ -55,7 +55,7 @@ def write_model(
             or the target is there already and may not be replaced.
         StudyError: the model was not kept.
     """
-    number = view.incumbent().proposal if proposal is None else proposal
+    number = view.record.incumbent().proposal if proposal is None else proposal
     if number not in view.driver.lineage.proposals:
         raise InputError(
             f"there is no proposal {number}; there are 0 to {len(view.driver.lineage) - 1}",
@@ -65,7 +65,7 @@ def write_model(
     trainer = trainer_loader(view.spec)(spec)
     if not trainer.model_name:
         raise InputError(f"trainer {spec.name!r} has no models to export", key="trainer")
-    kept = kept_checkpoints(view.store.query, view.folder, number)
+    kept = kept_checkpoints(view.record, view.folder, number)
     if not kept:
         raise StudyError(
             f"{view.folder}: no model of proposal {number} was kept (keep.checkpoints: "
@@ -73,7 +73,7 @@ def write_model(
         )
     chosen = ""
     if seed is None:
-        seed = best_seed(view.store.query, view.spec.objectives()[0].sign, number, kept)
+        seed = seed_of_model(view.record, number, kept)
         chosen = (
             f", the best of {len(kept)}: expect less of it than its own score"
             if len(kept) > 1
@@ -86,8 +86,8 @@ def write_model(
             key="--seed",
         )
     role = "test" if seed in view.spec.plan.test else "tuning"
-    check_whole(view.store.query, kept[seed])
-    steps = steps_of(view.store.query, view.spec, number, kept[seed])
+    check_whole(view.record, kept[seed])
+    steps = steps_of(view.record, number, kept[seed])
     written = trainer.export_model(kept[seed], target, replace=replace)
     return exported_text(written, f"proposal {number}, {role} seed {seed}{chosen}; {steps}")
 

@@ -249,7 +249,7 @@ def run_study(
 
 def _say_changes(study: Study) -> None:
     """Say what has changed since the earlier sessions of a study that is about to go on, even if quiet."""
-    changed = None if study.over else changes_by_now(study.store.query, study.spec)
+    changed = None if study.over else changes_by_now(study.tables, study.spec)
     if changed is not None:
         say_line(f"caution: {changed}", err=True)
 
@@ -292,7 +292,7 @@ def _say_if_ended_early(study: Study) -> None:
 
 
 def _proposals(study: Study) -> int:
-    return int(study.store.query("SELECT COUNT(*) FROM proposals")[0][0])
+    return sum(study.tables.count_proposals().values())
 
 
 def _say_if_exhausted(study: Study) -> None:

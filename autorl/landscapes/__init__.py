@@ -1,4 +1,4 @@
-"""Landscape data sets: every run of many configurations x seeds, queryable, validated, publishable."""
+"""Landscape data sets: every run of many configurations and seeds, to query and to publish."""
 
 import importlib
 from typing import Any

@@ -5,12 +5,12 @@ Reference: Eimer, Lindauer, Raileanu (2023), Hyperparameters in Reinforcement Le
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from autorl.report.reading import StudyView
 from autorl.report.text import interval_text, number, seeds_text
-from autorl.types import FrozenMap
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def checklist(view: StudyView) -> list[Item]:
         ),
         Item(
             "Are the final hyperparameters given?",
-            "yes" if view.standing.best is not None else "no",
+            "yes" if view.record.best is not None else "no",
             "written out below, every change of a schedule included; `autorl best` prints them to be run again",
         ),
         Item(
@@ -80,7 +80,7 @@ def checklist(view: StudyView) -> list[Item]:
 
 def _tested(view: StudyView) -> Item:
     question = "Are all results reported on the test setting?"
-    result = view.result() if view.standing.best is not None else None
+    result = view.result() if view.record.best is not None else None
     if result is None or result.test is None:
         problem = "" if result is None else result.problem
         untested = "the incumbent has not been tested: no number of this study is a result yet"
@@ -94,11 +94,10 @@ def _cost(view: StudyView) -> Item:
     budget = {
         name: value for name, value in view.spec.budget.model_dump().items() if value is not None
     }
-    rows = view.store.query(
-        "SELECT seed_role, SUM(environment_steps), SUM(wall_seconds) FROM runs GROUP BY seed_role ORDER BY 1 DESC"
-    )
+    trained = view.record.tables.training_by("seed_role")
     spent = "; ".join(
-        f"{role}: {steps:,.0f} steps, {seconds:,.0f} s of training" for role, steps, seconds in rows
+        f"{role}: {taken.environment_steps:,.0f} steps, {taken.wall_seconds:,.0f} s of training"
+        for role, taken in trained.items()
     )
     given = ", ".join(f"{name} {value:g}" for name, value in budget.items())
     return Item(
@@ -108,7 +107,7 @@ def _cost(view: StudyView) -> Item:
     )
 
 
-def _hardware(view: StudyView, sessions: list[FrozenMap]) -> Item:
+def _hardware(view: StudyView, sessions: Sequence[Mapping[str, Any]]) -> Item:
     question = "If the budget is time: is the hardware the same for all methods?"
     if view.spec.indeterminate is None:
         return Item(
@@ -124,5 +123,5 @@ def _hardware(view: StudyView, sessions: list[FrozenMap]) -> Item:
     )
 
 
-def _distinct(sessions: list[FrozenMap], key: str) -> str:
+def _distinct(sessions: Sequence[Mapping[str, Any]], key: str) -> str:
     return ", ".join(sorted({str(session[key]) for session in sessions})) or "not recorded"

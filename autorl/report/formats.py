@@ -91,37 +91,28 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
     """
     tested = {entry.proposal: entry for entry in view.result().entries}
     found = []
-    for rank, proposal in enumerate(view.best(top), start=1):
-        lineage = view.standing.lineage([proposal])
+    for rank, proposal in enumerate(view.record.best_of_runs(top), start=1):
+        lineage = view.record.lineage([proposal])
         trainer, _ = view.spec.trainer_for(lineage[proposal].config)
         label = "incumbent" if rank == 1 else f"rank {rank}"
         found.append(
             Candidate(
                 proposal,
                 label,
-                view.tuning_score(proposal),
-                view.standing.n_seeds(proposal),
+                view.record.tuning_score(proposal),
+                view.record.n_seeds(proposal),
                 lineage[proposal].until,
                 view.spec.fidelity.steps,
                 trainer,
                 masked(view.spec.environment.model_dump(mode="json", exclude_defaults=True)),
                 tuple((step, _full(view, config)) for step, config in lineage.schedule(proposal)),
                 tested.get(proposal),
-                view.chosen_step(proposal),
-                _introduced(view, proposal),
+                view.record.chosen_step(proposal),
+                view.record.tables.introduced(proposal),
                 view.spec.info(trainer),
             )
         )
     return found
-
-
-def _introduced(view: StudyView, proposal: ProposalId) -> ProposalId:
-    """The first proposal with the configuration of this one: the configuration's number."""
-    ((first,),) = view.store.query(
-        "SELECT min(proposal) FROM proposals WHERE config_id = (SELECT config_id FROM proposals WHERE proposal = ?)",
-        (proposal,),
-    )
-    return int(first)
 
 
 def render(found: Sequence[Candidate], style: str) -> str:

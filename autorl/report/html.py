@@ -31,7 +31,6 @@ from autorl.report.text import (
     value_text,
 )
 from autorl.study import Entry, Result
-from autorl.study.shares import optimizer_learns, study_share
 
 _MOST_ROWS = 1000
 _STYLE = """
@@ -49,7 +48,7 @@ svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColo
 
 def report_html(view: StudyView) -> str:
     """The whole report of a study, finished or not."""
-    scored = view.standing.best is not None
+    scored = view.record.best is not None
     result = view.result() if scored else None
     sections = [
         _headline(view, result),
@@ -180,20 +179,27 @@ def _curve(view: StudyView, result: Result) -> str:
 
 def _proposals(view: StudyView) -> str:
     names = view.spec.search_space.names
-    rows = view.store.query(
-        "SELECT proposal, min(proposal) OVER (PARTITION BY config_id), proposals.origin, status, score, n_seeds, "
-        "until, config FROM proposals JOIN configs USING (config_id) ORDER BY proposal"
-    )
+    tables = view.record.tables
     cells = []
-    for proposal, first, origin, status, score, n_seeds, until, config in rows[:_MOST_ROWS]:
-        values = json.loads(config)
-        tuning = number(json.loads(score)[0]) if score and json.loads(score) else "-"
-        shown = [value_text(values[name]) if name in values else "" for name in names]
-        cells.append([proposal, first, origin, status, tuning, n_seeds or "", until, *shown])
-    share = study_share(view.store.query)
-    counted = (
-        "" if share is None else f"<p>{share_text(share, learns=optimizer_learns(view.spec))}</p>"
-    )
+    for row in tables.proposals(_MOST_ROWS):
+        tuning = number(row.score[0]) if row.score else "-"
+        shown = [value_text(row.values[name]) if name in row.values else "" for name in names]
+        cells.append(
+            [
+                row.proposal,
+                row.first,
+                row.origin,
+                row.status,
+                tuning,
+                row.n_seeds or "",
+                row.until,
+                *shown,
+            ]
+        )
+    share = view.record.share
+    counted = ""
+    if share is not None:
+        counted = f"<p>{share_text(share, learns=view.record.optimizer_learns)}</p>"
     header = [
         "proposal",
         "configuration",
@@ -204,17 +210,14 @@ def _proposals(view: StudyView) -> str:
         "until step",
         *names,
     ]
-    more = (
-        f"<p class=note>{len(rows) - _MOST_ROWS} more are in study.sqlite.</p>"
-        if len(rows) > _MOST_ROWS
-        else ""
-    )
+    left_out = sum(tables.count_proposals().values()) - len(cells)
+    more = f"<p class=note>{left_out} more are in study.sqlite.</p>" if left_out else ""
     note = "<p class=note>A configuration has the number of the proposal that introduced it.</p>"
     return f"<h2>Proposals</h2>{counted}{note}{_table(header, cells)}{more}"
 
 
 def _failures(view: StudyView) -> str:
-    failures = view.failures()
+    failures = view.record.tables.failures()
     if not failures:
         return "<h2>Failures</h2><p>None.</p>"
     rows = [

@@ -21,6 +21,7 @@ from autorl.report.simulated import Ends, Phase, Tally, candidates
 from autorl.spec import OptimizerSection, Spec
 from autorl.store import Store
 from autorl.store.store import DATABASE
+from autorl.store.tables import StudyTables
 from autorl.study import Study
 from autorl.study.lengths import Reach
 from autorl.study.setup import check, make_optimizer, trainer_loader
@@ -197,15 +198,15 @@ def _speeds(database: Path, environment: str | None) -> dict[str, float]:
     """Environment steps per second of training, by trainer, in a study's database."""
     try:
         connection = sqlite3.connect(f"file:{quote(str(database.resolve()))}?mode=ro", uri=True)
-        rows = connection.execute(
-            "SELECT algorithm, SUM(environment_steps), SUM(wall_seconds) FROM runs WHERE environment IS ? "
-            "GROUP BY algorithm",
-            (environment,),
-        ).fetchall()
+        trained = StudyTables.of(connection).training_on(environment)
         connection.close()
     except sqlite3.Error:  # not a study that can be read: no measurement
         return {}
-    return {name: steps / seconds for name, steps, seconds in rows if steps and seconds > 0.01}
+    return {
+        name: taken.environment_steps / taken.wall_seconds
+        for name, taken in trained.items()
+        if taken.environment_steps and taken.wall_seconds > 0.01
+    }
 
 
 def _light(spec: Spec, open_ended: bool) -> Spec:

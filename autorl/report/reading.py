@@ -1,7 +1,8 @@
-"""A study's folder read without touching it: while a driver runs, after a kill, on a read-only disk.
+"""A study's folder read without touching it: while it runs, after a kill, on a read-only disk.
 
-The database is copied into memory through SQLite's `mode=ro`. What `status` and `best` say is in its tables; a report
-needs more, and folds the events by the driver's own code. A test holds that both say the same.
+The database is copied into memory. What `status` and `best` say is in its tables (`StudyRecord`);
+the curve of a report needs more, and folds the events by the driver's own code. A test holds that
+both say the same.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autorl.spec import Spec, thaw
+from autorl.spec import Spec
 from autorl.store import Store
 from autorl.store.events import (
     CheckpointRegained,
@@ -26,23 +27,18 @@ from autorl.store.events import (
     StudyEvent,
     without_checkpoint,
 )
-from autorl.store.folder import check_database, check_kinds, check_recorded
+from autorl.store.folder import DATABASE
 from autorl.store.lock import lock_holder
-from autorl.store.snapshot import snapshot
-from autorl.store.store import DATABASE, STUDY_FILE
-from autorl.store.study_file import check_unchanged, recorded_study_file
-from autorl.study.beside import noted
+from autorl.store.tables import StudyTables
 from autorl.study.driver import Driver
 from autorl.study.journal import Journal
+from autorl.study.record import StudyRecord, open_copy, with_added_test_seeds
 from autorl.study.result import Result, read_result
-from autorl.study.standing import Standing
-from autorl.study.study import hours_used, with_more_test_seeds
 from autorl.study.test_phase import TestPhase
 from autorl.types import (
     Done,
     Event,
     FrozenMap,
-    Incumbent,
     InputError,
     Proposal,
     ProposalId,
@@ -57,25 +53,6 @@ class TracePoint:
     steps: int
     score: float
     proposal: ProposalId
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A segment that failed: whose, on which seed, how, and the last line of the error."""
-
-    segment: str
-    proposal: ProposalId
-    seed: int
-    kind: str
-    message: str
-
-
-@dataclass(frozen=True)
-class Latest:
-    """The kind of an event and the wall-clock time it was written."""
-
-    kind: str
-    time: float
 
 
 class Replayed:
@@ -111,22 +88,21 @@ class StudyView:
 
     Attributes:
         spec: the frozen study file, with test seeds that were added later.
-        standing: where search and test phase stand, from the tables.
+        record: what the study file and the tables say.
         last: the latest event; None before the first.
     """
 
     def __init__(self, folder: Path, spec: Spec, store: Store) -> None:
         self.folder = folder
         self.store = store
-        self.spec = with_more_test_seeds(spec, store)
-        self.hours = hours_used(store)
-        self.standing = Standing(self.spec, store, self.hours)
-        latest = store.query("SELECT kind, time FROM event ORDER BY seq DESC LIMIT 1")
-        self.last = Latest(*latest[0]) if latest else None
+        self.spec = with_added_test_seeds(spec, StudyTables(store.query))
+        self.record = StudyRecord(self.spec, store, folder)
+        self.hours = self.record.hours
+        self.last = self.record.tables.last_event()
 
     @property
     def driver(self) -> Driver:
-        """The search as the stored events left it: all of them are replayed. Never advanced here."""
+        """The search as the stored events left it: all are replayed. Never advanced here."""
         return self._replayed.driver
 
     @property
@@ -138,26 +114,14 @@ class StudyView:
     def _replayed(self) -> Replayed:
         return Replayed(self.spec, self.store, self.hours)
 
-    def tuning_score(self, proposal: ProposalId) -> float:
-        """Score on tuning seeds of the first objective, in the metric's own direction."""
-        return self.standing.tuning_score(proposal)
-
     @property
     def finished(self) -> bool:
-        """The study ran to its end and nothing was added to it since."""
+        """Whether the study ran to its end and nothing was added to it since."""
         return self.last is not None and self.last.kind == "finished"
 
     def holder(self) -> str | None:
         """Who works on the study now ("process 12 on host"); None when nobody does."""
         return lock_holder(self.folder)
-
-    def incumbent(self) -> Incumbent:
-        """The frozen incumbent, or the best so far.
-
-        Raises:
-            StudyError: nothing was scored yet.
-        """
-        return self.standing.incumbent()
 
     def result(self) -> Result:
         """The result as it stands.
@@ -165,50 +129,11 @@ class StudyView:
         Raises:
             StudyError: nothing was scored yet.
         """
-        incumbent = self.incumbent()
-        front = self.standing.front if len(self.spec.objective) > 1 else []
-        return read_result(self.store.query, self.spec, self.folder, front, incumbent)
-
-    def best(self, count: int) -> list[ProposalId]:
-        """The `count` best proposals by tuning score, the incumbent first, one for each run.
-
-        Raises:
-            StudyError: nothing was scored yet.
-        """
-        return self.standing.best_of_runs(count)
-
-    def chosen_step(self, proposal: ProposalId) -> int | None:
-        """The step a proposal's score is read at: what was written down of a candidate, else what its seeds choose."""
-        return self.standing.chosen_step(proposal)
-
-    def counts(self) -> dict[str, int]:
-        """Proposals by status: `pending`, `scored`, or the kind of failure."""
-        return dict(
-            self.store.query(
-                "SELECT status, COUNT(*) FROM proposals GROUP BY status ORDER BY status"
-            )
-        )
-
-    def failures(self) -> list[Failure]:
-        """Every failed segment, the latest last."""
-        rows = self.store.query(
-            "SELECT segment, proposal, seed, status, message FROM segments "
-            "WHERE status NOT IN ('done', 'stopped') ORDER BY rowid"
-        )
-        return [Failure(*row) for row in rows]
-
-    def lost(self) -> int:
-        """How often a worker vanished and its segment was handed out again."""
-        return int(self.store.query("SELECT COUNT(*) FROM event WHERE kind = 'attempt'")[0][0])
-
-    def notes(self) -> list[str]:
-        """What trainers noted about segments, each once."""
-        return noted(self.store.query)
+        return read_result(self.record)
 
     def sessions(self) -> list[FrozenMap]:
         """Versions, platform and process of every session that worked on the study."""
-        events = (recorded.event for recorded in self.store.events())
-        return [event.facts for event in events if isinstance(event, SessionBegun)]
+        return [event.facts for event in self.record.events(SessionBegun)]
 
     def close(self) -> None:
         self.store.close()
@@ -220,27 +145,11 @@ def open_view(folder: Path) -> StudyView:
     Raises:
         InputError: there is none, or its files cannot be read.
     """
+    spec, connection = open_copy(folder)
     try:
-        text = (folder / STUDY_FILE).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"holds no study ({STUDY_FILE} is missing)", file=str(folder)) from None
-    except NotADirectoryError:
-        message = "is a file: expected a study's folder, as `autorl tune` makes it (studies/<name>, or --out)"
-        raise InputError(message, file=str(folder)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read ({error})", file=str(folder / STUDY_FILE)) from None
-    check_database(folder)
-    path = folder / DATABASE
-    try:
-        connection = snapshot(path)
-        check_recorded(folder, connection)
-        check_kinds(connection, path)
-        store = Store(connection, folder, None)
-        check_unchanged(recorded_study_file(store.query), text, folder / STUDY_FILE)
-        spec = thaw(text, str(folder / STUDY_FILE))
-        return StudyView(folder, spec, store)
+        return StudyView(folder, spec, Store(connection, folder, None))
     except sqlite3.Error as error:
-        raise InputError(f"cannot be read ({error})", file=str(path)) from error
+        raise InputError(f"cannot be read ({error})", file=str(folder / DATABASE)) from error
 
 
 class _Onlooker:

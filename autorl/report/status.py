@@ -7,32 +7,38 @@ from typing import Any
 
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.plain_text import printable
-from autorl.report.reading import Failure, StudyView
+from autorl.report.reading import StudyView
 from autorl.report.text import against_default, interval_text, number, result_dict, seeds_text
 from autorl.spec import Spec
-from autorl.store.sessions import changes_text, recorded_sessions
+from autorl.store.sessions import changes_text
+from autorl.store.tables import Failure
 from autorl.study import Result
 from autorl.study.budget import Spent
-from autorl.study.shares import optimizer_learns, study_share
+from autorl.study.record import StudyRecord
 
 UNSPENT = (
-    "the search ended before its budget was used: by `autorl test` (`autorl resume --runs +N` opens it again), or "
-    "because the optimizer had nothing more to propose (then a larger plan needs a new study)"
+    "the search ended before its budget was used: by `autorl test` (`autorl resume --runs +N` "
+    "opens it again), or because the optimizer had nothing more to propose (then a larger plan "
+    "needs a new study)"
 )
 _LATEST = 5  # failures shown
 
 
 def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
     """The state of a study as JSON types; `now` is a time as of `time.time()`."""
-    return _facts(view, None if view.standing.best is None else view.result(), now)
+    return _facts(view, _result(view), now)
+
+
+def _result(view: StudyView) -> Result | None:
+    """The result as it stands; None before anything was scored."""
+    return None if view.record.best is None else view.result()
 
 
 def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[str, Any]:
-    standing = view.standing
-    best, spent = standing.best, standing.spent
-    failures = view.failures()
-    share = study_share(view.store.query)
-    found = {} if result is None else result_dict(result)
+    record = view.record
+    spent = record.spent
+    numbers = {} if result is None else result_dict(result)
+    tested, planned = record.test_progress
     return {
         "folder": str(view.folder),
         "name": view.spec.name,
@@ -41,53 +47,63 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
         "optimizer": view.spec.optimizer.name,
         "state": state(view),
         "driver": view.holder(),
-        "proposals": view.counts(),
-        "new_configurations": None
-        if share is None
-        else share_dict(share, learns=optimizer_learns(view.spec)),
+        "proposals": record.tables.count_proposals(),
+        "new_configurations": _share_dict(record),
         "budget_used": min(1.0, spent.budget_used(view.spec)),
         "tuning_steps": spent.charged_steps,
-        "trained_tuning_steps": _trained(view),
-        "test": found.get("test"),
-        "problem": found.get("problem"),
-        "gap": found.get("gap"),
-        "incumbent": None
-        if best is None
-        else {
-            "proposal": best,
-            "tuning": view.tuning_score(best),
-            "n_seeds": standing.n_seeds(best),
-        },
+        "trained_tuning_steps": _trained(record),
+        "test": numbers.get("test"),
+        "problem": numbers.get("problem"),
+        "gap": numbers.get("gap"),
+        "incumbent": _incumbent_dict(record),
         "model": "" if result is None else str(result.steps),
         "beyond_budget_steps": 0 if result is None else result.beyond,
-        "unscored": _unscored(view),
-        "test_runs": dict(zip(("done", "planned"), standing.test_progress, strict=True)),
-        "last_event": None
-        if view.last is None
-        else {
-            "kind": view.last.kind,
-            "seconds_ago": max(0.0, (now or time.time()) - view.last.time),
-        },
-        "failures": [vars(failure) for failure in failures],
-        "lost_workers": view.lost(),
+        "unscored": record.tables.pending(),
+        "test_runs": {"done": tested, "planned": planned},
+        "last_event": _last_event_dict(view, now),
+        "failures": [failure._asdict() for failure in record.tables.failures()],
+        "lost_workers": record.tables.count_events("attempt"),
         "warnings": _warnings(view, result),
     }
 
 
+def _share_dict(record: StudyRecord) -> dict[str, Any] | None:
+    if record.share is None:
+        return None
+    return share_dict(record.share, learns=record.optimizer_learns)
+
+
+def _incumbent_dict(record: StudyRecord) -> dict[str, Any] | None:
+    """The best proposal so far: which it is, its tuning score, on how many seeds."""
+    best = record.best
+    if best is None:
+        return None
+    return {
+        "proposal": best,
+        "tuning": record.tuning_score(best),
+        "n_seeds": record.n_seeds(best),
+    }
+
+
+def _last_event_dict(view: StudyView, now: float | None) -> dict[str, Any] | None:
+    if view.last is None:
+        return None
+    seconds = (now or time.time()) - view.last.time
+    return {"kind": view.last.kind, "seconds_ago": max(0.0, seconds)}
+
+
 def status_text(view: StudyView, now: float | None = None) -> str:
     """The same as a screen of text."""
-    result = None if view.standing.best is None else view.result()
+    result = _result(view)
     facts = _facts(view, result, now)
-    counts = (
-        ", ".join(f"{count} {kind}" for kind, count in facts["proposals"].items()) or "none yet"
-    )
-    if (share := study_share(view.store.query)) is not None and share.new:
-        counts += f"; {share_text(share, learns=optimizer_learns(view.spec))}"
+    environment = facts["environment"] or "its own task"
+    counts = ", ".join(f"{count} {kind}" for kind, count in facts["proposals"].items())
+    counts = counts or "none yet"
+    share = view.record.share
+    if share is not None and share.new:
+        counts += f"; {share_text(share, learns=view.record.optimizer_learns)}"
     rows = [
-        (
-            "study",
-            f"{facts['name']}: {', '.join(facts['trainers'])} on {facts['environment'] or 'its own task'}",
-        ),
+        ("study", f"{facts['name']}: {', '.join(facts['trainers'])} on {environment}"),
         ("state", _state_text(view, facts["state"])),
         *_test_rows(result),
         ("incumbent", _incumbent_text(facts["incumbent"])),
@@ -98,19 +114,14 @@ def status_text(view: StudyView, now: float | None = None) -> str:
         ("unscored", ", ".join(map(str, facts["unscored"])) or "none"),
         ("test runs", "{done} of {planned}".format(**facts["test_runs"])),
     ]
-    if facts["last_event"] is not None:
-        rows.append(
-            (
-                "last event",
-                f"{facts['last_event']['kind']}, {_ago(facts['last_event']['seconds_ago'])} ago",
-            )
-        )
-    rows += _failure_rows(view.failures(), facts["lost_workers"])
+    last = facts["last_event"]
+    if last is not None:
+        rows.append(("last event", f"{last['kind']}, {_ago(last['seconds_ago'])} ago"))
+    rows += _failure_rows(view.record.tables.failures(), facts["lost_workers"])
     rows += [("warning", text) for text in facts["warnings"]]
     width = max(len(name) for name, _ in rows)
-    return "\n".join(
-        printable(f"{name.ljust(width)}  {text}", keep_lines=False) for name, text in rows
-    )
+    lines = [f"{name.ljust(width)}  {text}" for name, text in rows]
+    return "\n".join(printable(line, keep_lines=False) for line in lines)
 
 
 def state(view: StudyView) -> str:
@@ -122,44 +133,32 @@ def state(view: StudyView) -> str:
 
 def warnings(view: StudyView) -> list[str]:
     """What somebody who reads the study's numbers must know."""
-    return _warnings(view, None if view.standing.best is None else view.result())
+    return _warnings(view, _result(view))
 
 
 def _warnings(view: StudyView, result: Result | None) -> list[str]:
-    found = [] if result is None else [*result.caveats, *against_default(result)]
-    if (changed := changes_text(recorded_sessions(view.store.query))) is not None:
-        found.append(changed)
-    if view.finished and not used_up(view.spec, view.standing.spent):
-        found.append(UNSPENT)
-    return list(
-        dict.fromkeys([*found, *view.notes()])
-    )  # what is noted of data is a caveat of the result too
+    texts = [] if result is None else [*result.caveats, *against_default(result)]
+    changed = changes_text(view.record.tables.sessions())
+    if changed is not None:
+        texts.append(changed)
+    if view.finished and not used_up(view.spec, view.record.spent):
+        texts.append(UNSPENT)
+    # What is noted of data is a caution of the result too.
+    return list(dict.fromkeys([*texts, *view.record.tables.notes()]))
 
 
 def used_up(spec: Spec, spent: Spent) -> bool:
-    """Whether the rest of the budget pays for nothing more: less than one full run on the first seeds."""
+    """Say whether the rest of the budget pays for less than one full run on the first seeds."""
     if spec.budget.configurations is not None or spec.budget.hours is not None:
         return spent.budget_used(spec) >= 1
-    return spent.budget_steps(spec) - spent.charged_steps < spec.fidelity.steps * len(
-        spec.policy().first
-    )
+    run = spec.fidelity.steps * len(spec.policy().first)
+    return spent.budget_steps(spec) - spent.charged_steps < run
 
 
-def _trained(view: StudyView) -> int:
+def _trained(record: StudyRecord) -> int:
     """Steps trained on tuning seeds so far."""
-    ((steps,),) = view.store.query(
-        "SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'"
-    )
-    return int(steps or 0)
-
-
-def _unscored(view: StudyView) -> list[int]:
-    return [
-        row[0]
-        for row in view.store.query(
-            "SELECT proposal FROM proposals WHERE status = 'pending' ORDER BY 1"
-        )
-    ]
+    trained = record.tables.training_by("seed_role").get("tuning")
+    return 0 if trained is None else int(trained.environment_steps)
 
 
 def _state_text(view: StudyView, name: str) -> str:
@@ -171,27 +170,24 @@ def _state_text(view: StudyView, name: str) -> str:
 
 
 def _test_rows(result: Result | None) -> list[tuple[str, str]]:
-    """The number to report and the gap to the tuning score; nothing before there is one."""
-    test = None if result is None else result.test
-    if result is None or test is None:
-        return (
-            [("test score", f"none: {result.problem}")]
-            if result is not None and result.problem
-            else []
-        )
+    """The number to report and the gap to the tuning score; none before the test."""
+    if result is None:
+        return []
+    test = result.test
+    if test is None:
+        return [("test score", f"none: {result.problem}")] if result.problem else []
     interval = f", 95 % {interval_text(test.iqm_interval)}" if test.iqm_interval else ""
+    gap = f"{number(result.gap)}: tuning minus test score ({result.aggregate})"
     return [
         ("test score", f"{number(test.iqm)} (IQM){interval}, {seeds_text(test)}"),
-        (
-            "gap",
-            f"{number(result.gap)}: tuning minus test score ({result.aggregate}), larger = more over-tuned",
-        ),
+        ("gap", f"{gap}, larger = more over-tuned"),
     ]
 
 
 def _budget_text(facts: dict[str, Any]) -> str:
-    """The share that is charged, when proposed and in nominal steps, and what was trained where that differs."""
-    charged, trained = facts["tuning_steps"], facts["trained_tuning_steps"]
+    """The share that is charged, in nominal steps, and what was trained where that differs."""
+    charged = facts["tuning_steps"]
+    trained = facts["trained_tuning_steps"]
     steps = f"{charged:,} tuning steps"
     if trained != charged:
         steps = f"{charged:,} nominal tuning steps, {trained:,} trained"
@@ -203,8 +199,8 @@ def _budget_text(facts: dict[str, Any]) -> str:
 def _incumbent_text(incumbent: dict[str, Any] | None) -> str:
     if incumbent is None:
         return "none yet"
-    score, seeds = number(incumbent["tuning"]), incumbent["n_seeds"]
-    return f"proposal {incumbent['proposal']}: {score} on {seeds} tuning seeds (optimistic: chosen by it)"
+    score = f"{number(incumbent['tuning'])} on {incumbent['n_seeds']} tuning seeds"
+    return f"proposal {incumbent['proposal']}: {score} (optimistic: chosen by it)"
 
 
 def _failure_rows(failures: list[Failure], lost: int) -> list[tuple[str, str]]:
@@ -212,17 +208,14 @@ def _failure_rows(failures: list[Failure], lost: int) -> list[tuple[str, str]]:
     rows += [
         (
             "",
-            f"proposal {one.proposal}, seed {one.seed}: {one.kind}: {one.message}" + _log_hint(one),
+            f"proposal {failure.proposal}, seed {failure.seed}: {failure.kind}: {failure.message} "
+            f"(logs/{failure.segment}.log)",
         )
-        for one in failures[-_LATEST:]
+        for failure in failures[-_LATEST:]
     ]
     if lost:
         rows.append(("lost workers", f"{lost}, their segments were handed out again"))
     return rows
-
-
-def _log_hint(failure: Failure) -> str:
-    return f" (logs/{failure.segment}.log)"
 
 
 def _ago(seconds: float) -> str:

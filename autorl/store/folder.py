@@ -8,6 +8,8 @@ from pathlib import Path
 
 from autorl.plain_text import shown
 from autorl.store.codec import KINDS, UnknownEventError
+from autorl.store.events import StudyBegun
+from autorl.store.tables import StudyTables
 from autorl.types import InputError
 
 DATABASE = "study.sqlite"
@@ -60,7 +62,7 @@ def check_recorded(folder: Path, connection: sqlite3.Connection) -> None:
     tables and no event before it had trained anything: such a study may go on.
     """
     columns = [name for _, name, *_ in connection.execute("PRAGMA table_info(event)")]
-    if columns and connection.execute("SELECT 1 FROM event LIMIT 1").fetchone() is not None:
+    if columns and StudyTables.of(connection).holds_events():
         return
     of_earlier_version = bool(columns) and "hash" not in columns
     if not of_earlier_version or any(_holds_anything(folder / name) for name in _DATA):
@@ -73,7 +75,7 @@ def check_kinds(connection: sqlite3.Connection, path: Path) -> None:
     Raises:
         InputError: naming the database and the kind.
     """
-    for (kind,) in connection.execute("SELECT DISTINCT kind FROM event"):
+    for kind in StudyTables.of(connection).kinds():
         if kind not in KINDS:
             raise InputError(f"cannot be used ({UnknownEventError(kind)})", file=str(path))
 
@@ -98,7 +100,7 @@ def remove_unstarted(folder: Path) -> None:
         InputError: the database holds more than the beginning of a study, or cannot be read.
     """
     path = folder / DATABASE
-    if path.exists() and path.stat().st_size > 0 and _events_of_a_study(path):
+    if path.exists() and path.stat().st_size > 0 and _has_begun(path):
         raise InputError(
             f"holds the {DATABASE} of a study whose {STUDY_FILE} is missing: `autorl backup` makes a copy with both",
             file=str(folder),
@@ -112,18 +114,12 @@ def lost_record(folder: Path, problem: str) -> InputError:
     return InputError(f"{problem}: {_ADVICE}", file=str(folder / DATABASE))
 
 
-def _events_of_a_study(path: Path) -> int:
+def _has_begun(path: Path) -> bool:
+    """Whether a database holds more than the beginning of a study, its study file."""
     try:
         with closing(sqlite3.connect(path, timeout=30)) as connection:
-            if (
-                connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone()
-                is None
-            ):
-                return 0
-            (count,) = connection.execute(
-                "SELECT COUNT(*) FROM event WHERE kind != 'study_file'"
-            ).fetchone()
-            return int(count)
+            tables = StudyTables.of(connection)
+            return tables.has_log() and bool(set(tables.kinds()) - {StudyBegun.kind})
     except sqlite3.Error as error:
         raise InputError(f"cannot be used ({error})", file=str(path)) from error
 

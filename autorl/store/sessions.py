@@ -5,13 +5,11 @@ A study's table is only then that of one uninterrupted run if all sessions compu
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from autorl.plain_text import LONGEST, shortened
-from autorl.store.query import Query
 
 _MOST_CHANGES = 4  # named in one line
 _DIGITS = 8  # of a hash
@@ -44,14 +42,6 @@ def changes_text(sessions: Sequence[Mapping[str, Any]]) -> str | None:
         [f"{more} more (study.sqlite has all)"] if more > 0 else []
     )
     return f"sessions computed with other code, so one session may give another table: {'; '.join(named)}"
-
-
-def recorded_sessions(query: Query) -> list[dict[str, Any]]:
-    """The sessions that recorded anything, in order; one that ended before that changed nothing."""
-    rows = query("SELECT seq, body FROM event WHERE kind = 'session' ORDER BY seq")
-    ((last,),) = query("SELECT max(seq) FROM event")
-    ends = [seq for seq, _ in rows[1:]] + [(last or 0) + 1]
-    return [json.loads(body) for (seq, body), end in zip(rows, ends, strict=False) if end - seq > 1]
 
 
 _OWN_CODE = "autorl's code"

@@ -13,9 +13,9 @@ from autorl.masking import masked
 from autorl.plain_text import shown
 from autorl.space import parse_document
 from autorl.space.document import Dumper
-from autorl.store.codec import loads
 from autorl.store.events import StudyBegun
 from autorl.store.query import Query
+from autorl.store.tables import StudyTables
 from autorl.types import InputError
 
 MAY_CHANGE = (
@@ -44,8 +44,7 @@ def recordable(text: str) -> str:
 
 def recorded_study_file(query: Query) -> Mapping[str, Any] | None:
     """The body of the event that fixes the study file; None in a log of an earlier version."""
-    rows = query("SELECT body FROM event WHERE kind = ? ORDER BY seq LIMIT 1", (StudyBegun.kind,))
-    return loads(rows[0][0]) if rows else None
+    return StudyTables(query).study_file()
 
 
 def check_unchanged(recorded: Mapping[str, Any] | None, text: str, file: Path) -> None:

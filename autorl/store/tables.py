@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from autorl.store.codec import dumps, loads
+from autorl.store.query import Query
 from autorl.types import ProposalId, SeedRole, SegmentId, StudyError
-
-Query: TypeAlias = Callable[..., list[tuple[Any, ...]]]
-"""Rows of a read-only SQL statement and its parameters, as `Store.query` answers."""
 
 SUCCEEDED = ("done", "stopped")
 """Statuses of runs, segments and tests that did not fail."""
@@ -54,12 +52,15 @@ class RunRow(NamedTuple):
 
 
 class SegmentRow(NamedTuple):
-    """A segment of the table `segments`; its configuration as in `ConfigRow`."""
+    """A segment of the table `segments`; its configuration as in `ConfigRow`.
 
-    segment: SegmentId
+    Segments are named by their texts, `12.3`.
+    """
+
+    segment: str
     run_id: int
     seed: int
-    parent: SegmentId | None
+    parent: str | None
     member: str | None
     from_step: int
     to_step: int
@@ -94,7 +95,7 @@ class ProposalRow(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A proposal as one link of a chain: what it trains, to which step, and what it goes on from."""
+    """A proposal as one link of a chain: what it trains, to which step, and from which parent."""
 
     values: Mapping[str, Any]
     until: int
@@ -102,7 +103,7 @@ class Link(NamedTuple):
 
 
 class ChargedRow(NamedTuple):
-    """What a proposal costs: its steps from `start` to `until`, for each of the seeds it is charged for.
+    """What a proposal costs: its steps from `start` to `until` for each seed it is charged for.
 
     Attributes:
         start: where its parent ends, in nominal steps; 0 without one.
@@ -132,7 +133,7 @@ class TestRow(NamedTuple):
 class Failure(NamedTuple):
     """A segment that failed: whose, on which seed, how, and the last line of the error."""
 
-    segment: SegmentId
+    segment: str
     proposal: ProposalId
     seed: int
     kind: str
@@ -206,6 +207,14 @@ class StudyTables:
         """Say whether the database is a study's: one that was killed at its start is empty."""
         return bool(self._query("SELECT 1 FROM sqlite_master WHERE name = 'event'"))
 
+    def holds_events(self) -> bool:
+        """Say whether the log has an event."""
+        return bool(self._query("SELECT 1 FROM event LIMIT 1"))
+
+    def kinds(self) -> list[str]:
+        """Every kind of event in the log."""
+        return [kind for (kind,) in self._query("SELECT DISTINCT kind FROM event")]
+
     def last_event(self) -> Latest | None:
         """The latest event; None before the first."""
         rows = self._query("SELECT kind, time FROM event ORDER BY seq DESC LIMIT 1")
@@ -220,20 +229,25 @@ class StudyTables:
         """How many events of a kind were recorded."""
         return int(self._one("SELECT COUNT(*) FROM event WHERE kind = ?", (kind,)))
 
-    def bodies(self, *kinds: str) -> list[tuple[str, dict[str, Any]]]:
-        """Kind and body of the events of some kinds, in the order they were recorded."""
+    def events(self, *kinds: str) -> list[tuple[str, str]]:
+        """Kind and body, as stored, of the events of some kinds in the order they were recorded."""
         marks = ", ".join("?" for _ in kinds)
-        rows = self._query(
+        rows: list[Any] = self._query(
             f"SELECT kind, body FROM event WHERE kind IN ({marks}) ORDER BY seq", kinds
         )
-        return [(kind, loads(text)) for kind, text in rows]
+        return rows
 
-    def event_of(self, subject: str) -> dict[str, Any] | None:
-        """The event that made the proposal `12` or ended the segment `12.3`; None of an unknown one."""
-        rows = self._query(
-            "SELECT body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,)
+    def event_of(self, subject: str) -> tuple[str, str] | None:
+        """Kind and body, as stored, of what made proposal `12` or ended segment `12.3`."""
+        rows: list[Any] = self._query(
+            "SELECT kind, body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,)
         )
-        return loads(rows[0][0]) if rows else None
+        return rows[0] if rows else None
+
+    def added_test_seeds(self) -> list[int]:
+        """Test seeds that were added to the study, in the order they were asked for."""
+        bodies = [loads(body) for _, body in self.events("test_seeds")]
+        return [seed for body in bodies for seed in body["seeds"]]
 
     def study_file(self) -> Mapping[str, Any] | None:
         """The event that fixes the study file; None in a log of an earlier version."""
@@ -265,7 +279,7 @@ class StudyTables:
         return total / 3600
 
     def saved_files(self, segment: SegmentId) -> Mapping[str, str]:
-        """SHA-256 by name of the files of a segment's checkpoint; empty where none were recorded."""
+        """SHA-256 by name of the files of a segment's checkpoint, as far as recorded."""
         # The whole log is searched as text: a body is parsed only if it names the segment.
         rows = self._query(
             "SELECT body FROM event WHERE kind IN ('outcome', 'regained') AND instr(body, ?) > 0 "
@@ -279,12 +293,13 @@ class StudyTables:
 
     # -- proposals ---------------------------------------------------------------------------------
 
-    def proposals(self) -> list[ProposalRow]:
-        """Every proposal, in order."""
+    def proposals(self, most: int | None = None) -> list[ProposalRow]:
+        """The first proposals, in order; None: all."""
         rows = self._query(
             "SELECT proposal, first, proposals.origin, status, score, n_seeds, until, config "
             f"FROM proposals JOIN configs USING (config_id) JOIN {_INTRODUCED} USING (config_id) "
-            "ORDER BY proposal"
+            "ORDER BY proposal LIMIT ?",
+            (-1 if most is None else most,),
         )
         return [
             ProposalRow(number, first, origin, status, _scores(score), n, until, json.loads(config))
@@ -412,7 +427,7 @@ class StudyTables:
         return ProposalCounts(total, new, modelled)
 
     def count_trained_anew(self, note: str) -> tuple[int, int]:
-        """Count proposals with a tuning segment that `note` is noted of, and those charged for it."""
+        """Count proposals with a note on a tuning segment, and those of them charged anew."""
         noted = (
             "SELECT proposal FROM segments JOIN runs USING (run_id) "
             "WHERE seed_role = 'tuning' AND notes LIKE ?"
@@ -495,12 +510,12 @@ class StudyTables:
         self, link: ProposalId, proposal: ProposalId
     ) -> list[tuple[int, SegmentId, str]]:
         """Seed, segment and path of what two proposals saved, in order of the steps trained to."""
-        rows: list[Any] = self._query(
+        rows = self._query(
             "SELECT seed, segment, checkpoint FROM segments WHERE proposal IN (?, ?) "
             "AND checkpoint IS NOT NULL ORDER BY to_step",
             (link, proposal),
         )
-        return rows
+        return [(seed, SegmentId.parse(text), path) for seed, text, path in rows]
 
     def failures(self) -> list[Failure]:
         """Every failed segment, the latest last."""

@@ -26,8 +26,9 @@ from autorl.store.rebuild import (
     trained_segments,
 )
 from autorl.store.snapshot import snapshot
-from autorl.store.study_file import check_unchanged, recorded_study_file
-from autorl.study.recorded import SEGMENT_NAME
+from autorl.store.study_file import check_unchanged
+from autorl.store.tables import StudyTables
+from autorl.study.folder_checks import SEGMENT_NAME
 from autorl.study.verify import checkpoint_damage
 from autorl.types import InputError
 
@@ -201,7 +202,7 @@ def _write_database(log: sqlite3.Connection, path: Path) -> None:
 def _write_study_file(folder: Path, scratch: Path, log: sqlite3.Connection, made: Backup) -> None:
     """The study file as it is, if it is the study's; else as the log holds it."""
     file = folder / STUDY_FILE
-    recorded = recorded_study_file(lambda sql, values: log.execute(sql, values).fetchall())
+    recorded = StudyTables.of(log).study_file()
     try:
         text = file.read_text(encoding="utf-8")
         check_unchanged(recorded, text, file)

@@ -155,7 +155,11 @@ def from_study(
 
 
 def _names(id: str, study: str, data: StudyRecording) -> tuple[str, str]:
-    """Algorithm and environment of an id. Raises InputError if the environment is not the study's."""
+    """Algorithm and environment of an id.
+
+    Raises:
+        InputError: the environment is not the study's.
+    """
     _, algorithm, environment = (*id.split("/", 2), "", "")[:3]
     recorded = data.tables.runs["environment"].iloc[0]
     if data.spec.environment.id is not None and environment != data.spec.environment.id:
@@ -247,7 +251,10 @@ def _steps_off(tables: Tables) -> tuple[int, int]:
 
 
 def _manifest(study: StudyTables, spec: Spec, folder: Path) -> Manifest:
-    """The manifest without what depends on the tables: steps, evaluation, rows, hash of the space."""
+    """The manifest without what depends on the tables.
+
+    That is steps, evaluation, rows and the hash of the space.
+    """
     objective = spec.objective[0]
     environment = _environment(spec)
     name = spec.trainer.name if spec.trainer is not None else "algorithms"
@@ -328,7 +335,10 @@ def _sessions(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _hardware(session: Mapping[str, Any]) -> str:
-    """`x86_64, znver5 (AMD EPYC), 2 cores`: the CPU type decides which results are equal to the bit."""
+    """The machine of a session: `x86_64, znver5 (AMD EPYC), 2 cores`.
+
+    The CPU type decides which results are the same to the bit.
+    """
     if "machine" not in session:
         return ""
     parts = (session["machine"], session.get("cpu", ""), f"{session['cores']} cores")

@@ -2,71 +2,60 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autorl.spec import Spec, thaw
-from autorl.store import codec
+from autorl.spec import Spec
+from autorl.store import Store
 from autorl.store.checkpoints import damage
-from autorl.store.query import Query
-from autorl.study.chosen import chosen, link_at, until
+from autorl.store.tables import SUCCEEDED
+from autorl.study.record import StudyRecord, open_copy
 from autorl.study.setup import trainer_loader
-from autorl.types import Checkpoint, Config, InputError, SegmentId, StudyError
+from autorl.types import Checkpoint, Config, InputError, ProposalId, SegmentId, StudyError
 
 
-def kept_checkpoints(query: Query, folder: Path, proposal: int) -> dict[int, Checkpoint]:
-    """The checkpoints of a proposal that are still there, by seed: of the step it is scored at where there is one."""
-    end = chosen(query, proposal).end
-    link = link_at(query, proposal, end)
-    rows = query(
-        "SELECT seed, segment, checkpoint FROM segments WHERE proposal IN (?, ?) AND checkpoint IS NOT NULL "
-        "ORDER BY to_step",
-        (link, proposal),
-    )
-    found: dict[int, Checkpoint] = {}
+def kept_checkpoints(
+    record: StudyRecord, folder: Path, proposal: ProposalId
+) -> dict[int, Checkpoint]:
+    """The checkpoints of a proposal that are still there, by seed.
+
+    They are of the step it is scored at where there is one.
+    """
+    end = record.candidate_steps(proposal).end
+    link = record.link_at(proposal, end)
+    cut = end if end is not None and end < record.until(link) else None
+    kept: dict[int, Checkpoint] = {}
     scored: set[int] = set()
-    for seed, text, path in rows:
-        segment = SegmentId.parse(text)
-        of_score = False
-        if end is not None:
-            cut = end if end < until(query, link) else None
-            of_score = segment == SegmentId(link, seed, cut)
-        of_proposal = segment.proposal == proposal
-        is_there = (folder / path).is_dir()
-        if is_there and seed not in scored and (of_score or of_proposal):
-            found[seed] = Checkpoint(segment, str(folder / path))
-            scored.update({seed} if of_score else ())
-    return found
+    for seed, segment, path in record.tables.checkpoints(link, proposal):
+        of_score = end is not None and segment == SegmentId(link, seed, cut)
+        if not (folder / path).is_dir() or seed in scored:
+            continue
+        if of_score or segment.proposal == proposal:
+            kept[seed] = Checkpoint(segment, str(folder / path))
+        if of_score:
+            scored.add(seed)
+    return kept
 
 
-def check_whole(query: Query, checkpoint: Checkpoint) -> None:
+def check_whole(record: StudyRecord, checkpoint: Checkpoint) -> None:
     """Compare a checkpoint with what was saved, before a model of it is used.
 
     Raises:
         InputError: a file of it is missing or differs.
     """
-    rows = query(
-        "SELECT body FROM event WHERE kind IN ('outcome', 'regained') AND instr(body, ?) > 0 ORDER BY seq",
-        (f'"segment":{codec.dumps(checkpoint.segment)}',),
-    )
-    bodies = [codec.loads(text) for (text,) in rows]
-    files = [
-        body.get("checkpoint_files", {}) for body in bodies if body["segment"] == checkpoint.segment
-    ]
-    found = damage(Path(checkpoint.path), files[-1] if files else {})
-    if found is not None:
+    problem = damage(Path(checkpoint.path), record.tables.saved_files(checkpoint.segment))
+    if problem is not None:
         raise InputError(
-            f"is damaged ({found}): choose the model of another seed", file=checkpoint.path
+            f"is damaged ({problem}): choose the model of another seed", file=checkpoint.path
         )
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps a proposal's score and its kept model are of; None: there is no such step, or no model."""
+    """The steps a proposal's score and its kept model are of; None: no such step, or no model."""
 
     score: int | None
     model: int | None
@@ -74,9 +63,9 @@ class Steps:
 
     def __str__(self) -> str:
         if self.model is None:
-            return (
-                "" if self.score is None else f"the score is of step {self.score} of {self.horizon}"
-            )
+            if self.score is None:
+                return ""
+            return f"the score is of step {self.score} of {self.horizon}"
         if self.model == self.score:
             return f"model and score are of step {self.model} of {self.horizon}"
         score = "" if self.score is None else f", the score of step {self.score}"
@@ -86,27 +75,32 @@ class Steps:
 NO_STEPS = Steps(None, None, 0)
 
 
-def steps_of(query: Query, spec: Spec, proposal: int, model: Checkpoint | None) -> Steps:
-    """The steps the score and a kept model of a proposal are of, once it is known at which step it is scored."""
-    step = chosen(query, proposal).step
+def steps_of(record: StudyRecord, proposal: ProposalId, model: Checkpoint | None) -> Steps:
+    """The steps the score and a kept model of a proposal are of, as far as they are known."""
+    spec = record.spec
+    step = record.candidate_steps(proposal).step
     if step is None and spec.objectives()[0].reduce == "last":
-        step = until(query, proposal)
-    end = None if model is None else end_of(query, model.segment)
+        step = record.until(proposal)
+    end = None if model is None else end_of(record, model.segment)
     return Steps(step, end, spec.fidelity.steps)
 
 
-def end_of(query: Query, segment: SegmentId) -> int:
+def end_of(record: StudyRecord, segment: SegmentId) -> int:
     """The nominal step a segment ends at."""
-    return until(query, segment.proposal) if segment.end is None else segment.end
+    return record.until(segment.proposal) if segment.end is None else segment.end
 
 
-def best_seed(query: Query, sign: float, proposal: int, kept: Mapping[int, Checkpoint]) -> int:
+def seed_of_model(record: StudyRecord, proposal: ProposalId, kept: Mapping[int, Checkpoint]) -> int:
     """The kept seed with the best test score; without a test, the first one kept."""
-    rows = query(
-        "SELECT seed, value FROM tests WHERE proposal = ? AND objective = 0 AND status IN ('done', 'stopped')",
-        (proposal,),
-    )
-    scores = {seed: sign * value for seed, value in rows if seed in kept}
+    sign = record.spec.objectives()[0].sign
+    scores = {
+        row.seed: sign * row.value
+        for row in record.tables.tests()
+        if row.proposal == proposal
+        and row.seed in kept
+        and row.status in SUCCEEDED
+        and row.value is not None
+    }
     return max(scores, key=lambda seed: (scores[seed], -seed)) if scores else min(kept)
 
 
@@ -120,35 +114,31 @@ def pickled_checkpoints(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
     ]
 
 
-def load_model(folder: Path, proposal: int, config: Config, seed: int | None) -> Any:
-    """The model of a proposal, trained with `seed` (default: the best on test seeds): see `Result.load_model`.
+def load_model(folder: Path, proposal: ProposalId, config: Config, seed: int | None) -> Any:
+    """The model of a proposal, trained with `seed` (default: the best on test seeds).
+
+    See `Result.load_model`.
 
     Raises:
-        InputError: its trainer has no models, none was kept for this seed, or the one kept is damaged.
+        InputError: its trainer has no models, none was kept for this seed, or the one kept is
+            damaged.
         StudyError: no model of the proposal was kept.
     """
-    spec = thaw((folder / "study.yaml").read_text(encoding="utf-8"), str(folder / "study.yaml"))
-    with closing(
-        sqlite3.connect(f"file:{folder / 'study.sqlite'}?mode=ro", uri=True)
-    ) as connection:
-
-        def query(sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-            return connection.execute(sql, parameters).fetchall()
-
-        kept = kept_checkpoints(query, folder, proposal)
+    spec, connection = open_copy(folder)
+    with closing(connection):
+        record = StudyRecord(spec, Store(connection, folder, None), folder)
+        kept = kept_checkpoints(record, folder, proposal)
         if not kept:
             raise StudyError(
                 f"{folder}: no model of proposal {proposal} was kept (keep.checkpoints)"
             )
-        chosen = (
-            best_seed(query, spec.objectives()[0].sign, proposal, kept) if seed is None else seed
-        )
+        chosen = seed_of_model(record, proposal, kept) if seed is None else seed
         if chosen not in kept:
             have = ", ".join(map(str, sorted(kept)))
             raise InputError(
                 f"no model with seed {chosen} was kept; there is seed {have}", key="seed"
             )
-        check_whole(query, kept[chosen])
+        check_whole(record, kept[chosen])
     return _read(spec, config, kept[chosen])
 
 

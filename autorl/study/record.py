@@ -1,17 +1,348 @@
-"""The record of a study: its frozen study file and its database, read without touching either."""
+"""What the record of a study says: its frozen study file and its tables.
+
+`result`, `status`, `best`, the report and the landscape of a study are made of this. A search may
+have made many thousand proposals: what is asked here is in the tables, so that its cost does not
+grow with the events. Of what needs learning curves only the events it needs are read.
+"""
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
+
+from autorl.evaluation import undominated
+from autorl.optimizers import find
+from autorl.optimizers.model_share import ModelShare
 from autorl.spec import SeedsSection, Spec, thaw
-from autorl.store.folder import check_database, check_recorded
+from autorl.store import Store
+from autorl.store.events import (
+    BudgetExtended,
+    Candidate,
+    CandidatesFrozen,
+    CandidateTested,
+    ModelsNamed,
+    ProposalMade,
+    SegmentEnded,
+    StudyEvent,
+    without_checkpoint,
+)
+from autorl.store.folder import check_database, check_kinds, check_recorded
 from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
 from autorl.store.study_file import check_unchanged
 from autorl.store.tables import StudyTables
-from autorl.types import InputError
+from autorl.study.budget import Spent, is_extension
+from autorl.study.journal import Journal
+from autorl.study.lineage import Lineage
+from autorl.study.test_phase import Frozen
+from autorl.study.work import Work
+from autorl.types import (
+    Config,
+    Incumbent,
+    InputError,
+    ProposalId,
+    SegmentId,
+    StudyError,
+    schedule_of,
+)
+
+E = TypeVar("E", bound=StudyEvent)
+
+
+@dataclass(frozen=True)
+class CandidateSteps:
+    """What was written down of a candidate before its models were trained.
+
+    With `reduce: best` the step is chosen on tuning seeds, and runs for a model end there.
+
+    Attributes:
+        step: its score is read at; None: by the study's reduction, of the whole run.
+        end: its runs were trained to; None: as far as the proposal.
+    """
+
+    step: int | None = None
+    end: int | None = None
+
+
+class StudyRecord:
+    """What the study file and the tables of one study say together.
+
+    Args:
+        spec: the frozen study file, with test seeds that were added later.
+        store: read, never written.
+        folder: of the study; None in memory.
+        hours: of driver time; None: those of the sessions that were recorded.
+    """
+
+    def __init__(
+        self, spec: Spec, store: Store, folder: Path | None, hours: float | None = None
+    ) -> None:
+        self.spec = spec
+        self._store = store
+        self.tables = StudyTables(store.query)
+        self.folder = folder
+        self._hours = hours
+        self._judge = spec.judge()
+        self._lineage = Lineage(spec.plan)
+        self._work = Work(spec, Journal(store), self._lineage, self._judge)
+
+    # -- the ranking -------------------------------------------------------------------------------
+
+    def ordered(self, count: int | None = None) -> list[ProposalId]:
+        """The best `count` scored proposals, best first; None: all."""
+        return self.tables.ranked(count)
+
+    @cached_property
+    def best(self) -> ProposalId | None:
+        """The incumbent's proposal; None before anything was scored."""
+        return next(iter(self.ordered(1)), None)
+
+    @cached_property
+    def front(self) -> list[ProposalId]:
+        """The feasible proposals of the highest fidelity that no other dominates, as proposed."""
+        return undominated(self.tables.feasible())
+
+    def n_seeds(self, proposal: ProposalId) -> int:
+        """With how many tuning seeds a proposal was scored."""
+        return self.tables.ranked_seeds(proposal)
+
+    def tuning_score(self, proposal: ProposalId) -> float:
+        """Score on tuning seeds of the first objective, in the metric's own direction."""
+        return self._judge.objectives[0].sign * self.tables.ranked_value(proposal)
+
+    def incumbent(self) -> Incumbent:
+        """The frozen incumbent, or the best so far.
+
+        Raises:
+            StudyError: nothing was scored yet.
+        """
+        best = self.candidates[0].proposal if self.candidates else self.best
+        if best is None:
+            raise StudyError(f"{self.folder}: no proposal was scored yet: there is no incumbent")
+        lineage = self.lineage([best])
+        return Incumbent(lineage.schedule(best), lineage[best].until, best)
+
+    def best_of_runs(self, count: int) -> list[ProposalId]:
+        """The `count` best proposals by tuning score, the incumbent first, one for each run.
+
+        Raises:
+            StudyError: nothing was scored yet.
+        """
+        roots: dict[ProposalId, ProposalId] = {}
+        for proposal in (self.incumbent().proposal, *self.ordered()):
+            roots.setdefault(self.lineage([proposal]).root(proposal), proposal)
+            if len(roots) == count:
+                break
+        return list(roots.values())
+
+    # -- the budget --------------------------------------------------------------------------------
+
+    @cached_property
+    def spent(self) -> Spent:
+        """What the search has used of its budget."""
+        more = [event.runs for event in self.events(BudgetExtended)]
+        runs = sum((added for added in more if is_extension(added)), start=0.0)
+        return Spent(self._charged_steps(), self.tables.count_begun(), runs, self.hours)
+
+    @cached_property
+    def hours(self) -> float:
+        """Hours of driver time."""
+        return self.tables.hours() if self._hours is None else self._hours
+
+    def _charged_steps(self) -> int:
+        """Nominal steps charged: a proposal once for each seed its chain was given.
+
+        A proposal is charged for the first seeds when it is made, the driver's own baseline only
+        where it is settled within the budget.
+        """
+        first = frozenset(self.spec.policy().first)
+        parsed: dict[str | None, frozenset[int]] = {None: frozenset()}
+        below: dict[ProposalId, frozenset[int]] = {}  # seeds its continuations were charged for
+        total = 0
+        for row in self.tables.charged():
+            if row.charged not in parsed:
+                parsed[row.charged] = frozenset(json.loads(row.charged or "[]"))
+            settled = parsed[row.charged] | below.pop(row.proposal, frozenset())
+            if row.parent is not None and settled:
+                below[row.parent] = below.get(row.parent, frozenset()) | settled
+            seeds = settled if row.baseline else settled | first
+            steps = row.until if row.anew else row.until - row.start
+            total += steps * len(seeds)
+        return total
+
+    # -- the test phase ----------------------------------------------------------------------------
+
+    @cached_property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The candidates that are tested, the incumbent first; none while the search is open."""
+        frozen = Frozen()
+        for event in self.events(CandidatesFrozen, CandidateTested, BudgetExtended):
+            frozen.apply(event)
+        return frozen.candidates
+
+    @cached_property
+    def test_progress(self) -> tuple[int, int]:
+        """(Candidate, seed) trained so far, and all of them."""
+        runs = [
+            (candidate.proposal, seed, candidate.end)
+            for candidate in self.candidates
+            for seed in self.spec.plan.test
+        ]
+        for proposal, seed, end in runs:
+            self._take_outcomes(proposal, seed, end)
+        return sum(self._work.known(*run) for run in runs), len(runs)
+
+    # -- chains of proposals -----------------------------------------------------------------------
+
+    def candidate_steps(self, proposal: ProposalId) -> CandidateSteps:
+        """What was written down of a proposal last; nothing of one that was no candidate."""
+        for event in reversed(self.events(CandidatesFrozen, ModelsNamed)):
+            assert isinstance(event, CandidatesFrozen | ModelsNamed)
+            for candidate in event.candidates:
+                if candidate.proposal == proposal:
+                    return CandidateSteps(candidate.step, candidate.end)
+        return CandidateSteps()
+
+    def until(self, proposal: ProposalId) -> int:
+        """The nominal step a proposal ends at."""
+        return self.tables.link(proposal).until
+
+    def link_at(self, proposal: ProposalId, step: int | None) -> ProposalId:
+        """The proposal of the chain that trains through `step`; None: the last one."""
+        number = proposal
+        while step is not None:
+            before = self.tables.link(number).resume_from
+            if before is None or self.until(before) < step:
+                break
+            number = before
+        return number
+
+    def schedule(self, proposal: ProposalId) -> tuple[tuple[int, Config], ...]:
+        """Configurations of a chain by the step they start at, equal neighbours merged.
+
+        Raises:
+            StudyError: there is no such proposal.
+        """
+        chain: list[tuple[Config, int]] = []
+        number: ProposalId | None = proposal
+        while number is not None:
+            link = self.tables.link(number)
+            chain.append((Config(link.values), link.until))
+            number = link.resume_from
+        return schedule_of(reversed(chain))
+
+    # -- who proposed ------------------------------------------------------------------------------
+
+    @cached_property
+    def share(self) -> ModelShare | None:
+        """How many proposals are the model's; None where an earlier version did not record it."""
+        counts = self.tables.counts_of_search()
+        if counts is None:
+            return None
+        return ModelShare(counts.new, counts.modelled, counts.total - counts.new)
+
+    @property
+    def optimizer_learns(self) -> bool:
+        """Whether the study's optimizer has a model; False where a user's own cannot be read."""
+        try:
+            return find(self.spec.optimizer.name, self.spec.path).learns
+        except InputError:  # a study is read where it was not made
+            return False
+
+    @property
+    def search_ended(self) -> bool:
+        """Whether the search is over, so that its counts are final."""
+        return any(self.tables.count_events(kind) for kind in ("frozen", "finished"))
+
+    # -- metrics -----------------------------------------------------------------------------------
+
+    def mean_of_tests(self, proposal: ProposalId, metric: str) -> float | None:
+        """The mean of a metric over the test runs that succeeded, at the step of the score.
+
+        None where none of them has it.
+        """
+        step = self.candidate_steps(proposal).step
+        link = self.link_at(proposal, step)
+        succeeded = {run.run_id for run in self.tables.tested_runs(link)}
+        latest = {
+            measured.run_id: measured.value
+            for measured in self.tables.values(metric, (link,))
+            if measured.run_id in succeeded and (step is None or measured.step <= step)
+        }
+        return float(np.mean(list(latest.values()))) if latest else None
+
+    def mean_at_end(self, proposal: ProposalId, metric: str) -> float | None:
+        """The mean over runs of a metric at their last evaluation, test runs if there are any."""
+        of_tests = self.link_at(proposal, self.candidate_steps(proposal).end)
+        last = {
+            (measured.role, measured.run_id): measured.value
+            for measured in self.tables.values(metric, (proposal, of_tests))
+            if measured.step > 0
+        }
+        tested = [value for (role, _), value in last.items() if role == "test"]
+        values = tested or list(last.values())
+        return float(np.mean(values)) if values else None
+
+    # -- learning curves ---------------------------------------------------------------------------
+
+    def chosen_step(self, proposal: ProposalId) -> int | None:
+        """The step a proposal's score is read at.
+
+        That is what was written down of a candidate, else what its tuning seeds choose.
+        """
+        step = self.candidate_steps(proposal).step
+        if step or not self._judge.chooses_step:
+            return step
+        curves = []
+        for seed in self.tables.tuning_seeds(proposal):
+            self._take_outcomes(proposal, seed, None)
+            curves.append(self._work.curve(proposal, seed))
+        return self._judge.best_step([curve for curve in curves if not curve.status.failed])
+
+    def lineage(self, proposals: Iterable[ProposalId]) -> Lineage:
+        """The chains of proposals, and of those asked for before; of others it knows nothing."""
+        for proposal in proposals:
+            missing = []
+            number: ProposalId | None = proposal
+            while number is not None and number not in self._lineage.proposals:
+                made = self._event_of(str(number))
+                if not isinstance(made, ProposalMade):
+                    raise StudyError(f"proposal {number} is not in this study")
+                missing.append(made.proposed)
+                number = made.proposed.proposal.resume_from
+            for event in reversed(missing):
+                self._lineage.observe(event)
+        return self._lineage
+
+    def _take_outcomes(self, proposal: ProposalId, seed: int, end: int | None) -> None:
+        """Let `_work` know the outcomes of one chain that were recorded."""
+        for link, cut in self.lineage([proposal]).path(proposal, end):
+            name = SegmentId(link, seed, cut)
+            if self._work.outcome_of(name) is not None:
+                continue
+            ended = self._event_of(name)
+            if isinstance(ended, SegmentEnded):
+                self._work.apply(without_checkpoint(ended))
+
+    # -- the events --------------------------------------------------------------------------------
+
+    def events(self, *kinds: type[E]) -> list[E]:
+        """Read the events of some kinds, in the order they were recorded."""
+        rows = self.tables.events(*(kind.kind for kind in kinds))
+        events = [self._store.read(kind, body) for kind, body in rows]
+        return [event for event in events if isinstance(event, kinds)]
+
+    def _event_of(self, subject: str) -> StudyEvent | None:
+        """Read the event that made proposal `12` or ended segment `12.3`, if there is one."""
+        row = self.tables.event_of(subject)
+        return None if row is None else self._store.read(*row)
 
 
 def open_copy(folder: Path) -> tuple[Spec, sqlite3.Connection]:
@@ -40,6 +371,7 @@ def open_copy(folder: Path) -> tuple[Spec, sqlite3.Connection]:
     try:
         connection = snapshot(folder / DATABASE)
         check_recorded(folder, connection)
+        check_kinds(connection, folder / DATABASE)
         check_unchanged(StudyTables.of(connection).study_file(), text, file)
     except sqlite3.Error as error:
         raise InputError(f"cannot be read ({error})", file=str(folder / DATABASE)) from error
@@ -48,7 +380,7 @@ def open_copy(folder: Path) -> tuple[Spec, sqlite3.Connection]:
 
 def with_added_test_seeds(spec: Spec, tables: StudyTables) -> Spec:
     """The spec with the test seeds that were added to the study later."""
-    added = [seed for _, body in tables.bodies("test_seeds") for seed in body["seeds"]]
+    added = tables.added_test_seeds()
     if not added:
         return spec
     seeds = SeedsSection(tuning=list(spec.plan.tuning), test=[*spec.plan.test, *added])

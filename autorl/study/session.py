@@ -14,8 +14,8 @@ from pathlib import Path
 from autorl import __version__
 from autorl.spec import Spec
 from autorl.store.provenance import own_source
-from autorl.store.query import Query
-from autorl.store.sessions import changes_text, recorded_sessions
+from autorl.store.sessions import changes_text
+from autorl.store.tables import StudyTables
 from autorl.trainers.families import module_files, module_of
 from autorl.trainers.options import search_folders
 
@@ -58,9 +58,9 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def changes_by_now(query: Query, spec: Spec) -> str | None:
+def changes_by_now(tables: StudyTables, spec: Spec) -> str | None:
     """One line that names what differs between the recorded sessions and one that would begin now, if anything."""
-    before = recorded_sessions(query)
+    before = tables.sessions()
     return changes_text([*before, session(spec)]) if before else None
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,14 +19,16 @@ from typing import TYPE_CHECKING
 from autorl.executors.worker import NO_SPACE, Load
 from autorl.seeds import FIRST_TEST_SEED, MOST_SEEDS
 from autorl.signals import held
-from autorl.spec import MOST_RUNS, SeedsSection, Spec, thaw
+from autorl.spec import MOST_RUNS, Spec, thaw
 from autorl.store import Store
 from autorl.store.events import BudgetExtended, SessionBegun, StudyFinished, TestSeedsAdded
+from autorl.store.tables import StudyTables
 from autorl.study.budget import is_extension
 from autorl.study.driver import Driver
+from autorl.study.folder_checks import check_covers_folder, check_space
 from autorl.study.journal import Journal
 from autorl.study.kept_models import KeptModels
-from autorl.study.recorded import check_covers_folder, check_space
+from autorl.study.record import StudyRecord, with_added_test_seeds
 from autorl.study.result import Result, read_result
 from autorl.study.session import session
 from autorl.study.setup import check, make_executor, make_optimizer, trainer_loader
@@ -35,7 +36,6 @@ from autorl.study.test_phase import TestPhase
 from autorl.types import (
     Executor,
     FrozenMap,
-    Incumbent,
     InputError,
     Optimizer,
     Outcome,
@@ -89,13 +89,14 @@ class Study:
         self.store = store
         self.load: Load = load or trainer_loader(spec)
         self._begun = time.monotonic()
-        self._hours_before = hours_used(store)
+        self.tables = StudyTables(store.query)
+        self._hours_before = self.tables.hours()
         self._file = spec
         self._fold()
 
     def _fold(self) -> None:
         """Bring everything to where the stored events leave it."""
-        self.spec = with_more_test_seeds(self._file, self.store)
+        self.spec = with_added_test_seeds(self._file, self.tables)
         self.optimizer: Optimizer = make_optimizer(self.spec, self.load)
         self.journal = Journal(self.store)
         self.driver = Driver(self.spec, self.journal, self.optimizer, self.hours)
@@ -127,8 +128,9 @@ class Study:
         try:
             text = (folder / "study.yaml").read_text(encoding="utf-8")
             spec = thaw(text, str(folder / "study.yaml"))
-            check_space(spec, store.query, folder)
-            check_covers_folder(store, folder)
+            tables = StudyTables(store.query)
+            check_space(spec, tables, folder)
+            check_covers_folder(tables, folder)
             study = cls(spec, store, load)
             study.trust = trust
             return study
@@ -271,8 +273,8 @@ class Study:
     @property
     def over(self) -> bool:
         """Whether the stored study has ended and nothing has been added to it since."""
-        last = self.store.query("SELECT kind FROM event ORDER BY seq DESC LIMIT 1")
-        return bool(last) and last[0][0] == "finished"
+        last = self.tables.last_event()
+        return last is not None and last.kind == "finished"
 
     def result(self) -> Result:
         """The result as it stands.
@@ -280,14 +282,9 @@ class Study:
         Raises:
             StudyError: nothing was scored yet.
         """
-        candidates = self.tests.candidates
-        best = candidates[0].proposal if candidates else self.driver.ranking.best()
-        if best is None:
+        if self.driver.ranking.best() is None:
             raise StudyError("no proposal was scored: there is no result")
-        lineage = self.driver.lineage
-        incumbent = Incumbent(lineage.schedule(best), lineage[best].until, best)
-        front = self.driver.ranking.front() if len(self.spec.objective) > 1 else []
-        return read_result(self.store.query, self.spec, self.store.folder, front, incumbent)
+        return read_result(StudyRecord(self.spec, self.store, self.store.folder))
 
     def progress(self, finished: int = 0) -> Progress:
         driver = self.driver
@@ -329,29 +326,3 @@ class Study:
                 f"{self.store.folder}: checkpoints and logs take {used / 2**30:.2f} GiB, over limits.disk_gb = "
                 f"{limit:g}; what was recorded is kept"
             )
-
-
-def with_more_test_seeds(spec: Spec, store: Store) -> Spec:
-    """The spec with the test seeds that were added to the study later."""
-    rows = store.query("SELECT body FROM event WHERE kind = 'test_seeds' ORDER BY seq")
-    added = [seed for (text,) in rows for seed in json.loads(text)["seeds"]]
-    if not added:
-        return spec
-    seeds = SeedsSection(tuning=list(spec.plan.tuning), test=[*spec.plan.test, *added])
-    return spec.model_copy(
-        update={"seeds": seeds, "plan": seeds.resolve()}
-    )  # a copy would keep the plan it has cached
-
-
-def hours_used(store: Store) -> float:
-    """Driver hours of earlier sessions: from each session's start to its last event.
-
-    What is asked for between two sessions, more runs or test seeds, belongs to neither: the pause is not counted.
-    """
-    last = "SELECT time FROM event WHERE seq < ? AND kind NOT IN ('budget', 'test_seeds') ORDER BY seq DESC LIMIT 1"
-    sessions = store.query("SELECT seq, time FROM event WHERE kind = 'session' ORDER BY seq")
-    next_ones = [seq for seq, _ in sessions[1:]] + [2**62]
-    total = 0.0
-    for (_, begun), next_one in zip(sessions, next_ones, strict=False):
-        total += store.query(last, (next_one,))[0][0] - begun
-    return total / 3600

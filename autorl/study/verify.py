@@ -20,8 +20,9 @@ from autorl.store.rebuild import (
     trained_segments,
 )
 from autorl.store.snapshot import snapshot
-from autorl.store.study_file import check_unchanged, recordable, recorded_study_file
-from autorl.study.recorded import SEGMENT_NAME, check_space
+from autorl.store.study_file import check_unchanged, recordable
+from autorl.store.tables import StudyTables
+from autorl.study.folder_checks import SEGMENT_NAME, check_space
 from autorl.types import InputError
 
 _OURS = (STUDY_FILE, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", LOCK_FILE, "report.html")
@@ -107,15 +108,12 @@ def _verify_log(
 
 def _verify_study_file(folder: Path, connection: sqlite3.Connection, verdict: Verdict) -> None:
     file = folder / STUDY_FILE
-
-    def query(sql: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
-        return connection.execute(sql, values).fetchall()
-
+    tables = StudyTables.of(connection)
     try:
         text = file.read_text(encoding="utf-8")
-        recorded = recorded_study_file(query)
+        recorded = tables.study_file()
         check_unchanged(recorded, text, file)
-        check_space(thaw(text, str(file)), query, folder)
+        check_space(thaw(text, str(file)), tables, folder)
     except InputError as error:
         verdict.problems.append(
             f"{STUDY_FILE}: {': '.join(part for part in (error.key, error.message) if part)}"
@@ -194,9 +192,7 @@ def _verify_names(
     verdict: Verdict,
 ) -> None:
     """What lies in the folder and no event names: more than the log knows is damage, leftovers are a note."""
-    ((proposals,),) = connection.execute(
-        "SELECT COUNT(*) FROM event WHERE kind = 'proposed'"
-    ).fetchall()
+    proposals = StudyTables.of(connection).count_events("proposed")
     trained, named = trained_segments(connection, verdict.events), set(saved)
     unknown, leftover = [], []
     for entry in listed:

@@ -1,9 +1,16 @@
 """How many proposals are the model's: the same numbers in the dry run, the result, the status, the report, compare."""
 
 import importlib.util
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from cli_support import as_json, autorl, query, study_file
+
+from autorl.report.reading import open_view
+from autorl.report.status import status_text
 
 NEVER = "never left its start-up: this is random search"
 LATE = {"optimizer": "tpe", "parallelism": 8}  # 8 proposals, all in flight before the first score
@@ -96,10 +103,11 @@ def test_compare_says_it_for_each_optimizer(tmp_path):
 
 
 def test_a_study_of_an_earlier_version_is_not_called_random_search(tmp_path):
-    from autorl.store import codec
-    from autorl.study.shares import study_share
-
-    body = codec.dumps(
-        {"id": 0, "config": {"x": 1.0}, "until": 1, "resume_from": None, "member": None, "meta": {}}
-    )
-    assert study_share(lambda sql: [(body,)]) is None
+    fixture = Path(__file__).parents[1] / "store"
+    shutil.copy(fixture / "study_v1.yaml", tmp_path / "study.yaml")
+    with closing(sqlite3.connect(tmp_path / "study.sqlite")) as connection:
+        connection.executescript((fixture / "study_v1.sql").read_text())
+    view = open_view(tmp_path)
+    assert view.record.share is None
+    assert "new configurations" not in status_text(view)
+    view.close()

@@ -7,7 +7,7 @@ import pytest
 from report_support import CONFIG, DEFAULT, entry, interval, result
 
 from autorl.report.text import columns, number, result_dict, result_text
-from autorl.study.front import Point
+from autorl.study.result import Point
 from autorl.types import Incumbent
 
 

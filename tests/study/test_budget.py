@@ -324,7 +324,6 @@ def test_hours_end_the_search_but_not_what_is_running():
 
 def test_hours_of_earlier_sessions_count(tmp_path, monkeypatch):
     import autorl.store.store as store_module
-    import autorl.study.study as study_module
 
     study = Study.create(small_spec(budget={"hours": 9.0}), tmp_path / "study")
     with monkeypatch.context() as patch:
@@ -339,14 +338,14 @@ def test_hours_of_earlier_sessions_count(tmp_path, monkeypatch):
             study.store.append(event)
     study.close()
     reopened = Study.open(tmp_path / "study")
-    assert study_module.hours_used(reopened.store) == pytest.approx(3.0)
+    assert reopened.tables.hours() == pytest.approx(3.0)
     assert 3.0 < reopened.hours() < 3.1
     with monkeypatch.context() as patch:
         patch.setattr(store_module.time, "time", iter(range(10**8, 2 * 10**8, 3600)).__next__)
         # Seeds asked for long after: the pause is nobody's.
         for event in (TestSeedsAdded(()), begun, finished):
             reopened.store.append(event)
-    assert study_module.hours_used(reopened.store) == pytest.approx(4.0)
+    assert reopened.tables.hours() == pytest.approx(4.0)
     reopened.close()
 
 

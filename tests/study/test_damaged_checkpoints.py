@@ -15,7 +15,6 @@ from autorl.executors import InProcess
 from autorl.executors.worker import run_segment
 from autorl.store import Store
 from autorl.study import Study
-from autorl.study.beside import noted
 from autorl.types import FrozenMap, Status, StudyError
 
 ASHA = {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 12}, "parallelism": 4}
@@ -217,7 +216,7 @@ def test_where_the_configuration_changed_the_parent_is_trained_again_for_its_che
         ("1.0", "done", ""),
     ]
     again = "segment 0.0 is trained again for its checkpoint, beyond the budget"
-    assert noted(study.store.query) == [again]
+    assert study.tables.notes() == [again]
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1] == f"autorl: {again}"
     assert lines[0].startswith("autorl: checkpoint 0.0 is damaged") == (damage is flip)

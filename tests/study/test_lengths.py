@@ -7,7 +7,7 @@ from scripted import toy_spec
 from study_support import run_small, small_spec
 
 from autorl.study import Study
-from autorl.study.lengths import length_caveats
+from autorl.study.cautions import length_cautions
 from autorl.types import StudyError
 
 EVALUATIONS = {"steps": 100, "evaluations": 5}  # an interval of 20 steps
@@ -48,7 +48,7 @@ def test_runs_shorter_than_a_rollout_fail(tmp_path):
 def said(ends, incumbent, tested):
     """The cautions of a study whose proposals of nominal 100 steps ended at `ends`, an interval being 50."""
     rows = [(proposal, 100, end) for proposal, end in enumerate(ends)]
-    return length_caveats(lambda sql: rows, toy_spec(), incumbent, tested)
+    return length_cautions(toy_spec(), rows, incumbent, tested)
 
 
 def test_the_furthest_off_is_named_beside_the_incumbent():

@@ -10,6 +10,7 @@ from test_lineage import waiting_for
 from autorl.report.reading import open_view
 from autorl.study import Study
 from autorl.study.models import kept_checkpoints, steps_of
+from autorl.study.record import StudyRecord
 from autorl.types import Exploit, SegmentId
 
 BEST = {
@@ -31,7 +32,8 @@ def segments(study, role):
 
 def kept(study, proposal):
     """Which segments the kept models of a proposal are of, by seed."""
-    found = kept_checkpoints(study.store.query, study.store.folder, proposal)
+    record = StudyRecord(study.spec, study.store, study.store.folder)
+    found = kept_checkpoints(record, study.store.folder, proposal)
     return {seed: checkpoint.segment for seed, checkpoint in found.items()}
 
 
@@ -260,8 +262,8 @@ def test_without_test_seeds_the_incumbent_is_trained_to_the_chosen_step_once_mor
     before = tables(study)
     study.close()
     view = open_view(tmp_path / "study")
-    checkpoint = kept_checkpoints(view.store.query, view.folder, 1)[0]
-    assert steps_of(view.store.query, view.spec, 1, checkpoint).model == 75
+    checkpoint = kept_checkpoints(view.record, view.folder, 1)[0]
+    assert steps_of(view.record, 1, checkpoint).model == 75
     view.close()
     study = study_with(
         monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer, tmp_path / "study"

@@ -1,12 +1,15 @@
 """Studies of RLHF tasks: what is selected by, what is refused, and what the result says of a proxy."""
 
 import json
+import sqlite3
 
 import pytest
 
 from autorl.seeds import SeedPlan
 from autorl.spec import load_spec
-from autorl.study.beside import beside, proxy_caveat
+from autorl.store import Store, schema
+from autorl.study.record import StudyRecord
+from autorl.study.rlhf_metrics import proxy_caution, reward_metrics
 from autorl.tuner import space_study, tune
 from autorl.types import InputError
 
@@ -50,61 +53,70 @@ def test_selecting_by_the_training_signal_is_refused_unless_it_is_said():
     check(spec, trainer_loader(spec))
 
 
-class Tables:
-    """Answers of a store: two test runs of proposal 4, evaluated at steps 5 and 10."""
+MEASURED = {
+    "gold": ((0.5, -2.0), (0.3, -3.0)),
+    "reference_gold": ((0.1, 0.2), (0.1, 0.0)),
+    "kl": ((1.0, 9.0),),
+}
+"""By metric the values of test runs at steps 5 and 10."""
 
-    def __init__(self, step):
-        self.values = {
-            "gold": ((0.5, -2.0), (0.3, -3.0)),
-            "reference_gold": ((0.1, 0.2), (0.1, 0.0)),
-            "kl": ((1.0, 9.0),),
-        }
-        self.frozen = json.dumps({"candidates": [["incumbent", 4, step]], "seeds": [100]})
 
-    def __call__(self, sql, arguments=()):
-        if "FROM event" in sql:
-            return [(self.frozen,)]
-        if "resume_from" in sql:
-            return [(None,)]
-        metric, proposal = arguments
-        assert proposal == 4
-        runs = self.values.get(metric, ())
-        return [
-            (run, at, value)
-            for run, pair in enumerate(runs)
-            for at, value in zip((5, 10), pair, strict=True)
-        ]
+def record_of(spec, step):
+    """A record of two test runs of proposal 4, which is read at a step."""
+    connection = sqlite3.connect(":memory:")
+    schema.create(connection)
+    frozen = json.dumps({"candidates": [["incumbent", 4, step]], "seeds": [100, 101]})
+    connection.execute("INSERT INTO event VALUES (1, 'frozen', ?, 0.0, NULL)", (frozen,))
+    connection.execute("INSERT INTO configs VALUES (4, 'hash', 'default', '{}')")
+    connection.execute(
+        "INSERT INTO proposals (proposal, config_id, until, origin, meta) VALUES (4, 4, 10, '', '')"
+    )
+    for run in (0, 1):
+        connection.execute(
+            "INSERT INTO runs VALUES (?, 4, ?, 'test', '', NULL, NULL, 0, NULL, 'done', 10, 1)",
+            (run, 100 + run),
+        )
+        connection.execute(
+            "INSERT INTO segments VALUES "
+            "(?, 4, ?, ?, NULL, NULL, 0, 10, 4, 'done', '', '', '', NULL)",
+            (f"4.{100 + run}", run, 100 + run),
+        )
+    for metric, runs in MEASURED.items():
+        for run, values in enumerate(runs):
+            rows = [(run, at, metric, value) for at, value in zip((5, 10), values, strict=True)]
+            connection.executemany("INSERT INTO evals VALUES (?, ?, ?, ?)", rows)
+    return StudyRecord(spec, Store(connection, None, None), None)
 
 
 def test_other_metrics_are_read_at_the_step_chosen_on_tuning_seeds():
     spec = load_spec(STUDY | {"objective": {"metric": "proxy", "reduce": "best"}})
-    assert beside(Tables(5), spec, 4) == pytest.approx(
+    assert reward_metrics(record_of(spec, 5), 4) == pytest.approx(
         {"gold": 0.4, "reference_gold": 0.1, "kl": 1.0}
     )
-    assert beside(Tables(10), spec, 4) == pytest.approx(
+    assert reward_metrics(record_of(spec, 10), 4) == pytest.approx(
         {"gold": -2.5, "reference_gold": 0.1, "kl": 9.0}
     )
-    assert beside(Tables(None), spec, 4)["gold"] == -2.5
-    assert "gold" not in beside(Tables(5), load_spec(STUDY), 4)
+    assert reward_metrics(record_of(spec, None), 4)["gold"] == -2.5
+    assert "gold" not in reward_metrics(record_of(load_spec(STUDY), 5), 4)
     other = {"trainer": "sb3/sac", "environment": "Pendulum-v1", "space": "sb3/sac"}
-    assert beside(Tables(5), load_spec(STUDY | other), 4) == {}
+    assert reward_metrics(record_of(load_spec(STUDY | other), 5), 4) == {}
 
 
 def test_the_result_says_when_a_proxy_led_below_the_reference_policy():
     proxy = {"objective": {"metric": "proxy"}, "allow_proxy_selection": True}
     spec = load_spec(STUDY | proxy)
-    worse = proxy_caveat(spec, {"gold": -2.5, "reference_gold": 0.1})
+    worse = proxy_caution(spec, {"gold": -2.5, "reference_gold": 0.1})
     assert "selected by 'proxy'" in worse
     assert "gold is -2.5, worse than the 0.1 of the reference policy" in worse
-    assert "better than the 0.1" in proxy_caveat(spec, {"gold": 0.5, "reference_gold": 0.1})
-    assert proxy_caveat(load_spec(STUDY | {"allow_proxy_selection": True}), {"proxy": 1.0}) is None
-    assert proxy_caveat(load_spec(STUDY), {}) is None
+    assert "better than the 0.1" in proxy_caution(spec, {"gold": 0.5, "reference_gold": 0.1})
+    assert proxy_caution(load_spec(STUDY | {"allow_proxy_selection": True}), {"proxy": 1.0}) is None
+    assert proxy_caution(load_spec(STUDY), {}) is None
 
 
 def test_the_result_says_so_of_every_signal_that_may_have_been_trained_on():
     allowed = STUDY | {"allow_proxy_selection": True, "objective": {"metric": "proxy_1"}}
     ensemble = allowed | {"environment": {"id": "letters-goldproxy", "kwargs": {"models": 3}}}
-    text = proxy_caveat(load_spec(ensemble), {"gold": -1.0, "reference_gold": 0.1})
+    text = proxy_caution(load_spec(ensemble), {"gold": -1.0, "reference_gold": 0.1})
     assert text.startswith(
         "selected by 'proxy_1', which it can be trained on: on test seeds its gold is -1, worse"
     )
@@ -115,7 +127,7 @@ def test_the_result_says_so_of_every_signal_that_may_have_been_trained_on():
         "space": {"learning_rate": rate, "reward.signals": signals},
     }
     assert (
-        proxy_caveat(load_spec(by_gold), {"gold": 1.0})
+        proxy_caution(load_spec(by_gold), {"gold": 1.0})
         == "selected by 'gold', which it can be trained on"
     )
 

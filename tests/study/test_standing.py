@@ -53,7 +53,7 @@ def assert_same(folder):
     """Every fact, from the tables and from a driver that took every event."""
     view = open_view(folder)
     replayed = Replayed(view.spec, view.store, view.hours)
-    driver, standing = replayed.driver, view.standing
+    driver, standing = replayed.driver, view.record
     order = driver.ranking.ordered()
     assert standing.ordered() == order
     assert standing.ordered(2) == order[:2]

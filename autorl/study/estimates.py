@@ -1,0 +1,146 @@
+"""Scores of proposals on test seeds, their intervals, and the difference of two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autorl import seeds as streams
+from autorl.spec import Spec
+from autorl.statistics.aggregates import parse_aggregate
+from autorl.statistics.bootstrap import (
+    Interval,
+    bootstrap_interval,
+    difference_interval,
+    student_interval,
+)
+from autorl.statistics.coverage import FEW_RUNS
+from autorl.types import Config, ProposalId
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One proposal's score on one role of seeds, in the metric's own direction.
+
+    Attributes:
+        iqm, iqm_interval: interquartile mean and its 95 % percentile bootstrap interval (Agarwal et
+            al. 2021), the number to report whatever the study aggregates by: on recorded seed noise
+            no interval of a mean covers as well. None with fewer than two seeds.
+        value: the study's aggregate over seeds, the statistic of the tuning score and of the gap.
+        interval: 95 % interval of it: Student's t for a mean, else percentile bootstrap.
+        seeds: the value of each seed all of these are of: those whose run succeeded, and those that
+            failed where `failures.penalty` states a number. A penalty that tuning scores gave is no
+            test score.
+        failed: how many test runs failed.
+        failed_value: what each of them counts as; None: they are in no number, and the headline
+            counts them.
+    """
+
+    value: float
+    interval: Interval | None
+    iqm: float
+    iqm_interval: Interval | None
+    seeds: Mapping[int, float]
+    failed: int = 0
+    failed_value: float | None = None
+
+    @property
+    def runs(self) -> int:
+        """How many test runs there were, those that failed included."""
+        return len(self.seeds) + (self.failed if self.failed_value is None else 0)
+
+    @property
+    def few(self) -> bool:
+        """Whether the interval of the interquartile mean is of too few seeds for what it says."""
+        return len(self.seeds) < FEW_RUNS
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A proposal that was trained on test seeds: why it was chosen, its tuning and test scores.
+
+    Attributes:
+        test: None if every test run failed.
+        until: the step both scores are of.
+        failures: how the test runs that failed did, by seed.
+    """
+
+    label: str
+    proposal: ProposalId
+    schedule: tuple[tuple[int, Config], ...]
+    tuning: float
+    test: Estimate | None
+    until: int
+    failures: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def config(self) -> Config:
+        """The configuration it ended with."""
+        return self.schedule[-1][1]
+
+
+def estimate(
+    spec: Spec, proposal: ProposalId, succeeded: Mapping[int, float], failed: Sequence[int]
+) -> Estimate | None:
+    """The score of the test runs of a proposal; None if none succeeded.
+
+    Those that failed count where the study file says their value. What an earlier version stored
+    for a failed run, a penalty from tuning scores, is not read.
+
+    Args:
+        spec: the study file.
+        proposal: whose random stream the bootstrap draws from.
+        succeeded: value by seed of the runs that succeeded.
+        failed: seeds of the others.
+    """
+    if not succeeded:
+        return None
+    stated = spec.stated_penalty
+    penalties = {} if stated is None else dict.fromkeys(failed, stated)
+    seeds = dict(sorted({**succeeded, **penalties}.items()))
+    scores = list(seeds.values())
+    value, interval = _aggregated(spec, proposal, spec.evaluation.aggregate, scores)
+    iqm, iqm_interval = _aggregated(spec, proposal, "iqm", scores)
+    failed_value = stated if failed else None
+    return Estimate(value, interval, iqm, iqm_interval, seeds, len(failed), failed_value)
+
+
+def difference(spec: Spec, first: Estimate, second: Estimate) -> Interval | None:
+    """95 % interval of the difference of two interquartile means, resampled in pairs of seeds.
+
+    None with fewer than two seeds that both have.
+    """
+    sign = spec.objectives()[0].sign
+    ours, theirs = (sign * np.array(values) for values in paired(first, second))
+    if len(ours) < 2:
+        return None
+    rng = streams.generator(spec.seed, "test", "difference")
+    return _signed(difference_interval(ours, theirs, "iqm", rng=rng, paired=True), sign)
+
+
+def paired(first: Estimate, second: Estimate) -> tuple[list[float], list[float]]:
+    """Scores of two estimates on the seeds both have, in one order."""
+    shared = sorted(set(first.seeds) & set(second.seeds))
+    return [first.seeds[seed] for seed in shared], [second.seeds[seed] for seed in shared]
+
+
+def _aggregated(
+    spec: Spec, proposal: ProposalId, aggregate: str, values: Sequence[float]
+) -> tuple[float, Interval | None]:
+    """An aggregate of test scores in the metric's own direction; an interval of two and more."""
+    sign = spec.objectives()[0].sign  # aggregates such as cvar look at the worse end
+    scores = sign * np.array(values)
+    interval = None
+    if len(scores) > 1 and aggregate == "mean":
+        interval = _signed(student_interval(scores), sign)
+    elif len(scores) > 1:
+        rng = streams.generator(spec.seed, "test", proposal)
+        interval = _signed(bootstrap_interval(scores, aggregate, rng=rng), sign)
+    return sign * parse_aggregate(aggregate)(scores), interval
+
+
+def _signed(interval: Interval, sign: float) -> Interval:
+    low, high = sorted((sign * interval.low, sign * interval.high))
+    return Interval(low, high, interval.level, interval.method)

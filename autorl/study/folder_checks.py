@@ -1,0 +1,67 @@
+"""Checks that a study's log is the one its folder and its search space belong to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from autorl.spec import Spec
+from autorl.store.folder import DATABASE, STUDY_FILE
+from autorl.store.tables import StudyTables
+from autorl.types import InputError
+
+SEGMENT_NAME = re.compile(r"(\d+)\.\d+(@\d+)?(\.log)?")
+
+
+def check_space(spec: Spec, tables: StudyTables, folder: Path) -> None:
+    """Refuse a search space that is read as another one than the study began with.
+
+    Raises:
+        InputError: naming the study file.
+    """
+    recorded = tables.study_file()
+    began_with = None if recorded is None else recorded["space"]
+    if began_with is not None and began_with != spec.search_space.hash:
+        raise InputError(
+            "this version of autorl reads another search space there: "
+            "go on with the version that began the study",
+            file=str(folder / STUDY_FILE),
+            key="space",
+        )
+
+
+def check_covers_folder(tables: StudyTables, folder: Path) -> None:
+    """Refuse a log that is older than its folder.
+
+    It does not know the proposals that checkpoints or logs are of. A proposal is recorded before
+    anything of it is trained, so no kill leaves a folder like that.
+
+    Raises:
+        InputError: naming the database.
+    """
+    proposals = tables.count_events("proposed")
+    newest = unknown_segments(folder, proposals)
+    if newest:
+        raise InputError(
+            f"ends with {proposals} proposals, but {newest[0]} is of a later one: the database is "
+            "older than its folder; nothing was changed: put the newest one back, or go on in a "
+            "copy of what is recorded "
+            f"(`autorl backup {folder} COPY`)",
+            file=str(folder / DATABASE),
+        )
+
+
+def unknown_segments(folder: Path, proposals: int) -> list[str]:
+    """Checkpoints and logs of proposals from number `proposals` on, the latest first."""
+    entries = [entry for name in ("checkpoints", "logs") for entry in _entries(folder / name)]
+    numbered = [
+        (int(match[1]), entry) for entry in entries if (match := SEGMENT_NAME.fullmatch(entry.name))
+    ]
+    unknown = sorted(
+        ((number, entry) for number, entry in numbered if number >= proposals), reverse=True
+    )
+    return [entry.relative_to(folder).as_posix() for _, entry in unknown]
+
+
+def _entries(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
