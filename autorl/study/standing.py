@@ -13,6 +13,7 @@ from functools import cached_property
 from autorl.evaluation import undominated
 from autorl.spec import Spec
 from autorl.store import Store
+from autorl.store.codec import loads
 from autorl.store.events import (
     Candidate,
     ProposalMade,
@@ -162,7 +163,7 @@ class Standing:
             "SELECT kind, body FROM event WHERE kind IN ('frozen', 'tested', 'budget') ORDER BY seq"
         )
         for kind, text in events:
-            frozen.apply(self._store.read(kind, text))
+            frozen.apply(self._store.read(kind, loads(text)))
         return frozen.candidates
 
     @cached_property
@@ -218,4 +219,4 @@ class Standing:
         ((kind, text),) = self._query(
             "SELECT kind, body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,)
         )
-        return self._store.read(kind, text)
+        return self._store.read(kind, loads(text))
