@@ -246,19 +246,21 @@ class Store:
                 "SELECT seq, kind, body, time FROM event WHERE seq > ? AND seq <= ? ORDER BY seq",
                 (begin, end),
             )
-            return [Recorded(seq, self.read(kind, body), when) for seq, kind, body, when in rows]
+            return [
+                Recorded(seq, self.read(kind, loads(body)), when) for seq, kind, body, when in rows
+            ]
         except (sqlite3.DatabaseError, ValueError) as error:
             raise InputError(
                 f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)
             ) from error
 
-    def read(self, kind: str, body: str) -> StudyEvent:
-        """An event of this log from its row.
+    def read(self, kind: str, body: Mapping[str, Any]) -> StudyEvent:
+        """Return an event of this log from its kind and its body (`codec.loads`).
 
         Raises:
             ValueError: it is of an unknown kind, or its body is none of that kind.
         """
-        return _with_path(read_event(kind, loads(body), self._member_of), self.locate)
+        return _with_path(read_event(kind, body, self._member_of), self.locate)
 
     def _member_of(self, proposal: ProposalId) -> str | None:
         ((member,),) = self.query("SELECT member FROM proposals WHERE proposal = ?", (proposal,))

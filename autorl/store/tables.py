@@ -229,25 +229,24 @@ class StudyTables:
         """How many events of a kind were recorded."""
         return int(self._one("SELECT COUNT(*) FROM event WHERE kind = ?", (kind,)))
 
-    def events(self, *kinds: str) -> list[tuple[str, str]]:
-        """Kind and body, as stored, of the events of some kinds in the order they were recorded."""
+    def events(self, *kinds: str) -> list[tuple[str, dict[str, Any]]]:
+        """Kind and body of the events of some kinds, in the order they were recorded."""
         marks = ", ".join("?" for _ in kinds)
-        rows: list[Any] = self._query(
+        rows = self._query(
             f"SELECT kind, body FROM event WHERE kind IN ({marks}) ORDER BY seq", kinds
         )
-        return rows
+        return [(kind, loads(text)) for kind, text in rows]
 
-    def event_of(self, subject: str) -> tuple[str, str] | None:
-        """Kind and body, as stored, of what made proposal `12` or ended segment `12.3`."""
-        rows: list[Any] = self._query(
+    def event_of(self, subject: str) -> tuple[str, dict[str, Any]] | None:
+        """Kind and body of what made proposal `12` or ended segment `12.3`."""
+        rows = self._query(
             "SELECT kind, body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,)
         )
-        return rows[0] if rows else None
+        return (rows[0][0], loads(rows[0][1])) if rows else None
 
     def added_test_seeds(self) -> list[int]:
         """Test seeds that were added to the study, in the order they were asked for."""
-        bodies = [loads(body) for _, body in self.events("test_seeds")]
-        return [seed for body in bodies for seed in body["seeds"]]
+        return [seed for _, body in self.events("test_seeds") for seed in body["seeds"]]
 
     def study_file(self) -> Mapping[str, Any] | None:
         """The event that fixes the study file; None in a log of an earlier version."""

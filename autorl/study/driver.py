@@ -132,7 +132,7 @@ class Driver:
         self._begun = 0
         self._waiting = False
         self._failures = 0
-        journal.keep(self.apply)
+        journal.subscribe(self.apply)
 
     def apply(self, event: StudyEvent) -> None:
         """Take note of an event that is in the log.

@@ -22,8 +22,8 @@ class Journal:
         self.store = store
         self._parts: list[Callable[[StudyEvent], None]] = []
 
-    def keep(self, apply: Callable[[StudyEvent], None]) -> None:
-        """Have a part of the state follow all events from now on, after the parts before it."""
+    def subscribe(self, apply: Callable[[StudyEvent], None]) -> None:
+        """Have `apply` called with every event from now on, after those who came before."""
         self._parts.append(apply)
 
     def record(self, event: StudyEvent) -> None:

@@ -22,7 +22,7 @@ class KeptModels:
         self._journal = journal
         self._driver = driver
         self._named: tuple[Candidate, ...] | None = None
-        journal.keep(self.apply)
+        journal.subscribe(self.apply)
 
     def apply(self, event: StudyEvent) -> None:
         """Take note of an event that is in the log.

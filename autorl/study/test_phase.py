@@ -74,7 +74,7 @@ class TestPhase(Frozen):
         self._spec = spec
         self._journal = journal
         self._driver = driver
-        journal.keep(self.apply)
+        journal.subscribe(self.apply)
 
     def advance(self) -> list[Segment]:
         """Freeze the candidates unless they are, and hand out every segment that can start.

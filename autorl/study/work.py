@@ -81,7 +81,7 @@ class Work:
         self._aside_bytes = 0
         # Checkpoints that the next link of a chain, which is trained again, will continue.
         self._regained: set[SegmentId] = set()
-        journal.keep(self.apply)
+        journal.subscribe(self.apply)
 
     # -- in: outcomes ----------------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ def compared(study, seen):
         live["queue"] = [entry for entry in live["queue"] if entry[0] not in baselines]
         assert live == again, f"after event {len(seen)}, {event.kind}"
 
-    study.journal.keep(compare)
+    study.journal.subscribe(compare)
 
 
 @pytest.mark.parametrize(
