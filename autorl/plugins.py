@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plugins(Generic[T]):
-    """The classes that other packages bring for one purpose.
+    """Finds the classes that other packages bring for one purpose.
 
     Attributes:
         group: of entry points, such as `autorl.trainers`.
@@ -42,16 +42,19 @@ class Plugins(Generic[T]):
     flaw: Callable[[type[T]], str]
 
     def registered(self) -> dict[str, EntryPoint]:
-        """The entry points of other packages, by name."""
+        """List the entry points of other packages, by name."""
         points = entry_points(group=self.group)
         return {point.name: point for point in points if not self.reserved(point.name)}
 
     def find(self, name: str, folder: str | None = None) -> type[T] | None:
-        """The class of a name; None where it is neither registered nor of the form `module:Class`.
+        """Look up the class of a name.
 
         Args:
             name: as in a study file.
             folder: of the study file, where its module may lie besides what is installed.
+
+        Returns:
+            None where the name is neither registered nor of the form `module:Class`.
 
         Raises:
             InputError: it cannot be imported, or is not such a class.
@@ -61,7 +64,7 @@ class Plugins(Generic[T]):
         return None if point is None else self.load(point, folder)
 
     def load(self, point: EntryPoint, folder: str | None = None) -> type[T]:
-        """The class of an entry point.
+        """Import the class of an entry point.
 
         Raises:
             InputError: it cannot be imported, or is not such a class.

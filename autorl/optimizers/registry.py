@@ -1,4 +1,4 @@
-"""Optimizers by name: which there are, what options they take, and `make`, which builds one.
+"""Optimizers by name: which there are, their options, and `make`.
 
 A name is a key of `REGISTRY`, one that another package registered under the entry point group
 `autorl.optimizers`, or `module:Class`. The last two are subclasses of `BaseOptimizer` that come
@@ -54,13 +54,17 @@ GROUP = "autorl.optimizers"
 
 
 def names() -> tuple[str, ...]:
-    """List the optimizers of this package and those that others have registered, sorted."""
+    """List the optimizers of this and other packages, sorted."""
     return tuple(sorted({*REGISTRY, *_PLUGINS.registered()}))
 
 
 @dataclasses.dataclass(frozen=True)
 class OptionHelp:
-    """Describes an option; `allowed` is a phrase such as "int >= 2"."""
+    """Describes an option to a reader.
+
+    Attributes:
+        allowed: a phrase such as "int >= 2".
+    """
 
     name: str
     default: Any
@@ -70,7 +74,7 @@ class OptionHelp:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """Describes an optimizer by the first line of its docstring and its options."""
+    """Describes an optimizer by its docstring's first line and its options."""
 
     name: str
     summary: str
@@ -89,7 +93,8 @@ def describe(name: str, folder: str | None = None) -> Description:
         InputError: no such optimizer.
     """
     cls = find(name, folder)
-    summary = (cls.__doc__ or "").strip().splitlines()
+    lines = (cls.__doc__ or "").strip().splitlines()
+    summary = lines[0] if lines else ""
     options = [_option_help(cls, field) for field in _fields(cls)]
     if not cls.partial:
         allowed = f"null or {_one_of(STOPPING)}"
@@ -99,7 +104,7 @@ def describe(name: str, folder: str | None = None) -> Description:
         for rule in STOPPING.values():
             stopping = _load(rule)
             options += [_option_help(stopping, field, "with stop: ") for field in _fields(stopping)]
-    return Description(name, summary[0] if summary else "", cls.multi_objective, tuple(options))
+    return Description(name, summary, cls.multi_objective, tuple(options))
 
 
 def make(
@@ -156,20 +161,21 @@ def build(
     """
     cls = find(name, folder)
     if problem.n_objectives > 1 and not cls.multi_objective:
-        able = [other for other in sorted(REGISTRY) if find(other).multi_objective]
+        able = [entry for entry in sorted(REGISTRY) if find(entry).multi_objective]
         message = f"{name} has one objective, got {problem.n_objectives}; use {', '.join(able)}"
         raise InputError(message, key="optimizer.name")
     rule = options.get("stop")
-    own = {key: value for key, value in options.items() if key != "stop"}
+    options = {key: value for key, value in options.items() if key != "stop"}
     if rule is None:
-        return cls(problem, _parse(cls, own, name))
-    return _with_stopping(cls, problem, name, rule, own)
+        return cls(problem, _parse(cls, options, name))
+    return _with_stopping(cls, problem, name, rule, options)
 
 
 def search_kind(name: str, folder: str | None = None) -> SearchKind:
-    """Say what decides the configurations of an optimizer; `search` where its class cannot be read.
+    """Say what decides the configurations of an optimizer.
 
-    A study is read where it was not made, and a user's own class may not be there.
+    `search` where its class cannot be imported: a study is read where it was not made, and a user's
+    own class may not be there.
     """
     try:
         return find(name, folder).search_kind
@@ -183,12 +189,12 @@ def named_of_kind(*kinds: SearchKind) -> tuple[str, ...]:
 
 
 def is_slow_to_ask(name: str) -> bool:
-    """Say whether an optimizer has a model of full-length runs that `StandIn` can stand in for."""
+    """Say whether an optimizer has a model that is dear to ask."""
     return find(name).modelled is not BaseOptimizer.modelled
 
 
 def cuts(name: str, horizon: int, folder: str | None = None, /, **options: Any) -> tuple[int, ...]:
-    """List the steps at which an optimizer, or its stopping rule, ends segments of runs.
+    """List the steps where an optimizer or its stopping rule ends segments.
 
     Args:
         name: as in a study file.
@@ -206,8 +212,8 @@ def cuts(name: str, horizon: int, folder: str | None = None, /, **options: Any) 
     rule = options.pop("stop", None)
     if rule is not None and not cls.partial:
         cls = _load(STOPPING[rule])
-    own = {field.name for field in _fields(cls)}
-    used = {key: value for key, value in options.items() if key in own}
+    names_of_options = {field.name for field in _fields(cls)}
+    used = {key: value for key, value in options.items() if key in names_of_options}
     return cls.cuts(horizon, _parse(cls, used, name))
 
 
@@ -280,49 +286,49 @@ def _with_stopping(
     options: Mapping[str, Any],
 ) -> BaseOptimizer[Any]:
     if rule not in STOPPING:
-        raise InputError(
-            f"no stopping rule {rule!r}; there is {_one_of(STOPPING)}", key="optimizer.stop"
-        )
-    if cls.partial or problem.n_objectives > 1:
-        why = (
-            "it cuts runs itself" if cls.partial else "a stopping rule ranks runs by one objective"
-        )
+        message = f"no stopping rule {rule!r}; there is {_one_of(STOPPING)}"
+        raise InputError(message, key="optimizer.stop")
+    why = ""
+    if cls.partial:
+        why = "it cuts runs itself"
+    elif problem.n_objectives > 1:
+        why = "a stopping rule ranks runs by one objective"
+    if why:
         raise InputError(f"{name} cannot be used with `stop`: {why}", key="optimizer.stop")
-    stopping: Any = _load(STOPPING[rule])
-    own = {field.name for field in _fields(stopping)}
-    known = tuple(sorted(own | {field.name for field in _fields(cls)}))
-    _refuse_unknown(options, known, name)
-    of_inner = {key: value for key, value in options.items() if key not in own}
-    of_rule = {key: value for key, value in options.items() if key in own}
-    inner = cls(problem, _parse(cls, of_inner, name))
-    optimizer = stopping(problem, _parse(stopping, of_rule, name), inner)
+    stopping: Any = find_stopping(rule)
+    of_rule = {field.name for field in _fields(stopping)}
+    of_inner = {field.name for field in _fields(cls)}
+    _refuse_unknown(options, tuple(sorted(of_rule | of_inner)), name)
+    inner_options = {key: value for key, value in options.items() if key not in of_rule}
+    rule_options = {key: value for key, value in options.items() if key in of_rule}
+    inner = cls(problem, _parse(cls, inner_options, name))
+    optimizer = stopping(problem, _parse(stopping, rule_options, name), inner)
     assert isinstance(optimizer, BaseOptimizer)
     return optimizer
 
 
 def _parse(cls: type[BaseOptimizer[Any]], options: Mapping[str, Any], name: str) -> Any:
-    """The options dataclass of `cls`, each value checked against its field."""
+    """Make the options dataclass of `cls`, each value checked against its field."""
     fields = {field.name: field for field in _fields(cls)}
-    _refuse_unknown(options, (*fields, *(() if cls.partial else ("stop",))), name)
+    allowed = [*fields]
+    if not cls.partial:
+        allowed.append("stop")
+    _refuse_unknown(options, allowed, name)
     for key, value in options.items():
         if not _fits(cls, fields[key], value):
-            raise InputError(
-                f"expected {_allowed(cls, fields[key])}, got {value!r}", key=f"optimizer.{key}"
-            )
+            message = f"expected {_allowed(cls, fields[key])}, got {value!r}"
+            raise InputError(message, key=f"optimizer.{key}")
     return cls.Options(**options)
 
 
-def _refuse_unknown(options: Iterable[str], known: Sequence[str], name: str) -> None:
+def _refuse_unknown(options: Iterable[str], allowed: Sequence[str], name: str) -> None:
+    listed = f"{name} has no options"
+    if allowed:
+        listed = f"the options of {name} are {', '.join(allowed)}"
     for key in options:
-        if key not in known:
-            allowed = (
-                f"the options of {name} are {', '.join(known)}"
-                if known
-                else f"{name} has no options"
-            )
-            raise InputError(
-                f"unknown option{did_you_mean(key, known, allowed)}", key=f"optimizer.{key}"
-            )
+        if key not in allowed:
+            hint = did_you_mean(key, allowed, listed)
+            raise InputError(f"unknown option{hint}", key=f"optimizer.{key}")
 
 
 def _option_help(
@@ -341,39 +347,38 @@ def _fields(cls: type[BaseOptimizer[Any]]) -> tuple[dataclasses.Field[Any], ...]
 
 
 def _types(cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any]) -> tuple[type, ...]:
+    """List the types that an option may have."""
     hint = typing.get_type_hints(cls.Options)[field.name]
     return tuple(typing.get_origin(part) or part for part in typing.get_args(hint) or (hint,))
 
 
 def _fits(cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any], value: Any) -> bool:
+    """Tell whether an option can have a value of a study file."""
     types = _types(cls, field)
     if value is None:
         return NoneType in types
-    if isinstance(value, bool) and bool not in types:
-        return False
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        minimum, maximum = field.metadata["minimum"], field.metadata["maximum"]
-        inside = (minimum is None or value >= minimum) and (maximum is None or value <= maximum)
-        return (
-            inside
-            and math.isfinite(value)
-            and (float in types or (int in types and isinstance(value, int)))
-        )
+    if isinstance(value, bool):  # a number in Python, but not in a study file
+        return bool in types
+    if isinstance(value, int | float):
+        right_type = float in types or (int in types and isinstance(value, int))
+        return right_type and math.isfinite(value) and _in_bounds(field, value)
     return isinstance(value, types) and value in (field.metadata["choices"] or (value,))
 
 
+def _in_bounds(field: dataclasses.Field[Any], value: float) -> bool:
+    minimum = field.metadata["minimum"]
+    maximum = field.metadata["maximum"]
+    return (minimum is None or value >= minimum) and (maximum is None or value <= maximum)
+
+
 def _allowed(cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any]) -> str:
-    """A phrase for what `_fits` accepts."""
+    """Phrase what `_fits` accepts."""
     if field.metadata["choices"]:
         return _one_of(field.metadata["choices"])
     words: dict[type, str] = {NoneType: "null", Mapping: "mapping"}
     text = " or ".join(words.get(kind, kind.__name__) for kind in _types(cls, field))
-    minimum, maximum = field.metadata["minimum"], field.metadata["maximum"]
-    bounds = (
-        f" in [{minimum}, {maximum}]"
-        if maximum is not None
-        else f" >= {minimum}"
-        if minimum is not None
-        else ""
-    )
-    return text + bounds
+    minimum = field.metadata["minimum"]
+    maximum = field.metadata["maximum"]
+    if maximum is not None:
+        return f"{text} in [{minimum}, {maximum}]"
+    return text if minimum is None else f"{text} >= {minimum}"

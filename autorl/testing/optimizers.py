@@ -116,9 +116,9 @@ def space_of(name: str) -> Space:
 
 
 def score(space: Space) -> Callable[[ProposalId, Proposal], float]:
-    """Make a smooth objective, best where every active coordinate is 0.3 in the unit cube.
+    """Make a smooth objective that grows with the length of a run.
 
-    It grows with the length of the run.
+    It is best where every active coordinate is 0.3 in the unit cube.
     """
 
     def objective(number: ProposalId, proposal: Proposal) -> float:
@@ -139,7 +139,7 @@ def two_scores(space: Space) -> Callable[[ProposalId, Proposal], tuple[float, ..
 
 
 def some_fail(number: ProposalId, proposal: Proposal) -> Status | None:
-    """Fail in every way, at the very first proposals too: they have no penalty yet."""
+    """Fail in every way, at the first proposals without a penalty too."""
     return FAILURES[number % len(FAILURES)] if number < 2 or number % 5 == 3 else None
 
 
@@ -148,33 +148,33 @@ def all_fail(number: ProposalId, proposal: Proposal) -> Status:
 
 
 def fingerprint(optimizer: str, options: Mapping[str, Any], space: str, n: int) -> str:
-    """Play a small study with failures and give its history as text, in any process."""
+    """Play a small study with failures and give its history as text."""
     made = space_of(space)
     factory = _factory(optimizer, made, options)
     return simulate(factory, score(made), n, lag=3, fail=some_fail).fingerprint()
 
 
 def fingerprint_elsewhere(*study: Any) -> str:
-    """Take the `fingerprint` of a study in a process with another hash seed.
+    """Take a study's fingerprint in a process with another hash seed.
 
     The process serves all tests that ask for one: starting it costs more than a small study.
 
     Raises:
         AssertionError: the study failed there, with its traceback.
     """
-    other = _other_process()
-    assert other.stdin is not None
-    assert other.stdout is not None
-    other.stdin.write(json.dumps([sys.path, study]) + "\n")
-    other.stdin.flush()
-    answer, problem = json.loads(other.stdout.readline() or '["", "the process has ended"]')
+    process = _other_process()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps([sys.path, study]) + "\n")
+    process.stdin.flush()
+    answer, problem = json.loads(process.stdout.readline() or '["", "the process has ended"]')
     assert not problem, problem
     return str(answer)
 
 
 @functools.cache
 def _other_process() -> subprocess.Popen[str]:
-    """A process that answers until its input ends, which it does with this process."""
+    """Start a process that answers until this one ends."""
     return subprocess.Popen(
         [sys.executable, "-c", _ANSWER],
         env={
@@ -234,7 +234,7 @@ def _factory(
 
 
 class OptimizerConformance:
-    """Tests an optimizer; a subclass sets `optimizer`.
+    """Tests an optimizer that a subclass names.
 
     Attributes:
         optimizer: its name in a study file: registered, or `module:Class`.
@@ -284,7 +284,8 @@ class OptimizerConformance:
     @pytest.mark.parametrize("name", ["types", "conditional"])
     def test_ask_has_no_effect(self, name: str) -> None:
         space = space_of(name)
-        plain, asked = self.factory(space)(), self.factory(space)()
+        plain = self.factory(space)()
+        asked = self.factory(space)()
         for event in self.run(space, lag=2, fail=some_fail).events:
             if isinstance(event, Proposed):
                 answers = [asked.ask(seeds.generator(0, "ask", event.id)) for _ in range(2)]
@@ -299,13 +300,14 @@ class OptimizerConformance:
     )
     def test_killed_at_every_event_equals_uninterrupted(self, name: str, lag: int) -> None:
         space = space_of(name)
-        whole = self.run(space, lag=lag, fail=some_fail)
+        uninterrupted = self.run(space, lag=lag, fail=some_fail)
         killed = self.run(space, lag=lag, fail=some_fail, kill=True)
-        assert killed.fingerprint() == whole.fingerprint()
+        assert killed.fingerprint() == uninterrupted.fingerprint()
 
     def test_late_and_superseding_outcomes(self) -> None:
         space = space_of("continuous")
-        optimizer, events = self.factory(space)(), list[Event]()
+        optimizer = self.factory(space)()
+        events: list[Event] = []
         rng = seeds.generator(0, "noise", "order")
         waiting: list[Proposed] = []
         for number in range(self.proposals):
@@ -377,14 +379,16 @@ class OptimizerConformance:
 
     def test_kept_proposals_exist_and_resumed_ones_were_kept(self) -> None:
         space = space_of("continuous")
-        optimizer, kept, known = self.factory(space)(), set[ProposalId](), set[ProposalId]()
+        optimizer = self.factory(space)()
+        resumable: set[ProposalId] = set()
+        proposed: set[ProposalId] = set()
         for event in self.run(space, lag=3, fail=some_fail).events:
             if isinstance(event, Proposed):
-                assert event.proposal.resume_from in kept | {None}
-                known.add(event.id)
+                assert event.proposal.resume_from in resumable | {None}
+                proposed.add(event.id)
             optimizer.observe(event)
-            kept = set(optimizer.keeps())
-            assert kept <= known
+            resumable = set(optimizer.keeps())
+            assert resumable <= proposed
 
     def test_same_in_processes_with_other_hash_seeds(self) -> None:
         study = (self.optimizer, dict(self.options), "conditional", self.proposals)
@@ -405,15 +409,16 @@ class OptimizerConformance:
             with pytest.raises(InputError, match="one objective"):
                 factory()
             return
-        whole = simulate(factory, two_scores(space), self.proposals, lag=3, fail=some_fail)
+        uninterrupted = simulate(factory, two_scores(space), self.proposals, lag=3, fail=some_fail)
         killed = simulate(
             factory, two_scores(space), self.proposals, lag=3, fail=some_fail, kill=True
         )
-        assert killed.fingerprint() == whole.fingerprint()
+        assert killed.fingerprint() == uninterrupted.fingerprint()
 
     def test_constraint_values_are_understood(self) -> None:
         space = space_of("continuous")
-        optimizer, events = self.factory(space)(), list[Event]()
+        optimizer = self.factory(space)()
+        events: list[Event] = []
         for number in range(self.proposals):
             answer = optimizer.ask(seeds.generator(0, "ask", number))
             if isinstance(answer, Done):
@@ -424,7 +429,8 @@ class OptimizerConformance:
                 number, (score(space)(number, answer),), reached=answer.until, constraints=broken
             )
             if number % 6 == 2:
-                outcome = Failed(number, Status.CRASH, (-1.0,) if number > 3 else ())
+                penalty = (-1.0,) if number > 3 else ()
+                outcome = Failed(number, Status.CRASH, penalty)
             for event in (Proposed(number, answer), outcome):
                 events.append(event)
                 optimizer.observe(event)

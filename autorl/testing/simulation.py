@@ -40,7 +40,7 @@ Objective: TypeAlias = Callable[[ProposalId, Proposal], float | Sequence[float]]
 
 @dataclass
 class Simulation:
-    """Holds what happened: the events in order, and whether the optimizer said `Done`."""
+    """Holds the events in order, and whether the optimizer said `Done`."""
 
     events: list[Event] = field(default_factory=list)
     done: bool = False
@@ -73,11 +73,11 @@ def simulate(
     fail: Callable[[ProposalId, Proposal], Status | None] | None = None,
     kill: bool = False,
 ) -> Simulation:
-    """Play up to `n` proposals; all outcomes are observed at the end.
+    """Play an optimizer against an objective, for up to `n` proposals.
 
-    On `Wait` the next outcome in proposal order is observed and the same number is asked again with
-    the same generator. Failures are told with the worst score so far at their length as penalty,
-    and with none before the first score.
+    All outcomes are observed at the end. On `Wait` the next outcome in proposal order is observed
+    and the same number is asked again with the same generator. Failures are told with the worst
+    score so far at their length as penalty, and with none before the first score.
 
     Args:
         factory: makes a fresh optimizer, the same each time.
@@ -113,7 +113,10 @@ class _Driver:
         fail: Callable[[ProposalId, Proposal], Status | None] | None,
         kill: bool,
     ) -> None:
-        self.factory, self.objective, self.fail, self.kill = factory, objective, fail, kill
+        self.factory = factory
+        self.objective = objective
+        self.fail = fail
+        self.kill = kill
         self.simulation = Simulation()
         self.waiting: list[ProposalId] = []  # proposed, outcome not observed
         self._proposals: dict[ProposalId, Proposal] = {}
@@ -152,7 +155,9 @@ class _Driver:
 
 
 class MovingOptimum:
-    """An objective that a schedule serves better than any fixed configuration, in closed form.
+    """Scores proposals by an optimum that moves while they train.
+
+    A schedule serves it better than any fixed configuration, by how much is known in closed form.
 
     Skill grows with every step by the quality of the configuration it is trained with, and is kept
     by whoever resumes it. The optimum of every number of the space moves on a straight line through
@@ -181,14 +186,20 @@ class MovingOptimum:
         noise: float = 0.0,
         seed: int = 0,
     ) -> None:
-        self.space, self.horizon = space, horizon
-        self.drift, self.width, self.noise, self.seed = drift, width, noise, seed
+        self.space = space
+        self.horizon = horizon
+        self.drift = drift
+        self.width = width
+        self.noise = noise
+        self.seed = seed
         self.skill: dict[ProposalId, float] = {}
         self._until: dict[ProposalId, int] = {}
 
     def __call__(self, number: ProposalId, proposal: Proposal) -> float:
         before = proposal.resume_from
-        start, skill = (0, 0.0) if before is None else (self._until[before], self.skill[before])
+        # What is resumed has gained its skill with other configurations, at an earlier optimum.
+        start = 0 if before is None else self._until[before]
+        skill = 0.0 if before is None else self.skill[before]
         self.skill[number] = skill + self.gained(
             self.space.to_unit(proposal.config), start, proposal.until
         )
@@ -210,15 +221,15 @@ class MovingOptimum:
         return float(np.exp(-off / self.width**2).sum()) / self.horizon
 
     def best_fixed(self) -> float:
-        """Compute the skill at the horizon of the best configuration that never changes.
+        """Compute the skill of the best fixed configuration at the horizon.
 
-        It is the middle of the optimum's way.
+        It lies in the middle of the optimum's way.
         """
         return self.gained(np.full(len(self.space.names), 0.5), 0, self.horizon)
 
 
 def replayed(factory: Callable[[], Optimizer], events: Sequence[Event]) -> Optimizer:
-    """Make a fresh optimizer that has observed `events`, each after a trip through JSON."""
+    """Make an optimizer that has observed events, each read from JSON."""
     optimizer = factory()
     for event in events:
         optimizer.observe(from_json(json.loads(json.dumps(to_json(event)))))

@@ -69,10 +69,11 @@ class Case:
 
 
 class Runner:
-    """Runs segments of a case, remembering those it has run: trainings are the kit's whole cost."""
+    """Runs segments of a case, once each: trainings are the kit's cost."""
 
     def __init__(self, case: Case, folder: Path) -> None:
-        self.case, self.folder = case, folder
+        self.case = case
+        self.folder = folder
         self.trainer: Trainer = load(case.trainer)
         self._runs: dict[str, Outcome] = {}
         self._numbers: dict[str, int] = {}
@@ -82,7 +83,7 @@ class Runner:
         return SegmentId(self._numbers.setdefault(name, len(self._numbers)), 3)
 
     def segment(self, name: str, **changes: Any) -> Segment:
-        """A whole run of the first configuration, saved, with `changes`."""
+        """Describe a whole run of the first configuration, saved, with `changes`."""
         case = self.case
         values: dict[str, Any] = {
             "trainer": case.trainer,
@@ -120,12 +121,12 @@ class Runner:
         assert first.checkpoint is not None, (
             "a resumable trainer returned no checkpoint for save=True"
         )
-        rest = {
+        continuation = {
             "parent": first.checkpoint,
             "start": first.reached,
             "evaluate_at": (self.case.horizon,),
         }
-        return self.run(name, **(rest | changes))
+        return self.run(name, **(continuation | changes))
 
 
 def metrics(outcome: Outcome) -> list[tuple[int, dict[str, float]]]:
@@ -133,7 +134,7 @@ def metrics(outcome: Outcome) -> list[tuple[int, dict[str, float]]]:
 
 
 def fingerprint(folder: str | Path) -> dict[str, str]:
-    """Hash of every file below a folder."""
+    """Hash every file below a folder."""
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -148,7 +149,7 @@ def _changed(case: Case) -> dict[str, Any]:
 
 
 class TrainerConformance:
-    """Tests a trainer; a subclass sets `case`."""
+    """Tests the trainer of the case that a subclass sets."""
 
     case: Case
 
@@ -170,10 +171,8 @@ class TrainerConformance:
             runner.trainer.check(self.case.environment, frozenset(config))
 
     def test_align_is_the_nearest_cut_on_its_side(self, runner: Runner) -> None:
-        config, steps = (
-            self.case.configs[0],
-            range(0, self.case.horizon + 1, max(1, self.case.horizon // 16)),
-        )
+        config = self.case.configs[0]
+        steps = range(0, self.case.horizon + 1, max(1, self.case.horizon // 16))
         aligned = [runner.trainer.align(config, step) for step in steps]
         beyond = [reached - step for step, reached in zip(steps, aligned, strict=True)]
         assert min(beyond) >= 0 if self.case.passes else max(beyond) <= 0
@@ -196,25 +195,26 @@ class TrainerConformance:
             assert all({*metrics}.issuperset(report.metrics) for report in outcome.reports)
 
     def test_it_reaches_until_and_charges_its_own_steps(self, runner: Runner) -> None:
-        whole = runner.run("whole")
-        assert whole.reached == runner.trainer.align(self.case.configs[0], self.case.horizon)
-        assert whole.cost["environment_steps"] == whole.reached
-        assert whole.cost["wall_seconds"] > 0
+        uncut = runner.run("whole")
+        assert uncut.reached == runner.trainer.align(self.case.configs[0], self.case.horizon)
+        assert uncut.cost["environment_steps"] == uncut.reached
+        assert uncut.cost["wall_seconds"] > 0
         if self.case.resumable:
-            first, second = runner.first_half(), runner.second_half()
+            first = runner.first_half()
+            second = runner.second_half()
             assert second.cost["environment_steps"] == second.reached - first.reached
 
     def test_the_same_segment_gives_the_same_outcome_whatever_ran_between(
         self, runner: Runner
     ) -> None:
-        whole = runner.run("whole")
+        uncut = runner.run("whole")
         runner.run("other-seed", seed=4, save=False)
         again = runner.train(runner.segment("again", save=False))
-        assert metrics(again) == metrics(whole)
+        assert metrics(again) == metrics(uncut)
         assert (again.status, again.reached, again.applied) == (
-            whole.status,
-            whole.reached,
-            whole.applied,
+            uncut.status,
+            uncut.reached,
+            uncut.applied,
         )
 
     def test_another_seed_gives_another_outcome(self, runner: Runner) -> None:

@@ -1,9 +1,10 @@
-"""Analytic learning curves with a known optimum: the trainer of tests, CI and dry measurements.
+"""Analytic learning curves with a known optimum.
 
-The skill of a run is the exact sum over its steps of the quality of the configuration it had there.
-So a chain of segments equals one long segment to the last bit, a change of configuration matters
-from the step it is made at, and a moving optimum rewards a schedule. With u the hyperparameters in
-the unit cube, u* the optimum, w the weights and h the horizon:
+The trainer of tests, CI and dry measurements. The skill of a run is the exact sum over its steps of
+the quality of the configuration it had there. So a chain of segments equals one long segment to the
+last bit, a change of configuration matters from the step it is made at, and a moving optimum
+rewards a schedule. With u the hyperparameters in the unit cube, u* the optimum, w the weights and h
+the horizon:
 
     quality(config, t) = 1 - sum_i w_i (u_i - u*_i(t))^2 / sum_i w_i
     u*_i(t) = u*_i + drift t / h
@@ -54,15 +55,16 @@ from autorl.types import (
     TrainerSpec,
 )
 
-_UNIT = (
-    2**32
-)  # quality is summed in integers of this size: exact in any order, so cuts change nothing
+# Quality is summed in integers of this size: exact in any order, so cuts change nothing.
+_UNIT = 2**32
 _STATE = "state.json"
 
 
 @dataclass(frozen=True)
 class Synthetic(Trainer):
-    """Trains nothing; its fields are the options of `trainer: {name: synthetic, kwargs: {...}}`.
+    """Computes learning curves instead of training.
+
+    Its fields are the options of `trainer: {name: synthetic, kwargs: {...}}`.
 
     Attributes:
         optimum: best value of each hyperparameter named; one number is the best of every numeric
@@ -129,7 +131,7 @@ class Synthetic(Trainer):
         return step // self.rollout * self.rollout
 
     def score(self, config: Mapping[str, Any], seed: int, step: int, horizon: int) -> float:
-        """Compute the score at `step` of a run that had `config` from the start, in closed form."""
+        """Compute the score at `step` of a run that never changed, in closed form."""
         return self._score(config, seed, step, horizon, self._skill(config, 0, step, horizon))
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
@@ -140,7 +142,8 @@ class Synthetic(Trainer):
         lose_worker_once(self.lost_once, segment)
         time.sleep(self.seconds)
         failure = self._failure(segment)
-        until, step = self.align(segment.config, segment.until), segment.start
+        until = self.align(segment.config, segment.until)
+        step = segment.start
         reports: list[Report] = []
         status = Status.DONE
         for point in [*segment.evaluate_at, None]:
@@ -155,17 +158,21 @@ class Synthetic(Trainer):
             if point is not None:
                 reports.append(self._report(segment, point, skill, step))
                 report(reports[-1])
+        checkpoint = None
+        if segment.save and not status.failed:
+            checkpoint = self._save(segment, step, skill)
+        message = ""
+        if status is Status.DIVERGED:
+            message = "score is not finite"
         return Outcome(
             segment=segment.id,
             status=status,
             reached=step,
             reports=tuple(reports),
             cost=clock.cost(step - segment.start),
-            checkpoint=self._save(segment, step, skill)
-            if segment.save and not status.failed
-            else None,
+            checkpoint=checkpoint,
             applied=dict(segment.config),
-            message="score is not finite" if status is Status.DIVERGED else "",
+            message=message,
         )
 
     def _report(self, segment: Segment, point: int, skill: int, step: int) -> Report:
@@ -200,13 +207,11 @@ class Synthetic(Trainer):
     def _skill(self, config: Mapping[str, Any], start: int, until: int, horizon: int) -> int:
         """Sum of `quality * 2^32`, rounded step by step, over steps start+1..until."""
         steps = until - start
-        progress = (
-            np.arange(
-                start + 1, start + 1 + (steps if self.drift else min(steps, 1)), dtype=np.float64
-            )
-            / horizon
-        )
-        distance, total = np.zeros_like(progress), 0.0
+        # Where the optimum stands still, every step has the quality of the first.
+        computed = steps if self.drift else min(steps, 1)
+        progress = np.arange(start + 1, start + 1 + computed, dtype=np.float64) / horizon
+        distance = np.zeros_like(progress)
+        total = 0.0
         for name, best in self._targets(config).items():
             weight = float(self.weights.get(name, 1.0))
             total += weight
@@ -244,7 +249,7 @@ class Synthetic(Trainer):
         return float(self.height * skill / (_UNIT * max(step, 1)) * saturation + noise + mixed)
 
     def _failure(self, segment: Segment) -> tuple[str, int] | None:
-        """Kind and step of the failure that falls into this segment, if one does."""
+        """Find the kind and step of the failure in this segment, if any."""
         step = (
             -(-math.ceil(self.fails_at * segment.horizon) // self.rollout) * self.rollout
         )  # its rollout's end

@@ -1,4 +1,4 @@
-"""Failures that the synthetic trainer makes on purpose, for tests of everything around a trainer."""
+"""Failures that the synthetic trainer makes on purpose, for tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _CONDITIONS = ("above", "below", "fraction", "seeds")
 
 
 def is_rule(value: Any) -> bool:
-    """Tell whether an option says when runs fail; `applies` checks the names of its conditions."""
+    """Tell whether an option says when runs fail.
+
+    The names of its conditions are checked where it applies.
+    """
     if not isinstance(value, Mapping):
         return value is None or is_positive(value)
     limits = all(is_numbers(value.get(side, {})) for side in ("above", "below"))
@@ -80,7 +83,10 @@ def applies(rule: float | Mapping[str, Any], kind: str, segment: Segment) -> boo
 
 
 def fail(kind: str, step: int) -> Status:
-    """Make a failure happen; `nan` and `stop` are reported, the rest never return."""
+    """Make a failure happen.
+
+    A run that diverges or stops itself is reported. The other kinds never return.
+    """
     if kind == "crash":
         raise RuntimeError(f"synthetic crash at step {step}")
     if kind == "hang":
@@ -94,7 +100,7 @@ def fail(kind: str, step: int) -> Status:
 
 
 def lose_worker_once(marker: str | None, segment: Segment) -> None:
-    """Kill this process unless the marker file says that it was done before."""
+    """Kill this process unless the marker file is there, and write it."""
     if marker is not None and not Path(marker).exists():
         Path(marker).write_text(segment.id)
         os.kill(os.getpid(), signal.SIGKILL)
