@@ -1,4 +1,4 @@
-"""Best of n: of n completions of a policy the one the proxy likes best is kept, without training.
+"""Best of n: keep the completion that the proxy likes best.
 
 The other way to optimise a proxy, at a known distance from the reference
 (`overoptimization.best_of_n_kl`): a study of reward models needs no policy to be trained, and a
@@ -37,7 +37,9 @@ class BestOfN:
 
 
 def best_of_n(proxy: npt.ArrayLike, gold: npt.ArrayLike, n: int) -> float:
-    """Estimate the gold reward of the best of n by the proxy, from N >= n scored completions.
+    """Estimate the gold reward of the best of n by the proxy.
+
+    N >= n completions of each prompt are scored.
 
     Unbiased, and of far smaller variance than taking n of them once: the mean over all C(N, n)
     subsets. The completion of proxy rank i (1 = lowest) is the best of C(i - 1, n - 1) of them.
@@ -101,7 +103,7 @@ def curve(
 
 
 def _chances(size: int, n: int) -> Array:
-    """Return the chance that rank i is the best of n, for i = 1..size.
+    """Return the chance that each rank is the best of n.
 
     It is C(i - 1, n - 1) / C(size, n), computed without large numbers.
     """

@@ -38,7 +38,9 @@ def log_likelihoods(
 def model_rewards(
     model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256
 ) -> list[float]:
-    """Return the scores of a sequence classifier with one label, read at the last token.
+    """Return the scores that a reward model gives completions.
+
+    It is a sequence classifier with one label, read at the last token.
 
     Args:
         model: the classifier.

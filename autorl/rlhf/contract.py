@@ -31,7 +31,7 @@ INSTANCE = "instance"
 
 
 class Signal(ABC):
-    """Scores completions; larger is better."""
+    """Scores completions: larger is better."""
 
     @abstractmethod
     def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
@@ -176,7 +176,7 @@ class Task(Protocol):
         ...
 
     def check(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """Check the options before a study, and say what a built task can be trained on.
+        """Check the options before a study.
 
         Returns:
             Some of `prompts`, `pairs`, `labelled`, `completions`.
@@ -202,7 +202,7 @@ class Task(Protocol):
 
 
 class PackagedTask:
-    """What the tasks of the package share: their names are the same whatever their options."""
+    """What tasks share whose names are the same whatever their options."""
 
     name = ""
     options: Mapping[str, Any] = MappingProxyType({})
@@ -228,7 +228,10 @@ class PackagedTask:
         return ()
 
     def check_values(self, chosen: Mapping[str, Any]) -> None:
-        """Raise `InputError` for a value out of range; `chosen` has every option."""
+        """Raise `InputError` for a value out of range.
+
+        `chosen` has every option.
+        """
 
 
 def resolve_options(

@@ -1,4 +1,4 @@
-"""Loads models and tokenizers of a user or a task, from a folder or the hub's cache.
+"""Loads models and tokenizers, from a folder or the hub's cache.
 
 The network is used only where it is allowed.
 """
@@ -50,7 +50,7 @@ def model_folder(source: str, key: str) -> Path:
 
 
 def missing(what: str, source: str, key: str) -> InputError:
-    """Make the error for something that is neither here nor in the hub's cache."""
+    """Make the error for what is neither here nor on a hub."""
     if offline():
         return InputError(
             f"{source!r} is no {what}, and the hub's cache has nothing of that name; nothing is "
@@ -63,7 +63,7 @@ def missing(what: str, source: str, key: str) -> InputError:
 
 
 def load_policy(folder: Path) -> Any:
-    """Load the language model of a folder, in single precision whatever it was saved in."""
+    """Load the language model of a folder, in single precision."""
     import torch
     from transformers import AutoModelForCausalLM
 

@@ -78,7 +78,7 @@ def curve(form: Form, kl: npt.ArrayLike, alpha: float, beta: float) -> Array:
 
 
 def fit(kl: npt.ArrayLike, gold: npt.ArrayLike, form: Form = "rl", *, origin: float = 0.0) -> Fit:
-    """Fit a form to measured points by linear least squares: it is linear in alpha and beta.
+    """Fit a form to measured points by linear least squares.
 
     Args:
         kl: (n,) sequence KL from the reference policy, in nats; an estimate a little below 0 counts
@@ -174,7 +174,9 @@ def frontier(landscape: Landscape) -> pd.DataFrame:
 
 
 def fit_landscape(landscape: Landscape, form: Form = "rl", saturated: float = SATURATED) -> Fit:
-    """Fit a form to the frontier of a landscape, without policies at the lower bound of gold.
+    """Fit a form to the frontier of a landscape.
+
+    Policies at the lower bound of gold are left out.
 
     Args:
         landscape: of a task with a proxy and a gold reward.
@@ -186,16 +188,18 @@ def fit_landscape(landscape: Landscape, form: Form = "rl", saturated: float = SA
         ValueError: as `fit`.
     """
     points = frontier(landscape)
-    low, high = None, None
-    if landscape.manifest.objective.metric == "gold":
-        low, high = landscape.manifest.return_bounds
-    if low is not None and high is not None:
+    low, high = landscape.manifest.return_bounds
+    of_gold = landscape.manifest.objective.metric == "gold"
+    if of_gold and low is not None and high is not None:
         points = points[points["gold"] > low + saturated * (high - low)]
     return fit(points["kl"], points["gold"], form, origin=float(points["reference_gold"].mean()))
 
 
 def _columns(form: Form, kl: Array) -> tuple[Array, Array]:
-    """Return what alpha and beta multiply: d, and d^2 or d log d (0 at d = 0, its limit)."""
+    """Return what alpha and beta multiply.
+
+    It is d, and d^2 or d log d (0 at d = 0, its limit).
+    """
     if form not in get_args(Form):
         raise ValueError(f"unknown form {form!r}; allowed: {', '.join(get_args(Form))}")
     distance = np.sqrt(np.maximum(kl, 0.0))

@@ -1,4 +1,4 @@
-"""The metrics of a policy at every evaluation, on held-out prompts and the evaluation stream alone.
+"""The metrics of a policy, from held-out prompts and the evaluation stream.
 
 Each says something a single reward hides: the signals themselves, how far the policy has moved
 (sequence KL), whether it beats the reference prompt by prompt (win rate), and whether it repeats
@@ -53,7 +53,9 @@ def measure(
     step: int,
     n: int,
 ) -> dict[str, float]:
-    """Measure a policy by one completion of each of `n` held-out prompts at temperature 1.
+    """Measure a policy on held-out prompts.
+
+    It writes one completion of each of `n` prompts, at temperature 1.
 
     Returns:
         Metrics by name: every signal of the task under its own name (mean over prompts); `kl`, the
@@ -84,7 +86,10 @@ def measure(
 
 
 def pair_likelihoods(model: Any, tokenizer: Any, pairs: Sequence[Pair]) -> list[float]:
-    """Return log-probabilities in nats, (2 n,): of each pair the chosen, then the rejected one."""
+    """Return log-probabilities of n pairs, (2 n,), in nats.
+
+    Of each pair the chosen completion comes first, then the rejected one.
+    """
     texts = [(prompt, completion) for prompt, *both in pairs for completion in both]
     return log_likelihoods(model, tokenizer, texts)
 
@@ -109,7 +114,9 @@ def pair_measures(policy: Sequence[float], reference: Sequence[float]) -> dict[s
 def reward_measures(
     model: Any, tokenizer: Any, reference: Any, built: Built, seed: int, role: SeedRole = "tuning"
 ) -> dict[str, float]:
-    """Measure a scalar reward model: ranking of held-out pairs, gold of the best of 16 it picks.
+    """Measure how good a scalar reward model is.
+
+    It ranks held-out pairs, and picks the best of 16 completions.
 
     Returns:
         `pair_accuracy`, `pair_margin` (in the model's own unit), `pair_ties`, and `best_of_16`: the
@@ -150,7 +157,10 @@ def half(held_out: Sequence[str], role: SeedRole) -> Sequence[str]:
 
 
 def _ranking(scores: Sequence[float]) -> dict[str, float]:
-    """Measure how scores, of each pair the chosen one's and the rejected one's, rank pairs."""
+    """Measure how pairs are ranked by scores.
+
+    Of each pair the score of the chosen completion comes first, then that of the rejected one.
+    """
     margins = [
         chosen - rejected for chosen, rejected in zip(scores[::2], scores[1::2], strict=True)
     ]

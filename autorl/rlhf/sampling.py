@@ -1,4 +1,4 @@
-"""Samples completions of a language model from a seed, and takes the KL between two policies."""
+"""Samples completions of a language model, and compares policies on them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def sample(
     seed: int,
     temperature: float = 1.0,
 ) -> Samples:
-    """Sample one completion for each prompt: a function of the weights, the prompts and the seed.
+    """Sample one completion for each prompt.
+
+    They are a function of the weights, the prompts and the seed.
 
     Tokens are drawn from the model's own distribution, whatever penalties or filters its
     generation configuration asks for; at temperature 0 each is the likeliest. The global random
@@ -92,7 +94,7 @@ def sample(
                 words = completion[:-1] if ended[-1] else completion
                 texts.append(tokenizer.decode(words, skip_special_tokens=True))
                 lengths.append(len(words))
-                distinct.append(len(set(words)) / len(words) if words else 0.0)
+                distinct.append(len(set(words)) / max(1, len(words)))
     return Samples(tuple(texts), tuple(lengths), tuple(ended), tuple(distinct), tuple(batches))
 
 
@@ -125,7 +127,10 @@ def sequence_kl(policy: Any, reference: Any, samples: Samples) -> float:
 
 @contextmanager
 def evaluating(*models: Any) -> Iterator[None]:
-    """Switch gradients and dropout off in the block; the models keep the mode they were in."""
+    """Switch gradients and dropout off in the block.
+
+    The models keep the mode they were in.
+    """
     import torch
 
     modes = [model.training for model in models]

@@ -1,1 +1,1 @@
-"""A user's data sets: their rows, what the columns mean, and which prompts are held out."""
+"""A user's data sets: rows, the meaning of columns, held-out prompts."""

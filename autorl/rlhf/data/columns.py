@@ -1,4 +1,4 @@
-"""What the columns of a data set mean: a prompt, with pairs, a completion, a label or a text."""
+"""The meaning of columns: prompts, pairs, completions, labels and texts."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Reader:
         return Example(prompt, pairs, self._text(number, row, "completion"), label, row)
 
     def _implicit(self, number: int, row: Row) -> Example:
-        """Read two conversations with different last messages: the prompt is what they share."""
+        """Read two conversations that share all but the last message."""
         chosen, rejected = (self._value(number, row, name) for name in ("chosen", "rejected"))
         if not (_is_messages(chosen) and _is_messages(rejected)) or len(chosen) < 2:
             raise self._wrong(

@@ -20,7 +20,10 @@ _KIND = "data file or folder"
 
 
 def local(source: str) -> Path | None:
-    """Return the file or folder `source` names, a `:split` after a folder left out; else None."""
+    """Return the file or folder that `source` names, else None.
+
+    A `:split` after a folder is left out.
+    """
     for text in (source, source.rpartition(":")[0]):
         path = Path(text).expanduser()
         if text and path.exists():
@@ -110,7 +113,7 @@ def _parquet(path: Path, key: str) -> list[Row]:
 
 
 def _data_set(path: Path | None, name: str, subset: str | None, split: str) -> Any:
-    """Load a folder with all its splits, or a split of a data set on a hub."""
+    """Load all splits of a folder, or one of a hub."""
     import datasets
 
     if path is not None:
@@ -127,11 +130,10 @@ def _from_datasets(source: str, key: str, subset: str | None) -> list[Row]:
         datasets.config.HF_HUB_OFFLINE = True
         huggingface_hub.constants.HF_HUB_OFFLINE = True
     path = local(source)
+    name = source if path is None else str(path)
     if path is None:
-        name, _, split = source.partition(":")
-    else:
-        name, split = str(path), source[len(str(path)) + 1 :]
-    split = split or "train"
+        name = source.partition(":")[0]
+    split = source[len(name) + 1 :] or "train"
     try:
         data = _data_set(path, name, subset, split)
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Which prompts of a user's data are held out of training, and for which seed role."""
+"""Holds prompts out of training, a half of them for each seed role."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class HeldOut:
 
 
 def comparable(text: str) -> str:
-    """Write a text without what does not make it another one: blanks, letter case, Unicode form.
+    """Write a text so that equal prompts are equal texts.
+
+    Blanks, letter case and Unicode form do not make it another prompt.
 
     A blank counts only between two words: `3 + 4 ?` is `3+4?`, and `1 23` is not `12 3`.
     """
@@ -40,11 +42,12 @@ def comparable(text: str) -> str:
 def hold_out_share(
     learnt: Sequence[str], sampled: Sequence[str], share: float, rng: np.random.Generator
 ) -> HeldOut:
-    """Hold out a share of the prompts that are learnt from, and of those that are sampled from.
+    """Hold out a share of the prompts of one or two data sets.
 
-    A prompt held out is held out of both. To hold out just that share of either, three groups are
-    drawn from one after the other: prompts that are only learnt from, those that are in both, and
-    those that are only sampled from. Each half has as many prompts of either, give or take one.
+    One is learnt from, the other is sampled from, and a prompt is held out of both. To hold out
+    just that share of either, three groups are drawn from one after the other: prompts that are
+    only learnt from, those that are in both, and those that are only sampled from. Each half has
+    as many prompts of either, give or take one.
 
     Args:
         learnt: a prompt for each row that is trained on.
@@ -75,7 +78,7 @@ def hold_out_share(
 
 
 def hold_out_all(prompts: Sequence[str], rng: np.random.Generator) -> HeldOut:
-    """Hold out all of a data set, in the order and the halves that `rng` decides.
+    """Hold out all of a data set, in random order and halves.
 
     Raises:
         InputError: there are not two different prompts, one for each half.

@@ -1,4 +1,4 @@
-"""A user's data sets, split into what is trained on and the held-out halves of the seed roles."""
+"""A user's data sets, split for training and for both seed roles."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DataSources:
 
 
 class UserData:
-    """The rows of a study's data sets, for training, for tuning seeds and for test seeds.
+    """The rows of a study's data sets, for training, tuning seeds and test seeds.
 
     One set of prompts is held out of all of them: a share of the prompts of `data` and `prompts`
     together, or the data set `held_out`. Rows of such a prompt are left out of training wherever
@@ -66,15 +66,15 @@ class UserData:
         self._sources = sources
         self._render = render
         examples = self._read(sources.data, "data", sources.columns)
-        apart: list[Example] = []
+        held_out: list[Example] = []
         if isinstance(sources.held_out, str):
-            apart = self._read(sources.held_out, "held_out", sources.columns)
+            held_out = self._read(sources.held_out, "held_out", sources.columns)
         to_sample: list[Example] = []
         if sources.prompts is not None:
             to_sample = self._read(sources.prompts, "prompts", {})
-        held = self._hold_out(examples, apart, to_sample, rng)
+        held = self._hold_out(examples, held_out, to_sample, rng)
         self.train = [example for example in examples if example.key not in held.halves]
-        self.tuning, self.test = _halves(held, apart or examples)
+        self.tuning, self.test = _halves(held, held_out or examples)
         sampled = to_sample or [*self.train, *self.tuning, *self.test]
         if not all(example.prompt for example in sampled):
             raise InputError(
@@ -82,7 +82,7 @@ class UserData:
                 key=f"{_KEY}.prompts",
             )
         as_written: dict[str, str] = {}
-        for example in (*apart, *examples, *to_sample):
+        for example in (*held_out, *examples, *to_sample):
             as_written.setdefault(example.key, example.identity)
         self.held_out = tuple(as_written[key] for key in held.prompts)
         not_held = (example.prompt for example in sampled if example.key not in held.halves)
@@ -91,8 +91,8 @@ class UserData:
             raise InputError(
                 "nothing is left to train on: all of the data is held out too", key=f"{_KEY}.data"
             )
-        self.rows = self._columns([*examples, *to_sample], apart)
-        left_out = _left_out([*examples, *to_sample], apart)
+        self.rows = self._columns([*examples, *to_sample], held_out)
+        left_out = _left_out([*examples, *to_sample], held_out)
         self.notes = (*left_out, *_equal_pairs(examples))
 
     def _read(self, source: str, option: str, columns: Mapping[str, str]) -> list[Example]:
@@ -102,7 +102,7 @@ class UserData:
     def _hold_out(
         self,
         examples: Sequence[Example],
-        apart: Sequence[Example],
+        held_out: Sequence[Example],
         to_sample: Sequence[Example],
         rng: np.random.Generator,
     ) -> HeldOut:
@@ -112,25 +112,31 @@ class UserData:
         held out too.
         """
         sampled = [example.key for example in to_sample]
-        if not apart:
+        if not held_out:
             learnt = [example.key for example in examples]
             share = self._sources.held_out
             assert not isinstance(share, str)
             return hold_out_share(learnt, sampled or learnt, share, rng)
-        held = hold_out_all([example.key for example in apart], rng)
-        if not to_sample or all(example.prompt for example in apart):
+        held = hold_out_all([example.key for example in held_out], rng)
+        if not to_sample or all(example.prompt for example in held_out):
             return held
         rest = [key for key in sampled if key not in held.halves]
         more = hold_out_share(rest, rest, SHARE, rng)
         return HeldOut({**held.halves, **more.halves}, more.prompts)
 
     def _columns(
-        self, examples: Sequence[Example], apart: Sequence[Example]
+        self, examples: Sequence[Example], held_out: Sequence[Example]
     ) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return the columns of each prompt: of the held-out data set where that has the prompt."""
-        keys_apart = {example.key for example in apart}
+        """Return the columns of each prompt.
+
+        They are those of the held-out data set where that has the prompt.
+        """
+        held_out_keys = {example.key for example in held_out}
         sampled = {*self.prompts, *self.held_out}
-        counting = [*(example for example in examples if example.key not in keys_apart), *apart]
+        counting = [
+            *(example for example in examples if example.key not in held_out_keys),
+            *held_out,
+        ]
         return [(example.prompt, example.row) for example in counting if example.prompt in sampled]
 
 
@@ -160,7 +166,10 @@ def labelled_of(examples: Sequence[Example]) -> tuple[tuple[str, str, bool], ...
 
 
 def _halves(held: HeldOut, examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
-    """Return the examples of tuning seeds and of test seeds, in the order of their prompts."""
+    """Return the examples of tuning seeds and of test seeds.
+
+    They come in the order of their prompts.
+    """
     by_key: dict[str, list[Example]] = {key: [] for key in held.halves}
     for example in examples:
         if example.key in by_key:
@@ -171,10 +180,13 @@ def _halves(held: HeldOut, examples: Sequence[Example]) -> tuple[list[Example], 
     return halves
 
 
-def _left_out(examples: Sequence[Example], apart: Sequence[Example]) -> tuple[str, ...]:
-    """Say how many rows have a prompt of the held-out data set; nothing where none has."""
-    held = {example.key for example in apart}
-    exact = {example.identity for example in apart}
+def _left_out(examples: Sequence[Example], held_out: Sequence[Example]) -> tuple[str, ...]:
+    """Say how many rows have a prompt of the held-out data set.
+
+    Nothing is said where none has.
+    """
+    held = {example.key for example in held_out}
+    exact = {example.identity for example in held_out}
     left_out = [example for example in examples if example.key in held]
     if not left_out:
         return ()
@@ -189,7 +201,10 @@ def _left_out(examples: Sequence[Example], apart: Sequence[Example]) -> tuple[st
 
 
 def _equal_pairs(examples: Sequence[Example]) -> tuple[str, ...]:
-    """Say how many pairs prefer an answer to itself; nothing where none does."""
+    """Say how many pairs prefer an answer to itself.
+
+    Nothing is said where none does.
+    """
     equal = sum(example.equal_pairs for example in examples)
     pairs = sum(len(example.pairs) for example in examples)
     text = (

@@ -125,7 +125,7 @@ class PPO:
         self._apply()
 
     def train_to(self, step: int) -> None:
-        """Train until at least `step` optimizer steps are done: to the end of the cycle it lies in.
+        """Train to the end of the cycle that `step` lies in.
 
         Raises:
             NotFiniteError: training has diverged.
@@ -152,7 +152,7 @@ class PPO:
                 then on.
         """
         self.step = int(state["step"])
-        self.fork = int(state["fork"] if fork is None else fork)
+        self.fork = int(state["fork"]) if fork is None else fork
         self.policy.load_state_dict(state["policy"])
         self.value.load_state_dict(state["value"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -236,7 +236,10 @@ class PPO:
         return Rollout(tokens, attention, mask, log_old, values, advantages, returns)
 
     def _update(self, part: Rollout, now: Settings) -> tuple[float, float, float]:
-        """Take one optimizer step; return policy loss, value loss, share of clipped tokens."""
+        """Take one optimizer step.
+
+        Returns policy loss, value loss, and the share of clipped tokens.
+        """
         log_new = self._log_probabilities(
             self.policy, part.tokens, part.attention, part.mask, now.temperature
         )
@@ -275,7 +278,10 @@ class PPO:
     def _log_probabilities(
         self, model: Any, tokens: Tensor, attention: Tensor, mask: Tensor, temperature: float
     ) -> Tensor:
-        """Return log-probabilities of completion tokens at a temperature, (b, t)."""
+        """Return log-probabilities of completion tokens at a temperature, (b, t).
+
+        They are 0 where the mask is.
+        """
         width = mask.shape[1]
         logits = model(**_inputs(model, tokens, attention)).logits[:, -width - 1 : -1].float()
         steps = (logits / temperature).log_softmax(-1)
@@ -283,7 +289,10 @@ class PPO:
         return torch.mul(of_tokens, mask)
 
     def _values(self, tokens: Tensor, attention: Tensor, mask: Tensor) -> Tensor:
-        """Predict the return before each completion token, (b, t); 0 where masked."""
+        """Predict the return before each completion token, (b, t).
+
+        It is 0 where the mask is.
+        """
         body = self.value["body"]
         hidden = body(**_inputs(body, tokens, attention)).last_hidden_state
         before = hidden[:, -mask.shape[1] - 1 : -1]
@@ -292,7 +301,9 @@ class PPO:
 
 
 def _inputs(model: Any, tokens: Tensor, attention: Tensor) -> dict[str, Any]:
-    """Return the arguments of a forward pass over sequences that are padded on the left.
+    """Return the arguments of a forward pass.
+
+    Sequences are padded on the left.
 
     Positions count from the first token.
     """
@@ -316,7 +327,10 @@ def _value_head(width: int, kind: str, seed: int) -> torch.nn.Linear:
 
 
 def _merged(samples: Samples, pad: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Merge the chunks of a sample into a batch: tokens and attention (b, w), mask (b, t)."""
+    """Merge the chunks of a sample into one batch.
+
+    Returns tokens and attention (b, w), and the mask of completions (b, t).
+    """
     # the first token of a completion always counts
     starts = [int(mask[0].argmax()) for _, _, mask in samples.batches]
     front = max(starts)

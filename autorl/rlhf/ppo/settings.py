@@ -1,4 +1,4 @@
-"""The hyperparameters of PPO on a language model, and what they are at a step.
+"""The hyperparameters of PPO on a language model.
 
 The defaults are those of [Huang2024].
 

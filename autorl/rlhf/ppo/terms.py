@@ -40,7 +40,9 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def whiten(values: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
-    """Scale to unit variance over the tokens that count, (b, t); 0 elsewhere.
+    """Scale to unit variance over the tokens that count, (b, t).
+
+    Elsewhere values are 0.
 
     The mean becomes 0, or stays as it was where not `shift_mean`.
     """
@@ -110,7 +112,10 @@ def final_scores(scores: Tensor, ended: Tensor, handling: MissingEos, penalty: f
 
 
 def token_rewards(scores: Tensor, kl: Tensor, mask: Tensor, kl_coef: float) -> Tensor:
-    """Return -kl_coef * KL at every token that counts, plus the score at the last, (b, t)."""
+    """Return the reward of each token, (b, t).
+
+    It is -kl_coef * KL at every token that counts, plus the score at the last of them.
+    """
     last = mask.sum(dim=1).long() - 1
     rewards = -kl_coef * kl * mask
     rows = torch.arange(len(rewards))

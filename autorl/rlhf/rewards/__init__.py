@@ -1,1 +1,1 @@
-"""Reward signals: a user's own, and what the training signal of a run is put together from."""
+"""Reward signals, and the training signal put together from them."""

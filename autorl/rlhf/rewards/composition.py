@@ -1,4 +1,4 @@
-"""What a training signal is made of: several signals as one, process rewards, a length penalty.
+"""Signals made of signals: ensembles, process rewards, length penalties.
 
 Everything here makes signals from signals, so that any of it can train a policy, rank samples or be
 reported.
@@ -69,7 +69,7 @@ def combine(values: npt.ArrayLike, rule: Rule = "mean", weight: float = 0.5) -> 
 
 
 class Ensemble(Signal):
-    """Several signals as one; see `combine`.
+    """Several signals as one, by `combine`.
 
     Raises:
         InputError: as `combine`.
@@ -118,7 +118,9 @@ def refine(
 
 
 class WithProcess(Signal):
-    """The outcome + weight * sum of the process rewards, after Clip where a threshold is given.
+    """The outcome + weight * sum of the process rewards.
+
+    Where a threshold is given, they are clipped first.
 
     One number per completion, so there is no Delta: its sum is the reward of the first step,
     whatever the others are.
@@ -149,7 +151,9 @@ class WithProcess(Signal):
 
 
 def soft_overlong(length: int, longest: int, buffer: int) -> float:
-    """Penalise a length: 0 up to longest - buffer, then linear to -1 at longest [Yu2025].
+    """Penalise a length softly [Yu2025].
+
+    The penalty is 0 up to longest - buffer, then linear to -1 at longest.
 
     Raises:
         InputError: unless 0 < buffer <= longest.

@@ -107,11 +107,17 @@ class Constrained(LearningSignal):
         self.multipliers = [initial] * len(constraints)
 
     def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        """Return the reward with the multipliers as they are; changes nothing."""
+        """Return the reward with the multipliers as they are.
+
+        This changes nothing.
+        """
         return self._rewards(self._values(prompts, completions))
 
     def learn(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-        """Return the reward of a training batch; the multipliers then take one step."""
+        """Return the reward of a training batch.
+
+        The multipliers take one step then.
+        """
         values = self._values(prompts, completions)
         rewards = self._rewards(values)
         for i, constraint in enumerate(self.constraints):

@@ -1,4 +1,4 @@
-"""Functions of a user by name, called so that what goes wrong in one says which one it is."""
+"""Functions of a user, whose errors say where they come from."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def import_function(name: str, key: str) -> Callable[..., Any]:
 
 
 class UserFunction:
-    """A function of the user's, awaited if it is asynchronous; its errors say where it comes from.
+    """A function of the user's, whose errors say where they come from.
+
+    It is awaited if it is asynchronous.
 
     Args:
         function: of prompts and completions, n texts each.

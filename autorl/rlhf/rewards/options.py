@@ -1,4 +1,6 @@
-"""The training signal of a run as options, any of which can be a hyperparameter of a search space.
+"""The training signal of a run as hyperparameters.
+
+Any of them can be searched.
 
     reward.signals: [proxy, "my_rewards:brevity"]       # of the task, or functions
     reward.rule: uwo                   # over those: mean · wco · uwo (reward.weight: of the
@@ -174,7 +176,10 @@ class RewardOptions:
         )
 
     def trained_on(self, training: str, ensemble: Collection[str] = ()) -> frozenset[str]:
-        """Return names of the signals trained on: a study must not select by one of them."""
+        """Return the names of the signals trained on.
+
+        A study must not select by one of them.
+        """
         return self.names.signals(self.signals, training, ensemble)
 
     def signal(self, built: Built) -> Signal:
@@ -244,7 +249,9 @@ def maybe_trained_on(
     training: str,
     ensemble: Collection[str] = (),
 ) -> frozenset[str]:
-    """Return what any run of a study is trained on, by a configuration of its space or another.
+    """Return what any run of a study is trained on.
+
+    Each configuration of its space may train on another signal.
 
     Args:
         options: hyperparameters given to the trainer.
@@ -268,7 +275,10 @@ def _parts(
 
 
 def _check_names(options: OptionNames, signals: Collection[str]) -> None:
-    """Raise `InputError` for an option that does not exist, or needs another that is not given."""
+    """Raise `InputError` for an option that a run cannot have.
+
+    It does not exist, or needs another that is not given.
+    """
     for signal, kind in options.limits:
         if signal not in signals and signal != "length":
             raise InputError(

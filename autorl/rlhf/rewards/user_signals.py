@@ -102,7 +102,9 @@ class RewardModel(Signal):
 
 
 def same_sources(signals: Any, trained: Collection[str]) -> set[str]:
-    """Return the user's signals that are another name of a signal trained on, or of its source.
+    """Return the signals that are trained on, by another name.
+
+    They have the source of a signal that is trained on, or their source itself is trained on.
 
     Args:
         signals: the option `signals` of a task: a function or model by the name of each signal.
@@ -120,7 +122,10 @@ def _columns(
     named: Collection[str],
     takes_all: bool,
 ) -> dict[str, dict[str, Any]]:
-    """Return columns as prompt -> value: those named, or all, with one value for each prompt."""
+    """Return columns as prompt -> value.
+
+    They are those that are named, or all that have one value for each prompt.
+    """
     columns: dict[str, dict[str, Any]] = {}
     prompts: set[str] = set()
     left_out = {*_GIVEN}

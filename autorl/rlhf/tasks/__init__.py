@@ -1,4 +1,4 @@
-"""The tasks by name: those that come with the package, and `files` for a user's own."""
+"""The tasks by name."""
 
 from autorl.rlhf.tasks.registry import build, task, tasks
 

@@ -52,7 +52,10 @@ def cached(
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the file lock `path`; it goes with the process that holds it."""
+    """Hold the file lock `path`.
+
+    It goes with the process that holds it.
+    """
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""The task `files`: a model, data and rewards of the user's own, from files or a hub.
+"""The task `files`: a model, data and rewards of the user's own.
 
     environment:
       id: files
@@ -54,7 +54,7 @@ _MOST = 512  # held-out pairs, or completions, an evaluation reads
 
 
 class Files:
-    """The task `files`; see the module, and `autorl.rlhf.contract.Task`.
+    """The task `files`, described in the module.
 
     What is held out is held out of everything that is trained on: with a share, of the prompts of
     `data` and `prompts` together; with a data set of its own, rows of `data` and `prompts` whose
@@ -245,7 +245,10 @@ def _user_data(chosen: Mapping[str, Any], reference: Path, instance: int) -> Use
 
 
 def _try_signals(built: Built) -> None:
-    """Call every signal on two held-out prompts, with answers of the data where it has any."""
+    """Call every signal on two held-out prompts.
+
+    The answers are those of the data where it has any.
+    """
     answers = (
         [completion for _, completion in built.completions]
         or [better for _, better, _ in built.pairs]

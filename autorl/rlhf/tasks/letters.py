@@ -30,7 +30,8 @@ from autorl.seeds import digest
 from autorl.types import InputError
 
 LETTERS = tuple("abcdefghijklmnopqrstuvwx")
-GOOD, BAD = frozenset("abcdef"), frozenset("ghij")
+GOOD = frozenset("abcdef")
+BAD = frozenset("ghij")
 PROMPT = 2  # letters
 COMPLETION = 12  # most tokens
 PEAK = 4  # good letters at which gold is best
@@ -53,7 +54,10 @@ class Source:
 
     @classmethod
     def of(cls, instance: int) -> Source:
-        """Return the source of a task instance. Good letters are rare in it, repeats rarer."""
+        """Return the source of a task instance.
+
+        Good letters are rare in it, repeats rarer.
+        """
         # instance 0 is the source the documented figures were measured on
         rng = np.random.default_rng(7 + instance)
         size = len(LETTERS)
@@ -63,7 +67,10 @@ class Source:
         return cls(table / table.sum(axis=1, keepdims=True))
 
     def sample(self, n: int, rng: np.random.Generator) -> list[list[int]]:
-        """Draw n sequences of letters 0..23: two uniform letters, and a completion of 3 to 12."""
+        """Draw n sequences of letters 0..23.
+
+        Each is a prompt of two uniform letters and a completion of 3 to 12.
+        """
         cumulative = self.transitions.cumsum(axis=1)
         letters = np.empty((n, PROMPT + COMPLETION), dtype=int)
         letters[:, :PROMPT] = rng.integers(len(LETTERS), size=(n, PROMPT))
@@ -78,7 +85,9 @@ class Source:
 
 
 def gold(completion: str) -> float:
-    """Score a completion: 1 at four good letters, 0 at none and at eight, negative beyond.
+    """Score a completion by its letters.
+
+    The score is 1 at four good ones, 0 at none and at eight, negative beyond.
 
     0.25 less for each bad letter; -1 if empty.
     """
@@ -155,12 +164,16 @@ def reference(instance: int, folder: Path, steps: int = 200) -> Path:
 
 
 def split_prompts(instance: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return every prompt of two letters in random order: those for training, those held out."""
-    every = [
+    """Split all prompts of two letters at random.
+
+    Returns those for training and those held out.
+    """
+    prompts = [
         text((first, second)) for first in range(len(LETTERS)) for second in range(len(LETTERS))
     ]
-    order = [every[index] for index in _generator(instance, "prompts").permutation(len(every))]
-    return tuple(order[_HELD_OUT:]), tuple(order[:_HELD_OUT])
+    order = _generator(instance, "prompts").permutation(len(prompts))
+    shuffled = [prompts[index] for index in order]
+    return tuple(shuffled[_HELD_OUT:]), tuple(shuffled[:_HELD_OUT])
 
 
 def comparisons(
@@ -186,13 +199,15 @@ def comparisons(
     ):
         if gold(first) == gold(second):
             continue
-        worse, better = sorted((first, second), key=gold)
-        pairs.append((prompt, worse, better) if chance < flips else (prompt, better, worse))
+        chosen, rejected = sorted((first, second), key=gold, reverse=True)
+        if chance < flips:
+            chosen, rejected = rejected, chosen
+        pairs.append((prompt, chosen, rejected))
     return tuple(pairs)
 
 
 class GoldProxy(PackagedTask):
-    """The task `letters-goldproxy`; see `autorl.rlhf.contract.Task`.
+    """The task `letters-goldproxy`, described in the module.
 
     Options:
         pairs: comparisons drawn for the proxy; ties by gold are left out, about one in ten.

@@ -15,7 +15,7 @@ from autorl.rlhf.tasks.letters import GoldProxy
 
 
 class LettersPairs(GoldProxy):
-    """The task `letters-pairs`; see `autorl.rlhf.contract.Task`.
+    """The task `letters-pairs`, described in the module.
 
     Options:
         pairs: comparisons drawn for training; ties by gold are left out, about one in ten.

@@ -22,12 +22,15 @@ _TASKS = {  # task -> "module:object", imported when asked for
 
 
 def tasks() -> tuple[str, ...]:
-    """Return the names of the tasks: those of the package, and `files` for a user's own."""
+    """Return the names of the tasks.
+
+    They are those of the package, and `files` for a user's own.
+    """
     return tuple(_TASKS)
 
 
 def task(name: str, kwargs: Mapping[str, Any] | None = None) -> Task:
-    """Return the task of that name, as the environment arguments of a study make it.
+    """Return the task of that name, with the options of a study.
 
     Raises:
         InputError: there is none. The message names those there are.

@@ -64,7 +64,7 @@ class Snippet:
 
 
 def snippets(archive: Path) -> tuple[list[Snippet], list[str]]:
-    """Read the rated film reviews of the source archive, their words cut to the commonest.
+    """Read the rated film reviews, cut to the commonest words.
 
     Returns:
         The reviews, and those words.
@@ -135,7 +135,7 @@ def gold(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
 
 
 class TinySentiment(PackagedTask):
-    """The task `tiny-sentiment`; see `autorl.rlhf.contract.Task`.
+    """The task `tiny-sentiment`, described in the module.
 
     Options:
         pairs: comparisons the proxy is fitted to, by one random rater of each text, without ties.
@@ -307,7 +307,10 @@ def _tokens(words: Sequence[str], number: Mapping[str, int]) -> list[int]:
 def _comparisons(
     rated: Sequence[Snippet], instance: int, n: int
 ) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Draw pairs of random texts, the better first, each judged by one of its own raters."""
+    """Draw pairs of random texts, the better one first.
+
+    Each text is judged by one of its own raters.
+    """
     rng = np.random.default_rng(digest(instance, "sentiment pairs"))
     pairs = []
     for index, other_index in rng.integers(len(rated), size=(n, 2)):

@@ -57,7 +57,10 @@ def position(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
 
 
 def steps(prompts: Sequence[str], completions: Sequence[str]) -> list[list[float]]:
-    """Return process rewards: for each word 1.0 if its place holds the right digit, else 0.0."""
+    """Return process rewards: a value for each word.
+
+    It is 1.0 if the place of the word holds the right digit, else 0.0.
+    """
     rewards = []
     for prompt, text in zip(prompts, completions, strict=True):
         digits = answer(prompt)
@@ -86,9 +89,10 @@ class Reward(Signal):
 
 @dataclass(frozen=True)
 class Probe:
-    """Measures whether the likeliest answer is right, and whether one of eight sampled ones is.
+    """Measures whether the likeliest answer, or a sampled one, is right.
 
-    `greedy` and `pass_at_8`, over the first 128 prompts.
+    `greedy` is the share of likeliest answers that are right, `pass_at_8` that of prompts to which
+    one of eight sampled answers is, both over the first 128 prompts.
     """
 
     longest: int
@@ -109,7 +113,7 @@ class Probe:
 
 
 class SortVerifiable(PackagedTask):
-    """The task `sort-verifiable`; see `autorl.rlhf.contract.Task`.
+    """The task `sort-verifiable`, described in the module.
 
     Options:
         digits: how many there are to sort.
@@ -167,7 +171,10 @@ SORT = SortVerifiable()
 
 
 def problems(instance: int, digits: int, n: int) -> list[str]:
-    """Draw n different prompts, a function of the instance; fewer if there are not that many."""
+    """Draw n different prompts, a function of the instance.
+
+    There are fewer if there are not that many.
+    """
     rng = np.random.Generator(np.random.PCG64(digest(instance, f"sorting {digits}")))
     count = min(n, 10**digits)
     prompts: dict[str, None] = {}
@@ -178,7 +185,10 @@ def problems(instance: int, digits: int, n: int) -> list[str]:
 
 
 def _longest(digits: int) -> int:
-    """Return the most tokens of a completion: the digits, an end, and room for being wrong."""
+    """Return the most tokens of a completion.
+
+    It has the digits, an end, and room for being wrong.
+    """
     return digits + 3
 
 

@@ -1,4 +1,4 @@
-"""Models and tokenizers of the tasks of the package: some thousand words, trained in seconds."""
+"""Models and tokenizers of the package's tasks, trained in seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainers of language models on RLHF tasks: what they share, and `rlhf/ppo` of our own.
+"""What trainers of language models share, and `rlhf/ppo`.
 
 Those of TRL are in `autorl.trainers.trl`. Importing this package switches the hub and its telemetry
 off for the process (unless `HF_HUB_OFFLINE=0` is set) and loads no library.

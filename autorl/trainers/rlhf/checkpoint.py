@@ -1,4 +1,6 @@
-"""A run of a language model on disk: the folder its trainer writes, and what we add to it.
+"""A run of a language model on disk.
+
+It is the folder its trainer writes, and what we add to it.
 
 TRL's trainers write model, optimizer, scheduler and random streams. The model in a checkpoint loads
 with `from_pretrained`. It is never what a run is continued *from* by path: a trainer built on it
@@ -27,7 +29,10 @@ _NONE = "not a checkpoint of a trainer of language models"
 
 
 def save(segment: Segment, source: Path, state: Mapping[str, Any]) -> Checkpoint:
-    """Move the checkpoint written to `source` to its place; `state` (JSON) goes with it."""
+    """Move the checkpoint written to `source` to its place.
+
+    `state` (JSON) goes with it.
+    """
     with writing(segment) as folder:
         for path in sorted(source.iterdir()):
             if path.name not in _LEFT_OUT:

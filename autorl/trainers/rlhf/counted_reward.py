@@ -1,4 +1,4 @@
-"""The training signal as a reward function of TRL, with counts of what it has scored."""
+"""The training signal as a reward function, with counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autorl.rlhf.contract import LearningSignal, Signal
 
 
 class CountedReward(Signal):
-    """The training signal as a reward function of TRL, with counts of what it has scored.
+    """The training signal as a reward function, with counts.
 
     A signal that learns while it scores (Lagrange multipliers) is copied, so that runs do not share
     what it has learnt.
@@ -73,7 +73,10 @@ class CountedReward(Signal):
         return rewards
 
     def compare(self, rewards: Sequence[float]) -> None:
-        """Count a group of completions that are held against each other, if there are two."""
+        """Count a group of completions that are held against each other.
+
+        One completion is no group.
+        """
         if len(rewards) < 2:
             return
         self.groups += 1
@@ -81,7 +84,10 @@ class CountedReward(Signal):
 
     @property
     def zero_std(self) -> float:
-        """Share of the groups so far in which all rewards were equal; 0 before there is one."""
+        """Share of the groups so far in which all rewards were equal.
+
+        0 before there is one.
+        """
         return self.equal_groups / self.groups if self.groups else 0.0
 
     def state(self) -> dict[str, Any]:
@@ -90,7 +96,10 @@ class CountedReward(Signal):
         return {"signal": signal, "groups": [self.groups, self.equal_groups]}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checkpoint's `state`; those of earlier versions count no groups."""
+        """Continue from a checkpoint's `state`.
+
+        Those of earlier versions count no groups.
+        """
         self.tokens = state["tokens"]
         self.groups, self.equal_groups = state.get("groups", (0, 0))
         if self._learning is not None and state["signal"] is not None:

@@ -1,4 +1,4 @@
-"""The evaluations of one segment, on held-out prompts at the nominal steps, and how it ends."""
+"""The evaluations of one segment, and how it ends."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Evaluations:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the record says of the segment: of the task's data, and of the guard."""
+        """What the record says of the data and of the guard."""
         return (*self.built.notes, *((self.guard.note,) if self.stopped else ()))
 
     def message(self, reached: int) -> str:
-        """Say what was not finite at the step reached; empty while all is well."""
+        """Say what was not finite at the step reached, if anything was."""
         return f"{self.problem} at step {reached}" if self.problem else ""
 
     def due(self, reached: int, align: Callable[[int], int]) -> list[int]:

@@ -136,13 +136,18 @@ class _Run:
                     break
         except NotFiniteError as error:
             evaluations.problem = str(error)
+        cost = clock.cost(self.ppo.step - segment.start)
+        cost["peak_memory_mb"] = peak_memory_mb()
+        checkpoint: Checkpoint | None = None
+        if segment.save and not evaluations.problem:
+            checkpoint = self._save()
         return Outcome(
             segment=segment.id,
             status=evaluations.status,
             reached=self.ppo.step,
             reports=tuple(evaluations.reports),
-            cost={**clock.cost(self.ppo.step - segment.start), "peak_memory_mb": peak_memory_mb()},
-            checkpoint=self._save() if segment.save and not evaluations.problem else None,
+            cost=cost,
+            checkpoint=checkpoint,
             applied=applied,
             notes=evaluations.notes,
             message=evaluations.message(self.ppo.step),

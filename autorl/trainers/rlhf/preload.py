@@ -1,4 +1,4 @@
-"""What the fork server imports once for `rlhf/ppo`, so that a trial does not wait for it."""
+"""What the fork server imports once for `rlhf/ppo`."""
 
 from __future__ import annotations
 

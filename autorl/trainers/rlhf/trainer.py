@@ -1,4 +1,4 @@
-"""What trainers of language models share: task, guard, and what a study may select by."""
+"""What trainers of language models share, but training."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ class RLHFTrainer(Trainer):
 
     @property
     def learns_from(self) -> tuple[str, ...]:
-        """What a task must have, any of these; see `autorl.rlhf.contract.Task.check`."""
+        """What a task must have, any of these.
+
+        The words are those of `autorl.rlhf.contract.Task.check`.
+        """
         return ("prompts",)
 
     @property
@@ -125,15 +128,15 @@ class RLHFTrainer(Trainer):
         return Guard(self.patience, signal, built.selection, history)
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
-        """Check that the task can be built and trained on, and that every name is one it has."""
+        """Check the task, what it has to train on, and every name."""
         about = find_task(environment)
         available = about.check(without_instance(environment.kwargs))
         names = {*hyperparameters, *self.defaults}
         reward_options.check(names, about.signals, about.ensemble)
-        own = {name for name in names if not reward_options.is_option(name)}
-        if own != names and not self.scores:
+        of_reward = {name for name in names if reward_options.is_option(name)}
+        if of_reward and not self.scores:
             raise InputError(
-                f"{self.title} learns from data: it has no reward to change", key=min(names - own)
+                f"{self.title} learns from data: it has no reward to change", key=min(of_reward)
             )
         if self.scores and about.training not in about.signals:
             allowed = ", ".join(about.signals) or "the signals"
@@ -143,7 +146,7 @@ class RLHFTrainer(Trainer):
                 key="environment.kwargs.training",
             )
         try:
-            self.check_names(own)
+            self.check_names(names - of_reward)
         except InputError as error:
             key = f"trainer.kwargs.{error.key}" if error.key in self.defaults else error.key
             raise InputError(error.message, key=key) from None
@@ -160,7 +163,7 @@ class RLHFTrainer(Trainer):
             )
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
-        """Return every metric a run can report: those of the policy, or of the reward model."""
+        """Return every metric of the policy, or of the reward model."""
         about = find_task(environment)
         by = judge(about)
         of_pairs = {"pair_accuracy", "pair_margin", "pair_ties"}
@@ -201,7 +204,9 @@ class RLHFTrainer(Trainer):
         metrics: Sequence[str],
         choices: Mapping[str, Collection[Any]] = MappingProxyType({}),
     ) -> None:
-        """Raise `InputError` if a study would select by what it trains on: the signal, or a loss.
+        """Raise `InputError` if a study would select by what it trains on.
+
+        That is the signal itself, or a loss.
 
         Signals that only some configurations of the space train on are refused too, and so is every
         model of an ensemble: they were fitted to the same comparisons.
@@ -230,11 +235,11 @@ class RLHFTrainer(Trainer):
     def export_model(
         self, checkpoint: Checkpoint, target: str | Path, *, replace: bool = False
     ) -> ExportedModel:
-        """Copy the model to a folder for transformers; see `autorl.trainers.rlhf.export`."""
+        """Copy the model to a folder that transformers reads."""
         return export_model(checkpoint, target, replace=replace)
 
     def load_model(self, checkpoint: Checkpoint) -> Any:
-        """Load the model as transformers' own class; see `autorl.trainers.rlhf.export`."""
+        """Load the model as transformers' own class."""
         return load_model(checkpoint)
 
 
@@ -248,9 +253,10 @@ def all_values(
         config: hyperparameters by name.
         defaults: of this package, under the trainer's own.
     """
-    own = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
-    rest = {name: value for name, value in {**defaults, **own}.items() if name not in config}
-    return Config({**config, **rest})
+    options = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
+    under = {**defaults, **options}
+    further = {name: value for name, value in under.items() if name not in config}
+    return Config({**config, **further})
 
 
 def find_task(environment: EnvironmentSpec) -> Task:
@@ -276,7 +282,9 @@ def load_parent(
     values: Mapping[str, Any],
     changes: Mapping[str, Change],
 ) -> dict[str, Any] | None:
-    """Return what the parent's checkpoint says of itself, checked; None for a run from scratch.
+    """Return what the parent's checkpoint says of itself, checked.
+
+    A run from scratch has none.
 
     Args:
         segment: to be trained.

@@ -30,19 +30,18 @@ def data_set(method: Method, built: Built) -> Any:
             columns = _columns(("prompt", "chosen", "rejected"), pairs)
         case "unpaired":
             labelled = [
-                (prompt, joined(prompt, text), wanted) for prompt, text, wanted in built.labelled
+                (prompt, joined(prompt, text), label) for prompt, text, label in built.labelled
             ]
-            taken_apart = [
+            of_pairs = [
                 (prompt, text, label)
                 for prompt, *both in pairs
                 for text, label in zip(both, (True, False), strict=True)
             ]
-            columns = _columns(("prompt", "completion", "label"), labelled or taken_apart)
+            columns = _columns(("prompt", "completion", "label"), labelled or of_pairs)
         case "completions":
             imitated = [(prompt, joined(prompt, text)) for prompt, text in built.completions]
-            columns = _columns(
-                ("prompt", "completion"), imitated or [(prompt, text) for prompt, text, _ in pairs]
-            )
+            chosen = [(prompt, text) for prompt, text, _ in pairs]
+            columns = _columns(("prompt", "completion"), imitated or chosen)
             if columns and not any(columns["prompt"]):
                 columns = {"text": columns["completion"]}
     if not columns:
@@ -55,7 +54,10 @@ def data_set(method: Method, built: Built) -> Any:
 
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
-    """Return rows by column; nothing where there is no row."""
+    """Return rows by column.
+
+    There is no column where there is no row.
+    """
     if not rows:
         return {}
     columns = (list(column) for column in zip(*rows, strict=True))
@@ -63,7 +65,7 @@ def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, l
 
 
 def sequence_tokens(batch: Mapping[str, Any]) -> int:
-    """Count the tokens in a batch of a method that learns from data, without padding.
+    """Count the tokens in a batch of data, without padding.
 
     CPO and ORPO have the prompts apart too, which are in the sequences already. Without a mask
     nothing is padded: SFT can lay sequences end to end.

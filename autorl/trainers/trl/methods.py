@@ -89,7 +89,10 @@ class Method:
 
     @property
     def learns_from(self) -> tuple[str, ...]:
-        """What a task must have, any of these; see `autorl.rlhf.contract.Task.check`."""
+        """What a task must have, any of these.
+
+        The words are those of `autorl.rlhf.contract.Task.check`.
+        """
         return _LEARNS_FROM[self.data]
 
     @property
@@ -117,7 +120,8 @@ class Method:
         """How a continued run may change each hyperparameter, parts of schedules included."""
         changes: dict[str, Change] = dict.fromkeys(_OPTIMIZER, "apply")
         changes |= dict.fromkeys(_LOSS[self.data], "rebuild")
-        changes |= dict.fromkeys(REWARD_CHANGES if self.online else (), "rebuild")
+        if self.online:
+            changes |= dict.fromkeys(REWARD_CHANGES, "rebuild")
         parts = [
             f"{name}{part}"
             for name in self.scheduled

@@ -1,6 +1,7 @@
-"""The names an argument of TRL can take, where TRL says so only in the middle of training.
+"""The names an argument of TRL can take.
 
-Its configuration classes let any text pass as a loss; the trainer compares it with those it knows
+TRL says so only in the middle of training: its configuration classes let any text pass as a loss,
+and the trainer compares it with those it knows
 when it computes the first one. Those comparisons are read from its source, so that what a newer TRL
 knows is known here.
 """
@@ -39,7 +40,7 @@ def check_named(trainer_class: Any, config_class: Any, name: str, value: Any) ->
 
 @lru_cache(maxsize=64)
 def names_of_argument(trainer_class: Any, config_class: Any, name: str) -> tuple[str, ...]:
-    """Return the texts that TRL's code compares an argument with; empty if with none."""
+    """Return the texts that TRL's code compares an argument with."""
     owners = {owner.__module__ for owner in (*trainer_class.__mro__, *config_class.__mro__)}
     names: set[str] = set()
     for module in sorted(owners):

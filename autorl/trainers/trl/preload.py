@@ -1,4 +1,7 @@
-"""What the fork server imports once for `trl/*`, so that a trial does not wait 5 s for it."""
+"""What the fork server imports once for `trl/*`.
+
+Otherwise each trial would wait 5 s for it.
+"""
 
 from __future__ import annotations
 

@@ -160,7 +160,10 @@ def build(
 
 
 def load_model(folder: Path, method: Method | None = None) -> Any:
-    """Load the policy of a folder, or a reward model on its body for a method that trains one."""
+    """Load the policy of a folder, or a reward model on its body.
+
+    A method that trains reward models gets the latter.
+    """
     if method is None or method.data != "ranking":
         return load_policy(folder)
     model = load_reward_model(folder, labels=1)
@@ -170,7 +173,10 @@ def load_model(folder: Path, method: Method | None = None) -> Any:
 
 
 def _unscored(prompts: Any, completions: Any) -> list[float]:
-    """Stand for the signal of a method that learns from data: there is nothing to score."""
+    """Stand for the signal of a method that learns from data.
+
+    There is nothing to score.
+    """
     raise RuntimeError("a method that learns from data asked for rewards")
 
 

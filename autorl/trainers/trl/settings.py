@@ -1,4 +1,7 @@
-"""The hyperparameters of a method in TRL's words, written to its trainer and read back."""
+"""The hyperparameters of a method in TRL's words.
+
+They are written to its trainer and read back.
+"""
 
 from __future__ import annotations
 
@@ -223,7 +226,10 @@ class Settings:
         return in_force, value
 
     def _is_made(self, name: str, in_force: Any) -> bool:
-        """Whether a value is what TRL's class made of the one asked for (`none` of False)."""
+        """Whether TRL's class made this value of the one asked for.
+
+        It makes `none` of False.
+        """
         if name not in self._made or name in self.scheduled:
             return False
         return _same(in_force, self._made[name])
@@ -266,7 +272,7 @@ class Settings:
             )
 
     def _check_losses(self) -> None:
-        """Raise `InputError` for a loss of DPO that there is not, or not with this smoothing."""
+        """Raise `InputError` for a loss DPO has not, or not so smoothed."""
         if self.method.name != "dpo" or "loss_type" not in self.values:
             return
         parts = _losses(self.values["loss_type"])
@@ -286,11 +292,8 @@ class Settings:
             weights = _losses(values["loss_type"])
             if "sft_weight" in values and "sft" in weights:
                 weights["sft"] = values["sft_weight"]
-            given = values.get("loss_weights")
-            translated |= {
-                "loss_type": list(weights),
-                "loss_weights": given or list(weights.values()),
-            }
+            translated["loss_type"] = list(weights)
+            translated["loss_weights"] = values.get("loss_weights") or list(weights.values())
         if values.get("use_kl") is False:
             translated["beta"] = 0.0
         if "gamma_ratio" in values:  # SimPO's margin is a fraction of beta
@@ -348,7 +351,10 @@ def check_values(
 
 
 def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool = False) -> None:
-    """Raise `InputError` for a hyperparameter TRL does not have, or one that is the study's."""
+    """Raise `InputError` for names that no space can have.
+
+    TRL does not have them, or they are the study's.
+    """
     _, config_class = method.classes()
     allowed = {field.name for field in dataclasses.fields(config_class)} - _RESERVED
     allowed |= {"sft_weight"} if method.name == "dpo" else set()
@@ -395,7 +401,10 @@ def _blamed(reason: str, values: Mapping[str, Any]) -> str:
 
 
 def set_learning_rate(optimizer: Any, scheduler: Any, value: float) -> None:
-    """Set the learning rate of an optimizer, and of the scheduler that would undo it."""
+    """Set the learning rate of an optimizer and its scheduler.
+
+    The scheduler would put the old one back.
+    """
     factors = [function(scheduler.last_epoch) for function in getattr(scheduler, "lr_lambdas", [])]
     for index, group in enumerate(optimizer.param_groups):
         group["initial_lr"] = value

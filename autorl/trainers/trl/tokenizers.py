@@ -42,7 +42,10 @@ class AsItIs:
 
 
 def as_evaluated(trainer_class: Any, method: Method) -> Any:
-    """Return `trainer_class`, or one that reads with `AsItIs` for a method with its own rule."""
+    """Return a class of trainers that reads as evaluation does.
+
+    It is `trainer_class` but for a method with a rule of its own.
+    """
     name = _READERS.get(method.name)
     if name is None:
         return trainer_class

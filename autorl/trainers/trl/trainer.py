@@ -81,7 +81,10 @@ class TRLTrainer(RLHFTrainer):
         return self.method.data != "ranking"
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
-        """Return the first step >= `step` at which a batch of completions is used up."""
+        """Return where the batch of completions of `step` is used up.
+
+        It is the first such step >= `step`.
+        """
         stride = Settings(self.method, self.defaults, config).stride
         return -(-step // stride) * stride
 
@@ -157,13 +160,18 @@ class _Run:
         """Return how the segment ended, its checkpoint saved."""
         segment = self.segment
         evaluations = self.evaluations
+        cost = clock.cost(running.step - segment.start)
+        cost["peak_memory_mb"] = peak_memory_mb()
+        checkpoint: Checkpoint | None = None
+        if segment.save and not evaluations.problem:
+            checkpoint = self._save(running)
         return Outcome(
             segment=segment.id,
             status=evaluations.status,
             reached=running.step,
             reports=tuple(evaluations.reports),
-            cost={**clock.cost(running.step - segment.start), "peak_memory_mb": peak_memory_mb()},
-            checkpoint=self._save(running) if segment.save and not evaluations.problem else None,
+            cost=cost,
+            checkpoint=checkpoint,
             applied=running.callback.applied,
             notes=evaluations.notes,
             message=evaluations.message(running.step),
