@@ -13,7 +13,7 @@ from autorl.cli.options import AsJson, Quiet, Workers, key_texts, print_json, sa
 from autorl.cli.rows import show_written
 from autorl.cli.run import overrides_of, print_plan, run_study, stopped
 from autorl.landscapes.study import ABOUT
-from autorl.report.text import columns
+from autorl.report.table import columns
 from autorl.study import Study
 from autorl.types import InputError
 
