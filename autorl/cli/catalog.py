@@ -14,7 +14,7 @@ from autorl.cli.options import AsJson, print_json, say
 from autorl.plain_values import plain
 from autorl.report.catalog import optimizer_dict, optimizers_text
 from autorl.report.spaces import space_text
-from autorl.report.text import columns
+from autorl.report.table import columns
 from autorl.space import load_space
 from autorl.types import InputError
 

@@ -12,7 +12,7 @@ from autorl.cli.landscape_options import ROOT, Out, Replace
 from autorl.cli.options import AsJson, Quiet, Workers, key_texts, print_json, say
 from autorl.cli.rows import show_written
 from autorl.cli.run import overrides_of, print_plan, run_study, stopped
-from autorl.report.text import columns
+from autorl.report.table import columns
 from autorl.study import Study
 from autorl.study.landscape import ABOUT
 from autorl.types import InputError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autorl.cli.options import print_json, say
 from autorl.landscapes import Manifest
 from autorl.plain_values import json_value
-from autorl.report.text import columns
+from autorl.report.table import columns
 
 if TYPE_CHECKING:
     import pandas as pd

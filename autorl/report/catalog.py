@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autorl.optimizers.registry import Description
-from autorl.report.text import columns
+from autorl.report.table import columns
 
 
 def optimizers_text(described: Sequence[Description], missing: Mapping[str, str]) -> str:

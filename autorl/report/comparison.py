@@ -14,7 +14,8 @@ import numpy as np
 
 from autorl import seeds as streams
 from autorl.optimizers.model_share import ModelShare, share_caution, share_dict
-from autorl.report.text import columns, interval_text, number, one_line
+from autorl.report.table import columns, one_line
+from autorl.report.text import interval_text, number
 from autorl.statistics import Interval, average_ranks, bootstrap_interval, iqm
 from autorl.study import Result
 

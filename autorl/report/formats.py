@@ -14,12 +14,11 @@ from autorl import trainers
 from autorl.masking import masked
 from autorl.plain_values import plain
 from autorl.report.reading import StudyView
+from autorl.report.table import columns, one_line
 from autorl.report.text import (
-    columns,
     failed_text,
     interval_text,
     number,
-    one_line,
     seeds_text,
     value_text,
 )

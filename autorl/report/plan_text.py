@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.report.plan import MOST_SEGMENTS, Plan
-from autorl.report.text import columns, one_line
+from autorl.report.table import columns, one_line
 from autorl.spec import Spec
 
 

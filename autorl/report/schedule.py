@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autorl.plain_values import plain
-from autorl.report.text import columns, failed_text, interval_text, number, one_line, seeds_text
+from autorl.report.table import columns, one_line
+from autorl.report.text import failed_text, interval_text, number, seeds_text
 from autorl.study import Result
 from autorl.types import Config
 

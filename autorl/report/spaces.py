@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autorl.report.text import columns, one_line, value_text
+from autorl.report.table import columns, one_line
+from autorl.report.text import value_text
 from autorl.space import Hyperparameter, Space
 from autorl.types import Config
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autorl.optimizers.model_share import share_dict, share_text
-from autorl.plain_text import printable
 from autorl.plain_values import plain
+from autorl.report.table import columns, one_line
 from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import measured_coverage
 from autorl.store.store import shown_folder
@@ -116,22 +116,6 @@ def value_text(value: object) -> str:
 
 def interval_text(interval: Interval | None) -> str:
     return "-" if interval is None else f"[{number(interval.low)}, {number(interval.high)}]"
-
-
-def one_line(text: str) -> str:
-    """`text` as one line: a line feed in text of others cannot pass for a line of ours."""
-    return printable(text, keep_lines=False)
-
-
-def columns(header: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "  ") -> str:
-    """A plain table: columns as wide as their widest cell, two spaces apart."""
-    table = [[one_line(str(cell)) for cell in row] for row in (header, *rows)]
-    widths = [max(len(row[index]) for row in table) for index in range(len(header))]
-    padded = (
-        ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
-        for row in table
-    )
-    return "\n".join((indent + line).rstrip() for line in padded)
 
 
 def _scores(result: Result) -> str:

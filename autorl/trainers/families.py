@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import autorl
-from autorl.landscapes.library import find_landscape
 from autorl.masking import masked
 from autorl.source_code import code_hash
-from autorl.space import find_space
 from autorl.trainers.info import Arguments, TrainerInfo
 from autorl.types import Config, InputError, StepUnit, TrainerSpec
 
@@ -219,6 +217,8 @@ class LookUpInfo(TrainerInfo):
 
     def pinned(self, kwargs: Mapping[str, Any], folder: str) -> dict[str, Any]:
         """The landscape by its absolute folder: a study is resumed from any working folder."""
+        from autorl.landscapes import find_landscape
+
         name = kwargs.get("landscape")
         place = find_landscape(name, folder=folder) if isinstance(name, str) else None
         if place is None:  # the trainer says so when the study is set up

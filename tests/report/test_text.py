@@ -6,7 +6,8 @@ import math
 import pytest
 from report_support import CONFIG, DEFAULT, entry, interval, result
 
-from autorl.report.text import columns, number, result_dict, result_text
+from autorl.report.table import columns
+from autorl.report.text import number, result_dict, result_text
 from autorl.study.result import Point
 from autorl.types import Incumbent
 
