@@ -1,4 +1,7 @@
-"""User code that forks: the training belongs to the process that began it. Imports nothing."""
+"""Guards against user code that forks.
+
+The training belongs to the process that began it. Imports nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,19 @@ from contextlib import contextmanager
 
 
 class ForkError(RuntimeError):
-    """A process that user code forked does what only its parent may."""
+    """Raised where a process that user code forked does its parent's work."""
 
 
 @contextmanager
 def ends_forked_children() -> Iterator[None]:
-    """End, where the block ends, every process that was forked in it and came back: its parent goes on alone.
+    """End processes that were forked in the block and left it.
 
-    Such a child would save, report and return a result a second time, through the same files and connections. Its exit
-    code is that of a program: 0, 1 after an exception, or what it gave to `sys.exit`.
+    The parent goes on alone. Such a child would save, report and return a result a second time,
+    through the same files and connections. Its exit code is that of a program: 0, 1 after an
+    exception, or what it gave to `sys.exit`.
     """
-    owner, code = os.getpid(), 0
+    owner = os.getpid()
+    code = 0
     try:
         yield
     except SystemExit as error:
@@ -36,5 +41,6 @@ def refuse_forked(owner: int) -> None:
     """Raise `ForkError` in another process than `owner`."""
     if os.getpid() != owner:
         raise ForkError(
-            "a process that the training has forked cannot report: only the one that began the segment can"
+            "a process that the training has forked cannot report: "
+            "only the one that began the segment can"
         )

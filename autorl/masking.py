@@ -1,7 +1,10 @@
-"""What a study file says, made fit to be shared: no secrets, no folders of the machine. Imports nothing.
+"""Makes what a study file says fit to be shared.
 
-A secret is the value of an environment variable of a trainer, of a key or flag whose name says so (`api_key`,
-`hub_token`, `password`), and what stands before the `@` of an address. Only `study.yaml` keeps them.
+No secrets, no folders of the machine. Imports nothing.
+
+A secret is the value of an environment variable of a trainer, of a key or flag whose name says so
+(`api_key`, `hub_token`, `password`), and what stands before the `@` of an address. Only
+`study.yaml` keeps them.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ MASK = "***"
 VARIABLES = "environment_variables"  # the option of `command` whose values are all masked
 
 _SECRET_NAME = re.compile(
-    r"(?i)(?:^|[_-])(?:(?:api|access|auth|bearer|hf|hub|private|refresh|secret|session)[_-]?(?:key|token)"
+    r"(?i)(?:^|[_-])"
+    r"(?:(?:api|access|auth|bearer|hf|hub|private|refresh|secret|session)[_-]?(?:key|token)"
     r"|api[_-]?key|passw(?:or)?d|passphrase|secret|credentials?)(?:$|[_-])|^token$"
 )
 _VALUE = r"(?P<value>'[^']*'|\"[^\"]*\"|[^\s'\"-][^\s'\"]*)"
@@ -30,7 +34,10 @@ _LEAST_SECRET = (
 
 
 def masked(value: Any) -> Any:
-    """`value` with secrets replaced by `***`, in mappings and lists at any depth; names and structure stay."""
+    """Replace secrets in a value by `***`.
+
+    They are found in mappings and lists at any depth; names and structure stay.
+    """
     if isinstance(value, Mapping):
         return {name: _masked_entry(str(name), item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -48,9 +55,12 @@ def masked(value: Any) -> Any:
 
 
 def shareable(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A study file as it may be shared: masked, without the folders of files on the machine it ran on."""
-    kept = {name: item for name, item in document.items() if name != "path"}
-    shared: dict[str, Any] = masked(kept)
+    """Return a study file as it may be shared.
+
+    It is masked, without the folders of files on the machine it ran on.
+    """
+    without_path = {name: item for name, item in document.items() if name != "path"}
+    shared: dict[str, Any] = masked(without_path)
     for name in ("trainer", "environment", "algorithms"):
         if name in shared:
             shared[name] = without_folders(shared[name])
@@ -58,7 +68,10 @@ def shareable(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def variables_by_name(value: Any) -> Any:
-    """`value` with every environment variable of a trainer named only: who runs it has the value in the environment."""
+    """Leave only the names of a trainer's environment variables.
+
+    Who runs it has the values in the environment.
+    """
     if isinstance(value, Mapping):
         return {
             name: dict.fromkeys(item)
@@ -70,7 +83,10 @@ def variables_by_name(value: Any) -> Any:
 
 
 def without_folders(value: Any) -> Any:
-    """`value` with absolute paths cut to their last part, `.../train.py`; search spaces stay as they are."""
+    """Cut absolute paths to their last part, `.../train.py`.
+
+    Search spaces stay as they are.
+    """
     if isinstance(value, Mapping):
         return {
             name: item if name == "space" else without_folders(item) for name, item in value.items()
@@ -87,7 +103,10 @@ def without_folders(value: Any) -> Any:
 
 
 def without_values(text: str, secrets: Collection[str]) -> str:
-    """`text` with `***` for each of `secrets` in it; values under 8 characters stay, they may be words."""
+    """Replace each of `secrets` in a text by `***`.
+
+    Values under 8 characters stay, they may be words.
+    """
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _LEAST_SECRET:
             text = text.replace(secret, MASK)
@@ -96,7 +115,7 @@ def without_values(text: str, secrets: Collection[str]) -> str:
 
 def _masked_entry(name: str, value: Any) -> Any:
     if name == VARIABLES and isinstance(value, Mapping):
-        return {variable: None if given is None else MASK for variable, given in value.items()}
+        return {variable: None if secret is None else MASK for variable, secret in value.items()}
     if name == VARIABLES or (
         _is_secret(name) and isinstance(value, str | int) and not isinstance(value, bool)
     ):
@@ -109,7 +128,10 @@ def _is_secret(name: str) -> bool:
 
 
 def _masked_text(text: str) -> str:
-    """A text, a command line for one, with the values of secret flags and the users of addresses masked."""
+    """Mask a text, a command line for one.
+
+    The values of secret flags and the users of addresses are masked.
+    """
 
     def hidden(match: re.Match[str]) -> str:
         return match["place"] + MASK if _is_secret(match["flag"] or match["name"]) else match[0]

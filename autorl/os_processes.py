@@ -1,7 +1,9 @@
-"""Processes of this machine: why they ended, what they have started, and how all of it is ended.
+"""Processes of this machine, and their descendants.
 
-On Linux a worker is the reaper of everything it starts, so that no daemon and no session of its own leaves its tree.
-Elsewhere nothing here reaches past a process group: the functions say so.
+Why they ended, what they have started, and how all of it is ended.
+
+On Linux a worker is the reaper of everything it starts, so that no daemon and no session of its own
+leaves its tree. Elsewhere nothing here reaches past a process group: the functions say so.
 """
 
 from __future__ import annotations
@@ -33,11 +35,17 @@ _FROM_SHELL = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SI
 
 
 class ProcessLostError(Exception):
-    """A process that a segment needs was ended from outside: no fault of its configuration."""
+    """Raised where a process that a segment needs was ended from outside.
+
+    It is no fault of its configuration.
+    """
 
 
 class ProcessStat(NamedTuple):
-    """What Linux tells of a process: its parent, its state (`T` = stopped, `Z` = ended), seconds of CPU time."""
+    """A process as Linux describes it.
+
+    It has its parent, its state (`T` = stopped, `Z` = ended), and seconds of CPU time.
+    """
 
     parent: int
     state: str
@@ -45,10 +53,12 @@ class ProcessStat(NamedTuple):
 
 
 def ended_from_outside(code: int) -> bool:
-    """Whether an exit code (negative = a signal) tells of a signal that says nothing of the program.
+    """Tell whether an exit code is of a signal from outside.
 
-    An out-of-memory killer sends SIGKILL, a scheduler SIGTERM or SIGHUP, a terminal SIGINT. 128 + n is what a shell
-    reports of a command that such a signal has ended.
+    Such a signal says nothing of the program. Negative codes are signals.
+
+    An out-of-memory killer sends SIGKILL, a scheduler SIGTERM or SIGHUP, a terminal SIGINT. 128 + n
+    is what a shell reports of a command that such a signal has ended.
     """
     if code < 0:
         return -code not in OWN_FAULTS
@@ -56,7 +66,10 @@ def ended_from_outside(code: int) -> bool:
 
 
 def exit_text(code: int) -> str:
-    """`exit code 3`; `signal 9 (SIGKILL)` for a process that a signal has ended."""
+    """Word an exit code: `exit code 3`, or `signal 9 (SIGKILL)`.
+
+    The latter is of a process that a signal has ended.
+    """
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -66,7 +79,9 @@ def exit_text(code: int) -> str:
 
 
 def die_with_parent() -> None:
-    """Have this process killed when the thread that started it ends (Linux only).
+    """Have this process killed when the thread that started it ends.
+
+    Linux only.
 
     Elsewhere only the killing of the whole process group takes it along.
     """
@@ -75,20 +90,29 @@ def die_with_parent() -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends (Linux only): none leaves this process's tree."""
+    """Become the parent of every descendant whose own parent ends.
+
+    None leaves this process's tree. Linux only.
+    """
     if _LIBC is not None:
         _LIBC.prctl(_ADOPT_ORPHANS, 1)
 
 
 def open_descriptors() -> list[int]:
-    """Numbers above 2 that may be open files of this process: those that are, where the system lists them."""
+    """List numbers above 2 that may be open files of this process.
+
+    They are those that are, where the system lists them.
+    """
     place = Path("/proc/self/fd")
     numbers = [int(name) for name in os.listdir(place)] if place.is_dir() else list(range(1024))
     return [number for number in numbers if number > 2]
 
 
 def stat(pid: int) -> ProcessStat | None:
-    """What Linux tells of a process; None once it is gone, and on other systems."""
+    """Describe a process as Linux does.
+
+    None once it is gone, and on other systems.
+    """
     try:
         fields = (
             Path(f"/proc/{pid}/stat")
@@ -103,25 +127,33 @@ def stat(pid: int) -> ProcessStat | None:
 
 
 def descendants(pid: int) -> dict[int, ProcessStat]:
-    """Every process below `pid` that has not ended, by its id (Linux only)."""
+    """Return every process below `pid` that has not ended, by its id.
+
+    Linux only.
+    """
     below: dict[int, ProcessStat] = {}
-    parents, children = [pid], _children if _LISTS_CHILDREN else _search_children()
+    parents = [pid]
+    children = _children if _LISTS_CHILDREN else _search_children()
     while parents:
         for child in children(parents.pop()):
             parents.append(child)
-            found = stat(child)
-            if found is not None and found.state not in "ZX":
-                below[child] = found
+            process = stat(child)
+            if process is not None and process.state not in "ZX":
+                below[child] = process
     return below
 
 
 def end_descendants(pid: int, spare: Iterable[int] = ()) -> None:
-    """Kill everything below `pid` but what is below `spare`, sessions of their own included (Linux only).
+    """Kill everything below `pid` but what is below `spare`.
 
-    `pid` must be the reaper of its orphans: those of a process that is killed are found in the next round. What cannot
-    be killed at once (it waits for a disk or a device) is not waited for longer than `_LAST_WAIT` seconds.
+    Sessions of their own are included. Linux only.
+
+    `pid` must be the reaper of its orphans: those of a process that is killed are found in the next
+    round. What cannot be killed at once (it waits for a disk or a device) is not waited for longer
+    than `_LAST_WAIT` seconds.
     """
-    end, empty = time.monotonic() + _LAST_WAIT, 0
+    end = time.monotonic() + _LAST_WAIT
+    empty = 0
     while empty < 2 and time.monotonic() < end:  # a list read while a process ends may lack another
         targets = descendants(pid)
         for process in spare:
@@ -136,8 +168,12 @@ def end_descendants(pid: int, spare: Iterable[int] = ()) -> None:
 
 
 def end_marked(variable: str, value: str) -> None:
-    """Kill every process that was started with an environment variable of this value, wherever it is (Linux only)."""
-    end, mark = time.monotonic() + _LAST_WAIT, f"{variable}={value}".encode()
+    """Kill every process started with an environment variable of this value.
+
+    Wherever it is. Linux only.
+    """
+    end = time.monotonic() + _LAST_WAIT
+    mark = f"{variable}={value}".encode()
     while (targets := _marked(mark)) and time.monotonic() < end:
         for target in targets:
             with suppress(ProcessLookupError, PermissionError):
@@ -152,14 +188,17 @@ def _marked(mark: bytes) -> list[int]:
             continue
         with suppress(OSError):  # it has ended, or it is somebody else's
             if mark in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
-                found = stat(int(entry))
-                if found is not None and found.state not in "ZX":
+                process = stat(int(entry))
+                if process is not None and process.state not in "ZX":
                     marked.append(int(entry))
     return marked
 
 
 def _children(pid: int) -> list[int]:
-    """The children of a process, ended ones included, as the kernel lists them."""
+    """Return the children of a process as the kernel lists them.
+
+    Ended ones are included.
+    """
     children: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")
@@ -174,11 +213,14 @@ def _children(pid: int) -> list[int]:
 
 
 def _search_children() -> Callable[[int], list[int]]:
-    """The same for a kernel that keeps no list: every process is asked for its parent, once."""
+    """Find children for a kernel that keeps no list.
+
+    Every process is asked for its parent, once.
+    """
     children: dict[int, list[int]] = {}
     entries = os.listdir("/proc") if sys.platform == "linux" else []
     for entry in entries:
-        found = stat(int(entry)) if entry.isdigit() else None
-        if found is not None:
-            children.setdefault(found.parent, []).append(int(entry))
+        process = stat(int(entry)) if entry.isdigit() else None
+        if process is not None:
+            children.setdefault(process.parent, []).append(int(entry))
     return lambda pid: children.get(pid, [])

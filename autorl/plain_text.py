@@ -1,4 +1,7 @@
-"""Text of others, made fit for a message or a terminal: cut, and without control characters. Imports nothing."""
+"""Makes text of others fit for a message or a terminal.
+
+It is cut, and without control characters. Imports nothing.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ def printable(text: str, *, keep_lines: bool = True) -> str:
 
 
 def encodable(text: str) -> str:
-    """Replace half characters (lone surrogates), which no file and no database takes, by their escapes."""
+    """Replace half characters (lone surrogates) by their escapes.
+
+    No file and no database takes them.
+    """
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -52,13 +58,18 @@ def shortened(text: str, most: int = LONGEST) -> str:
 
 
 def listed(names: Collection[str], most: int = MOST_NAMES) -> str:
-    """The first names, each cut, separated by commas, and how many more there are."""
+    """List the first names, each cut, and how many more there are.
+
+    They are separated by commas.
+    """
     text = ", ".join(shortened(name) for name in islice(names, most))
     return text if len(names) <= most else f"{text} and {len(names) - most:,} more"
 
 
 def did_you_mean(name: object, allowed: Iterable[str], where: str = "") -> str:
-    """Say which allowed names are near an unknown one, as the end of a message.
+    """Say which allowed names are near an unknown one.
+
+    It is the end of a message.
 
     Args:
         name: what the user wrote.
@@ -69,7 +80,9 @@ def did_you_mean(name: object, allowed: Iterable[str], where: str = "") -> str:
     Returns:
         `; did you mean 'x' or 'y'? WHERE` with the nearest three at most, best first.
     """
-    matches = get_close_matches(str(name), [str(other) for other in allowed], n=3, cutoff=0.6)
+    matches = get_close_matches(
+        str(name), [str(candidate) for candidate in allowed], n=3, cutoff=0.6
+    )
     if not matches:
         return f"; {where}" if where else ""
     question = f"; did you mean {' or '.join(map(repr, matches))}?"
@@ -77,14 +90,20 @@ def did_you_mean(name: object, allowed: Iterable[str], where: str = "") -> str:
 
 
 def shown(value: object, most: int = LONGEST) -> str:
-    """The `repr` of a value on one line, cut, for messages that name what is wrong."""
+    """Return the `repr` of a value on one line, cut.
+
+    It is for messages that name what is wrong.
+    """
     if isinstance(value, str):
         return repr(shortened(value, most))
     return shortened(printable(_SHORT.repr(value), keep_lines=False), most)
 
 
 class _Short(reprlib.Repr):
-    """The usual `repr` of small values; large ones are not written out before they are cut."""
+    """Makes the usual `repr` of small values.
+
+    Large ones are not written out before they are cut.
+    """
 
     def __init__(self) -> None:
         super().__init__()

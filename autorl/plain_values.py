@@ -1,4 +1,7 @@
-"""Values as plain Python, for JSON, YAML and libraries. Imports nothing of `autorl`."""
+"""Turns values into plain Python, for JSON, YAML and libraries.
+
+Imports nothing of `autorl`.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ def plain_mappings(value: Any) -> Any:
 
 
 def python_scalar(value: Any) -> Any:
-    """Turn a scalar of NumPy or torch into the Python number; any other value stays."""
+    """Turn a scalar of NumPy or torch into the Python number.
+
+    Any other value stays.
+    """
     return value.item() if hasattr(value, "item") else value
 
 

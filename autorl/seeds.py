@@ -1,8 +1,10 @@
-"""Seed plans and random streams: which seeds tune, which seeds test, and every generator derived from them.
+"""Seed plans and random streams.
 
-A stream is a function of (seed, purpose, keys) through a cryptographic hash, so it never depends on the order of draws,
-on the configuration, or on how many workers run. Two configurations with the same seed see the same streams (paired
-comparisons, common random numbers).
+They say which seeds tune and which test, and make every generator derived from them.
+
+A stream is a function of (seed, purpose, keys) through a cryptographic hash, so it never depends on
+the order of draws, on the configuration, or on how many workers run. Two configurations with the
+same seed see the same streams (paired comparisons, common random numbers).
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ Purpose: TypeAlias = Literal["training", "evaluation", "algorithm", "ask", "nois
 
 @dataclass(frozen=True)
 class SeedPlan:
-    """Disjoint tuning and test seeds. Optimizers never see test seeds; results are reported on them.
+    """Disjoint tuning and test seeds.
+
+    Optimizers never see test seeds; results are reported on them.
 
     Attributes:
         tuning: seeds every configuration is trained with during the search; a count n means 0..n-1.
@@ -76,25 +80,34 @@ def _seed_list(seeds: int | Sequence[int], key: str, first: int) -> tuple[int, .
 
 
 def digest(seed: int, purpose: str, *keys: int | str) -> int:
-    """A 128-bit integer that is a function of its arguments alone (BLAKE2b); the root of every stream."""
+    """Hash arguments to a 128-bit integer (BLAKE2b).
+
+    It is a function of them alone, and the root of every stream.
+    """
     text = "\x1f".join([str(seed), purpose, *(f"{type(key).__name__}:{key}" for key in keys)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
 def generator(seed: int, purpose: Purpose, *keys: int | str) -> np.random.Generator:
-    """A fresh NumPy generator for (seed, purpose, keys)."""
+    """Make a fresh NumPy generator for (seed, purpose, keys)."""
     return np.random.Generator(np.random.PCG64(digest(seed, purpose, *keys)))
 
 
 def integer_seed(seed: int, purpose: Purpose, *keys: int | str) -> int:
-    """A seed in 0..2^31-1 for libraries that take one integer (torch, Gymnasium, Optuna)."""
+    """Make a seed in 0..2^31-1 for libraries that take one integer.
+
+    They are torch, Gymnasium, Optuna.
+    """
     return digest(seed, purpose, *keys) % 2**31
 
 
 def evaluation_seeds(seed: int, role: SeedRole, step: int, episodes: int) -> list[int]:
-    """Seeds of the evaluation episodes at `step`: a function of (seed, step), distinct, in 0..2^31-1.
+    """Return the seeds of the evaluation episodes at `step`.
 
-    Tuning episodes are even and test episodes are odd, so no test episode was ever seen in tuning, whatever the seeds.
+    They are a function of (seed, step), distinct, in 0..2^31-1.
+
+    Tuning episodes are even and test episodes are odd, so no test episode was ever seen in tuning,
+    whatever the seeds.
     """
     parity = 0 if role == "tuning" else 1
     rng = generator(seed, "evaluation", step)

@@ -1,4 +1,4 @@
-"""Where files lie that come with the package. Imports nothing of `autorl`."""
+"""Finds files that come with the package. Imports nothing of `autorl`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def shipped_folder(kind: str) -> Path | None:
-    """Find the folder of shipped files of a kind: in an installation, else in a checkout.
+    """Find the folder of shipped files of a kind.
+
+    It lies in an installation, else in a checkout.
 
     Args:
         kind: `search_spaces` or `landscapes`.

@@ -1,7 +1,9 @@
-"""SIGTERM and SIGHUP end a session as Ctrl-C does: what is being written is written, children are ended, then a line.
+"""SIGTERM and SIGHUP end a session as Ctrl-C does.
 
-Schedulers send the first, a terminal that closes the second. Only the command line asks for this: a program that uses
-autorl as a library keeps its own handlers.
+What is being written is written, children are ended, then a line is printed.
+
+Schedulers send the first, a terminal that closes the second. Only the command line asks for this: a
+program that uses autorl as a library keeps its own handlers.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ _ENDING = ("SIGTERM", "SIGHUP")
 
 
 class EndedBySignal(KeyboardInterrupt):
-    """A signal other than SIGINT that ends the session."""
+    """Raised where a signal other than SIGINT ends the session."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -25,7 +27,10 @@ class EndedBySignal(KeyboardInterrupt):
 
 
 class _Session:
-    """The signal that came while `held`, and whether one has been raised already."""
+    """The signal that came while `held`.
+
+    And whether one has been raised already.
+    """
 
     holds = 0
     pending: int | None = None
@@ -33,18 +38,23 @@ class _Session:
 
 
 def reason(error: BaseException | None) -> str:
-    """`interrupted`, or `ended by SIGTERM`."""
+    """Word what ended the session: `interrupted`, or `ended by SIGTERM`."""
     return f"ended by {error}" if isinstance(error, EndedBySignal) else "interrupted"
 
 
 def exit_code(error: BaseException | None) -> int:
-    """128 + the number of the signal that ended the session, as a shell reports it: 130 for Ctrl-C."""
+    """Return 128 + the number of the signal that ended the session.
+
+    A shell reports it so: 130 for Ctrl-C.
+    """
     return 128 + error.number if isinstance(error, EndedBySignal) else _INTERRUPTED
 
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """Raise `EndedBySignal` at the first SIGTERM or SIGHUP while the block runs; what follows it is ignored.
+    """Raise `EndedBySignal` at the first SIGTERM or SIGHUP.
+
+    It does so while the block runs; what follows it is ignored.
 
     A signal that this process ignores (`nohup`) or handles already stays as it is.
     """
@@ -54,7 +64,9 @@ def ending() -> Iterator[None]:
             number = getattr(signal, name, None)  # Windows has no SIGHUP
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:
                 before[number] = signal.signal(number, _handle)
-    _Session.holds, _Session.pending, _Session.ended = 0, None, False
+    _Session.holds = 0
+    _Session.pending = None
+    _Session.ended = False
     try:
         yield
     finally:
@@ -64,7 +76,10 @@ def ending() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Let the block end before a signal does anything: for what belongs together in memory and on disk."""
+    """Let the block end before a signal does anything.
+
+    It is for what belongs together in memory and on disk.
+    """
     _Session.holds += 1
     try:
         yield

@@ -1,4 +1,7 @@
-"""Which code it is that computes: a hash that comments, docstrings and layout do not change."""
+"""Hashes the code that computes.
+
+Comments, docstrings and layout do not change the hash.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from pathlib import Path
 
 
 def code_hash(files: Iterable[Path], root: Path) -> str:
-    """Hash of Python files by their path below `root`; comments, docstrings and layout do not count."""
+    """Hash Python files by their path below `root`.
+
+    Comments, docstrings and layout do not count.
+    """
     total = hashlib.sha256()
     for path in sorted(files):
         tree = ast.parse(path.read_text(encoding="utf-8"))

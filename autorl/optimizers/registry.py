@@ -62,7 +62,7 @@ class OptionHelp:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """An optimizer for a reader: the first line of its docstring and its options."""
+    """An optimizer for a reader: the first paragraph of its docstring and its options."""
 
     name: str
     summary: str
@@ -77,7 +77,7 @@ def describe(name: str) -> Description:
         InputError: no such optimizer.
     """
     cls = find(name)
-    summary = (cls.__doc__ or "").strip().splitlines()
+    summary = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
     options = [
         OptionHelp(f.name, f.default, _allowed(cls, f), f.metadata["help"]) for f in _fields(cls)
     ]
@@ -95,7 +95,7 @@ def describe(name: str) -> Description:
                 )
                 for f in _fields(stopping)
             ]
-    return Description(name, summary[0] if summary else "", cls.multi_objective, tuple(options))
+    return Description(name, summary, cls.multi_objective, tuple(options))
 
 
 def make(
