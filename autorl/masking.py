@@ -95,9 +95,8 @@ def without_folders(value: Any) -> Any:
         return type(value)(without_folders(item) for item in value)
     if not isinstance(value, str):
         return value
-    if (
-        PurePath(value).is_absolute() and len(PurePath(value).parts) > 2
-    ):  # one path, blanks in it or not
+    # One path, blanks in it or not.
+    if PurePath(value).is_absolute() and len(PurePath(value).parts) > 2:
         return f".../{PurePath(value).name}"
     return _FOLDER.sub(".../", value)
 

@@ -211,7 +211,43 @@ def test_the_check_sees_names_of_trainers():
 
 
 # Files and rooms written as CONTRIBUTING.md asks; the list grows until it holds all.
-FINISHED = ["space/", "statistics/", "evaluation.py", "executors/", "spec/", "population/"]
+FINISHED = [
+    "evaluation.py",
+    "executors/",
+    "forks.py",
+    "masking.py",
+    "optimizers/__init__.py",
+    "optimizers/_optuna_samplers.py",
+    "optimizers/_optuna_study.py",
+    "optimizers/_pb2_gp.py",
+    "optimizers/_smac_facade.py",
+    "optimizers/base.py",
+    "optimizers/de.py",
+    "optimizers/dehb.py",
+    "optimizers/model_share.py",
+    "optimizers/pb2.py",
+    "optimizers/smac_.py",
+    "optimizers/stand_in.py",
+    "os_processes.py",
+    "plain_text.py",
+    "plain_values.py",
+    "population/",
+    "seeds.py",
+    "shipped.py",
+    "signals.py",
+    "source_code.py",
+    "space/",
+    "spec/",
+    "statistics/",
+    "store/__init__.py",
+    "store/chain.py",
+    "store/lock.py",
+    "store/log_files.py",
+    "store/rebuild.py",
+    "store/signing.py",
+    "store/snapshot.py",
+    "trainers/sb3/",
+]
 WRITTEN_SO = ("long code", "long comment", "long docstring", "semicolon", "words", "vague", "tuple")
 
 

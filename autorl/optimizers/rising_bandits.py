@@ -163,9 +163,8 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
         playing = self._playing()
-        resting = [
-            arm for arm in self._arms if arm not in playing
-        ]  # asked when those that play have nothing left
+        # Asked when those that play have nothing left.
+        resting = [arm for arm in self._arms if arm not in playing]
         for arms in (self._next_initial(), _least_spent(playing), _least_spent(resting)):
             answers = []
             for arm in arms:

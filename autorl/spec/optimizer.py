@@ -49,9 +49,8 @@ def optimizer_of(spec: Spec, changeable: Collection[str]) -> Optimizer:
     if "seed" in {
         field.name for field in dataclasses.fields(optimizers.find(section.name).Options)
     }:
-        options.setdefault(
-            "seed", spec.seed
-        )  # a scrambled sequence is a function of the study's seed
+        # A scrambled sequence is a function of the study's seed.
+        options.setdefault("seed", spec.seed)
     return optimizers.make(
         section.name,
         space,

@@ -36,9 +36,8 @@ def snapshot(path: Path) -> sqlite3.Connection:
             f"this one reads up to {SCHEMA_VERSION})",
             file=str(path),
         )
-    if version < SCHEMA_VERSION and holds_events(
-        copy
-    ):  # its own tables are left as they are: only the copy has all
+    # Its own tables are left as they are: only the copy has all.
+    if version < SCHEMA_VERSION and holds_events(copy):
         try:
             bring_up_to_date(copy)
         except ValueError as error:

@@ -113,11 +113,12 @@ def _called() -> dict[tuple[str, str], Callable[..., Any]]:
         ("numpy", "ndarray"): np.ndarray,
         ("numpy", "dtype"): np.dtype,
     }
+    # Each is pickled by another function.
     for array in (
         np.zeros(1),
         np.zeros((2, 2))[:, :1],
         np.float64(0.0),
-    ):  # each is pickled by another function
+    ):
         for protocol in (2, pickle.HIGHEST_PROTOCOL):
             function = array.__reduce_ex__(protocol)[0]
             assert callable(function)

@@ -114,9 +114,8 @@ class Freezable(gym.Wrapper[Any, Any, Any, Any]):
         """
         if frozen.document is None:
             self.env.close()
-            self.env = pickle.loads(
-                frozen.pickled
-            )  # signed, or trusted by the user: `Frozen.may_be_opened`
+            # Signed, or trusted by the user: `Frozen.may_be_opened`.
+            self.env = pickle.loads(frozen.pickled)
             return True
         try:
             restore(self.env, frozen.document, frozen.arrays)

@@ -63,9 +63,8 @@ def export_model(
     endings = [NORMALISER_ENDING] if normalised else []
     target = zip_target(file, replace=replace, beside=endings)
     with streams.preserved(), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # about buffers and batches that were allowed when it was trained
+        # Warnings about buffers and batches: they were allowed when it was trained.
+        warnings.simplefilter("ignore")
         try:
             model = _build(algorithm, options, saved)
         except (AssertionError, KeyError, TypeError, ValueError, AttributeError) as error:

@@ -116,9 +116,8 @@ class Writer:
         return None
 
     def _write_tensor(self, value: torch.Tensor) -> Any:
-        if (
-            value.dtype is torch.bfloat16
-        ):  # NumPy has no such type; a float32 holds its values exactly
+        # NumPy has no such type; a float32 holds its values exactly.
+        if value.dtype is torch.bfloat16:
             return self._write_array("bfloat16", value.float().numpy())
         return self._write_array("tensor", value.numpy())
 

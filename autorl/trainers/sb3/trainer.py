@@ -146,9 +146,8 @@ class SB3Trainer(AgentTrainer):
             self.name, self.kwargs, segment.config, normaliser_follows=not own_gamma
         )
         with streams.preserved(), warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message="You have specified a mini-batch size of"
-            )  # allowed, tuned
+            # Such a size is allowed, and tuned.
+            warnings.filterwarnings("ignore", message="You have specified a mini-batch size of")
             run = _Run(self, segment, settings)
             try:
                 run.begin()
