@@ -179,6 +179,7 @@ class Judge:
         """
         if curve.status.failed:
             return SeedValue(seed, curve.status, message=message)
+        # Without an evaluation no report lacks the metric, but the curve is empty.
         if not curve.steps and self._needed:
             raise KeyError(self._needed[0])
         curves = [
@@ -249,8 +250,10 @@ class Judge:
         penalty = self.penalty(reached, good, worst)
         if not good:
             return Failed(proposal, seeds[0].status, penalty, seeds[0].message)
+        # A failed seed has no values: it counts with the penalty, never not at all.
         table = np.array([seed.values or penalty for seed in seeds])
         spread = table.std(axis=0, ddof=1) if len(seeds) > 1 else np.zeros(table.shape[1])
+        # A failed seed has measured no constraint either.
         constraints: tuple[float, ...] = ()
         if self.constraints:
             violations = np.array([seed.constraints for seed in good])
@@ -422,7 +425,9 @@ class Ranking:
     def _key(self, proposal: ProposalId) -> tuple[float, ...]:
         scored = self._scored[proposal]
         spread = scored.spread[0] if scored.spread else 0.0
+        # The mean breaks ties first: an interquartile mean saturates at the cap of a task.
         mean = scored.mean[0] if scored.mean else scored.values[0]
+        # A provisional score is of an agent that was selected for its luck (`docs/design.md`).
         fidelity = (-scored.reached, proposal in self._provisional, -scored.n_seeds)
         return (_infeasibility(scored), *fidelity, -scored.values[0], -mean, spread, proposal)
 
@@ -503,6 +508,7 @@ class Racing:
         """
         reference_of = {seed.seed: seed for seed in reference}
         shared = [(seed, reference_of[seed.seed]) for seed in mine if seed.seed in reference_of]
+        # Paired: only seeds that the incumbent has can tell anything.
         target = [seed for seed in self.full if seed in reference_of]
         if not shared or len(mine) >= len(target) or any(seed.status.failed for seed in mine):
             return ()

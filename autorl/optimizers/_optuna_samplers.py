@@ -1,8 +1,11 @@
-"""Optuna's TPE and GP samplers, told what they would otherwise work out anew at every ask. Imports optuna.
+"""Optuna's TPE and GP samplers, faster. Imports optuna.
 
-Each ask has a fresh sampler, which knows nothing: it looks through all trials for the parameters they share, converts
-all values again, and draws candidates that the rules of the space forbid. Here it is given the shared parameters, the
-converted values (`told_trial` keeps them on the trial) and the rules. What it computes from them is Optuna's.
+They are told what they would otherwise work out anew at every ask.
+
+Each ask has a fresh sampler, which knows nothing: it looks through all trials for the parameters
+they share, converts all values again, and draws candidates that the rules of the space forbid. Here
+it is given the shared parameters, the converted values (`told_trial` keeps them on the trial) and
+the rules. What it computes from them is Optuna's.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ BATCHES = 8  # of candidates, until as many are valid as TPE compares
 
 
 def shared(distributions: Distributions) -> dict[str, BaseDistribution]:
-    """The parameters that are sampled together when every trial has all of them, in Optuna's order."""
+    """Return the parameters that are sampled together, in Optuna's order.
+
+    So it is when every trial has all of them.
+    """
     return {
         name: distributions[name]
         for name in sorted(distributions)
@@ -36,10 +42,14 @@ def shared(distributions: Distributions) -> dict[str, BaseDistribution]:
 
 
 class FastTPE(TPESampler):
-    """Args: `known`: the parameters all trials share; None = look. `valid`: of parameters by name; None = anything is.
+    """Optuna's TPE sampler, told which parameters exist and are valid.
 
-    Candidates are drawn from the density of good configurations until enough of them are valid, so that the best valid
-    one is chosen at the price of one fit.
+    Candidates are drawn from the density of good configurations until enough of them are valid, so
+    that the best valid one is chosen at the price of one fit.
+
+    Args:
+        known: the parameters all trials share; None = look.
+        valid: tells whether parameters, by name, are allowed; None = anything is.
     """
 
     def __init__(
@@ -48,7 +58,8 @@ class FastTPE(TPESampler):
         super().__init__(**options)
         self._known = known
         if valid is not None and known is not None:
-            self._parzen_estimator_cls = partial(_ValidParzenEstimator, valid=valid)  # type: ignore[assignment]
+            estimator = partial(_ValidParzenEstimator, valid=valid)
+            self._parzen_estimator_cls = estimator  # type: ignore[assignment]
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -61,8 +72,10 @@ class FastTPE(TPESampler):
         self, trials: list[FrozenTrial], search_space: dict[str, BaseDistribution], study: Study
     ) -> dict[str, NDArray[Any]]:
         names = search_space.keys()
-        told = [trial.__dict__["internal"] for trial in trials]
-        columns = [[values[name] for values in told if names <= values.keys()] for name in names]
+        internal = [trial.__dict__["internal"] for trial in trials]
+        columns = [
+            [values[name] for values in internal if names <= values.keys()] for name in names
+        ]
         return {
             name: np.asarray(column, dtype=float)
             for name, column in zip(names, columns, strict=True)
@@ -79,17 +92,17 @@ class _ValidParzenEstimator(_ParzenEstimator):
     def sample(self, rng: np.random.RandomState, size: int) -> dict[str, NDArray[Any]]:
         drawn = super().sample(rng, size)
         allowed = self._allowed(drawn)
-        kept = {name: values[allowed] for name, values in drawn.items()}
+        valid = {name: values[allowed] for name, values in drawn.items()}
         for _ in range(BATCHES - 1):
-            if len(next(iter(kept.values()))) >= size:
+            if len(next(iter(valid.values()))) >= size:
                 break
             more = super().sample(rng, size)
             allowed = self._allowed(more)
-            kept = {
+            valid = {
                 name: np.concatenate([values, more[name][allowed]])[:size]
-                for name, values in kept.items()
+                for name, values in valid.items()
             }
-        return kept if len(next(iter(kept.values()))) else drawn
+        return valid if len(next(iter(valid.values()))) else drawn
 
     def _allowed(self, drawn: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
         space = self._search_space
@@ -102,7 +115,11 @@ class _ValidParzenEstimator(_ParzenEstimator):
 
 
 class FastGP(GPSampler):
-    """Args: `known`: the parameters all trials share; None = look."""
+    """Optuna's GP sampler, told which parameters exist.
+
+    Args:
+        known: the parameters all trials share; None = look.
+    """
 
     def __init__(self, *, known: dict[str, BaseDistribution] | None, **options: Any) -> None:
         super().__init__(**options)
@@ -118,10 +135,11 @@ class FastGP(GPSampler):
 
 @contextmanager
 def compiled_normal() -> Iterator[None]:
-    """With the logarithm of the normal distribution that TPE spends its time in computed by SciPy.
+    """Let SciPy compute the logarithm of TPE's normal distribution.
 
-    Optuna, which does without SciPy, computes it in Python, number by number: three quarters of an ask at 500 trials.
-    The two agree to the last digits. An Optuna that has moved the function is merely slower.
+    Optuna, which does without SciPy, computes it in Python, number by number: three quarters of an
+    ask at 500 trials. The two agree to the last digits. An Optuna that has moved the function is
+    merely slower.
     """
     from scipy.special import log_ndtr
 
@@ -139,7 +157,10 @@ def compiled_normal() -> Iterator[None]:
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Sums in an order that does not depend on the machine's cores, and no threads that wait for each other."""
+    """Sum in an order that does not depend on the machine's cores.
+
+    And without threads that wait for each other.
+    """
     import torch
 
     threads = torch.get_num_threads()

@@ -1,8 +1,11 @@
-"""An Optuna study that is a view of our history. Imports optuna: import it lazily.
+"""An Optuna study that is a view of our history.
 
-Optuna's in-memory storage can neither update a finished trial (a later `Scored` supersedes an earlier one) nor forget a
-trial that was asked for but never proposed. `TrialTable`, a storage of Optuna's own interface handed to `create_study`,
-can: it is a list of finished trial objects that we write, plus at most one draft that a sampler is filling in.
+Imports optuna: import it lazily.
+
+Optuna's in-memory storage can neither update a finished trial (a later `Scored` supersedes an
+earlier one) nor forget a trial that was asked for but never proposed. `TrialTable`, a storage of
+Optuna's own interface handed to `create_study`, can: it is a list of finished trial objects that we
+write, plus at most one draft that a sampler is filling in.
 """
 
 from __future__ import annotations
@@ -31,7 +34,10 @@ STUDY = 0  # the id of the one study in a table
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without Optuna's notes on experimental arguments and slower fall-backs, which our users cannot act upon."""
+    """Silence Optuna's notes that our users cannot act upon.
+
+    They are of experimental arguments and slower fall-backs.
+    """
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
@@ -43,11 +49,14 @@ def quiet() -> Iterator[None]:
 
 
 class TrialTable(BaseStorage):
-    """Trials by number, and the attributes samplers attach to the study. `trial id` = number.
+    """Trials by number, and the attributes samplers attach to the study.
+
+    A trial's id is its number.
 
     Attributes:
         trials: the told part, written by us.
-        study_attributes: what samplers attach to the study (NSGA-II: the parents of each generation).
+        study_attributes: what samplers attach to the study (NSGA-II: the parents of each
+            generation).
     """
 
     def __init__(self, n_objectives: int) -> None:
@@ -63,8 +72,12 @@ class TrialTable(BaseStorage):
 
     @contextmanager
     def draft(self) -> Iterator[None]:
-        """Within it one more trial may be created and filled in; at the end the table is as it was before."""
-        length, attributes = len(self.trials), dict(self.study_attributes)
+        """Allow one more trial to be created and filled in.
+
+        At the end the table is as it was before.
+        """
+        length = len(self.trials)
+        attributes = dict(self.study_attributes)
         try:
             yield
         finally:
@@ -131,7 +144,9 @@ class TrialTable(BaseStorage):
 
 
 def distribution_of(hyperparameter: Hyperparameter, relax: float = math.inf) -> BaseDistribution:
-    """Optuna's counterpart of a hyperparameter: flipped-log values in the unit interval, choices by index.
+    """Make Optuna's counterpart of a hyperparameter.
+
+    Flipped-log values lie in the unit interval, choices go by index.
 
     Integers with more than `relax` values are floats, which `decode` rounds. This is a code for
     samplers, which keeps scales and order; a study exported for people (`landscapes.export`) has
@@ -143,21 +158,25 @@ def distribution_of(hyperparameter: Hyperparameter, relax: float = math.inf) -> 
         return IntDistribution(0, len(hyperparameter.choices) - 1)
     if hyperparameter.scale == "flipped_log":
         return FloatDistribution(0.0, 1.0)
-    (lower, upper), log = hyperparameter.bounds, hyperparameter.scale == "log"
+    (lower, upper) = hyperparameter.bounds
+    log = hyperparameter.scale == "log"
     if hyperparameter.type == "int" and upper - lower < relax:
         return IntDistribution(int(lower), int(upper), log=log)
     return FloatDistribution(lower, upper, log=log)
 
 
 def encode(hyperparameter: Hyperparameter, value: Any) -> Any:
-    """A value as Optuna's distribution holds it."""
+    """Return a value as Optuna's distribution holds it."""
     if hyperparameter.choices:
         return hyperparameter.index(value)
     return hyperparameter.to_unit(value) if hyperparameter.scale == "flipped_log" else value
 
 
 def decode(hyperparameter: Hyperparameter, value: Any) -> Any:
-    """The inverse of `encode`; floats are rounded as the space rounds them, and stay in their bounds."""
+    """Return the value that `encode` made a number of.
+
+    Floats are rounded as the space rounds them, and stay in their bounds.
+    """
     if hyperparameter.choices:
         return hyperparameter.choices[value]
     if hyperparameter.scale == "flipped_log":
@@ -168,7 +187,7 @@ def decode(hyperparameter: Hyperparameter, value: Any) -> Any:
 
 
 def suggest(trial: optuna.Trial, name: str, distribution: BaseDistribution) -> Any:
-    """`trial.suggest_*` for any distribution."""
+    """Call `trial.suggest_*` for any distribution."""
     if isinstance(distribution, CategoricalDistribution):
         return trial.suggest_categorical(name, distribution.choices)
     if isinstance(distribution, IntDistribution):
@@ -191,7 +210,9 @@ def told_trial(
     attributes: Mapping[str, Any],
     constraints: Sequence[float],
 ) -> FrozenTrial:
-    """A trial as a sampler shall see it; pending (RUNNING) and unscored (FAIL) ones have no values.
+    """Make a trial as a sampler shall see it.
+
+    Pending (RUNNING) and unscored (FAIL) ones have no values.
 
     Its attribute `internal` holds the parameters as TPE computes with them.
     """

@@ -1,13 +1,16 @@
-"""The surrogate of PB2: a Gaussian process whose knowledge fades with time (Bogunovic et al. 2016). NumPy and SciPy.
+"""The surrogate of PB2: a Gaussian process whose knowledge fades.
 
-A point is a row: time, level, numeric hyperparameters in the unit cube, categories as numbers. With D_j the distance of
-two points in column j (absolute in time, squared in level and numbers, 0 or 1 in categories),
+It fades with time (Bogunovic et al. 2016). NumPy and SciPy.
+
+A point is a row: time, level, numeric hyperparameters in the unit cube, categories as numbers. With
+D_j the distance of two points in column j (absolute in time, squared in level and numbers, 0 or 1
+in categories),
 
     cov(a, b) = signal * exp(-sum_j weight_j D_j(a, b)) + noise [a is b]
 
-so the covariance falls by exp(-weight_0) from one generation to the next: (1 - omega)^(1/2) in Bogunovic's notation.
-All parameters are fitted on logarithms, as the mode of the posterior under wide normal priors: with eight observations
-the likelihood alone would believe anything.
+so the covariance falls by exp(-weight_0) from one generation to the next: (1 - omega)^(1/2) in
+Bogunovic's notation. All parameters are fitted on logarithms, as the mode of the posterior under
+wide normal priors: with eight observations the likelihood alone would believe anything.
 """
 
 from __future__ import annotations
@@ -33,14 +36,21 @@ LIMITS = (-9.0, 5.0)  # of every logarithm
 
 @dataclass(frozen=True)
 class Prior:
-    """Normal prior of the logarithms, in the order weight_0, ..., weight_m-1, signal, noise. Shape (m + 2,) each."""
+    """Normal prior of the logarithms of the parameters.
+
+    Shape (m + 2,) each. They come in the order weight_0, ..., weight_m-1, signal, noise.
+    """
 
     mean: Array
     sd: Array
 
 
 def prior(n_numeric: int, n_categories: int) -> Prior:
-    """Weights shrink with the number of hyperparameters, so that distances of random points stay of order one."""
+    """Make the prior for so many numbers and categories.
+
+    Weights shrink with the number of hyperparameters, so that distances of random points stay of
+    order one.
+    """
     weights = [np.log(0.3), np.log(2.0)]  # time, level
     weights += [np.log(8.0 / max(1, n_numeric))] * n_numeric + [
         np.log(1.0 / max(1, n_categories))
@@ -51,19 +61,22 @@ def prior(n_numeric: int, n_categories: int) -> Prior:
 
 
 def distances(a: Array, b: Array, n_numeric: int) -> Array:
-    """Shape (m, len(a), len(b)): the distance of every two points in each column."""
-    apart: Array = a.T[:, :, None] - b.T[:, None, :]
+    """Return the distance of every two points in each column.
+
+    Shape (m, len(a), len(b)).
+    """
+    gaps: Array = a.T[:, :, None] - b.T[:, None, :]
     first = CONTEXT + n_numeric
-    apart[0] = np.abs(apart[0])
-    apart[1:first] **= 2
-    apart[first:] = apart[first:] != 0
-    return apart
+    gaps[0] = np.abs(gaps[0])
+    gaps[1:first] **= 2
+    gaps[first:] = gaps[first:] != 0
+    return gaps
 
 
 def fit(
     points: Array, values: Array, n_numeric: int, start: Sequence[float] | None = None
 ) -> tuple[float, ...]:
-    """The logarithms of weights, signal and noise at the mode of their posterior, to six digits.
+    """Find weights, signal and noise at the mode of their posterior.
 
     Args:
         points: shape (n, m).
@@ -74,50 +87,52 @@ def fit(
     from scipy.optimize import minimize
 
     n, m = points.shape
-    known = prior(n_numeric, m - CONTEXT - n_numeric)
-    apart = distances(points, points, n_numeric).reshape(m, n * n)
-    found = minimize(
+    beliefs = prior(n_numeric, m - CONTEXT - n_numeric)
+    gaps = distances(points, points, n_numeric).reshape(m, n * n)
+    optimum = minimize(
         _negative_log_posterior,
-        known.mean if start is None else np.array(start),
-        (apart, values, known),
+        beliefs.mean if start is None else np.array(start),
+        (gaps, values, beliefs),
         jac=True,
         method="L-BFGS-B",
         bounds=[LIMITS] * (m + 2),
         options={"maxiter": ITERATIONS, "maxfun": 2 * ITERATIONS},
     )
-    return tuple(float(f"{value:.6g}") for value in found.x)
+    return tuple(float(f"{value:.6g}") for value in optimum.x)
 
 
 def _negative_log_posterior(
-    logs: Array, apart: Array, values: Array, known: Prior
+    logs: Array, gaps: Array, values: Array, beliefs: Prior
 ) -> tuple[float, Array]:
-    """With its gradient."""
+    """Return the negative log posterior and its gradient."""
     from scipy.linalg import cho_solve, cholesky
 
     n = len(values)
-    weights, signal, noise = np.exp(logs[:-2]), np.exp(logs[-2]), np.exp(logs[-1])
-    smooth = signal * np.exp(-(weights @ apart)).reshape(n, n)
+    weights = np.exp(logs[:-2])
+    signal = np.exp(logs[-2])
+    noise = np.exp(logs[-1])
+    smooth = signal * np.exp(-(weights @ gaps)).reshape(n, n)
     lower = cholesky(smooth + (noise + JITTER) * np.eye(n), lower=True, check_finite=False)
     solved = cho_solve((lower, True), values, check_finite=False)
-    away = (logs - known.mean) / known.sd
+    away = (logs - beliefs.mean) / beliefs.sd
     value = 0.5 * values @ solved + np.log(np.diag(lower)).sum() + 0.5 * away @ away
     inner = cho_solve((lower, True), np.eye(n), check_finite=False) - np.outer(solved, solved)
     slope = (inner * smooth).ravel()
     gradient = 0.5 * np.concatenate(
-        [-weights * (apart @ slope), [slope.sum()], [noise * np.trace(inner)]]
+        [-weights * (gaps @ slope), [slope.sum()], [noise * np.trace(inner)]]
     )
-    return float(value), gradient + away / known.sd
+    return float(value), gradient + away / beliefs.sd
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is believed about the value at any point.
+    """The belief about the value at any point.
 
     Attributes:
         logs: as `fit` returns them.
         points, values: shape (n, m) and (n,): the observations.
-        pending: shape (k, m): points under evaluation. They narrow the deviation, so that copies that are decided
-            together spread out (Desautels et al. 2014), and leave the mean alone.
+        pending: shape (k, m): points under evaluation. They narrow the deviation, so that copies
+            that are decided together spread out (Desautels et al. 2014), and leave the mean alone.
     """
 
     logs: Sequence[float]
@@ -127,7 +142,7 @@ class Posterior:
     n_numeric: int
 
     def at(self, queries: Array) -> tuple[Array, Array]:
-        """Mean and standard deviation, shape (q,) each, at `queries`, shape (q, m)."""
+        """Return mean and standard deviation at `queries`, (q, m): (q,) each."""
         from scipy.linalg import solve_triangular
 
         between = self._smooth(self._seen, queries)
@@ -141,7 +156,10 @@ class Posterior:
 
     @cached_property
     def _lower(self) -> Array:
-        """Cholesky factor of the covariance of observations and pending points; that of the former is its corner."""
+        """Cholesky factor of the covariance of observations and pending points.
+
+        That of the observations is its corner.
+        """
         from scipy.linalg import cholesky
 
         noise = math.exp(self.logs[-1]) + JITTER
@@ -154,7 +172,7 @@ class Posterior:
 
     @cached_property
     def _solved(self) -> Array:
-        """Shape (n,): the inverse covariance of the observations times their values."""
+        """Inverse covariance of the observations times their values, (n,)."""
         from scipy.linalg import cho_solve
 
         n = len(self.points)
@@ -162,10 +180,11 @@ class Posterior:
         return solved
 
     def _smooth(self, a: Array, b: Array) -> Array:
-        """Shape (len(a), len(b)): the covariance without noise."""
+        """Return the covariance without noise, (len(a), len(b))."""
         from scipy.spatial.distance import cdist
 
-        weights, first = np.exp(np.array(self.logs[:-2])), CONTEXT + self.n_numeric
+        weights = np.exp(np.array(self.logs[:-2]))
+        first = CONTEXT + self.n_numeric
         root = np.sqrt(weights[1:first])
         exponent: Array = cdist(a[:, 1:first] * root, b[:, 1:first] * root, "sqeuclidean")
         exponent += weights[0] * np.abs(a[:, :1] - b[:, 0])

@@ -1,7 +1,10 @@
-"""A SMAC facade built from a list of results. Imports smac, which takes seconds: import it lazily.
+"""A SMAC facade built from a list of results.
 
-SMAC is asked for configurations only: no target function, no intensification, nothing kept on disk. One of its parts
-depends on the hash seed of the process, the start points of its local search, which are a `set`: they are ordered here.
+Imports smac, which takes seconds: import it lazily.
+
+SMAC is asked for configurations only: no target function, no intensification, nothing kept on disk.
+One of its parts depends on the hash seed of the process, the start points of its local search,
+which are a `set`: they are ordered here.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ UNLIMITED = 10**9  # trials: the budget is the study's
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without SMAC's remarks on retries and empty neighbourhoods, which our users cannot act upon."""
+    """Silence SMAC's remarks that our users cannot act upon.
+
+    They are on retries and empty neighbourhoods.
+    """
     logger = logging.getLogger("smac")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -45,11 +51,13 @@ def challengers(
     model: str,
     most: int,
 ) -> Iterator[Configuration]:
-    """What SMAC would run next, best first, given the cost of each configuration told; a function of the arguments.
+    """Yield what SMAC would run next, best first.
 
-    The first `most` come from one search for challengers, filled up at random where it finds fewer. Ends when SMAC
-    finds no configuration that it has not seen. The facade keeps its bookkeeping in a temporary folder, which is gone
-    before the first configuration comes.
+    It is a function of the arguments: the cost of each configuration told is one of them.
+
+    The first `most` come from one search for challengers, filled up at random where it finds fewer.
+    Ends when SMAC finds no configuration that it has not seen. The facade keeps its bookkeeping in
+    a temporary folder, which is gone before the first configuration comes.
     """
     with quiet(), tempfile.TemporaryDirectory(prefix="autorl-smac-") as folder:
         scenario = Scenario(
@@ -63,21 +71,23 @@ def challengers(
         facade = _forest(scenario, most, len(told)) if model == "forest" else _gp(scenario, most)
         for configuration, cost in told:
             facade.runhistory.add(configuration, cost=cost, seed=0)
-        found = iter(facade.intensifier.config_selector)
+        configurations = iter(facade.intensifier.config_selector)
     while True:
         try:
             with quiet():
-                configuration = next(found)
+                configuration = next(configurations)
         except (StopIteration, ConfigurationSpaceExhaustedException):
             return
         yield configuration
 
 
 def _forest(scenario: Scenario, most: int, n: int) -> AbstractFacade:
-    """SMAC's facade for hyperparameter optimization: a random forest, here on one core.
+    """Make SMAC's facade for hyperparameter optimization.
 
-    scikit-learn allocates a tree for as many leaves as it may have, in SMAC 130 MB for each. More leaves than the `n`
-    configurations told it cannot have.
+    It is a random forest, here on one core.
+
+    scikit-learn allocates a tree for as many leaves as it may have, in SMAC 130 MB for each. More
+    leaves than the `n` configurations told it cannot have.
     """
     kind = HyperparameterOptimizationFacade
     model = RandomForest(
@@ -106,7 +116,7 @@ def _forest(scenario: Scenario, most: int, n: int) -> AbstractFacade:
 
 
 def _gp(scenario: Scenario, most: int) -> AbstractFacade:
-    """SMAC's facade for black boxes: a Gaussian process."""
+    """Make SMAC's facade for black boxes: a Gaussian process."""
     kind = BlackBoxFacade
     maximizer = kind.get_acquisition_maximizer(scenario)
     _order(maximizer, scenario)
@@ -122,7 +132,10 @@ def _gp(scenario: Scenario, most: int) -> AbstractFacade:
 
 
 class _OrderedLocalSearch(LocalSearch):
-    """Local search whose start points come in the order of their vectors, not of their hashes."""
+    """Local search with start points in the order of their vectors.
+
+    SMAC has them in the order of their hashes.
+    """
 
     def _get_initial_points(
         self,

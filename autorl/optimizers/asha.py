@@ -1,7 +1,8 @@
 """Asynchronous successive halving (Li et al., MLSys 2020), continuing from checkpoints.
 
-No rung is ever waited for: whoever is among the best 1/eta of those scored so far at a rung goes on to the next one,
-eta times longer; if there is nobody, a new configuration starts. Higher rungs first.
+No rung is ever waited for: whoever is among the best 1/eta of those scored so far at a rung goes on
+to the next one, eta times longer; if there is nobody, a new configuration starts. Higher rungs
+first.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class ASHAOptions:
 
 
 class ASHA(BaseOptimizer[ASHAOptions]):
-    """Random configurations; whoever is in the top 1/eta of its rung goes on at once, eta times longer."""
+    """Random configurations; whoever is in the top 1/eta of its rung goes on at once, eta times
+    longer.
+    """
 
     Options = ASHAOptions
     search_kind = "search"
@@ -55,7 +58,10 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         return rung_steps(horizon, options.eta, options.rungs)
 
     def outline(self) -> tuple[str, ...]:
-        """The rungs, and how many configurations the budget pays for when every rung lets its share go on."""
+        """Describe the rungs and how many configurations the budget pays for.
+
+        Every rung lets its share go on.
+        """
         eta, last = self.options.eta, len(self.steps) - 1
         ends = ", ".join(f"{step:,}" for step in self.steps)
         lines = [f"rungs end at {ends} steps; one in {eta} goes on from each at once"]
@@ -71,7 +77,7 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         return tuple(lines)
 
     def cautions(self) -> tuple[str, ...]:
-        """Whether the lowest rung is too early to rank anything."""
+        """Say if the lowest rung is too early to rank anything."""
         return cautions_of(self.steps)
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
@@ -92,7 +98,10 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         return Proposal(config, self.steps[0], origin=origin, meta=FrozenMap(rung=0))
 
     def _promotable(self, rung: int) -> Record | None:
-        """The best run of the top 1/eta of a rung that was not promoted yet; failures count, at the bottom."""
+        """Return the best run of a rung's top 1/eta not promoted yet.
+
+        Failures count, at the bottom.
+        """
         if not self._waiting[rung]:
             return None
         best = self._waiting[rung][0]
@@ -121,7 +130,7 @@ class ASHA(BaseOptimizer[ASHAOptions]):
                 _replace(ranks, old, new)
 
     def keeps(self) -> Collection[ProposalId]:
-        """Every run below the last rung that was not promoted and may be one day."""
+        """Return runs below the last rung that may be promoted one day."""
         last = len(self.steps) - 1
         pending = [i for i in self.history.pending if self.history[i].proposal.meta["rung"] < last]
         return pending + [number for ranks in self._waiting[:last] for _, _, number in ranks]
@@ -135,7 +144,10 @@ def _replace(ranks: list[Merit], old: Merit | None, new: Merit | None) -> None:
 
 
 def _holds(ranks: Sequence[Merit], merit: Merit) -> bool:
-    """Whether a merit is in the order, by bisection: rungs can have thousands of runs."""
+    """Tell whether a merit is in the order, by bisection.
+
+    Rungs can have thousands of runs.
+    """
     place = bisect_left(ranks, merit)
     return place < len(ranks) and ranks[place] == merit
 

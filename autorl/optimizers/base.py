@@ -1,19 +1,19 @@
-"""The contract of an optimizer, and what every optimizer shares.
+"""The contract of an optimizer, and the parts all of them share.
 
-An optimizer decides which configuration is trained next, how far, and from which checkpoint. It trains nothing, stores
-nothing and knows no clock. Three calls make up its life:
+An optimizer decides which configuration is trained next, how far, and from which checkpoint. It
+trains nothing, stores nothing and knows no clock. Three calls make up its life:
 
-`ask(rng)` returns the next `Proposal`, `Wait` (another outcome must be observed first) or `Done` (nothing left, and
-so for ever). It has no durable effect: asked again with an equal generator it gives an equal answer, and an optimizer
-that was asked and never told about it equals one that was not asked. What `ask` computes may be cached, never
-remembered.
+`ask(rng)` returns the next `Proposal`, `Wait` (another outcome must be observed first) or `Done`
+(nothing left, and so for ever). It has no durable effect: asked again with an equal generator it
+gives an equal answer, and an optimizer that was asked and never told about it equals one that was
+not asked. What `ask` computes may be cached, never remembered.
 
-`observe(event)` is the only change of state: `Proposed` (the proposal is durable and has got its number), `Scored`
-(it was evaluated; larger is better; a later one supersedes) or `Failed` (every seed of it failed; `values` is the
-penalty, empty as long as no score exists to derive one from). So state is a fold over events. A study is resumed by
-observing its stored events on a fresh instance; the next answers are then bit for bit those of the process that was
-killed. Nothing is pickled. Whatever `ask` decided that cannot be recomputed from the events goes into
-`Proposal.meta`, as JSON.
+`observe(event)` is the only change of state: `Proposed` (the proposal is durable and has got its
+number), `Scored` (it was evaluated; larger is better; a later one supersedes) or `Failed` (every
+seed of it failed; `values` is the penalty, empty as long as no score exists to derive one from). So
+state is a fold over events. A study is resumed by observing its stored events on a fresh instance;
+the next answers are then bit for bit those of the process that was killed. Nothing is pickled.
+Whatever `ask` decided that cannot be recomputed from the events goes into `Proposal.meta`, as JSON.
 
 A proposal says whose agent it trains on: nobody's (`parent=None`), that of an earlier proposal of its
 own chain (`Continue(id)`), or a copy of another's (`Exploit(id, stream)`), which goes on with other
@@ -21,23 +21,25 @@ random streams. `member` names a slot for people and tables and decides nothing.
 
 `keeps()` names the proposals that may still be resumed; other checkpoints may be deleted.
 
-The driver is single-threaded. Proposals are numbered by their first `Proposed`, ascending. Outcomes come later, in any
-order; which of them precede which `ask` depends on the study file alone. A trace with two proposals in flight:
+The driver is single-threaded. Proposals are numbered by their first `Proposed`, ascending. Outcomes
+come later, in any order; which of them precede which `ask` depends on the study file alone. A trace
+with two proposals in flight:
 
-    ask(rng 0)                    -> Proposal(default configuration, until=horizon)
+    ask(rng 0)              -> Proposal(default configuration, until=horizon)
     observe(Proposed(0, ...))
-    ask(rng 1)                    -> Proposal(...)                  # 0 is pending: its result is not known here
+    ask(rng 1)              -> Proposal(...)                 # 0 is pending: its result is unknown
     observe(Proposed(1, ...))
     observe(Scored(0, (12.5,)))
-    ask(rng 2)                    -> Wait()                         # a generation of two is out: 1 is needed
-    observe(Failed(1, DIVERGED, (12.5,)))                           # the penalty: the worst score so far
-    ask(rng 2)                    -> Proposal(..., parent=Continue(0))   # the same rng as before `Wait`
+    ask(rng 2)              -> Wait()                        # a generation is out: 1 is needed
+    observe(Failed(1, DIVERGED, (12.5,)))                    # the penalty: the worst score so far
+    ask(rng 2)              -> Proposal(..., parent=Continue(0))   # the same rng as before `Wait`
     observe(Proposed(2, ...))
-    observe(Scored(0, (12.1,), n_seeds=2))                          # 0 was run on one more seed: supersedes 12.5
+    observe(Scored(0, (12.1,), n_seeds=2))                   # one more seed: supersedes 12.5
 
-To write an optimizer: subclass `BaseOptimizer`, implement `_ask` (and `_observe` if there is state beyond the history),
-declare the options as a frozen dataclass and, as `search_kind`, what decides the configurations. Name the class in
-`registry.py`, or in a package of your own under the entry point group `autorl.optimizers`; the conformance kit tests it.
+To write an optimizer: subclass `BaseOptimizer`, implement `_ask` (and `_observe` if there is state
+beyond the history), declare the options as a frozen dataclass and, as `search_kind`, what decides
+the configurations. Name the class in `registry.py`, or in a package of your own under the entry
+point group `autorl.optimizers`; the conformance kit tests it.
 """
 
 from __future__ import annotations
@@ -86,14 +88,15 @@ RETRAINS = "retrains"
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be optimized, as far as an optimizer may know.
+    """The problem to be optimized, as far as an optimizer may know.
 
     Attributes:
         horizon: steps of a full-length run.
         budget: full-length runs the study can afford; may be infinite.
         n_objectives: length of `Scored.values`.
         changeable: hyperparameters that may differ between a proposal and the one it resumes from.
-        initial: configurations proposed first: the default configuration, then the warm starts; no repeats.
+        initial: configurations proposed first: the default configuration, then the warm starts; no
+            repeats.
     """
 
     space: Space
@@ -106,7 +109,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Record:
-    """A proposal and the latest that is known of it."""
+    """A proposal and its latest result."""
 
     id: ProposalId
     proposal: Proposal
@@ -114,7 +117,10 @@ class Record:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """Score or penalty, one per objective; empty while pending, and for a failure without a penalty."""
+        """Score or penalty, one per objective.
+
+        Empty while pending, and for a failure without a penalty.
+        """
         return self.result.values if self.result is not None else ()
 
     @property
@@ -123,7 +129,10 @@ class Record:
 
 
 class History:
-    """Everything observed so far: one frozen `Record` per proposal, in the order of the proposals. Itself a fold."""
+    """All that was observed: one frozen `Record` per proposal.
+
+    They are in the order of the proposals. It is itself a fold.
+    """
 
     def __init__(self) -> None:
         self._records: dict[ProposalId, Record] = {}
@@ -174,7 +183,10 @@ def option(
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """A field of an options dataclass: default, one line of help, what is allowed (its type is the annotation's)."""
+    """Make a field of an options dataclass.
+
+    It has a default, one line of help, and what is allowed; its type is the annotation's.
+    """
     return field(
         default=default,
         metadata={"help": text, "minimum": minimum, "maximum": maximum, "choices": choices},
@@ -183,24 +195,28 @@ def option(
 
 @dataclass(frozen=True)
 class NoOptions:
-    """For optimizers without options."""
+    """Options of optimizers that have none."""
 
 
 O = TypeVar("O")  # noqa: E741  (the options of a subclass)
 
 
 class BaseOptimizer(ABC, Generic[O]):
-    """Proposes the initial configurations, then whatever `_ask` says; checks and books what goes in and out.
+    """Proposes the initial configurations, then whatever `_ask` says.
+
+    It checks and books what goes in and out.
 
     Class attributes:
-        Options: frozen dataclass of the options, its fields made by `option`.
-        multi_objective: whether more than one objective is understood.
-        partial: proposes segments that end before the horizon (rungs, generations); such optimizers place the initial
+        Options: frozen dataclass of the options, its fields made by `option`. multi_objective:
+            whether more than one objective is understood. partial: proposes segments that end
+            before the horizon (rungs, generations); such optimizers place the initial
             configurations themselves and cannot be combined with `stop`.
-        population_based: a proposal may resume another run's checkpoint (exploit): racing over seeds is impossible.
-        learns: new configurations are meant to come from observed scores, after a start-up. Such an optimizer sets
+        population_based: a proposal may resume another run's checkpoint (exploit): racing over
+            seeds is impossible. learns: new configurations are meant to come from observed scores,
+            after a start-up. Such an optimizer sets
             `Proposal.informed` where they do.
-        lag_free: how many proposals are in flight does not change what is proposed, or only what a generation knows
+        lag_free: how many proposals are in flight does not change what is proposed, or only what a
+            generation knows
             of itself: there is nothing to gain by waiting for scores.
         search_kind: what decides which configurations are trained; see `SearchKind`.
     """
@@ -219,7 +235,7 @@ class BaseOptimizer(ABC, Generic[O]):
         self.history = History()
 
     def ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
-        """The next proposal; no durable effect."""
+        """Return the next proposal, without a durable effect."""
         answer = self._initial() or self._ask(rng)
         if isinstance(answer, Proposal):
             assert self.problem.space.is_valid(answer.config), (
@@ -243,12 +259,18 @@ class BaseOptimizer(ABC, Generic[O]):
         self._observe(event)
 
     def keeps(self) -> Collection[ProposalId]:
-        """Proposals that may still be resumed. None, for an optimizer of full-length runs."""
+        """Return proposals that may still be resumed.
+
+        None, for an optimizer of full-length runs.
+        """
         return ()
 
     @classmethod
     def cuts(cls, horizon: int, options: O) -> tuple[int, ...]:
-        """Steps its segments end at with these options, ascending; the last is the horizon."""
+        """Return the steps its segments end at with these options.
+
+        They ascend; the last is the horizon.
+        """
         return (horizon,)
 
     @classmethod
@@ -260,11 +282,14 @@ class BaseOptimizer(ABC, Generic[O]):
         return {}
 
     def outline(self) -> tuple[str, ...]:
-        """How runs are cut and how far the budget goes, in lines for `--dry-run`; empty for full-length runs."""
+        """Describe how runs are cut and how far the budget goes.
+
+        These are lines for `--dry-run`, none for full-length runs.
+        """
         return ()
 
     def cautions(self) -> tuple[str, ...]:
-        """What a user had better know about these options before the study starts."""
+        """Say what a user had better know before the study starts."""
         return ()
 
     def planned_configurations(self) -> int | None:
@@ -272,7 +297,10 @@ class BaseOptimizer(ABC, Generic[O]):
         return None
 
     def _initial(self) -> Proposal | None:
-        """The initial configuration whose turn it is; None when all were proposed."""
+        """Propose the initial configuration whose turn it is.
+
+        None when all were proposed.
+        """
         number = len(self.history)
         if self.partial or number >= len(self.problem.initial):
             return None
@@ -281,7 +309,9 @@ class BaseOptimizer(ABC, Generic[O]):
         )
 
     def modelled(self, proposed: int, scored: int) -> bool:
-        """Whether a model of full-length runs makes proposal number `proposed`, with so many scores known.
+        """Tell whether a model of full-length runs makes a proposal.
+
+        It is proposal number `proposed`, with so many scores known.
 
         For counting without asking the model, which may be dear: `--dry-run` asks `StandIn` instead
         of an optimizer that overrides this.
@@ -296,7 +326,7 @@ class BaseOptimizer(ABC, Generic[O]):
         *,
         informed: bool = False,
     ) -> Proposal:
-        """A full-length run of `config` from scratch."""
+        """Propose a full-length run of `config` from scratch."""
         return Proposal(
             config,
             self.problem.horizon,
@@ -307,14 +337,20 @@ class BaseOptimizer(ABC, Generic[O]):
 
     @abstractmethod
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
-        """The algorithm: the proposal after the initial ones. Must not change state."""
+        """Make the proposal after the initial ones: the algorithm.
+
+        It must not change state.
+        """
 
     def _observe(self, event: Event) -> None:
         """State beyond `self.history`, which has already taken note of `event`."""
 
 
 def equal_parts(horizon: int, count: int) -> tuple[int, ...]:
-    """Where `count` parts of a run end, of equal length up to one step; at most one part a step."""
+    """Return where `count` parts of a run end, of equal length.
+
+    Lengths differ by at most one step, and there is at most one part a step.
+    """
     count = min(count, horizon)
     return tuple(-(-horizon * part // count) for part in range(1, count + 1))
 
@@ -328,5 +364,8 @@ def require(module: str, optimizer: str, extra: str) -> None:
 
 
 def violation(record: Record) -> float:
-    """How far a proposal is from feasible: the sum of its positive constraint values; 0 when feasible or unknown."""
+    """Return how far a proposal is from feasible.
+
+    It is the sum of its positive constraint values, 0 when feasible or unknown.
+    """
     return sum(value for value in record.constraints if value > 0)

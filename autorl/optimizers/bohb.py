@@ -1,18 +1,23 @@
-"""BOHB: the brackets of Hyperband, started with configurations from a tree-structured Parzen estimator.
+"""BOHB: the brackets of Hyperband, started by a model.
 
-The model is that of `tpe`, made of the longest runs of which `startup` are scored (10, at most a quarter of the budget,
-so that small studies have a model too): scores of different lengths are never compared. The other part of the new
-configurations is random, which keeps Hyperband's guarantee. Promotions continue from checkpoints, and count for the
-model of each length they reached.
+The model is a tree-structured Parzen estimator.
 
-    eta 2, 3 rungs, horizon 100   10 runs scored at 25:    new configurations from the model of the runs to 25
-                                  10 runs scored at 50:    ... of the runs to 50
-                                  10 runs scored at 100:   ... of the full runs, from then on
+The model is that of `tpe`, made of the longest runs of which `startup` are scored (10, at most a
+quarter of the budget, so that small studies have a model too): scores of different lengths are
+never compared. The other part of the new configurations is random, which keeps Hyperband's
+guarantee. Promotions continue from checkpoints, and count for the model of each length they
+reached.
+
+    eta 2, 3 rungs, horizon 100
+    10 runs scored at 25:    new configurations from the model of the runs to 25
+    10 runs scored at 50:    ... of the runs to 50
+    10 runs scored at 100:   ... of the full runs, from then on
 
 References:
-    Falkner, Klein and Hutter, "BOHB: robust and efficient hyperparameter optimization at scale", ICML 2018. Theirs is a
-    kernel density of its own; Optuna's (multivariate, conditionals in groups, a prior, pending runs as liars) leaves
-    less than half of its regret on a 4-d sphere with 40 full runs.
+    Falkner, Klein and Hutter, "BOHB: robust and efficient hyperparameter optimization at scale",
+    ICML 2018. Theirs is a kernel density of its own; Optuna's (multivariate, conditionals in
+    groups, a prior, pending runs as liars) leaves less than half of its regret on a 4-d sphere with
+    40 full runs.
 """
 
 from __future__ import annotations

@@ -1,14 +1,18 @@
-"""CMA-ES: covariance matrix adaptation in the unit cube (Hansen and Ostermeier 2001; Hansen 2016; the `cmaes` package).
+"""CMA-ES: covariance matrix adaptation in the unit cube.
 
-State is a fold: the distribution changes only when `population_size` further points have an outcome, taken in proposal
-order. A point is a function of that distribution and the generator of its proposal number, and travels, as drawn, in
-`Proposal.meta`. With several proposals in flight some points of an update come from an earlier distribution; using
-them wastes nothing and measures better than leaving them out (6-d sphere, 200 runs, 8 in flight: 0.007 against 0.018;
-0.002 with one in flight).
+Hansen and Ostermeier 2001; Hansen 2016; the `cmaes` package.
 
-Inactive coordinates and those of rounded or repaired hyperparameters are told as drawn: the update assumes points of
-the very distribution, and imputing or rounding them would make its variance collapse. When a run has converged, a new
-one starts elsewhere with twice the population (Auger and Hansen 2005).
+State is a fold: the distribution changes only when `population_size` further points have an
+outcome, taken in proposal order. A point is a function of that distribution and the generator of
+its proposal number, and travels, as drawn, in `Proposal.meta`. With several proposals in flight
+some points of an update come from an earlier distribution; using them wastes nothing and measures
+better than leaving them out (6-d sphere, 200 runs, 8 in flight: 0.007 against 0.018; 0.002 with one
+in flight).
+
+Inactive coordinates and those of rounded or repaired hyperparameters are told as drawn: the update
+assumes points of the very distribution, and imputing or rounding them would make its variance
+collapse. When a run has converged, a new one starts elsewhere with twice the population (Auger and
+Hansen 2005).
 """
 
 from __future__ import annotations
@@ -54,7 +58,9 @@ class CMAESOptions:
 
 
 class CMAES(BaseOptimizer[CMAESOptions]):
-    """CMA-ES from the middle of the space; categorical hyperparameters by bins of the unit interval."""
+    """CMA-ES from the middle of the space; categorical hyperparameters by bins of the unit
+    interval.
+    """
 
     Options = CMAESOptions
     search_kind = "search"
@@ -90,12 +96,15 @@ class CMAES(BaseOptimizer[CMAESOptions]):
 
     @property
     def population_size(self) -> int:
-        """Points per update of the first run."""
+        """Number of points per update of the first run."""
         usual = 4 + int(3 * math.log(self._dimension))
         return self.options.population_size or int(max(4, min(usual, self.problem.budget / 4)))
 
     def modelled(self, proposed: int, scored: int) -> bool:
-        """Whether the distribution was updated; the initial configurations are none of its points."""
+        """Tell whether the distribution was updated.
+
+        The initial configurations are none of its points.
+        """
         return scored - len(self.problem.initial) >= self.population_size
 
     def _started(self, mean: NDArray[np.float64], population_size: int | None) -> Any:
@@ -120,7 +129,7 @@ class CMAES(BaseOptimizer[CMAESOptions]):
         return self._propose(config, "cmaes", meta, informed=bool(self._told))
 
     def _vector(self, point: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A point (n searched,) as a vector over all hyperparameters (n,)."""
+        """Extend a point (n searched,) to a vector over all hyperparameters (n,)."""
         vector = self._template.copy()
         vector[self._searched] = point[: len(self._searched)]
         return vector
@@ -150,7 +159,7 @@ class CMAES(BaseOptimizer[CMAESOptions]):
             self._cma = self._started(self._restart(), 2 * self._cma.population_size)
 
     def _restart(self) -> NDArray[np.float64]:
-        """Where the run that begins now has its mean, shape (dimension,)."""
+        """Return the mean of the run that begins now, shape (dimension,)."""
         if self.options.seed is None:  # as earlier versions did
             return seeds.generator(self._run, "algorithm", "cmaes restart").random(self._dimension)
         return seeds.generator(self.options.seed, "algorithm", "cmaes restart", self._run).random(
@@ -159,7 +168,10 @@ class CMAES(BaseOptimizer[CMAESOptions]):
 
 
 def losses(records: list[Record]) -> list[float]:
-    """What to minimize: minus the score; behind those the infeasible by violation, then unscored failures."""
+    """Return what to minimize: minus the score.
+
+    Behind those come the infeasible by violation, then unscored failures.
+    """
     usable = [record for record in records if record.values and not violation(record)]
     infeasible = sorted(
         (r for r in records if r.values and violation(r)), key=lambda r: (violation(r), r.id)

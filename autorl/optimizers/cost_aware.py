@@ -1,22 +1,27 @@
-"""Cost-aware search along the Pareto front of score against cost, after CARBS (Fetterman et al. 2023).
+"""Cost-aware search along the Pareto front of score against cost.
 
-How long to train is part of what is searched: runs have one of `lengths` lengths, evenly spaced on the logarithm
-between `shortest` and the whole horizon. The front is made of the runs that no cheaper run beats. A candidate is a
-neighbour of a run on the front, at its length or near it, or the same run trained on from its checkpoint. A Gaussian
-process over (configuration, length) predicts its score; a cost is drawn for each ask, evenly over the range of the
-front, and of the candidates of about that cost the one is taken whose expected improvement on the front, for the steps
-it still costs, is largest.
+After CARBS (Fetterman et al. 2023).
 
-Cost is the number of environment steps, and known beforehand. With two objectives it is the second one (say
-`wall_seconds`, minimized), and predicted by a process of its own, as in CARBS: wide networks make long seconds.
+How long to train is part of what is searched: runs have one of `lengths` lengths, evenly spaced on
+the logarithm between `shortest` and the whole horizon. The front is made of the runs that no
+cheaper run beats. A candidate is a neighbour of a run on the front, at its length or near it, or
+the same run trained on from its checkpoint. A Gaussian process over (configuration, length)
+predicts its score; a cost is drawn for each ask, evenly over the range of the front, and of the
+candidates of about that cost the one is taken whose expected improvement on the front, for the
+steps it still costs, is largest.
 
-    lengths 20, 45, 100     Scored(0, until 100, 5.0)  Scored(1, until 20, 3.0)  Scored(2, until 45, 2.0)
-                            front: 1 (20 steps, 3.0), 0 (100 steps, 5.0)
-                            ask -> a neighbour of 1 to 45, or 1 itself from 20 on to 45, ...
+Cost is the number of environment steps, and known beforehand. With two objectives it is the second
+one (say `wall_seconds`, minimized), and predicted by a process of its own, as in CARBS: wide
+networks make long seconds.
+
+    lengths 20, 45, 100
+    Scored(0, until 100, 5.0)  Scored(1, until 20, 3.0)  Scored(2, until 45, 2.0)
+    front: 1 (20 steps, 3.0), 0 (100 steps, 5.0)
+    ask -> a neighbour of 1 to 45, or 1 itself from 20 on to 45, ...
 
 References:
-    Fetterman, Kitanidis, Albrecht et al., "Tune as you scale: hyperparameter optimization for compute efficient
-    training", arXiv 2306.08055, 2023.
+    Fetterman, Kitanidis, Albrecht et al., "Tune as you scale: hyperparameter optimization for
+    compute efficient training", arXiv 2306.08055, 2023.
 """
 
 from __future__ import annotations
@@ -60,7 +65,9 @@ SQRT_2PI = math.sqrt(2 * math.pi)
 MOST = 256  # observations a model is conditioned on: the front and the latest
 FITTED = 96  # of the latest, those its parameters are fitted to
 FEWEST = 2  # scores a process is fitted to
-NEARBY = 0.75  # part of the neighbours whose length is at most one step from that of the run they are neighbours of
+# Part of the neighbours whose length is at most one step from that of the run they are neighbours
+# of.
+NEARBY = 0.75
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,10 @@ class CostAwareOptions:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What could be proposed: `parent` is the run it continues, None = from scratch."""
+    """A configuration and a length that could be proposed.
+
+    `parent` is the run it continues, None = from scratch.
+    """
 
     config: Config
     until: int
@@ -87,7 +97,9 @@ class Candidate:
 
 
 class CostAware(BaseOptimizer[CostAwareOptions]):
-    """Bayesian search near the Pareto front of score against cost, which also chooses how long to train."""
+    """Bayesian search near the Pareto front of score against cost, which also chooses how long to
+    train.
+    """
 
     Options = CostAwareOptions
     search_kind = "search"
@@ -124,7 +136,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         return _lengths(horizon, options.lengths, options.shortest)
 
     def outline(self) -> tuple[str, ...]:
-        """The lengths runs may have."""
+        """Describe the lengths runs may have."""
         return (
             f"runs are trained to {', '.join(f'{step:,}' for step in self.steps)} steps, as the front suggests",
         )
@@ -160,7 +172,10 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         )
 
     def _neighbours(self, rng: np.random.Generator) -> list[Candidate]:
-        """Valid configurations near those of the front, at lengths near theirs, that were not proposed before."""
+        """Draw valid configurations near those of the front.
+
+        Their lengths are near as well, and none was proposed before.
+        """
         space, found = self.problem.space, list[Candidate]()
         front = [self.history[number] for number in self._front]
         units = [self._encoding.unit(record.proposal.config) for record in front]
@@ -190,7 +205,10 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         ]
 
     def _promise(self, candidates: Sequence[Candidate], rng: np.random.Generator) -> Array:
-        """Logarithm of the improvement expected for the steps it costs, near the cost drawn. Shape (candidates,)."""
+        """Return the logarithm of the improvement expected for the steps it costs.
+
+        It is near the cost drawn. Shape (candidates,).
+        """
         from scipy.special import ndtr
 
         rows = self._encoding.rows(candidates, self.steps)
@@ -222,7 +240,10 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         return np.asarray(improvement - 0.5 * ((cost - aim) / width) ** 2 - np.log(left))
 
     def _model(self, objective: int) -> Model:
-        """The belief about an objective: parameters fitted now and then, conditioned on all of them."""
+        """Return the belief about an objective.
+
+        Its parameters are fitted now and then, and it is conditioned on all results.
+        """
         ended = len(self._log)
         every = self.options.refit << int(
             math.log2(max(1, ended / 64))
@@ -249,7 +270,10 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         return Model(belief, centre, unit)
 
     def _costs(self, candidates: Sequence[Candidate], rows: Array) -> Array:
-        """On the scale of `_cost`; predicted where it is an objective. Shape (candidates,)."""
+        """Return costs on the scale of `_cost`, shape (candidates,).
+
+        They are predicted where cost is an objective.
+        """
         if self.problem.n_objectives == 1:
             return np.log([one.until / self.problem.horizon for one in candidates])
         model = self._model(1)
@@ -283,7 +307,10 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         self._kept = {number: None for number in self._kept if number in still}
 
     def _front_with(self, numbers: Sequence[ProposalId]) -> list[ProposalId]:
-        """Of these runs, those that are feasible and that no other of at most their cost scores as well as."""
+        """Return the feasible runs that none as cheap scores as well as.
+
+        Of these runs only; "as cheap" is of at most their cost.
+        """
         records = [self.history[number] for number in numbers]
         feasible = [
             record
@@ -301,13 +328,19 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         return front
 
     def keeps(self) -> Collection[ProposalId]:
-        """Runs below the horizon that are pending, or on the front and not trained on yet."""
+        """Return runs that may be trained on.
+
+        They are below the horizon, and pending, or on the front and not trained on yet.
+        """
         return list(self._kept)
 
 
 @dataclass(frozen=True)
 class Model:
-    """A belief about a standardized quantity; `centre + unit * value` gives it back (for costs)."""
+    """A belief about a standardized quantity.
+
+    `centre + unit * value` gives it back (for costs).
+    """
 
     belief: gp.Posterior
     centre: float
@@ -315,7 +348,10 @@ class Model:
 
 
 class Encoding:
-    """Configurations and lengths as rows of the Gaussian process: time (unused), length, numbers, categories."""
+    """Configurations and lengths as rows of the Gaussian process.
+
+    The columns are time (unused), length, numbers, categories.
+    """
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -329,7 +365,10 @@ class Encoding:
         self.n_numeric = int(self._numeric.sum())
 
     def rows(self, runs: Sequence[Proposal | Candidate], steps: Sequence[int]) -> Array:
-        """Shape (runs, 2 + n); lengths are on the logarithm, from 0 at the first of `steps` to 1 at the last."""
+        """Encode runs as rows, shape (runs, 2 + n).
+
+        Lengths are on the logarithm, from 0 at the first of `steps` to 1 at the last.
+        """
         units = np.array([self.unit(run.config) for run in runs]).reshape(
             len(runs), len(self._defaults)
         )
@@ -339,14 +378,20 @@ class Encoding:
         return np.column_stack([np.zeros(len(runs)), length, units[:, self._numeric], categories])
 
     def moved(self, unit: Array, radius: float, rng: np.random.Generator) -> Array:
-        """A point of the unit cube near another: a step for numbers, now and then another choice."""
+        """Draw a point of the unit cube near another.
+
+        Numbers make a step, and now and then there is another choice.
+        """
         step = unit + radius * rng.standard_normal(len(unit))
         reflected = 1 - np.abs(1 - np.abs(step) % 2)
         other = np.where(rng.random(len(unit)) < radius, rng.random(len(unit)), unit)
         return np.where(self._choices > 0, other, reflected)
 
     def unit(self, config: Config) -> Array:
-        """Where a configuration lies in the unit cube, at the defaults of what is inactive. Shape (n,)."""
+        """Return where a configuration lies in the unit cube, shape (n,).
+
+        What is inactive is at its default.
+        """
         unit = self._space.to_unit(config)
         return np.where(np.isnan(unit), self._defaults, unit)
 
@@ -359,15 +404,18 @@ def _lengths(horizon: int, count: int, shortest: float) -> tuple[int, ...]:
 
 
 def _scaled(cost: float) -> float:
-    """About the logarithm of a large cost, and defined for any."""
+    """Return about the logarithm of a large cost, defined for any."""
     return math.asinh(cost)
 
 
 def _targets(records: Sequence[Record], objective: int) -> tuple[Array, float, float]:
-    """What a process is fitted to, shape (records,), and the centre and unit it was standardized with.
+    """Return what a process is fitted to, shape (records,).
 
-    Scores are ranked, failures and the infeasible last, and the ranks spread as a normal distribution: a crash is no
-    farther away than any other bad run. Costs are on their scale; those of failures are unknown: average.
+    With it come the centre and the unit it was standardized with.
+
+    Scores are ranked, failures and the infeasible last, and the ranks spread as a normal
+    distribution: a crash is no farther away than any other bad run. Costs are on their scale; those
+    of failures are unknown: average.
     """
     from scipy.special import ndtri
 

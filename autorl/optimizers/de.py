@@ -1,18 +1,21 @@
-"""Differential evolution, rand/1/bin (Storn and Price 1997), over a population of full-length runs.
+"""Differential evolution, rand/1/bin (Storn and Price 1997).
 
-A member is a point of the unit cube. Its child takes each coordinate with probability `crossover` from a mutant
-a + scale * (b - c) of three other members, and replaces it unless worse. Replacing is immediate: children are made
-from the population of the moment, one at a time per member, so that workers need not wait for a generation. Points
-stay points: an integer or a choice is read off them, coordinates of inactive hyperparameters are carried along, and a
-coordinate that a mutation puts outside the cube is drawn anew.
+It goes over a population of full-length runs.
+
+A member is a point of the unit cube. Its child takes each coordinate with probability `crossover`
+from a mutant a + scale * (b - c) of three other members, and replaces it unless worse. Replacing is
+immediate: children are made from the population of the moment, one at a time per member, so that
+workers need not wait for a generation. Points stay points: an integer or a choice is read off them,
+coordinates of inactive hyperparameters are carried along, and a coordinate that a mutation puts
+outside the cube is drawn anew.
 
     members 0..3 scored   -> Proposal(child of 0)      meta: slot 0, its point
     Proposed              -> Proposal(child of 1)      0 is still training: 1 has its turn
     Scored(child of 0)    -> member 0 is the child, if that is at least as good
 
 References:
-    Storn and Price, "Differential evolution: a simple and efficient heuristic for global optimization over continuous
-    spaces", Journal of Global Optimization 11, 1997.
+    Storn and Price, "Differential evolution: a simple and efficient heuristic for global
+    optimization over continuous spaces", Journal of Global Optimization 11, 1997.
 """
 
 from __future__ import annotations
@@ -52,7 +55,9 @@ class DEOptions:
 
 
 class DE(BaseOptimizer[DEOptions]):
-    """Differential evolution, rand/1/bin: differences of members make children, which replace worse members."""
+    """Differential evolution, rand/1/bin: differences of members make children, which replace worse
+    members.
+    """
 
     Options = DEOptions
     search_kind = "search"
@@ -81,7 +86,8 @@ class DE(BaseOptimizer[DEOptions]):
         target = self._members.occupant[slot]
         parents = [point(record) for record in self._members.records() if record.id != target]
         breeding = target is not None and len(parents) >= PARENTS
-        space, origin = self.problem.space, f"child of proposal {target}" if breeding else "random"
+        space = self.problem.space
+        origin = f"child of proposal {target}" if breeding else "random"
         for attempt in range(1 + REDRAWS):
             if target is not None and breeding and attempt < REDRAWS:
                 mutant = mutate(parents, self.options.scale, rng)
@@ -108,7 +114,9 @@ class DE(BaseOptimizer[DEOptions]):
 
 
 class Members:
-    """The slots of a population: who holds each, and who is in training to challenge. A fold over proposals.
+    """The slots of a population, a fold over proposals.
+
+    Each has an occupant, and perhaps a challenger in training.
 
     Attributes:
         occupant: by slot; None until somebody was scored there.
@@ -122,22 +130,28 @@ class Members:
         self._turn = 0
 
     def idle(self) -> int | None:
-        """The slot whose turn it is: the next in the circle in which nobody trains; None if there is none."""
+        """Return the slot whose turn it is, None if there is none.
+
+        It is the next in the circle in which nobody trains.
+        """
         circle = ((self._turn + k) % self.size for k in range(self.size))
         return next((slot for slot in circle if not self._training[slot]), None)
 
     def turn(self) -> int:
-        """The slot whose turn it is, somebody training in every slot or not."""
+        """Return the slot whose turn it is, whether somebody trains or not."""
         idle = self.idle()
         return self._turn % self.size if idle is None else idle
 
     def begin(self, proposal: ProposalId, slot: int) -> None:
-        """`proposal` trains to challenge whoever holds `slot`."""
+        """Note that `proposal` trains to challenge the occupant of `slot`."""
         self._training[slot].add(proposal)
         self._turn = slot + 1
 
     def judge(self, record: Record, slot: int) -> None:
-        """The challenger has an outcome: it holds the slot unless it failed or the occupant is better."""
+        """Judge a challenger that has an outcome.
+
+        It holds the slot unless it failed or the occupant is better.
+        """
         self._training[slot].discard(record.id)
         occupant = self.occupant[slot]
         if not isinstance(record.result, Scored):
@@ -146,7 +160,7 @@ class Members:
             self.occupant[slot] = record.id
 
     def records(self) -> list[Record]:
-        """The occupants, by slot."""
+        """Return the occupants, by slot."""
         return [self._history[occupant] for occupant in self.occupant if occupant is not None]
 
 
@@ -156,12 +170,17 @@ def rank(record: Record) -> tuple[float, float]:
 
 
 def point(record: Record) -> Point:
-    """Shape (n,): where a proposal lies in the unit cube, inactive hyperparameters included."""
+    """Return where a proposal lies in the unit cube, shape (n,).
+
+    Inactive hyperparameters are included.
+    """
     return np.array(record.proposal.meta["point"])
 
 
 def point_of(space: Space, config: Config, drawn: Point | None = None) -> list[float]:
-    """The point behind `config`: `drawn` where that gives the values it has, their own places where they were repaired.
+    """Return the point behind `config`.
+
+    It is `drawn` where that gives the values it has, and their own places where they were repaired.
 
     Without `drawn`, inactive hyperparameters are at their defaults.
     """
@@ -173,12 +192,15 @@ def point_of(space: Space, config: Config, drawn: Point | None = None) -> list[f
         ]
         return [float(coordinate) for coordinate in np.where(np.isnan(unit), defaults, unit)]
     before: Mapping[str, Any] = space.from_unit(drawn)
-    kept = [name not in config or config[name] == before.get(name) for name in space.names]
-    return [float(coordinate) for coordinate in np.where(kept, drawn, unit)]
+    unrepaired = [name not in config or config[name] == before.get(name) for name in space.names]
+    return [float(coordinate) for coordinate in np.where(unrepaired, drawn, unit)]
 
 
 def mutate(parents: Sequence[Point], scale: float, rng: np.random.Generator) -> Point:
-    """The point a + scale * (b - c) of three different parents; coordinates outside the cube are drawn anew."""
+    """Return a + scale * (b - c) of three different parents.
+
+    Coordinates outside the cube are drawn anew.
+    """
     a, b, c = (parents[int(index)] for index in rng.choice(len(parents), PARENTS, replace=False))
     mutant = a + scale * (b - c)
     anew = rng.random(len(mutant))
@@ -188,7 +210,10 @@ def mutate(parents: Sequence[Point], scale: float, rng: np.random.Generator) -> 
 def cross(
     space: Space, target: Point, mutant: Point, probability: float, rng: np.random.Generator
 ) -> Point:
-    """Coordinates of the mutant with `probability`, at least one of those that vary; the others of the target."""
+    """Mix the coordinates of a mutant into the target.
+
+    Each is taken with `probability`, at least one of those that vary.
+    """
     taken = rng.random(len(target)) < probability
     varied = [
         i

@@ -1,20 +1,24 @@
-"""DEHB: the brackets of Hyperband over populations of differential evolution (Awad, Mallik and Hutter 2021).
+"""DEHB: Hyperband's brackets over differential evolution.
 
-Every length of run has a population of its own. The first cycle of brackets is Hyperband's: random configurations, of
-which the best are promoted, and a promotion continues from its checkpoint. After that nobody is promoted. Each run of
-a bracket is a child: of a member of the population at its length, whose turn it is, and a mutant of three parents: the
-best members one length below, in a bracket's first rung the best at its own. A child is a new configuration and starts
-from scratch; it replaces its member unless worse. So scores are compared at equal length only, and what short runs
+Awad, Mallik and Hutter 2021.
+
+Every length of run has a population of its own. The first cycle of brackets is Hyperband's: random
+configurations, of which the best are promoted, and a promotion continues from its checkpoint. After
+that nobody is promoted. Each run of a bracket is a child: of a member of the population at its
+length, whose turn it is, and a mutant of three parents: the best members one length below, in a
+bracket's first rung the best at its own. A child is a new configuration and starts from scratch; it
+replaces its member unless worse. So scores are compared at equal length only, and what short runs
 have taught reaches the long ones through the parents.
 
-    eta 2, 3 rungs, horizon 100   bracket 0: 4 runs to 25, 2 of them on to 50, 1 of them on to 100    populations
-                                  bracket 1: 3 runs to 50, 1 of them on to 100                        at 25: 4 members
-                                  bracket 2: 3 runs to 100                                            at 50: 3
-                                  bracket 3: 4 children to 25, 2 children to 50, 1 child to 100       at 100: 3
+    eta 2, 3 rungs, horizon 100; populations of 4 members at 25, 3 at 50, 3 at 100
+    bracket 0: 4 runs to 25, 2 of them on to 50, 1 of them on to 100
+    bracket 1: 3 runs to 50, 1 of them on to 100
+    bracket 2: 3 runs to 100
+    bracket 3: 4 children to 25, 2 children to 50, 1 child to 100
 
 References:
-    Awad, Mallik and Hutter, "DEHB: evolutionary hyperband for scalable, robust and efficient hyperparameter
-    optimization", IJCAI 2021.
+    Awad, Mallik and Hutter, "DEHB: evolutionary hyperband for scalable, robust and efficient
+    hyperparameter optimization", IJCAI 2021.
 """
 
 from __future__ import annotations
@@ -68,22 +72,27 @@ class DEHB(Hyperband[DEHBOptions]):
         self._tried: dict[int, set[Config]] = {step: set() for step in self.steps}
 
     def outline(self) -> tuple[str, ...]:
-        """Hyperband's, and that later cycles start from scratch."""
-        later = "promotions go on from checkpoints in the first cycle; later cycles are children from scratch"
+        """Describe what Hyperband does, and that later cycles start from scratch."""
+        later = (
+            "promotions go on from checkpoints in the first cycle; "
+            "later cycles are children from scratch"
+        )
         return (*super().outline(), later)
 
     def _promotes(self, bracket: Bracket) -> bool:
-        """Whether the bracket is one of the first cycle."""
+        """Tell whether the bracket is one of the first cycle."""
         return bracket.number < len(self.steps)
 
     def _next_of(self, bracket: Bracket, rng: np.random.Generator) -> Proposal:
-        until, rung = bracket.steps[bracket.rung], bracket.rung
+        until = bracket.steps[bracket.rung]
+        rung = bracket.rung
         slot = self._members[until].turn()
         if rung and self._promotes(bracket):
             promotion = super()._next_of(bracket, rng)
-            kept = self.history[bracket.awaited[0]].proposal.meta["point"]
-            return replace(promotion, meta=FrozenMap(promotion.meta, slot=slot, point=kept))
-        occupant, space = self._members[until].occupant[slot], self.problem.space
+            point_before = self.history[bracket.awaited[0]].proposal.meta["point"]
+            return replace(promotion, meta=FrozenMap(promotion.meta, slot=slot, point=point_before))
+        occupant = self._members[until].occupant[slot]
+        space = self.problem.space
         parents = self._parents(bracket)
         if (
             (rung == 0 and self._started < len(self.problem.initial))
@@ -94,30 +103,34 @@ class DEHB(Hyperband[DEHBOptions]):
             place = point_of(space, config)
         else:
             config, drawn = self._child(self.history[occupant], parents, until, rng)
-            origin, place, informed = (
-                f"child of proposal {occupant}",
-                point_of(space, config, drawn),
-                True,
-            )
+            origin = f"child of proposal {occupant}"
+            place = point_of(space, config, drawn)
+            informed = True
         meta = FrozenMap(bracket=bracket.number, rung=rung, slot=slot, point=place)
         return Proposal(config, until, origin=origin, meta=meta, informed=informed)
 
     def _parents(self, bracket: Bracket) -> list[Record]:
-        """The best members one length below (in the first rung: of its own), filled up from all populations."""
+        """Return the best members one length below.
+
+        In the first rung they are of its own length. They are filled up from all populations.
+        """
         below = bracket.steps[max(0, bracket.rung - 1)]
         best = sorted(self._members[below].records(), key=rank)[: bracket.sizes[bracket.rung]]
         if len(best) < PARENTS:
-            known = {record.id for record in best}
+            among_best = {record.id for record in best}
             everybody = [
                 record for members in self._members.values() for record in members.records()
             ]
-            best += [record for record in everybody if record.id not in known]
+            best += [record for record in everybody if record.id not in among_best]
         return best
 
     def _child(
         self, target: Record, parents: list[Record], until: int, rng: np.random.Generator
     ) -> tuple[Config, Point]:
-        """A child that was not trained to this length before, if `REDRAWS` mutants find one, and its point."""
+        """Return a child new to this length, and its point.
+
+        It may be one that was trained to it, if `REDRAWS` mutants find no other.
+        """
         points = [point(record) for record in parents]
         for _ in range(REDRAWS):
             mutant = mutate(points, self.options.scale, rng)
@@ -145,10 +158,10 @@ class DEHB(Hyperband[DEHBOptions]):
         super()._observe(event)
 
     def keeps(self) -> Collection[ProposalId]:
-        """Hyperband's, of the brackets of the first cycle."""
-        kept = super().keeps()
+        """Return what Hyperband keeps of the brackets of the first cycle."""
+        resumable = super().keeps()
         return [
             proposal
-            for proposal in kept
+            for proposal in resumable
             if self.history[proposal].proposal.meta["bracket"] < len(self.steps)
         ]

@@ -1,7 +1,10 @@
-"""Grid search: every combination of evenly spaced levels, once each, in a fixed order.
+"""Grid search: every combination of evenly spaced levels.
 
-Levels are spaced on each hyperparameter's own scale, bounds included. Inactive hyperparameters are not branched on,
-so a conditional space yields no configuration twice. The last hyperparameter varies fastest.
+Each comes once, in a fixed order.
+
+Levels are spaced on each hyperparameter's own scale, bounds included. Inactive hyperparameters are
+not branched on, so a conditional space yields no configuration twice. The last hyperparameter
+varies fastest.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ class GridOptions:
 
 
 class GridSearch(BaseOptimizer[GridOptions]):
-    """Every combination of `levels` values per numeric hyperparameter and all choices of the others; then done."""
+    """Every combination of `levels` values per numeric hyperparameter and all choices of the
+    others; then done.
+    """
 
     Options = GridOptions
     multi_objective = True
@@ -67,10 +72,13 @@ class GridSearch(BaseOptimizer[GridOptions]):
         return config
 
     def _points(self) -> Iterator[Config]:
-        """The valid grid points that are not initial configurations (those are proposed anyway)."""
-        known = set(self.problem.initial)
+        """Yield the valid grid points that are not initial configurations.
+
+        Those are proposed anyway.
+        """
+        initial = set(self.problem.initial)
         for config in map(Config, self._branch({}, 0)):
-            if config not in known and self.problem.space.is_valid(config):
+            if config not in initial and self.problem.space.is_valid(config):
                 yield config
 
     def _branch(self, chosen: dict[str, Any], depth: int) -> Iterator[dict[str, Any]]:
@@ -85,7 +93,9 @@ class GridSearch(BaseOptimizer[GridOptions]):
 
     def _check(self, levels: Mapping[str, int]) -> None:
         numeric = [
-            name for name, known in self.problem.space.hyperparameters.items() if known.numeric
+            name
+            for name, hyperparameter in self.problem.space.hyperparameters.items()
+            if hyperparameter.numeric
         ]
         for name, count in levels.items():
             if name not in numeric:

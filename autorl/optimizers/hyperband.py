@@ -1,18 +1,23 @@
-"""Successive halving and Hyperband, continuing from checkpoints (Jamieson and Talwalkar 2016; Li et al. 2018).
+"""Successive halving and Hyperband, continuing from checkpoints.
 
-A bracket starts many short runs and lets the best 1/eta of each rung go on to the next, eta times longer; a promotion
-is the next segment of the same run, so a rung costs only the steps that are new. Hyperband cycles through brackets
-that start with fewer, longer runs, for tasks where short runs mislead. Rungs end at horizon / eta^k, rounded up.
+Jamieson and Talwalkar 2016; Li et al. 2018.
+
+A bracket starts many short runs and lets the best 1/eta of each rung go on to the next, eta times
+longer; a promotion is the next segment of the same run, so a rung costs only the steps that are
+new. Hyperband cycles through brackets that start with fewer, longer runs, for tasks where short
+runs mislead. Rungs end at horizon / eta^k, rounded up.
 
     eta 3, 3 rungs, horizon 90:   bracket 0: 9 runs to 10, 3 to 30, 1 to 90
                                   bracket 1: 5 runs to 30, 1 to 90
                                   bracket 2: 3 runs to 90
 
-A rung is decided when all of it is scored; meanwhile the next bracket is begun (at most `ahead` of them), so that
-workers are not idle. Failed runs, runs with a failed seed and runs that stopped themselves are never promoted.
+A rung is decided when all of it is scored; meanwhile the next bracket is begun (at most `ahead` of
+them), so that workers are not idle. Failed runs, runs with a failed seed and runs that stopped
+themselves are never promoted.
 
-The first rung ends at a quarter of the horizon by default. In the 42 tasks of ARLBench the ranking of configurations
-after a tenth of a run correlates by 0.26 to 0.56 with the final one, after three tenths by 0.72 to 0.74.
+The first rung ends at a quarter of the horizon by default. In the 42 tasks of ARLBench the ranking
+of configurations after a tenth of a run correlates by 0.26 to 0.56 with the final one, after three
+tenths by 0.72 to 0.74.
 """
 
 from __future__ import annotations
@@ -57,7 +62,9 @@ B = TypeVar("B", bound=HyperbandOptions)
 
 
 def rung_steps(horizon: int, eta: int, rungs: int) -> tuple[int, ...]:
-    """Steps at which the rungs end, ascending; the last is the horizon.
+    """Return the steps at which the rungs end, ascending.
+
+    The last is the horizon.
 
     Raises:
         InputError: the horizon is too short for so many rungs.
@@ -71,7 +78,7 @@ def rung_steps(horizon: int, eta: int, rungs: int) -> tuple[int, ...]:
 
 
 def cautions_of(steps: Sequence[int]) -> tuple[str, ...]:
-    """What to know about rungs that end at `steps`."""
+    """Say what to know about rungs that end at `steps`."""
     share = steps[0] / steps[-1]
     if share >= EARLY:
         return ()
@@ -82,7 +89,7 @@ def cautions_of(steps: Sequence[int]) -> tuple[str, ...]:
 
 
 def may_go_on(record: Record) -> bool:
-    """Scored with all seeds, and not stopped by itself."""
+    """Tell whether a run was scored with all seeds and did not stop itself."""
     result = record.result
     return (
         isinstance(result, Scored) and result.resumable and result.reached >= record.proposal.until
@@ -90,13 +97,24 @@ def may_go_on(record: Record) -> bool:
 
 
 def merit(record: Record) -> Merit:
-    """Sorts better first: feasible before infeasible, then by score, then the earlier."""
+    """Return a key that sorts better runs first.
+
+    Feasible before infeasible, then by score, then the earlier.
+    """
     return violation(record), -record.values[0], record.id
 
 
 @dataclass
 class Bracket:
-    """A bracket under way; by rung its sizes and steps, the proposals made so far and those to be brought there."""
+    """A bracket under way.
+
+    Attributes:
+        number: of the bracket, from 0.
+        sizes: runs by rung.
+        steps: where the rungs end.
+        rungs: the proposals made so far, by rung.
+        promoted: those to be brought to each rung.
+    """
 
     number: int
     sizes: list[int]
@@ -110,22 +128,24 @@ class Bracket:
 
     @property
     def awaited(self) -> list[ProposalId]:
-        """Promoted, but not continued yet."""
+        """Runs that are promoted, but not continued yet."""
         return self.promoted[-1][len(self.rungs[-1]) :]
 
     @property
     def proposed(self) -> bool:
-        """The current rung is all proposed."""
+        """Whether the current rung is all proposed."""
         return len(self.rungs[-1]) == self.sizes[self.rung]
 
     @property
     def finished(self) -> bool:
-        """Nothing more will be proposed."""
+        """Whether nothing more will be proposed."""
         return self.proposed and self.rung == len(self.sizes) - 1
 
 
 class Hyperband(BaseOptimizer[B]):
-    """Random configurations in brackets of successive halving, from many short runs to few long ones."""
+    """Random configurations in brackets of successive halving, from many short runs to few long
+    ones.
+    """
 
     Options: ClassVar[type[HyperbandOptions]] = HyperbandOptions
     search_kind = "search"
@@ -143,14 +163,17 @@ class Hyperband(BaseOptimizer[B]):
         return rung_steps(horizon, options.eta, options.rungs)
 
     def shape(self, bracket: int) -> tuple[list[int], tuple[int, ...]]:
-        """Runs per rung and the steps they are brought to, of the bracket with this number."""
+        """Return runs per rung and the steps they are brought to.
+
+        They are of the bracket with this number.
+        """
         halvings = len(self.steps) - 1 - bracket % len(self.steps)
         eta = self.options.eta
         first = math.ceil(len(self.steps) * eta**halvings / (halvings + 1))
         return [first // eta**k for k in range(halvings + 1)], self.steps[-1 - halvings :]
 
     def outline(self) -> tuple[str, ...]:
-        """The brackets of one cycle, and how many the budget pays for."""
+        """Describe the brackets of a cycle and how many the budget pays for."""
         shapes = list(
             dict.fromkeys(_shape_text(*self.shape(number)) for number in range(len(self.steps)))
         )
@@ -167,7 +190,7 @@ class Hyperband(BaseOptimizer[B]):
         return tuple(lines)
 
     def cautions(self) -> tuple[str, ...]:
-        """Whether the lowest rung is too early to rank anything."""
+        """Say if the lowest rung is too early to rank anything."""
         return cautions_of(self.steps)
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait:
@@ -179,7 +202,7 @@ class Hyperband(BaseOptimizer[B]):
         return self._next_of(Bracket(self._begun, *self.shape(self._begun)), rng)
 
     def _next_of(self, bracket: Bracket, rng: np.random.Generator) -> Proposal:
-        """The next proposal of a bracket's current rung."""
+        """Make the next proposal of a bracket's current rung."""
         if bracket.rung == 0:
             config, origin, informed = self._new_configuration(rng)
             meta = FrozenMap(bracket=bracket.number, rung=0)
@@ -191,7 +214,10 @@ class Hyperband(BaseOptimizer[B]):
         return Proposal(config, until, Continue(parent), origin=origin, meta=meta, informed=True)
 
     def _new_configuration(self, rng: np.random.Generator) -> tuple[Config, str, bool]:
-        """A configuration that starts from scratch, its origin, and whether scores had a part in it."""
+        """Return a configuration that starts from scratch, and its origin.
+
+        With them comes whether scores had a part in it.
+        """
         if self._started < len(self.problem.initial):
             return (
                 self.problem.initial[self._started],
@@ -201,7 +227,7 @@ class Hyperband(BaseOptimizer[B]):
         return self._draw(rng)
 
     def _draw(self, rng: np.random.Generator) -> tuple[Config, str, bool]:
-        """The same, after the initial ones."""
+        """Draw a configuration after the initial ones, with its origin."""
         return self.problem.space.sample(rng), "random", False
 
     def _observe(self, event: Event) -> None:
@@ -225,13 +251,13 @@ class Hyperband(BaseOptimizer[B]):
             del self._open[number]
 
     def _withdraw(self, bracket: Bracket, record: Record) -> None:
-        """Do not promote a run whose later score says that one of its seeds failed."""
+        """Withdraw the promotion of a run whose later score has a failed seed."""
         if record.id in bracket.awaited and not may_go_on(record):
             bracket.promoted[-1].remove(record.id)
             bracket.sizes[bracket.rung] -= 1
 
     def _close_rung(self, bracket: Bracket) -> None:
-        """Once the current rung is all scored, decide who goes on."""
+        """Decide who goes on once the current rung is all scored."""
         records = [self.history[proposal] for proposal in bracket.rungs[-1]]
         if (
             bracket.finished
@@ -246,13 +272,19 @@ class Hyperband(BaseOptimizer[B]):
             del bracket.sizes[bracket.rung + 1 :]
 
     def _promote(self, bracket: Bracket, records: list[Record]) -> int:
-        """Note who of the rung goes on; how many runs the next one has."""
+        """Note who of the rung goes on.
+
+        Returns how many runs the next rung has.
+        """
         best = sorted(filter(may_go_on, records), key=merit)[: bracket.sizes[bracket.rung + 1]]
         bracket.promoted.append([record.id for record in best])
         return len(best)
 
     def keeps(self) -> Collection[ProposalId]:
-        """In each open bracket, the runs of the current rung and those promoted but not continued yet."""
+        """Return the runs that open brackets may continue.
+
+        In each they are those of the current rung and those promoted but not continued yet.
+        """
         kept: list[ProposalId] = []
         for bracket in self._open.values():
             kept += bracket.awaited
@@ -262,7 +294,9 @@ class Hyperband(BaseOptimizer[B]):
 
 
 class SuccessiveHalving(Hyperband[HyperbandOptions]):
-    """Random configurations; again and again the best 1/eta go on, eta times longer (Hyperband's first bracket)."""
+    """Random configurations; again and again the best 1/eta go on, eta times longer (Hyperband's
+    first bracket).
+    """
 
     def shape(self, bracket: int) -> tuple[list[int], tuple[int, ...]]:
         """Runs per rung and the steps they are brought to."""
@@ -278,7 +312,7 @@ def _shape_text(sizes: list[int], steps: Sequence[int]) -> str:
 
 
 def _cost(sizes: list[int], steps: Sequence[int]) -> int:
-    """Steps a bracket trains when everybody continues from a checkpoint."""
+    """Add up the steps of a bracket when everybody continues from a checkpoint."""
     return sum(
         size * (step - before)
         for size, step, before in zip(sizes, steps, (0, *steps[:-1]), strict=True)

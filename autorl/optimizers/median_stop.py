@@ -1,15 +1,20 @@
-"""The median stopping rule (Golovin et al., Vizier, KDD 2017), around any optimizer of full-length runs.
+"""The median stopping rule, around any optimizer of full-length runs.
 
-Each run is cut into segments at `rungs` equally spaced steps. When a segment is scored, the run stops if its best score
-so far is below the median of the running averages that ended runs had at the same rung, as in Vizier: the average of a
-run's scores at this rung and all before. Otherwise it is continued before anything new is started. `against: scores`
-compares the score at the rung with the median of the scores of all other runs there, ended or not, and
-was the rule of earlier versions. The optimizer inside sees one proposal per run, and one outcome when the run has
-ended: the score at the highest rung reached.
+Golovin et al., Vizier, KDD 2017.
 
-    run 3:  Proposed(3, until=20, meta {rung: 0})  Scored(3, 0.7)   median of averages at rung 0: 0.5 -> continue
-            Proposed(9, until=40, resume_from=3, meta {root: 3, rung: 1})  Scored(9, 0.6)  best 0.7, median 0.8 -> stop
-            inside:  Proposed(3, until=100) ............................................... Scored(3, 0.6)
+Each run is cut into segments at `rungs` equally spaced steps. When a segment is scored, the run
+stops if its best score so far is below the median of the running averages that ended runs had at
+the same rung, as in Vizier: the average of a run's scores at this rung and all before. Otherwise it
+is continued before anything new is started. `against: scores` compares the score at the rung with
+the median of the scores of all other runs there, ended or not, and was the rule of earlier
+versions. The optimizer inside sees one proposal per run, and one outcome when the run has ended:
+the score at the highest rung reached.
+
+    run 3:  Proposed(3, until=20, meta {rung: 0})  Scored(3, 0.7)
+                median of averages at rung 0: 0.5 -> continue
+            Proposed(9, until=40, resume_from=3, meta {root: 3, rung: 1})  Scored(9, 0.6)
+                best 0.7, median 0.8 -> stop
+            inside:  Proposed(3, until=100) ..... Scored(3, 0.6)
 """
 
 from __future__ import annotations
@@ -57,7 +62,10 @@ class MedianStopOptions:
 
 @dataclass
 class _Run:
-    """A chain of segments. `scores` by rung, the latest of each; `last` the newest segment."""
+    """A chain of segments.
+
+    `scores` has the latest by rung, `last` is the newest segment.
+    """
 
     root: ProposalId
     last: ProposalId
@@ -67,14 +75,17 @@ class _Run:
     ended: bool = False
 
     def average(self, rung: int) -> float:
-        """Mean of its scores at a rung and all before."""
+        """Return the mean of its scores at a rung and all before."""
         return mean(score for scored, score in self.scores.items() if scored <= rung)
 
 
 class RungValues:
-    """One value for each run at a rung, in order: what others had there is read without looking at all of them.
+    """One value for each run at a rung, in order.
 
-    A new value costs a search and the shift of an array, not a pass over all runs: a study of n runs is linear in n.
+    What others had there is read without looking at all of them.
+
+    A new value costs a search and the shift of an array, not a pass over all runs: a study of n
+    runs is linear in n.
     """
 
     def __init__(self) -> None:
@@ -82,18 +93,21 @@ class RungValues:
         self._ascending: list[float] = []
 
     def put(self, run: ProposalId, value: float) -> None:
-        """Set the value of a run; a later one replaces it."""
+        """Set the value of a run, in place of an earlier one."""
         if run in self._value_of:
             del self._ascending[self._place(run)]
         self._value_of[run] = value
         insort(self._ascending, value)
 
     def count_without(self, run: ProposalId) -> int:
-        """How many other runs have a value."""
+        """Count the other runs that have a value."""
         return len(self._ascending) - (run in self._value_of)
 
     def median_without(self, run: ProposalId) -> float:
-        """The median of the values of the other runs, of which there is at least one."""
+        """Return the median of the other runs' values.
+
+        There is at least one of them.
+        """
         left_out = self._place(run) if run in self._value_of else len(self._ascending)
         middle, odd = divmod(self.count_without(run), 2)
         places = (middle,) if odd else (middle - 1, middle)
@@ -187,7 +201,7 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         self.inner.observe(Proposed(event.id, whole))
 
     def _ends(self, run: _Run, scored: Scored) -> bool:
-        """Whether a run that was just scored at its rung goes no further."""
+        """Tell whether a run just scored at its rung goes no further."""
         if (
             run.rung == len(self.steps) - 1
             or not scored.resumable
@@ -204,7 +218,10 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         return best < values.median_without(run.root)
 
     def _rank(self, run: _Run, from_rung: int) -> None:
-        """Put what others compare with this run into the values; of a score, only what depends on it changes."""
+        """Put what others compare with this run into the values.
+
+        Of a score, only what depends on it changes.
+        """
         if self.options.against == "scores":
             if from_rung in run.scores:
                 self._values[from_rung].put(run.root, run.scores[from_rung])
@@ -215,5 +232,8 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
                     self._values[rung].put(run.root, run.average(rung))
 
     def keeps(self) -> Collection[ProposalId]:
-        """The newest segment of every run that is pending or to be continued, unless it is the last rung."""
+        """Return the newest segments of runs that are pending or go on.
+
+        Those at the last rung are left out.
+        """
         return [run.last for run in self._going.values() if run.rung < len(self.steps) - 1]

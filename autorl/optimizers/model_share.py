@@ -1,6 +1,9 @@
-"""How much of a search is its model's: new configurations by who made them, and proposals that only go on.
+"""Measures how much of a search is its model's.
 
-A study under a model-based optimizer that is over before the start-up is, is random search under another name.
+New configurations are counted by who made them, and so are proposals that only go on.
+
+A study under a model-based optimizer that is over before the start-up is, is random search under
+another name.
 """
 
 from __future__ import annotations
@@ -13,12 +16,12 @@ from autorl.types import Config, Proposal
 
 @dataclass(frozen=True)
 class ModelShare:
-    """Proposals of a study, counted.
+    """Counted proposals of a study.
 
     Attributes:
         new: proposals of a configuration that no earlier one had.
-        modelled: of these, those that observed scores had a part in (`Proposal.informed`); the others are the default,
-            warm starts, and what a start-up designs or draws.
+        modelled: of these, those that observed scores had a part in (`Proposal.informed`); the
+            others are the default, warm starts, and what a start-up designs or draws.
         continued: all other proposals: promotions, continuations, schedules trained again.
     """
 
@@ -28,48 +31,67 @@ class ModelShare:
 
     @property
     def share(self) -> float:
-        """Part of the new configurations that is the model's; 0 without any."""
+        """Part of the new configurations that is the model's, 0 without any."""
         return self.modelled / self.new if self.new else 0.0
 
 
 def model_share(proposals: Iterable[Proposal]) -> ModelShare:
-    """Count the proposals of one study, given in their order; the driver's baseline is none of the search."""
-    known: set[Config] = set()
+    """Count the proposals of one study, given in their order.
+
+    The driver's baseline is none of the search.
+    """
+    counted: set[Config] = set()
     new = modelled = total = 0
     for proposal in proposals:
         if proposal.baseline:
             continue
         total += 1
-        if proposal.config not in known:
-            known.add(proposal.config)
+        if proposal.config not in counted:
+            counted.add(proposal.config)
             new += 1
             modelled += proposal.informed
     return ModelShare(new, modelled, total - new)
 
 
 def share_text(share: ModelShare, *, learns: bool, about: str = "") -> str:
-    """`16 new configurations (12 by the model, 4 of the start-up), 8 promoted or continued`.
+    """Word the counts.
+
+    For example `16 new configurations (12 by the model, 4 of the start-up), 8 promoted or
+    continued`.
 
     `learns`: whether the optimizer has a model at all.
     """
     text = f"{about}{share.new} new configurations"
     if learns:
-        text += f" ({about}{share.modelled} by the model, {about}{share.new - share.modelled} of the start-up)"
+        of_startup = share.new - share.modelled
+        text += f" ({about}{share.modelled} by the model, {about}{of_startup} of the start-up)"
     return text + (f", {about}{share.continued} promoted or continued" if share.continued else "")
 
 
 def share_caution(optimizer: str, share: ModelShare, *, learns: bool) -> str | None:
-    """That less than half of the new configurations is the model's, where there is meant to be one."""
+    """Warn where less than half of the new configurations is the model's.
+
+    There must be meant to be a model.
+    """
     if not learns or not share.new or share.share >= 0.5:
         return None
     if share.modelled:
-        part = f"only {share.modelled} of {share.new} new configurations are by the model of {optimizer}"
+        part = (
+            f"only {share.modelled} of {share.new} new configurations "
+            f"are by the model of {optimizer}"
+        )
         return f"{part}: a larger budget, or a smaller `parallelism` or start-up, gives it more"
-    return f"{optimizer} never left its start-up: this is random search (a larger budget gives it scores to learn from)"
+    return (
+        f"{optimizer} never left its start-up: this is random search "
+        "(a larger budget gives it scores to learn from)"
+    )
 
 
 def share_dict(share: ModelShare, *, learns: bool) -> dict[str, int | None]:
-    """The counts as JSON types; `by_model` is null for an optimizer that has no model."""
+    """Return the counts as JSON types.
+
+    `by_model` is null for an optimizer that has no model.
+    """
     return {
         "total": share.new,
         "by_model": share.modelled if learns else None,

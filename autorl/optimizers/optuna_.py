@@ -1,10 +1,13 @@
-"""Model-based and evolutionary search by Optuna's samplers: `tpe`, `gp`, `nsga2`.
+"""Search by Optuna's samplers: `tpe`, `gp`, `nsga2`.
 
-One Optuna study lives as long as the optimizer, and holds one trial per proposal: what was really proposed (after
-repairs), pending ones as running trials, penalties of failed ones as values. Each ask gets a fresh sampler seeded
-from `rng`, lets it fill in a draft trial along the conditions of the space, reads it and throws it away, so `ask`
-leaves no trace. What a sampler attached to the draft or the study (NSGA-II: generation and parents) travels in
-`Proposal.meta` and comes back with `Proposed`; from parameters and values alone NSGA-II would lose its generations.
+Model-based and evolutionary.
+
+One Optuna study lives as long as the optimizer, and holds one trial per proposal: what was really
+proposed (after repairs), pending ones as running trials, penalties of failed ones as values. Each
+ask gets a fresh sampler seeded from `rng`, lets it fill in a draft trial along the conditions of
+the space, reads it and throws it away, so `ask` leaves no trace. What a sampler attached to the
+draft or the study (NSGA-II: generation and parents) travels in `Proposal.meta` and comes back with
+`Proposed`; from parameters and values alone NSGA-II would lose its generations.
 """
 
 from __future__ import annotations
@@ -41,7 +44,10 @@ O = TypeVar("O")  # noqa: E741  (the options of a subclass)
 
 
 class OptunaOptimizer(BaseOptimizer[O]):
-    """What the samplers share: the study as a view of the history, drafts, validity, failures."""
+    """The base of optimizers that ask one of Optuna's samplers.
+
+    They share the study as a view of the history, drafts, validity and failures.
+    """
 
     multi_objective = True
     search_kind = "search"
@@ -65,21 +71,24 @@ class OptunaOptimizer(BaseOptimizer[O]):
 
     @abstractmethod
     def _sampler(self, seed: int) -> BaseSampler:
-        """A fresh sampler."""
+        """Make a fresh sampler."""
 
     def _ready(self) -> bool:
-        """Whether the next proposal is made from the scores known."""
+        """Tell whether the next proposal is made from the scores known."""
         return self.modelled(len(self.history), sum(bool(record.values) for record in self.history))
 
     def _sampling(self) -> AbstractContextManager[None]:
-        """What surrounds the sampler's work."""
+        """Return a context around the sampler's work."""
         return nullcontext()
 
     def _shared(self) -> dict[str, BaseDistribution] | None:
-        """The parameters that every trial has, if these are all; None where some depend on others."""
-        return (
-            None if self.problem.space.has_conditions else _samplers().shared(self._distributions)
-        )
+        """Return the parameters that every trial has, if these are all.
+
+        None where some depend on others.
+        """
+        if self.problem.space.has_conditions:
+            return None
+        return _samplers().shared(self._distributions)
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         table, space, name = self._synchronized(), self.problem.space, type(self).__name__.lower()
@@ -98,7 +107,10 @@ class OptunaOptimizer(BaseOptimizer[O]):
         return self._propose(space.sample(rng), origin, meta, informed=informed)
 
     def _draft(self, table: TrialTable, seed: int) -> tuple[Config, dict[str, Any]]:
-        """A configuration, perhaps invalid, and what the sampler wants remembered with it."""
+        """Draft a configuration, perhaps invalid.
+
+        With it comes what the sampler wants remembered.
+        """
         space, config = self.problem.space, dict[str, Any]()
         before = table.study_attributes
         with table.draft(), _bridge().quiet(), self._sampling():
@@ -140,7 +152,10 @@ class OptunaOptimizer(BaseOptimizer[O]):
             }
 
     def _synchronized(self) -> TrialTable:
-        """The table, with every trial as the history has it: built whole after a resume, touched up otherwise."""
+        """Bring the table to the state of the history, and return it.
+
+        It is built whole after a resume, touched up otherwise.
+        """
         if self._table is None:
             self._table = _bridge().TrialTable(self.problem.n_objectives)
             self._study = _bridge().study_on(self._table)
@@ -209,13 +224,16 @@ class StartedOptimizer(OptunaOptimizer[S]):
         return EARLIER_STARTUP
 
     def modelled(self, proposed: int, scored: int) -> bool:
-        """Whether the start-up is over."""
+        """Tell whether the start-up is over."""
         size = startup_size(self.options.startup, self.problem.budget)
         return startup_over(self.options.startup_counts, size, proposed, scored)
 
     @property
     def _trials_needed(self) -> int:
-        """What the sampler is told to wait for: one trial with a score, or for ever."""
+        """Return how many scored trials the sampler is told to wait for.
+
+        It is one, or for ever.
+        """
         return 1 if self._ready() else sys.maxsize
 
 
@@ -249,7 +267,10 @@ class TPE(StartedOptimizer[TPEOptions]):
         return context
 
     def _valid(self, parameters: Mapping[str, Any]) -> bool:
-        """Whether a candidate breaks no rule of the space; `parameters` as the sampler has them."""
+        """Tell whether a candidate breaks no rule of the space.
+
+        `parameters` are as the sampler has them.
+        """
         space = self.problem.space
         constants = {
             name: h.default for name, h in space.hyperparameters.items() if h.type == "constant"
@@ -267,11 +288,13 @@ class GPOptions(StartupOptions):
 
 
 class GP(StartedOptimizer[GPOptions]):
-    """Gaussian process with log expected improvement (Optuna's GPSampler); random where conditional.
+    """Gaussian process with log expected improvement (Optuna's GPSampler); random where
+    conditional.
 
-    Proposals in flight are integrated over (qLogEI), which leaves a seventh of the regret of a constant liar (4-d
-    sphere, 8 in flight, 32 runs). Integers with more values than Optuna would try one by one are continuous for it:
-    its search along integers costs more than all the rest, and the acquisition hardly changes from one to the next.
+    Proposals in flight are integrated over (qLogEI), which leaves a seventh of the regret of a
+    constant liar (4-d sphere, 8 in flight, 32 runs). Integers with more values than Optuna would
+    try one by one are continuous for it: its search along integers costs more than all the rest,
+    and the acquisition hardly changes from one to the next.
     """
 
     Options = GPOptions
@@ -328,11 +351,11 @@ class NSGA2(OptunaOptimizer[NSGA2Options]):
 
     @property
     def population_size(self) -> int:
-        """Members of a generation."""
+        """Number of members of a generation."""
         return self.options.population_size or int(max(4, min(50, self.problem.budget / 4)))
 
     def modelled(self, proposed: int, scored: int) -> bool:
-        """Whether the first generation is scored, so that there are parents."""
+        """Tell whether the first generation is scored, so that there are parents."""
         return scored >= self.population_size
 
     def _sampler(self, seed: int) -> BaseSampler:

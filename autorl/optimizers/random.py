@@ -1,4 +1,7 @@
-"""Random search: independent uniform configurations (Bergstra and Bengio 2012); the baseline of every claim."""
+"""Random search: independent uniform configurations.
+
+Bergstra and Bengio 2012. It is the baseline of every claim.
+"""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class OptionHelp:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """Describes an optimizer by its docstring's first line and its options."""
+    """An optimizer for a reader: the first paragraph of its docstring and its options."""
 
     name: str
     summary: str
@@ -93,8 +93,7 @@ def describe(name: str, folder: str | None = None) -> Description:
         InputError: no such optimizer.
     """
     cls = find(name, folder)
-    lines = (cls.__doc__ or "").strip().splitlines()
-    summary = lines[0] if lines else ""
+    summary = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
     options = [_option_help(cls, field) for field in _fields(cls)]
     if not cls.partial:
         allowed = f"null or {_one_of(STOPPING)}"

@@ -1,19 +1,25 @@
-"""Algorithm choice by rising bandits (Li et al. 2020): one optimizer for each algorithm, hopeless algorithms dropped.
+"""Algorithm choice by rising bandits (Li et al. 2020).
 
-Each choice of `algorithm` is an arm with an optimizer of its own over its own hyperparameters; the arm with the fewest
-steps proposes next. The best score of an arm rises with the steps spent on it, ever more slowly: from its slope over
-the last `window` full runs follows the most it could reach with everything that is left of the budget,
+There is one optimizer for each algorithm, and hopeless algorithms are dropped.
 
-    low = best,    high = best + slope * left,    slope = (best - best before the last `window` runs) / window,
+Each choice of `algorithm` is an arm with an optimizer of its own over its own hyperparameters; the
+arm with the fewest steps proposes next. The best score of an arm rises with the steps spent on it,
+ever more slowly: from its slope over the last `window` full runs follows the most it could reach
+with everything that is left of the budget,
 
-and an arm rests as soon as another's `low` is above its `high`. The bounds are taken anew at every ask: an arm that
-rests because the budget is short goes on when the budget is extended. Only full-length runs count for them.
+    low = best,    high = best + slope * left,
+    slope = (best - best before the last `window` runs) / window,
 
-    algorithms: {ppo: ..., dqn: ...}      ask -> ppo, dqn, ppo, dqn, ...     best ppo 0.9, dqn 0.4, slope 0.01, left 20
-                                          ask -> ppo, ppo, ppo, ...          0.4 + 0.01 * 20 < 0.9: dqn rests
+and an arm rests as soon as another's `low` is above its `high`. The bounds are taken anew at every
+ask: an arm that rests because the budget is short goes on when the budget is extended. Only
+full-length runs count for them.
 
-A space without `algorithm` is split at the first categorical hyperparameter that others depend on; without one there
-is a single arm.
+    algorithms: {ppo: ..., dqn: ...}
+    ask -> ppo, dqn, ppo, dqn, ...     best ppo 0.9, dqn 0.4, slope 0.01, left 20
+    ask -> ppo, ppo, ppo, ...          0.4 + 0.01 * 20 < 0.9: dqn rests
+
+A space without `algorithm` is split at the first categorical hyperparameter that others depend on;
+without one there is a single arm.
 
 References:
     Li, Jiang, Gao, Shao, Zhang and Cui, "Efficient automatic CASH via rising bandits", AAAI 2020.
@@ -58,13 +64,16 @@ class RisingBanditsOptions:
 
 @dataclass
 class Arm:
-    """One algorithm: its optimizer, what was spent on it, and how its best full-length score rose.
+    """An algorithm with its optimizer.
+
+    It knows what was spent on it, and how its best full-length score rose.
 
     Attributes:
         fixed: what its configurations have besides those of its optimizer.
         spent: full-run equivalents proposed; `ended`: of these, with an outcome.
         scores: of its feasible full-length runs.
-        curve: (ended, best score) after the outcomes since the first such score, as far back as the window reaches.
+        curve: (ended, best score) after the outcomes since the first such score, as far back as the
+            window reaches.
     """
 
     optimizer: BaseOptimizer[Any]
@@ -73,18 +82,21 @@ class Arm:
     ended: float = 0.0
     scores: dict[ProposalId, float] = field(default_factory=dict)
     curve: list[tuple[float, float]] = field(default_factory=list)
-    told: set[ProposalId] = field(default_factory=set)
+    settled: set[ProposalId] = field(default_factory=set)
 
     @property
     def name(self) -> str:
         return ", ".join(str(value) for value in self.fixed.values())
 
     def has(self, config: Mapping[str, Any]) -> bool:
-        """Whether a configuration of the whole space is one of this arm's."""
+        """Tell whether a configuration of the whole space is this arm's."""
         return all(config.get(name) == value for name, value in self.fixed.items())
 
     def bounds(self, window: float, left: float) -> tuple[float, float]:
-        """What the arm has reached, and the most it can reach in `left` full runs; infinite while unknown."""
+        """Return what the arm has reached, and the most it can reach.
+
+        The latter is in `left` full runs, infinite while unknown.
+        """
         best = max(self.scores.values(), default=-math.inf)
         before, score = self.curve[0] if self.curve else (math.inf, best)
         if before > self.ended - window:
@@ -94,10 +106,13 @@ class Arm:
     def observe_outcome(
         self, event: Scored | Failed, record: Record, cost: float, window: float
     ) -> None:
-        """Take note of an outcome of one of its proposals that cost so many full-run equivalents."""
+        """Take note of an outcome of one of its proposals.
+
+        It cost so many full-run equivalents.
+        """
         self.optimizer.observe(event)
-        if record.id not in self.told:
-            self.told.add(record.id)
+        if record.id not in self.settled:
+            self.settled.add(record.id)
             self.ended += cost
         if isinstance(event, Scored) and record.proposal.until == self.optimizer.problem.horizon:
             self.scores[record.id] = event.values[0] if not violation(record) else -math.inf
@@ -109,7 +124,9 @@ class Arm:
 
 
 class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
-    """One optimizer for each algorithm; algorithms rest that cannot catch up within the budget at the pace of late."""
+    """One optimizer for each algorithm; algorithms rest that cannot catch up within the budget at
+    the pace of late.
+    """
 
     Options = RisingBanditsOptions
     search_kind = "search"
@@ -122,15 +139,18 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         self.population_based = any(arm.optimizer.population_based for arm in self._arms)
         self._arm_of: dict[ProposalId, Arm] = {}
         self._placed = 0  # initial configurations proposed
-        self._steered = False  # an arm was at rest when something was proposed: scores chose the arms from then on
+        # An arm was at rest when something was proposed: scores chose the arms from then
+        # on.
+        self._steered = False
 
     def outline(self) -> tuple[str, ...]:
-        """The arms, and what their optimizer says."""
+        """Describe the arms, and what their optimizer says."""
         if len(self._arms) == 1:
             return self._arms[0].optimizer.outline()
         names = ", ".join(arm.name for arm in self._arms)
         lines = [
-            f"arms: {names}, each with {self.options.inner} and at first an equal part of the budget"
+            f"arms: {names}, each with {self.options.inner} "
+            "and at first an equal part of the budget"
         ]
         return (
             *lines,
@@ -138,14 +158,13 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         )
 
     def cautions(self) -> tuple[str, ...]:
-        """Those of the arms' optimizers."""
+        """Say what the arms' optimizers caution against."""
         return tuple(dict.fromkeys(line for arm in self._arms for line in arm.optimizer.cautions()))
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
         playing = self._playing()
-        resting = [
-            arm for arm in self._arms if arm not in playing
-        ]  # asked when those that play have nothing left
+        # Asked when those that play have nothing left.
+        resting = [arm for arm in self._arms if arm not in playing]
         for arms in (self._next_initial(), _least_spent(playing), _least_spent(resting)):
             answers = []
             for arm in arms:
@@ -161,22 +180,22 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         return Done()
 
     def _next_initial(self) -> list[Arm]:
-        """The arm of the initial configuration whose turn it is."""
+        """Return the arm of the initial configuration whose turn it is."""
         initial = self.problem.initial[self._placed : self._placed + 1]
         return [arm for config in initial for arm in self._arms if arm.has(config)]
 
     def _playing(self) -> list[Arm]:
-        """The arms whose upper bound is not below another's lower bound."""
+        """Return arms whose upper bound is not below another's lower bound."""
         spent = sum(arm.spent for arm in self._arms)
-        left = (
+        remaining = (
             max(0.0, self.problem.budget - spent) if math.isfinite(self.problem.budget) else spent
         )
-        bounds = [arm.bounds(self.options.window, left) for arm in self._arms]
+        bounds = [arm.bounds(self.options.window, remaining) for arm in self._arms]
         reached = max(low for low, _ in bounds)
         return [arm for arm, (_, high) in zip(self._arms, bounds, strict=True) if high >= reached]
 
     def _whole(self, arm: Arm, proposal: Proposal) -> Proposal:
-        """What the arm's optimizer proposes, as a configuration of the whole space."""
+        """Turn what the arm's optimizer proposes into one of the whole space."""
         values = {**arm.fixed, **proposal.config}
         config = Config({name: values[name] for name in self.problem.space.names if name in values})
         origin = f"{arm.name}: {proposal.origin}" if arm.fixed else proposal.origin
@@ -186,24 +205,25 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
 
     def _observe(self, event: Event) -> None:
         if not isinstance(event, Proposed):
-            record, cost = self.history[event.proposal], self._cost(event.proposal)
+            record = self.history[event.proposal]
+            cost = self._cost(event.proposal)
             self._arm_of[event.proposal].observe_outcome(event, record, cost, self.options.window)
             return
         proposal = event.proposal
         self._steered |= len(self._playing()) < len(self._arms)
         arm = self._arm_of[event.id] = next(arm for arm in self._arms if arm.has(proposal.config))
         arm.spent += self._cost(event.id)
-        own = Config(
+        config = Config(
             {name: value for name, value in proposal.config.items() if name not in arm.fixed}
         )
-        arm.optimizer.observe(Proposed(event.id, replace(proposal, config=own)))
+        arm.optimizer.observe(Proposed(event.id, replace(proposal, config=config)))
         fresh = proposal.resume_from is None
         self._placed += (
             fresh and proposal.config in self.problem.initial[self._placed : self._placed + 1]
         )
 
     def _cost(self, number: ProposalId) -> float:
-        """Full-run equivalents that a proposal trains."""
+        """Return the full-run equivalents that a proposal trains."""
         proposal = self.history[number].proposal
         start = (
             0 if proposal.resume_from is None else self.history[proposal.resume_from].proposal.until
@@ -211,7 +231,10 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         return (proposal.until - start) / self.problem.horizon
 
     def keeps(self) -> Collection[ProposalId]:
-        """What the arms may still resume; resting arms too: an extended budget brings them back."""
+        """Return what the arms may still resume.
+
+        Resting arms too: an extended budget brings them back.
+        """
         return [proposal for arm in self._arms for proposal in arm.optimizer.keeps()]
 
 
@@ -220,7 +243,10 @@ def _least_spent(arms: list[Arm]) -> list[Arm]:
 
 
 def _arms(problem: Problem, options: RisingBanditsOptions) -> Iterator[Arm]:
-    """The arms in the order of their choices, each with the initial configurations that are its own."""
+    """Make the arms in the order of their choices.
+
+    Each has the initial configurations that are its own.
+    """
     inner_options = options.inner_options or {}
     if "stop" in inner_options:
         raise InputError(
@@ -240,10 +266,11 @@ def _arms(problem: Problem, options: RisingBanditsOptions) -> Iterator[Arm]:
             changeable=problem.changeable & frozenset(space.names),
             **inner_options,
         )
-        mine = [config for config in problem.initial if name is None or config[name] == choice]
-        own = [
-            Config({key: value for key, value in config.items() if key != name}) for config in mine
+        in_space = [config for config in problem.initial if name is None or config[name] == choice]
+        without_choice = [
+            Config({key: value for key, value in config.items() if key != name})
+            for config in in_space
         ]
-        initial = tuple(dict.fromkeys([*own, space.default()]))
+        initial = tuple(dict.fromkeys([*without_choice, space.default()]))
         kind = type(optimizer)
         yield Arm(kind(replace(optimizer.problem, initial=initial), optimizer.options), fixed)

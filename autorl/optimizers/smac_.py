@@ -1,12 +1,16 @@
-"""SMAC: sequential model-based optimization with random forests (Hutter et al. 2011; Lindauer et al. 2022; SMAC3).
+"""SMAC: sequential model-based optimization with random forests.
 
-SMAC only proposes; seeds, racing and budgets are the study's. A fresh facade is built from what is known, seeded by a
-number that travels in `Proposal.meta`, and the next proposals are its challengers in their order: one while there are
-fewer than twenty results, eight, as in SMAC, from eighty results on, or `refit`. So every proposal is a function of the
-events, and a resumed study goes on where it stopped. Before that a scrambled Sobol design is run, as SMAC does.
-(With SMAC's own eight from the start, a study of 32 runs with eight in flight has models of 1, 9 and 17 results.)
-Failures have the cost of their penalty, infeasible ones a cost behind the worst that is feasible. Pending proposals are
-told with the mean cost, lest the next ones pile up around them (Ginsbourger et al. 2010), and never proposed again.
+Hutter et al. 2011; Lindauer et al. 2022; SMAC3.
+
+SMAC only proposes; seeds, racing and budgets are the study's. A fresh facade is built from what is
+known, seeded by a number that travels in `Proposal.meta`, and the next proposals are its
+challengers in their order: one while there are fewer than twenty results, eight, as in SMAC, from
+eighty results on, or `refit`. So every proposal is a function of the events, and a resumed study
+goes on where it stopped. Before that a scrambled Sobol design is run, as SMAC does. (With SMAC's
+own eight from the start, a study of 32 runs with eight in flight has models of 1, 9 and 17
+results.) Failures have the cost of their penalty, infeasible ones a cost behind the worst that is
+feasible. Pending proposals are told with the mean cost, lest the next ones pile up around them
+(Ginsbourger et al. 2010), and never proposed again.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ DRAWS = 32  # challengers of a fit looked at: some break a rule that ConfigSpace
 class SMACOptions:
     startup: int | None = option(
         None,
-        "proposals before the model is used; null: 10 per hyperparameter, at most a quarter of the runs",
+        "proposals before the model is used; null: 10 per hyperparameter, "
+        "at most a quarter of the runs",
         minimum=1,
     )
     model: str = option(
@@ -52,7 +57,10 @@ class SMACOptions:
 
 @dataclass(frozen=True)
 class _Fit:
-    """What a facade is built from: the records at the time, and the seed. Equal fits give equal challengers."""
+    """The records and the seed that a facade is built from.
+
+    Equal fits give equal challengers.
+    """
 
     first: int
     seed: int
@@ -79,14 +87,17 @@ class SMAC(BaseOptimizer[SMACOptions]):
 
     @property
     def startup(self) -> int:
-        """Proposals before the model is used, the initial configurations included."""
+        """Number of proposals before the model is used.
+
+        The initial configurations are included.
+        """
         if self.options.startup is not None:
             return self.options.startup
         searched = [h for h in self.problem.space.hyperparameters.values() if h.type != "constant"]
         return int(max(1, min(10 * len(searched), self.problem.budget / 4)))
 
     def modelled(self, proposed: int, scored: int) -> bool:
-        """Whether the design is used up and there is a score."""
+        """Tell whether the design is used up and there is a score."""
         return proposed >= self.startup and scored > 0
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
@@ -128,12 +139,15 @@ class SMAC(BaseOptimizer[SMACOptions]):
             self._fit = _Fit(len(before), meta["seed"], before)
 
     def _serves(self, fit: _Fit) -> int:
-        """Proposals made from a fit."""
+        """Return the number of proposals made from a fit."""
         results = sum(1 for record in fit.records if record.values)
         return self.options.refit or max(1, min(MOST, results // 10))
 
     def _candidates(self, fit: _Fit) -> tuple[Config, ...]:
-        """The next proposals according to a fit: valid, and new when it was made."""
+        """Return the next proposals according to a fit.
+
+        They are valid, and new when it was made.
+        """
         if self._challengers is None or not _same(self._challengers[0], fit):
             self._challengers = (fit, tuple(islice(self._found(fit), self._serves(fit))))
         return self._challengers[1]
@@ -141,27 +155,31 @@ class SMAC(BaseOptimizer[SMACOptions]):
     def _found(self, fit: _Fit) -> Iterator[Config]:
         from autorl.space.configspace import from_configuration, to_configuration
 
-        bridge, space = _bridge(), self.problem.space
+        bridge = _bridge()
+        space = self.problem.space
         if self._exported is None:
             self._exported = space.to_configspace()
-        told = [
+        results = [
             (to_configuration(space, self._exported, record.proposal.config), cost)
             for record, cost in costs(fit.records)
         ]
-        known = {record.proposal.config for record in fit.records}
+        proposed = {record.proposal.config for record in fit.records}
         draws = max(DRAWS, 4 * self._serves(fit))
-        stream = bridge.challengers(self._exported, told, fit.seed, self.options.model, draws)
+        stream = bridge.challengers(self._exported, results, fit.seed, self.options.model, draws)
         for configuration in islice(stream, draws):
             config = from_configuration(space, configuration)
-            if config not in known and space.is_valid(config):
-                known.add(config)
+            if config not in proposed and space.is_valid(config):
+                proposed.add(config)
                 yield config
 
 
 def costs(records: tuple[Record, ...]) -> list[tuple[Record, float]]:
-    """What SMAC is told: minus the score, for each proposal that has one; for pending ones the mean of these.
+    """Return what SMAC is told: minus the score of each proposal.
 
-    Infeasible ones lie behind the worst feasible one by up to the range of scores, in the order of their violation.
+    Pending ones have the mean of those that have a score.
+
+    Infeasible ones lie behind the worst feasible one by up to the range of scores, in the order of
+    their violation.
     """
     scored = [record for record in records if record.values]
     feasible = [-record.values[0] for record in scored if not violation(record)]
@@ -175,13 +193,16 @@ def costs(records: tuple[Record, ...]) -> list[tuple[Record, float]]:
         broken = violation(record)
         return worst + span * min(1.0, broken / (most or 1.0)) if broken else -record.values[0]
 
-    told = [(record, cost(record)) for record in scored]
-    mean = sum(each for _, each in told) / max(1, len(told))
-    return told + [(record, mean) for record in records if told and record.result is None]
+    settled = [(record, cost(record)) for record in scored]
+    mean = sum(value for _, value in settled) / max(1, len(settled))
+    return settled + [(record, mean) for record in records if settled and record.result is None]
 
 
 def _bridge() -> ModuleType:
-    """The module that imports smac. Part of what smac imports draws from the global generator, which is restored."""
+    """Return the module that imports smac.
+
+    Part of what smac imports draws from the global generator, which is restored.
+    """
     state = random.getstate()
     from autorl.optimizers import _smac_facade
 
@@ -190,12 +211,15 @@ def _bridge() -> ModuleType:
 
 
 def _same(one: _Fit, other: _Fit) -> bool:
-    """Whether two fits are equal; without comparing records one by one where they are the same objects."""
+    """Tell whether two fits are equal.
+
+    Records that are the same objects are not compared one by one.
+    """
     return (
         (one.first, one.seed) == (other.first, other.seed)
         and len(one.records) == len(other.records)
         and all(
-            mine is theirs or mine == theirs
-            for mine, theirs in zip(one.records, other.records, strict=True)
+            of_first is of_second or of_first == of_second
+            for of_first, of_second in zip(one.records, other.records, strict=True)
         )
     )

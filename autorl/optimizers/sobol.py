@@ -1,9 +1,11 @@
-"""Sobol search: a scrambled low-discrepancy sequence (Sobol 1967; Owen 1998; direction numbers of Joe and Kuo 2008).
+"""Sobol search: a scrambled low-discrepancy sequence.
 
-Point i is a function of (seed, i) alone, so a study resumes at the next index whatever happened. An index whose
-configuration breaks a condition of the space (forbidden clause, constraint) is skipped, not repaired: the points that
-remain are the sequence restricted to the valid region, still evenly spread there, while repaired points would pile up
-on its border.
+Sobol 1967; Owen 1998; direction numbers of Joe and Kuo 2008.
+
+Point i is a function of (seed, i) alone, so a study resumes at the next index whatever happened. An
+index whose configuration breaks a condition of the space (forbidden clause, constraint) is skipped,
+not repaired: the points that remain are the sequence restricted to the valid region, still evenly
+spread there, while repaired points would pile up on its border.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SKIPS = 100_000  # indices tried for one proposal; a valid region smaller than 1e-5 of the space is not worth searching so
+# Indices tried for one proposal; a valid region smaller than 1e-5 of the space is not worth
+# searching so.
+SKIPS = 100_000
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,9 @@ class SobolOptions:
 
 
 class SobolSearch(BaseOptimizer[SobolOptions]):
-    """Scrambled Sobol points: fills the space more evenly than random search, independently of all results."""
+    """Scrambled Sobol points: fills the space more evenly than random search, independently of all
+    results.
+    """
 
     Options = SobolOptions
     multi_objective = True
@@ -56,7 +62,7 @@ class SobolSearch(BaseOptimizer[SobolOptions]):
             self._next = event.proposal.meta["index"] + 1
 
     def point(self, index: int) -> NDArray[np.float64]:
-        """Point `index` of the sequence, shape (n hyperparameters,), in [0, 1)."""
+        """Return point `index` of the sequence, (n hyperparameters,), in [0, 1)."""
         if self._engine is None or self._engine.num_generated > index:
             from scipy.stats import qmc
 

@@ -1,4 +1,6 @@
-"""What stands in for an optimizer whose model is dear when only its proposals are counted (`--dry-run`).
+"""Stands in for an optimizer whose model is dear.
+
+It does so when only its proposals are counted (`--dry-run`).
 
 optimizer:
   name: autorl.optimizers.stand_in:StandIn
@@ -27,7 +29,10 @@ class StandInOptions:
 
 
 class StandIn(BaseOptimizer[StandInOptions]):
-    """Random configurations, `informed` where the optimizer it stands for would use its model."""
+    """Random configurations that are counted as the model's.
+
+    They are `informed` where the optimizer it stands for would use its model.
+    """
 
     Options = StandInOptions
     multi_objective = True

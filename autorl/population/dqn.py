@@ -174,10 +174,13 @@ def train(
     target_period = max(hp.target_update_interval // n_envs, 1)
     begin(member, world)
     for _ in range(iterations):
+        # 1. Steps of every environment, into the replay memory.
         for _ in range(hp.train_freq):
             step_environments(member, agent, hp, world)
+            # The target network follows by steps taken, not by updates, as in Stable-Baselines3.
             if member.counts[STEPS] // n_envs % target_period == 0:
                 polyak(agent.target.parameters, agent.online.parameters, hp.tau)
+        # 2. Updates; -1 gradient steps are one per step taken.
         if member.counts[STEPS] > hp.learning_starts:
             progress = member.counts[STEPS] / hp.horizon
             learning_rate = scheduled(
@@ -219,6 +222,7 @@ def step_environments(member: Member, agent: Agent, hp: Record, world: World) ->
     seed = rng.stream(member.key[0], rng.ACTION)
     inputs = agent.inputs.shape[1]
     for e in range(n_envs):
+        # Each environment tosses a coin of its own (Stable-Baselines3: one for all of them).
         counter = draw(member, rng.ACTION)
         agent.action[0] = best(agent.online.outputs[e], world.n_actions)
         if rng.uniform(seed, 2 * counter) < epsilon:
@@ -229,7 +233,7 @@ def step_environments(member: Member, agent: Agent, hp: Record, world: World) ->
         world.observe(member.states[e], row[inputs : 2 * inputs])
         row[2 * inputs] = agent.action[0]
         row[2 * inputs + 1] = reward
-        row[2 * inputs + 2] = 1.0 if terminated else 0.0
+        row[2 * inputs + 2] = 1.0 if terminated else 0.0  # a truncated episode bootstraps
         if terminated or truncated:
             restart(member, world, e)
 

@@ -18,9 +18,8 @@ from autorl.population.kernels import Array, kernel, program
 from autorl.population.members import World
 from autorl.population.networks import Network, forward
 
-ARGMAX, MEAN, SQUASHED = range(
-    3
-)  # how an action follows from the outputs: best index, clipped mean, tanh of the mean
+# How an action follows from the outputs: best index, clipped mean, tanh of the mean.
+ARGMAX, MEAN, SQUASHED = range(3)
 
 
 class Episodes(NamedTuple):

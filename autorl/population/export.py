@@ -45,9 +45,8 @@ def to_sb3(
     arguments = sb3_arguments(algorithm.settings, hp, engine.steps(state))
     venv = _environments(environment, arguments.n_envs)
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="You have specified a mini-batch size of"
-        )  # allowed, tuned
+        # Such a size is allowed, and tuned.
+        warnings.filterwarnings("ignore", message="You have specified a mini-batch size of")
         warnings.filterwarnings("ignore", message="The number of environments used is greater")
         try:
             model = kind("MlpPolicy", venv, device="cpu", **constructor_arguments(arguments))

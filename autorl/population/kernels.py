@@ -70,9 +70,8 @@ class Kernel:
         self._function = function
         self._dispatcher = numba.njit(**INNER)(function)
         self._dispatcher.compile = _lightly(self._dispatcher.compile)
-        self._numba_type_ = kind_of(
-            self._dispatcher
-        )  # what numba reads when one kernel names another
+        # What numba reads when one kernel names another.
+        self._numba_type_ = kind_of(self._dispatcher)
 
     def __call__(self, *arguments: Any) -> Any:
         return self._function(*arguments)

@@ -78,9 +78,8 @@ HYPERPARAMETERS = {
     "ent_coef": Setting(0.0, scheduled=True),
     "vf_coef": Setting(0.5),
     "max_grad_norm": Setting(0.5, lower=0.0),
-    "target_kl": Setting(
-        "none", lower=0.0, special=("none", math.inf)
-    ),  # a number stops the epochs early
+    # A number stops the epochs early.
+    "target_kl": Setting("none", lower=0.0, special=("none", math.inf)),
     "optimizer": Setting("adam", codes=OPTIMIZERS, change=None),
     "optimizer_eps": Setting(1e-5, lower=0.0),
     "net_width": Setting(64, lower=1, change=None),
@@ -209,13 +208,16 @@ def train(
     order = agent.rollout.order
     begin(member, world)
     for _ in range(iterations):
+        # 1. A rollout, with its advantages.
         collect_rollout(member, agent, hp, world)
+        # 2. Schedules are functions of step / horizon: cutting a run changes nothing.
         progress = member.counts[STEPS] / hp.horizon
         learning_rate = scheduled(
             hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress
         )
         clip_range = scheduled(hp.clip_range, hp.clip_range_end, hp.clip_range_shape, progress)
         ent_coef = scheduled(hp.ent_coef, hp.ent_coef_end, hp.ent_coef_shape, progress)
+        # 3. Epochs over minibatches in a new order each.
         stop = False
         for _ in range(hp.n_epochs):
             rng.permute(
@@ -224,6 +226,7 @@ def train(
             for first in range(0, len(order), hp.batch_size):
                 batch = order[first : first + hp.batch_size]
                 divergence = loss_gradient(agent, hp, batch, (clip_range, ent_coef))
+                # As in Stable-Baselines3: the whole update ends, without this minibatch's step.
                 stop = divergence > 1.5 * hp.target_kl
                 if stop:
                     break
@@ -260,10 +263,12 @@ def collect_rollout(member: Member, agent: Agent, hp: Record, world: World) -> N
             i = t * n_envs + e
             action = actions[e]
             if world.n_actions == 0:
+                # The environment receives the clipped action, the policy keeps the drawn one.
                 clipped(action, world.bounds, agent.action)
                 action = agent.action
             reward, terminated, truncated = advance(member, world, e, action)
             if truncated:
+                # A truncated episode bootstraps from the value of its final observation.
                 world.observe(member.states[e], agent.inputs[0])
                 forward(agent.critic, agent.inputs, 1)
                 reward += hp.gamma * agent.critic.outputs[0, 0]
@@ -278,8 +283,8 @@ def collect_rollout(member: Member, agent: Agent, hp: Record, world: World) -> N
 def estimate_advantages(member: Member, agent: Agent, hp: Record, world: World) -> None:
     """Generalised advantage estimation [Schulman2016], backwards in time.
 
-    delta_t = r_t + gamma * (1 - done_t) * V_{t+1} - V_t;  A_t = delta_t + gamma * lambda * (1 -
-    done_t) * A_{t+1}.
+    delta_t = r_t + gamma * (1 - done_t) * V_{t+1} - V_t
+    A_t = delta_t + gamma * lambda * (1 - done_t) * A_{t+1}
     """
     n_envs = len(member.states)
     rollout = agent.rollout
@@ -305,10 +310,11 @@ def loss_gradient(
 ) -> float:
     """Compute the gradient of the loss over rows of the rollout.
 
-    The rows are `batch`. It goes into `agent.gradient`. Returns the approximate KL divergence.
+        loss = mean(-min(A r, A clip(r, 1 - c, 1 + c)) - ent_coef * entropy
+                    + vf_coef * (V - return)^2),    r = pi / pi_old
 
-    loss = mean(-min(A r, A clip(r, 1 - c, 1 + c)) - ent_coef * entropy + vf_coef * (V - return)^2),
-    r = pi / pi_old. `coefficients`: clip range c, entropy coefficient.
+    The rows are `batch`, `coefficients` the clip range c and the entropy coefficient. The gradient
+    goes into `agent.gradient`. Returns the approximate KL divergence.
     """
     rollout = agent.rollout
     agent.gradient.fill(0.0)
@@ -383,6 +389,7 @@ def policy_loss(
         advantage = (advantages[r] - centre) * scale
         log_ratio = policy.log_probs[r] - old[r]
         ratio = exp(log_ratio)
+        # Where the clipped term is the smaller one, it does not depend on the policy.
         clipped_out = ratio > 1.0 + clip_range if advantage > 0.0 else ratio < 1.0 - clip_range
         weights[r] = 0.0 if clipped_out else -share * advantage * ratio
         divergence += ratio - 1.0 - log_ratio

@@ -66,9 +66,8 @@ HYPERPARAMETERS = {
     "gradient_steps": Setting(1, lower=-1),
     "target_update_interval": Setting(1, lower=1),  # in gradient steps
     "ent_coef": Setting("auto", lower=0.0, special=("auto", -1.0), change=None),
-    "target_entropy": Setting(
-        "auto", special=("auto", math.inf)
-    ),  # auto: minus the number of action dimensions
+    # auto: minus the number of action dimensions.
+    "target_entropy": Setting("auto", special=("auto", math.inf)),
     "reward_scale": Setting(1.0),
     "n_envs": Setting(1, lower=1, change=None),
     "optimizer_eps": Setting(1e-8, lower=0.0),
@@ -213,8 +212,10 @@ def train(
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
     begin(member, world)
     for _ in range(iterations):
+        # 1. Steps of every environment, into the replay memory.
         for _ in range(hp.train_freq):
             step_environments(member, agent, hp, world)
+        # 2. Updates; -1 gradient steps are one per step taken.
         if member.counts[STEPS] > hp.learning_starts:
             progress = member.counts[STEPS] / hp.horizon
             rate = scheduled(
@@ -258,13 +259,14 @@ def step_environments(member: Member, agent: Agent, hp: Record, world: World) ->
             if member.counts[STEPS] < hp.learning_starts:
                 agent.actions[e, i] = 2.0 * rng.uniform(seed, 2 * counter) - 1.0
             row[2 * inputs + i] = agent.actions[e, i]
+            # Memory keeps actions in [-1, 1], the environment has them within its bounds.
             low = world.bounds[0, i]
             high = world.bounds[1, i]
             agent.action[i] = low + 0.5 * (high - low) * (1.0 + agent.actions[e, i])
         reward, terminated, truncated = advance(member, world, e, agent.action)
         world.observe(member.states[e], row[inputs : 2 * inputs])
         row[-2] = reward * hp.reward_scale
-        row[-1] = 1.0 if terminated else 0.0
+        row[-1] = 1.0 if terminated else 0.0  # a truncated episode bootstraps
         if terminated or truncated:
             restart(member, world, e)
 
@@ -303,7 +305,9 @@ def update_networks(member: Member, agent: Agent, hp: Record, rate: float) -> No
     seed = rng.bits(rng.stream(member.key[0], rng.UPDATE), update)
     member.counts[UPDATES] += 1
     alpha = math.exp(agent.log_alpha[0]) if hp.ent_coef < 0.0 else float(hp.ent_coef)
+    # 1. Targets, by the networks before any step of this update.
     critic_targets(agent, hp, alpha, rng.stream(seed, 1))
+    # 2. New actions for the states of the minibatch.
     take(agent, 0)
     forward(agent.actor, agent.observations, n)
     for r in range(n):
@@ -312,11 +316,13 @@ def update_networks(member: Member, agent: Agent, hp: Record, rate: float) -> No
         agent.log_probs[r] = squashed_sample(
             outputs, rng.stream(seed, 0), draws, agent.noise[r], agent.actions[r]
         )
+    # 3. The temperature, which is the last parameter, where it is learned.
     actor_end = len(agent.actor.parameters)
     critics_end = len(member.parameters) - 1
     if hp.ent_coef < 0.0:
         temperature_gradient(agent, hp)
         descend(member, agent, hp, rate, critics_end, critics_end + 1)
+    # 4. The critics, then the actor against the critics as they are now.
     critic_gradient(agent)
     descend(member, agent, hp, rate, actor_end, critics_end)
     actor_gradient(agent, alpha)
@@ -350,8 +356,9 @@ def pair(agent: Agent) -> None:
 def critic_targets(agent: Agent, hp: Record, alpha: float, seed: int) -> None:
     """Fill the targets y of the critics.
 
-    y = r + gamma * (1 - terminated) * (min Q'(s', a') - alpha * log pi(a'|s')) with a' drawn from
-    the policy.
+        y = r + gamma * (1 - terminated) * (min Q'(s', a') - alpha * log pi(a'|s'))
+
+    with a' drawn from the policy.
     """
     n = len(agent.batch)
     take(agent, agent.observations.shape[1])
@@ -375,7 +382,7 @@ def critic_targets(agent: Agent, hp: Record, alpha: float, seed: int) -> None:
 
 @kernel
 def temperature_gradient(agent: Agent, hp: Record) -> None:
-    """Return the gradient of -log_alpha * mean(log pi(a|s) + target entropy)."""
+    """Compute the gradient of -log_alpha * mean(log pi(a|s) + target entropy)."""
     target = -float(len(agent.action)) if math.isinf(hp.target_entropy) else hp.target_entropy
     total = 0.0
     for r in range(len(agent.batch)):
@@ -410,11 +417,12 @@ def critic_gradient(agent: Agent) -> None:
 def actor_gradient(agent: Agent, alpha: float) -> None:
     """Compute the gradient of the actor's loss, critics fixed.
 
-    It is that of mean(alpha * log pi(a|s) - min(Q1, Q2)(s, a)) for a = tanh(mean + std * noise).
+    It is that of mean(alpha * log pi(a|s) - min(Q1, Q2)(s, a)) for a = tanh(u), u = mean + std *
+    noise:
 
-    With u the argument of tanh: d loss / d u = alpha * 2 a (1 - a^2) / (1 - a^2 + 1e-6) - (1 - a^2)
-    * d min Q / d a, d loss / d mean = d loss / d u, d loss / d log std = std * noise * d loss / d u
-    - alpha (0 where it is clamped).
+        d loss / d u = alpha * 2 a (1 - a^2) / (1 - a^2 + 1e-6) - (1 - a^2) * d min Q / d a
+        d loss / d mean = d loss / d u
+        d loss / d log std = std * noise * d loss / d u - alpha    (0 where it is clamped)
     """
     n = len(agent.batch)
     size = len(agent.action)

@@ -14,10 +14,11 @@ from typing import Any
 from autorl.population.descent import RMSPROP_ALPHA
 from autorl.population.hyperparameters import CONSTANT, SHAPES, Record, Settings, scheduled
 
+# Stable-Baselines3 takes these as functions of the progress remaining.
 _SCHEDULED = (
     "learning_rate",
     "clip_range",
-)  # Stable-Baselines3 takes these as functions of the progress remaining
+)
 _OF_POLICY = ("net_width", "net_depth", "activation", "optimizer", "optimizer_eps")
 _OF_PRIORITIES = ("priority_alpha", "priority_beta", "priority_eps")
 _WORDS = ("none",)  # the engine's word for Python's None

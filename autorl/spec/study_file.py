@@ -197,6 +197,7 @@ class Spec(Section):
 
     def _load(self, source: str | dict[str, Any], *, frozen: bool = False) -> Space:
         space = load_space(source, self._folder)
+        # Constraints of shipped spaces use them: a rollout must fit between two evaluations.
         constants = {"n_envs": self.environment.n_envs, "horizon": self.fidelity.steps}
         named = {*space.missing, *space.constants}
         if "evaluation_interval" in named and not frozen:
@@ -362,6 +363,7 @@ class Spec(Section):
         What the study resolves from them is resolved anew.
         """
         copy = self.model_copy(update=sections)
+        # `model_copy` keeps what cached properties hold.
         for name in ("plan", "search_space", "evaluation_steps", "evaluation_interval"):
             copy.__dict__.pop(name, None)
         return copy
@@ -437,6 +439,7 @@ def load_spec(
     spec._document = document
     _check_resolved(spec, document, data)
     spec = _with_starts(spec, document)
+    # A lag of 8 in a study of 16 would leave half of the proposals without any score.
     if "parallelism" not in data:
         spec = spec.model_copy(update={"parallelism": default_parallelism(spec)})
         spec._document = document

@@ -201,6 +201,7 @@ def ranking(scores: npt.ArrayLike, aggregate: str | Aggregate = "mean") -> npt.N
     table = as_table(scores, "scores")
     values = parse_aggregate(aggregate).stacked(table[:, :, None])
     spread = table.std(axis=1, ddof=1) if table.shape[1] > 1 else np.zeros(len(table))
+    # The last key sorts first; rows that are equal in all three stay in their order.
     return np.lexsort((spread, -table.mean(axis=1), -values))
 
 

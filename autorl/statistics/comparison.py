@@ -191,6 +191,7 @@ def friedman(scores: npt.ArrayLike) -> TestResult:
         sizes = np.unique(row, return_counts=True)[1]
         tied += int((sizes**3 - sizes).sum())
     correction = 1 - tied / (cases * methods * (methods**2 - 1))
+    # Every case is one tie: the statistic would be 0 / 0.
     if correction <= 0:
         return TestResult(0.0, 1.0)
     from scipy.special import chdtrc
@@ -212,6 +213,7 @@ def wilcoxon(first: npt.ArrayLike, second: npt.ArrayLike) -> TestResult:
     b = as_vector(second, "second")
     same_shape(a, b, "paired samples")
     difference = a - b
+    # Zeros are ranked with the others and left out below [Pratt1959].
     size = np.abs(difference)
     rank = len(size) + 1 - ranks(size)
     # Mean ranks of ties are multiples of one half: doubled they are integers.
@@ -260,6 +262,7 @@ def holm(p_values: npt.ArrayLike) -> Array:
     if np.any((raw < 0) | (raw > 1)):
         raise ValueError("p_values must lie in [0, 1]")
     order = np.argsort(raw, kind="stable")
+    # An adjusted p-value is never below that of a smaller raw one.
     stepped = np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1))
     adjusted = np.empty_like(raw)
     adjusted[order] = np.minimum(stepped, 1.0)

@@ -172,6 +172,7 @@ class _Group:
     def _add_block(self, block: int) -> None:
         observed = np.concatenate([scores[block] for scores in self._scores.values()])
         runs = self._rng.permuted(np.tile(observed, (self._shape[0], 1)), axis=1)
+        # The identity is one of the permutations.
         runs[0] = observed
         runs = runs.reshape(*self._shape, -1)
         self._sums = self._sums + runs.sum(axis=2)

@@ -1,4 +1,7 @@
-"""The study folder: an append-only event log in SQLite, tables derived from it, and checkpoints."""
+"""The study folder: an event log, tables derived from it, and checkpoints.
+
+The log is append-only and lies in SQLite.
+"""
 
 from autorl.store.store import Recorded, Store
 

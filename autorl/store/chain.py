@@ -1,8 +1,10 @@
-"""The chain over the event log: each event carries a hash of itself and of the hash before it.
+"""The chain over the event log.
 
-A change, a gap or an exchange of events shows at the first event concerned. The hash has no key: it finds damage and
-edits, not somebody who writes a new log with new hashes. Logs of earlier versions carry no hashes; the first event that
-is added to one carries the hash of all before it.
+Each event carries a hash of itself and of the hash before it.
+
+A change, a gap or an exchange of events shows at the first event concerned. The hash has no key: it
+finds damage and edits, not somebody who writes a new log with new hashes. Logs of earlier versions
+carry no hashes; the first event that is added to one carries the hash of all before it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from autorl.types import InputError
 
 @dataclass(frozen=True)
 class Head:
-    """The last event of a log: its number, and its hash (empty before the first event)."""
+    """The last event of a log: its number, and its hash.
+
+    The hash is empty before the first event.
+    """
 
     seq: int = 0
     hash: str = ""
@@ -26,7 +31,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Chain:
-    """What a check of the whole log found.
+    """The result of a check of the whole log.
 
     Attributes:
         head: the last event that fits all before it.
@@ -42,17 +47,24 @@ class Chain:
 
 
 def event_hash(previous: str, seq: int, kind: bytes, body: bytes, time: object) -> str:
-    """The hash of one event: SHA-256 over the hash before it, its number, kind, time and body as stored."""
+    """Hash one event.
+
+    It is SHA-256 over the hash before it, its number, kind, time and body as stored.
+    """
     total = hashlib.sha256(f"{previous}\n{seq}\n".encode())
     total.update(kind + b"\n" + repr(time).encode() + b"\n" + body)
     return total.hexdigest()
 
 
 def check_chain(connection: sqlite3.Connection) -> Chain:
-    """Go through the whole log and stop at the first event that does not fit."""
-    head, first_hashed = Head(), None
+    """Check the log, up to the first event that does not fit."""
+    head = Head()
+    first_hashed = None
     stored_hash = "hash" if has_hashes(connection) else "NULL"
-    query = f"SELECT seq, CAST(kind AS BLOB), CAST(body AS BLOB), time, {stored_hash} FROM event ORDER BY seq"
+    query = (
+        f"SELECT seq, CAST(kind AS BLOB), CAST(body AS BLOB), time, {stored_hash} "
+        "FROM event ORDER BY seq"
+    )
     try:
         for seq, kind, body, time, stored in connection.execute(query):
             expected = head.seq + 1
@@ -77,7 +89,10 @@ def check_chain(connection: sqlite3.Connection) -> Chain:
 
 
 def check_pages(connection: sqlite3.Connection) -> str | None:
-    """What SQLite's own check of pages and indexes says is wrong with the file; None when it is whole."""
+    """Return what SQLite's own check of pages and indexes says is wrong.
+
+    None when the file is whole.
+    """
     try:
         rows = connection.execute("PRAGMA integrity_check(1)").fetchall()
     except sqlite3.DatabaseError as error:
@@ -87,7 +102,7 @@ def check_pages(connection: sqlite3.Connection) -> str | None:
 
 
 def one_line(error: object) -> str:
-    """What SQLite says, on one line and cut: it quotes whole tables."""
+    """Put what SQLite says on one line, cut: it quotes whole tables."""
     return shortened(" ".join(str(error).split()))
 
 
@@ -107,20 +122,24 @@ def check_log(connection: sqlite3.Connection, folder: Path, path: Path) -> Chain
         else f"SQLite says: {pages}"
     )
     raise InputError(
-        f"is damaged ({problem}): nothing was changed; `autorl verify {folder}` says what can be saved",
+        f"is damaged ({problem}): nothing was changed; "
+        f"`autorl verify {folder}` says what can be saved",
         file=str(path),
     )
 
 
 def whole_events(count: int) -> str:
-    """How many events at the beginning of a log are whole, in words."""
+    """Word how many events at the beginning of a log are whole."""
     if count < 2:
         return "event 1 is whole" if count else "no event before it is whole"
     return f"events 1 to {count} are whole"
 
 
 def has_hashes(connection: sqlite3.Connection) -> bool:
-    """Whether the log has a column for hashes: those of earlier versions have none."""
+    """Tell whether the log has a column for hashes.
+
+    Logs of earlier versions have none.
+    """
     return any(name == "hash" for _, name, *_ in connection.execute("PRAGMA table_info(event)"))
 
 

@@ -1,4 +1,7 @@
-"""One driver per study folder: a lock the operating system releases when its holder dies, kill -9 included."""
+"""The lock of a study folder: one driver at a time.
+
+The operating system releases it when its holder dies, kill -9 included.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from autorl.types import InputError
 
 
 class FolderLock:
-    """Holds `study.lock` in `folder` and the folder itself; the file names the holder for the one who is refused.
+    """Holds `study.lock` in `folder`, and the folder itself.
+
+    The file names the holder for the one who is refused.
 
     The file alone can be removed by hand, and the next driver would lock a new one.
 
@@ -24,7 +29,8 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file = open(folder / LOCK_FILE, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the lock
+        path = folder / LOCK_FILE
+        self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the lock
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -42,10 +48,13 @@ class FolderLock:
         except BlockingIOError as error:
             self.release()
             raise InputError(
-                "another driver works on this study (its study.lock was removed): wait for it or stop it first",
+                "another driver works on this study (its study.lock was removed): "
+                "wait for it or stop it first",
                 file=str(folder),
             ) from error
-        except OSError:  # a network file system that locks no folders: the file's lock holds, unless it is removed
+        # A network file system that locks no folders: the file's lock holds, unless it is
+        # removed.
+        except OSError:
             pass
         self._file.truncate(0)
         self._file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
@@ -59,7 +68,9 @@ class FolderLock:
 
 
 def lock_holder(folder: Path) -> str | None:
-    """Name the process that drives the study in `folder`; None when nobody does.
+    """Name the process that drives the study in `folder`.
+
+    None when nobody does.
 
     The file of a driver that was killed stays, so a holder must live where that can be seen, and
     hold the lock.

@@ -1,8 +1,10 @@
-"""Logs of segments: a file keeps the beginning and the end of what a segment printed, whatever prints it.
+"""Logs of segments.
 
-A worker's standard output and error are a pipe that the driver empties (`autorl.executors.output`), so that nothing a
-trainer starts can fill the disk: neither native code nor a process of its own has the file open. A worker that writes
-a line of its own into its log therefore prints it (`open_log`).
+A file keeps the beginning and the end of what a segment printed, whatever prints it.
+
+A worker's standard output and error are a pipe that the driver empties (`autorl.executors.output`),
+so that nothing a trainer starts can fill the disk: neither native code nor a process of its own has
+the file open. A worker that writes a line of its own into its log therefore prints it (`open_log`).
 """
 
 from __future__ import annotations
@@ -21,10 +23,13 @@ _printed: str | None = None  # the log that standard output and error of this pr
 
 
 class CappedLog:
-    """Appends to a log and cuts out its middle: at most `HEAD + 2 * TAIL` bytes, `HEAD + TAIL` once it is closed.
+    """Appends to a log and cuts out its middle.
 
-    All of it is on disk at any moment, and a byte is copied at most once, when the end has grown to twice its length.
-    What an earlier attempt at the segment has printed is the beginning. Several threads may write.
+    It has at most `HEAD + 2 * TAIL` bytes, `HEAD + TAIL` once it is closed.
+
+    All of it is on disk at any moment, and a byte is copied at most once, when the end has grown to
+    twice its length. What an earlier attempt at the segment has printed is the beginning. Several
+    threads may write.
 
     Raises:
         OSError: it cannot be written.
@@ -39,10 +44,10 @@ class CappedLog:
         self._size = os.fstat(self._file).st_size
         self._left_out = 0
         self._tail_begins = head
-        found = _LEFT_OUT.match(os.pread(self._file, 100, head))
-        if found is not None:
-            self._left_out = int(found[1])
-            self._tail_begins += len(found[0])
+        match = _LEFT_OUT.match(os.pread(self._file, 100, head))
+        if match is not None:
+            self._left_out = int(match[1])
+            self._tail_begins += len(match[0])
 
     def write(self, data: bytes) -> None:
         """Append."""
@@ -67,7 +72,10 @@ class CappedLog:
             data = data[written:]
 
     def _cut(self) -> None:
-        """Put the last `tail` bytes behind the beginning, with a line between that says how much is left out."""
+        """Put the last `tail` bytes behind the beginning.
+
+        A line between them says how much is left out.
+        """
         surplus = self._size - self._tail_begins - self._tail
         if surplus <= 0:
             return
@@ -81,25 +89,33 @@ class CappedLog:
 
 
 class Printed:
-    """The log of this process, which its standard error is: what is written is printed at once."""
+    """The log of this process, where that is its standard error.
+
+    What is written is printed at once.
+    """
 
     def write(self, data: bytes) -> None:
         while data:
             data = data[os.write(2, data) :]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 def prints_to(log: str) -> None:
-    """Say that standard output and error of this process go to `log` from now on."""
+    """Say that this process prints to `log` from now on.
+
+    Its standard output and error do.
+    """
     global _printed
     _printed = log
 
 
 @contextmanager
 def open_log(path: str) -> Iterator[CappedLog | Printed]:
-    """A segment's log to append to while the block runs, in whichever process.
+    """Open a segment's log to append to while the block runs.
+
+    It may be in whichever process.
 
     Raises:
         OSError: it cannot be written.
@@ -112,7 +128,10 @@ def open_log(path: str) -> Iterator[CappedLog | Printed]:
 
 
 def log_bytes(folder: Path) -> int:
-    """Size of all logs in a folder; 0 if there is none."""
+    """Add up the size of all logs in a folder.
+
+    It is 0 if there is none.
+    """
     if not folder.is_dir():
         return 0
     with os.scandir(folder) as entries:

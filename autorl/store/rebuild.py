@@ -1,4 +1,7 @@
-"""What the events say, derived anew: the tables of a study, and the checkpoints that must lie in its folder."""
+"""Derives the tables of a study from its events anew.
+
+And the checkpoints that must lie in its folder.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,27 @@ _COLUMNS = ("seq", "kind", "body", "time", "hash")
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """A checkpoint that the log names: its path as stored, and the hash of each of its files if they were recorded."""
+    """A checkpoint that the log names.
+
+    It has its path as stored, and the hash of each of its files if they were recorded.
+    """
 
     path: str
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def inside(self) -> bool:
-        """Whether the path stays below the study's folder: a database of somebody else can say anything."""
+        """Tell whether the path stays below the study's folder.
+
+        A database of somebody else can say anything.
+        """
         return not Path(self.path).is_absolute() and ".." not in Path(self.path).parts
 
 
 def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
-    """A database in memory with the first `until` events of `source` and the tables that follow from them.
+    """Make a database in memory of the first `until` events of `source`.
+
+    It has the tables that follow from them.
 
     Raises:
         sqlite3.DatabaseError, ValueError, TypeError, KeyError: these events cannot be read.
@@ -56,9 +67,12 @@ def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
 
 
 def check_tables(connection: sqlite3.Connection, chain: Chain, folder: Path, path: Path) -> None:
-    """Refuse a database with a table that does not follow from its events, which are whole.
+    """Refuse a database whose tables do not follow from its events.
 
-    Not compared are tables of a study that an earlier version began: it may have derived them in another way.
+    The events are whole.
+
+    Not compared are tables of a study that an earlier version began: it may have derived them in
+    another way.
 
     Raises:
         InputError: one line that names the first table and row.
@@ -69,13 +83,17 @@ def check_tables(connection: sqlite3.Connection, chain: Chain, folder: Path, pat
         lines = table_differences(connection, derived)
     if lines:
         raise InputError(
-            f"is damaged ({lines[0]}): nothing was changed; `autorl verify {folder}` says what can be saved",
+            f"is damaged ({lines[0]}): nothing was changed; "
+            f"`autorl verify {folder}` says what can be saved",
             file=str(path),
         )
 
 
 def _counts_from_1(source: sqlite3.Connection) -> bool:
-    """Whether configurations have the numbers of a database that an early version began (`schema.apply`)."""
+    """Tell whether configurations are numbered as an early version did.
+
+    See `schema.apply`.
+    """
     try:
         return bool(source.execute("SELECT min(config_id) FROM configs").fetchone() == (1,))
     except sqlite3.DatabaseError:  # the table is damaged: any numbering will do
@@ -83,7 +101,10 @@ def _counts_from_1(source: sqlite3.Connection) -> bool:
 
 
 def table_differences(stored: sqlite3.Connection, derived: sqlite3.Connection) -> list[str]:
-    """One line for each stored table that is not what follows from the events, with the first row that differs."""
+    """Describe each stored table that does not follow from the events.
+
+    It is one line each, with the first row that differs.
+    """
     tables = derived.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'event' ORDER BY name"
     )
@@ -118,7 +139,10 @@ def _first_difference(
 
 
 def saved_checkpoints(connection: sqlite3.Connection, until: int) -> dict[str, SavedCheckpoint]:
-    """The checkpoints that the first `until` events say lie on disk, by segment."""
+    """Return checkpoints that events say lie on disk, by segment.
+
+    The first `until` events count.
+    """
     saved: dict[str, SavedCheckpoint] = {}
     for kind, body in _bodies(connection, ("outcome", "regained", "collected"), until):
         if kind == "collected":
@@ -132,7 +156,7 @@ def saved_checkpoints(connection: sqlite3.Connection, until: int) -> dict[str, S
 
 
 def trained_segments(connection: sqlite3.Connection, until: int) -> set[str]:
-    """The segments whose outcome is among the first `until` events."""
+    """Return segments whose outcome is among the first `until` events."""
     return {body["segment"] for _, body in _bodies(connection, ("outcome",), until)}
 
 

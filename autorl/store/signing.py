@@ -1,7 +1,10 @@
-"""Signatures of files by this installation: a key of the user's own, made at first use.
+"""Signatures of files by this installation.
 
-The key lies in `$XDG_CONFIG_HOME/autorl/key` (default `~/.config/autorl/key`), readable by its owner alone. It never
-leaves the machine and nothing is lost with it but the trust in what it signed.
+The key is the user's own, made at first use.
+
+The key lies in `$XDG_CONFIG_HOME/autorl/key` (default `~/.config/autorl/key`), readable by its
+owner alone. It never leaves the machine and nothing is lost with it but the trust in what it
+signed.
 """
 
 from __future__ import annotations
@@ -18,19 +21,25 @@ _BYTES = 32
 
 
 def sign(purpose: str, data: bytes) -> str | None:
-    """The HMAC-SHA256 of `data` for a purpose, in hex; None where no private key can be kept."""
+    """Return the HMAC-SHA256 of `data` for a purpose, in hex.
+
+    None where no private key can be kept.
+    """
     key = _key(make=True)
     return None if key is None else _digest(key, purpose, data)
 
 
 def is_signed(purpose: str, data: bytes, signature: str) -> bool:
-    """Whether `signature` is this installation's, of `data` and for this purpose."""
+    """Tell whether a signature is this installation's, of `data` and purpose."""
     key = _key(make=False)
     return key is not None and hmac.compare_digest(_digest(key, purpose, data), signature)
 
 
 def key_file() -> Path | None:
-    """Where the key lies or would lie; None where the user has no home."""
+    """Return where the key lies or would lie.
+
+    None where the user has no home.
+    """
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     if os.path.isabs(configured):  # the specification ignores relative ones
         return Path(configured) / "autorl" / "key"
@@ -45,7 +54,10 @@ def _digest(key: bytes, purpose: str, data: bytes) -> str:
 
 
 def _key(*, make: bool) -> bytes | None:
-    """The key; None if there is none (and none can be made), or others can read it or put it there."""
+    """Return the key, None without one.
+
+    There is none where none can be made, or others can read it or put it there.
+    """
     path = key_file()
     if path is None:
         return None
@@ -64,7 +76,10 @@ def _key(*, make: bool) -> bytes | None:
 
 
 def _make(path: Path) -> None:
-    """Write a new key in one step: of several processes that do it at once, one wins and all use its key."""
+    """Write a new key in one step.
+
+    Of several processes that do it at once, one wins and all use its key.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     scratch = path.with_name(f".key-{os.getpid()}-{secrets.token_hex(4)}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,7 @@
-"""Reading a study's database while its driver may be writing it: a copy in memory, and nothing left behind."""
+"""Reads a study's database while its driver may be writing it.
+
+A copy lies in memory, and nothing is left behind.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,12 @@ from autorl.types import InputError
 
 
 def snapshot(path: Path) -> sqlite3.Connection:
-    """The database as it is now, copied into memory in one read transaction; the file is let go at once.
+    """Copy the database as it is now into memory.
 
-    Where no driver has a log open, SQLite is told so: otherwise even a reader leaves an empty log behind, or cannot
-    read a read-only folder.
+    It is done in one read transaction; the file is let go at once.
+
+    Where no driver has a log open, SQLite is told so: otherwise even a reader leaves an empty log
+    behind, or cannot read a read-only folder.
     """
     log = path.with_name(f"{path.name}-wal")
     copy = None
@@ -27,12 +32,12 @@ def snapshot(path: Path) -> sqlite3.Connection:
     (version,) = copy.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA_VERSION:
         raise InputError(
-            f"was written by a newer autorl (schema {version}; this one reads up to {SCHEMA_VERSION})",
+            f"was written by a newer autorl (schema {version}; "
+            f"this one reads up to {SCHEMA_VERSION})",
             file=str(path),
         )
-    if version < SCHEMA_VERSION and holds_events(
-        copy
-    ):  # its own tables are left as they are: only the copy has all
+    # Its own tables are left as they are: only the copy has all.
+    if version < SCHEMA_VERSION and holds_events(copy):
         try:
             bring_up_to_date(copy)
         except ValueError as error:
@@ -41,7 +46,10 @@ def snapshot(path: Path) -> sqlite3.Connection:
 
 
 def _copied(path: Path, log: Path, *, immutable: bool) -> sqlite3.Connection | None:
-    """A copy in memory; None when it was taken as `immutable` and a driver began to write."""
+    """Copy a database into memory.
+
+    None when it was taken as `immutable` and a driver began to write.
+    """
     address = f"file:{quote(str(path.resolve()))}?mode=ro" + ("&immutable=1" if immutable else "")
     copy = sqlite3.connect(":memory:", isolation_level=None)
     with closing(sqlite3.connect(address, uri=True, timeout=30)) as source:

@@ -1,14 +1,17 @@
-"""What the events of a study say of its proposals beyond the table `proposals`: where each stands in the search.
+"""Derives where each proposal stands in the search.
 
-`status` and `best` read these tables instead of replaying every event. They are a fold over the events like the others
-(`schema.py`) and change in the same transaction. A database that an earlier version wrote has none: they are filled
-from its events when it is opened for writing, and in memory when it is only read.
+These are facts beyond the table `proposals`.
 
-    standing    provisional, baseline, anew, informed: of the proposal (informed is NULL where it was not recorded)
-                infeasible, reached, n_seeds, value, mean, spread: what it is ranked by, larger is better; NULL until
-                scored. `objectives`: the values of all objectives, a JSON list. A later failure leaves them.
-                seeds: tuning seeds of the latest score or failure; charged: those its chain was charged for; beyond:
-                steps trained beyond the budget
+`status` and `best` read these tables instead of replaying every event. They are a fold over the
+events like the others (`schema.py`) and change in the same transaction. A database that an earlier
+version wrote has none: they are filled from its events when it is opened for writing, and in memory
+when it is only read.
+
+    standing    provisional, baseline, anew, informed: of the proposal (informed is NULL where it
+        was not recorded) infeasible, reached, n_seeds, value, mean, spread: what it is ranked by,
+        larger is better; NULL until scored. `objectives`: the values of all objectives, a JSON
+        list. A later failure leaves them. seeds: tuning seeds of the latest score or failure;
+        charged: those its chain was charged for; beyond: steps trained beyond the budget
     places    the place in the log of the proposal `12` and of the outcome of the segment `12.3`
     noted       what trainers noted about segments, each once
 """
@@ -36,14 +39,14 @@ Body = Mapping[str, Any]
 
 
 def apply(connection: sqlite3.Connection, seq: int, kind: str, body: Body) -> None:
-    """Bring the tables up to date with the event at place `seq` of the log."""
+    """Bring the tables up to date with the event at place `seq`."""
     change = _CHANGES.get(kind)
     if change is not None:
         change(connection, seq, body)
 
 
 def present(connection: sqlite3.Connection) -> bool:
-    """Whether a database has these tables."""
+    """Tell whether a database has these tables."""
     return (
         connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'standing'").fetchone()
         is not None
@@ -51,7 +54,9 @@ def present(connection: sqlite3.Connection) -> bool:
 
 
 def fill(connection: sqlite3.Connection) -> None:
-    """Make the tables and fill them from the events, inside the caller's transaction.
+    """Make the tables and fill them from the events.
+
+    It happens inside the caller's transaction.
 
     Raises:
         ValueError: an event is damaged.
@@ -84,7 +89,10 @@ def _outcome(connection: sqlite3.Connection, seq: int, body: Body) -> None:
 
 
 def _regained(connection: sqlite3.Connection, _: int, body: Body) -> None:
-    """A segment trained again for its checkpoint: its outcome is the first one, what was noted of it is new."""
+    """Take note of a segment trained again for its checkpoint.
+
+    Its outcome is the first one, what was noted of it is new.
+    """
     connection.executemany(
         "INSERT OR IGNORE INTO noted VALUES (?)", [(note,) for note in body["notes"]]
     )
@@ -110,7 +118,10 @@ def _scored(connection: sqlite3.Connection, seq: int, body: Body) -> None:
 
 
 def _settled(connection: sqlite3.Connection, _: int, body: Body) -> None:
-    """Note the seeds; they are charged unless all of it was beyond the budget."""
+    """Note the seeds.
+
+    They are charged unless all of it was beyond the budget.
+    """
     proposal, seeds = body["proposal"], list(body["seeds"])
     connection.execute("UPDATE standing SET seeds = ? WHERE proposal = ?", (dumps(seeds), proposal))
     if "beyond" in body:

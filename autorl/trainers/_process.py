@@ -1,4 +1,7 @@
-"""A command that cannot outlive the segment it works for, nor can what it starts."""
+"""Runs commands that cannot outlive the segment they work for.
+
+Nor can what they start.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,24 @@ from typing import NamedTuple
 
 from autorl.os_processes import die_with_parent, end_marked
 
-MARK = "AUTORL_COMMAND"  # an environment variable by which all that a command starts is known, in any session
+# An environment variable by which all that a command starts is known, in any session.
+MARK = "AUTORL_COMMAND"
 
 
 class Command(NamedTuple):
-    """A command that runs, and the thread that ends what it leaves behind."""
+    """A running command, and the thread that ends what it leaves behind."""
 
     process: subprocess.Popen[str]
     watch: threading.Thread
 
 
 def start(arguments: Sequence[str], folder: Path, variables: Mapping[str, str]) -> Command:
-    """Start a command in `folder`, its output to be read. What it has started ends when it does (Linux).
+    """Start a command in `folder`, its output to be read.
 
-    A process that it leaves behind would hold its output open, and whoever reads that would wait for it.
+    On Linux what it has started ends when it does.
+
+    A process that it leaves behind would hold its output open, and whoever reads that would wait
+    for it.
 
     Raises:
         FileNotFoundError: there is no such program.
@@ -49,7 +56,10 @@ def start(arguments: Sequence[str], folder: Path, variables: Mapping[str, str]) 
 
 @contextmanager
 def stop(command: Command) -> Iterator[None]:
-    """Kill a command if the block is left before it has ended, and wait until what it has started is gone."""
+    """Kill a command if the block is left before it has ended.
+
+    Waits until what it has started is gone.
+    """
     try:
         yield
     finally:

@@ -1,4 +1,7 @@
-"""What several trainers need: module look-up, costs, and the rules of a continued segment."""
+"""Helpers of several trainers.
+
+Module look-up, costs, and the rules of a continued segment.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from autorl.types import Config, FrozenMap, InputError, Report, Segment
 
 
 class Diverged(BaseException):
-    """Leaves the training of a user at the first metric that is not finite; no `except Exception` may swallow it."""
+    """Leaves a user's training at the first metric that is not finite.
+
+    No `except Exception` may swallow it.
+    """
 
 
 ZIP_IS_A_PROGRAM = "such a file is a program: whoever loads it runs what it says (docs/security.md)"
@@ -25,7 +31,9 @@ ZIP_IS_A_PROGRAM = "such a file is a program: whoever loads it runs what it says
 
 
 def zip_target(file: str | Path, *, replace: bool, beside: Sequence[str] = ()) -> Path:
-    """The name of a zip to write, its folder made; `beside` are the endings of files written with it.
+    """Return the name of a zip to write, and make its folder.
+
+    `beside` are the endings of files written with it.
 
     Raises:
         InputError: one of the files is there already and may not be replaced.
@@ -43,7 +51,10 @@ def zip_target(file: str | Path, *, replace: bool, beside: Sequence[str] = ()) -
 
 
 def base_name(name: str) -> str:
-    """The hyperparameter a schedule part belongs to: `learning_rate` for `learning_rate.end`."""
+    """Return the hyperparameter a schedule part belongs to.
+
+    It is `learning_rate` for `learning_rate.end`.
+    """
     for suffix in (".shape", ".end"):
         if name.endswith(suffix):
             return name.removesuffix(suffix)
@@ -53,12 +64,17 @@ def base_name(name: str) -> str:
 def check_continuation(
     parent: Mapping[str, Any], config: Config, changes: Mapping[str, Change]
 ) -> None:
-    """Raise `InputError` if `config` differs from its parent's in a hyperparameter that cannot change in training."""
+    """Check what a continued segment changes.
+
+    Raises:
+        InputError: `config` differs from its parent's in a hyperparameter that cannot change in
+            training.
+    """
     for name in sorted({*parent, *config}):
-        same = FrozenMap(x=parent.get(name)) == FrozenMap(x=config.get(name)) and (
+        unchanged = FrozenMap(x=parent.get(name)) == FrozenMap(x=config.get(name)) and (
             name in parent
         ) == (name in config)
-        if not same and base_name(name) not in changes:
+        if not unchanged and base_name(name) not in changes:
             raise InputError(
                 f"cannot change during training (from {parent.get(name)!r} to {config.get(name)!r}); it is fixed "
                 "when the run starts",
@@ -67,7 +83,11 @@ def check_continuation(
 
 
 def check_start(segment: Segment, resumable: bool = True) -> None:
-    """Raise `InputError` if the segment asks to start where this trainer cannot: past 0 without a checkpoint."""
+    """Check that this trainer can start where the segment asks.
+
+    Raises:
+        InputError: the segment starts past 0 without a checkpoint.
+    """
     if segment.parent is not None and not resumable:
         raise InputError(
             f"trainer {segment.trainer.name!r} cannot continue from a checkpoint as configured; train from step 0"
@@ -79,7 +99,10 @@ def check_start(segment: Segment, resumable: bool = True) -> None:
 
 
 def check_rollout(factors: Mapping[str, int], segment: Segment) -> None:
-    """Raise `InputError` if one rollout is longer than a whole run: nothing would be trained.
+    """Check that a rollout is no longer than a whole run.
+
+    Raises:
+        InputError: it is longer, so nothing would be trained.
 
     Args:
         factors: names and values whose product is the length of a rollout in environment steps.
@@ -95,7 +118,7 @@ def check_rollout(factors: Mapping[str, int], segment: Segment) -> None:
 
 
 class Clock:
-    """Wall-clock seconds since it was made, and the cost of a segment."""
+    """Wall-clock seconds since it was made, for the cost of a segment."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -108,7 +131,10 @@ class Clock:
 
 
 def not_finite(report: Report) -> str:
-    """Names and values of the metrics of `report` that are NaN or infinite; empty if all are finite."""
+    """Name the metrics of `report` that are NaN or infinite.
+
+    Names and values; empty if all are finite.
+    """
     return listed(
         [f"{name} = {value}" for name, value in report.metrics.items() if not math.isfinite(value)]
     )
@@ -116,7 +142,10 @@ def not_finite(report: Report) -> str:
 
 @contextmanager
 def module_path(*folders: str) -> Iterator[None]:
-    """`folders` (default: the working folder) at the head of the module search path while the block runs."""
+    """Put `folders` first in the module search path for a block.
+
+    The default is the working folder.
+    """
     added = [str(Path(folder).resolve()) for folder in folders or (".",)]
     sys.path[:0] = added
     try:

@@ -1,4 +1,7 @@
-"""Random streams of a segment: SB3 and TRL draw from the global generators of Python, NumPy and torch."""
+"""Random streams of a segment.
+
+SB3 and TRL draw from the global generators of Python, NumPy and torch.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import torch
 
 
 def global_state() -> dict[str, Any]:
-    """The state of every global generator."""
+    """Return the state of every global generator."""
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(),  # noqa: NPY002 - SB3 samples its buffers from it
@@ -49,24 +52,27 @@ def preserved() -> Iterator[None]:
 
 
 def space_state(space: Any) -> list[Any]:
-    """The states of the generators a Gymnasium space samples from: one for each simple space in it."""
+    """Return the states of the generators a Gymnasium space samples from.
+
+    There is one for each simple space in it.
+    """
     return [part.np_random.bit_generator.state for part in simple_spaces(space)]
 
 
 def set_space_state(space: Any, states: Any) -> None:
     parts = list(simple_spaces(space))
-    if isinstance(
-        states, dict
-    ):  # earlier versions saved one state, of no use for a space made of others
+    # Earlier versions saved one state, of no use for a space made of others.
+    if isinstance(states, dict):
         states = [states] if parts == [space] else []
     for part, state in zip(parts, states, strict=False):
         part.np_random.bit_generator.state = state
 
 
 def simple_spaces(space: Any) -> Iterator[Any]:
-    """A space, or those it is made of.
+    """Return a space, or those it is made of.
 
-    A `Dict` or `Tuple` draws nothing itself, and asking it for its generator seeds those of its parts anew.
+    A `Dict` or `Tuple` draws nothing itself, and asking it for its generator seeds those of its
+    parts anew.
     """
     if isinstance(space, gym.spaces.Dict):
         for part in space.spaces.values():

@@ -1,4 +1,7 @@
-"""The environment variables of a command: written in the study file, or named there and taken from this process."""
+"""The environment variables of a command.
+
+They are written in the study file, or named there and taken from this process.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,28 @@ _KEY = f"trainer.kwargs.{VARIABLES}"
 
 
 def checked(options: Mapping[str, Any]) -> FrozenMap:
-    """What the options say of environment variables: a value, or None, by name.
+    """Check what the options say of environment variables.
+
+    Returns a value, or None, by name.
 
     Raises:
-        InputError: no mapping of names to single values, or a name without a value that is not set here. No message
-            holds a value.
+        InputError: no mapping of names to single values, or a name without a value that is not set
+            here. No message holds a value.
     """
-    given = options.get(VARIABLES, FrozenMap())
-    if not isinstance(given, Mapping):
+    variables = options.get(VARIABLES, FrozenMap())
+    if not isinstance(variables, Mapping):
         raise InputError(
             "expected names with values, or without to take them from the environment", key=_KEY
         )
-    resolved(given)
-    return FrozenMap(given)
+    resolved(variables)
+    return FrozenMap(variables)
 
 
 def resolved(variables: Mapping[str, Any]) -> dict[str, str]:
-    """Texts by name; a name without a value has that of this process, as it is now."""
+    """Return texts by name.
+
+    A name without a value has that of this process, as it is now.
+    """
     return {name: _text(name, value) for name, value in variables.items()}
 
 

@@ -1,4 +1,7 @@
-"""What trainers of agents share: their models are those of Stable-Baselines3, whatever trained them."""
+"""The base of trainers whose models are those of Stable-Baselines3.
+
+So they are whatever trained them.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,13 @@ class AgentTrainer(Trainer):
     name: str
 
     def load_model(self, checkpoint: Checkpoint) -> Any:
-        """The agent as a Stable-Baselines3 model, its `VecNormalize` with it where it has one.
+        """Load the agent as a Stable-Baselines3 model.
+
+        Its `VecNormalize` comes with it where it has one.
 
         Raises:
-            InputError: Stable-Baselines3 is not installed, or the checkpoint is not of this trainer.
+            InputError: Stable-Baselines3 is not installed, or the checkpoint is not of this
+                trainer.
         """
         try:
             import stable_baselines3
@@ -42,7 +48,10 @@ class AgentTrainer(Trainer):
 
 
 def _normaliser(file: Path) -> Any:
-    """The `VecNormalize` of a study without its environments, as `get_vec_normalize_env` gives it."""
+    """Make the `VecNormalize` of a study without its environments.
+
+    It is as `get_vec_normalize_env` gives it.
+    """
     # A file written a moment ago, from arrays, by this process: no stranger's pickle.
     normaliser = pickle.loads(file.read_bytes())
     normaliser.training = False

@@ -1,4 +1,6 @@
-"""Any training script as a trainer: the configuration goes in as flags or a file, metrics come out of what it writes.
+"""Runs any training script as a trainer.
+
+The configuration goes in as flags or a file, metrics come out of what it writes.
 
     trainer:
       name: command
@@ -9,8 +11,9 @@
         metrics: {from: tensorboard, step: step, map: {eval_return: charts/episodic_return}}
         reduce_last: 20
 
-Each segment runs in a fresh folder that is removed afterwards; files the command names are looked for in the working
-folder of the study. A script that takes `{checkpoint}` and `{save_to}` is resumable; any other trains from scratch.
+Each segment runs in a fresh folder that is removed afterwards; files the command names are looked
+for in the working folder of the study. A script that takes `{checkpoint}` and `{save_to}` is
+resumable; any other trains from scratch.
 """
 
 from __future__ import annotations
@@ -87,25 +90,35 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class CommandTrainer(Trainer):
-    """Runs segments by running a command. The fields are the options of `trainer: {name: command, kwargs: {...}}`.
+    """Runs segments by running a command.
+
+    The fields are the options of `trainer: {name: command, kwargs: {...}}`.
 
     Attributes:
-        command: the command, as a list or as one line split like a shell would (no shell runs it). Placeholders:
-            `{python}` (this interpreter), `{seed}`, `{until}`, `{start}`, `{horizon}`, `{environment}` (its id),
-            `{output}` (the segment's folder), `{config_file}`, `{checkpoint}` (empty from scratch), `{save_to}`,
-            and `{name}` of any hyperparameter.
+        command: the command, as a list or as one line split like a shell would (no shell runs it).
+            Placeholders: `{python}` (this interpreter), `{seed}`, `{until}`, `{start}`,
+            `{horizon}`, `{environment}` (its id), `{output}` (the segment's folder),
+            `{config_file}`, `{checkpoint}` (empty from scratch), `{save_to}`, and `{name}` of any
+            hyperparameter.
         arguments: `flags` appends every hyperparameter the command does not name; `none` does not.
-        style: `kebab` --learning-rate 0.1 · `snake` --learning_rate 0.1 · `equals` --learning_rate=0.1 · `hydra`
-            learning_rate=0.1. A list is one flag with several values (kebab, snake) or JSON (equals, hydra).
+        style: `kebab` --learning-rate 0.1 · `snake` --learning_rate 0.1 · `equals`
+            --learning_rate=0.1 · `hydra` learning_rate=0.1. A list is one flag with several values
+            (kebab, snake) or JSON (equals, hydra).
         booleans: `value` --flag True · `flag` --flag or --no-flag.
-        config_file: `yaml` or `json`: write the hyperparameters to `{config_file}` instead of passing flags.
-        seed_flag, steps_flag: flags that get the seed and `until`, if the command does not name `{seed}` and `{until}`.
-        checkpoint_flag, save_flag: flags that get the folder to continue from and the one to save in, if there is one.
+        config_file: `yaml` or `json`: write the hyperparameters to `{config_file}` instead of
+            passing flags.
+        seed_flag, steps_flag: flags that get the seed and `until`, if the command does not name
+            `{seed}` and `{until}`.
+        checkpoint_flag, save_flag: flags that get the folder to continue from and the one to save
+            in, if there is one.
         metrics: where the metrics are; see `MetricSource`.
-        environment_variables: added to those of this process. One without a value (null) must be set in it: so no
-            secret stands in the study file. Values are masked in messages and everywhere but in `study.yaml`.
-        path: folder the command's files and modules are in; default the working folder of the study.
-        changes: hyperparameters a continued segment may change; default all, for a resumable script.
+        environment_variables: added to those of this process. One without a value (null) must be
+            set in it: so no secret stands in the study file. Values are masked in messages and
+            everywhere but in `study.yaml`.
+        path: folder the command's files and modules are in; default the working folder of the
+            study.
+        changes: hyperparameters a continued segment may change; default all, for a resumable
+            script.
     """
 
     command: tuple[str, ...]
@@ -139,7 +152,7 @@ class CommandTrainer(Trainer):
         return ("autorl.trainers.command",)
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
-        """Every placeholder must be known, and every hyperparameter must reach the command."""
+        """Check placeholders, and that every hyperparameter reaches the command."""
         used = self._placeholders()
         check_names(
             sorted(used), {*_OWN, *hyperparameters}, "placeholder", "trainer.kwargs.command"
@@ -161,26 +174,29 @@ class CommandTrainer(Trainer):
             )
 
     def fixed_values(self) -> tuple[FixedValue, ...]:
-        """Flags that the command, or an option, has already: a second one would be passed beside them."""
+        """Return flags that the command, or an option, has already.
+
+        A second one would be passed beside them.
+        """
         if self.arguments == "none" or self.config_file is not None:
             return ()
         used = self._placeholders()
-        found = [("command", name) for token in self.command for name in _flag_names(token)]
+        flags = [("command", name) for token in self.command for name in _flag_names(token)]
         for place in ("seed_flag", "steps_flag", "checkpoint_flag", "save_flag"):
-            found += [(place, name) for name in _flag_names(getattr(self, place) or "")]
+            flags += [(place, name) for name in _flag_names(getattr(self, place) or "")]
         return tuple(
-            FixedValue(place, (name,), fills_in=False) for place, name in found if name not in used
+            FixedValue(place, (name,), fills_in=False) for place, name in flags if name not in used
         )
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         check_start(segment, self.resumable)
         points = sorted({*segment.evaluate_at, segment.until})
         collector = Collector(self.metrics, points, segment.start, segment.until)
-        told = Told(segment, report)
+        points_told = Told(segment, report)
 
         def tell(done: list[tuple[int, dict[str, float]]]) -> None:
             for step, metrics in done:
-                told.add(Report(segment.id, step, metrics))
+                points_told.add(Report(segment.id, step, metrics))
 
         saved = None
         saving = writing(segment) if segment.save and self.resumable else nullcontext()
@@ -196,13 +212,14 @@ class CommandTrainer(Trainer):
             saved = Checkpoint(segment.id, segment.folder) if folder is not None else None
         except Diverged:
             pass
-        return told.outcome(saved)
+        return points_told.outcome(saved)
 
     def _placeholders(self) -> set[str]:
         return {name for token in self.command for name in _PLACEHOLDER.findall(token)}
 
     def _command_line(self, segment: Segment, output: Path, folder: Path | None) -> list[str]:
-        config, parent = segment.config, segment.parent.path if segment.parent else ""
+        config = segment.config
+        parent = segment.parent.path if segment.parent else ""
         file = output / f"config.{self.config_file}" if self.config_file else None
         if file is not None:
             file.write_text(_document(self.config_file, config))
@@ -226,8 +243,8 @@ class CommandTrainer(Trainer):
         if self.arguments == "flags" and file is None:
             for name in sorted(set(config) - self._placeholders()):
                 tokens += self._flags(name, config[name])
-        own = ((self.seed_flag, segment.seed), (self.steps_flag, segment.until))
-        for flag, value in (*own, (self.checkpoint_flag, parent), (self.save_flag, folder)):
+        flags = ((self.seed_flag, segment.seed), (self.steps_flag, segment.until))
+        for flag, value in (*flags, (self.checkpoint_flag, parent), (self.save_flag, folder)):
             if flag is not None and value not in ("", None):
                 tokens += _joined(flag, value)
         return tokens
@@ -248,13 +265,16 @@ class CommandTrainer(Trainer):
         ]
 
     def _located(self, token: str) -> str:
-        """A file of the user's as an absolute path, since the command runs in its own folder."""
+        """Return a file of the user's as an absolute path.
+
+        The command runs in its own folder.
+        """
         for folder in self.folders or (".",):
             path = Path(folder) / token
             if token and not token.startswith("-") and path.is_file():
-                return str(
-                    path.absolute()
-                )  # not resolved: the link of a virtual environment is what makes it one
+                # Not resolved: the link of a virtual environment is what makes it
+                # one.
+                return str(path.absolute())
         return token
 
     def _run(
@@ -264,14 +284,18 @@ class CommandTrainer(Trainer):
         output: Path,
         take: Callable[[dict[str, Any]], None],
     ) -> None:
-        """Run the command to its end; its output goes to the log, and to `take` where it is read for metrics."""
+        """Run the command to its end.
+
+        Its output goes to the log, and to `take` where it is read for metrics.
+        """
         modules = os.pathsep.join(str(Path(folder).resolve()) for folder in self.folders or (".",))
-        inherited, own = os.environ.get("PYTHONPATH"), resolved(self.environment_variables)
+        inherited = os.environ.get("PYTHONPATH")
+        configured = resolved(self.environment_variables)
         variables = {
             **os.environ,
             "PYTHONPATH": modules + (os.pathsep + inherited if inherited else ""),
             "PYTHONUNBUFFERED": "1",
-            **own,
+            **configured,
         }
         try:
             command = start(arguments, output, variables)
@@ -279,7 +303,8 @@ class CommandTrainer(Trainer):
             raise InputError(
                 f"no program {arguments[0]!r} to run", key="trainer.kwargs.command"
             ) from error
-        process, last = command.process, deque[str](maxlen=1)
+        process = command.process
+        last = deque[str](maxlen=1)
         assert process.stdout is not None
         assert process.stderr is not None
         with _log(segment) as log, _copying(process.stderr, log, last), stop(command):
@@ -290,13 +315,16 @@ class CommandTrainer(Trainer):
                     take(record)
             code = process.wait()
         if code:
-            reason = without_values(last[0], own.values()) if last else "no error output"
+            reason = without_values(last[0], configured.values()) if last else "no error output"
             message = f"the command ended with {exit_text(code)}: {reason}"
             raise ProcessLostError(message) if ended_from_outside(code) else RuntimeError(message)
 
 
 def _flag_names(token: str) -> list[str]:
-    """The hyperparameters a word of a command can set: `--learning-rate`, `--learning_rate=1`, `+learning_rate=1`."""
+    """Return the hyperparameters a word of a command can set.
+
+    Such words are `--learning-rate`, `--learning_rate=1`, `+learning_rate=1`.
+    """
     match = _FLAG.match(token)
     if match is None:
         return []
@@ -307,7 +335,11 @@ def _flag_names(token: str) -> list[str]:
 
 
 def make(spec: TrainerSpec) -> CommandTrainer:
-    """The trainer `command` from its options; `InputError` for an unknown option or value."""
+    """Make the trainer `command` from its options.
+
+    Raises:
+        InputError: an unknown option or value.
+    """
     options = spec.kwargs
     check_names(options, _OPTIONS, "option of command", "trainer.kwargs")
     command = options.get("command")
@@ -387,7 +419,10 @@ def _check_reach(trainer: CommandTrainer) -> None:
 
 
 def _filled(token: str, values: Mapping[str, Any]) -> str:
-    """`token` with its placeholders replaced; other braces stay as they are."""
+    """Replace the placeholders of a token.
+
+    Other braces stay as they are.
+    """
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)
@@ -406,7 +441,10 @@ def _text(value: Any) -> str:
 
 
 def _joined(flag: str, value: Any) -> list[str]:
-    """`--seed 3`; a flag that ends in `=` takes its value in the same word (Hydra's `seed=`)."""
+    """Join a flag and its value: `--seed 3`.
+
+    A flag that ends in `=` takes its value in the same word (Hydra's `seed=`).
+    """
     return [f"{flag}{value}"] if flag.endswith("=") else [flag, str(value)]
 
 
@@ -420,7 +458,10 @@ def _document(form: str | None, config: Config) -> str:
 
 @contextmanager
 def _log(segment: Segment) -> Iterator[Callable[[str], object]]:
-    """What appends text to the segment's log; to standard output where it has none."""
+    """Open what appends text to the segment's log.
+
+    It is standard output where the segment has none.
+    """
     if segment.log is None:
         yield sys.stdout.write
         return
@@ -430,7 +471,10 @@ def _log(segment: Segment) -> Iterator[Callable[[str], object]]:
 
 @contextmanager
 def _copying(source: IO[str], log: Callable[[str], object], last: deque[str]) -> Iterator[None]:
-    """Copy `source` to the log beside the block, to its end; `last` holds the last line that was not blank."""
+    """Copy `source` to the log beside the block, to its end.
+
+    `last` holds the last line that was not blank.
+    """
     thread = threading.Thread(target=_copy, args=(source, log, last), daemon=True)
     thread.start()
     try:
@@ -447,5 +491,8 @@ def _copy(source: IO[str], log: Callable[[str], object], last: deque[str]) -> No
 
 
 def _lines(source: IO[str]) -> Iterator[str]:
-    """The lines of a source; one that never ends comes in pieces, so that it needs no more memory than a piece."""
+    """Yield the lines of a source.
+
+    One that never ends comes in pieces, so that it needs no more memory than a piece.
+    """
     return iter(lambda: source.readline(_LONGEST_LINE), "")

@@ -1,7 +1,10 @@
-"""The contract of a trainer: `Trainer`, with a default for everything a trainer need not know.
+"""The contract of a trainer: `Trainer`.
 
-A trainer of your own subclasses `Trainer`, defines `check` and `train`, and is named in a study file as `module:Class` or
-registered under a name of its own by an entry point of the group `autorl.trainers`; see `docs/extending.md`.
+It has a default for everything a trainer need not know.
+
+A trainer of your own subclasses `Trainer`, defines `check` and `train`, and is named in a study
+file as `module:Class` or registered under a name of its own by an entry point of the group
+`autorl.trainers`; see `docs/extending.md`.
 """
 
 from __future__ import annotations
@@ -66,7 +69,9 @@ class ExportedModel:
 
 
 class AnyChange(Mapping[str, Change]):
-    """The `changes` of a trainer that takes the whole configuration anew at each segment.
+    """The `changes` of a trainer that takes configurations anew.
+
+    It takes the whole one at each segment.
 
     Every name may change. It cannot be listed (the names are the user's), so ask `name in changes`:
     iteration yields nothing.
@@ -97,28 +102,35 @@ class Trainer:
 
     Attributes:
         info: what is asked before a trainer is built, of a class named as `module:Class`.
-        model_name: what an exported model can be called, such as `model.zip`. Empty: none is written.
+        model_name: what an exported model can be called, such as `model.zip`. Empty: none is
+            written.
     """
 
     info: ClassVar[TrainerInfo] = TrainerInfo()
     model_name: ClassVar[str] = ""
 
     def __init__(self, spec: TrainerSpec | None = None) -> None:
-        """Take the options of the study file, `spec.kwargs`; the default takes none."""
+        """Take the options of the study file, `spec.kwargs`.
+
+        The default takes none.
+        """
 
     @property
     def preload(self) -> Sequence[str]:
-        """Modules worth importing once in a fork server before segments are started."""
+        """Return modules worth importing once in a fork server.
+
+        That is before segments are started.
+        """
         return ()
 
     @property
     def resumable(self) -> bool:
-        """Whether a segment can continue from a checkpoint that this trainer saved."""
+        """Tell whether a segment can continue from this trainer's checkpoints."""
         return True
 
     @property
     def changes(self) -> Mapping[str, Change]:
-        """Hyperparameters a continued segment may change, and how.
+        """Return hyperparameters a continued segment may change, and how.
 
         `apply`: set on the restored state. `rebuild`: the model is built anew around the restored
         weights. Others must equal the parent's.
@@ -143,7 +155,10 @@ class Trainer:
         metrics: Sequence[str],
         choices: Mapping[str, Collection[Any]],
     ) -> None:
-        """Raise `InputError` if a study should not select by one of these metrics.
+        """Check the metrics that a study selects by.
+
+        Raises:
+            InputError: it should not select by one of them.
 
         `choices`: the hyperparameters of its space and the values each can take, none for a number.
         """
@@ -152,19 +167,25 @@ class Trainer:
         """Raise `InputError` if one of these seeds cannot be trained with."""
 
     def fixed_values(self) -> Sequence[FixedValue]:
-        """Every hyperparameter that the trainer's options fix, nested ones included."""
+        """Return every hyperparameter that the trainer's options fix.
+
+        Nested ones are included.
+        """
         return ()
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str] | None:
-        """Every metric a run can report, those that only some runs do included; None: not known."""
+        """Return every metric a run can report, None if that is unknown.
+
+        Those that only some runs report are included.
+        """
         return None
 
     def data_notes(self, environment: EnvironmentSpec) -> Sequence[str]:
-        """What a reader must know of the user's data, each in a line."""
+        """Say what a reader must know of the user's data, in lines."""
         return ()
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
-        """The last step <= `step` at which training can be cut.
+        """Return the last step <= `step` at which training can be cut.
 
         So no run trains more than it is charged. 0 where the first rollout ends later. Two kinds go
         on to the first cut >= `step`: those whose steps are updates, and those that look recorded
@@ -187,7 +208,9 @@ class Trainer:
     def export_model(
         self, checkpoint: Checkpoint, target: str | Path, *, replace: bool = False
     ) -> ExportedModel:
-        """Write the model of a checkpoint for other programs; only where `model_name` is not empty.
+        """Write the model of a checkpoint for other programs.
+
+        It is called only where `model_name` is not empty.
 
         Raises:
             InputError: there are no models, or one of the files is there already.
@@ -195,5 +218,8 @@ class Trainer:
         raise InputError("this trainer has no models to export", key="trainer")
 
     def load_model(self, checkpoint: Checkpoint) -> Any:
-        """The model of a checkpoint as the object of the library that trained it."""
+        """Load the model of a checkpoint.
+
+        It is the object of the library that trained it.
+        """
         raise InputError("this trainer has no models to load", key="trainer")

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import autorl
 from autorl.masking import masked
 from autorl.source_code import code_hash
+from autorl.space import find_space
 from autorl.trainers.info import Arguments, TrainerInfo
 from autorl.types import Config, InputError, StepUnit, TrainerSpec
 

@@ -1,30 +1,34 @@
-"""A Python function as a trainer: `python:module:function`, `python:path/to/file.py:function`, or a callable.
+"""Runs a Python function as a trainer.
+
+It is `python:module:function`, `python:path/to/file.py:function`, or a callable.
 
     def f(config, *, seed, until, checkpoint=None, report=None) -> float | dict
 
 `config` is a plain dict. Only the keyword arguments the function accepts are passed:
 
-=============  ====================================================================================================
-`seed`         seed of the run: the only source of randomness it should use (required: a study over seeds needs it)
-`until`        train up to this step
-`start`        step the checkpoint was saved at; 0 from scratch
-`horizon`      the length the run is meant to have, for schedules
-`checkpoint`   folder a former segment of the run was saved in, or None to train from scratch
-`folder`       folder to save the training state in, or None if nobody needs it (`save_to` is the same)
-`report`       `report(step, value)` or `report(step, {metric: value})`: an evaluation on the way, after `start` and
-               the report before, at most at `until` (another step ends the run as a crash); it returns nothing
-               and cannot end the run: `stop: median` with `rungs` in the study's `optimizer` does, between two calls
-`evaluate_at`  the steps the study wants evaluations at
-`episodes`     evaluation episodes it wants at each
-`role`         "tuning" or "test"
-`fork`         an integer if the checkpoint is another run's: derive the random streams from (seed, fork)
-`environment`  `{id, kwargs, ...}` of the study file
-=============  ====================================================================================================
+=============
+====================================================================================================
+`seed`         seed of the run: the only source of randomness it should use (required: a study over
+seeds needs it) `until`        train up to this step `start`        step the checkpoint was saved
+at; 0 from scratch `horizon`      the length the run is meant to have, for schedules `checkpoint`
+folder a former segment of the run was saved in, or None to train from scratch `folder`       folder
+to save the training state in, or None if nobody needs it (`save_to` is the same) `report`
+`report(step, value)` or `report(step, {metric: value})`: an evaluation on the way, after `start`
+and
+               the report before, at most at `until` (another step ends the run as a crash); it
+               returns nothing and cannot end the run: `stop: median` with `rungs` in the study's
+               `optimizer` does, between two calls
+`evaluate_at`  the steps the study wants evaluations at `episodes`     evaluation episodes it wants
+at each `role`         "tuning" or "test" `fork`         an integer if the checkpoint is another
+run's: derive the random streams from (seed, fork) `environment`  `{id, kwargs, ...}` of the study
+file =============
+====================================================================================================
 
-A returned number is the metric `value` and the metric named by the option `metric` (default `eval_return`) at `until`;
-a returned dict holds metrics by name; None means that `report` said it all. A function that accepts `checkpoint` and
-`folder` is resumable; one that does not trains every segment from scratch. A NaN or infinite metric ends the run as
-diverged; an exception passes through. A scheduled hyperparameter arrives as its parts (`lr`, `lr.shape`, `lr.end`);
+A returned number is the metric `value` and the metric named by the option `metric` (default
+`eval_return`) at `until`; a returned dict holds metrics by name; None means that `report` said it
+all. A function that accepts `checkpoint` and `folder` is resumable; one that does not trains every
+segment from scratch. A NaN or infinite metric ends the run as diverged; an exception passes
+through. A scheduled hyperparameter arrives as its parts (`lr`, `lr.shape`, `lr.end`);
 `autorl.space.resolve_schedules(config, step, horizon)` gives its value at a step.
 """
 
@@ -64,7 +68,7 @@ _OPTIONS = ("metric", "path", "changes", "function")
 
 
 class _Reporter:
-    """What a function is given as `report`."""
+    """The object a function is given as `report`."""
 
     def __init__(self, tell: Callable[[int, Any], None]) -> None:
         self._tell = tell
@@ -79,8 +83,9 @@ class _Reporter:
 class FunctionTrainer(Trainer):
     """Runs segments by calling a function of the user.
 
-    Options (`trainer.kwargs`): `metric` (name of a returned number), `path` (folders to find the module in; default the
-    working folder), `changes` (hyperparameters a continued segment may change; default all, for a resumable function).
+    Options (`trainer.kwargs`): `metric` (name of a returned number), `path` (folders to find the
+    module in; default the working folder), `changes` (hyperparameters a continued segment may
+    change; default all, for a resumable function).
     """
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -107,10 +112,10 @@ class FunctionTrainer(Trainer):
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         check_start(segment, self.resumable)
-        told = Told(segment, report)
+        points_told = Told(segment, report)
 
         def tell(step: int, value: float | Mapping[str, float] | None) -> None:
-            told.add(self._report(segment, step, value))
+            points_told.add(self._report(segment, step, value))
 
         saved = None
         try:
@@ -119,20 +124,23 @@ class FunctionTrainer(Trainer):
                 with ends_forked_children():
                     value = self.function(plain(segment.config), **arguments)
                 if value is not None:
-                    self._final(segment, value, told.reports, tell)
-                elif not told.reports:
+                    self._final(segment, value, points_told.reports, tell)
+                elif not points_told.reports:
                     raise ValueError("the function returned nothing and reported nothing")
                 if folder is not None and not any(folder.iterdir()):
                     raise ValueError("the function saved nothing in the folder it was given")
             saved = Checkpoint(segment.id, segment.folder) if folder is not None else None
         except Diverged:
             pass
-        return told.outcome(saved)
+        return points_told.outcome(saved)
 
     def _final(
         self, segment: Segment, value: Any, reports: list[Report], tell: Callable[[int, Any], None]
     ) -> None:
-        """Record what the function returned; metrics it had reported at `until` already are completed, not repeated."""
+        """Record what the function returned.
+
+        Metrics it had reported at `until` already are completed, not repeated.
+        """
         if not reports or reports[-1].step < segment.until:
             tell(segment.until, value)
             return
@@ -188,7 +196,10 @@ class FunctionTrainer(Trainer):
 
 
 def make(spec: TrainerSpec) -> FunctionTrainer:
-    """The trainer of `python:module:function`, or of the callable in the option `function`."""
+    """Make the trainer of `python:module:function`.
+
+    Or of the callable in the option `function`.
+    """
     check_names(spec.kwargs, _OPTIONS, "option of python", "trainer.kwargs")
     function = spec.kwargs.get("function")
     if function is None:
@@ -245,7 +256,7 @@ def _import_file(name: str, folders: tuple[str, ...]) -> Any:
 
 
 def _accepted(function: Callable[..., Any]) -> frozenset[str]:
-    """The keyword arguments to pass, of those the protocol offers."""
+    """Choose the keyword arguments to pass, of those the protocol offers."""
     parameters = inspect.signature(function).parameters
     if not parameters:
         raise InputError(
@@ -254,12 +265,12 @@ def _accepted(function: Callable[..., Any]) -> frozenset[str]:
         )
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return frozenset(_KEYWORDS)
-    rest = list(parameters.values())[1:]
-    for parameter in rest:
+    after_config = list(parameters.values())[1:]
+    for parameter in after_config:
         if parameter.name not in _KEYWORDS and parameter.default is inspect.Parameter.empty:
             hint = did_you_mean(parameter.name, _KEYWORDS, f"offered: {', '.join(_KEYWORDS)}")
             raise InputError(
                 f"the function needs an argument {parameter.name!r} nobody gives{hint}",
                 key="trainer",
             )
-    return frozenset(parameter.name for parameter in rest) & frozenset(_KEYWORDS)
+    return frozenset(parameter.name for parameter in after_config) & frozenset(_KEYWORDS)

@@ -1,4 +1,4 @@
-"""What the toolkit asks about a trainer before it builds one: `TrainerInfo`.
+"""Facts about a trainer before one is built: `TrainerInfo`.
 
 No other room knows a trainer by its name. Whatever differs between trainers (what they count as a
 step, where their segments run, how their configurations print) is said by an object of this class.
@@ -64,7 +64,7 @@ class TrainerInfo:
     def default_sections(
         self, names: Collection[str], environment: str | None, kwargs: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """Sections a study file may leave out, as mappings by their key.
+        """Return sections a study file may leave out, by their key.
 
         Args:
             names: of the trainers of the study, all of this family.
@@ -74,11 +74,11 @@ class TrainerInfo:
         return {}
 
     def pinned(self, kwargs: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """The options with what they name below `folder` as absolute paths."""
+        """Make what options name below `folder` absolute paths."""
         return dict(kwargs)
 
     def study_of_space(self, name: str, trainer: str, environment: Any) -> dict[str, Any]:
-        """The study that the bare name of a search space stands for.
+        """Return the study that a search space's bare name stands for.
 
         Args:
             name: of the space, `sb3/ppo-small`.
@@ -94,19 +94,31 @@ class TrainerInfo:
         }
 
     def source_hashes(self) -> dict[str, str]:
-        """Hashes of the code of this package that decides what is computed, by a short name."""
+        """Hash the code that decides what is computed, by a short name.
+
+        It is code of this package.
+        """
         return {}
 
     def user_files(self, trainer: TrainerSpec) -> list[str]:
-        """Names of files the user's options may mean, relative to where its code is looked for."""
+        """Name files the user's options may mean.
+
+        They are relative to where its code is looked for.
+        """
         return []
 
     def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
-        """Every hyperparameter trained with: the trainer's own options under the configuration's."""
+        """Return every hyperparameter trained with.
+
+        The trainer's own options lie under the configuration's.
+        """
         return config
 
     def total_steps(self, end: int) -> str:
-        """How its library is told to train to step `end`, as code; empty: it is not an argument."""
+        """Write how its library is told where to end, as code.
+
+        It shall train to step `end`. Empty where that is no argument.
+        """
         return ""
 
     def arguments(
@@ -119,7 +131,7 @@ class TrainerInfo:
         environment: Mapping[str, Any],
         as_flags: bool,
     ) -> Arguments:
-        """A configuration as the arguments of the trainer's library.
+        """Write a configuration as the arguments of the trainer's library.
 
         Args:
             trainer: its name and options.

@@ -1,9 +1,12 @@
-"""Records on lines of output, as training programs print them. Nothing is ever evaluated: text is parsed.
+"""Reads records on lines of output, as training programs print them.
 
-Recognised: a JSON object; a Python dict literal (TRL and other users of transformers: values may be text); `step:7 -
-critic/score/mean:0.5 - ...` (verl); `... Global step 7: {...}` and `... global_step 7, eval_metrics: {...}` (OpenRLHF).
-Before any of them: colour codes, the prefix `(TaskRunner pid=123)` of Ray, and the prefix `[rank0]:` or `[default0]:`
-of torchrun, whose other ranks are left out, for every rank prints the same.
+Nothing is ever evaluated: text is parsed.
+
+Recognised: a JSON object; a Python dict literal (TRL and other users of transformers: values may be
+text); `step:7 - critic/score/mean:0.5 - ...` (verl); `... Global step 7: {...}` and `...
+global_step 7, eval_metrics: {...}` (OpenRLHF). Before any of them: colour codes, the prefix
+`(TaskRunner pid=123)` of Ray, and the prefix `[rank0]:` or `[default0]:` of torchrun, whose other
+ranks are left out, for every rank prints the same.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import re
 from typing import Any
 
 _NON_FINITE = {"nan": math.nan, "NaN": math.nan, "inf": math.inf, "Infinity": math.inf}
+# Np.float64(0.5), as NumPy 2 prints it.
 _SCALARS = (
     "float64",
     "float32",
@@ -22,7 +26,7 @@ _SCALARS = (
     "int64",
     "int32",
     "tensor",
-)  # np.float64(0.5), as NumPy 2 prints it
+)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RAY = re.compile(r"^\([\w.:-]+(?: pid=\d+)?(?:, ip=[\d.]+)?\)\s*")
 _RANK = re.compile(r"^\[(?:rank|default)(\d+)\]:\s?")
@@ -31,7 +35,10 @@ _OPENRLHF = re.compile(r"[Gg]lobal[ _]step (\d+)(?::|, eval_metrics:) (\{.*\})\s
 
 
 def parse_line(line: str) -> dict[str, Any] | None:
-    """The record on a line of output, or None. A step that stands in the text around comes under the key `step`."""
+    """Read the record on a line of output, or None.
+
+    A step that stands in the text around comes under the key `step`.
+    """
     text = _COLOUR.sub("", line).strip()
     rank = _RANK.match(text)
     if rank is not None and int(rank.group(1)):
@@ -48,7 +55,10 @@ def parse_line(line: str) -> dict[str, Any] | None:
 
 
 def number(value: Any) -> float | None:
-    """`value` as a float if it is a number or the text of one (`'0.2141'`, `'np.float64(0.5)'`), else None."""
+    """Read a number, or its text, as a float, else None.
+
+    Such texts are `'0.2141'` and `'np.float64(0.5)'`.
+    """
     if isinstance(value, str):
         value = _literal(value.strip())
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
@@ -63,10 +73,13 @@ def _mapping(text: str) -> dict[str, Any] | None:
 
 
 def _pairs(text: str) -> dict[str, float]:
-    """` - critic/score/mean:0.5 - val-core/data/acc:np.float64(0.25)` as numbers by name."""
+    """Read pairs joined by colons as numbers by name.
+
+    They look like ` - critic/score/mean:0.5 - val-core/data/acc:np.float64(0.25)`.
+    """
     items = (item.rpartition(":") for item in text.split(" - ") if item)
-    found = {name: number(value) for name, _, value in items}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {name: number(value) for name, _, value in items}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _literal(text: str) -> Any:
@@ -78,7 +91,10 @@ def _literal(text: str) -> Any:
 
 
 class _Constants(ast.NodeTransformer):
-    """`nan`, `inf` and wrapped scalars, as Python prints them, to constants that `literal_eval` takes."""
+    """Turns `nan`, `inf` and wrapped scalars, as Python prints them, to constants.
+
+    `literal_eval` takes those.
+    """
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return (

@@ -1,7 +1,10 @@
-"""Metrics of a training script: read from what it writes, reduced to the points a study asks for.
+"""Metrics of a training script: read, and reduced to points.
 
-Sources: lines of standard output (see `metric_lines`), JSON lines, CSV, TensorBoard event files, and the
-`trainer_state.json` that transformers keeps in its checkpoints. Nothing is ever evaluated: text is parsed.
+They are read from what it writes; the points are those a study asks for.
+
+Sources: lines of standard output (see `metric_lines`), JSON lines, CSV, TensorBoard event files,
+and the `trainer_state.json` that transformers keeps in its checkpoints. Nothing is ever evaluated:
+text is parsed.
 """
 
 from __future__ import annotations
@@ -26,17 +29,25 @@ SOURCES = ("stdout", "jsonlines", "csv", "tensorboard", "trainer_state")
 
 @dataclass(frozen=True)
 class MetricSource:
-    """Where a script's metrics are: the option `metrics` of the `command` trainer.
+    """The place of a script's metrics.
+
+    It is the option `metrics` of the `command` trainer.
 
     Attributes:
-        source: `stdout`, `jsonlines`, `csv`, `tensorboard` or `trainer_state` (the key is `from` in a file).
-        path: the file, or a pattern, relative to the segment's working folder; if not given, every event file for
-            TensorBoard, and of the files `trainer_state.json` the one that has come farthest.
+        source: `stdout`, `jsonlines`, `csv`, `tensorboard` or `trainer_state` (the key is `from` in
+            a file).
+        path: the file, or a pattern, relative to the segment's working folder; if not given, every
+            event file for TensorBoard, and of the files `trainer_state.json` the one that has come
+            farthest.
         step: key of the training step in a record. A record without one belongs to the last step.
-        step_scale: steps of the study to one step of a record, for programs that count something else.
-        rank: key of the process's rank in a record, for programs that print on every rank; others than 0 are left out.
-        map: metric name in the study -> key in the record (dots go into nested objects); empty = every number as named.
-        reduce_last: a metric at an evaluation point is the mean of this many of the latest logged values up to it.
+        step_scale: steps of the study to one step of a record, for programs that count something
+            else.
+        rank: key of the process's rank in a record, for programs that print on every rank; others
+            than 0 are left out.
+        map: metric name in the study -> key in the record (dots go into nested objects); empty =
+            every number as named.
+        reduce_last: a metric at an evaluation point is the mean of this many of the latest logged
+            values up to it.
     """
 
     source: str = "stdout"
@@ -49,7 +60,11 @@ class MetricSource:
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], reduce_last: int) -> MetricSource:
-        """From the study file. Raises `InputError` for an unknown key or source, or a missing path."""
+        """Read the option of the study file.
+
+        Raises:
+            InputError: an unknown key or source, or a missing path.
+        """
         check_names(
             options,
             ("from", "path", "step", "step_scale", "rank", "map"),
@@ -98,7 +113,10 @@ class MetricSource:
         )
 
     def records(self, folder: Path, until: int) -> list[dict[str, Any]]:
-        """Every record in the files under `folder`, in step order; empty for `stdout`, which is not a file."""
+        """Read every record in the files under `folder`, in step order.
+
+        Empty for `stdout`, which is not a file.
+        """
         if self.source == "stdout":
             return []
         pattern = self.path or _PATTERNS[self.source]
@@ -113,8 +131,8 @@ class MetricSource:
             "tensorboard": _events,
             "trainer_state": _history,
         }
-        found = [record for path in paths for record in readers[self.source](path, self.step)]
-        return sorted(found, key=lambda record: float(_number(record.get(self.step), until)))
+        records = [record for path in paths for record in readers[self.source](path, self.step)]
+        return sorted(records, key=lambda record: float(_number(record.get(self.step), until)))
 
 
 _PATTERNS = {"tensorboard": "**/events.out.tfevents.*", "trainer_state": "**/trainer_state.json"}
@@ -125,7 +143,10 @@ _FAR = 10  # times the length of a run; less may be the end of one long rollout
 
 
 class Collector:
-    """Collects records and tells the metrics at each evaluation point as soon as a later record closes it."""
+    """Collects records and tells the metrics at each evaluation point.
+
+    It does so as soon as a later record closes the point.
+    """
 
     def __init__(self, source: MetricSource, points: Iterable[int], start: int, until: int) -> None:
         self.source = source
@@ -138,7 +159,10 @@ class Collector:
         self.seen: set[str] = set()
 
     def add(self, record: Mapping[str, Any]) -> list[tuple[int, dict[str, float]]]:
-        """Take a record; returns the (point, metrics) pairs that are now complete."""
+        """Take a record.
+
+        Returns the (point, metrics) pairs that are now complete.
+        """
         if self.source.rank is not None and number(record.get(self.source.rank)):
             return []
         self.seen.update(str(name) for name in record)
@@ -156,10 +180,13 @@ class Collector:
         return done
 
     def finish(self) -> list[tuple[int, dict[str, float]]]:
-        """The points still open. At the last one all that was logged counts, also past it (a whole last rollout).
+        """Return the points still open.
+
+        At the last one all that was logged counts, also past it (a whole last rollout).
 
         Raises:
-            RuntimeError: a metric was never logged, or steps are counted in another unit than the study's.
+            RuntimeError: a metric was never logged, or steps are counted in another unit than the
+                study's.
         """
         self._check_unit()
         for name, key in self.source.map.items() or {"any metric": ""}.items():
@@ -175,7 +202,10 @@ class Collector:
         return [(point, metrics) for point, metrics in reduced if metrics]
 
     def _check_unit(self) -> None:
-        """A program that logs every k <= until steps logs one beyond until / 2; earlier points would be of other steps.
+        """Check that the script logs in the unit of the study's steps.
+
+        A program that logs every k <= until steps logs one beyond until / 2; earlier points would
+        be of other steps.
 
         A single point is whatever was logged last, so nothing is said of it.
         """
@@ -190,7 +220,7 @@ class Collector:
         )
 
     def _close(self, step: int) -> list[tuple[int, dict[str, float]]]:
-        """Points below `step` are complete: no later record can belong to them."""
+        """Close points below `step`: no later record can belong to them."""
         closed = []
         while self.pending and self.pending[0] < min(step, self.until):
             closed.append(self.pending.popleft())
@@ -203,19 +233,22 @@ class Collector:
 
     def _metrics(self, record: Mapping[str, Any]) -> dict[str, float]:
         if self.source.map:
-            found = {name: _look_up(record, key) for name, key in self.source.map.items()}
+            metrics = {name: _look_up(record, key) for name, key in self.source.map.items()}
         else:
-            found = {
+            metrics = {
                 str(name): value
                 for name, value in record.items()
                 if name not in (self.source.step, self.source.rank)
             }
-        numbers = {name: number(value) for name, value in found.items()}
+        numbers = {name: number(value) for name, value in metrics.items()}
         return {name: value for name, value in numbers.items() if value is not None}
 
 
 def _latest(logged: Sequence[tuple[int, float]], point: float, count: int) -> list[float]:
-    """The last `count` values logged at steps up to `point`, oldest first."""
+    """Return the last `count` values logged at steps up to `point`.
+
+    Oldest first.
+    """
     newest_first = (value for step, value in reversed(logged) if step <= point)
     return list(islice(newest_first, count))[::-1]
 
@@ -233,9 +266,8 @@ def _history(path: Path, step: str) -> Iterator[dict[str, Any]]:
 
 def _csv_rows(path: Path, step: str) -> Iterator[dict[str, Any]]:
     with path.open(newline="") as file:
-        lines = (
-            line for line in file if not line.startswith("#")
-        )  # SB3's monitor files begin with a comment
+        # SB3's monitor files begin with a comment.
+        lines = (line for line in file if not line.startswith("#"))
         for row in csv.DictReader(lines):
             yield {name: _number(text, None) for name, text in row.items() if name is not None}
 
@@ -260,13 +292,16 @@ def _events(path: Path, step: str) -> Iterator[dict[str, Any]]:
 def _look_up(record: Mapping[str, Any], key: str) -> Any:
     if key in record:
         return record[key]
-    head, _, rest = key.partition(".")
+    head, _, inner_key = key.partition(".")
     inner = record.get(head)
-    return _look_up(inner, rest) if rest and isinstance(inner, Mapping) else None
+    return _look_up(inner, inner_key) if inner_key and isinstance(inner, Mapping) else None
 
 
 def _number(value: Any, missing: Any) -> Any:
-    """`value` as a number, or `missing` where it is none (an empty CSV cell, a record without a step)."""
+    """Return `value` as a number, or `missing` where it is none.
+
+    It may be an empty CSV cell, or a record without a step.
+    """
     try:
         return float(value)
     except (TypeError, ValueError):

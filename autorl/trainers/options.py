@@ -1,4 +1,7 @@
-"""The options of a trainer: names are checked, and the folders of a user's modules are read."""
+"""Reads the options of a trainer.
+
+Names are checked, and the folders of a user's modules are read.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,9 @@ def check_names(given: Iterable[str], allowed: Collection[str], what: str, key: 
 
 
 def search_folders(kwargs: Mapping[str, Any]) -> tuple[str, ...]:
-    """The option `path`: the folder or folders a trainer looks for the user's modules in; empty = working folder."""
+    """Read the option `path`: where a user's modules are looked for.
+
+    It is a folder or several; empty = working folder.
+    """
     path = kwargs.get("path", ())
     return (path,) if isinstance(path, str) else tuple(path)

@@ -1,4 +1,7 @@
-"""What the trainers that run a user's code share: points are checked as they are told, and become the outcome."""
+"""The base of trainers that run a user's code.
+
+Points are checked as they are told, and become the outcome.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,21 @@ NO_PRUNING = (
 
 
 class NoPruningError(InputError, AttributeError):
-    """A name other tuners prune by; an `AttributeError` too, so that `hasattr` is False."""
+    """Raised for a name other tuners prune by.
+
+    It is an `AttributeError` too, so that `hasattr` is False.
+    """
 
 
 def refuse_pruning(owner: object, name: str) -> Any:
-    """The `__getattr__` of what stands where other tuners have `should_prune`."""
+    """Stand in as the `__getattr__` where other tuners have `should_prune`."""
     if name in ("report", "should_prune", "prune"):
         raise NoPruningError(NO_PRUNING)
     raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
 
 
 def metric_value(name: Any, value: Any) -> float:
-    """The number a user's code told for a metric.
+    """Return the number a user's code told for a metric.
 
     Raises:
         TypeError: it is none. Text and truth values are none either: `float` would take both.
@@ -50,21 +56,21 @@ def metric_value(name: Any, value: Any) -> float:
 
 
 def step_number(step: Any) -> int:
-    """The step a user's code told, a whole number.
+    """Return the step a user's code told, a whole number.
 
     Raises:
         TypeError: it is none.
     """
-    whole = isinstance(step, int | np.integer) or (
+    is_whole = isinstance(step, int | np.integer) or (
         isinstance(step, float | np.floating) and float(step).is_integer()
     )
-    if isinstance(step, bool) or not whole:
+    if isinstance(step, bool) or not is_whole:
         raise TypeError(f"expected a whole number of steps in a report, got {shown(step)}")
     return int(step)
 
 
 class Told:
-    """The points a user's training has told so far.
+    """Points a user's training has told so far.
 
     Attributes:
         reports: in the order they were told; none has a value that is not finite.
@@ -100,7 +106,9 @@ class Told:
         self._report(point)
 
     def outcome(self, saved: Checkpoint | None) -> Outcome:
-        """How the segment ended: at its end, or at the last finite point of a training that diverged.
+        """Return how the segment ended.
+
+        It ended at its end, or at the last finite point of a training that diverged.
 
         Raises:
             ValueError: a point had a step it cannot have.

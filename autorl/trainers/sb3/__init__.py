@@ -1,4 +1,7 @@
-"""Stable-Baselines3 trainers for any Gymnasium environment; see `autorl.trainers.sb3.trainer`."""
+"""Stable-Baselines3 trainers for any Gymnasium environment.
+
+See `autorl.trainers.sb3.trainer`.
+"""
 
 from autorl.trainers.sb3.trainer import SB3Trainer, make
 

@@ -1,4 +1,7 @@
-"""The Stable-Baselines3 algorithms: hyperparameters, what may change during training, where training can be cut."""
+"""The algorithms of Stable-Baselines3, with their hyperparameters.
+
+With them stands what may change during training, and where training can be cut.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +33,19 @@ _NOT_NAMES = {
     "lr_schedule",
     "_init_setup_model",
 }
-# Hyperparameters that are not arguments of SB3's constructors; noise_* have the names of RL Baselines3 Zoo.
+# Hyperparameters that are not arguments of SB3's constructors; noise_* have the names of RL
+# Baselines3 Zoo.
 _ADDED = ("n_envs", "activation")
 _NOISE = ("noise_type", "noise_std")
 
+# SB3 takes these as functions of the progress.
 CALLABLES = (
     "learning_rate",
     "clip_range",
     "clip_range_vf",
-)  # SB3 takes these as functions of the progress
-# Plain numbers that training reads anew at every update, so a schedule can set them between two rollouts.
+)
+# Plain numbers that training reads anew at every update, so a schedule can set them between two
+# rollouts.
 _NUMBERS = (
     "gamma",
     "gae_lambda",
@@ -67,13 +73,15 @@ _TD3 = (*_OFF_POLICY, "policy_delay", "target_policy_noise", "target_noise_clip"
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One algorithm.
+    """An algorithm of Stable-Baselines3.
 
     Attributes:
         class_name: its class in `stable_baselines3`.
-        on_policy: whether training alternates whole rollouts and updates (PPO, A2C) or single steps and updates.
+        on_policy: whether training alternates whole rollouts and updates (PPO, A2C) or single steps
+            and updates.
         actions: kinds of action space it supports (names of `gymnasium.spaces`).
-        apply: hyperparameters that change during training by setting them; the model is otherwise untouched.
+        apply: hyperparameters that change during training by setting them; the model is otherwise
+            untouched.
         rebuild: those that change by building buffers anew around the restored weights.
     """
 
@@ -85,7 +93,10 @@ class Algorithm:
 
     @property
     def changes(self) -> dict[str, Change]:
-        """How a continued segment may change each hyperparameter, the parts of its schedule included."""
+        """Say how a continued segment may change each hyperparameter.
+
+        The parts of its schedule are included.
+        """
         parts = [
             f"{name}{part}"
             for name in self.apply
@@ -116,14 +127,17 @@ ALGORITHMS: dict[str, Algorithm] = {
 
 @cache
 def constructor_names(name: str) -> frozenset[str]:
-    """Hyperparameters of algorithm `name` that its constructor takes."""
+    """Return the hyperparameters that an algorithm's constructor takes."""
     signature = inspect.signature(ALGORITHMS[name].load_class().__init__)
     return frozenset(signature.parameters) - _RESERVED - _NOT_NAMES
 
 
 @cache
 def policy_names(name: str) -> frozenset[str]:
-    """Hyperparameters of algorithm `name` that its networks take (`net_arch`, `ortho_init`, `n_critics`, ...)."""
+    """Return the hyperparameters that an algorithm's networks take.
+
+    For example `net_arch`, `ortho_init`, `n_critics`.
+    """
     policy = ALGORITHMS[name].load_class().policy_aliases["MlpPolicy"]
     return (
         frozenset(inspect.signature(policy.__init__).parameters)
@@ -134,21 +148,24 @@ def policy_names(name: str) -> frozenset[str]:
 
 @cache
 def hyperparameter_names(name: str) -> frozenset[str]:
-    """Every hyperparameter a configuration of algorithm `name` may hold."""
+    """Return every hyperparameter a configuration of an algorithm may hold."""
     noise = _NOISE if name in ("td3", "ddpg") else ()
     return constructor_names(name) | policy_names(name) | {*_ADDED, *noise}
 
 
 @cache
 def constructor_default(name: str, hyperparameter: str) -> Any:
-    """SB3's own default."""
+    """Return SB3's own default."""
     return (
         inspect.signature(ALGORITHMS[name].load_class().__init__).parameters[hyperparameter].default
     )
 
 
 def steps_per_cut(name: str, values: dict[str, Any], n_envs: int) -> int:
-    """Environment steps between two points at which training can be cut: one rollout."""
+    """Return the environment steps between two cuts: one rollout.
+
+    Training can be cut at both of its ends.
+    """
     length = "n_steps" if ALGORITHMS[name].on_policy else "train_freq"
     value = values.get(length)
     if value is None:

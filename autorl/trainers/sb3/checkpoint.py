@@ -1,8 +1,11 @@
-"""The whole state of an SB3 run on disk, so that n + n steps through a checkpoint equal 2n.
+"""The whole state of an SB3 run on disk.
 
-What a continued run needs: weights and optimizer moments, counters (schedules are functions of them), replay buffer,
-statistics of the normaliser, random streams of Python, NumPy, torch and the spaces, and the environments with their
-episodes. `files` says how it lies on disk; a rollout buffer is empty where a run can be cut.
+It is so complete that n + n steps through a checkpoint equal 2n.
+
+What a continued run needs: weights and optimizer moments, counters (schedules are functions of
+them), replay buffer, statistics of the normaliser, random streams of Python, NumPy, torch and the
+spaces, and the environments with their episodes. `files` says how it lies on disk; a rollout buffer
+is empty where a run can be cut.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from autorl.types import Checkpoint, CheckpointError, InputError, Segment
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
 _LATEST = ("_last_obs", "_last_episode_starts", "_last_original_obs")
 _RECORDS = ("ep_info_buffer", "ep_success_buffer")
-_ENTROPY_OPTIMIZER, _ENTROPY = "ent_coef_optimizer", "log_ent_coef"
+_ENTROPY_OPTIMIZER = "ent_coef_optimizer"
+_ENTROPY = "log_ent_coef"
 _NEEDED = (
     "class",
     "n_envs",
@@ -76,7 +80,9 @@ def save(model: Any, venv: Any, segment: Segment, values: Mapping[str, Any]) -> 
 
 
 def read(checkpoint: Checkpoint, *, trust: bool = False) -> Saved:
-    """A checkpoint of this or an earlier version; `trust` opens pickles of an earlier one, whatever is in them.
+    """Read a checkpoint of this or an earlier version.
+
+    `trust` opens pickles of an earlier one, whatever is in them.
 
     Raises:
         CheckpointError: a file of it is missing, torn or not what it should be.
@@ -96,13 +102,17 @@ def read(checkpoint: Checkpoint, *, trust: bool = False) -> Saved:
 
 
 def restore_model(model: Any, saved: Saved, asked: Mapping[str, Any]) -> None:
-    """Put networks, optimizer moments, replay buffer, normaliser and counters back into a model built from its config.
+    """Put a saved state back into a model built from its config.
 
-    What the configuration decides (learning rate and other options of the optimizers, discounts in the buffers) stays
-    as the constructor set it: a saved value never overrides it. `asked` are the hyperparameters of the model.
+    It has networks, optimizer moments, replay buffer, normaliser and counters.
+
+    What the configuration decides (learning rate and other options of the optimizers, discounts in
+    the buffers) stays as the constructor set it: a saved value never overrides it. `asked` are the
+    hyperparameters of the model.
 
     Raises:
-        CheckpointError: a network, an optimizer or an array that the model has is not there, or has another shape.
+        CheckpointError: a network, an optimizer or an array that the model has is not there, or has
+            another shape.
     """
     state = saved.state
     same_entropy = state["values"].get("ent_coef") == asked.get("ent_coef")
@@ -118,7 +128,10 @@ def restore_model(model: Any, saved: Saved, asked: Mapping[str, Any]) -> None:
 
 
 def restore_counters(model: Any, saved: Saved) -> None:
-    """Put back how many steps and updates were made, which schedules are functions of."""
+    """Put back how many steps and updates were made.
+
+    Schedules are functions of them.
+    """
     for name, value in saved.state["counters"].items():
         if name in _COUNTERS:
             setattr(model, name, value)
@@ -129,24 +142,27 @@ def restore_networks(
 ) -> None:
     """Put weights and optimizer moments into a model.
 
-    `same_entropy` says that SAC's entropy coefficient is learned or fixed as it was. With `keep_options` the optimizers
-    keep their own learning rate and other options.
+    `same_entropy` says that SAC's entropy coefficient is learned or fixed as it was. With
+    `keep_options` the optimizers keep their own learning rate and other options.
 
     Raises:
-        CheckpointError: a network or an optimizer of the model is missing, or is another one. Names the file.
+        CheckpointError: a network or an optimizer of the model is missing, or is another one. Names
+            the file.
     """
     if saved.state["class"] not in (type(model).__name__, ""):  # early versions did not record it
         raise CheckpointError(
             f"is of {saved.state['class']}, not of {type(model).__name__}", file=saved.file(STATE)
         )
-    networks, file = saved.networks(), saved.file(NETWORKS)
-    parameters, variables = networks.get("parameters"), networks.get("variables")
+    networks = saved.networks()
+    file = saved.file(NETWORKS)
+    parameters = networks.get("parameters")
+    variables = networks.get("variables")
     if not isinstance(parameters, dict) or not isinstance(variables, dict):
         raise CheckpointError("holds no networks", file=file)
     ignored = set() if same_entropy else {_ENTROPY_OPTIMIZER}
-    own = model.get_parameters()
-    check_same_names(parameters.keys() - ignored, own.keys() - ignored, file)
-    for name in sorted(own.keys() - ignored):
+    of_model = model.get_parameters()
+    check_same_names(parameters.keys() - ignored, of_model.keys() - ignored, file)
+    for name in sorted(of_model.keys() - ignored):
         part = operator.attrgetter(name)(model)
         try:
             if isinstance(part, torch.optim.Optimizer):
@@ -167,7 +183,10 @@ def restore_networks(
 
 
 def end_episodes(model: Any) -> None:
-    """Mark the latest transition of the replay buffer as truncated: the environments start new episodes after it."""
+    """Mark the latest transition of the replay buffer as truncated.
+
+    The environments start new episodes after it.
+    """
     buffer = getattr(model, "replay_buffer", None)
     if buffer is None:
         return
@@ -178,7 +197,10 @@ def end_episodes(model: Any) -> None:
 
 
 def restore_latest(model: Any, saved: Saved, *, same_episodes: bool) -> None:
-    """Put the records of the latest episodes back and, where the environments were restored, the one in progress."""
+    """Put the records of the latest episodes back.
+
+    Where the environments were restored, the one in progress is put back too.
+    """
     latest = saved.state["latest"]
     for name in (*_LATEST, *_RECORDS):
         if same_episodes or name in _RECORDS:
@@ -189,7 +211,10 @@ def restore_latest(model: Any, saved: Saved, *, same_episodes: bool) -> None:
 
 
 def restore_streams(model: Any, saved: Saved) -> None:
-    """Put every random stream back; the last thing to restore, since building a model draws from them."""
+    """Put every random stream back.
+
+    It is the last thing to restore, since building a model draws from them.
+    """
     for space, state in zip(
         (model.action_space, model.observation_space), saved.state["spaces"], strict=True
     ):
@@ -198,8 +223,12 @@ def restore_streams(model: Any, saved: Saved) -> None:
 
 
 def _records(model: Any) -> dict[str, Any]:
-    """The latest episodes: of what others put beside return and length, only what is plain data."""
-    infos, successes = model.ep_info_buffer, model.ep_success_buffer
+    """Return the latest episodes, as far as they are plain data.
+
+    Others may have put more beside return and length.
+    """
+    infos = model.ep_info_buffer
+    successes = model.ep_success_buffer
     return {
         "ep_info_buffer": deque(
             ({name: value for name, value in info.items() if _is_plain(value)} for info in infos),
@@ -220,7 +249,10 @@ def _is_plain(value: Any) -> bool:
 
 
 def _networks_state(model: Any) -> dict[str, Any]:
-    """Weights and optimizers by SB3's names, and SAC's entropy coefficient if it is learned, which is neither."""
+    """Return weights and optimizers by SB3's names.
+
+    SAC's entropy coefficient is neither, and is added if it is learned.
+    """
     learned = getattr(model, _ENTROPY, None)
     return {
         "parameters": model.get_parameters(),
@@ -241,8 +273,8 @@ def _restore_optimizer(
             if torch.is_tensor(moment) and moment.ndim and moment.shape != parameter.shape:
                 raise ValueError(f"{name} has another shape than its parameter")
     if keep_options:
-        for group, own in zip(optimizer.param_groups, options, strict=True):
-            group.update(own)
+        for group, options_of_group in zip(optimizer.param_groups, options, strict=True):
+            group.update(options_of_group)
 
 
 def _noises(model: Any) -> list[Any]:
@@ -251,7 +283,10 @@ def _noises(model: Any) -> list[Any]:
 
 
 def _buffer_state(buffer: Any) -> dict[str, Any]:
-    """The filled part of a replay buffer; a buffer of a million steps that holds a thousand costs a thousand."""
+    """Return the filled part of a replay buffer.
+
+    A buffer of a million steps that holds a thousand costs a thousand.
+    """
     rows = _rows(buffer, buffer.pos, buffer.full)
     arrays = {name: _head(array, rows) for name, array in _storage(buffer).items()}
     return {"rows": rows, "pos": buffer.pos, "full": buffer.full, "arrays": arrays}
@@ -274,9 +309,11 @@ def _restore_buffer(buffer: Any, saved: Mapping[str, Any], file: str) -> None:
             raise CheckpointError(
                 f"position {position!r} with {rows!r} rows is none of this replay buffer", file=file
             )
-        own = _storage(buffer)
-        check_same_names(arrays, own, file)
-        pairs = [pair for name in own for pair in _pairs(name, own[name], arrays[name], file)]
+        storage = _storage(buffer)
+        check_same_names(arrays, storage, file)
+        pairs = [
+            pair for name in storage for pair in _pairs(name, storage[name], arrays[name], file)
+        ]
         for name, target, source in pairs:
             if source.shape != (rows, *target.shape[1:]) or source.dtype != target.dtype:
                 raise CheckpointError(
@@ -284,7 +321,8 @@ def _restore_buffer(buffer: Any, saved: Mapping[str, Any], file: str) -> None:
                 )
         for _, target, source in pairs:
             target[:rows] = source
-        buffer.pos, buffer.full = position, full
+        buffer.pos = position
+        buffer.full = full
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"the replay buffer is not whole ({reason_of(error)})", file=file
@@ -292,7 +330,10 @@ def _restore_buffer(buffer: Any, saved: Mapping[str, Any], file: str) -> None:
 
 
 def _pairs(name: str, own: Any, saved: Any, file: str) -> list[tuple[str, Any, Any]]:
-    """Arrays of a buffer and what was saved of them; observations of several parts have one for each."""
+    """Pair the arrays of a buffer with what was saved of them.
+
+    Observations of several parts have one for each.
+    """
     if not isinstance(own, dict):
         return [(name, own, saved)]
     check_same_names(saved, own, file)
@@ -300,8 +341,13 @@ def _pairs(name: str, own: Any, saved: Any, file: str) -> list[tuple[str, Any, A
 
 
 def _rows(buffer: Any, position: int, full: bool) -> int:
-    """How many rows are in use: the next one too, which may hold the latest observation."""
-    return int(buffer.buffer_size if full else min(position + 1, buffer.buffer_size))
+    """Count the rows in use.
+
+    The next one is too, as it may hold the latest observation.
+    """
+    if full:
+        return int(buffer.buffer_size)
+    return int(min(position + 1, buffer.buffer_size))
 
 
 def _storage(buffer: Any) -> dict[str, Any]:

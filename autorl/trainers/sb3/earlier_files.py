@@ -1,8 +1,9 @@
-"""Checkpoints of earlier versions, which are pickles, read as data.
+"""Reads checkpoints of earlier versions, which are pickles, as data.
 
-A pickle names classes and functions to call. Those that make plain data are called; the classes that such a checkpoint
-has by right (spaces, generators, the normaliser) become records of what they were given, and never run; any other name
-ends the reading with an error. The environments in it stay unread, bytes that only `trust` opens.
+A pickle names classes and functions to call. Those that make plain data are called; the classes
+that such a checkpoint has by right (spaces, generators, the normaliser) become records of what they
+were given, and never run; any other name ends the reading with an error. The environments in it
+stay unread, bytes that only `trust` opens.
 """
 
 from __future__ import annotations
@@ -29,14 +30,13 @@ from autorl.trainers.sb3.normaliser import normaliser_state
 from autorl.trainers.sb3.spaces import attributes_as_data
 from autorl.types import CheckpointError, Config, FrozenMap
 
-_TRAINING, _MODEL, _REPLAY, _NORMALISER = (
-    "training.pkl",
-    "model.zip",
-    "replay_buffer.pkl",
-    "vecnormalize.pkl",
-)
+_TRAINING = "training.pkl"
+_MODEL = "model.zip"
+_REPLAY = "replay_buffer.pkl"
+_NORMALISER = "vecnormalize.pkl"
 _RECORDED = re.compile(
-    r"gymnasium\.spaces\.\w+|numpy\.random\.\w+|stable_baselines3\.common\.(vec_env\.vec_normalize|running_mean_std)"
+    r"gymnasium\.spaces\.\w+|numpy\.random\.\w+"
+    r"|stable_baselines3\.common\.(vec_env\.vec_normalize|running_mean_std)"
 )
 _TORN = (
     *(
@@ -62,7 +62,10 @@ _TORN = (
 
 
 class _Record:
-    """What an object of another class was given: nothing of that class runs."""
+    """The arguments that an object of another class was given.
+
+    Nothing of that class runs.
+    """
 
     origin = ""
     state: Any = None
@@ -88,12 +91,18 @@ class _Record:
 
 
 def _storage(data: bytes) -> Any:
-    """A tensor's memory, in the way a pickled tensor names it; torch's own function would unpickle anything."""
+    """Return a tensor's memory, as a pickled tensor names it.
+
+    torch's own function would unpickle anything.
+    """
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
 
 
 def _called() -> dict[tuple[str, str], Callable[..., Any]]:
-    """Functions and classes that make plain data, by the names pickles have for them."""
+    """Return functions and classes that make plain data.
+
+    They go by the names pickles have for them.
+    """
     functions: dict[tuple[str, str], Callable[..., Any]] = {
         ("collections", "deque"): collections.deque,
         ("collections", "OrderedDict"): collections.OrderedDict,
@@ -104,11 +113,12 @@ def _called() -> dict[tuple[str, str], Callable[..., Any]]:
         ("numpy", "ndarray"): np.ndarray,
         ("numpy", "dtype"): np.dtype,
     }
+    # Each is pickled by another function.
     for array in (
         np.zeros(1),
         np.zeros((2, 2))[:, :1],
         np.float64(0.0),
-    ):  # each is pickled by another function
+    ):
         for protocol in (2, pickle.HIGHEST_PROTOCOL):
             function = array.__reduce_ex__(protocol)[0]
             assert callable(function)
@@ -121,11 +131,16 @@ def _called() -> dict[tuple[str, str], Callable[..., Any]]:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads plain data and records of known classes; with `trust`, everything else is what the pickle says."""
+    """Reads plain data and records of known classes.
+
+    With `trust`, everything else is what the pickle says.
+    """
 
     def __init__(self, file: Any, name: str, *, trust: bool) -> None:
         super().__init__(file)
-        self._name, self._trust, self._functions = name, trust, _called()
+        self._name = name
+        self._trust = trust
+        self._functions = _called()
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in self._functions:
@@ -147,15 +162,16 @@ class _Unpickler(pickle.Unpickler):
 
 
 def are_in(folder: Path) -> bool:
-    """Whether a checkpoint of an earlier version lies in a folder."""
+    """Tell whether a checkpoint of an earlier version lies in a folder."""
     return (folder / _TRAINING).is_file()
 
 
 def read(folder: Path, *, trust: bool) -> Saved:
-    """A checkpoint of an earlier version.
+    """Read a checkpoint of an earlier version.
 
     Raises:
-        CheckpointError: a file of it is missing, torn, or asks for something that is no data. Names the file.
+        CheckpointError: a file of it is missing, torn, or asks for something that is no data. Names
+            the file.
     """
     training = _load(folder / _TRAINING, trust=trust)
     if not isinstance(training, dict):
@@ -172,14 +188,16 @@ def read(folder: Path, *, trust: bool) -> Saved:
         )
     frozen = training.get("environments")
     has_replay = (folder / _REPLAY).is_file()
+    environments = None
+    if frozen is not None:
+        environments = tuple(Frozen(pickled=bytes(pickled)) for pickled in frozen)
+    replay = (lambda: _replay(folder / _REPLAY, trust=trust)) if has_replay else None
     return Saved(
         folder=folder,
         state=state,
-        environments=None
-        if frozen is None
-        else tuple(Frozen(pickled=bytes(pickled)) for pickled in frozen),
+        environments=environments,
         networks=lambda: _networks(folder / _MODEL),
-        replay=(lambda: _replay(folder / _REPLAY, trust=trust)) if has_replay else None,
+        replay=replay,
         earlier=True,
     )
 
@@ -230,7 +248,10 @@ def _networks(path: Path) -> dict[str, Any]:
 
 
 def _model_document(path: Path) -> dict[str, Any]:
-    """The JSON part of a zip that SB3 wrote; pickles in it are left as text."""
+    """Return the JSON part of a zip that SB3 wrote.
+
+    Pickles in it are left as text.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             document = json.loads(archive.read("data"))
@@ -242,7 +263,10 @@ def _model_document(path: Path) -> dict[str, Any]:
 
 
 def _space(path: Path, document: dict[str, Any], name: str) -> dict[str, Any]:
-    """A space as plain data, from the pickle of it in a model's document."""
+    """Return a space as plain data, from the pickle of it.
+
+    The pickle stands in a model's document.
+    """
     try:
         pickled = base64.b64decode(document[name][":serialized:"])
         return _space_as_data(_Unpickler(io.BytesIO(pickled), str(path), trust=False).load())
@@ -253,5 +277,5 @@ def _space(path: Path, document: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _space_as_data(record: Any) -> dict[str, Any]:
-    """As `spaces.space_as_data`, from the record of a space."""
+    """Do what `spaces.space_as_data` does, from the record of a space."""
     return attributes_as_data(record.origin, record, _space_as_data)

@@ -1,9 +1,11 @@
-"""The state of an environment as plain data, where that is all of it.
+"""The state of an environment as plain data, where that is possible.
 
-An environment is its layers: the wrappers and, innermost, the task. What `vars` has of each layer must be plain data,
-a space, another layer, or what every new environment of the kind has too. Text is never restored: a file that comes
-from others could name a path in it. Environments with state elsewhere (simulators, slots, a pickling of their own) are
-not restorable as data.
+It is where plain data is all of its state.
+
+An environment is its layers: the wrappers and, innermost, the task. What `vars` has of each layer
+must be plain data, a space, another layer, or what every new environment of the kind has too. Text
+is never restored: a file that comes from others could name a path in it. Environments with state
+elsewhere (simulators, slots, a pickling of their own) are not restorable as data.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ Document = dict[str, Any]
 
 @dataclass
 class _Layer:
-    """What is to be saved of one layer.
+    """The parts of one layer that are to be saved.
 
     Attributes:
         references: numbers of the layers that attributes of this one are.
@@ -45,10 +47,11 @@ class _Layer:
 def capture(
     env: gym.Env[Any, Any], make: Callable[[], gym.Env[Any, Any]]
 ) -> tuple[Document, dict[str, Any]] | None:
-    """The state of `env` as a JSON document and arrays; None where it is not plain data.
+    """Return the state of `env` as a JSON document and arrays.
 
-    `make` builds a new environment of the same kind. The state is put into it and compared, so what this returns has
-    been restored once. Environments that hold anything else than plain data, a simulator perhaps, are not built twice.
+    None where it is not plain data. `make` builds a new environment of the same kind. The state is
+    put into it and compared, so what this returns has been restored once. Environments that hold
+    anything else than plain data, a simulator perhaps, are not built twice.
     """
     try:
         _write(_read_layers(env, env))
@@ -58,23 +61,29 @@ def capture(
     try:
         document, arrays = _write(_read_layers(env, fresh))
         restore(fresh, document, arrays)
-        again, same = _write(_read_layers(fresh, env))
-        names = [[vars(layer).keys() for layer in layers_of(each)] for each in (env, fresh)]
+        document_again, arrays_again = _write(_read_layers(fresh, env))
+        names = [
+            [vars(layer).keys() for layer in layers_of(environment)] for environment in (env, fresh)
+        ]
     except (NotPlainError, ValueError, RecursionError):
         return None
     finally:
         fresh.close()
-    whole = again == document and names[0] == names[1] and _identical(arrays, same)
-    return (document, arrays) if whole else None
+    same_document = document_again == document and names[0] == names[1]
+    if same_document and _identical(arrays, arrays_again):
+        return document, arrays
+    return None
 
 
 def restore(env: gym.Env[Any, Any], document: Document, arrays: Mapping[str, Any]) -> None:
     """Put a captured state into a new environment of the same kind.
 
     Raises:
-        ValueError: it is of another kind of environment, or no state at all. The environment is not changed then.
+        ValueError: it is of another kind of environment, or no state at all. The environment is not
+            changed then.
     """
-    layers, saved = list(layers_of(env)), document["layers"]
+    layers = list(layers_of(env))
+    saved = document["layers"]
     if [layer["class"] for layer in saved] != [_name(layer) for layer in layers]:
         raise ValueError("the environment is made of other layers")
     attributes = Reader(arrays, text=False).read(document["attributes"])
@@ -91,12 +100,14 @@ def restore(env: gym.Env[Any, Any], document: Document, arrays: Mapping[str, Any
 
 
 def _write(layers: list[_Layer]) -> tuple[Document, dict[str, Any]]:
-    """The document and arrays of an environment.
+    """Return the document and arrays of an environment.
 
     Raises:
         NotPlainError: two attributes share memory in a way that would be lost.
     """
-    state, streams, constants = Writer("a"), Writer("s"), Writer("c")
+    state = Writer("a")
+    streams = Writer("s")
+    constants = Writer("c")
     document = {
         "layers": [{"class": layer.name, "references": layer.references} for layer in layers],
         "attributes": state.write([layer.attributes for layer in layers]),
@@ -109,19 +120,23 @@ def _write(layers: list[_Layer]) -> tuple[Document, dict[str, Any]]:
 
 
 def _read_layers(env: gym.Env[Any, Any], other: gym.Env[Any, Any]) -> list[_Layer]:
-    """What is to be saved of an environment; `other` is of the same kind."""
-    layers, others = list(layers_of(env)), list(layers_of(other))
-    if [type(layer) for layer in layers] != [type(counterpart) for counterpart in others]:
+    """Collect what is to be saved of an environment.
+
+    `other` is of the same kind.
+    """
+    layers = list(layers_of(env))
+    counterparts = list(layers_of(other))
+    if [type(layer) for layer in layers] != [type(counterpart) for counterpart in counterparts]:
         raise NotPlainError("a new environment is made of other layers")
     numbers = {id(layer): number for number, layer in enumerate(layers)}
     return [
-        _read_layer(layer, vars(theirs), numbers)
-        for layer, theirs in zip(layers, others, strict=True)
+        _read_layer(layer, vars(counterpart), numbers)
+        for layer, counterpart in zip(layers, counterparts, strict=True)
     ]
 
 
 def _read_layer(layer: Any, other: Mapping[str, Any], numbers: Mapping[int, int]) -> _Layer:
-    """One layer, beside the attributes of its counterpart.
+    """Collect one layer, beside the attributes of its counterpart.
 
     Raises:
         NotPlainError: the layer has state that is not plain data.
@@ -147,7 +162,13 @@ def _read_layer(layer: Any, other: Mapping[str, Any], numbers: Mapping[int, int]
 
 
 def _check_whole(layer: Any) -> None:
-    """Raise `NotPlainError` unless `vars` is all the state there is, which the default way of pickling tells."""
+    """Check that `vars` is all the state there is.
+
+    The default way of pickling tells.
+
+    Raises:
+        NotPlainError: there is more.
+    """
     try:
         reduced = layer.__reduce_ex__(4)
     except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
@@ -166,20 +187,26 @@ def _check_whole(layer: Any) -> None:
 
 
 def _is_shared(value: Any, other: Any) -> bool:
-    """Whether a new environment has the same thing by construction: a class, a function, a record of how to make it."""
+    """Tell whether a new environment has the same thing by construction.
+
+    It is a class, a function, or a record of how to make it.
+    """
     if isinstance(value, EnvSpec):
         return bool(value == other)
     return value is other and isinstance(value, _SHARED)
 
 
 def _equal(value: Any, other: Any) -> bool:
-    """Whether two plain values are the same to the bit."""
-    ours, theirs = Writer(), Writer()
-    return bool(ours.write(value) == theirs.write(other)) and _identical(ours.arrays, theirs.arrays)
+    """Tell whether two plain values are the same to the bit."""
+    written = Writer()
+    other_written = Writer()
+    if written.write(value) != other_written.write(other):
+        return False
+    return _identical(written.arrays, other_written.arrays)
 
 
 def _identical(arrays: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
-    """Whether two sets of arrays are the same to the bit."""
+    """Tell whether two sets of arrays are the same to the bit."""
     return arrays.keys() == others.keys() and all(
         array.shape == others[name].shape
         and array.dtype == others[name].dtype
@@ -189,7 +216,7 @@ def _identical(arrays: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
 
 
 def layers_of(env: Any) -> Iterator[Any]:
-    """An environment's wrappers from the outermost to the task."""
+    """Yield an environment's wrappers from the outermost to the task."""
     yield env
     while isinstance(env, gym.Wrapper):
         env = env.env
@@ -201,7 +228,7 @@ def _name(layer: Any) -> str:
 
 
 def _streams(space: gym.Space[Any]) -> list[Any]:
-    """The states of the generators of a space.
+    """Return the states of the generators of a space.
 
     Raises:
         NotPlainError: it is of a kind whose generators are not known.

@@ -1,4 +1,7 @@
-"""Training and evaluation environments: any Gymnasium id or `module:Env-v0`, wrapped, vectorised, freezable."""
+"""Training and evaluation environments, wrapped, vectorised, freezable.
+
+They have any Gymnasium id or `module:Env-v0`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ _LAST_WAIT = 1.0  # seconds for the end of a process to be known after the end o
 _PURPOSE = "environment of a checkpoint"
 # What reading a document that is no state may raise.
 _NOT_A_STATE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
-# What pickling may raise on an environment that holds a window, a simulator handle, a socket or a local function.
+# What pickling may raise on an environment that holds a window, a simulator handle, a socket or a
+# local function.
 _UNPICKLABLE = (
     pickle.PicklingError,
     TypeError,
@@ -43,7 +47,9 @@ _UNPICKLABLE = (
 
 @dataclass(frozen=True)
 class Frozen:
-    """The state of one environment: plain data, or a pickle where it is not.
+    """The state of one environment.
+
+    It is plain data, or a pickle where it is not.
 
     Attributes:
         document: what `environment_state.capture` wrote; None for a pickle.
@@ -58,13 +64,18 @@ class Frozen:
     signature: str | None = None
 
     def may_be_opened(self, trust: bool) -> bool:
-        """Whether reading it runs nothing but what this installation wrote, or the user trusts whoever wrote it."""
+        """Tell whether reading it runs nothing strange.
+
+        It may run what this installation wrote, and anything if the user trusts whoever wrote it.
+        """
         signed = self.signature is not None and is_signed(_PURPOSE, self.pickled, self.signature)
         return self.document is not None or trust or signed
 
 
 class Freezable(gym.Wrapper[Any, Any, Any, Any]):
-    """Outermost wrapper of a training environment: saves and restores its state, in any process it lives in.
+    """Saves and restores the state of a training environment.
+
+    It is the outermost wrapper and works in any process the environment lives in.
 
     Args:
         make: builds a new environment of the same kind.
@@ -75,10 +86,13 @@ class Freezable(gym.Wrapper[Any, Any, Any, Any]):
         self._make = make
 
     def freeze(self) -> Frozen | None:
-        """The state of the environment with its random streams, or None where it cannot be saved.
+        """Return the state of the environment with its random streams.
 
-        Plain data where that is all of it, else a pickle. Environments built on `EzPickle` (Box2D, MuJoCo, Atari)
-        pickle only their constructor arguments: the copy has lost the episode, so they count as not restorable.
+        None where it cannot be saved.
+
+        Plain data where that is all of it, else a pickle. Environments built on `EzPickle` (Box2D,
+        MuJoCo, Atari) pickle only their constructor arguments: the copy has lost the episode, so
+        they count as not restorable.
         """
         if any(isinstance(layer, EzPickle) for layer in layers_of(self.env)):
             return None
@@ -94,12 +108,14 @@ class Freezable(gym.Wrapper[Any, Any, Any, Any]):
         return Frozen(pickled=pickled, signature=sign(_PURPOSE, pickled))
 
     def thaw(self, frozen: Frozen) -> bool:
-        """Take on a saved state; False if it is of another kind of environment. The caller has checked its origin."""
+        """Take on a saved state, whose origin the caller has checked.
+
+        Returns False if it is of another kind of environment.
+        """
         if frozen.document is None:
             self.env.close()
-            self.env = pickle.loads(
-                frozen.pickled
-            )  # signed, or trusted by the user: `Frozen.may_be_opened`
+            # Signed, or trusted by the user: `Frozen.may_be_opened`.
+            self.env = pickle.loads(frozen.pickled)
             return True
         try:
             restore(self.env, frozen.document, frozen.arrays)
@@ -114,10 +130,13 @@ class Freezable(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def make_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> gym.Env[Any, Any]:
-    """One environment: `gym.make`, an episode monitor (it sees the task's own rewards), then the wrappers in order.
+    """Make one environment, monitored and wrapped.
+
+    `gym.make`, an episode monitor (it sees the task's own rewards), then the wrappers in order.
 
     Raises:
-        InputError: the id, its module, a library it needs or a wrapper is missing, or its arguments are wrong.
+        InputError: the id, its module, a library it needs or a wrapper is missing, or its arguments
+            are wrong.
     """
     from stable_baselines3.common.monitor import Monitor
 
@@ -137,7 +156,10 @@ def make_training_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = 
 
 
 def vectorise(spec: EnvironmentSpec, n_envs: int, folders: tuple[str, ...]) -> Any:
-    """`n_envs` training environments as SB3's `DummyVecEnv` or `SubprocVecEnv`."""
+    """Make `n_envs` training environments in one of SB3's classes.
+
+    They are `DummyVecEnv` and `SubprocVecEnv`.
+    """
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
     makers: list[Callable[[], gym.Env[Any, Any]]] = [
@@ -161,7 +183,10 @@ def raise_if_ended(venv: Any) -> None:
 
 
 def close_all(venv: Any) -> None:
-    """Close environments; where the process of one is gone SB3 cannot, and the others are killed."""
+    """Close environments.
+
+    Where the process of one is gone SB3 cannot, and the others are killed.
+    """
     try:
         venv.close()
     except (EOFError, OSError):
@@ -171,13 +196,18 @@ def close_all(venv: Any) -> None:
 
 
 def freeze_all(venv: Any) -> list[Frozen] | None:
-    """The state of every environment, or None if one of them cannot be saved."""
+    """Return the state of every environment.
+
+    None if one of them cannot be saved.
+    """
     frozen = venv.env_method("freeze")
     return None if any(state is None for state in frozen) else frozen
 
 
 def thaw_all(venv: Any, frozen: Sequence[Frozen]) -> bool:
-    """Put saved states back; False if they are of other environments, which then have to be reset.
+    """Put saved states back.
+
+    Returns False if they are of other environments, which then have to be reset.
 
     The spaces of a `DummyVecEnv` are its first environment's, random state included.
     """
@@ -195,7 +225,10 @@ def thaw_all(venv: Any, frozen: Sequence[Frozen]) -> bool:
 
 
 def normaliser(spec: EnvironmentSpec, gamma: float) -> dict[str, Any] | None:
-    """Arguments of SB3's `VecNormalize`, or None. Rewards are discounted by the agent's gamma unless the file says."""
+    """Return the arguments of SB3's `VecNormalize`, or None.
+
+    Rewards are discounted by the agent's gamma unless the file says.
+    """
     if spec.normalize is False:
         return None
     from stable_baselines3.common.vec_env import VecNormalize
@@ -244,14 +277,14 @@ def _wrapper_class(target: str) -> Any:
     if not name:
         raise InputError(f"expected module:Class, got {target!r}", key="environment.wrappers")
     try:
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise InputError(
             f"module of {target!r} cannot be imported: {error}", key="environment.wrappers"
         ) from error
-    if not hasattr(found, name):
+    if not hasattr(imported, name):
         raise InputError(
-            f"{module!r} has no {name!r}{did_you_mean(name, vars(found))}",
+            f"{module!r} has no {name!r}{did_you_mean(name, vars(imported))}",
             key="environment.wrappers",
         )
-    return getattr(found, name)
+    return getattr(imported, name)

@@ -1,4 +1,7 @@
-"""Evaluation episodes: fresh environments, one reset seed per episode, the training's normaliser only read."""
+"""Plays evaluation episodes in fresh environments.
+
+There is one reset seed per episode, and the training's normaliser is only read.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,16 @@ def evaluate(
     n_envs: int = 16,
     folders: tuple[str, ...] = (),
 ) -> dict[str, float]:
-    """Metrics of one episode per seed, at most `n_envs` side by side.
+    """Measure one episode per seed, at most `n_envs` side by side.
 
-    Environments are new at each call and no random stream of the training is touched, so when a run is evaluated, how
-    often and on how many episodes has no effect on it.
+    Environments are new at each call and no random stream of the training is touched, so when a run
+    is evaluated, how often and on how many episodes has no effect on it.
 
     Returns:
-        `eval_return`, `eval_return_std` (ddof 0, as SB3 prints it), `eval_length`; `eval_success_rate` where episodes
-        end with `is_success` or `success` in their info; `train_return`: mean of the latest training episodes, if any.
+        `eval_return`, `eval_return_std` (ddof 0, as SB3 prints it), `eval_length`;
+        `eval_success_rate` where episodes
+        end with `is_success` or `success` in their info; `train_return`: mean of the latest
+        training episodes, if any.
     """
     with preserved():
         seed_global(seeds[0])
@@ -59,7 +64,10 @@ def _episodes(
     n_envs: int,
     folders: tuple[str, ...],
 ) -> Iterator[tuple[int, float, int, float | None]]:
-    """(index, return, length, success) of each episode, as they end. A free environment takes the next seed."""
+    """Yield (index, return, length, success) of each episode, as they end.
+
+    A free environment takes the next seed.
+    """
     envs = [make_environment(environment, folders) for _ in range(min(n_envs, len(seeds)))]
     try:
         running = {slot: slot for slot in range(len(envs))}  # environment -> episode
@@ -89,14 +97,17 @@ def _episodes(
 
 
 def _result(env: Any, info: dict[str, Any]) -> tuple[float, int, float | None]:
-    """Return (as the monitor summed it, before its rounding), length and success of the episode that just ended."""
+    """Return return, length and success of the episode that just ended.
+
+    The return is what the monitor summed, before its rounding.
+    """
     success = info.get("is_success", info.get("success"))
     returned = float(env.get_wrapper_attr("get_episode_rewards")()[-1])
     return returned, int(info["episode"]["l"]), None if success is None else float(success)
 
 
 def _stack(observations: list[Any], space: Any) -> Any:
-    """A batch of observations as SB3's vectorised environments give it."""
+    """Stack observations as SB3's vectorised environments give them."""
     if isinstance(observations[0], dict):
         return {
             key: _stack([item[key] for item in observations], space[key]) for key in observations[0]

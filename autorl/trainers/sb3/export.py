@@ -1,7 +1,9 @@
-"""The model of a checkpoint as a zip that Stable-Baselines3 loads: built anew from data, nothing copied.
+"""Writes the model of a checkpoint as a zip for Stable-Baselines3.
 
-The zip itself is a program: SB3's format holds pickles, and `load` runs what they say. This one says what the code here
-made of arrays and hyperparameters, whoever wrote the checkpoint.
+It is built anew from data, and nothing is copied.
+
+The zip itself is a program: SB3's format holds pickles, and `load` runs what they say. This one
+says what the code here made of arrays and hyperparameters, whoever wrote the checkpoint.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ NORMALISER_ENDING = ".vecnormalize.pkl"
 
 
 class _StandIn(gym.Env[Any, Any]):
-    """Spaces only: it cannot be stepped."""
+    """An environment of spaces only: it cannot be stepped."""
 
     def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         self.observation_space = observation_space
@@ -44,21 +46,25 @@ def export_model(
     *,
     replace: bool = False,
 ) -> ExportedModel:
-    """Write the model of a checkpoint to `file`, a zip that SB3's `load` reads; a normaliser goes beside it.
+    """Write the model of a checkpoint to `file`.
 
-    Where training normalised, `<file>.vecnormalize.pkl` holds the statistics, for `VecNormalize.load`. `algorithm` is
-    `ppo`, `sac`, ..., and `options` are the trainer's: policy and its arguments.
+    It is a zip that SB3's `load` reads; a normaliser goes beside it.
+
+    Where training normalised, `<file>.vecnormalize.pkl` holds the statistics, for
+    `VecNormalize.load`. `algorithm` is `ppo`, `sac`, ..., and `options` are the trainer's: policy
+    and its arguments.
 
     Raises:
-        InputError: the checkpoint is not of an sb3 trainer, is not whole, or a file is there already.
+        InputError: the checkpoint is not of an sb3 trainer, is not whole, or a file is there
+            already.
     """
     saved = checkpoints.read(checkpoint)
     normalised = saved.state["normaliser"] is not None
-    target = zip_target(file, replace=replace, beside=[NORMALISER_ENDING] if normalised else [])
+    endings = [NORMALISER_ENDING] if normalised else []
+    target = zip_target(file, replace=replace, beside=endings)
     with streams.preserved(), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # about buffers and batches that were allowed when it was trained
+        # Warnings about buffers and batches: they were allowed when it was trained.
+        warnings.simplefilter("ignore")
         try:
             model = _build(algorithm, options, saved)
         except (AssertionError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -68,19 +74,23 @@ def export_model(
     normaliser = model.get_vec_normalize_env()
     model.save(target)
     beside = target.with_suffix(NORMALISER_ENDING)
+    files_beside = (beside,) if normalised else ()
     if normaliser is not None:
         normaliser.save(str(beside))
     return ExportedModel(
         path=target,
         kind=f"stable_baselines3.{type(model).__name__}",
-        beside=(beside,) if normalised else (),
+        beside=files_beside,
         hyperparameters="all hyperparameters of the run, Stable-Baselines3's defaults included",
         notes=_notes(saved, normalised),
     )
 
 
 def _build(algorithm: str, options: Mapping[str, Any], saved: Saved) -> Any:
-    """The model as it was when the checkpoint was written, with environments that cannot be stepped."""
+    """Build the model as it was when the checkpoint was written.
+
+    Its environments cannot be stepped.
+    """
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
     state = saved.state
@@ -100,7 +110,10 @@ def _build(algorithm: str, options: Mapping[str, Any], saved: Saved) -> Any:
 
 
 def _make_portable(model: Any, values: Mapping[str, Any]) -> None:
-    """Replace schedules by ones that load without this package: constants, or functions of the progress remaining."""
+    """Replace schedules by ones that load without this package.
+
+    They are constants, or functions of the progress remaining.
+    """
     from stable_baselines3.common.utils import FloatSchedule
 
     portable: dict[str, Any] = {}
@@ -121,7 +134,10 @@ def _make_portable(model: Any, values: Mapping[str, Any]) -> None:
 
 
 def _notes(saved: Saved, normalised: bool) -> tuple[str, ...]:
-    """What somebody who loads an exported model, or trains it further, has to know."""
+    """Say what somebody who loads an exported model has to know.
+
+    Some of it is for those who train it further.
+    """
     values = saved.state["values"]
     held = sorted(
         base_name(name)
@@ -129,17 +145,19 @@ def _notes(saved: Saved, normalised: bool) -> tuple[str, ...]:
         if name.endswith(".shape") and value != "constant"
     )
     notes = [
-        f"`set_env` takes a vectorised environment of n_envs={saved.state['n_envs']}, as the run had",
+        f"`set_env` takes a vectorised environment of n_envs={saved.state['n_envs']}, "
+        "as the run had",
         "`learn` goes on with the run's optimizer moments"
         + " and an empty replay memory" * (saved.replay is not None),
     ]
     if normalised:
         notes.append(
-            "`VecNormalize.load` reads the statistics: the agent saw normalised observations or rewards"
+            "`VecNormalize.load` reads the statistics: "
+            "the agent saw normalised observations or rewards"
         )
     notes += [
-        f"{name} went from {values[name]!r} to {values[f'{name}.end']!r} ({values[f'{name}.shape']}), "
-        "Stable-Baselines3 keeps it at the last value"
+        f"{name} went from {values[name]!r} to {values[f'{name}.end']!r} "
+        f"({values[f'{name}.shape']}), Stable-Baselines3 keeps it at the last value"
         for name in held
         if name not in CALLABLES
     ]

@@ -1,7 +1,10 @@
-"""The files of an SB3 checkpoint: one JSON document, and the arrays it refers to. Reading them runs nothing.
+"""The files of an SB3 checkpoint: a JSON document, and its arrays.
 
-`state.json` says what there is; `state.npz`, `networks.npz` (weights and optimizers) and `replay.npz` hold the arrays.
-Environments whose state is no plain data are pickles among the arrays of the state; nothing here opens them.
+Reading them runs nothing.
+
+`state.json` says what there is; `state.npz`, `networks.npz` (weights and optimizers) and
+`replay.npz` hold the arrays. Environments whose state is no plain data are pickles among the arrays
+of the state; nothing here opens them.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from autorl.trainers.sb3.plain_data import Reader, Writer
 from autorl.types import CheckpointError
 
 DOCUMENT = "state.json"
-STATE, NETWORKS, REPLAY = "state", "networks", "replay"
+STATE = "state"
+NETWORKS = "networks"
+REPLAY = "replay"
 _VERSION = 2  # 1 were the pickles of autorl before
 _UNREADABLE = (
     OSError,
@@ -38,7 +43,9 @@ _UNREADABLE = (
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint that was read; networks and replay buffer are read when asked for.
+    """A checkpoint that was read.
+
+    Networks and replay buffer are read when asked for.
 
     Attributes:
         folder: where it lies.
@@ -57,9 +64,10 @@ class Saved:
     earlier: bool = False
 
     def file(self, part: str) -> str:
-        """The name of a part's file, for messages."""
+        """Return the name of a part's file, for messages."""
         names = {STATE: "training.pkl", NETWORKS: "model.zip", REPLAY: "replay_buffer.pkl"}
-        return str(self.folder / (names[part] if self.earlier else f"{part}.npz"))
+        name = names[part] if self.earlier else f"{part}.npz"
+        return str(self.folder / name)
 
 
 def write(
@@ -82,7 +90,7 @@ def write(
 
 
 def read(folder: Path) -> Saved:
-    """A checkpoint of this version.
+    """Read a checkpoint of this version.
 
     Raises:
         CheckpointError: a file of it is missing or torn, or holds something else. Names the file.
@@ -100,20 +108,27 @@ def read(folder: Path) -> Saved:
     if missing:
         raise CheckpointError(f"holds no {missing[0]}", file=str(path))
     arrays = _read_arrays(folder, STATE)
+
+    def replay() -> dict[str, Any]:
+        return _read_part(folder, REPLAY, document, _read_arrays(folder, REPLAY))
+
     return Saved(
         folder=folder,
         state=_read_part(folder, STATE, document, arrays),
         environments=_read_environments(path, document["environments"], arrays),
         networks=lambda: _read_part(folder, NETWORKS, document, _read_arrays(folder, NETWORKS)),
-        replay=(lambda: _read_part(folder, REPLAY, document, _read_arrays(folder, REPLAY)))
-        if REPLAY in document
-        else None,
+        replay=replay if REPLAY in document else None,
     )
 
 
 def check_same_names(given: Collection[str], expected: Collection[str], file: str) -> None:
-    """Raise `CheckpointError` unless a file has what is expected of it, by name, and no more."""
-    missing, more = sorted(set(expected) - set(given)), sorted(set(given) - set(expected))
+    """Check that a file has the names expected of it, no more.
+
+    Raises:
+        CheckpointError: a name is missing, or one too many.
+    """
+    missing = sorted(set(expected) - set(given))
+    more = sorted(set(given) - set(expected))
     if missing:
         raise CheckpointError(f"{missing[0]} is missing", file=file)
     if more:
@@ -121,12 +136,15 @@ def check_same_names(given: Collection[str], expected: Collection[str], file: st
 
 
 def torn(path: Path, error: BaseException) -> CheckpointError:
-    """The error that a file cannot be read."""
+    """Make the error that a file cannot be read."""
     return CheckpointError(f"cannot be read ({reason_of(error)})", file=str(path))
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error says, in a few words on one line: it may quote what a stranger wrote."""
+    """Return what an error says, in a few words on one line.
+
+    It may quote what a stranger wrote.
+    """
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return shortened(printable(text.split("\n")[0], keep_lines=False), 120) or type(error).__name__
 
@@ -153,7 +171,10 @@ def _read_arrays(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _write_environments(environments: list[Frozen] | None, arrays: dict[str, Any]) -> Any:
-    """The document of frozen environments; their arrays are added to `arrays`."""
+    """Return the document of frozen environments.
+
+    Their arrays are added to `arrays`.
+    """
     if environments is None:
         return None
     entries: list[Any] = []
@@ -177,21 +198,19 @@ def _read_environments(
     try:
         for number, entry in enumerate(entries):
             prefix = f"environment{number}."
-            own = {
+            of_environment = {
                 name.removeprefix(prefix): array
                 for name, array in arrays.items()
                 if name.startswith(prefix)
             }
             if "document" in entry:
-                environments.append(Frozen(entry["document"], own))
+                environments.append(Frozen(entry["document"], of_environment))
             else:
                 signature = entry["signature"]
-                pickled = own["pickle"].tobytes()
-                environments.append(
-                    Frozen(
-                        pickled=pickled, signature=signature if isinstance(signature, str) else None
-                    )
-                )
+                pickled = of_environment["pickle"].tobytes()
+                if not isinstance(signature, str):
+                    signature = None
+                environments.append(Frozen(pickled=pickled, signature=signature))
     except _UNREADABLE as error:
         raise torn(path, error) from error
     return tuple(environments)

@@ -22,7 +22,10 @@ _SETTINGS = (
 
 
 def normaliser_state(normaliser: Any, returns: Any) -> dict[str, Any]:
-    """Settings and statistics; `normaliser` may be a record of one that an earlier version pickled."""
+    """Return settings and statistics.
+
+    `normaliser` may be a record of one that an earlier version pickled.
+    """
     observations = getattr(normaliser, "obs_rms", None)
     state = {
         "settings": {name: getattr(normaliser, name) for name in _SETTINGS},
@@ -35,7 +38,9 @@ def normaliser_state(normaliser: Any, returns: Any) -> dict[str, Any]:
 
 
 def restore_normaliser(normaliser: Any, state: Mapping[str, Any] | None, file: str) -> None:
-    """Put statistics back; the settings stay as the constructor set them.
+    """Put statistics back.
+
+    The settings stay as the constructor set them.
 
     Raises:
         CheckpointError: they are missing or not whole. Names the `file` they are of.
@@ -57,12 +62,15 @@ def restore_normaliser(normaliser: Any, state: Mapping[str, Any] | None, file: s
 
 
 def settings_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments of `VecNormalize` for the same settings."""
+    """Return the arguments of `VecNormalize` for the same settings."""
     return {name: state["settings"][name] for name in _SETTINGS}
 
 
 def _all_statistics(observations: Any) -> Any:
-    """Statistics of the observations, by name where they have several parts; None where they are not normalised."""
+    """Return statistics of the observations.
+
+    They go by name where observations have several parts; None where they are not normalised.
+    """
     if isinstance(observations, dict):
         return {name: _statistics(part) for name, part in observations.items()}
     return None if observations is None else _statistics(observations)

@@ -1,7 +1,8 @@
 """Plain data as JSON and arrays: reading it back runs nothing.
 
-Plain are numbers, text, bytes, None, lists, tuples, deques, mappings, NumPy arrays, scalars and generators, and torch
-tensors; classes derived from them are not. What is reached twice while writing is one object again when it is read.
+Plain are numbers, text, bytes, None, lists, tuples, deques, mappings, NumPy arrays, scalars and
+generators, and torch tensors; classes derived from them are not. What is reached twice while
+writing is one object again when it is read.
 
     writer = Writer()
     document = writer.write({"a": np.zeros(3), "b": (1, 2.5)})      # for `json.dumps`
@@ -26,7 +27,7 @@ _MAPPINGS = {dict: "map", OrderedDict: "ordered"}
 
 
 class NotPlainError(TypeError):
-    """A value that is not plain data."""
+    """Raised for a value that is not plain data."""
 
 
 class Writer:
@@ -49,7 +50,7 @@ class Writer:
         self._alive: list[Any] = []  # an `id` is unique among living objects only
 
     def write(self, value: Any) -> Any:
-        """The document of a value.
+        """Return the document of a value.
 
         Raises:
             NotPlainError: it is not plain data.
@@ -68,12 +69,15 @@ class Writer:
         return self._write_object(value)
 
     def has_views(self) -> bool:
-        """Whether two of the arrays share memory: they would be two arrays when they are read."""
+        """Tell whether two of the arrays share memory.
+
+        They would be two arrays when they are read.
+        """
         pairs = itertools.combinations(self.arrays.values(), 2)
         return any(np.may_share_memory(first, second) for first, second in pairs)
 
     def _write_object(self, value: Any) -> Any:
-        """The document of a value that has an identity."""
+        """Return the document of a value that has an identity."""
         kind = type(value)
         if id(value) in self.seen:
             return {"again": self.seen[id(value)]}
@@ -100,7 +104,10 @@ class Writer:
         raise NotPlainError(f"{kind.__module__}.{kind.__qualname__} is not plain data")
 
     def _write_numbers(self, values: list[Any]) -> Any:
-        """The document of a long list of floats, or of integers, as one array; None for other lists."""
+        """Return the document of a long list of numbers, as one array.
+
+        The numbers are floats, or integers; None for other lists.
+        """
         kinds = set(map(type, values)) if len(values) >= _LONG else set()
         if kinds == {float}:
             return {"numbers": self._store(np.array(values, np.float64))}
@@ -109,14 +116,16 @@ class Writer:
         return None
 
     def _write_tensor(self, value: torch.Tensor) -> Any:
-        if (
-            value.dtype is torch.bfloat16
-        ):  # NumPy has no such type; a float32 holds its values exactly
+        # NumPy has no such type; a float32 holds its values exactly.
+        if value.dtype is torch.bfloat16:
             return self._write_array("bfloat16", value.float().numpy())
         return self._write_array("tensor", value.numpy())
 
     def _write_array(self, tag: str, value: np.ndarray[Any, Any]) -> Any:
-        """The document of an array, with the order of its axes in memory: torch rounds by it in convolutions."""
+        """Return the document of an array.
+
+        It has the order of its axes in memory: torch rounds by that order in convolutions.
+        """
         axes = sorted(range(value.ndim), key=lambda axis: -abs(value.strides[axis]))
         in_memory = value.transpose(axes)
         if value.flags.c_contiguous or not in_memory.flags.c_contiguous:
@@ -140,11 +149,12 @@ class Reader:
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray[Any, Any]], *, text: bool = True) -> None:
-        self._arrays, self._text = arrays, text
+        self._arrays = arrays
+        self._text = text
         self._objects: list[Any] = []
 
     def read(self, document: Any) -> Any:
-        """The value of a document.
+        """Return the value of a document.
 
         Raises:
             ValueError: it is not one, or refers to an array that is not there.
@@ -231,14 +241,20 @@ class Reader:
         return text
 
     def _with_text(self) -> Reader:
-        """A reader of the same objects that accepts text: a generator's state names its kind."""
+        """Make a reader of the same objects that accepts text.
+
+        A generator's state names its kind.
+        """
         reader = Reader(self._arrays)
         reader._objects = self._objects
         return reader
 
 
 def holds_text(value: Any) -> bool:
-    """Whether a value is, or contains, a string or bytes; keys do not count."""
+    """Tell whether a value is, or contains, a string or bytes.
+
+    Keys do not count.
+    """
     if isinstance(value, dict):
         value = value.values()
     elif isinstance(value, np.ndarray | np.generic):

@@ -1,8 +1,10 @@
-"""What the fork server imports once for Stable-Baselines3: all that a segment would import otherwise.
+"""Imports all that a segment of Stable-Baselines3 would import.
 
-torch imports `torch._dynamo` at the first optimizer, and with it some 800 modules: seconds in every segment, of which a
-fork of a process that has them pays nothing. Nothing is built here: a model or an optimizer may start threads, and a
-process with threads cannot be forked safely.
+The fork server does so once.
+
+torch imports `torch._dynamo` at the first optimizer, and with it some 800 modules: seconds in every
+segment, of which a fork of a process that has them pays nothing. Nothing is built here: a model or
+an optimizer may start threads, and a process with threads cannot be forked safely.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ import torch._dynamo
 
 from autorl.trainers.sb3 import trainer
 
+# For saving and profiling.
 OF_SOME_VERSIONS = (
     "torch.utils.serialization.config",
     "torch.profiler._cupti_monitor",
-)  # saving, profiling
+)
 for name in OF_SOME_VERSIONS:
     if importlib.util.find_spec(name.rpartition(".")[0]) and importlib.util.find_spec(name):
         importlib.import_module(name)

@@ -1,4 +1,7 @@
-"""From a configuration to the arguments of an SB3 constructor, and the same values read back from the live model."""
+"""Turns a configuration into the arguments of an SB3 constructor.
+
+The same values are read back from the live model.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ _COPIED = ("gamma", "gae_lambda")  # buffers and normaliser keep their own
 
 @dataclass(frozen=True)
 class ProgressSchedule:
-    """A hyperparameter as SB3 calls it: a function of the progress remaining (1 at step 0, 0 at the horizon)."""
+    """A hyperparameter as SB3 calls it, a function of the progress remaining.
+
+    The progress is 1 at step 0 and 0 at the horizon.
+    """
 
     of_progress: Callable[[float], float]
 
@@ -53,16 +59,20 @@ class ProgressSchedule:
 
 
 class Settings:
-    """The hyperparameters of one run: its configuration over the trainer's own, schedules still unresolved.
+    """Hyperparameters of one run: its configuration over the trainer's own.
+
+    Schedules are still unresolved.
 
     Args:
         algorithm: `ppo`, `sac`, ...
         kwargs: the trainer's options and its own hyperparameters.
         config: the configuration of the run.
-        normaliser_follows: whether rewards are normalised with the agent's gamma, not one the environment names.
+        normaliser_follows: whether rewards are normalised with the agent's gamma, not one the
+            environment names.
 
     Raises:
-        InputError: a name is unknown, or a schedule is asked of a hyperparameter that cannot follow one.
+        InputError: a name is unknown, or a schedule is asked of a hyperparameter that cannot follow
+            one.
     """
 
     def __init__(
@@ -72,7 +82,8 @@ class Settings:
         config: Mapping[str, Any],
         normaliser_follows: bool = True,
     ) -> None:
-        self.algorithm, self.normaliser_follows = algorithm, normaliser_follows
+        self.algorithm = algorithm
+        self.normaliser_follows = normaliser_follows
         self.options = {name: value for name, value in kwargs.items() if name in OPTIONS}
         self.values: dict[str, Any] = {n: v for n, v in kwargs.items() if n not in OPTIONS} | dict(
             config
@@ -88,13 +99,16 @@ class Settings:
         )
 
     def at(self, step: int, horizon: int) -> dict[str, Any]:
-        """Every hyperparameter's value at `step`, schedules resolved."""
+        """Return every hyperparameter's value at `step`, schedules resolved."""
         if not self.scheduled:
             return {name: value for name, value in self.values.items() if base_name(name) == name}
         return dict(resolve_schedules(Config(self.values), min(step, horizon), horizon))
 
     def constructor(self, observation_space: Any, action_space: Any) -> dict[str, Any]:
-        """Keyword arguments of the algorithm's constructor, `env` and `seed` apart."""
+        """Return the arguments of the algorithm's constructor.
+
+        `env` and `seed` are left out.
+        """
         start = self.at(0, 1)
         arguments = {
             name: _argument(name, start[name])
@@ -130,7 +144,7 @@ class Settings:
                 )
 
     def read_back(self, model: Any, n_envs: int, horizon: int) -> dict[str, Any]:
-        """The value every hyperparameter really has in `model` at its current step.
+        """Return the values hyperparameters really have in a model now.
 
         Raises:
             RuntimeError: one of them is not what was asked for.
@@ -138,25 +152,29 @@ class Settings:
         asked = self.at(model.num_timesteps, horizon)
         applied: dict[str, Any] = {}
         for name, value in sorted(asked.items()):
-            found = _read(model, name, n_envs, self._holders(model, name))
-            wanted = _comparable(name, value)
-            if not _same(found, wanted):
+            held = _read(model, name, n_envs, self._holders(model, name))
+            expected = _comparable(name, value)
+            if not _same(held, expected):
                 raise RuntimeError(
-                    f"hyperparameter {name}: {wanted!r} was asked for, the model has {found!r}"
+                    f"hyperparameter {name}: {expected!r} was asked for, the model has {held!r}"
                 )
-            applied[name] = value if wanted is not value else found
+            applied[name] = value if expected is not value else held
         return applied
 
     def _check_optimizer(self) -> None:
         """Refuse what A2C would overrule: its RMSprop takes no options but `rms_prop_eps`."""
-        given = self.options.get("policy_kwargs") or {}
-        own = self.algorithm == "a2c" and self.values.get("use_rms_prop", True)
-        if own and "optimizer_kwargs" in given and "optimizer_class" not in given:
-            message = "A2C's own RMSprop does not read them: set rms_prop_eps, or use_rms_prop: false beside them"
+        policy_kwargs = self.options.get("policy_kwargs") or {}
+        own_optimizer = self.algorithm == "a2c" and self.values.get("use_rms_prop", True)
+        overruled = "optimizer_kwargs" in policy_kwargs and "optimizer_class" not in policy_kwargs
+        if own_optimizer and overruled:
+            message = (
+                "A2C's own RMSprop does not read them: "
+                "set rms_prop_eps, or use_rms_prop: false beside them"
+            )
             raise InputError(message, key="trainer.kwargs.policy_kwargs.optimizer_kwargs")
 
     def _holders(self, model: Any, name: str) -> list[Any]:
-        """Every object that keeps its own copy of a number."""
+        """Return every object that keeps its own copy of a number."""
         parts = [getattr(model, "rollout_buffer", None), getattr(model, "replay_buffer", None)]
         if name == "gamma" and self.normaliser_follows:
             parts.append(model.get_vec_normalize_env())
@@ -177,43 +195,55 @@ class Settings:
 _ALIASES = {
     "activation": ("activation", "activation_fn"),
     "activation_fn": ("activation_fn", "activation"),
+    # A2C's own optimizer gives way to it.
     "optimizer_class": (
         "optimizer_class",
         "use_rms_prop",
         "rms_prop_eps",
-    ),  # A2C's own optimizer gives way to it
+    ),
 }
 """Names by which a space could search the same thing as an option fixes."""
 
 
 def fixed_values(kwargs: Mapping[str, Any]) -> tuple[FixedValue, ...]:
-    """The hyperparameters that options fix: those among them, and every key of `policy_kwargs`."""
-    given = {name: (name, value) for name, value in kwargs.items() if name not in OPTIONS}
+    """Return the hyperparameters that options fix.
+
+    They are those among the options, and every key of `policy_kwargs`.
+    """
+    direct = {name: (name, value) for name, value in kwargs.items() if name not in OPTIONS}
     of_policy = kwargs.get("policy_kwargs") or {}
     nested = {f"policy_kwargs.{name}": (name, value) for name, value in of_policy.items()}
     return tuple(
         FixedValue(place, _ALIASES.get(name, (name,)), value)
-        for place, (name, value) in (given | nested).items()
+        for place, (name, value) in (direct | nested).items()
     )
 
 
 def check_hyperparameters(
     algorithm: str, names: Mapping[str, Any] | set[str] | frozenset[str]
 ) -> None:
-    """Raise `InputError` for a hyperparameter (or a schedule) the algorithm does not have."""
+    """Check that the algorithm has every hyperparameter, and its schedule.
+
+    Raises:
+        InputError: it does not have one.
+    """
     allowed = hyperparameter_names(algorithm)
     for name in names:
         base = base_name(name)
         check_names([base], allowed, f"hyperparameter of sb3/{algorithm}", "space")
         if base != name and base not in SCHEDULED:
             raise InputError(
-                f"sb3/{algorithm} cannot follow a schedule of {base!r}; it can for {', '.join(SCHEDULED)}",
+                f"sb3/{algorithm} cannot follow a schedule of {base!r}; "
+                f"it can for {', '.join(SCHEDULED)}",
                 key=base,
             )
 
 
 def default_policy(observation_space: Any) -> str:
-    """The SB3 policy for an observation space: dictionaries, images, and the rest."""
+    """Return SB3's policy for an observation space.
+
+    There is one for dictionaries, one for images, and one for the rest.
+    """
     from gymnasium import spaces
     from stable_baselines3.common.preprocessing import is_image_space
 
@@ -223,11 +253,16 @@ def default_policy(observation_space: Any) -> str:
 
 
 def layers(value: Any) -> Any:
-    """Hidden layers from `[64, 64]`, `{pi: [64], vf: [64]}`, or text such as `"[64, 64]"`, `"64,64"` and `"64x64"`."""
+    """Read hidden layers as lists of sizes.
+
+    They come as `[64, 64]`, `{pi: [64], vf: [64]}`, or as text such as `"[64, 64]"`, `"64,64"` and
+    `"64x64"`.
+    """
     if isinstance(value, str):
         text = value.strip().replace("x", ",")
         try:
-            value = ast.literal_eval(text if text[:1] in "[({" else f"[{text}]")
+            literal = text if text[:1] in "[({" else f"[{text}]"
+            value = ast.literal_eval(literal)
         except (SyntaxError, ValueError) as error:
             raise InputError(
                 f"expected layer sizes such as [64, 64], got {value!r}", key="net_arch"
@@ -244,10 +279,10 @@ def layers(value: Any) -> Any:
 
 
 def activation(name: str) -> Any:
-    """The torch module of an activation function, by its lower-case name."""
+    """Return the torch module of an activation, by its lower-case name."""
     from torch import nn
 
-    modules = {known: known for known in _ACTIVATIONS}
+    modules = {name_of: name_of for name_of in _ACTIVATIONS}
     if name.lower() not in modules:
         hint = did_you_mean(name, modules, f"allowed: {', '.join(_ACTIVATIONS)}")
         raise InputError(f"unknown activation {name!r}{hint}", key="activation")
@@ -262,7 +297,8 @@ def _argument(name: str, value: Any) -> Any:
 
 
 def _action_noise(values: Mapping[str, Any], action_space: Any) -> Any:
-    kind, scale = values.get("noise_type"), float(values.get("noise_std", 0.0))
+    kind = values.get("noise_type")
+    scale = float(values.get("noise_std", 0.0))
     if kind is None and "noise_std" not in values:
         return None
     from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
@@ -294,20 +330,25 @@ def _set(model: Any, name: str, value: float, holders: list[Any]) -> None:
 
 
 def optimizers(model: Any) -> list[Any]:
-    """Every torch optimizer of the model."""
+    """Return every torch optimizer of the model."""
     from torch.optim import Optimizer
 
     owners = [model, *(getattr(model, part, None) for part in ("policy", "actor", "critic"))]
-    found = [
+    candidates = [
         getattr(owner, name, None)
         for owner in owners
         for name in ("optimizer", "ent_coef_optimizer")
     ]
-    return [optimizer for optimizer in found if isinstance(optimizer, Optimizer)]
+    return [optimizer for optimizer in candidates if isinstance(optimizer, Optimizer)]
 
 
-def _read(model: Any, name: str, n_envs: int, holders: list[Any]) -> Any:  # noqa: C901 - one line a hyperparameter
-    """The value `name` has in the live model, in the form a configuration gives it."""
+def _read(  # noqa: C901 - one line a hyperparameter
+    model: Any, name: str, n_envs: int, holders: list[Any]
+) -> Any:
+    """Return the value `name` has in the live model.
+
+    It has the form a configuration gives it.
+    """
     first = optimizers(model)[0].param_groups[0]
     match name:
         case "learning_rate":
@@ -365,7 +406,7 @@ def _read(model: Any, name: str, n_envs: int, holders: list[Any]) -> Any:  # noq
 
 
 def _comparable(name: str, value: Any) -> Any:
-    """The value of a configuration in the form `_read` returns it."""
+    """Return the value of a configuration in the form of `_read`."""
     match name:
         case "activation":
             return activation(value).__name__.lower()
@@ -392,7 +433,6 @@ def _agreed(name: str, values: list[Any]) -> Any:
 def _same(found: Any, wanted: Any) -> bool:
     numbers = (int, float, np.integer, np.floating)
     if isinstance(found, numbers) and isinstance(wanted, numbers):
-        return math.isclose(
-            float(found), float(wanted), rel_tol=1e-6, abs_tol=1e-12
-        )  # SAC's is a float32 tensor
+        # SAC's entropy coefficient is a float32 tensor.
+        return math.isclose(float(found), float(wanted), rel_tol=1e-6, abs_tol=1e-12)
     return bool(found == wanted)

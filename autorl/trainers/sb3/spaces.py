@@ -1,4 +1,7 @@
-"""Gymnasium spaces as plain data: what an agent observes and does, without its environment."""
+"""Gymnasium spaces as plain data.
+
+They say what an agent observes and does, without its environment.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _KINDS: dict[str, Any] = {
 
 
 def space_as_data(space: gym.Space[Any]) -> dict[str, Any]:
-    """A space that Stable-Baselines3 takes, as plain data.
+    """Write a space that Stable-Baselines3 takes as plain data.
 
     Raises:
         ValueError: it is of another kind.
@@ -32,7 +35,10 @@ def space_as_data(space: gym.Space[Any]) -> dict[str, Any]:
 def attributes_as_data(
     kind: str, space: Any, part_as_data: Callable[[Any], dict[str, Any]]
 ) -> dict[str, Any]:
-    """The attributes that define a space of a kind, `Box` for instance; `part_as_data` is called for spaces in it."""
+    """Write the attributes that define a space of a kind.
+
+    The kind is `Box`, for instance. `part_as_data` is called for spaces in it.
+    """
     match kind:
         case "Box":
             return {"kind": kind, "low": space.low, "high": space.high, "dtype": str(space.dtype)}
@@ -60,7 +66,7 @@ def attributes_as_data(
 
 
 def space_from_data(data: Mapping[str, Any]) -> gym.Space[Any]:
-    """The space that `space_as_data` wrote.
+    """Make the space that `space_as_data` wrote.
 
     Raises:
         ValueError: it is none.

@@ -1,13 +1,17 @@
-"""Trainers for Stable-Baselines3: `sb3/ppo`, `sb3/a2c`, `sb3/dqn`, `sb3/sac`, `sb3/td3`, `sb3/ddpg`.
+"""Trainers for Stable-Baselines3: `sb3/ppo`, `sb3/a2c`, `sb3/dqn`, `sb3/sac`, `sb3/td3`,
+`sb3/ddpg`.
 
-SB3's own `learn` ties schedules to the length of one call and restarts counters, so the loop here is ours: SB3 collects
-and updates, the horizon decides the progress, and a run cut anywhere equals the uncut run to the last bit.
+SB3's own `learn` ties schedules to the length of one call and restarts counters, so the loop here
+is ours: SB3 collects and updates, the horizon decides the progress, and a run cut anywhere equals
+the uncut run to the last bit.
 
-What is evaluated at a step, and where a run ends, are the weights after the last whole rollout that ends at or before
-it: those an `EvalCallback` would find inside the next rollout. The episodes of an evaluation are a function of the step
-these weights were trained for, so the same weights have the same value at every step they are evaluated for.
+What is evaluated at a step, and where a run ends, are the weights after the last whole rollout that
+ends at or before it: those an `EvalCallback` would find inside the next rollout. The episodes of an
+evaluation are a function of the step these weights were trained for, so the same weights have the
+same value at every step they are evaluated for.
 
-Reference: Raffin et al. (2021), Stable-Baselines3: Reliable Reinforcement Learning Implementations, JMLR 22(268).
+Reference: Raffin et al. (2021), Stable-Baselines3: Reliable Reinforcement Learning Implementations,
+JMLR 22(268).
 """
 
 from __future__ import annotations
@@ -68,10 +72,11 @@ _OBSERVATIONS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict")
 class SB3Trainer(AgentTrainer):
     """Runs segments of one SB3 algorithm.
 
-    Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), `policy` (MlpPolicy, CnnPolicy,
-    MultiInputPolicy; by default what the observations need), `policy_kwargs`, `deterministic` (evaluate the mode of the
-    policy; default true), `device` (default cpu), `evaluation_envs` (episodes side by side; default 16), `path` (where
-    the user's modules are; default the working folder).
+    Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), `policy`
+    (MlpPolicy, CnnPolicy, MultiInputPolicy; by default what the observations need),
+    `policy_kwargs`, `deterministic` (evaluate the mode of the policy; default true), `device`
+    (default cpu), `evaluation_envs` (episodes side by side; default 16), `path` (where the user's
+    modules are; default the working folder).
     """
 
     def __init__(self, spec: TrainerSpec) -> None:
@@ -90,26 +95,31 @@ class SB3Trainer(AgentTrainer):
         return ("autorl.trainers.sb3.preload",)
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
-        """Build the environment once and compare its actions, and every name, with what the algorithm takes."""
+        """Build the environment once and compare it with the algorithm.
+
+        Its actions, and every name, must be what the algorithm takes.
+        """
         check_hyperparameters(self.name, frozenset(hyperparameters))
         env = make_environment(environment, self.folders)
-        observations, actions = (
-            type(env.observation_space).__name__,
-            type(env.action_space).__name__,
-        )
+        observations = type(env.observation_space).__name__
+        actions = type(env.action_space).__name__
         env.close()
         if observations not in _OBSERVATIONS:
             raise InputError(
-                f"Stable-Baselines3 takes {', '.join(_OBSERVATIONS)} observations, {environment.id} has {observations}",
+                f"Stable-Baselines3 takes {', '.join(_OBSERVATIONS)} observations, "
+                f"{environment.id} has {observations}",
                 key="environment",
             )
         if actions not in self.algorithm.actions:
             fitting = [
-                f"sb3/{name}" for name, other in ALGORITHMS.items() if actions in other.actions
+                f"sb3/{name}"
+                for name, algorithm in ALGORITHMS.items()
+                if actions in algorithm.actions
             ]
+            advice = f"; try {', '.join(fitting)}" if fitting else ""
             raise InputError(
-                f"sb3/{self.name} needs {' or '.join(self.algorithm.actions)} actions, {environment.id} has {actions}"
-                + (f"; try {', '.join(fitting)}" if fitting else ""),
+                f"sb3/{self.name} needs {' or '.join(self.algorithm.actions)} actions, "
+                f"{environment.id} has {actions}{advice}",
                 key="trainer",
             )
 
@@ -120,7 +130,10 @@ class SB3Trainer(AgentTrainer):
         return METRICS
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
-        """The end of the last rollout up to `step`; `n_envs` comes from the configuration, trainer or environment."""
+        """Return the end of the last rollout up to `step`.
+
+        `n_envs` comes from the configuration, trainer or environment.
+        """
         rollout = self._rollout(config, environment or EnvironmentSpec())
         return step // rollout * rollout
 
@@ -133,9 +146,8 @@ class SB3Trainer(AgentTrainer):
             self.name, self.kwargs, segment.config, normaliser_follows=not own_gamma
         )
         with streams.preserved(), warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message="You have specified a mini-batch size of"
-            )  # allowed, tuned
+            # Such a size is allowed, and tuned.
+            warnings.filterwarnings("ignore", message="You have specified a mini-batch size of")
             run = _Run(self, segment, settings)
             try:
                 run.begin()
@@ -149,7 +161,10 @@ class SB3Trainer(AgentTrainer):
     def export_model(
         self, checkpoint: Checkpoint, target: str | Path, *, replace: bool = False
     ) -> ExportedModel:
-        """Write the model of a checkpoint as a zip that Stable-Baselines3 loads; see `sb3.export`."""
+        """Write the model of a checkpoint as a zip for Stable-Baselines3.
+
+        See `sb3.export`.
+        """
         options = {name: value for name, value in self.kwargs.items() if name in OPTIONS}
         return export_model(self.name, options, checkpoint, target, replace=replace)
 
@@ -162,7 +177,10 @@ class SB3Trainer(AgentTrainer):
 
 @dataclass
 class _Run:
-    """One segment in progress: the model, its environments, and what was found out on the way."""
+    """One segment in progress: the model and its environments.
+
+    What was found out on the way is kept with them.
+    """
 
     trainer: SB3Trainer
     segment: Segment
@@ -177,8 +195,12 @@ class _Run:
     _measured_after: int = -1
 
     def begin(self) -> None:
-        """Build everything from the configuration, restore the parent, set the streams, read the values back."""
-        segment, seed = self.segment, self.segment.seed
+        """Build everything from the configuration and restore the parent.
+
+        Then streams are set and values read back.
+        """
+        segment = self.segment
+        seed = self.segment.seed
         n_envs = self.trainer.n_envs(segment.config, segment.environment)
         self.rollout = steps_per_cut(self.trainer.name, self.settings.values, n_envs)
         length = "n_steps" if self.trainer.algorithm.on_policy else "train_freq"
@@ -195,14 +217,14 @@ class _Run:
             reached = self.model.num_timesteps
             if reached != segment.start:
                 raise InputError(
-                    f"checkpoint is at step {reached}, segment {segment.id!r} starts at {segment.start}"
+                    f"checkpoint is at step {reached}, "
+                    f"segment {segment.id!r} starts at {segment.start}"
                 )
         if parent and same_episodes:
             self.model._last_obs = parent.state["latest"]["_last_obs"]
         else:
-            self.venv.seed(
-                integer_seed(seed, "training", *keys, *([segment.start] if parent else []))
-            )
+            start = [segment.start] if parent else []
+            self.venv.seed(integer_seed(seed, "training", *keys, *start))
             if parent:
                 checkpoint.end_episodes(self.model)
         self._start_learning()
@@ -217,8 +239,12 @@ class _Run:
         self.applied = self.settings.read_back(self.model, n_envs, segment.horizon)
 
     def advance(self, report: Callable[[Report], None]) -> tuple[list[Report], str]:
-        """Train as far as whole rollouts fit below `until`. Returns the reports and, if training diverged, how."""
-        pending, reports = list(self.segment.evaluate_at), list[Report]()
+        """Train as far as whole rollouts fit below `until`.
+
+        Returns the reports and, if training diverged, how.
+        """
+        pending = list(self.segment.evaluate_at)
+        reports = list[Report]()
         while True:
             following = self.model.num_timesteps + self.rollout
             while pending and pending[0] < following:
@@ -239,20 +265,23 @@ class _Run:
                 raise
 
     def finish(self, clock: Clock, reports: list[Report], problem: str) -> Outcome:
-        reached, segment = int(self.model.num_timesteps), self.segment
+        reached = int(self.model.num_timesteps)
+        segment = self.segment
         saved = None
         if segment.save and not problem:
             saved = checkpoint.save(self.model, self.venv, segment, self.settings.values)
+        status = Status.DIVERGED if problem else Status.DONE
+        message = f"{problem} at step {reached}" if problem else ""
         return Outcome(
             segment=segment.id,
-            status=Status.DIVERGED if problem else Status.DONE,
+            status=status,
             reached=reached,
             reports=tuple(reports),
             cost=clock.cost(reached - segment.start),
             checkpoint=saved,
             applied=self.applied,
             notes=self.notes,
-            message=f"{problem} at step {reached}" if problem else "",
+            message=message,
         )
 
     def close(self) -> None:
@@ -269,12 +298,19 @@ class _Run:
         return saved
 
     def _restore_environments(self, parent: Saved) -> bool:
-        """Go on with the episodes of a checkpoint; False and a note where that is not possible."""
-        frozen, trust = parent.environments, self.segment.trust
+        """Go on with the episodes of a checkpoint.
+
+        Returns False, and leaves a note, where that is not possible.
+        """
+        frozen = parent.environments
+        trust = self.segment.trust
         if frozen is None:
             why = "environment state not restorable"
         elif not all(state.may_be_opened(trust) for state in frozen):
-            why = "environment state not opened, a pickle this installation did not write (--trust opens it)"
+            why = (
+                "environment state not opened, a pickle this installation did not write "
+                "(--trust opens it)"
+            )
         elif not thaw_all(self.venv, frozen):
             why = "environment state is of another environment"
         else:
@@ -300,10 +336,14 @@ class _Run:
         return model
 
     def _start_learning(self) -> None:
-        """What SB3's `learn` does before its loop, with progress counted to the horizon and learning rates set."""
+        """Do what SB3's `learn` does before its loop.
+
+        Progress is counted to the horizon, and learning rates are set.
+        """
         from stable_baselines3.common.utils import update_learning_rate
 
-        model, horizon = self.model, self.segment.horizon
+        model = self.model
+        horizon = self.segment.horizon
         _, self.callback = model._setup_learn(horizon, reset_num_timesteps=False)
         model._total_timesteps = horizon
         model._update_current_progress_remaining(model.num_timesteps, horizon)
@@ -345,8 +385,13 @@ class _Run:
             model.train(batch_size=model.batch_size, gradient_steps=updates)
 
     def _evaluate(self, step: int) -> Report:
-        """The evaluation at a nominal step; measured once for all steps that have the same weights."""
-        segment, kwargs, trained = self.segment, self.trainer.kwargs, int(self.model.num_timesteps)
+        """Evaluate at a nominal step.
+
+        It is measured once for all steps that have the same weights.
+        """
+        segment = self.segment
+        kwargs = self.trainer.kwargs
+        trained = int(self.model.num_timesteps)
         if self._measured is not None and self._measured_after == trained:
             return Report(segment.id, step, self._measured.metrics)
         metrics = evaluate(
@@ -357,7 +402,8 @@ class _Run:
             n_envs=int(kwargs.get("evaluation_envs", 16)),
             folders=self.trainer.folders,
         )
-        self._measured, self._measured_after = Report(segment.id, step, metrics), trained
+        self._measured = Report(segment.id, step, metrics)
+        self._measured_after = trained
         return self._measured
 
     def _diverged(self) -> str:
@@ -370,6 +416,6 @@ class _Run:
 
 
 def make(spec: TrainerSpec) -> SB3Trainer:
-    """The trainer `sb3/<algorithm>`."""
+    """Make the trainer `sb3/<algorithm>`."""
     check_names([spec.name.partition("/")[2]], ALGORITHMS, "sb3 algorithm", "trainer")
     return SB3Trainer(spec)
