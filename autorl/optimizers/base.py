@@ -15,9 +15,9 @@ state is a fold over events. A study is resumed by observing its stored events o
 the next answers are then bit for bit those of the process that was killed. Nothing is pickled.
 Whatever `ask` decided that cannot be recomputed from the events goes into `Proposal.meta`, as JSON.
 
-A proposal says whose agent it trains on: nobody's (`parent=None`), that of an earlier proposal of its
-own chain (`Continue(id)`), or a copy of another's (`Exploit(id, stream)`), which goes on with other
-random streams. `member` names a slot for people and tables and decides nothing.
+A proposal says whose agent it trains on: nobody's (`parent=None`), that of an earlier proposal of
+its own chain (`Continue(id)`), or a copy of another's (`Exploit(id, stream)`), which goes on with
+other random streams. `member` names a slot for people and tables and decides nothing.
 
 `keeps()` names the proposals that may still be resumed; other checkpoints may be deleted.
 
@@ -275,7 +275,7 @@ class BaseOptimizer(ABC, Generic[O]):
 
     @classmethod
     def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
-        """Give what options were worth where a study of an earlier version left them out.
+        """Give what options were worth in earlier versions.
 
         A stored study has every option; only versions that stored no defaults left any out.
         """
@@ -293,7 +293,10 @@ class BaseOptimizer(ABC, Generic[O]):
         return ()
 
     def planned_configurations(self) -> int | None:
-        """Count the configurations its options ask for; None where the budget alone limits them."""
+        """Count the configurations its options ask for.
+
+        None where the budget alone limits them.
+        """
         return None
 
     def _initial(self) -> Proposal | None:

@@ -88,7 +88,8 @@ class OptunaOptimizer(BaseOptimizer[O]):
         """
         if self.problem.space.has_conditions:
             return None
-        return _samplers().shared(self._distributions)
+        common: dict[str, BaseDistribution] | None = _samplers().shared(self._distributions)
+        return common
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         table, space, name = self._synchronized(), self.problem.space, type(self).__name__.lower()
