@@ -427,7 +427,7 @@ class Ranking:
         spread = scored.spread[0] if scored.spread else 0.0
         # The mean breaks ties first: an interquartile mean saturates at the cap of a task.
         mean = scored.mean[0] if scored.mean else scored.values[0]
-        # A provisional score is of an agent that was selected for its luck (`docs/design.md`).
+        # A provisional score is of an agent that was selected for its luck (`docs/decisions.md`).
         fidelity = (-scored.reached, proposal in self._provisional, -scored.n_seeds)
         return (_infeasibility(scored), *fidelity, -scored.values[0], -mean, spread, proposal)
 
