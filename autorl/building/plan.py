@@ -1,4 +1,4 @@
-"""The plan of a build: a study whose optimizer does not search, and the landscape it is written to."""
+"""The plan of a build: a study that does not search, and the landscape of it."""
 
 from __future__ import annotations
 

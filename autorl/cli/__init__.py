@@ -1,4 +1,4 @@
-"""The command line `autorl`: a thin layer over the library, one module per group of commands.
+"""The command line `autorl`: a thin layer over the library.
 
 Modules here import typer and nothing heavy; each command imports what it needs when it runs.
 """

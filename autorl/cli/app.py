@@ -1,7 +1,7 @@
-"""The application: its commands, and how errors become one line on standard error and an exit code.
+"""The application: its commands, and the exit codes of errors.
 
-0 done · 1 the study ended without a usable result · 2 bad input · 130 interrupted · 143 ended by SIGTERM · 129 ended by
-SIGHUP. Any other exception is a defect of ours and keeps its traceback.
+0 done · 1 the study ended without a usable result · 2 bad input · 130 interrupted · 143 ended by
+SIGTERM · 129 ended by SIGHUP. Any other exception is a defect of ours and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from autorl.plain_text import printable, shortened, shown
 from autorl.types import InputError, StudyError
 
 _LONGEST_LINE = 300  # characters of an error
-# What is wrong with a path somebody gave: too long, a loop of links, no folder, a folder, not allowed, read-only.
+# What is wrong with a path somebody gave: too long, a loop of links, no folder, a folder, not
+# allowed, read-only.
 _OF_A_PATH = {
     errno.ENAMETOOLONG,
     errno.ELOOP,
@@ -33,14 +34,14 @@ _OF_A_PATH = {
     errno.EROFS,
     errno.ENODEV,
 }
-# Typer brings its own copy of click in some versions and the package in others; this is the right one in both.
+# Typer brings its own copy of click in some versions and the package in others.
 _USAGE_ERROR: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
 
 
 class _StoppedError(Exception):
-    """Ctrl-C, SIGTERM or SIGHUP, its cause: an exception that click passes on."""
+    """A signal, its cause, as an exception that click passes on."""
 
 
 COMMANDS = MappingProxyType(
@@ -82,12 +83,15 @@ COMMANDS = MappingProxyType(
 
 
 class Commands(LazyGroup):
-    """The commands in the order of a study's life, with the exit codes above."""
+    """The commands in the order of a study's life."""
 
     table = COMMANDS
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; a signal that ends it is told apart from the others, and from what click makes of Ctrl-C."""
+        """Run a command, and tell the signals that end it apart.
+
+        Click makes one exception of all of them.
+        """
         try:
             with signals.ending():
                 return super().invoke(ctx)
@@ -95,7 +99,10 @@ class Commands(LazyGroup):
             raise _StoppedError from error
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run a command. Like its base, exits unless `standalone_mode=False`; then the exit code is returned."""
+        """Run a command, and exit or return the exit code.
+
+        Like its base, it exits unless `standalone_mode=False`.
+        """
         standalone = options.pop("standalone_mode", True)
         try:
             code = super().main(*args, **(options | {"standalone_mode": False}))
@@ -124,7 +131,10 @@ class Commands(LazyGroup):
 
 
 def _complain(message: str, code: int) -> int:
-    """One line on standard error, cut: a message may quote what a stranger wrote."""
+    """Print an error as one line, cut, and give the exit code back.
+
+    A message may quote what a stranger wrote.
+    """
     line = printable("autorl: " + " ".join(message.split()), keep_lines=False)
     with suppress(OSError):  # the terminal is gone: that is what SIGHUP says
         say(shortened(line, _LONGEST_LINE), err=True)
@@ -154,7 +164,8 @@ def start(
 ) -> None:
     """Tune reinforcement-learning and RLHF training: cheaply, honestly on held-out seeds, and keep every run.
 
-    A study is a folder: it can be killed at any moment, looked at while it runs, resumed and extended.
+    A study is a folder: it can be killed at any moment, looked at while it runs, resumed and
+    extended.
     """
     if version:
         say(f"autorl {__version__}")
@@ -163,5 +174,5 @@ def start(
 
 
 def main() -> None:
-    """The console entry point."""
+    """Run the command line."""
     app(prog_name="autorl")

@@ -1,4 +1,4 @@
-"""The command doctor: what an installation has, and what of it is broken."""
+"""The command doctor: what an installation has, and what is broken."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the report: `missing` is an extra nobody asked for, `broken` has to be repaired."""
+    """One line of the report.
+
+    `missing` is an extra nobody asked for, `broken` has to be repaired.
+    """
 
     name: str
     verdict: Verdict
@@ -39,7 +42,8 @@ def doctor(
 ) -> None:
     """Check this installation.
 
-    Versions, extras, cores, GPUs, write permission, child processes. Exit code 1 if something is broken.
+    Versions, extras, cores, GPUs, write permission, child processes. Exit code 1 if something is
+    broken.
     """
     checks = examine(folder)
     if as_json:
@@ -52,7 +56,10 @@ def doctor(
 
 
 def examine(folder: Path) -> list[Check]:
-    """Every check, in the order it is printed; `folder` is where studies will be kept."""
+    """Make every check, in the order it is printed.
+
+    `folder` is where studies will be kept.
+    """
     return [
         Check(
             "python",
@@ -68,7 +75,7 @@ def examine(folder: Path) -> list[Check]:
 
 
 def _packages() -> list[Check]:
-    """The core and every extra, with versions, as the installed distribution declares them."""
+    """Check the core and every extra that the distribution declares."""
     try:
         required = metadata.requires("autorl") or []
         version = metadata.version("autorl")
@@ -107,7 +114,10 @@ def _version(name: str) -> str | None:
 
 
 def _cuda() -> Check:
-    """The GPUs, as torch sees them; without torch as the driver lists them."""
+    """List the GPUs, as torch sees them.
+
+    Without torch, as the driver lists them.
+    """
     if importlib.util.find_spec("torch") is not None:
         import torch
 
@@ -131,7 +141,10 @@ def _cuda() -> Check:
 
 
 def _writable(folder: Path) -> Check:
-    """Whether a file can be written where studies will be kept, or where that folder would be made."""
+    """Check that a file can be written where studies will be kept.
+
+    Or where that folder would be made.
+    """
     place = folder.resolve()
     while not place.exists():
         place = place.parent
@@ -145,7 +158,7 @@ def _writable(folder: Path) -> Check:
 
 
 def _child_processes() -> Check:
-    """Whether a child of the fork server starts, answers and ends."""
+    """Check that a child of the fork server starts, answers and ends."""
     try:
         answer = _ask_child(_pid)
     except (OSError, EOFError, RuntimeError) as error:

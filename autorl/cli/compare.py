@@ -1,4 +1,4 @@
-"""The command compare: one study file under several optimizers and study seeds."""
+"""The command compare: one study file under several optimizers."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ def compare(
 ) -> None:
     """Compare optimizers on one study file, on held-out seeds.
 
-    Equal budgets, test scores with intervals, average ranks over study seeds. Every study is a folder
-    <out>/<optimizer>/seed-<n>. The same command goes on where it was interrupted; finished studies are only read. An
-    optimizer the file names keeps its options, the others have their defaults.
+    Equal budgets, test scores with intervals, average ranks over study seeds. Every study is a
+    folder <out>/<optimizer>/seed-<n>. The same command goes on where it was interrupted; finished
+    studies are only read. An optimizer the file names keeps its options, the others have their
+    defaults.
     """
     names = list(dict.fromkeys(name.strip() for name in optimizers.split(",") if name.strip()))
     if len(names) < 2:
@@ -95,7 +96,7 @@ def _seeds(base: Spec, repeats: int) -> range:
 
 
 def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
-    """The study under another optimizer and study seed."""
+    """Give the study under another optimizer and study seed."""
     section = (
         base.optimizer if base.optimizer.name == optimizer else OptimizerSection(name=optimizer)
     )

@@ -1,4 +1,4 @@
-"""The command export: the model of a proposal as a file or folder for others to load."""
+"""The command export: the model of a proposal, for others to load."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def export(
 ) -> None:
     """Write a trained model for other programs.
 
-    Of an agent: a zip that Stable-Baselines3 loads, hyperparameters of the run included, and the statistics of its
-    normalisation beside it. Of an RLHF study: a folder that transformers reads with from_pretrained, model and
-    tokenizer.
+    Of an agent: a zip that Stable-Baselines3 loads, hyperparameters of the run included, and the
+    statistics of its normalisation beside it. Of an RLHF study: a folder that transformers reads
+    with from_pretrained, model and tokenizer.
     """
     view = open_view(folder)
     try:
@@ -45,14 +45,16 @@ def export(
 def write_model(
     view: StudyView, target: Path, seed: int | None, proposal: int | None, *, replace: bool = False
 ) -> str:
-    """Write the model of a proposal (default: the incumbent) trained with `seed` (default: the best on test seeds).
+    """Write the model of a proposal trained with a seed.
+
+    Default: the incumbent, and the seed that is best on test seeds.
 
     Returns:
         What was written and what is in it, for people.
 
     Raises:
-        InputError: the trainer has no models to export, there is no such proposal or seed, the checkpoint is damaged,
-            or the target is there already and may not be replaced.
+        InputError: the trainer has no models to export, there is no such proposal or seed, the
+            checkpoint is damaged, or the target is there already and may not be replaced.
         StudyError: the model was not kept.
     """
     number = view.record.incumbent().proposal if proposal is None else proposal
@@ -93,7 +95,7 @@ def write_model(
 
 
 def exported_text(written: ExportedModel, what: str) -> str:
-    """The files, what is in them and, a line each, what else to know."""
+    """Say what the files are, what is in them, and what else to know."""
     files = " and ".join(str(path) for path in (written.path, *written.beside))
     lines = [f"{files}: {'load both; ' if written.beside else ''}{what}"]
     holds = f" with {written.hyperparameters}" if written.hyperparameters else ""

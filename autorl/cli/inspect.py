@@ -43,7 +43,8 @@ def best(
 ) -> None:
     """The best configurations, to use elsewhere.
 
-    Every value of them, defaults included, in a form a trainer accepts; ranked by tuning score. Writes nothing.
+    Every value of them, defaults included, in a form a trainer accepts; ranked by tuning score.
+    Writes nothing.
     """
     if style not in FORMATS:
         raise InputError(f"expected one of {', '.join(FORMATS)}, got {style!r}", key="--format")
@@ -62,7 +63,8 @@ def report(
 ) -> None:
     """Write a report: one HTML file.
 
-    Result, seeds, curve of the incumbent, proposals, failures, study file, and a checklist for publication.
+    Result, seeds, curve of the incumbent, proposals, failures, study file, and a checklist for
+    publication.
     """
     view = open_view(folder)
     target = html or folder / "report.html"

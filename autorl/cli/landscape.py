@@ -1,4 +1,4 @@
-"""The command group `autorl landscape`: which commands it has, and where each of them is."""
+"""The command group `autorl landscape`: its commands, and their places."""
 
 from __future__ import annotations
 

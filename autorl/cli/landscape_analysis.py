@@ -67,8 +67,9 @@ def importance(
 ) -> None:
     """How much each hyperparameter matters (random forest over the configurations' mean scores).
 
-    fanova: share of the variance over the whole space. local: the same when one hyperparameter moves away from one
-    configuration. tunability: what tuning it alone gains over one configuration, in units of the score.
+    fanova: share of the variance over the whole space. local: the same when one hyperparameter
+    moves away from one configuration. tunability: what tuning it alone gains over one
+    configuration, in units of the score.
     """
     data = load_landscape(source)
     chosen: Any = method
@@ -103,8 +104,8 @@ def subset(
 ) -> None:
     """Which few environments represent all of them: ARLBench's method, and every subset that is nearly as good.
 
-    Landscapes of several algorithms, or over other hyperparameters, are answered apart. ARLBench's own data: --first
-    128 --size 4.
+    Landscapes of several algorithms, or over other hyperparameters, are answered apart. ARLBench's
+    own data: --first 128 --size 4.
     """
     limits = _limits(clip or [])
     found = landscapes_of(sources)
@@ -151,7 +152,7 @@ def subset(
 
 
 def _comparable(landscapes: list[Landscape]) -> list[list[Landscape]]:
-    """The landscapes in groups of one algorithm over the same hyperparameters."""
+    """Group landscapes by algorithm and hyperparameters."""
     groups: dict[tuple[str, ...], list[Landscape]] = {}
     for data in landscapes:
         groups.setdefault((data.manifest.algorithm, *data.space.names), []).append(data)
@@ -178,7 +179,7 @@ def analyse(
 
 
 def _kinds_help() -> str:
-    """One line for each kind of analysis, with the hyperparameters it takes."""
+    """Describe each kind of analysis in a line, with what it takes."""
     hints = {(1, 1): " (-p NAME)", (2, 2): " (-p NAME -p NAME)"}
     hints[0, 99] = " (-p NAME -p NAME ..., default all pairs)"
     return "\n".join(
@@ -253,14 +254,17 @@ def answer_of(
     by: str | None,
     reduce: str | None,
 ) -> Answer:
-    """The answer of a kind about landscapes."""
+    """Answer a question of a kind about landscapes."""
     if kind not in analysis.KINDS:
         raise InputError(unknown_key(kind, analysis.CHARTS), key="KIND")
     return analysis.analyse(data, kind, names, role(seeds), step, by=by, reduce=reduce)
 
 
 def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:
-    """An answer as text (what it is about, its rows, its notes), or as JSON."""
+    """Print an answer as text or as JSON.
+
+    The text says what it is about, its rows and its notes.
+    """
     if as_json:
         print_json(document(answer))
         return
@@ -287,7 +291,7 @@ def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:
 
 
 def document(answer: Answer) -> dict[str, Any]:
-    """An answer in JSON types."""
+    """Convert an answer to JSON types."""
     header = [str(name) for name in answer.table]
     rows = [
         {name: json_value(value) for name, value in zip(header, row, strict=True)}
@@ -304,14 +308,14 @@ def document(answer: Answer) -> dict[str, Any]:
 
 
 def _stem(answer: Answer) -> str:
-    """`dqn-CartPole-v1-values-learning_rate`."""
+    """Name a file, as in `dqn-CartPole-v1-values-learning_rate`."""
     about = answer.data[0].manifest
     named = [about.algorithm, *([about.environment] if len(answer.data) == 1 else []), answer.kind]
     return "-".join([*named, *answer.about.get("hyperparameters", [])]).replace("/", "_")
 
 
 def _summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Of all pairs of `transfer`: what each environment's best configuration misses elsewhere."""
+    """Summarise `transfer`: what each best configuration misses elsewhere."""
     away = table[table["best_in"] != table["used_in"]]
     groups = away.groupby(["best_in", "config_id"], sort=False)
     worst = away.loc[groups["regret"].idxmax(), ["best_in", "used_in", "regret"]]
@@ -332,7 +336,7 @@ def _text(value: Any) -> str:
 
 
 def _limits(texts: list[str]) -> dict[str, float]:
-    """ENV=LOW options as numbers by environment."""
+    """Read ENV=LOW options as numbers by environment."""
     limits = {}
     for text in texts:
         name, sign, low = text.rpartition("=")

@@ -1,4 +1,4 @@
-"""`autorl landscape build`: train every configuration of a build file and write the landscape."""
+"""The command `autorl landscape build`."""
 
 from __future__ import annotations
 
@@ -58,10 +58,11 @@ def build(
 ) -> None:
     """Train every configuration of a build file on all its seeds, and write the landscape.
 
-    The build file is a study file whose optimizer does not search: sobol, random or grid; or phases, which trains all
-    from the best agent of the phase before; or pbt and pb2, for a landscape of who copied whom, of which the best
-    schedules are tested. Every configuration of the others is trained on the tuning seeds and then on the test
-    seeds. The same command goes on where it was interrupted.
+    The build file is a study file whose optimizer does not search: sobol, random or grid; or
+    phases, which trains all from the best agent of the phase before; or pbt and pb2, for a
+    landscape of who copied whom, of which the best schedules are tested. Every configuration of the
+    others is trained on the tuning seeds and then on the test seeds. The same command goes on where
+    it was interrupted.
     """
     try:
         plan = plan_build(
@@ -91,7 +92,10 @@ def build(
 
 
 def print_work(plan: BuildPlan, workers: int | None, *, as_json: bool) -> None:
-    """Print what `--dry-run` says of a build: its cost, or of a population the plan of its study."""
+    """Print what `--dry-run` says of a build.
+
+    Its cost, or of a population the plan of its study.
+    """
     if plan.is_lineage:
         print_plan(plan.spec, plan.folder, as_json=as_json)
         return

@@ -1,4 +1,4 @@
-"""The commands of `autorl landscape` for whole data sets: validate, import, merge, delete, export."""
+"""Commands for whole data sets: validate, import, merge, delete, export."""
 
 from __future__ import annotations
 
@@ -142,7 +142,10 @@ def delete(
     """Delete a landscape folder. A study's folder is never deleted, nor what comes with the package."""
     landscape, shipped = load_landscape(source), shipped_root()
     if shipped is not None and landscape.path.resolve().is_relative_to(shipped.resolve()):
-        message = "lies among the landscapes that come with the package: nothing was deleted (remove it by hand)"
+        message = (
+            "lies among the landscapes that come with the package: "
+            "nothing was deleted (remove it by hand)"
+        )
         raise InputError(message, file=str(landscape.path))
     if not yes:
         if as_json:

@@ -54,9 +54,12 @@ Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.
 
 
 def landscapes_of(sources: list[str]) -> list[Landscape]:
-    """The landscapes that words stand for: an id, a folder, or a folder of many; each once.
+    """Open the landscapes that words stand for, each once.
 
-    A folder of many may be a path, or the beginning of an id below ./landscapes or among the shipped ones.
+    A word is an id, a folder, or a folder of many.
+
+    A folder of many may be a path, or the beginning of an id below ./landscapes or among the
+    shipped ones.
     """
     found: dict[Path, Landscape] = {}
     for source in sources:
@@ -72,7 +75,10 @@ def landscapes_of(sources: list[str]) -> list[Landscape]:
 
 
 def role(text: str | None) -> Any:
-    """A seed role, checked; None is left to the analysis."""
+    """Check a seed role.
+
+    None is left to the analysis.
+    """
     if text is not None and text not in ("tuning", "test", "all"):
         raise InputError(f"expected tuning, test or all, got {text!r}", key="--seeds")
     return text

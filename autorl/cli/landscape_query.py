@@ -1,4 +1,4 @@
-"""The commands of `autorl landscape` that look at one data set: list, info, query, best, curve, top."""
+"""Commands that look at a data set: list, info, query, best, curve, top."""
 
 from __future__ import annotations
 
@@ -130,8 +130,9 @@ def best(
 ) -> None:
     """The best configuration over the seeds of a role, and what it scores on the others.
 
-    Ranked as the study that made the landscape ranked its proposals, unless told; without a record, by the
-    interquartile mean at the last step. In a study a configuration has the number of the proposal that introduced it.
+    Ranked as the study that made the landscape ranked its proposals, unless told; without a record,
+    by the interquartile mean at the last step. In a study a configuration has the number of the
+    proposal that introduced it.
     """
     landscape = load_landscape(source)
     choice = landscape.best(role(seeds), by, step, reduce)
@@ -182,7 +183,7 @@ def top(
 
 
 def _listed(seeds: Sequence[int]) -> str:
-    """`10: 0..9`, or the seeds themselves when they have gaps."""
+    """List seeds as in `10: 0..9`, or one by one when they have gaps."""
     ordered = sorted(seeds)
     if not ordered:
         return "none"

@@ -1,4 +1,4 @@
-"""Commands that are imported when they are run or their help is shown, not when they are listed."""
+"""Commands that are imported when they run, not when they are listed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class Source(NamedTuple):
-    """Where a command is, and what a list of commands says of it.
+    """The place of a command, and its line in a list of commands.
 
     Attributes:
         target: `module:function`, or `module:app` for a group of commands.
@@ -23,7 +23,7 @@ class Source(NamedTuple):
 
 
 class LazyCommand(TyperCommand):
-    """Stands for a command in a list; making its context imports it."""
+    """Stand-in for a command in a list: making its context imports it."""
 
     def __init__(self, name: str, source: Source) -> None:
         super().__init__(name, help=source.summary)
@@ -37,7 +37,7 @@ class LazyCommand(TyperCommand):
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands come from `table`, in its order."""
+    """Group whose commands come from `table`, in its order."""
 
     table: ClassVar[Mapping[str, Source]] = {}
 
@@ -48,7 +48,10 @@ class LazyGroup(TyperGroup):
 
 
 def load(name: str | None, target: str) -> Any:
-    """Import `module:function` and make it the command `name`; of a group, the group."""
+    """Import `module:function` and make it the command `name`.
+
+    `module:app` is a group, which keeps its own commands.
+    """
     module, _, attribute = target.partition(":")
     command = getattr(importlib.import_module(module), attribute)
     if not isinstance(command, typer.Typer):

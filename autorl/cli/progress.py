@@ -1,4 +1,4 @@
-"""Where a running study stands: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a study: a bar on a terminal, elsewhere a line now and then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINE_SECONDS = 5.0
 
 
 class Reporter(AbstractContextManager["Reporter"]):
-    """Shows `Progress` while it is entered; call it with each.
+    """Display of `Progress` while it is entered, called with each.
 
     Args:
         study: asked for the work under way and the size of the test phase.
@@ -87,7 +87,7 @@ class Reporter(AbstractContextManager["Reporter"]):
             self._line = line
 
     def _share(self, progress: Progress) -> tuple[float, str]:
-        """How much of the phase is done, and of what."""
+        """Measure how much of the phase is done, and of what."""
         if progress.phase == "search":
             return self._trained(
                 progress
@@ -96,7 +96,10 @@ class Reporter(AbstractContextManager["Reporter"]):
         return (done / total if total else 0.0), f"{done} of {total} test runs"
 
     def _trained(self, progress: Progress) -> float:
-        """Share of the budget whose outcomes are in: it is charged when proposed, before anything is trained."""
+        """Measure the share of the budget whose outcomes are in.
+
+        It is charged when proposed, before anything is trained.
+        """
         driver = self._study.driver
         if self._study.spec.budget.hours is not None or not driver.charged_steps:
             return progress.budget_used
@@ -106,7 +109,10 @@ class Reporter(AbstractContextManager["Reporter"]):
         return progress.budget_used * max(0.0, 1.0 - missing / driver.charged_steps)
 
     def _time_left(self, progress: Progress) -> str:
-        """At the pace of this session; nothing before a twentieth of it was seen."""
+        """Estimate the time left at the pace of this session.
+
+        Empty before a twentieth of it was seen.
+        """
         if progress.phase != "search":
             return ""
         share = self._trained(progress)
@@ -120,7 +126,9 @@ class Reporter(AbstractContextManager["Reporter"]):
 
 
 class RuleProgress:
-    """Shows which rule of which landscape is looked at: over itself on a terminal, a line now and then elsewhere.
+    """Display of the rule and the landscape that are looked at.
+
+    On a terminal a line over itself, elsewhere a line now and then.
 
     Args:
         count: landscapes that are checked.
@@ -161,14 +169,17 @@ class RuleProgress:
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3.5 h`."""
+    """Print a duration as in `45 s`, `12 min`, `3.5 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def progress_stream(*, as_json: bool, quiet: bool) -> TextIO | None:
-    """Standard output, or standard error when that is kept for JSON; None when nothing is to be shown."""
+    """Choose the stream of progress, None when it is not shown.
+
+    Standard error where standard output is kept for JSON.
+    """
     if quiet:
         return None
     return sys.stderr if as_json else sys.stdout

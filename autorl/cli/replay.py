@@ -1,4 +1,4 @@
-"""`autorl replay`: the winning schedule trained again, from scratch, beside the population's best."""
+"""The command replay: the winning schedule trained again, from scratch."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def replay(
 ) -> None:
     """Retrain the incumbent's schedule on the test seeds.
 
-    From step 0 on, every change of configuration of a population-based optimizer's incumbent is made again at the same
-    step. The score on held-out seeds stands beside that of the population's best member. Ends the search, like
-    `autorl test`.
+    From step 0 on, every change of configuration of a population-based optimizer's incumbent is
+    made again at the same step. The score on held-out seeds stands beside that of the population's
+    best member. Ends the search, like `autorl test`.
     """
     study = Study.open(folder)
     try:
@@ -76,7 +76,7 @@ def _write(study: Study, file: Path) -> None:
 
 
 def _differing(study: Study) -> list[int]:
-    """The tuning seeds on which the incumbent, trained again, has another curve than the one recorded."""
+    """List the tuning seeds on which the incumbent, trained again, differs."""
     best, driver = study.result().incumbent.proposal, study.driver
     curves = retrain(study.spec, driver.lineage, study.load, best, driver.tuning_seeds(best))
     return [

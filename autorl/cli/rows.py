@@ -1,4 +1,4 @@
-"""Rows on standard output: a plain table, or a JSON list of objects."""
+"""Rows on standard output: a plain table, or a JSON list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def show_written(manifests: Iterable[Manifest], out: Path, *, as_json: bool) -> None:
-    """The landscapes a command wrote below `out`."""
+    """Print the landscapes a command wrote below `out`."""
     rows = [
         (each.id, *(each.rows[name] for name in ("configs", "runs", "evals")), str(out / each.id))
         for each in manifests
@@ -27,7 +27,7 @@ def show_written(manifests: Iterable[Manifest], out: Path, *, as_json: bool) -> 
 
 
 def show_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool) -> None:
-    """Rows as a table, or as a JSON list of objects."""
+    """Print rows as a table, or as a JSON list of objects."""
     if as_json:
         print_json(
             [
@@ -42,7 +42,7 @@ def show_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: 
 
 
 def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
-    """The rows of a frame, missing cells as None."""
+    """List the rows of a frame, missing cells as None."""
     import pandas as pd
 
     return [
@@ -52,7 +52,10 @@ def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def cell(value: Any) -> str:
-    """A value in a table: six significant digits; a dash where there is none."""
+    """Print a value in a table, to six significant digits.
+
+    A dash where there is none.
+    """
     if value is None:
         return "-"
     return f"{value:.6g}" if isinstance(value, float) else str(value)

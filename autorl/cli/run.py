@@ -1,4 +1,4 @@
-"""The commands tune, resume and test; and what commands that train share."""
+"""The commands tune, resume and test, and what they share."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def tune(
 ) -> None:
     """Search on tuning seeds, then test on held-out seeds.
 
-    FILE is a study file. SPACE is a search space that comes with the package or lies in ./search_spaces: its trainer
-    has the same name, without a -suffix.
+    FILE is a study file. SPACE is a search space that comes with the package or lies in
+    ./search_spaces: its trainer has the same name, without a -suffix.
     """
     changes = {
         "environment.id": env,
@@ -127,8 +127,11 @@ def resume(
             left = (
                 study.driver.budget_steps - study.driver.charged_steps
             ) / study.spec.fidelity.steps
-            text = f"--runs +{more:g} trained nothing: the next proposal costs more than the {left:g} full runs left"
-            say_line(f"autorl: {text}; add more", err=True)
+            say_line(
+                f"autorl: --runs +{more:g} trained nothing: "
+                f"the next proposal costs more than the {left:g} full runs left; add more",
+                err=True,
+            )
 
     drive(
         study, workers=workers, as_json=as_json, quiet=quiet, afterwards=say_if_nothing_came_of_it
@@ -147,8 +150,8 @@ def on_test_seeds(
 ) -> None:
     """Train the incumbent so far on held-out seeds.
 
-    This ends the search where it is (`autorl resume --runs +N` opens it again); a study whose search is over and whose
-    candidates are tested is tested on more seeds with --seeds.
+    This ends the search where it is (`autorl resume --runs +N` opens it again); a study whose
+    search is over and whose candidates are tested is tested on more seeds with --seeds.
     """
     if seeds is not None:
         study = Study.open(folder)
@@ -172,22 +175,26 @@ def overrides_of(settings: list[str] | None) -> dict[str, Any]:
 
 
 def refuse_existing(folder: Path) -> None:
-    """Raise `InputError` when the folder holds a study already, or can be no folder at all."""
+    """Raise `InputError` when the folder holds a study already.
+
+    Or when it can be no folder at all.
+    """
     if holds_study(folder):
         raise InputError(
-            f"holds a study already: go on with `autorl resume {folder}`, or choose another folder with --out",
+            f"holds a study already: go on with `autorl resume {folder}`, "
+            "or choose another folder with --out",
             file=str(folder),
         )
 
 
 def optimizer_cautions(spec: Spec) -> tuple[str, ...]:
-    """What the study's optimizer says about its options."""
+    """Ask the study's optimizer what it says about its options."""
     optimizer = make_optimizer(spec, trainer_loader(spec))
     return optimizer.cautions() if isinstance(optimizer, BaseOptimizer) else ()
 
 
 def print_plan(spec: Spec, folder: Path, *, as_json: bool) -> None:
-    """What `--dry-run` prints."""
+    """Print what `--dry-run` says."""
     plan = make_plan(spec, folder)
     if as_json:
         print_json(plan_dict(plan))
@@ -204,9 +211,12 @@ def drive(
     quiet: bool = False,
     afterwards: Callable[[], None] | None = None,
 ) -> None:
-    """Run a study to its end, show how it goes, print the result, say what there is to say `afterwards`, close it.
+    """Run a study to its end, show how it goes, and print the result.
 
-    Ctrl-C, SIGTERM and SIGHUP stop it where it is, say how to go on, and exit with 130, 143 and 129.
+    Then `afterwards` is called, and the study is closed.
+
+    Ctrl-C, SIGTERM and SIGHUP stop it where it is, say how to go on, and exit with 130, 143 and
+    129.
 
     Raises:
         StudyError: no test run of the incumbent succeeded.
@@ -226,7 +236,10 @@ def drive(
 
 
 def stopped(error: KeyboardInterrupt, advice: str) -> typer.Exit:
-    """Say that a signal has ended the session and how to go on; the exit that says it to a shell."""
+    """Say that a signal has ended the session and how to go on.
+
+    Returns the exit that says it to a shell.
+    """
     with suppress(OSError):  # the terminal is gone: that is what SIGHUP says
         say(f"autorl: {reason(error)}; every finished segment is kept: {advice}", err=True)
     return typer.Exit(exit_code(error))
@@ -235,7 +248,10 @@ def stopped(error: KeyboardInterrupt, advice: str) -> typer.Exit:
 def run_study(
     study: Study, *, workers: int | None, search: bool, as_json: bool, quiet: bool
 ) -> Result:
-    """Run a study to its end with `workers` slots (None: as the study file says), and show how it goes."""
+    """Run a study to its end, and show how it goes.
+
+    `workers`: slots, None = as the study file says.
+    """
     _say_changes(study)
     executor = None if workers is None else make_executor(study.spec, study.load, workers)
     stream = progress_stream(as_json=as_json, quiet=quiet)
@@ -248,14 +264,14 @@ def run_study(
 
 
 def _say_changes(study: Study) -> None:
-    """Say what has changed since the earlier sessions of a study that is about to go on, even if quiet."""
+    """Say what has changed since earlier sessions, even if quiet."""
     changed = None if study.over else changes_by_now(study.tables, study.spec)
     if changed is not None:
         say_line(f"caution: {changed}", err=True)
 
 
 def print_result(result: Result, study: Study, *, as_json: bool) -> None:
-    """The result screen, or its JSON."""
+    """Print the result screen, or its JSON."""
     if as_json:
         print_json(result_dict(result))
         return
@@ -263,7 +279,10 @@ def print_result(result: Result, study: Study, *, as_json: bool) -> None:
 
 
 def _model_name(result: Result, study: Study) -> str:
-    """What `autorl export` can write of the incumbent's test runs; empty if they left no model."""
+    """Name the model that `autorl export` can write.
+
+    Empty if the test runs of the incumbent left none.
+    """
     if study.spec.keep.checkpoints == "none":
         return ""
     trainer, _ = study.spec.trainer_for(result.incumbent.config)
@@ -271,7 +290,10 @@ def _model_name(result: Result, study: Study) -> str:
 
 
 def _say_if_pickled(study: Study) -> None:
-    """Checkpoints of earlier versions are pickles, of which only the data are read."""
+    """Say that checkpoints of earlier versions are pickles.
+
+    Only their data are read.
+    """
     count = len(pickled_checkpoints(study.driver.work.saved.values()))
     if count:
         what = (
@@ -286,7 +308,7 @@ def _say_if_pickled(study: Study) -> None:
 
 
 def _say_if_ended_early(study: Study) -> None:
-    """A search that `autorl test` ended is not gone on with unasked."""
+    """Say that a search which `autorl test` ended is not gone on with."""
     if study.tests.candidates and not used_up(study.spec, study.driver.spent):
         say_line(f"autorl: {UNSPENT}", err=True)
 
@@ -296,7 +318,7 @@ def _proposals(study: Study) -> int:
 
 
 def _say_if_exhausted(study: Study) -> None:
-    """An optimizer that ends by its own plan leaves the rest of the budget, and what was added to it, unused."""
+    """Say that an optimizer at the end of its plan leaves budget unused."""
     if study.driver.exhausted and not used_up(study.spec, study.driver.spent):
         name, unused = study.spec.optimizer.name, 1 - study.driver.budget_used
         text = f"{unused:.0%} of the budget is unused: {name} has nothing more to propose"

@@ -15,8 +15,9 @@ from autorl.study.verify import verify as verdict_on
 def verify(folder: Folder, as_json: AsJson = False) -> None:
     """Check that a study's folder is whole.
 
-    The log with its chain of hashes, the study file, the tables against the events, the checkpoints against the log,
-    and what no event names. Says what can be saved. Works while the study runs; writes nothing. Exit code 1 if damaged.
+    The log with its chain of hashes, the study file, the tables against the events, the checkpoints
+    against the log, and what no event names. Says what can be saved. Works while the study runs;
+    writes nothing. Exit code 1 if damaged.
     """
     verdict = verdict_on(folder)
     if as_json:
@@ -62,8 +63,9 @@ def backup(
 ) -> None:
     """Copy a study, running or not, to a new folder.
 
-    The log of this moment, the checkpoints it names, and the logs of segments that have ended. A study whose log is
-    damaged is copied up to its last whole event with --until, which `autorl verify` names.
+    The log of this moment, the checkpoints it names, and the logs of segments that have ended. A
+    study whose log is damaged is copied up to its last whole event with --until, which `autorl
+    verify` names.
     """
     made = copy_study(folder, target, until)
     if as_json:

@@ -10,7 +10,10 @@ if TYPE_CHECKING:
 
 
 def outside_bounds(landscape: Dataset, bounds: tuple[float | None, float | None]) -> Iterator[str]:
-    """Say how many values of the objective, in any run, lie outside bounds; None = unbounded."""
+    """Say how many values of the objective lie outside bounds.
+
+    Those of any run count. None = unbounded.
+    """
     low, high = bounds
     tests = ["value < ?"] * (low is not None) + ["value > ?"] * (high is not None)
     if tests:

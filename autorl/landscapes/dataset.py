@@ -1,4 +1,4 @@
-"""Reading a landscape: SQL over its tables, the best configurations, learning curves, and a dense array of scores."""
+"""Reading a data set: SQL, learning curves, a dense array of scores, and rankings."""
 
 from __future__ import annotations
 
@@ -48,13 +48,16 @@ _CHUNK = 1000  # rows of an answer that are Python objects at once
 
 
 class Dataset:
-    """A landscape folder, opened for reading. Nothing is loaded before it is asked for.
+    """A landscape folder, opened for reading.
+
+    Nothing is loaded before it is asked for.
 
     A study's folder is one too, also while the study runs: it shows the moment it was opened.
 
-    SQL sees the views `configs`, `runs`, `evals`, `segments` as stored, and `scores` (run_id, config_id, seed,
-    seed_role, step, value): the objective with floor and penalty applied and a row for every step a failed run missed,
-    safe to average. In `evals` a failed evaluation is NULL, which AVG skips.
+    SQL sees the views `configs`, `runs`, `evals`, `segments` as stored, and `scores` (run_id,
+    config_id, seed, seed_role, step, value): the objective with floor and penalty applied and a row
+    for every step a failed run missed, safe to average. In `evals` a failed evaluation is NULL,
+    which AVG skips.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -69,12 +72,18 @@ class Dataset:
 
     @cached_property
     def space(self) -> Space:
-        """The search space of the configurations. Raises InputError if it is not whole in a file of the folder."""
+        """The search space of the configurations.
+
+        Raises `InputError` if it is not whole in a file of the folder.
+        """
         return self._study.space if self._study else read_own_space(self.path)
 
     @cached_property
     def phases(self) -> tuple[int, ...]:
-        """Steps at which phases begin, each from the best agent of the one before; (0,) for a landscape without."""
+        """Steps at which phases begin, or (0,) without phases.
+
+        Each phase begins from the best agent of the phase before.
+        """
         if "phases" not in self.manifest.sampler:
             return (0,)
         found = self.own_query(
@@ -84,7 +93,7 @@ class Dataset:
 
     @property
     def is_study(self) -> bool:
-        """Whether this is a study's folder, which has no files of the landscape format."""
+        """Say whether this is a study's folder, without files of the format."""
         return self._study is not None
 
     @cached_property
@@ -96,9 +105,12 @@ class Dataset:
         )
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
-        """The answer to a DuckDB query over the views; `.df()`, `.fetchall()` or `.fetchnumpy()` read it.
+        """Answer a DuckDB query over the views.
 
-        The query may be anyone's: it reaches no other file, no network, no extension and no setting.
+        The answer is read by `.df()`, `.fetchall()` or `.fetchnumpy()`.
+
+        The query may be anyone's: it reaches no other file, no network, no extension and no
+        setting.
 
         Raises:
             InputError: the query is wrong, or is not exactly one that only reads.
@@ -118,7 +130,9 @@ class Dataset:
     def rows(
         self, query: str, limit: int | None = None
     ) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """Columns and rows of the answer to anyone's query, as `sql`; all rows come a thousand at a time.
+        """Answer anyone's query, as `sql` does, by columns and rows.
+
+        All rows come a thousand at a time.
 
         Args:
             query: one query that only reads.
@@ -133,7 +147,10 @@ class Dataset:
     def _fetched(
         self, query: str, answer: duckdb.DuckDBPyRelation, limit: int | None
     ) -> Iterator[tuple[Any, ...]]:
-        """Rows of a query that was found to read only. Without a limit, another query ends the answer."""
+        """Fetch the rows of a query that was checked to read only.
+
+        Without a limit, another query ends the answer.
+        """
         import duckdb
 
         try:
@@ -147,20 +164,28 @@ class Dataset:
         yield from chunk
 
     def stored_columns(self) -> dict[TableName, dict[str, str]]:
-        """DuckDB type of each column of each table, whether or not they are those of the schema."""
+        """Give the DuckDB type of each stored column, by table.
+
+        They need not be those of the schema.
+        """
         if self._study is None:
             return file_columns(self.path, self.manifest)
         with self._lock:
             return {name: stored_types(self._connection, name) for name in TABLES}
 
     def check_table(self, name: TableName, more: Sequence[Column] = ()) -> None:
-        """Raise `InputError` unless a table has its columns, and `more`; `runs` and `evals` are always checked."""
+        """Raise `InputError` unless a table has its columns, and `more`.
+
+        `runs` and `evals` are always checked.
+        """
         with self._lock:
             stored = stored_types(self._connection, name)
         check_columns(name, stored, str(self.path), [*TABLES[name], *more])
 
     def own_query(self, query: str, parameters: Sequence[Any] = ()) -> duckdb.DuckDBPyRelation:
-        """The answer to a query of this package. No part of its text is a stranger's: values are parameters.
+        """Answer a query of this package.
+
+        No part of its text is a stranger's: values are parameters.
 
         Raises:
             InputError: the tables cannot answer it.
@@ -175,7 +200,10 @@ class Dataset:
 
     @cached_property
     def grid(self) -> Grid:
-        """The objective of all runs trained from the start as a dense array, loaded once."""
+        """The objective of all runs trained from the start, as an array.
+
+        It is loaded once.
+        """
         import duckdb
 
         scratch = self._runs.loc[self._runs["start_step"] == 0]
@@ -214,7 +242,10 @@ class Dataset:
         return assemble(list(zip(*runs, strict=True)), evals, penalty, self.manifest.steps, ids)
 
     def _measured(self) -> dict[str, Any]:
-        """Columns run_id, step and value of the objective; of a study with every digit it scored by."""
+        """Read the columns run_id, step and value of the objective.
+
+        Those of a study have every digit it scored by.
+        """
         if self._study is None:
             return dict(
                 self._connection.execute("SELECT run_id, step, value FROM measured").fetchnumpy()
@@ -224,7 +255,10 @@ class Dataset:
         return {name: evals[column].to_numpy() for name, column in columns.items()}
 
     def config(self, config_id: int) -> Config:
-        """The configuration of an id. Raises InputError if there is none, or its values are not in the space."""
+        """Give the configuration of an id.
+
+        Raises `InputError` if there is none, or its values are not in the space.
+        """
         row = self._config_rows.get(config_id)
         if row is None:
             raise InputError(f"no configuration {config_id} in {self.manifest.id}", key="config_id")
@@ -245,7 +279,9 @@ class Dataset:
         reduce: str | Reduction | None = None,
         default: str = "iqm",
     ) -> Rule:
-        """How configurations are ranked; what is not given is what the study that made the landscape did.
+        """Say how configurations are ranked.
+
+        What is not given is what the study that made the landscape did.
 
         Args:
             by: aggregate over seeds.
@@ -276,10 +312,12 @@ class Dataset:
         step: int | None = None,
         reduce: str | Reduction | None = None,
     ) -> Choice:
-        """The best configuration by an aggregate over the seeds of a role, of curves up to a step (None = the last).
+        """Choose the best configuration over the seeds of a role.
 
-        Aggregate and reduction are those of `rule`. Only configurations with a score for every seed of the role
-        compete. Ties: larger mean, lower standard deviation, lower config_id.
+        Curves count up to `step` (None = the last).
+
+        Aggregate and reduction are those of `rule`. Only configurations with a score for every seed
+        of the role compete. Ties: larger mean, lower standard deviation, lower config_id.
 
         Raises:
             InputError: no such role, step or aggregate, or no configuration has all seeds.
@@ -314,7 +352,10 @@ class Dataset:
         step: int | None = None,
         reduce: str | Reduction | None = None,
     ) -> pd.DataFrame:
-        """The n best configurations, best first: config_id, the aggregate over tuning and test seeds, hyperparameters.
+        """List the n best configurations, best first.
+
+        Columns are config_id, the aggregate over tuning and over test seeds, and the
+        hyperparameters.
 
         Raises:
             InputError: as `best`.
@@ -334,7 +375,9 @@ class Dataset:
         return pd.DataFrame(table).merge(self._configs, on="config_id", how="left")
 
     def curves(self, config_id: int) -> pd.DataFrame:
-        """Learning curves of a configuration as stored: run_id, seed, seed_role, status, step and every metric.
+        """Give the learning curves of a configuration as stored.
+
+        Columns are run_id, seed, seed_role, status, step and every metric.
 
         Raises:
             InputError: there is no such configuration.
@@ -361,22 +404,23 @@ class Dataset:
         )
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per evaluation with everything known about it: run, configuration, metrics."""
+        """Give one row per evaluation, with its run and configuration."""
         frame: pd.DataFrame = self.own_query(
-            "SELECT * FROM evals JOIN runs USING (run_id) JOIN configs USING (config_id) ORDER BY run_id, step"
+            "SELECT * FROM evals JOIN runs USING (run_id) JOIN configs USING (config_id) "
+            "ORDER BY run_id, step"
         ).df()
         return frame
 
     @cached_property
     def _runs(self) -> pd.DataFrame:
-        """The table of runs without what is the same for all, by run_id.
+        """The table of runs by run_id, without what all share.
 
         Raises:
             InputError: a cell is empty, a run is there twice, or a status is none there is.
         """
         runs = self._frame(
-            "SELECT run_id, config_id, CAST(seed AS INTEGER) AS seed, seed_role, status, start_step FROM runs "
-            "ORDER BY run_id"
+            "SELECT run_id, config_id, CAST(seed AS INTEGER) AS seed, seed_role, status, "
+            "start_step FROM runs ORDER BY run_id"
         )
         empty = [str(name) for name in runs if runs[name].isna().any()]
         if empty:
@@ -406,7 +450,7 @@ class Dataset:
         return self._frame("SELECT * EXCLUDE (config_hash, origin) FROM configs")
 
     def _frame(self, query: str) -> pd.DataFrame:
-        """The answer to a query of this package."""
+        """Answer a query of this package by a frame."""
         import duckdb
 
         try:
@@ -417,7 +461,10 @@ class Dataset:
 
     @cached_property
     def _config_rows(self) -> dict[int, dict[Hashable, Any]]:
-        """Rows of `configs` by id, once every hyperparameter has a column of its type."""
+        """Rows of `configs` by id.
+
+        Every hyperparameter has a column of its type.
+        """
         self.check_table(
             "configs", [hyperparameter_column(item) for item in self.space.hyperparameters.values()]
         )
@@ -439,7 +486,9 @@ class Dataset:
         return connect(self.path, self.manifest, guarded=guarded)
 
     def ranked(self, seeds: SeedSet, rule: Rule, at: int) -> npt.NDArray[np.int64]:
-        """Rows of the grid with all seeds of a role, best first by the curves up to position `at`.
+        """Rank the rows of the grid that have all seeds of a role.
+
+        The best comes first, by the curves up to position `at`.
 
         Raises:
             InputError: no configuration has a score for every seed.
@@ -452,13 +501,15 @@ class Dataset:
         return order
 
     def _nobody(self, seeds: SeedSet, at: int) -> str:
-        """Why no configuration can be ranked at a step."""
+        """Say why no configuration can be ranked at a step."""
         step, starts = int(self.grid.steps[at]), self.phases
         if len(starts) == 1 or step <= starts[1]:
             return f"no configuration has a score for every {seeds} seed at step {step}"
         return (
-            f"at step {step} there is no best configuration: phases begin at steps {', '.join(map(str, starts))}, each "
-            f"from the best agent of the one before; ask at a step up to {starts[1]}, or compare the phases"
+            f"at step {step} there is no best configuration: "
+            f"phases begin at steps {', '.join(map(str, starts))}, each "
+            "from the best agent of the one before; "
+            f"ask at a step up to {starts[1]}, or compare the phases"
         )
 
     @property
@@ -466,7 +517,10 @@ class Dataset:
         return -1.0 if self.manifest.objective.direction == "minimize" else 1.0
 
     def _reduced(self, rule: Rule, at: int) -> npt.NDArray[np.float64]:
-        """The grid with each curve up to position `at` reduced to a number: (configurations, seeds)."""
+        """Reduce each curve up to position `at` to a number.
+
+        Shape (configurations, seeds).
+        """
         return self.grid.reduced(
             rule.reduction, at, self.manifest.evaluation.get("steps", ()), self._sign
         )
@@ -475,19 +529,22 @@ class Dataset:
         return int(self._failed(row, self.grid.seed_positions("test"), at).sum())
 
     def _failed(self, row: int, places: npt.NDArray[np.int64], at: int) -> npt.NDArray[np.bool_]:
-        """Which seeds of a row had failed by position `at`."""
+        """Mark the seeds of a row that had failed by position `at`."""
         filled = self.grid.filled
         if filled is None:
             return np.zeros(len(places), dtype=bool)
         return np.asarray(filled[row, places, at] == PENALTY)
 
     def _over(self, seeds: str, rule: Rule, at: int, row: int, chosen_on: SeedSet) -> float | None:
-        """The aggregate of one row over the seeds of a role; None without any, or if one is missing.
+        """Aggregate one row over the seeds of a role.
 
-        A test run that failed is left out unless the landscape states a penalty: what it has otherwise is the worst
-        value of others, which is no test score.
+        None without any seeds, or if a value is missing.
 
-        Where the reduction chooses a step, seeds that did not choose are read at the step that is best on `chosen_on`.
+        A test run that failed is left out unless the landscape states a penalty: what it has
+        otherwise is the worst value of others, which is no test score.
+
+        Where the reduction chooses a step, seeds that did not choose are read at the step that is
+        best on `chosen_on`.
         """
         if seeds != "all" and seeds not in self.grid.roles:
             return None

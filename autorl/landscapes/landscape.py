@@ -1,4 +1,4 @@
-"""The class that users open: a data set, and the benchmarks that are made of one."""
+"""The class that users open: a data set that can answer as a benchmark."""
 
 from __future__ import annotations
 
@@ -17,14 +17,20 @@ from autorl.types import InputError
 
 
 class Landscape(Dataset):
-    """A landscape folder, opened for reading: `Dataset`, which can also answer as a benchmark."""
+    """A landscape folder, opened for reading.
+
+    What it holds is read as `Dataset` says. It can also answer as a benchmark.
+    """
 
     def objective(self, lookup: LookUp = "nearest", *, wrap_seeds: bool = False) -> ReplayObjective:
-        """The landscape as a function `objective(config, seed=0, until=None)`: an exact or nearest look-up.
+        """Make a function that looks a score up.
+
+        It is `objective(config, seed=0, until=None)`.
 
         Args:
             lookup: `nearest`, or `exact` = recorded configurations only.
-            wrap_seeds: whether seeds past the last recorded one begin again instead of being refused.
+            wrap_seeds: whether seeds past the last recorded one begin again instead of being
+                refused.
 
         Raises:
             InputError: no configuration was trained with every tuning seed.
@@ -34,21 +40,27 @@ class Landscape(Dataset):
     def surrogate(
         self, *, min_correlation: float | None = None, force: bool = False
     ) -> SurrogateObjective:
-        """The landscape as a function that predicts: any configuration and any seed has a score of its own.
+        """Make a function that predicts a score.
+
+        Any configuration and any seed has a score of its own.
 
         Args:
-            min_correlation: out-of-bag rank correlation below which the forest is refused (None = 0.7).
+            min_correlation: out-of-bag rank correlation below which the forest is refused (None =
+            0.7).
             force: whether it is taken all the same; `.quality` states it.
 
         Raises:
-            InputError: scikit-learn is not installed, too few configurations, or the forest is below the bar.
+            InputError: scikit-learn is not installed, too few configurations, or the forest is
+                below the bar.
         """
         bar = MIN_CORRELATION if min_correlation is None else min_correlation
         return SurrogateObjective(self, min_correlation=bar, force=force)
 
 
 def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Landscape:
-    """Open a landscape: a folder (a study's too), or an id `namespace/algorithm/environment` below `root` or shipped.
+    """Open a landscape: a folder, a study's too, or an id.
+
+    An id is `namespace/algorithm/environment`, below `root` or shipped.
 
     Raises:
         InputError: it is nowhere there.

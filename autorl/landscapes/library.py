@@ -1,4 +1,4 @@
-"""Where landscapes lie: below a folder, among those that come with the package, or at a path."""
+"""Where landscapes lie: at a path, below a folder, or in the package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from autorl.shipped import shipped_folder
 
 
 def list_landscapes(root: str | Path) -> dict[str, Path]:
-    """Folders under `root` that hold a landscape, by id. Hidden folders (unfinished writes) are left out."""
+    """List the folders under `root` that hold a landscape, by id.
+
+    Hidden folders (unfinished writes) are left out.
+    """
     base = Path(root)
     found = (path.parent for path in sorted(base.rglob(MANIFEST)))
     visible = (
@@ -22,16 +25,22 @@ def list_landscapes(root: str | Path) -> dict[str, Path]:
 
 
 def shipped_root() -> Path | None:
-    """The folder of the landscapes that come with the package; None where there are none."""
+    """Find the folder of the landscapes that come with the package.
+
+    None where there are none.
+    """
     return shipped_folder("landscapes")
 
 
 def find_landscape(
     source: str | Path, root: str | Path = "landscapes", folder: str | Path | None = None
 ) -> Path | None:
-    """The folder of a landscape or study: a path, or an id below `root` or shipped; None if there is none.
+    """Find the folder of a landscape or study.
 
-    Relative ones are looked for in `folder` (that of a study file, say), then in the working folder.
+    `source` is a path, or an id below `root` or shipped. None if there is none.
+
+    Relative ones are looked for in `folder` (that of a study file, say), then in the working
+    folder.
     """
     places = [Path(folder)] if folder is not None else []
     candidates = [

@@ -1,4 +1,4 @@
-"""How the configurations of a landscape are ranked, and what a ranking chooses."""
+"""How the configurations of a data set are ranked, and what is chosen."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ class Choice:
         value: the aggregate it was chosen by, in the metric's own direction.
         reduce: what became of each run's curve up to `step`: its last value, its mean (`auc`), ...
         origin: where aggregate and reduction come from, in words.
-        tuning, test: the same aggregate over the seeds of each role; None where there are none. A value over the seeds
-            that chose it is optimistic; the other one is not.
-        failed_tests: how many test runs failed; `test` is of the others unless the landscape states a penalty.
+        tuning, test: the same aggregate over the seeds of each role; None where there are none. A
+            value over the seeds that chose it is optimistic; the other one is not.
+        failed_tests: how many test runs failed; `test` is of the others unless the landscape states
+            a penalty.
     """
 
     config_id: int
@@ -40,12 +41,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class Rule:
-    """How configurations are ranked: by which aggregate of seeds and reduction of curves; `origin`: by whose word."""
+    """A way to rank configurations.
+
+    `origin` says in words where aggregate and reduction come from.
+    """
 
     aggregate: Aggregate
     reduction: Reduction
     origin: str
 
     def text(self, metric: str, seeds: str) -> str:
-        """`mean over tuning seeds of auc eval_return (the study's own objective)`."""
-        return f"{self.aggregate.name} over {seeds} seeds of {self.reduction.name} {metric} ({self.origin})"
+        """Say it, as in `mean over tuning seeds of auc eval_return (default)`."""
+        aggregate = f"{self.aggregate.name} over {seeds} seeds"
+        return f"{aggregate} of {self.reduction.name} {metric} ({self.origin})"

@@ -1,4 +1,4 @@
-"""Configurations as rows of numbers, and the random forest that is fitted to them."""
+"""Configurations as rows of numbers, and the forest fitted to them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Regressor(Protocol):
 
 
 def configurations(data: Dataset, config_ids: npt.ArrayLike) -> list[Config]:
-    """The configurations of ids, in their order.
+    """List the configurations of ids, in their order.
 
     Raises:
         InputError: an id is not in the data set, or a configuration not in its space.
@@ -44,7 +44,10 @@ def configurations(data: Dataset, config_ids: npt.ArrayLike) -> list[Config]:
 
 
 def encode(space: Space, names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> Array:
-    """Configurations as rows of the unit cube, columns `names`; inactive hyperparameters have their default."""
+    """Encode configurations as rows of the unit cube, columns `names`.
+
+    Inactive hyperparameters have their default.
+    """
     items = [space.hyperparameters[name] for name in names]
     return np.array(
         [

@@ -1,4 +1,4 @@
-"""Configurations a study can begin with, from a landscape or from another study's folder."""
+"""Configurations to begin a study with, from a landscape or a study."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from autorl.types import Config, InputError
 def starting_configurations(
     source: str, top: int, sql: str | None = None, *, folder: str | Path | None = None
 ) -> list[tuple[str, Config]]:
-    """Up to `top` configurations, best first, each with words that say where it is from.
+    """Give up to `top` configurations, best first, with their origin in words.
 
-    Without a query they are the best over tuning seeds (`Landscape.top`): test seeds choose nothing, here neither.
+    Without a query they are the best over tuning seeds (`Landscape.top`): test seeds choose
+    nothing, here neither.
 
     Args:
         source: a landscape's id or folder, or a study's folder.
@@ -27,7 +28,8 @@ def starting_configurations(
         folder: where a relative source begins; if it is not there, at the working folder.
 
     Raises:
-        InputError: nothing is there, the query is wrong or has no column `config_id`, or no configuration is ranked.
+        InputError: nothing is there, the query is wrong or has no column `config_id`, or no
+            configuration is ranked.
     """
     found = find_landscape(source, folder=folder)
     if found is None:
@@ -59,7 +61,7 @@ def _queried(landscape: Dataset, sql: str) -> list[Any]:
 def fitting(
     space: Space, chosen: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> tuple[list[Config], list[tuple[str, InputError]]]:
-    """The configurations that are in the space, and the others' problems by their label."""
+    """Part the configurations in the space from the problems of others."""
     inside, outside = list[Config](), list[tuple[str, InputError]]()
     for label, config in chosen:
         try:
@@ -72,7 +74,10 @@ def fitting(
 def misfit(
     misfits: Sequence[tuple[str, InputError]], document: Document, *, listed: bool
 ) -> InputError:
-    """One line for each misfit; where lines are joined, a semicolon is between them."""
+    """Make one error of all misfits, a line for each.
+
+    Where lines are joined, a semicolon is between them.
+    """
 
     def located(label: str, error: InputError) -> InputError:
         name = f".{error.key}" if error.key else ""

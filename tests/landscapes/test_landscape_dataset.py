@@ -340,3 +340,10 @@ def test_single_values(landscape):
     assert grid.value(3, 100, 200) == grid.lookup(3, 100, 200)
     with pytest.raises(InputError, match="step: 250 is not"):
         grid.value(3, 100, 250)
+
+
+def test_benchmarks_are_found_at_their_former_places():
+    from autorl.landscapes import benchmark, replay, surrogate
+
+    assert replay.ReplayObjective is benchmark.ReplayObjective
+    assert surrogate.SurrogateObjective is benchmark.SurrogateObjective

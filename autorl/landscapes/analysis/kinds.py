@@ -1,4 +1,4 @@
-"""The kinds of analysis by name: each answers a `Question` about landscapes, and has a chart."""
+"""The kinds of analysis by name: how each is answered and drawn."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of analysis: who answers it, who draws the answer, and what it takes.
+    """A kind of analysis: its answer, its chart, and what it takes.
 
     Attributes:
         about: one line of help.
@@ -244,7 +244,10 @@ def _redundancy(data: Sequence[Dataset], ask: Question) -> Answer:
 def _per_landscape(
     data: Sequence[Dataset], ask: Question, kind: str, row: Callable[[Dataset], dict[str, Any]]
 ) -> Answer:
-    """A row per landscape. With several, one that cannot be analysed is left out and named in the notes."""
+    """Answer with a row per landscape.
+
+    With several, one that cannot be analysed is left out and named in the notes.
+    """
     import pandas as pd
 
     rows, notes = [], []
@@ -296,7 +299,7 @@ def _transfer(data: Sequence[Dataset], ask: Question) -> Answer:
 
 
 def _chosen_and_shown(data: Sequence[Dataset], seeds: SeedSet | None) -> tuple[SeedSet, SeedSet]:
-    """The seeds something is chosen on, and those it is shown on."""
+    """Give the seeds to choose on, and those to show."""
     if seeds is not None:
         return seeds, seeds
     both = all({"tuning", "test"} <= set(each.grid.roles) for each in data)

@@ -1,4 +1,4 @@
-"""Benchmarks made of a data set: recorded runs, or predicted ones, answer for training."""
+"""Benchmarks: recorded or predicted runs answer instead of training."""
 
 from autorl.landscapes.benchmark.replay import (
     LOOK_UPS,

@@ -1,6 +1,7 @@
-"""The parts of a surrogate: a forest as arrays, the recorded noise its weights are laid on, and the cost.
+"""The parts of a surrogate: a forest as arrays, noise, and cost.
 
-Rows are the n configurations a forest was fitted to, columns of `units` the hyperparameters in the unit cube.
+Rows are the n configurations a forest was fitted to, columns of `units` the hyperparameters in the
+unit cube.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ MIN_ROWS = 20
 
 
 def grow(units: npt.NDArray[np.float32], targets: Array, trees: int) -> Regressor:
-    """scikit-learn's forest fitted to targets (n,) or (n, outputs), with out-of-bag predictions; always the same."""
+    """Fit scikit-learn's forest to targets (n,) or (n, outputs).
+
+    It has out-of-bag predictions, and is always the same.
+    """
     model = regressor(
         n_estimators=trees,
         oob_score=True,
@@ -30,9 +34,12 @@ def grow(units: npt.NDArray[np.float32], targets: Array, trees: int) -> Regresso
 
 
 class Trees:
-    """The trees of a fitted forest as arrays, so that one configuration costs microseconds.
+    """The trees of a fitted forest as arrays.
 
-    `weights` reproduces the forest's own prediction: mean over trees of the mean over the bootstrap sample in the leaf.
+    So one configuration costs microseconds.
+
+    `weights` reproduces the forest's own prediction: mean over trees of the mean over the bootstrap
+    sample in the leaf.
     """
 
     def __init__(self, model: Regressor, units: npt.NDArray[np.float32]) -> None:
@@ -61,7 +68,10 @@ class Trees:
         self._share = bag / totals[self._leaves] / len(trees)
 
     def weights(self, unit: npt.NDArray[np.float32]) -> Array:
-        """Share of each configuration it was fitted to, (n,), in the prediction at a point of the unit cube."""
+        """Give the share of each fitted configuration in a prediction.
+
+        Shape (n,), at a point of the unit cube.
+        """
         nodes = self._roots
         for _ in range(self._depth):
             nodes = np.where(
@@ -74,7 +84,7 @@ class Trees:
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """What a weight is laid on, for the n configurations fitted to.
+    """The recorded curves and their noise, which the weights are laid on.
 
     Attributes:
         means: (n, metrics, steps) over the seeds whose run did not fail; NaN where there is none.
@@ -89,7 +99,7 @@ class Noise:
 
     @classmethod
     def of(cls, table: Table, rows: npt.NDArray[np.int64]) -> Noise:
-        """From recorded runs."""
+        """Take noise from recorded runs."""
         curves = np.stack([values[rows] for values in table.curves.values()]).astype(np.float64)
         failed = np.isin(table.status[rows], [status.value for status in Status if status.failed])
         whole = table.trained[rows] & ~failed
@@ -106,7 +116,10 @@ class Noise:
         return cls(means.swapaxes(0, 1), deviations * stretch, lowest[:, None], highest[:, None])
 
     def expected(self, weights: Array) -> Array:
-        """Weighted mean curves (metrics, steps); NaN where nothing with weight is known."""
+        """Average curves by weight: (metrics, steps).
+
+        NaN where nothing with weight is known.
+        """
         rows = np.flatnonzero(weights)
         flat = self.means[rows].reshape(len(rows), -1)
         known = ~np.isnan(flat)
@@ -117,7 +130,10 @@ class Noise:
 
 
 class Cost:
-    """Seconds per step by a forest of its own; a constant where they do not vary, None where none were recorded."""
+    """Seconds per step, by a forest of its own.
+
+    They are a constant where they do not vary, None where none were recorded.
+    """
 
     def __init__(self, units: npt.NDArray[np.float32], seconds: Array) -> None:
         known = np.flatnonzero(~np.isnan(seconds))
@@ -126,7 +142,7 @@ class Cost:
             self._forest = Trees(grow(units[known], self._seconds, MIN_TREES), units[known])
 
     def of(self, unit: npt.NDArray[np.float32]) -> float | None:
-        """Of a point of the unit cube."""
+        """Predict the seconds per step at a point of the unit cube."""
         if not len(self._seconds):
             return None
         if self._forest is None:
@@ -138,7 +154,9 @@ _EXTREMES = ((np.min, np.inf), (np.max, -np.inf))
 
 
 def mean_scores(values: npt.NDArray[np.float32], trained: npt.NDArray[np.bool_]) -> Array:
-    """Mean over seeds (n, steps) of scores (n, seeds, steps), penalties included; steps not known of all are left out.
+    """Average scores (n, seeds, steps) over seeds, penalties included.
+
+    Shape (n, steps), without steps that are not known of all.
 
     The last step stays: a run counts as trained if it was scored there.
     """
@@ -148,7 +166,10 @@ def mean_scores(values: npt.NDArray[np.float32], trained: npt.NDArray[np.bool_])
 
 
 def nanmean(values: Array, axis: int) -> Array:
-    """Mean over the entries that are not NaN; NaN where all are, without a warning."""
+    """Average the entries that are not NaN.
+
+    NaN where all are, without a warning.
+    """
     known = ~np.isnan(values)
     count = known.sum(axis=axis)
     total = np.where(known, values, 0.0).sum(axis=axis)

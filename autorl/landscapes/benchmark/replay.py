@@ -1,16 +1,18 @@
-"""A landscape as a black box: any configuration is answered by a recorded run, without training.
+"""Replay: any configuration is answered by a recorded run.
 
-Everything is in dense arrays [configuration, seed, step] that are filled once; a look-up is arithmetic on them, never a
-query. Two rules say which run answers:
+Everything is in dense arrays [configuration, seed, step] that are filled once; a look-up is
+arithmetic on them, never a query. Two rules say which run answers:
 
-* configuration: `exact` = the recorded configuration that is equal; `nearest` = the recorded one at the smallest
-  Euclidean distance in the unit cube of the data set's space, where a categorical hyperparameter that differs, or one
-  that is active on one side only, counts 1, and ties go to the lower config_id. Hyperparameters that are not given have
-  the default of the data set's space. Only configurations trained with every tuning seed answer, so the optimizer sees
-  the same ones whatever the seed.
-* seed: tuning seed s is number s of the data set's tuning seeds in ascending order, test seed s number s - 100 of its
-  test seeds (100 is the first test seed of a study file that only counts them). A seed past the last one is refused,
-  because it would repeat a run that was counted already; with `wrap_seeds` it begins again.
+* configuration: `exact` = the recorded configuration that is equal; `nearest` = the recorded one at
+  the smallest Euclidean distance in the unit cube of the data set's space, where a categorical
+  hyperparameter that differs, or one that is active on one side only, counts 1, and ties go to the
+  lower config_id. Hyperparameters that are not given have the default of the data set's space. Only
+  configurations trained with every tuning seed answer, so the optimizer sees the same ones whatever
+  the seed.
+* seed: tuning seed s is number s of the data set's tuning seeds in ascending order, test seed s
+  number s - 100 of its test seeds (100 is the first test seed of a study file that only counts
+  them). A seed past the last one is refused, because it would repeat a run that was counted
+  already; with `wrap_seeds` it begins again.
 """
 
 from __future__ import annotations
@@ -43,13 +45,16 @@ class RecordedRun:
     """One run from the start, as recorded.
 
     Attributes:
-        config_id, seed: those of the data set. (Of a predicted run: those of the run whose noise and end it has.)
-        repeats: the seed of a count that has the same run, if the seed asked for lies past the last one; else None.
+        config_id, seed: those of the data set. (Of a predicted run: those of the run whose noise
+        and end it has.)
+        repeats: the seed of a count that has the same run, if the seed asked for lies past the last
+        one; else None.
         status: how it ended.
         end: step it ended at; None if it is `done`, and then it goes on to the last recorded step.
-        steps: recorded steps, ascending. values: by metric, one for each of `steps`, the last known where one is
-            missing, NaN before the first.
-        seconds_per_step: recorded wall seconds per environment step; None where no time was recorded.
+        steps: recorded steps, ascending. values: by metric, one for each of `steps`, the last known
+            where one is missing, NaN before the first.
+        seconds_per_step: recorded wall seconds per environment step; None where no time was
+            recorded.
     """
 
     config_id: int
@@ -62,17 +67,23 @@ class RecordedRun:
     seconds_per_step: float | None
 
     def ended(self, until: int) -> bool:
-        """Whether it ended before a segment to `until` is over: a failed run also when it failed right there."""
+        """Say whether it ended before a segment to `until` is over.
+
+        A failed run did also when it failed right there.
+        """
         return self.end is not None and (
             self.end < until or (self.status.failed and self.end <= until)
         )
 
     def at(self, step: int) -> dict[str, float]:
-        """The metrics at the nearest recorded step <= `step`; empty before the first."""
+        """Give the metrics at the nearest recorded step <= `step`.
+
+        Empty before the first.
+        """
         return self.through([step])[0]
 
     def through(self, steps: Sequence[int]) -> list[dict[str, float]]:
-        """`at` each of several steps."""
+        """Give the metrics `at` each of several steps."""
         places = np.searchsorted(self.steps, steps, side="right") - 1
         columns = [values[places].tolist() for values in self.values.values()]
         return [
@@ -86,13 +97,15 @@ class RecordedRun:
 
 
 class Replay:
-    """The runs of a landscape that were trained from the start, in memory.
+    """The runs trained from the start, in memory.
 
     Args:
-        wrap_seeds: whether seeds past the last recorded one of their role begin again instead of being refused.
+        wrap_seeds: whether seeds past the last recorded one of their role begin again instead of
+            being refused.
 
     Raises:
-        InputError: no configuration was trained with every tuning seed, or all were trained in phases.
+        InputError: no configuration was trained with every tuning seed, or all were trained in
+            phases.
     """
 
     def __init__(
@@ -114,11 +127,12 @@ class Replay:
             )
 
     def run(self, config: Mapping[str, Any], seed: int, role: SeedRole = "tuning") -> RecordedRun:
-        """The recorded run that answers for a configuration and a seed.
+        """Find the recorded run that answers for a configuration and a seed.
 
         Raises:
-            InputError: the configuration is not in the data set's space, or with `exact` not in the data set; it has no
-                seeds of this role; the configuration was not trained with this seed.
+            InputError: the configuration is not in the data set's space, or with `exact` not in the
+                data set; it has no seeds of this role; the configuration was not trained with this
+                seed.
         """
         row, place = self.row(config), self.seed_place(seed, role)
         table = self._table
@@ -143,7 +157,7 @@ class Replay:
         )
 
     def row(self, config: Mapping[str, Any]) -> int:
-        """Row of the grid that answers for a configuration."""
+        """Find the row of the grid that answers for a configuration."""
         key = config if isinstance(config, Config) else Config(config)
         found = self._rows.get(key)
         if found is None:
@@ -154,10 +168,11 @@ class Replay:
         return found
 
     def seed_place(self, seed: int, role: SeedRole) -> int:
-        """Position on the grid's seed axis that answers for a seed of a role.
+        """Find the place on the seed axis that answers for a seed.
 
         Raises:
-            InputError: there are no seeds of this role, or this one is past the last and may not begin again.
+            InputError: there are no seeds of this role, or this one is past the last and may not
+                begin again.
         """
         found = self._places.get((role, seed))
         if found is None:
@@ -167,25 +182,32 @@ class Replay:
         return found
 
     def repeated(self, seed: int, role: SeedRole) -> int | None:
-        """The seed of a count that has the same runs as this one, which lies past the last; None if it does not."""
+        """Find the seed whose runs a seed past the last one repeats.
+
+        None if it is not past the last.
+        """
         number = seed - first_seed(role)
         count = len(self.grid.seed_positions(role))
         return None if 0 <= number < count else first_seed(role) + number % count
 
     def check_seeds(self, seeds: Iterable[int], role: SeedRole) -> None:
-        """Raise `InputError` if no run is recorded for one of these seeds, unless they may begin again."""
+        """Raise `InputError` if a seed has no recorded run.
+
+        Not where seeds may begin again.
+        """
         count, first = len(self.grid.seed_positions(role)), first_seed(role)
         wrong = [seed for seed in seeds if not first <= seed < first + count]
         if wrong and not self.wrap_seeds:
             raise InputError(
-                f"{self.landscape.manifest.id} records {count} {role} seeds, {first}..{first + count - 1} in a study; "
+                f"{self.landscape.manifest.id} records {count} {role} seeds, "
+                f"{first}..{first + count - 1} in a study; "
                 f"seed {wrong[0]} would repeat one of them (`wrap_seeds: true` allows that)",
                 key=f"seeds.{role}",
             )
 
     @cached_property
     def _units(self) -> npt.NDArray[np.float64]:
-        """Shape (answering configurations, hyperparameters)."""
+        """Points of the unit cube: (answering configurations, hyperparameters)."""
         ids = (int(self.grid.config_ids[row]) for row in self._answering)
         return np.array([self.space.to_unit(self.landscape.config(number)) for number in ids])
 
@@ -200,7 +222,8 @@ class Replay:
             row = self._hashes.get(self.space.config_hash(config))
             if row is None:
                 raise InputError(
-                    f"{dict(config)} is not in {self.landscape.manifest.id}; `lookup: nearest` takes any"
+                    f"{dict(config)} is not in {self.landscape.manifest.id}; "
+                    "`lookup: nearest` takes any"
                 )
             return row
         wanted = self.space.to_unit(config)
@@ -213,19 +236,22 @@ class Replay:
 
 
 def first_seed(role: SeedRole) -> int:
-    """The first seed of a role in a study file that only counts them."""
+    """Give the first seed of a role in a study file that counts them."""
     return FIRST_TEST_SEED if role == "test" else 0
 
 
 class ReplayObjective:
-    """A landscape as a function, for any optimizer: `objective(config, seed=0, until=None)` is the recorded score.
+    """A data set as a function, for any optimizer.
 
-    The score is that of the landscape: floor applied, a failed run scores the penalty, larger or smaller is better as
-    `direction` says. It can be given to `autorl.tune(objective, space, steps=objective.horizon)`. Pickled, it names the
-    folder and loads it again where it is used.
+    `objective(config, seed=0, until=None)` is the recorded score.
+
+    The score is that of the landscape: floor applied, a failed run scores the penalty, larger or
+    smaller is better as `direction` says. It can be given to `autorl.tune(objective, space,
+    steps=objective.horizon)`. Pickled, it names the folder and loads it again where it is used.
 
     Attributes:
-        space: the landscape's search space. direction: maximize or minimize. horizon: the last recorded step.
+        space: the landscape's search space. direction: maximize or minimize. horizon: the last
+            recorded step.
     """
 
     def __init__(
@@ -246,7 +272,9 @@ class ReplayObjective:
         until: int | None = None,
         role: SeedRole = "tuning",
     ) -> float:
-        """The score at the nearest recorded step <= `until` (None = the last).
+        """Look up the score at the nearest recorded step <= `until`.
+
+        None = the last.
 
         Raises:
             InputError: as `Replay.run`, or nothing is recorded at or before `until`.
@@ -283,9 +311,12 @@ class Table:
     """Runs as arrays over (configuration, seed).
 
     Attributes:
-        status: how each ended; empty where there is none. trained: whether there is one, to its end.
-        ends: the step it was cut at; -1 = it went on to the last. seconds: wall seconds per step, NaN if unknown.
-        curves: by metric, over (configuration, seed, step); the last known value where one is missing.
+        status: how each ended; empty where there is none.
+        trained: whether there is one, to its end.
+        ends: the step it was cut at; -1 = it went on to the last.
+        seconds: wall seconds per step, NaN if unknown.
+        curves: by metric, over (configuration, seed, step); the last known value where one is
+            missing.
     """
 
     status: npt.NDArray[np.str_]
@@ -296,21 +327,23 @@ class Table:
 
 
 def tabulate(landscape: Dataset) -> Table:
-    """The runs of a landscape that were trained from the start as arrays on the axes of its grid.
+    """Arrange the runs trained from the start on the axes of the grid.
 
     Raises:
         InputError: it was trained in phases.
     """
     if len(landscape.phases) > 1:
         raise InputError(
-            f"in phases: runs from scratch end at step {landscape.phases[1]}, so whole runs cannot be replayed",
+            f"in phases: runs from scratch end at step {landscape.phases[1]}, "
+            "so whole runs cannot be replayed",
             file=str(landscape.path),
         )
     grid = landscape.grid
     shape = grid.values.shape[:2]
+    # In the order of their lengths: of two runs of one cell the longer one is kept.
     runs = landscape.own_query(
-        "SELECT run_id, config_id, seed, status, environment_steps, wall_seconds FROM runs WHERE start_step = 0 "
-        "ORDER BY environment_steps NULLS FIRST, run_id"  # of two runs of one cell the longer one is kept
+        "SELECT run_id, config_id, seed, status, environment_steps, wall_seconds FROM runs "
+        "WHERE start_step = 0 ORDER BY environment_steps NULLS FIRST, run_id"
     ).fetchnumpy()
     rows = np.searchsorted(grid.config_ids, runs["config_id"])
     places = np.searchsorted(grid.seeds, runs["seed"])
@@ -345,10 +378,10 @@ def _ends(
     steps: npt.NDArray[np.float64],
     stopped: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.int64]:
-    """Where a run that was cut ended, shape (configurations, seeds).
+    """Find where each run that was cut ended: (configurations, seeds).
 
-    A failed run: at its first evaluation without a value, or earlier where fewer steps were counted. A stopped run: at
-    the steps counted, or at its last evaluation.
+    A failed run: at its first evaluation without a value, or earlier where fewer steps were
+    counted. A stopped run: at the steps counted, or at its last evaluation.
     """
     missing = ~known
     first_missing = np.where(missing.any(axis=2), axis[missing.argmax(axis=2)], axis[-1])
@@ -363,7 +396,10 @@ def _ends(
 def _curves(
     landscape: Dataset, cells: Mapping[int, tuple[int, int]]
 ) -> dict[str, npt.NDArray[np.float32]]:
-    """Every metric as stored, the objective with its floor; NaN where nothing is."""
+    """Arrange every metric, the objective with its floor.
+
+    NaN where nothing is stored.
+    """
     grid, objective = landscape.grid, landscape.manifest.objective
     listed = ", ".join(identifier(name) for name in landscape.metrics)
     found = landscape.own_query(

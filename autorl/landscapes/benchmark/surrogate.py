@@ -1,22 +1,25 @@
-"""A landscape as a predicted black box: any configuration is answered by a random forest with the seed noise recorded.
+"""Surrogate: any configuration is answered by a predicted run.
 
-The forest (Breiman 2001) is fitted to the configurations' mean scores at every recorded step. For a configuration it
-gives each recorded one a weight, its share in the leaves the configuration falls into (Meinshausen 2006, "Quantile
-Regression Forests"). Everything predicted is a mean or a draw with these weights:
+The forest (Breiman 2001) is fitted to the configurations' mean scores at every recorded step. For a
+configuration it gives each recorded one a weight, its share in the leaves the configuration falls
+into (Meinshausen 2006, "Quantile Regression Forests"). Everything predicted is a mean or a draw
+with these weights:
 
 * expected curve of each metric: the weighted mean of the recorded configurations' means over seeds;
-* run of a seed: one recorded run of that seed is drawn by weight, and lends its whole deviation from the mean of its
-  own configuration, its failure or stop, and the step of it. Deviations of n seeds from their own mean are too small by
-  sqrt(1 - 1/n) and are stretched by that. What a seed does to all configurations alike (paired noise) thus stays as
-  strong as it was recorded; what it does to each of them is drawn anew for each. Values stay within those recorded;
+* run of a seed: one recorded run of that seed is drawn by weight, and lends its whole deviation
+  from the mean of its own configuration, its failure or stop, and the step of it. Deviations of n
+  seeds from their own mean are too small by sqrt(1 - 1/n) and are stretched by that. What a seed
+  does to all configurations alike (paired noise) thus stays as strong as it was recorded; what it
+  does to each of them is drawn anew for each. Values stay within those recorded;
 * cost: the wall seconds per step, by a second forest fitted to them.
 
-The mean over seeds is that of tuning and test seeds together, so both roles are noise around one curve. Seeds are
-numbered as in `autorl.landscapes.benchmark.replay`; one past the last recorded takes a recorded one's runs, but draws its
-own. A draw is a function of (seed, role, configuration). The same landscape and version of scikit-learn give the same forest.
+The mean over seeds is that of tuning and test seeds together, so both roles are noise around one
+curve. Seeds are numbered as in `autorl.landscapes.benchmark.replay`; one past the last recorded
+takes a recorded one's runs, but draws its own. A draw is a function of (seed, role, configuration).
+The same landscape and version of scikit-learn give the same forest.
 
-The out-of-bag score says how far it can be trusted: it differs between 0.2 and 0.9 over the landscapes of ARLBench.
-Below `MIN_CORRELATION` a surrogate is refused unless it is forced.
+The out-of-bag score says how far it can be trusted: it differs between 0.2 and 0.9 over the
+landscapes of ARLBench. Below `MIN_CORRELATION` a surrogate is refused unless it is forced.
 """
 
 from __future__ import annotations
@@ -51,11 +54,12 @@ _REMEMBERED = 10_000  # configurations whose prediction is kept
 
 @dataclass(frozen=True)
 class Quality:
-    """How well the forest predicts configurations that its trees did not see.
+    """How well a forest predicts configurations its trees did not see.
 
     Attributes:
         r2: share of the variance of mean scores at the last step that is explained.
-        correlation: rank correlation (Spearman) between predicted and recorded mean scores at the last step.
+        correlation: rank correlation (Spearman) between predicted and recorded mean scores at the
+            last step.
         configurations: how many it was fitted to.
     """
 
@@ -65,14 +69,17 @@ class Quality:
 
     def __str__(self) -> str:
         return (
-            f"out-of-bag R2 {self.r2:.2f} and rank correlation {self.correlation:.2f} over {self.configurations} "
-            "configurations"
+            f"out-of-bag R2 {self.r2:.2f} and rank correlation {self.correlation:.2f} "
+            f"over {self.configurations} configurations"
         )
 
 
 @dataclass(frozen=True, eq=False)
 class _Prediction:
-    """Of one configuration: its hash, weights (n,), expected curves (metrics, steps), seconds per step if known."""
+    """What is predicted of one configuration.
+
+    Its hash, weights (n,), expected curves (metrics, steps), and seconds per step if known.
+    """
 
     hash: str
     weights: Array
@@ -81,7 +88,7 @@ class _Prediction:
 
 
 class Surrogate:
-    """A forest fitted to the runs of a landscape that were trained from the start.
+    """A forest fitted to the runs trained from the start.
 
     Args:
         force: whether a forest below `min_correlation` is taken all the same.
@@ -91,8 +98,9 @@ class Surrogate:
         quality: its out-of-bag score.
 
     Raises:
-        InputError: scikit-learn is not installed, there are too few configurations, all score the same, they were
-            trained in phases, or the forest's rank correlation is below `min_correlation`.
+        InputError: scikit-learn is not installed, there are too few configurations, all score the
+            same, they were trained in phases, or the forest's rank correlation is below
+            `min_correlation`.
     """
 
     def __init__(
@@ -117,8 +125,9 @@ class Surrogate:
         self._forest, self.quality = self._fit(trees)
         if self.quality.correlation < min_correlation and not force:
             raise InputError(
-                f"a surrogate of {landscape.manifest.id} ranks configurations it has not seen with a correlation of "
-                f"{self.quality.correlation:.2f}, below {min_correlation:g}; `force: true` takes it all the same",
+                f"a surrogate of {landscape.manifest.id} ranks configurations it has not seen "
+                f"with a correlation of {self.quality.correlation:.2f}, "
+                f"below {min_correlation:g}; `force: true` takes it all the same",
                 key="trainer.kwargs.landscape",
             )
         self._noise = Noise.of(self._table, self._rows)
@@ -127,7 +136,9 @@ class Surrogate:
         self._penalty = float(landscape.own_query("SELECT value FROM penalty").fetchall()[0][0])
 
     def run(self, config: Mapping[str, Any], seed: int, role: SeedRole = "tuning") -> RecordedRun:
-        """The predicted run of a configuration and a seed; `config_id` and `seed` are those of the run it was drawn by.
+        """Predict the run of a configuration and a seed.
+
+        `config_id` and `seed` are those of the recorded run that it was drawn by.
 
         Raises:
             InputError: the configuration is not in the data set's space.
@@ -150,7 +161,10 @@ class Surrogate:
         )
 
     def score(self, config: Mapping[str, Any], seed: int, role: SeedRole, until: int) -> float:
-        """The score of a predicted run at the nearest recorded step <= `until`; the penalty once it has failed."""
+        """Score a predicted run at the nearest recorded step <= `until`.
+
+        It is the penalty once the run has failed.
+        """
         place = int(np.searchsorted(self.grid.steps, until, side="right")) - 1
         if place < 0:
             raise InputError(
@@ -165,19 +179,26 @@ class Surrogate:
         ]
 
     def weights(self, config: Mapping[str, Any]) -> dict[int, float]:
-        """The share of each recorded configuration, by id, in the prediction of a configuration; they sum to 1."""
+        """Give the share of each recorded configuration in a prediction.
+
+        Shares are by id and sum to 1.
+        """
         shares = self._predict(config).weights
         ids = self.grid.config_ids[self._rows]
         return {int(ids[row]): float(shares[row]) for row in np.flatnonzero(shares)}
 
     def expected(self, config: Mapping[str, Any]) -> dict[str, Array]:
-        """Expected curve of each metric over the recorded steps, of runs that do not fail."""
+        """Give the expected curve of each metric over the recorded steps.
+
+        Of runs that do not fail.
+        """
         return dict(zip(self._table.curves, self._predict(config).curves, strict=True))
 
     def _fit(self, trees: int) -> tuple[Trees, Quality]:
         if len(self._rows) < MIN_ROWS:
             raise InputError(
-                f"a surrogate needs at least {MIN_ROWS} trained configurations, got {len(self._rows)}",
+                f"a surrogate needs at least {MIN_ROWS} trained configurations, "
+                f"got {len(self._rows)}",
                 file=self._where,
             )
         targets = mean_scores(self.grid.values[self._rows], self._table.trained[self._rows])
@@ -220,7 +241,10 @@ class Surrogate:
         return found
 
     def _draw(self, known: _Prediction, seed: int, role: SeedRole) -> tuple[int, int]:
-        """The recorded run that lends its noise: its row among those fitted, and its place on the seed axis."""
+        """Draw the recorded run that lends its noise.
+
+        Its row among those fitted, and its place on the seed axis.
+        """
         columns = self._columns(seed, role)
         trained = self._table.trained[self._rows]
         for place in columns:
@@ -231,7 +255,10 @@ class Surrogate:
         raise AssertionError("a configuration with weight has a run")  # `_rows` are those with one
 
     def _columns(self, seed: int, role: SeedRole) -> list[int]:
-        """Places on the seed axis that may answer for a seed, best first: its own, then those of its role, then all."""
+        """List the places on the seed axis that may answer for a seed.
+
+        Its own comes first, then those of its role, then all.
+        """
         own = self.grid.seed_positions(role if role in self.grid.roles else "all")
         number = seed - first_seed(role)
         if not 0 <= number < len(own):
@@ -241,12 +268,16 @@ class Surrogate:
 
 
 class SurrogateObjective:
-    """A surrogate as a function, for any optimizer: `objective(config, seed=0, until=None)` is the predicted score.
+    """A surrogate as a function, for any optimizer.
 
-    Args and errors are those of `Surrogate`. Pickled, it names the folder and fits the same forest again.
+    `objective(config, seed=0, until=None)` is the predicted score.
+
+    Args and errors are those of `Surrogate`. Pickled, it names the folder and fits the same forest
+    again.
 
     Attributes:
-        space: the landscape's search space. direction: maximize or minimize. horizon: the last recorded step.
+        space: the landscape's search space. direction: maximize or minimize. horizon: the last
+            recorded step.
     """
 
     def __init__(self, landscape: Dataset, **options: Any) -> None:
@@ -269,10 +300,13 @@ class SurrogateObjective:
         until: int | None = None,
         role: SeedRole = "tuning",
     ) -> float:
-        """The predicted score at the nearest recorded step <= `until` (None = the last).
+        """Predict the score at the nearest recorded step <= `until`.
+
+        None = the last.
 
         Raises:
-            InputError: the configuration is not in the space, or nothing is recorded at or before `until`.
+            InputError: the configuration is not in the space, or nothing is recorded at or before
+                `until`.
         """
         return self.surrogate.score(config, seed, role, self.horizon if until is None else until)
 

@@ -1,4 +1,7 @@
-"""Importers: data sets of others as landscape folders. One module per source format; `common` is what they share."""
+"""Importers: data sets of others as landscape folders.
+
+Each source format has a module. `common` is what they share.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,10 @@ from autorl.types import InputError
 
 
 class Importer(Protocol):
-    """What the module of a format offers."""
+    """The functions that the module of a format offers."""
 
     def recognises(self, path: Path) -> bool:
-        """Whether the path looks like data of this format."""
+        """Say whether the path looks like data of this format."""
         ...
 
     def import_source(self, path: Path, options: Options) -> list[Manifest]:
@@ -35,7 +38,7 @@ class Importer(Protocol):
 
 
 class Format(NamedTuple):
-    """A format of data of others: what it is, and the module that reads it."""
+    """A format of others: its description, and the module that reads it."""
 
     description: str
     importer: Importer
@@ -61,7 +64,9 @@ FORMATS = MappingProxyType(
 def import_any(
     source: str | Path, target: str | Path, *, format: str | None = None, **options: Any
 ) -> list[Manifest]:
-    """Import a file or folder, in a format of `FORMATS` or in the one (or several) it is recognised to be in.
+    """Import a file or folder, in a given or in a recognised format.
+
+    A folder may be recognised to be in several.
 
     Args:
         source: what to import.
@@ -84,7 +89,10 @@ def import_any(
 
 
 def _imported(name: str, path: Path, options: Options) -> list[Manifest]:
-    """What an importer wrote. Its files are others': whatever they break says that they are not of the format."""
+    """Import in a format.
+
+    The files are others': whatever they break says that they are not of the format.
+    """
     try:
         return FORMATS[name].importer.import_source(path, options)
     except (
@@ -101,7 +109,9 @@ def _imported(name: str, path: Path, options: Options) -> list[Manifest]:
 
 
 def _recognised(path: Path, *, tabular: bool) -> list[str]:
-    """The formats of a path. ARLBench's folder on Hugging Face is of two; a mapping says that a CSV file is any table.
+    """Recognise the formats of a path.
+
+    ARLBench's folder on Hugging Face is of two. With `tabular`, a CSV file is any table.
 
     Raises:
         InputError: it is in none.
