@@ -1,7 +1,8 @@
-"""The frozen value types every room speaks in. Imports nothing of `autorl`; every room may import it.
+"""The frozen value types that every room speaks in.
 
-Words are the field's: see `docs/design.md`, section "Words". One unit of work is the *segment*: train one configuration
-with one seed from step `start` to step `until`. Everything a study does is a sequence of segments.
+Imports nothing of `autorl`, and every room may import it. Words are those of `docs/design.md`. One
+unit of work is the *segment*: train one configuration with one seed from step `start` to step
+`until`. Everything a study does is a sequence of segments.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ class AutorlError(Exception):
 
 
 class InputError(AutorlError):
-    """The user's input is wrong. One line: file, key (and line), what is wrong, what is allowed. Exit code 2."""
+    """The user's input is wrong.
+
+    One line: file, key (and line), what is wrong, what is allowed. Exit code 2.
+    """
 
     def __init__(
         self,
@@ -34,7 +38,10 @@ class InputError(AutorlError):
         key: str | None = None,
         line: int | None = None,
     ) -> None:
-        self.message, self.file, self.key, self.line = message, file, key, line
+        self.message = message
+        self.file = file
+        self.key = key
+        self.line = line
         super().__init__(message)
 
     def __str__(self) -> str:
@@ -46,18 +53,24 @@ class InputError(AutorlError):
 
 
 class CheckpointError(InputError):
-    """A checkpoint cannot be gone on from: a file of it is torn, not whole, or holds more than data."""
+    """A checkpoint cannot be gone on from.
+
+    A file of it is torn, not whole, or holds more than data.
+    """
 
 
 class StudyError(AutorlError):
-    """The study ended without a usable result, or its folder cannot be used. Exit code 1."""
+    """A study ended without a result, or its folder cannot be used.
+
+    Exit code 1.
+    """
 
 
 class FrozenMap(Mapping[str, Any]):
-    """An immutable, hashable, picklable mapping from names to JSON values; nested lists and mappings are frozen too.
+    """An immutable, hashable, picklable mapping from names to JSON values.
 
-    A configuration shared by reference cannot be changed under its owner: the cause of every lost PBT lineage in
-    published tools.
+    Nested lists and mappings are frozen too. A configuration shared by reference cannot be changed
+    under its owner: the cause of every lost PBT lineage in published tools.
     """
 
     __slots__ = ("_hash", "_values")
@@ -108,7 +121,7 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def freeze(value: Any) -> Any:
-    """`value` with every list turned into a tuple and every mapping into a `FrozenMap`."""
+    """Turn every list into a tuple and every mapping into a `FrozenMap`."""
     if (
         type(value) in _SCALARS
     ):  # most of a log; the abstract `Mapping` costs ten times as much to ask
@@ -148,24 +161,29 @@ class SegmentId(str):
         return segment
 
     def __getnewargs__(self) -> tuple[ProposalId, int, int | None]:  # type: ignore[override]
-        """What `pickle` builds it from: text alone does not say it to `__new__`."""
+        """Say what `pickle` builds it from, since `__new__` takes no text."""
         return self.proposal, self.seed, self.end
 
     @classmethod
     def parse(cls, text: str) -> SegmentId:
-        """The segment of a stored text.
+        """Read the segment of a stored text.
 
         Raises:
             ValueError: the text names no segment.
         """
-        whole, _, end = text.partition("@")
-        proposal, _, seed = whole.partition(".")
-        return cls(int(proposal), int(seed), int(end) if end else None)
+        place, _, end = text.partition("@")
+        proposal, _, seed = place.partition(".")
+        if not end:
+            return cls(int(proposal), int(seed))
+        return cls(int(proposal), int(seed), int(end))
 
 
 @dataclass(frozen=True)
 class TrainerSpec:
-    """Which trainer runs a segment: its name (`sb3/ppo`, `command`, `python:module:function`) and its own options."""
+    """A trainer by name, with its own options.
+
+    Names are `sb3/ppo`, `command`, `python:module:function`, and so on.
+    """
 
     name: str
     kwargs: FrozenMap = field(default_factory=FrozenMap)
@@ -173,10 +191,12 @@ class TrainerSpec:
 
 @dataclass(frozen=True)
 class EnvironmentSpec:
-    """The task: a Gymnasium id or `"module:Env-v0"`, and how it is built. `id` is None for tasks inside a trainer.
+    """The environment, and how it is built.
 
     Attributes:
-        wrappers: `"module:Class"` or `{"module:Class": {kwargs}}`, applied in order to each environment.
+        id: of Gymnasium, `"module:Env-v0"`, or an RLHF task. None: the trainer brings it.
+        wrappers: `"module:Class"` or `{"module:Class": {kwargs}}`, applied in order to each
+            environment.
         normalize: False, True, or the keyword arguments of SB3's `VecNormalize`.
         vec_env: `dummy` (all environments in the training process) or `subproc`.
     """
@@ -191,11 +211,13 @@ class EnvironmentSpec:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Saved training state: by which segment, and the folder (or caller's own reference) it lies in.
+    """Saved training state of a segment.
 
     Attributes:
-        files: SHA-256 of every file by its relative path, as it was saved. Empty: not known, and not checked (caller's
-            own references, studies of earlier versions).
+        segment: that wrote it.
+        path: the folder it lies in, or a caller's own reference.
+        files: SHA-256 of every file by its relative path, as it was saved. Empty: not known, and
+            not checked (caller's own references, studies of earlier versions).
     """
 
     segment: SegmentId
@@ -205,22 +227,30 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """Train `config` with `seed` from step `start` to step `until` of a run meant to have `horizon` steps.
+    """The unit of work: train one configuration with one seed.
+
+    From step `start` to step `until` of a run meant to have `horizon` steps.
 
     Attributes:
-        seed, role: every random stream is a function of them (`autorl.seeds`), never of the configuration.
+        seed, role: every random stream is a function of them (`autorl.seeds`), never of the
+            configuration.
         parent: the checkpoint to continue from; None = from scratch, and then `start` is 0.
         start: the step the parent really reached; a rollout may end before the nominal cut.
-        until: the nominal last step; the trainer goes to `align(config, until)` and says so in `Outcome.reached`.
-        evaluate_at: nominal steps up to until, ascending; what is evaluated at each are the weights of its last cut.
+        until: the nominal last step; the trainer goes to `align(config, until)` and says so in
+            `Outcome.reached`.
+        evaluate_at: nominal steps up to until, ascending; what is evaluated at each are the weights
+            of its last cut.
         episodes: evaluation episodes at each of them.
-        fork: set when the parent belongs to another run (exploit): the random streams are re-derived from it.
+        fork: set when the parent belongs to another run (exploit): the random streams are
+            re-derived from it.
         save: whether a checkpoint is wanted at the end, in `folder`.
-        folder: where the checkpoint goes. It does not exist yet; see `autorl.store.checkpoints.writing`.
+        folder: where the checkpoint goes. It does not exist yet; see
+            `autorl.store.checkpoints.writing`.
         log: file that receives what the training prints; None = leave standard output alone.
-        scratch: folder for what is needed until the segment ends; "" = the system's temporary folder. See
-            `autorl.store.checkpoints.scratch`.
-        trust: whether pickles in the parent may be opened that this installation did not write: they run anything.
+        scratch: folder for what is needed until the segment ends; "" = the system's temporary
+            folder. See `autorl.store.checkpoints.scratch`.
+        trust: whether pickles in the parent may be opened that this installation did not write:
+            they run anything.
     """
 
     id: SegmentId
@@ -245,7 +275,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Report:
-    """One evaluation of a running segment: metrics by name at a nominal step."""
+    """An evaluation of a running segment: metrics at a nominal step."""
 
     segment: SegmentId
     step: int
@@ -253,7 +283,10 @@ class Report:
 
 
 def step_problem(start: int, until: int, reports: Iterable[Report]) -> str:
-    """What is wrong with the steps of reports: each is after `start` and the one before, none after `until`."""
+    """Say what is wrong with the steps of reports.
+
+    Each is after `start` and the one before, none after `until`.
+    """
     before = None
     for report in reports:
         if not start < report.step <= until:
@@ -265,7 +298,10 @@ def step_problem(start: int, until: int, reports: Iterable[Report]) -> str:
 
 
 class Status(StrEnum):
-    """How a segment ended. `DONE` and `STOPPED` are scored; the rest are failures."""
+    """The ways a segment ends.
+
+    `DONE` and `STOPPED` are scored, the rest are failures.
+    """
 
     DONE = "done"
     STOPPED = "stopped"  # by a rule on the run's own reports, before `until`; scored normally
@@ -285,14 +321,18 @@ class Outcome:
     """What one segment brought.
 
     Attributes:
-        reached: the counted environment (or optimizer) step training stopped at; see `Trainer.align`.
+        reached: the counted environment (or optimizer) step training stopped at; see
+            `Trainer.align`.
         reports: the evaluations of this segment, in step order.
         cost: `environment_steps` and `wall_seconds` at least.
         applied: the value each hyperparameter really had in the trainer after restore, read back.
-        notes: what a reader of the record must know, e.g. "environment state not restorable: new episodes".
-        message: for failures, the last line of the error; the whole traceback is in the segment's log.
-        damage: what of its parent checkpoint differs from what was saved. Nothing was trained then, the status is
-            `LOST`, and the driver goes on as if the checkpoint were gone. Empty: nothing does.
+        notes: what a reader of the record must know, e.g. "environment state not restorable: new
+            episodes".
+        message: for failures, the last line of the error; the whole traceback is in the segment's
+            log.
+        damage: what of its parent checkpoint differs from what was saved. Nothing was trained then,
+            the status is `LOST`, and the driver goes on as if the checkpoint were gone. Empty:
+            nothing does.
     """
 
     segment: SegmentId
@@ -309,7 +349,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Continue:
-    """Go on with an earlier proposal's agent, and with the random streams it has.
+    """Go on with an earlier proposal's agent, on its own streams.
 
     With the same configuration that is the same run; another configuration begins a new one.
     """
@@ -319,7 +359,9 @@ class Continue:
 
 @dataclass(frozen=True)
 class Exploit:
-    """Take over a copy of another proposal's agent; the run goes on with other random streams.
+    """Take over a copy of another proposal's agent.
+
+    The run goes on with other random streams.
 
     Attributes:
         stream: what the streams are derived from, beside the seed and the step. Proposals with one
@@ -332,7 +374,10 @@ class Exploit:
 
 @dataclass(frozen=True)
 class Change:
-    """A hyperparameter that explore has changed; `old` is None where it was not active before."""
+    """A hyperparameter that explore has changed.
+
+    `old` is None where it was not active before.
+    """
 
     name: str
     old: Any
@@ -374,13 +419,16 @@ class Proposal:
 
     @property
     def resume_from(self) -> ProposalId | None:
-        """The proposal whose checkpoint is resumed; None from scratch."""
+        """The proposal whose checkpoint is resumed, None from scratch."""
         return None if self.parent is None else self.parent.proposal
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing can be proposed before another outcome is observed (a rung or generation barrier)."""
+    """Nothing can be proposed before another outcome is observed.
+
+    A rung or a generation waits for all of its members.
+    """
 
 
 @dataclass(frozen=True)
@@ -390,7 +438,10 @@ class Done:
 
 @dataclass(frozen=True)
 class Proposed:
-    """A proposal was durably recorded; its work starts after this event."""
+    """A proposal was durably recorded.
+
+    Its work starts after this event.
+    """
 
     id: ProposalId
     proposal: Proposal
@@ -398,12 +449,16 @@ class Proposed:
 
 @dataclass(frozen=True)
 class Scored:
-    """A proposal was evaluated. A later `Scored` of the same proposal (more seeds) supersedes an earlier one.
+    """A proposal was evaluated.
+
+    A later `Scored` of the same proposal (more seeds) supersedes an earlier one.
 
     Attributes:
-        values: one per objective, aggregated over seeds; larger is better whatever the study's direction.
+        values: one per objective, aggregated over seeds; larger is better whatever the study's
+            direction.
         spread: standard deviation over seeds (ddof=1), one per objective; 0 with one seed.
-        reached: the nominal step, `proposal.until`; a seed that stopped itself is scored as if it had gone on.
+        reached: the nominal step, `proposal.until`; a seed that stopped itself is scored as if it
+            had gone on.
         constraints: infeasible where > 0.
         resumable: False when a seed failed: never a donor, never continued.
         mean: plain mean over seeds, the first tie-breaker between equal values (an IQM saturates).
@@ -421,7 +476,10 @@ class Scored:
 
 @dataclass(frozen=True)
 class Failed:
-    """Every seed of a proposal failed. `values` is the penalty; empty while no score at all is known to derive one."""
+    """Every seed of a proposal failed.
+
+    `values` is the penalty, empty while no score at all is known to derive one.
+    """
 
     proposal: ProposalId
     kind: Status
@@ -434,7 +492,10 @@ Event: TypeAlias = Proposed | Scored | Failed
 
 @dataclass(frozen=True)
 class Incumbent:
-    """The best known way to train: configurations by the step they start at (one entry unless PBT changed them)."""
+    """The best known way to train.
+
+    Configurations by the step they start at: one entry, unless PBT changed them.
+    """
 
     schedule: tuple[tuple[int, Config], ...]
     until: int
@@ -447,7 +508,10 @@ class Incumbent:
 
 
 def schedule_of(chain: Iterable[tuple[Config, int]]) -> tuple[tuple[int, Config], ...]:
-    """Configurations by the step they start at, equal neighbours merged, of (configuration, last step) from scratch."""
+    """Give configurations by the step they start at, equal neighbours merged.
+
+    The links are (configuration, last step), from scratch.
+    """
     steps: list[tuple[int, Config]] = []
     start = 0
     for config, until in chain:
@@ -458,15 +522,20 @@ def schedule_of(chain: Iterable[tuple[Config, int]]) -> tuple[tuple[int, Config]
 
 
 class Optimizer(Protocol):
-    """Proposes configurations. Its state is a fold over `observe`; resume = replay of the stored events.
+    """Proposes configurations.
 
-    The driver calls, for proposal numbers 0, 1, 2, ...: `ask(rng)`, then (once the proposal is durable)
-    `observe(Proposed)`. Outcomes are observed in an order that depends on the study file alone, never on timing. `rng`
-    is a function of (study seed, proposal number) and the same again when `ask` is repeated after `Wait`.
+    Its state is a fold over `observe`: a resumed study observes the stored events. The driver
+    calls, for proposal numbers 0, 1, 2, ...: `ask(rng)`, then (once the proposal is durable)
+    `observe(Proposed)`. Outcomes are observed in an order that depends on the study file alone,
+    never on timing. `rng` is a function of (study seed, proposal number) and the same again when
+    `ask` is repeated after `Wait`.
     """
 
     def ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
-        """The next proposal. No durable side effect: what `ask` computes may be cached, never remembered."""
+        """Make the next proposal.
+
+        It has no durable effect: what it computes may be cached, never remembered.
+        """
         ...
 
     def observe(self, event: Event) -> None:
@@ -479,18 +548,27 @@ class Optimizer(Protocol):
 
 
 class Executor(Protocol):
-    """Runs segments somewhere. `submit` never blocks; results come from `poll`, in any order."""
+    """Runs segments somewhere.
+
+    `submit` never blocks. Results come from `poll`, in any order.
+    """
 
     slots: int
 
     def submit(self, segments: Sequence[Segment]) -> None: ...
 
     def poll(self, timeout: float) -> list[Report | Outcome]:
-        """What has happened since the last call; waits at most `timeout` seconds for the first of it."""
+        """Return what has happened since the last call.
+
+        Waits at most `timeout` seconds for the first of it.
+        """
         ...
 
     def cancel(self, segment: SegmentId) -> None:
-        """Stop a segment for good (shutdown only); it yields no outcome."""
+        """Stop a segment for good, at shutdown only.
+
+        It yields no outcome.
+        """
         ...
 
     def close(self) -> None:

@@ -422,6 +422,7 @@ FINISHED = [
     "store/signing.py",
     "store/snapshot.py",
     "trainers/sb3/",
+    "types.py",
 ]
 WRITTEN_SO = ("long code", "long comment", "long docstring", "semicolon", "words", "vague", "tuple")
 
