@@ -279,6 +279,11 @@ def test_the_parts_of_rlhf_import_each_other_in_one_direction(module):
     assert not above, f"autorl/{module} imports {sorted(above)}"
 
 
+@pytest.mark.parametrize("module", [file for file in MODULES if file.startswith("trainers/rlhf/")])
+def test_what_trainers_of_language_models_share_knows_none_of_trl(module):
+    assert not [file for file in imported_files(module) if file.startswith("trainers/trl/")]
+
+
 def test_types_imports_nothing_of_the_package():
     assert imported_rooms("types.py") == set()
 

@@ -14,7 +14,6 @@ from transformers.trainer_callback import PrinterCallback
 
 from autorl.rlhf.contract import Built, FunctionSignal, Signal
 from autorl.rlhf.models import load_policy, load_reward_model, load_tokenizer
-from autorl.rlhf.rewards.options import RewardOptions
 from autorl.trainers._streams import seed_global
 from autorl.trainers.rlhf import silence  # noqa: F401
 from autorl.trainers.rlhf.checkpoint import weights_hash
@@ -134,7 +133,7 @@ def build(
     seed_global(seed)
     signal: Signal = FunctionSignal(_unscored)
     if method.online:
-        signal = RewardOptions.read(settings.values).signal(built)
+        signal = settings.reward.signal(built)
     reward = CountedReward(built.training, signal)
     values: dict[str, Any] = {
         "model": load_model(built.reference, method),

@@ -11,11 +11,12 @@ import math
 import re
 import warnings
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from typing import Any
 
 from autorl.plain_text import did_you_mean
 from autorl.plain_values import plain
-from autorl.rlhf.rewards.options import is_option, without
+from autorl.rlhf.rewards.options import RewardOptions, is_option, without
 from autorl.space import resolve_schedules
 from autorl.trainers._shared import base_name
 from autorl.trainers.options import check_names
@@ -106,6 +107,11 @@ class Settings:
             raise InputError("is a share of beta, which is not given", key="gamma_ratio")
         if method.grouped:
             self._check_divisible()
+
+    @cached_property
+    def reward(self) -> RewardOptions:
+        """What an online method trains on."""
+        return RewardOptions.read(self.values)
 
     def at(self, step: int, horizon: int) -> dict[str, Any]:
         """Return the values at `step`, schedules resolved."""

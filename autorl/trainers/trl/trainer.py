@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.rlhf.contract import Built
 from autorl.rlhf.models import load_tokenizer
-from autorl.rlhf.rewards.options import RewardOptions
 from autorl.seeds import integer_seed
 from autorl.store.checkpoints import scratch
 from autorl.trainers._shared import Clock, check_start
@@ -120,7 +119,7 @@ class _Run:
             segment, trainer.name, self.reference_hash, settings.values, trainer.changes
         )
         history = self.state["history"] if self.state and segment.fork is None else ()
-        guard = trainer.guard(built, RewardOptions.read(settings.values), history)
+        guard = trainer.guard(built, settings.reward, history)
         tokenizer = load_tokenizer(built.reference)
         self.evaluations = Evaluations(segment, built, reference, tokenizer, guard)
 
